@@ -16,6 +16,7 @@ use tidemark_aggregator::{
     MilestoneState as State, VoterChange, shown,
 };
 use tidemark_client::{Builder as ClientBuilder, Client, ConnectError, HitError, HitOutcome};
+use tidemark_node::Statuses;
 use tidemark_proto::asking::About;
 use tidemark_proto::client::AddError;
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, Half, SessionId};
@@ -40,6 +41,7 @@ use crate::hops::Hops;
 use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
 use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warning};
+use crate::http::namespaces::NamespaceBody;
 use crate::http::series::Of;
 use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use crate::http::{
@@ -90,6 +92,8 @@ pub struct LocalBackend {
     namespaces: Vec<String>,
     /// Of the data centres, by their numbers, where they are known.
     places: Vec<Option<Place>>,
+    /// Of the node in the same process, if there is one, for `/metrics`.
+    node: Option<(String, Statuses)>,
 }
 
 /// What was added here, durably, to one counter.
@@ -139,7 +143,14 @@ impl LocalBackend {
             series,
             namespaces: Vec::new(),
             places: Vec::new(),
+            node: None,
         }
+    }
+
+    /// Shows the metrics of a node that is in the same process.
+    pub fn beside(mut self, dc: &str, statuses: Statuses) -> LocalBackend {
+        self.node = Some((dc.to_owned(), statuses));
+        self
     }
 
     /// The newest awards of some counters, oldest first.
@@ -687,6 +698,9 @@ impl Backend for LocalBackend {
     fn measure(&self) {
         ViewLag::of(&self.aggregator).measure();
         gauges::measure(&self.aggregator);
+        if let Some((dc, statuses)) = &self.node {
+            gauges::groups(dc, statuses);
+        }
         metrics::gauge!("tidemark_ready").set(gauges::flag(self.ready().is_ok()));
     }
 

@@ -30,6 +30,9 @@ pub struct Certificate {
     /// Weight that was answered as counted and given up before, with groups whose disks were lost.
     #[serde(default, skip_serializing_if = "is_nothing")]
     written_off: u64,
+    /// When it was decided, by the clock of the ledger's leader. It is not signed: no voter vouches for a clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unsigned_time: Option<String>,
     /// The bytes that were signed, in hexadecimal.
     canonical: String,
     signatures: Vec<SignatureFields>,
@@ -60,6 +63,7 @@ impl Certificate {
             version: VERSION,
             award: AwardFields::from(award),
             written_off,
+            unsigned_time: award.time.map(|time| time.to_string()),
             canonical: hex(&award.signed_bytes(written_off)),
             signatures: signatures.iter().map(fields).collect(),
         }

@@ -155,7 +155,7 @@ impl Cli {
             Command::BenchChild => crate::bench::task::run().map(|()| ExitCode::SUCCESS),
             Command::Soak(options) => soak::run(&options),
             Command::Plan { file, json } => {
-                println!("{}", plan::run(&file, json)?.trim_end());
+                outln!("{}", plan::run(&file, json)?.trim_end());
                 Ok(ExitCode::SUCCESS)
             }
             Command::Sim(command) => sim::run(command).map(|()| ExitCode::SUCCESS).map_err(Into::into),

@@ -1,7 +1,9 @@
 //! What `/metrics` shows: each metric's unit and help text, and the gauges of what a process reaches.
 
 use metrics::Unit;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tidemark_aggregator::{Aggregator, LedgerStanding};
+use tidemark_node::Statuses;
 
 /// A metric, its unit and what it says.
 struct Described {
@@ -15,7 +17,7 @@ const fn described(name: &'static str, unit: Unit, help: &'static str) -> Descri
 }
 
 /// Set when `/metrics` is asked for.
-const GAUGES: [Described; 26] = [
+const GAUGES: [Described; 27] = [
     described("tidemark_ready", Unit::Count, "1 while /readyz answers 200."),
     described("tidemark_peer_up", Unit::Count, "1 while the aggregator `peer` is connected."),
     described("tidemark_ledger_has_leader", Unit::Count, "1 while the ledger's leader is reached and can decide."),
@@ -57,6 +59,11 @@ const GAUGES: [Described; 26] = [
     described("tidemark_group_caught_up", Unit::Count, "1 once the log of `group` was applied here since the start."),
     described("tidemark_webhook_dead_letters", Unit::Count, "Awards that a receiver did not take."),
     described("tidemark_webhook_deliveries_open", Unit::Count, "Awards that a receiver has not acknowledged yet."),
+    described(
+        "tidemark_webhook_disabled",
+        Unit::Count,
+        "1 while a webhook is disabled because its receiver answered 410 Gone.",
+    ),
     described("tidemark_build_info", Unit::Count, "1; `version` is that of this program."),
 ];
 
@@ -69,8 +76,33 @@ const COUNTERS: [Described; 5] = [
     described("tidemark_webhook_requests_total", Unit::Count, "Requests to receivers of awards, by outcome."),
 ];
 
+/// Keeps metrics from now on, for `/metrics`. `None` where this process keeps some already.
+pub fn start() -> Option<PrometheusHandle> {
+    let handle = PrometheusBuilder::new().install_recorder().ok()?;
+    describe_all();
+    Some(handle)
+}
+
+/// Sets the gauges of a node's groups.
+pub fn groups(dc: &str, statuses: &Statuses) {
+    for status in statuses.get() {
+        let Some(group) = status.group else { continue };
+        let labels = [("group", format!("{dc}/{}", group.group))];
+        metrics::gauge!("tidemark_group_serving", &labels).set(flag(status.serving));
+        metrics::gauge!("tidemark_group_caught_up", &labels).set(flag(status.caught_up));
+        metrics::gauge!("tidemark_group_applied_entries", &labels).set(status.applied as f64);
+        metrics::gauge!("tidemark_group_connections", &labels).set(status.connections as f64);
+        metrics::gauge!("tidemark_group_buckets_bytes", &labels).set(status.buckets_bytes as f64);
+        if let Some(most) = status.buckets_bytes_max {
+            metrics::gauge!("tidemark_group_buckets_bytes_max", &labels).set(most as f64);
+        }
+        metrics::gauge!("tidemark_group_rows_shelved", &labels).set(status.rows_shelved as f64);
+        metrics::gauge!("tidemark_group_held_seconds", &labels).set(status.held_ms as f64 / 1_000.0);
+    }
+}
+
 /// Says what each metric is.
-pub fn describe_all() {
+fn describe_all() {
     for Described { name, unit, help } in GAUGES {
         metrics::describe_gauge!(name, unit, help);
     }

@@ -3,6 +3,9 @@
 //! It never decides anything about counting: what it is asked goes to an [`http::Backend`], what it prints came from one.
 //! [`local`] brings a whole cluster up inside this process, for [`serve`] and for [`demo`].
 
+#[macro_use]
+pub mod out;
+
 pub mod audit;
 pub mod backend;
 pub mod backup;
@@ -28,11 +31,13 @@ pub mod lines;
 pub mod lives;
 pub mod load;
 pub mod local;
+pub mod logs;
 pub mod names;
 mod news;
 pub mod pages;
 pub mod places;
 mod plan;
+pub mod running;
 pub mod secret;
 pub mod series;
 pub mod serve;

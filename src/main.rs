@@ -15,7 +15,7 @@ static ALLOCATOR: tidemark::bench::allocations::Counting = tidemark::bench::allo
 
 fn main() -> ExitCode {
     tidemark::cli::Cli::parse().run().unwrap_or_else(|error| {
-        eprintln!("tidemark: {error}");
+        tidemark::out::report(format_args!("tidemark: {error}"));
         ExitCode::FAILURE
     })
 }

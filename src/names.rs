@@ -1,9 +1,9 @@
 //! Counter names as text: on the command line, in URLs and in JSON.
 //!
-//! A key is bytes. As text it is itself where it is UTF-8, with `%` written `%25` and every other byte as `%XX`, so that
-//! percent-decoding the text always gives the key back.
+//! A key is bytes. [`key_text`] writes it as text, and percent-decoding the text gives the key back.
 
 use percent_encoding::percent_decode_str;
+pub use tidemark_proto::ids::key_text;
 use tidemark_proto::ids::{CounterName, NameError, SessionId};
 
 /// Longest session token, in bytes. Longer: [`SessionError`].
@@ -25,25 +25,15 @@ pub struct SessionError {
     pub bytes: usize,
 }
 
-/// Reads `NAMESPACE/KEY` (or `NAMESPACE:KEY`, as counters are printed); the key may contain both signs and `%XX`.
+/// Reads `NAMESPACE/KEY`; the key may contain further slashes and `%XX`.
 pub fn parse_counter(text: &str) -> Result<CounterName, CounterTextError> {
-    let (namespace, key) = text.split_once(['/', ':']).ok_or_else(|| CounterTextError::Shape(text.to_owned()))?;
+    let (namespace, key) = text.split_once('/').ok_or_else(|| CounterTextError::Shape(text.to_owned()))?;
     Ok(CounterName::new(namespace, &key_bytes(key))?)
 }
 
 /// A counter as `NAMESPACE/KEY`, which [`parse_counter`] reads.
 pub fn counter_text(counter: &CounterName) -> String {
-    format!("{}/{}", counter.namespace(), key_text(counter.key()))
-}
-
-/// A key as text.
-pub fn key_text(key: &[u8]) -> String {
-    let mut text = String::with_capacity(key.len());
-    for chunk in key.utf8_chunks() {
-        text.push_str(&chunk.valid().replace('%', "%25"));
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("%{byte:02X}")));
-    }
-    text
+    counter.to_string()
 }
 
 /// Bytes as text that [`parse_counter`] and [`key_bytes`] read as they are: what is no UTF-8 is written `%XX`.
@@ -104,10 +94,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_counter_is_written_as_in_urls_or_as_it_is_printed() {
+    fn counter_has_one_spelling() {
         let queries = CounterName::new("search", b"queries/all").unwrap();
         assert_eq!(parse_counter("search/queries/all"), Ok(queries.clone()));
-        assert_eq!(parse_counter("search:queries%2Fall"), Ok(queries));
+        assert_eq!(parse_counter("search/queries%2Fall"), Ok(queries.clone()));
+        assert_eq!(queries.to_string(), "search/queries/all");
+        assert_eq!(format!("{:?}", CounterName::new("search", b"100%\xff")), "Ok(search/100%25%FF)");
+        assert_eq!(parse_counter("search:queries"), Err(CounterTextError::Shape("search:queries".into())));
         assert_eq!(parse_counter("search"), Err(CounterTextError::Shape("search".into())));
         assert_eq!(parse_counter("search/"), Err(NameError::KeyLength { bytes: 0 }.into()));
         assert_eq!(key_text(b"100%\xff"), "100%25%FF");

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use metrics_exporter_prometheus::PrometheusHandle;
 use thiserror::Error;
 use tidemark_client::{Client, ConnectError, Site};
 use tidemark_proto::ids::CounterName;
@@ -22,8 +23,12 @@ const LIVE_CONNECTIONS_MAX: usize = 1_024;
 /// Why there are no pages.
 #[derive(Debug, Error)]
 pub enum PageError {
-    #[error("{address}: {source}")]
+    #[error("cannot listen on {address}: it is in use by another process; choose another one with --port or --listen")]
+    InUse { address: SocketAddr },
+    #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
+    #[error("a listener without an address: {0}")]
+    Address(std::io::Error),
     #[error(transparent)]
     Client(#[from] ConnectError),
     #[error(transparent)]
@@ -34,12 +39,25 @@ pub enum PageError {
     Bind(#[from] tidemark_transport::BindError),
 }
 
+/// Opens the socket of an HTTP interface.
+///
+/// # Errors
+/// The port is in use, or the address is not this machine's.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener, PageError> {
+    TcpListener::bind(address).await.map_err(|source| match source.kind() {
+        std::io::ErrorKind::AddrInUse => PageError::InUse { address },
+        _ => PageError::Listen { address, source },
+    })
+}
+
 /// The running servers, one per data centre in the layout's order.
 pub struct Pages {
     servers: Vec<(Server, Client)>,
     backends: Vec<Arc<LocalBackend>>,
     /// Whether search pages count.
     taking: Arc<AtomicBool>,
+    /// What `/metrics` shows.
+    metrics: Option<PrometheusHandle>,
 }
 
 /// Counters of a search engine's front ends.
@@ -52,30 +70,33 @@ pub struct SearchCounters {
 }
 
 impl Pages {
-    /// Serves all data centres: the leader's at `port` (0: any), the others at any port. With counters, each has a search page.
+    /// Serves all data centres: the leader's on `first`, the others at any port of the loopback. With counters, each has a search page.
     ///
     /// # Errors
-    /// The port is in use, or there is no client.
+    /// No port is free, or there is no client.
     pub async fn start(
         cluster: &LocalCluster,
-        port: u16,
+        first: TcpListener,
         access: &Access,
         search: Option<SearchCounters>,
+        metrics: Option<PrometheusHandle>,
     ) -> Result<Pages, PageError> {
         let mut listeners = Vec::with_capacity(cluster.dcs.len());
+        let mut first = Some(first);
         for dc in 0..cluster.dcs.len() {
-            let port = if dc == cluster.layout.leader { port } else { 0 };
-            let address = SocketAddr::from(([127, 0, 0, 1], port));
-            let failed = |source| PageError::Listen { address, source };
-            let listener = TcpListener::bind(address).await.map_err(failed)?;
-            let address = listener.local_addr().map_err(failed)?;
+            let listener = match first.take_if(|_| dc == cluster.layout.leader) {
+                Some(first) => first,
+                None => listen(SocketAddr::from(([127, 0, 0, 1], 0))).await?,
+            };
+            let address = listener.local_addr().map_err(PageError::Address)?;
             listeners.push((listener, address));
         }
         let urls: Vec<String> = listeners.iter().map(|(_, address)| format!("http://{address}")).collect();
         let sites = search.map(|counters| sites(cluster, &urls, counters)).transpose()?.map(Arc::new);
         // A page of one data centre asks the others.
         let access = Access { origins: access.origins.iter().cloned().chain(urls).collect(), ..access.clone() };
-        let mut pages = Pages { servers: Vec::new(), backends: Vec::new(), taking: Arc::new(AtomicBool::new(true)) };
+        let taking = Arc::new(AtomicBool::new(true));
+        let mut pages = Pages { servers: Vec::new(), backends: Vec::new(), taking, metrics };
         for (dc, (listener, address)) in listeners.into_iter().enumerate() {
             let client = client(cluster, dc, "http").await?;
             let serving = pages.serve(cluster, dc, client, listener, &access, sites.clone());
@@ -95,6 +116,7 @@ impl Pages {
     ) -> std::io::Result<()> {
         let places = cluster.layout.dcs.iter().map(|dc| dc.place.clone()).collect();
         let backend = LocalBackend::new(cluster.dcs[dc].aggregator.clone(), client.clone()).standing_at(places);
+        let backend = backend.beside(&cluster.dcs[dc].name, cluster.dcs[dc].node.statuses());
         let backend = match &sites {
             Some(sites) => backend.tallying(sites.all.clone()),
             None => backend,
@@ -107,7 +129,7 @@ impl Pages {
             access: access.clone(),
             connections_max: CONNECTIONS_MAX,
             live_connections_max: LIVE_CONNECTIONS_MAX,
-            metrics: None,
+            metrics: self.metrics.clone(),
             webhooks: None,
             tls: None,
             front: sites.map(|sites| front::router(sites, dc, backend.clone(), access.clone(), self.taking.clone())),

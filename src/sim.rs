@@ -231,7 +231,7 @@ pub fn run(command: SimCommand) -> Result<(), SimError> {
     match command {
         SimCommand::Report(args) => report_costs(&args),
         SimCommand::Run(args) => run_seed(&args, None),
-        SimCommand::Replay(args) => run_seed(&args, Some(&mut |line| println!("{line}"))),
+        SimCommand::Replay(args) => run_seed(&args, Some(&mut |line| outln!("{line}"))),
         SimCommand::Shrink(args) => shrink(&args),
         SimCommand::Sweep(args) => sweep(&args),
         SimCommand::Model(args) => model(&args),
@@ -267,10 +267,10 @@ fn shrink(args: &ShrinkArgs) -> Result<(), SimError> {
     let mode = args.mode.mode()?;
     let shrunk = runner::shrink_in(mode, args.seed, Mutation::None).ok_or(SimError::Holds(args.seed))?;
     if args.json {
-        println!("{}", shrunk.json());
+        outln!("{}", shrunk.json());
     } else {
-        println!("{} of {} parts are needed, found by {} runs:", shrunk.parts.len(), shrunk.of, shrunk.runs);
-        shrunk.words().iter().for_each(|line| println!("  {line}"));
+        outln!("{} of {} parts are needed, found by {} runs:", shrunk.parts.len(), shrunk.of, shrunk.runs);
+        shrunk.words().iter().for_each(|line| outln!("  {line}"));
     }
     violations(mode, &shrunk.timed, &shrunk.plan.only);
     success(1, SEEDS)
@@ -280,10 +280,10 @@ fn close(mode: Mode, timed: &Timed, only: &Only, json: bool) -> Result<(), SimEr
     violations(mode, timed, only);
     let closing = timed.json();
     if json {
-        println!("{closing}");
+        outln!("{closing}");
     } else {
         let n = |key: &str| closing[key].to_string();
-        println!(
+        outln!(
             "seed {}: {} violations, {} events ({}/s), {} increments, {} milestones, {} virtual s, trace {}",
             timed.outcome.seed,
             timed.outcome.findings.violations.len(),
@@ -294,7 +294,7 @@ fn close(mode: Mode, timed: &Timed, only: &Only, json: bool) -> Result<(), SimEr
             n("virtual_s"),
             closing["trace_hash"].as_str().unwrap_or_default(),
         );
-        sizes::table(&timed.outcome.days).iter().for_each(|line| println!("{line}"));
+        sizes::table(&timed.outcome.days).iter().for_each(|line| outln!("{line}"));
     }
     success(u64::from(!timed.outcome.findings.violations.is_empty()), SEEDS)
 }
@@ -303,8 +303,8 @@ fn violations(mode: Mode, timed: &Timed, only: &Only) {
     for violation in &timed.outcome.findings.violations {
         let seed = timed.outcome.seed;
         let at = violation.at.0 as f64 / 1e6;
-        eprintln!("seed {seed} at {at:.6} s: {}: {}", violation.property, violation.what);
-        eprintln!("  replay: {}", replay_command(mode.name, timed, only));
+        errln!("seed {seed} at {at:.6} s: {}: {}", violation.property, violation.what);
+        errln!("  replay: {}", replay_command(mode.name, timed, only));
     }
 }
 
@@ -317,22 +317,22 @@ fn sweep(args: &SweepArgs) -> Result<(), SimError> {
     let report = |timed: &Timed| violations(mode, timed, &Only::default());
     let sweep = runner::sweep_in(mode, plan, Mutation::None, &report);
     if args.json {
-        println!("{}", sweep.json());
+        outln!("{}", sweep.json());
     } else {
-        println!(
+        outln!(
             "{} seeds, {} failures, {} events/s per core",
             sweep.seeds,
             sweep.failures,
             sweep.json()["events_per_s"]
         );
-        sweep.coverage.counts().for_each(|(what, times)| println!("{times:>12} {what}"));
+        sweep.coverage.counts().for_each(|(what, times)| outln!("{times:>12} {what}"));
     }
     let unmet = sweep.unmet();
     for Unmet { situation, met, least } in &unmet {
-        eprintln!("{situation}: met {met} times by {} seeds, {least} expected", sweep.seeds);
+        errln!("{situation}: met {met} times by {} seeds, {least} expected", sweep.seeds);
     }
     let thin = sweep.thin();
-    thin.iter().for_each(|words| eprintln!("{words}"));
+    thin.iter().for_each(|words| errln!("{words}"));
     success(sweep.failures, SEEDS)?;
     success(unmet.len() as u64, FLOORS)?;
     success(thin.len() as u64, EVIDENCE)
@@ -345,13 +345,13 @@ fn model(args: &ModelArgs) -> Result<(), SimError> {
     };
     let configs: Vec<&'static Config> = config::all().filter(wanted).collect();
     let checked = runner::check_models(&configs, &|checked| {
-        eprintln!("{}: {} states", checked.config.name, checked.explored.states);
+        errln!("{}: {} states", checked.config.name, checked.explored.states);
     });
     if args.json {
         let lines: Vec<_> = checked.iter().map(Checked::json).collect();
-        println!("{}", serde_json::json!({ "configs": lines }));
+        outln!("{}", serde_json::json!({ "configs": lines }));
     } else {
-        println!("{:16} {:>10} {:>12} {:>6} {:>8}", "configuration", "states", "transitions", "depth", "seconds");
+        outln!("{:16} {:>10} {:>12} {:>6} {:>8}", "configuration", "states", "transitions", "depth", "seconds");
         checked.iter().for_each(print_checked);
     }
     success(checked.iter().filter(|checked| checked.explored.violation.is_some()).count() as u64, CONFIGS)
@@ -359,7 +359,7 @@ fn model(args: &ModelArgs) -> Result<(), SimError> {
 
 fn print_checked(checked: &Checked) {
     let explored = &checked.explored;
-    println!(
+    outln!(
         "{:16} {:>10} {:>12} {:>6} {:>8.1}  {}",
         checked.config.name,
         explored.states,
@@ -369,8 +369,8 @@ fn print_checked(checked: &Checked) {
         checked.config.about
     );
     if let Some(violation) = &explored.violation {
-        println!("  {violation}");
-        explored.trace.iter().enumerate().for_each(|(step, words)| println!("  {:>3}. {words}", step + 1));
+        outln!("  {violation}");
+        explored.trace.iter().enumerate().for_each(|(step, words)| outln!("  {:>3}. {words}", step + 1));
     }
 }
 
@@ -388,13 +388,13 @@ fn report_costs(args: &ReportArgs) -> Result<(), SimError> {
     let json = report::to_json(&lines);
     let files = report::files(&lines, &json);
     if args.json {
-        print!("{json}");
+        out!("{json}");
     }
     match &args.out {
         Some(folder) => files.iter().try_for_each(|file| write(&folder.join(&file.path), &file.text)),
         None if args.json => Ok(()),
         None => {
-            files.iter().filter(|file| file.path == "costs.md").for_each(|page| print!("{}", page.text));
+            files.iter().filter(|file| file.path == "costs.md").for_each(|page| out!("{}", page.text));
             Ok(())
         }
     }
@@ -403,9 +403,12 @@ fn report_costs(args: &ReportArgs) -> Result<(), SimError> {
 fn measure(args: &ReportArgs) -> Vec<RunLine> {
     let extent = if args.quick { Extent::Quick } else { Extent::Whole };
     let mut progress = |line: &RunLine| {
-        eprintln!(
+        errln!(
             "{:?}: {} data centres, {}/s, milestone {}",
-            line.section, line.centres, line.rate_per_s, line.milestone
+            line.section,
+            line.centres,
+            line.rate_per_s,
+            line.milestone
         );
     };
     report::measure(extent, args.seed, &mut progress)

@@ -156,8 +156,8 @@ pub fn run(options: &SoakOptions) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(soak(options))?;
     match options.json {
-        true => println!("{}", serde_json::to_string(&report)?),
-        false => println!("{}", serde_json::to_string_pretty(&report)?),
+        true => outln!("{}", serde_json::to_string(&report)?),
+        false => outln!("{}", serde_json::to_string_pretty(&report)?),
     }
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -174,13 +174,13 @@ async fn soak(options: &SoakOptions) -> Result<Report, Box<dyn std::error::Error
         }
     };
     let logs = made("--logs", options.logs.clone().unwrap_or_else(|| dir.join("front-ends")))?;
-    eprintln!("seed {seed}: {dcs} data centres of {nodes} nodes and {aggregators} aggregators, {minutes} minutes");
-    eprintln!("front ends write down in {} what they are told", logs.display());
+    errln!("seed {seed}: {dcs} data centres of {nodes} nodes and {aggregators} aggregators, {minutes} minutes");
+    errln!("front ends write down in {} what they are told", logs.display());
     let mut report = faulty(options, seed, &dir, &logs).await?;
     let is_kept = options.logs.is_some() || options.dir.is_some() || !report.violations.is_empty();
     report.logs = is_kept.then_some(logs);
     if let Some(folder) = folder.filter(|_| !report.violations.is_empty()) {
-        eprintln!("what the processes said is kept in {}", folder.path().display());
+        errln!("what the processes said is kept in {}", folder.path().display());
         folder.keep();
     }
     Ok(report)

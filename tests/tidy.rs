@@ -37,6 +37,13 @@ fn nothing_is_unfinished() {
 }
 
 #[test]
+fn one_writer_prints() {
+    let product = |path: &str| path.contains("src/") && !path.starts_with("tests/") && path != "src/out.rs";
+    let code = code().into_iter().filter(|(path, _)| product(path) && !rules::is_test_file(path));
+    refuse(code.flat_map(|(path, code)| report(&path, rules::prints(&code))));
+}
+
+#[test]
 fn every_queue_is_bounded() {
     refuse(code().iter().flat_map(|(path, code)| report(path, rules::unbounded(code))));
 }

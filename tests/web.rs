@@ -139,3 +139,16 @@ fn the_page_of_a_counter_shows_it_over_time_and_what_flows_to_it() {
     in_chromium("counter.test.mjs", page, token.trim());
     assert!(serve.stop());
 }
+
+#[test]
+fn the_first_page_lists_counters_awards_and_health() {
+    let _seat = seat(1);
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let mut serve = Demo::of("serve", &["--port", "0", "--data-dir", data.to_str().unwrap()]);
+    let greeting = serve.until("Tidemark serves at ");
+    let page = greeting.split(' ').next().unwrap();
+    let token = std::fs::read_to_string(data.join("token")).unwrap();
+    in_chromium("console.test.mjs", page, token.trim());
+    assert!(serve.stop());
+}

@@ -324,6 +324,7 @@ impl State {
             session: item.session,
             before: vec![(group, first - 1)],
             index: LogIndex(index as u64 + 1),
+            time: None,
         };
         let all: Vec<u64> = counter.milestones.range(first..=counter.up).copied().collect();
         for &at in &all {

@@ -40,6 +40,10 @@ export interface Award {
   session: string | null;
   /** Where it stands among all awards. */
   position: string;
+  /** When it was decided, by the clock of the ledger's leader, as RFC 3339 in UTC; left out of awards from before times were kept. */
+  time?: string;
+  /** The same in milliseconds since 1970. */
+  time_unix_ms?: number;
 }
 
 /** What became of an award that is to be claimed. */

@@ -321,6 +321,8 @@ pub struct AggregatorCore {
     heard: Heard,
     /// When totals go on following the graph.
     graph_at: Option<Time>,
+    /// What the host's clock showed last, and when.
+    clock: Option<(Time, WallMs)>,
     outputs: VecDeque<Output>,
     /// The ledger as it was at the start was taken in.
     started: bool,
@@ -373,6 +375,7 @@ impl AggregatorCore {
             notify_last: Time(0),
             heard: Heard::default(),
             graph_at: None,
+            clock: None,
             outputs: VecDeque::new(),
             started: false,
         };

@@ -204,9 +204,20 @@ impl CounterName {
     }
 }
 
+/// A key as text: itself where it is UTF-8, with `%` as `%25` and every other byte as `%XX`. Percent-decoding gives the key back.
+pub fn key_text(key: &[u8]) -> String {
+    let mut text = String::with_capacity(key.len());
+    for chunk in key.utf8_chunks() {
+        text.push_str(&chunk.valid().replace('%', "%25"));
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("%{byte:02X}")));
+    }
+    text
+}
+
+/// `NAMESPACE/KEY`, the one spelling of a counter's name: in messages, logs, JSON and on the command line.
 impl fmt::Display for CounterName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.namespace, String::from_utf8_lossy(&self.key))
+        write!(f, "{}/{}", self.namespace, key_text(&self.key))
     }
 }
 

@@ -84,6 +84,8 @@ pub struct Ledger {
     returning: BTreeSet<AggregatorId>,
     graph: Graph,
     shard_map: ShardMap,
+    /// What the leader's clock showed, and in which entry: awards of that entry carry it.
+    clock: Option<(LogIndex, WallMs)>,
     changes: ChangeSets,
 }
 
@@ -279,6 +281,7 @@ impl Ledger {
                     AwardSignature { dc: *dc, signature: signature.clone(), certificate: certificate.clone() };
                 self.on_signature(counter, *at, signature);
             }
+            LedgerCmd::Clock(wall) => self.clock = Some((index, *wall)),
             LedgerCmd::Edges { .. } => self.on_edges(index, cmd),
             LedgerCmd::AllowEdges { from, to } => self.on_allow_edges(from, to),
             LedgerCmd::Shard { dc, shard, revision, change } => self.on_shard((*dc, *shard), *revision, change),
@@ -570,6 +573,8 @@ impl Ledger {
         }
         self.changes.accounts.extend(touched.groups.into_iter().map(|group| (name.clone(), group)));
         let index = self.applied;
+        let time = self.clock.filter(|(entry, _)| *entry == index).map(|(_, wall)| wall);
+        touched.awards.iter().for_each(|&at| state.set_award_time(at, time));
         touched.awards.iter().for_each(|&at| self.claims.on_award(name, at, index));
         self.changes.claims |= !touched.awards.is_empty();
         self.changes.awards.extend(touched.awards.into_iter().map(|at| (name.clone(), at)));

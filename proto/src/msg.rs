@@ -992,6 +992,8 @@ pub enum LedgerCmd {
         revision: u64,
         change: ShardChange,
     },
+    /// What the clock of the ledger's leader shows. It stands first in an entry, and awards of that entry carry it.
+    Clock(WallMs),
 }
 
 /// A step of a move, or of a split.
@@ -1054,6 +1056,10 @@ pub struct Award {
     pub before: Vec<(GroupId, u64)>,
     /// The ledger entry that decided.
     pub index: LogIndex,
+    /// When it was decided, by the clock of the ledger's leader; `None` of awards from before times were kept. No voter vouches for a clock:
+    /// it is neither signed nor part of this record's encoding, and is kept and sent beside it.
+    #[serde(skip)]
+    pub time: Option<WallMs>,
 }
 
 impl Award {

@@ -10,6 +10,7 @@
 use crate::ids::CounterName;
 use crate::limits::MILESTONE_MAX;
 use crate::msg::Award;
+use crate::time::WallMs;
 use crate::wire::{Message, Tail, WireError, bounds::text};
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,15 @@ impl Message for WaitRequest {
     }
 }
 
+impl WaitAnswer {
+    fn award_time(&self) -> Option<WallMs> {
+        match &self.outcome {
+            WaitOutcome::Awarded(award) => award.time,
+            WaitOutcome::Waiting | WaitOutcome::Refused(_) => None,
+        }
+    }
+}
+
 impl Message for WaitAnswer {
     const TAIL: Tail = Tail::Skipped;
 
@@ -97,6 +107,24 @@ impl Message for WaitAnswer {
             WaitOutcome::Refused(WaitError::NoMilestone | WaitError::Passed | WaitError::Overloaded { .. })
             | WaitOutcome::Waiting => Ok(()),
         }
+    }
+
+    /// When the award was decided: it is no part of the record.
+    fn tail(&self) -> Vec<u8> {
+        self.award_time().map_or_else(Vec::new, |time| postcard::to_allocvec(&time).expect("a time can be encoded"))
+    }
+
+    fn needs_tail(&self) -> bool {
+        self.award_time().is_some()
+    }
+
+    fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
+        if let (WaitOutcome::Awarded(award), [_, ..]) = (&mut self.outcome, tail) {
+            let malformed = |error| WireError::Malformed(format!("tail of an answer to a wait: {error}"));
+            (award.time, _) =
+                postcard::take_from_bytes(tail).map(|(time, rest)| (Some(time), rest)).map_err(malformed)?;
+        }
+        Ok(())
     }
 }
 
@@ -134,6 +162,7 @@ mod tests {
             session: Some(SessionId([7; 16])),
             before: vec![(group, u64::MAX); GROUPS_MAX],
             index: LogIndex(u64::MAX),
+            time: Some(WallMs(u64::MAX)),
         };
         let answer =
             WaitAnswer { id: u64::MAX, ledger_index: u64::MAX, outcome: WaitOutcome::Awarded(Box::new(award)) };

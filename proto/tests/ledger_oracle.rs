@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::{Ledger, Pending};
 use tidemark_proto::msg::{Hello, LedgerCmd, MilestoneSpec, Offer, OfferBody, OfferItem, Place, Report};
+use tidemark_proto::time::WallMs;
 
 const GROUPS: usize = 3;
 
@@ -127,6 +128,11 @@ fn group(v: usize) -> GroupId {
     GroupId { dc: DcId(v as u16), group: 0, incarnation: 1 }
 }
 
+/// What the leader's clock shows in an entry: it is set back now and then.
+fn clock_at(index: u64) -> WallMs {
+    WallMs(1_000_000 + index * 7 % 100)
+}
+
 impl Pair {
     /// A guarded counter with a first milestone far away, armed.
     fn new() -> Pair {
@@ -154,6 +160,7 @@ impl Pair {
 
     fn apply(&mut self, cmd: LedgerCmd) {
         self.index += 1;
+        self.ledger.apply(LogIndex(self.index), &LedgerCmd::Clock(clock_at(self.index)));
         self.ledger.apply(LogIndex(self.index), &cmd);
         self.ledger.check_invariants();
     }
@@ -262,6 +269,7 @@ impl Pair {
         for (at, &(v, pos, first)) in &self.oracle.awards {
             let award = &state.awards()[at].award;
             assert_eq!((award.group, award.pos, award.first), (group(v), pos, first));
+            assert_eq!(award.time, Some(clock_at(award.index.0)));
         }
         assert_eq!(state.awards().len(), self.oracle.awards.len());
         self.compare_places();

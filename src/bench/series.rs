@@ -158,7 +158,7 @@ struct SoFar(Vec<Sample>);
 impl SoFar {
     fn add(&mut self, samples: impl IntoIterator<Item = Sample>) {
         for sample in samples {
-            eprintln!("{sample}");
+            errln!("{sample}");
             self.0.push(sample);
         }
     }
@@ -349,7 +349,7 @@ impl<'a> Series<'a> {
         while begun.elapsed().as_secs_f64() < VISIBLE_S - 1.0 {
             let (at, seen) = (begun.elapsed(), self.probe.seen_after(&mut self.cluster)?);
             if seen > LATE {
-                eprintln!("counted at {:.1} s of {per_s:.0}/s, seen {seen:.1?} later", at.as_secs_f64());
+                errln!("counted at {:.1} s of {per_s:.0}/s, seen {seen:.1?} later", at.as_secs_f64());
             }
             times.push(seen.as_secs_f64() * 1_000.0);
             std::thread::sleep(PROBE_EVERY);

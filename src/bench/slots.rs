@@ -36,9 +36,10 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     for turn in 0..TURNS {
         for (slots, (series, spent)) in SLOTS.iter().zip(&mut places) {
             let now = series.spends(per_s, seconds)?;
-            eprintln!(
+            errln!(
                 "turn {turn}, {slots} slots: {:.2} µs of nodes, {:.2} µs of the aggregator",
-                now.nodes_us, now.aggregator_us
+                now.nodes_us,
+                now.aggregator_us
             );
             spent.push(now);
         }

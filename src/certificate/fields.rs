@@ -101,6 +101,7 @@ impl AwardFields {
             session,
             before: self.before.iter().map(|before| (before.group.into(), before.weight)).collect(),
             index: LogIndex(self.ledger_index),
+            time: None,
         })
     }
 

@@ -7,6 +7,7 @@ use std::fmt;
 use tidemark_proto::ids::GroupId;
 use tidemark_proto::limits::{DELTA_MAX, MILESTONE_MAX};
 use tidemark_proto::msg::Award;
+use tidemark_proto::time::WallTextError;
 use tidemark_proto::wire::{self, WireError};
 use tidemark_transport::certs::{TrustAnchor, VerifyError};
 
@@ -29,6 +30,8 @@ pub enum Refusal {
     Format { format: String, version: u32 },
     #[error("an impossible award: {0}")]
     Field(String),
+    #[error("unsigned_time: {0}")]
+    Time(#[from] WallTextError),
     #[error("the signed bytes are no award: {0}")]
     Canonical(#[from] WireError),
     #[error("the award as shown is not the one that was signed")]
@@ -101,6 +104,8 @@ pub fn verify(
         return Err(Refusal::TooFew { signed, voters: voters.count(), needed });
     }
     let (cluster, written_off) = (ca.cluster().to_owned(), certificate.written_off);
+    let time = certificate.unsigned_time.as_deref().map(str::parse).transpose()?;
+    let award = Award { time, ..award };
     Ok(Certified { cluster, award, written_off, signers, voters: voters.count() })
 }
 
@@ -190,6 +195,9 @@ impl fmt::Display for Certified {
                 f,
                 "written off with lost groups: up to {weight} that were answered as counted may be missing before it"
             )?;
+        }
+        if let Some(time) = award.time {
+            writeln!(f, "decided at {time} by the clock of the ledger's leader, which nobody signs")?;
         }
         let names: Vec<&str> = self.signers.iter().map(String::as_str).collect();
         write!(f, "signed by {} of {} voters: {}", names.len(), self.voters, names.join(", "))

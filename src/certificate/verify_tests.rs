@@ -32,6 +32,7 @@ fn award() -> Award {
         session: Some(SessionId([0xab; 16])),
         before: vec![(group(0), 900), (group(1), 98)],
         index: LogIndex(77),
+        time: None,
     }
 }
 
@@ -125,6 +126,25 @@ fn what_is_shown_must_be_what_was_signed() {
     assert_eq!(believed(&shown, 3), Err(Refusal::Differs));
     let both = Certificate { canonical: Certificate::new(&other, &[], 0).canonical, ..shown };
     assert!(matches!(believed(&both, 3), Err(Refusal::Signature { number: 1, error: VerifyError::Signature { .. } })));
+}
+
+#[test]
+fn time_is_shown_and_is_no_part_of_the_proof() {
+    let time = Some(tidemark_proto::time::WallMs(1_795_846_544_120));
+    let timed = issued(&Award { time, ..award() }, &["usa-0", "usa-1"]);
+    assert_eq!(timed.canonical, issued(&award(), &[]).canonical, "what is signed has no time");
+    let certified = believed_text(timed.to_json().as_bytes()).unwrap();
+    assert_eq!(certified.award.time, time);
+    let text = certified.to_string();
+    assert!(
+        text.contains("decided at 2026-11-28T06:15:44.120Z by the clock of the ledger's leader, which nobody signs")
+    );
+    assert!(
+        !issued(&award(), &["usa-0"]).to_json().contains("time"),
+        "an award from before times were kept shows none"
+    );
+    let wrong = timed.to_json().replace("2026-11-28T06:15:44.120Z", "noon");
+    assert!(believed_text(wrong.as_bytes()).unwrap_err().to_string().starts_with("unsigned_time: time \"noon\""));
 }
 
 #[test]

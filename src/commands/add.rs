@@ -1,5 +1,6 @@
 //! `tidemark add`: counts, and says where the increment stands. What is negative is counted down.
 
+use super::awards::numbers;
 use super::numbers::parse_signed;
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
@@ -35,15 +36,15 @@ pub fn run(args: Add) -> Outcome {
         let path = counter_path(&counter, "/add");
         let body = AddBody { delta: Signed(delta.into()), session, at: at.map(EventAt::from) };
         let added: AddedBody = remote.call(Method::POST, &path, Some(&body)).await?;
-        show(remote.json, &added, || text(added))
+        show(remote.json, &added, || text(added, delta.unsigned_abs()))
     })
 }
 
-fn text(added: AddedBody) -> String {
+fn text(added: AddedBody, delta: u64) -> String {
     match added {
         AddedBody::Counted => "counted".to_owned(),
-        AddedBody::Number { number } => format!("counted as number {number}"),
-        AddedBody::Milestone { at, first } => format!("the milestone {at}, counted from number {first} on"),
+        AddedBody::Number { number } => format!("counted as {}", numbers(number, delta)),
+        AddedBody::Milestone { at, first } => format!("the milestone {at}, counted as {}", numbers(first, delta)),
         AddedBody::Pending => "durable; its place is pending".to_owned(),
     }
 }

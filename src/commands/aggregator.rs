@@ -4,6 +4,7 @@ use super::Outcome;
 use super::process::{self, Place, ProcessArgs};
 use crate::backend::{self, LocalBackend};
 use crate::config::{AggregatorFile, Layout};
+use crate::gauges;
 use crate::series::next_terms;
 use crate::webhook::{Home, Webhook, Webhooks};
 use clap::Args;
@@ -33,16 +34,16 @@ pub struct AggregatorArgs {
 }
 
 pub fn run(args: AggregatorArgs) -> Outcome {
-    let settings: AggregatorFile = args.process.load()?;
-    process::start_logs();
-    process::block_on(serve(settings, args.fresh))
+    let fresh = args.fresh;
+    let settings: AggregatorFile = args.process.start()?;
+    process::block_on(serve(settings, fresh))
 }
 
 async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Aggregator)?;
     let (id, address) = seat(&settings, &place)?;
     let webhooks = settings.webhooks.iter().map(|keys| keys.webhook()).collect::<Result<Vec<_>, _>>()?;
-    let metrics = process::start_metrics();
+    let metrics = gauges::start();
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(address)?;
     process::check_data_dir(&settings.data_dir)?;

@@ -66,7 +66,7 @@ pub fn run(args: AuditArgs) -> Outcome {
         }
         let Verdict { counters, differ, open } = verdict;
         if !args.remote.json {
-            println!("{counters} audited, {differ} differ; of {open} not everything was compared");
+            outln!("{counters} audited, {differ} differ; of {open} not everything was compared");
         }
         Ok(if differ > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     })
@@ -99,9 +99,9 @@ async fn one(
     let found = audited(&args.remote, others, counter).await?;
     verdict.note(&found);
     if args.remote.json {
-        println!("{}", serde_json::to_string(&found)?);
+        outln!("{}", serde_json::to_string(&found)?);
     } else if !args.quiet || found.any(AuditState::Differs) {
-        print!("{}", text(&found, args.quiet));
+        out!("{}", text(&found, args.quiet));
     }
     Ok(())
 }

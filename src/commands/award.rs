@@ -45,7 +45,7 @@ pub fn run(args: Award) -> Outcome {
             match args.remote.get::<AwardStateBody>(&path).await {
                 Ok(known) => award = known.award,
                 Err(error) if is_passing(&error) => {
-                    eprintln!("tidemark: {error}; it is asked again");
+                    errln!("tidemark: {error}; it is asked again");
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 Err(error) => return Err(error.into()),
@@ -87,6 +87,7 @@ fn is_passing(error: &RemoteError) -> bool {
     match error {
         RemoteError::Unreachable { .. } | RemoteError::Answer { .. } => true,
         RemoteError::Refused { status, .. } => status.is_server_error(),
-        RemoteError::Address(_) | RemoteError::Plain(_) | RemoteError::Tls(_) | RemoteError::Token(_) => false,
+        RemoteError::Address(_) | RemoteError::Plain(_) | RemoteError::Tls(_) => false,
+        RemoteError::Token(_) | RemoteError::Running(_) => false,
     }
 }

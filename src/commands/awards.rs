@@ -68,7 +68,7 @@ async fn list(counter: Option<CounterName>, remote: &Remote) -> Outcome {
 async fn certificate(counter: &CounterName, at: u64, out: Option<PathBuf>, remote: &Remote) -> Outcome {
     let certificate = fetch(counter, at, remote).await?.to_json();
     match out {
-        None => print!("{certificate}"),
+        None => out!("{certificate}"),
         Some(path) => {
             let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
             let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, certificate.as_bytes()));
@@ -90,5 +90,14 @@ pub fn text(award: &AwardBody) -> String {
         count => format!("milestones {} and {} more, every {}", award.at, count - 1, award.step),
     };
     let AwardBody { counter, first, delta, client, .. } = award;
-    format!("{counter} {milestones}: number {first}, weight {delta}, client {client}, {session}")
+    let time = award.time.as_deref().map_or_else(String::new, |time| format!(" at {time}"));
+    format!("{counter} {milestones}{time}: {}, client {client}, {session}", numbers(*first, *delta))
+}
+
+/// The numbers that an increment takes.
+pub fn numbers(first: u64, delta: u64) -> String {
+    match delta {
+        0 | 1 => format!("number {first}"),
+        delta => format!("numbers {first} to {}", first.saturating_add(delta - 1)),
+    }
 }

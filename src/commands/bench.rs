@@ -71,8 +71,8 @@ fn millis(text: &str) -> Result<Duration, String> {
 
 pub fn run(args: BenchArgs) -> Outcome {
     match args.name.as_deref() {
-        None => BENCHES.iter().for_each(|bench| println!("{:<16}{}", bench.name, bench.about)),
-        Some(REPORT) => print!("{}", report::table(&report::read(&args.files)?)),
+        None => BENCHES.iter().for_each(|bench| outln!("{:<16}{}", bench.name, bench.about)),
+        Some(REPORT) => out!("{}", report::table(&report::read(&args.files)?)),
         Some(name) => measure(name, &args)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -82,7 +82,7 @@ fn measure(name: &str, args: &BenchArgs) -> Result<(), bench::BenchError> {
     let BenchArgs { seconds, rate, size, flush_delay, .. } = *args;
     let plan = Plan { seconds, rate, size, flush_delay, postgres_bin: args.postgres_bin.clone(), run: 0 };
     let line = bench::measure(bench::find(name)?, &plan, args.runs, command(name, args))?;
-    println!("{}", if args.json { line.json() } else { line.text() });
+    outln!("{}", if args.json { line.json() } else { line.text() });
     Ok(())
 }
 

@@ -84,7 +84,7 @@ pub fn run(args: Certs) -> Outcome {
         Action::Init { cluster, out } => {
             ClusterCa::generate(&cluster)?.save(&out)?;
             SessionKeys::of_dir(&out)?;
-            println!(
+            outln!(
                 "CA of the cluster {cluster} in {}, and session-keys; keep ca-key.pem away from the cluster's machines",
                 out.display()
             );
@@ -112,7 +112,7 @@ fn issue_all(args: Issue) -> Result<(), Box<dyn std::error::Error>> {
             SessionKeys::of_dir(&args.ca)?;
             secret::write(&dir.join(SESSION_KEYS_FILE), secret::read(&args.ca.join(SESSION_KEYS_FILE))?.trim_end())?;
         }
-        println!("{identity} in {}", dir.display());
+        outln!("{identity} in {}", dir.display());
     }
     Ok(())
 }

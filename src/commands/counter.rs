@@ -5,9 +5,11 @@ use super::{Outcome, block_on, show};
 use crate::http::body::ReadingBody;
 use crate::lives::{BegunBody, ExpiryBody, LifeBody, ResetBody};
 use crate::names::parse_counter;
+use crate::series::seconds;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use tidemark_proto::ids::CounterName;
+use tidemark_proto::time::WallMs;
 
 /// Arguments of `tidemark counter`.
 #[derive(Debug, Args)]
@@ -35,8 +37,9 @@ enum Action {
         /// NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// In so many seconds
-        #[arg(long, required_unless_present = "never", conflicts_with = "never")]
+        /// From now, such as 60s, 90m, 12h or 30d
+        #[arg(long = "in", value_name = "PERIOD", value_parser = seconds)]
+        #[arg(required_unless_present = "never", conflicts_with = "never")]
         in_s: Option<u64>,
         /// Not at all
         #[arg(long)]
@@ -121,8 +124,7 @@ fn begun_text(begun: &BegunBody) -> String {
 }
 
 fn life_text(life: &LifeBody) -> String {
-    let expires =
-        life.expires_unix_ms.map_or("never expires".to_owned(), |at| format!("expires at {at} ms since 1970"));
+    let expires = life.expires_unix_ms.map_or("never expires".to_owned(), |at| format!("expires at {}", WallMs(at)));
     format!("generation {}, {expires}{}", life.generation, waits_text(&life.waits_for))
 }
 

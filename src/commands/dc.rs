@@ -46,7 +46,7 @@ pub fn run(args: Dc) -> Outcome {
             return show(remote.json, meant, || plan_text(meant));
         }
         if !remote.json {
-            println!("{}", what_text(meant));
+            outln!("{}", what_text(meant));
         }
         let done: DcBody = remote.call(Method::POST, &forgotten_path(&name), Some(&ForgetBody { force })).await?;
         show(remote.json, &done, || format!("{} is given up", done.name))

@@ -30,7 +30,7 @@ pub fn run(args: DeclareLost) -> Outcome {
             return show(remote.json, meant, || plan_text(meant));
         }
         if !remote.json {
-            println!("{}", what_text(meant));
+            outln!("{}", what_text(meant));
         }
         let name: GroupName = meant.name.parse()?;
         let path = lost_path(&name.dc, name.group, name.incarnation.unwrap_or_default());

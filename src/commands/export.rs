@@ -133,7 +133,7 @@ fn chosen(args: &ExportArgs) -> Result<(FormatArg, Compress), String> {
 async fn export_shown(args: &ExportArgs, part: &mut Part) -> Result<Written, Fault> {
     let label = args.out.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let first = part.mark().map_or(0, |mark| {
-        eprintln!("{label}: goes on behind {:?}", mark.after);
+        errln!("{label}: goes on behind {:?}", mark.after);
         mark.written.rows
     });
     let mut meter = Meter::endless(&label, first);

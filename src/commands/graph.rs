@@ -198,7 +198,7 @@ impl Loaded {
     fn bad(&mut self, line: u64, reason: &str) {
         self.bad += 1;
         if self.bad <= BAD_LINES_SHOWN_MAX {
-            eprintln!("line {line}: {reason}");
+            errln!("line {line}: {reason}");
         }
     }
 
@@ -216,7 +216,7 @@ impl Loaded {
         for RefusedBody { change, message, .. } in refused {
             self.bad(lines.get(change).copied().unwrap_or(0), &message);
         }
-        eprintln!("{} edges {}", self.done, self.way.done());
+        errln!("{} edges {}", self.done, self.way.done());
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::remote::{Remote, RemoteError};
 use crate::backend::wall_now;
-use crate::config::ClusterFile;
+use crate::config::{ClusterFile, DcLayout};
 use crate::load::drive::{self, Load};
 use crate::load::journal::Head;
 use crate::load::meter::Meter;
@@ -44,15 +44,15 @@ pub struct LoadArgs {
     /// gzip or zstd. The content of a file says which
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The layout that the cluster's processes read
-    #[arg(long)]
-    cluster: PathBuf,
+    /// The layout that the cluster's processes read. Left out, with --dc and --credentials: the `tidemark serve` of the data directory
+    #[arg(long, requires_all = ["dc", "credentials"])]
+    cluster: Option<PathBuf>,
     /// The data centre to count in
-    #[arg(long)]
-    dc: String,
+    #[arg(long, requires = "cluster")]
+    dc: Option<String>,
     /// Folder with a client's certificate, its key and the cluster's CA; the same when it is run again
-    #[arg(long)]
-    credentials: PathBuf,
+    #[arg(long, requires = "cluster")]
+    credentials: Option<PathBuf>,
     /// Folder of journals; left out: `tidemark-load` beside each file. Without its journal a file is counted again
     #[arg(long)]
     journal: Option<PathBuf>,
@@ -115,6 +115,8 @@ struct Scan {
     /// By namespace.
     terms: BTreeMap<String, Option<TermsBody>>,
     spaces: Spaces,
+    /// No process answered.
+    unasked: bool,
 }
 
 #[derive(serde::Serialize)]
@@ -140,12 +142,7 @@ pub fn run(args: LoadArgs) -> Outcome {
 }
 
 async fn load_all(args: LoadArgs) -> Outcome {
-    let layout = ClusterFile::load(&args.cluster)?;
-    let dc = layout.dcs.iter().find(|dc| dc.name == args.dc);
-    let dc = dc.ok_or_else(|| format!("--dc {:?}: the layout has no such data centre", args.dc))?;
-    let credentials = Credentials::load(&args.credentials)?;
-    let cluster = credentials.identity().cluster().to_owned();
-    let groups = Groups::new(&dc.name, &dc.nodes, credentials)?;
+    let counted_by = if args.check { None } else { Some(CountedBy::find(&args)?) };
     let naming = Naming {
         counter: args.counter.clone(),
         delta: args.delta.clone(),
@@ -166,19 +163,19 @@ async fn load_all(args: LoadArgs) -> Outcome {
         let before = file.metadata()?;
         let scan = scan(&args, path, &file, &naming).await?;
         announce(path, &scan, &naming);
-        if args.check {
+        let Some(CountedBy { cluster, dc, groups }) = &counted_by else {
             is_whole &= scan.broken + scan.refused == 0;
             continue;
-        }
+        };
         until_policies_hold(path, &scan).await;
-        let head = Head::new(bytes, sha256, &cluster, &dc.name, groups.owner(), &naming);
+        let head = Head::new(bytes, sha256, cluster, &dc.name, groups.owner(), &naming);
         let dir = args.journal.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).join(JOURNALS));
         let load = Load {
             file: &file,
             naming: &naming,
             rows: scan.rows,
             spaces: scan.spaces.clone(),
-            groups: &groups,
+            groups,
             nodes: &dc.nodes,
         };
         let loaded = load_one(path, &load, &dir, &head, &scan).await.map_err(|error| named(&error))?;
@@ -189,6 +186,37 @@ async fn load_all(args: LoadArgs) -> Outcome {
         super::show(args.remote.json, &loaded, || text(&loaded))?;
     }
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The data centre that counts.
+struct CountedBy {
+    cluster: String,
+    dc: DcLayout,
+    groups: Groups,
+}
+
+impl CountedBy {
+    /// What the flags name, else the `tidemark serve` of the data directory.
+    fn find(args: &LoadArgs) -> Result<CountedBy, Box<dyn std::error::Error>> {
+        let (layout, dc, credentials) = match (&args.cluster, &args.dc, &args.credentials) {
+            (Some(layout), Some(dc), Some(credentials)) => (layout.clone(), dc.clone(), credentials.clone()),
+            _ => {
+                let advice = "start one, name its directory with --data-dir, or a cluster with --cluster, --dc and --credentials";
+                let running = args.remote.running().map_err(|error| format!("{error}; {advice}"))?;
+                (running.cluster, running.dc, running.credentials)
+            }
+        };
+        let mut known = ClusterFile::load(&layout)?.dcs;
+        let at = known.iter().position(|known| known.name == dc);
+        let at = at.ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|known| known.name.as_str()).collect();
+            format!("--dc {dc:?}: {} has no such data centre; it has {}", layout.display(), names.join(", "))
+        })?;
+        let dc = known.swap_remove(at);
+        let credentials = Credentials::load(&credentials)?;
+        let cluster = credentials.identity().cluster().to_owned();
+        Ok(CountedBy { groups: Groups::new(&dc.name, &dc.nodes, credentials)?, cluster, dc })
+    }
 }
 
 async fn load_one(
@@ -203,7 +231,7 @@ async fn load_one(
     let label = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let first = progress.done_before().min(load.rows);
     if first > 0 && !before {
-        eprintln!("{label}: goes on behind row {first}");
+        errln!("{label}: goes on behind row {first}");
     }
     let mut meter = Meter::new(&label, load.rows, first);
     let mut shown = 0;
@@ -275,7 +303,7 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
                 scan.zero += 1;
                 continue;
             }
-            Ok(Some(row)) => match scan.take(&args.remote, &row, now).await? {
+            Ok(Some(row)) => match scan.take((&args.remote, args.check), &row, now).await? {
                 Some(why) if args.check => why.to_string(),
                 _ => continue,
             },
@@ -285,7 +313,7 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
             }
         };
         if scan.broken + if args.check { scan.refused } else { 0 } <= BAD_ROWS_SHOWN_MAX {
-            eprintln!("{}: {} {line}: {why}", path.display(), scan.unit);
+            errln!("{}: {} {line}: {why}", path.display(), scan.unit);
         }
     }
     (scan.found, scan.has_only_lines) = (source.found(), source.has_only_lines());
@@ -293,16 +321,23 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
 }
 
 impl Scan {
-    /// Why a row would be refused, as far as that is known before it is sent.
+    /// Why a row would be refused, as far as that is known before it is sent. A check goes on where nobody can be asked how namespaces keep
+    /// series.
     async fn take(
         &mut self,
-        remote: &Remote,
+        (remote, check): (&Remote, bool),
         row: &Row,
         now: UnixTime,
     ) -> Result<Option<RowRefused>, Box<dyn std::error::Error>> {
         let namespace = row.counter.namespace();
         if !self.terms.contains_key(namespace) {
-            let terms = terms_of(remote, namespace).await?;
+            let terms = match terms_of(remote, namespace).await {
+                Err(RemoteError::Unreachable { .. }) if check => {
+                    self.unasked = true;
+                    None
+                }
+                terms => terms?,
+            };
             let policy = terms.as_ref().and_then(|terms| terms.policy.as_ref());
             if let Some(policy) = policy {
                 self.spaces.0.insert(namespace.to_owned(), policy.policy()?);
@@ -310,6 +345,7 @@ impl Scan {
             self.terms.insert(namespace.to_owned(), terms);
         }
         let why = match self.terms.get(namespace).and_then(Option::as_ref) {
+            None if self.unasked => None,
             None => Some(RowRefused::UnknownNamespace(namespace.to_owned())),
             Some(terms) if row.half == Half::Down && terms.updown == Some(false) => {
                 Some(RowRefused::GrowOnly(namespace.to_owned()))
@@ -342,7 +378,7 @@ async fn until_policies_hold(path: &Path, scan: &Scan) {
     let since_s = scan.terms.values().flatten().filter_map(|terms| terms.since_s).max().unwrap_or(0);
     let left_s = since_s.saturating_sub(wall_now().0 / 1_000).min(SERIES_AHEAD_S + 1);
     if left_s > 0 {
-        eprintln!("{}: waits {left_s} s until the policy holds", path.display());
+        errln!("{}: waits {left_s} s until the policy holds", path.display());
         tokio::time::sleep(Duration::from_secs(left_s + 1)).await;
     }
 }
@@ -352,21 +388,24 @@ fn announce(path: &Path, scan: &Scan, naming: &Naming) {
     let file = path.display();
     for name in &scan.found.missing {
         let instead = if *name == naming.delta { "each row counts 1" } else { "rows happen when they are logged" };
-        eprintln!("{file}: there is no column {name:?}: {instead}");
+        errln!("{file}: there is no column {name:?}: {instead}");
     }
     if !scan.found.ignored.is_empty() {
         let shown = scan.found.ignored.iter().take(COLUMNS_SHOWN_MAX).map(|name| format!("{name:?}"));
         let more = if scan.found.ignored.len() > COLUMNS_SHOWN_MAX { ", …" } else { "" };
-        eprintln!("{file}: ignored columns: {}{more}", shown.collect::<Vec<_>>().join(", "));
+        errln!("{file}: ignored columns: {}{more}", shown.collect::<Vec<_>>().join(", "));
     }
-    for (namespace, terms) in &scan.terms {
+    if scan.unasked {
+        errln!("{file}: no process answers: whether namespaces exist, and how late events may be, is not checked");
+    }
+    for (namespace, terms) in scan.terms.iter().filter(|_| !scan.unasked) {
         let Some(terms) = terms else {
-            eprintln!("{file}: unknown namespace {namespace:?}: its rows will be refused");
+            errln!("{file}: unknown namespace {namespace:?}: its rows will be refused");
             continue;
         };
         let Some(policy) = &terms.policy else { continue };
         if terms.revision > 1 {
-            eprintln!(
+            errln!(
                 "{file}: {namespace} keeps series by its policy number {}: what an earlier one had closed stays so, however late events \
                  may be now",
                 terms.revision
@@ -377,10 +416,10 @@ fn announce(path: &Path, scan: &Scan, naming: &Naming) {
             OutOfRangeBody::Refuse => "refused",
             OutOfRangeBody::Total => "counted in totals only",
         };
-        eprintln!("{file}: {namespace} takes events up to {late} late; others are {otherwise}");
+        errln!("{file}: {namespace} takes events up to {late} late; others are {otherwise}");
     }
     let Scan { rows, broken, zero, total_only, refused, .. } = scan;
-    eprintln!(
+    errln!(
         "{file}: {rows} rows: {broken} broken, {refused} refused, {total_only} for totals only, {zero} of delta 0"
     );
 }

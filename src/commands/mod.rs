@@ -45,9 +45,9 @@ fn block_on<F: Future<Output = Outcome>>(command: F) -> Outcome {
 /// Prints one value: as one line of JSON, or as text.
 fn show(json: bool, value: &impl serde::Serialize, text: impl FnOnce() -> String) -> Outcome {
     if json {
-        println!("{}", serde_json::to_string(value)?)
+        outln!("{}", serde_json::to_string(value)?)
     } else {
-        println!("{}", text().trim_end())
+        outln!("{}", text().trim_end())
     }
     Ok(ExitCode::SUCCESS)
 }

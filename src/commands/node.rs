@@ -31,15 +31,15 @@ pub struct NodeArgs {
 }
 
 pub fn run(args: NodeArgs) -> Outcome {
-    let settings: NodeFile = args.process.load()?;
-    process::start_logs();
-    process::block_on(serve(settings, args.fresh))
+    let fresh = args.fresh;
+    let settings: NodeFile = args.process.start()?;
+    process::block_on(serve(settings, fresh))
 }
 
 async fn serve(settings: NodeFile, fresh: bool) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Node)?;
     let address = own_address(&settings, &place)?;
-    let metrics = process::start_metrics();
+    let metrics = gauges::start();
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(address)?;
     process::check_data_dir(&settings.data_dir)?;
@@ -165,21 +165,8 @@ impl Backend for NodeBackend {
     }
 
     fn measure(&self) {
+        gauges::groups(&self.dc, &self.statuses);
         metrics::gauge!("tidemark_ready").set(gauges::flag(self.ready().is_ok()));
-        for status in self.statuses.get() {
-            let Some(group) = status.group else { continue };
-            let labels = [("group", format!("{}/{}", self.dc, group.group))];
-            metrics::gauge!("tidemark_group_serving", &labels).set(gauges::flag(status.serving));
-            metrics::gauge!("tidemark_group_caught_up", &labels).set(gauges::flag(status.caught_up));
-            metrics::gauge!("tidemark_group_applied_entries", &labels).set(status.applied as f64);
-            metrics::gauge!("tidemark_group_connections", &labels).set(status.connections as f64);
-            metrics::gauge!("tidemark_group_buckets_bytes", &labels).set(status.buckets_bytes as f64);
-            if let Some(most) = status.buckets_bytes_max {
-                metrics::gauge!("tidemark_group_buckets_bytes_max", &labels).set(most as f64);
-            }
-            metrics::gauge!("tidemark_group_rows_shelved", &labels).set(status.rows_shelved as f64);
-            metrics::gauge!("tidemark_group_held_seconds", &labels).set(status.held_ms as f64 / 1_000.0);
-        }
     }
 
     fn health(&self) -> Vec<HealthCheck> {

@@ -1,10 +1,9 @@
 //! What `tidemark node` and `tidemark aggregator` share: settings, credentials, logs, metrics, and how a process ends.
 
 use crate::config::{ClusterFile, ConfigError, HttpKeys, Overrides, Settings};
-use crate::gauges;
 use crate::http::{Backend, Options, Server};
+use crate::logs::{LogError, LogOptions};
 use clap::Args;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,14 +13,9 @@ use tidemark_aggregator::{Cluster, DataCentre};
 use tidemark_proto::ids::DcId;
 use tidemark_transport::{Credentials, Endpoint, EndpointOptions, Role};
 use tokio::net::TcpListener;
-use tracing_subscriber::EnvFilter;
 
 use super::Outcome;
 
-/// What is logged unless `TIDEMARK_LOG` says otherwise. openraft tells of every lost connection by itself, and where it is being ended,
-/// that its own heartbeat, what was just proposed and what a leader sent no longer reach it; who sent that is told anyway.
-const LOG_DEFAULT: &str = "info,openraft=error,openraft::core::heartbeat=off,openraft::raft::raft_inner=off,\
-                           openraft::raft::stream_append=off";
 /// A process that was told to end and cannot is ended after this; nothing durable is lost.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Peers are told that a process ends for at most this long.
@@ -36,13 +30,26 @@ pub struct ProcessArgs {
     /// Overrides one key of the configuration, such as http.listen=127.0.0.1:0
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten)]
+    logs: LogOptions,
 }
 
 impl ProcessArgs {
-    /// The settings: file, then environment, then flags.
-    pub fn load<S: Settings>(self) -> Result<S, ConfigError> {
-        S::load(&self.config, &Overrides::from_process(self.set))
+    /// Starts logging and returns the settings: file, then environment, then flags.
+    pub fn start<S: Settings>(self) -> Result<S, StartError> {
+        let settings = S::load(&self.config, &Overrides::from_process(self.set))?;
+        self.logs.start()?;
+        Ok(settings)
     }
+}
+
+/// Why a process does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Logs(#[from] LogError),
 }
 
 /// Who a process is: what the layout, its settings and its certificate agree on.
@@ -110,22 +117,6 @@ fn cluster_of(file: &ClusterFile) -> Cluster {
         voters: layout.voters.iter().map(|&voter| DcId(voter)).collect(),
         leader: DcId(layout.leader),
     }
-}
-
-/// Logs go to stderr, one line each.
-pub fn start_logs() {
-    let filter = EnvFilter::try_from_env("TIDEMARK_LOG").unwrap_or_else(|_| EnvFilter::new(LOG_DEFAULT));
-    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi);
-    // Another subscriber may be there already, in tests.
-    let _ = logs.try_init();
-}
-
-/// From now on metrics are kept, for `/metrics`.
-pub fn start_metrics() -> Option<PrometheusHandle> {
-    let handle = PrometheusBuilder::new().install_recorder().ok();
-    gauges::describe_all();
-    handle
 }
 
 /// The HTTP interface's socket, bound before anything else is started: a port in use changes nothing.

@@ -2,6 +2,7 @@
 
 use crate::http::{FailureText, HEAD_BYTES_MAX, REQUEST_TIMEOUT};
 use crate::names::counter_text;
+use crate::running::{DATA_DIR, HTTP_PORT, Running, RunningError};
 use crate::tls::{TlsError, Trust};
 use crate::token::{Token, TokenError};
 use clap::Args;
@@ -14,7 +15,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,12 +30,19 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A little longer than the server takes to say that it cannot answer in time.
 const ANSWER_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_secs(5));
 
+// The address is, in this order: `--server`, `TIDEMARK_SERVER`, that of the `tidemark serve` whose data directory is `--data-dir` or
+// `./tidemark-data`, and port 7171 of this machine. The token is `--token`, `--token-file`, their variables, and else that of the data
+// directory, if its process is the one that is asked.
 /// Where to ask, and with which token.
 #[derive(Clone, Debug, Args)]
 pub struct Remote {
-    /// The process to ask: http://HOST:PORT, or https:// where it speaks TLS
-    #[arg(long, env = "TIDEMARK_SERVER", default_value = "http://127.0.0.1:7171", global = true)]
-    server: String,
+    /// The process to ask: http://HOST:PORT, or https:// where it speaks TLS. Left out: the `tidemark serve` of the data directory, or
+    /// http://127.0.0.1:7171
+    #[arg(long, env = "TIDEMARK_SERVER", global = true)]
+    server: Option<String>,
+    /// Data directory of a `tidemark serve` on this machine, which says its address and has its token [default: tidemark-data]
+    #[arg(long, value_name = "DIR", global = true)]
+    data_dir: Option<PathBuf>,
     /// Bearer token; others can see a command line, so prefer the variable or a file
     #[arg(long, env = "TIDEMARK_TOKEN", hide_env_values = true, global = true)]
     token: Option<String>,
@@ -46,6 +55,42 @@ pub struct Remote {
     /// JSON, one line per value
     #[arg(long, global = true)]
     pub json: bool,
+    /// Found once.
+    #[arg(skip)]
+    target: OnceLock<Target>,
+}
+
+/// The process to ask.
+#[derive(Clone, Debug)]
+struct Target {
+    server: String,
+    /// The token of its data directory.
+    token_file: Option<PathBuf>,
+    source: Source,
+}
+
+/// Where an address came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Given,
+    DataDir(PathBuf),
+    Default,
+}
+
+impl Source {
+    /// What to do when nobody answers there.
+    fn advice(&self) -> String {
+        match self {
+            Source::Given => String::new(),
+            Source::DataDir(dir) => format!(
+                "; {} says that it runs there: start `tidemark serve` again, or name another process with --server or TIDEMARK_SERVER",
+                dir.display()
+            ),
+            Source::Default => {
+                "; start `tidemark serve`, or name the process with --server or TIDEMARK_SERVER".to_owned()
+            }
+        }
+    }
 }
 
 /// Why there is no answer.
@@ -59,6 +104,8 @@ pub enum RemoteError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Token(#[from] TokenError),
+    #[error(transparent)]
+    Running(#[from] RunningError),
     #[error("cannot reach {authority}: {reason}")]
     Unreachable { authority: String, reason: String },
     #[error("{authority} answers {status}: {message}")]
@@ -86,7 +133,7 @@ impl Remote {
         let late = || RemoteError::Answer { authority: authority.clone(), reason: "no answer in time".to_owned() };
         let (status, bytes) = exchange.map_err(|_| late())??;
         if !status.is_success() {
-            return Err(RemoteError::Refused { authority, status, message: failure_message(&bytes) });
+            return Err(refused(authority, status, &bytes));
         }
         serde_json::from_slice(&bytes).map_err(|error| RemoteError::Answer { authority, reason: error.to_string() })
     }
@@ -105,7 +152,7 @@ impl Remote {
         let status = response.status();
         if !status.is_success() {
             let body = self.whole(response.into_body()).await?;
-            return Err(RemoteError::Refused { authority, status, message: failure_message(&body) });
+            return Err(refused(authority, status, &body));
         }
         let mut body = response.into_body();
         while let Some(frame) = tokio::time::timeout(ANSWER_TIMEOUT, body.frame()).await.map_err(|_| late())? {
@@ -119,12 +166,13 @@ impl Remote {
 
     /// Another process, asked with the same token and trust.
     pub fn also(&self, server: &str) -> Remote {
-        Remote { server: server.to_owned(), ..self.clone() }
+        Remote { server: Some(server.to_owned()), target: OnceLock::new(), ..self.clone() }
     }
 
     /// One that asks for what anybody may read.
     pub fn at(server: String) -> Remote {
-        Remote { server, token: None, token_file: None, ca: None, json: true }
+        let (server, target) = (Some(server), OnceLock::new());
+        Remote { server, data_dir: None, token: None, token_file: None, ca: None, json: true, target }
     }
 
     /// Reads.
@@ -134,37 +182,83 @@ impl Remote {
 
     /// `HOST:PORT`.
     pub fn authority(&self) -> Result<&str, RemoteError> {
-        let refused = || RemoteError::Address(self.server.clone());
-        let server = self.server.strip_prefix("http://").or_else(|| self.server.strip_prefix("https://"));
+        let text = &self.target()?.server;
+        let refused = || RemoteError::Address(text.clone());
+        let server = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
         let authority = server.ok_or_else(refused)?.trim_end_matches('/');
         let (host, port) = authority.rsplit_once(':').ok_or_else(refused)?;
         let valid = !host.is_empty() && !host.contains(['/', '@', '?', '#']) && port.parse::<u16>().is_ok();
         if valid { Ok(authority) } else { Err(refused()) }
     }
 
+    fn target(&self) -> Result<&Target, RemoteError> {
+        if let Some(target) = self.target.get() {
+            return Ok(target);
+        }
+        let found = self.find()?;
+        Ok(self.target.get_or_init(|| found))
+    }
+
+    fn find(&self) -> Result<Target, RemoteError> {
+        let given = self.server.as_deref().filter(|server| !server.is_empty());
+        let dir = self.data_dir.clone().unwrap_or_else(|| DATA_DIR.into());
+        if let Some(server) = given {
+            // What else stands in a data directory is not asked for.
+            let running = Running::find(&dir).ok().flatten();
+            let own = running.filter(|running| running.server == server.trim_end_matches('/'));
+            let token_file = own.map(|running| running.token);
+            return Ok(Target { server: server.to_owned(), token_file, source: Source::Given });
+        }
+        let running = match &self.data_dir {
+            Some(dir) => Some(Running::must_find(dir)?),
+            None => Running::find(&dir)?,
+        };
+        Ok(match running {
+            Some(Running { server, token, .. }) => {
+                Target { server, token_file: Some(token), source: Source::DataDir(dir) }
+            }
+            None => {
+                let server = format!("http://127.0.0.1:{HTTP_PORT}");
+                Target { server, token_file: None, source: Source::Default }
+            }
+        })
+    }
+
+    /// The `tidemark serve` of the data directory.
+    pub fn running(&self) -> Result<Running, RunningError> {
+        Running::must_find(self.data_dir.as_deref().unwrap_or(Path::new(DATA_DIR)))
+    }
+
     /// Whom to believe, where TLS is spoken.
     fn trust(&self) -> Result<Option<Trust>, RemoteError> {
-        match (self.server.starts_with("https://"), &self.ca) {
+        let server = &self.target()?.server;
+        match (server.starts_with("https://"), &self.ca) {
             (true, ca) => Ok(Some(Trust::new(ca.as_deref())?)),
             (false, None) => Ok(None),
-            (false, Some(_)) => Err(RemoteError::Plain(self.server.clone())),
+            (false, Some(_)) => Err(RemoteError::Plain(server.clone())),
         }
     }
 
     /// The `Authorization` header, if there is a token.
     pub fn authorization(&self) -> Result<Option<String>, RemoteError> {
-        let token = match (&self.token, &self.token_file) {
-            (Some(text), _) if !text.is_empty() => Some(Token::new(text)?),
-            (_, Some(path)) => Some(Token::read(path)?),
-            // A variable that is set to nothing is none.
-            (_, None) => None,
+        // A variable that is set to nothing is as good as one that is not set.
+        let given = self.token.as_deref().filter(|text| !text.trim().is_empty());
+        let file = self.token_file.as_ref().filter(|path| !path.as_os_str().is_empty());
+        let token = match (given, file.or(self.target()?.token_file.as_ref())) {
+            (Some(text), _) => Some(Token::new(text)?),
+            (None, Some(path)) => Some(Token::read(path)?),
+            (None, None) => None,
         };
         Ok(token.map(|token| format!("Bearer {}", token.as_str())))
     }
 
     pub async fn connect(&self) -> Result<RemoteStream, RemoteError> {
         let (authority, trust) = (self.authority()?, self.trust()?);
-        let failed = |reason: String| RemoteError::Unreachable { authority: authority.to_owned(), reason };
+        let advice = self.target()?.source.advice();
+        let failed = |reason: String| RemoteError::Unreachable {
+            authority: authority.to_owned(),
+            reason: format!("{reason}{advice}"),
+        };
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(authority, trust)).await;
         connected.map_err(|_| failed("no connection in time".to_owned()))?.map_err(|error| failed(error.to_string()))
     }
@@ -199,8 +293,9 @@ impl Remote {
     }
 
     async fn whole(&self, body: Incoming) -> Result<Bytes, RemoteError> {
+        let authority = self.authority()?.to_owned();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let failed = |reason: String| RemoteError::Answer { authority: self.server.clone(), reason };
+        let failed = |reason: String| RemoteError::Answer { authority: authority.clone(), reason };
         Ok(body.map_err(|error| failed(error.to_string()))?.to_bytes())
     }
 
@@ -224,6 +319,11 @@ impl Remote {
     }
 }
 
+/// A refusal, with what a command's user can do about it.
+fn refused(authority: String, status: StatusCode, body: &[u8]) -> RemoteError {
+    RemoteError::Refused { authority, status, message: failure_message(body) }
+}
+
 /// What a failure's body says, in the words of the command line.
 pub fn failure_message(bytes: &[u8]) -> String {
     let Ok(FailureBody { error }) = serde_json::from_slice(bytes) else {
@@ -233,7 +333,7 @@ pub fn failure_message(bytes: &[u8]) -> String {
     let said = IN_OPTIONS.iter().fold(message, |message, (param, option)| message.replace(param, option));
     match code.as_str() {
         "unauthorized" => {
-            format!("{said}; give it with --token-file DATA_DIR/token, TIDEMARK_TOKEN_FILE or TIDEMARK_TOKEN")
+            format!("{said}; pass --token-file DATA_DIR/token, or set TIDEMARK_TOKEN_FILE or TIDEMARK_TOKEN")
         }
         _ => said,
     }
@@ -244,7 +344,7 @@ const IN_OPTIONS: [(&str, &str); 4] = [
     ("say \"unknown\": \"allow\"", "say --unknown"),
     ("; GET /v1/range?prefix=NAMESPACE/ lists counters", "; `tidemark range NAMESPACE/` lists counters"),
     (": Authorization: Bearer TOKEN", ""),
-    ("expires_s is", "--in-s is"),
+    ("expires_s is", "--in is"),
 ];
 
 /// A task that ends when nobody waits for it any more.

@@ -39,15 +39,15 @@ pub fn run(args: Verify) -> Outcome {
     let name = args.certificate.display().to_string();
     match check(args) {
         Ok(Ok(certified)) => {
-            println!("{certified}");
+            outln!("{certified}");
             Ok(ExitCode::SUCCESS)
         }
         Ok(Err(refusal)) => {
-            eprintln!("tidemark: {name} is refused: {refusal}");
+            errln!("tidemark: {name} is refused: {refusal}");
             Ok(ExitCode::FAILURE)
         }
         Err(error) => {
-            eprintln!("tidemark: {name} was not checked: {error}");
+            errln!("tidemark: {name} was not checked: {error}");
             Ok(ExitCode::from(UNCHECKED))
         }
     }

@@ -9,6 +9,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::process::ExitCode;
+use tidemark_proto::time::WallMs;
 
 /// Arguments of `tidemark webhooks`.
 #[derive(Debug, Args)]
@@ -36,7 +37,7 @@ enum Action {
         /// The webhook
         name: String,
     },
-    /// Delivers again what was held
+    /// Delivers what was held, and enables a receiver again that was disabled because it answered 410 Gone
     Release {
         /// The webhook
         name: String,
@@ -106,6 +107,12 @@ fn text(status: &WebhookStatus) -> String {
     let mut lines =
         vec![format!("{name} {url}: {open} open ({sending} under way), {delivered} delivered, {dead} dead")];
     lines.extend(status.held.then(|| "  held".to_owned()));
+    lines.extend(status.disabled_unix_ms.map(|since| {
+        format!(
+            "  disabled since {}: the receiver answered 410 Gone; `tidemark webhooks release {name}` enables it again",
+            WallMs(since)
+        )
+    }));
     lines.extend(status.failed.as_ref().map(|reason| format!("  failed: {reason}")));
     lines.extend(status.last_error.as_ref().map(|error| format!("  last error: {error}")));
     lines.extend(status.dead_letters.iter().map(|letter| {

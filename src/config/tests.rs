@@ -142,7 +142,7 @@ fn the_sample_cluster_and_its_processes_belong_together() {
     let layout = ClusterFile::load(&node.cluster).unwrap().layout();
     assert_eq!((layout.voters, layout.leader), (vec![0, 1, 2], 0));
     assert_eq!(layout.dcs[usize::from(node.node)].name, node.dc);
-    assert_eq!(layout.spread[0].to_string(), "search:queries");
+    assert_eq!(layout.spread[0].to_string(), "search/queries");
     assert!(layout.ranges.is_whole());
     assert_eq!(aggregator.data_dir, sample("data"));
 }
@@ -334,12 +334,12 @@ fn impossible_layouts_are_refused_with_key_and_value() {
         (
             "slots = []",
             "slots = [\"search/b\", \"search/b\"]",
-            "c.toml, line 9: slots is search/b; search:b is there twice",
+            "c.toml, line 9: slots is search/b; search/b is there twice",
         ),
         (
             "slots = []",
             "slots = [\"search/b\",\n\"search/c\", \"search/a\"]",
-            "c.toml, line 10: slots is search/a; search:a stands behind search:c: cuts ascend",
+            "c.toml, line 10: slots is search/a; search/a stands behind search/c: cuts ascend",
         ),
         (
             "slots = []",
@@ -403,7 +403,7 @@ fn impossible_orders_of_counters_are_refused_with_key_and_value() {
     assert_eq!((layout.ranges.count(), layout.ranges.order().laid().len()), (3, 2));
     let twice = parse("slots = [\"search/5/b\", \"users/5\"]", &both).unwrap_err();
     assert!(
-        twice.contains("slots is users/5; users:5 begins with the part of keys that search:5/b begins with"),
+        twice.contains("slots is users/5; users/5 begins with the part of keys that search/5/b begins with"),
         "{twice}"
     );
 }

@@ -1,6 +1,7 @@
 //! The demo itself: brings the cluster up, lets the load generator loose on it, watches, and says what came of it.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,7 +26,8 @@ use crate::cost::{self, Cost};
 use crate::http::{Access, Mode};
 use crate::layout::Layout;
 use crate::local::{LocalCluster, LocalError, LocalOptions};
-use crate::pages::{PageError, Pages, SearchCounters};
+use crate::out;
+use crate::pages::{self, PageError, Pages, SearchCounters};
 use crate::session::{SessionKeys, SessionKeysError};
 use crate::standing;
 use crate::token::{Token, TokenError};
@@ -87,7 +89,9 @@ pub fn run(options: &DemoOptions) -> Result<ExitCode, DemoError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DemoError::Runtime)?;
     let folder = Folder::open(options.data_dir.as_deref())?;
     let closing = runtime.block_on(Demo::perform(options, layout, &folder.path))?;
-    println!("{}", if options.json { closing.json() } else { closing.text() });
+    // Printing may end the process, and the temporary folder goes first.
+    drop(folder);
+    outln!("{}", if options.json { closing.json() } else { closing.text() });
     Ok(if closing.adds_up() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -150,6 +154,7 @@ struct Demo<'a> {
 
 impl<'a> Demo<'a> {
     async fn perform(options: &'a DemoOptions, layout: Layout, data_dir: &Path) -> Result<Closing, DemoError> {
+        let listener = pages::listen(SocketAddr::from(([127, 0, 0, 1], options.port))).await?;
         let cluster = LocalCluster::start(local_options(options, layout, data_dir)).await?;
         let token = Token::of_dir(data_dir)?;
         let sessions = SessionKeys::of_dir(data_dir)?;
@@ -158,7 +163,7 @@ impl<'a> Demo<'a> {
             all: CounterName::new(NAMESPACE, KEY.as_bytes())?,
             visitors: CounterName::new(NAMESPACE, VISITORS_KEY.as_bytes())?,
         };
-        let pages = Pages::start(&cluster, options.port, &access, Some(search.clone())).await?;
+        let pages = Pages::start(&cluster, listener, &access, Some(search.clone()), None).await?;
         let addresses = pages.addresses();
         let subscribers = Subscribers::connect(&addresses, token.as_str(), &search.all).await?;
         let page = format!("http://{}/", addresses[cluster.layout.leader]);
@@ -320,7 +325,7 @@ impl<'a> Demo<'a> {
 
     fn say(&self, text: &str) {
         if !self.options.json {
-            println!("{text}");
+            let _ = out::offer(format_args!("{text}\n"));
         }
     }
 
@@ -333,7 +338,7 @@ impl<'a> Demo<'a> {
         self.started = Instant::now();
         self.last_cost = cost_before;
         if self.options.is_live() {
-            print!("{}", table::CLEAR_SCREEN);
+            let _ = out::offer(format_args!("{}", table::CLEAR_SCREEN));
         }
         let end = self.watch_until_end().await?;
         self.record.wall_s = self.started.elapsed().as_secs_f64();
@@ -365,7 +370,12 @@ impl<'a> Demo<'a> {
                         awarded_at.get_or_insert(Instant::now());
                     }
                 }
-                _ = ticks.tick() => self.on_tick(),
+                _ = ticks.tick() => {
+                    self.on_tick();
+                    if out::has_failed() {
+                        return Ok(End::Signal);
+                    }
+                }
                 () = at(next_cut) => self.change_cuts()?,
                 _ = polls.tick(), if !self.cut.is_empty() => self.look_at_cuts(),
                 () = at(ends_at) => return Ok(End::Time),
@@ -451,8 +461,7 @@ impl<'a> Demo<'a> {
         let cost = cost::of_this_tree().unwrap_or_default();
         self.record.peak_rss_mib = self.record.peak_rss_mib.max(cost.rss_mib);
         if self.options.is_live() {
-            print!("{}", table::render(&self.picture(&cost)));
-            let _ = std::io::Write::flush(&mut std::io::stdout());
+            let _ = out::offer(format_args!("{}", table::render(&self.picture(&cost))));
         }
         self.last_cost = cost;
     }

@@ -134,7 +134,7 @@ mod tests {
             behind_ms: 15.0,
         };
         Picture {
-            counter: "search:queries".into(),
+            counter: "search/queries".into(),
             page: "http://127.0.0.1:8080/".into(),
             total: 1_234_567,
             next_milestone: Some(2_000_000),

@@ -1,8 +1,12 @@
 // One's own awards on the search page: a card for the newest, a list of the others, and what becomes of their claims.
 
+import { timeElement } from "/assets/site/site.js";
+
 const $ = id => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 const TICK_MS = 1_000;
+/** When it was decided is asked for so often: at first not every server has heard of the award. */
+const TIME_TRIES_MAX = 10;
 
 export class OwnAwards {
   #page; #known = new Map(); #shown = null;
@@ -25,7 +29,7 @@ export class OwnAwards {
   /** Says it once, whoever brings the news first: the answer, or the push. */
   celebrate(counter, at) {
     if (this.has(counter, at)) return;
-    const award = { counter, at, claim: null, isBusy: false, failed: "", item: newItem() };
+    const award = { counter, at, claim: null, isBusy: false, failed: "", time: null, tries: 0, item: newItem() };
     award.item.button.onclick = () => this.#claim(award);
     this.#known.set(`${counter} ${at}`, award);
     $("yours").prepend(award.item.li);
@@ -33,6 +37,7 @@ export class OwnAwards {
     const isLess = !$("award").hidden && this.#shown.counter === this.#page.all && counter !== this.#page.all;
     if (!isLess) this.#open(award);
     this.#look(award);
+    this.#lookWhen(award);
   }
 
   /** What nobody has claimed in time passes to the winner of a later award, whose page says so, also when it was closed. */
@@ -68,6 +73,14 @@ export class OwnAwards {
     this.#show();
   }
 
+  async #lookWhen(award) {
+    award.tries += 1;
+    const url = `${this.#page.url}/v1/awards/${award.counter}/${award.at}`;
+    const known = await fetch(url).then(response => response.ok ? response.json() : null).catch(() => null);
+    award.time ??= known?.award?.time ?? null;
+    if (award.time) this.#show();
+  }
+
   async #claim(award) {
     award.isBusy = true;
     award.failed = "";
@@ -101,6 +114,7 @@ export class OwnAwards {
     const { counter, at } = award;
     $("award-number").textContent = number.format(at);
     $("award-text").textContent = `${this.#of(award)}${counter === this.#page.all ? ", in all data centres" : ""}.`;
+    $("award-time").replaceChildren(timeElement(award.time));
     $("award-page").href = `${this.#page.url}/award?counter=${encodeURIComponent(counter)}&at=${at}`;
     $("award-proof").href = `${this.#page.url}/v1/awards/${counter}/${at}/certificate`;
     [$("award-claim").hidden, $("award-claim").disabled] = [!toClaim(award).length, award.isBusy];
@@ -115,6 +129,7 @@ export class OwnAwards {
     // For a moment at the beginning it is not known until when.
     for (const award of this.#known.values()) {
       if (isOpen(award) && !award.claim.until_unix_ms) this.#look(award);
+      if (!award.time && award.tries < TIME_TRIES_MAX) this.#lookWhen(award);
     }
   }
 

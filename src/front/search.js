@@ -4,6 +4,7 @@
 // which counts once, however often it is shown, there or here. Everything that moves along stands behind `#`, which no server sees.
 
 import { OwnAwards } from "/assets/own.js";
+import { timeElement } from "/assets/site/site.js";
 import { subscribe, SmoothNumber } from "/assets/tidemark.js";
 
 const AWARDS_SHOWN_MAX = 10;
@@ -117,7 +118,7 @@ function listAward(award) {
   const item = document.createElement("li"), at = document.createElement("b"), counter = nameOf(award.counter);
   at.textContent = number.format(award.at);
   const of = counter === setup.all ? "of all queries" : "of visitors’ own queries";
-  item.append(at, ` ${of}, at ${setup.sites[award.dc]?.dc ?? "?"}`);
+  item.append(at, ` ${of}, at ${setup.sites[award.dc]?.dc ?? "?"}`, award.time ? ", " : "", timeElement(award.time));
   listed.set(award.position, { item, counter, at: award.at });
   $("awards").prepend(item);
   while ($("awards").children.length > AWARDS_SHOWN_MAX) $("awards").lastChild.remove();

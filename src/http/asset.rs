@@ -74,7 +74,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_is_compressed_once_for_who_takes_it_so_and_is_the_same_for_all() {
-        let text = include_str!("page.html");
+        let text = include_str!("console/console.html");
         let asset = Asset::new("text/html", text);
         let gzip = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
         let (first, again) = (asset.answer(&gzip), asset.clone().answer(&gzip));

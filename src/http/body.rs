@@ -177,6 +177,12 @@ pub struct AwardBody {
     pub session: Option<String>,
     /// Its position, for `?after=`.
     pub position: String,
+    /// When it was decided, by the clock of the ledger's leader: RFC 3339, in UTC. Left out of awards from before times were kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// The same in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_unix_ms: Option<u64>,
 }
 
 /// Several awards.
@@ -328,6 +334,8 @@ impl From<&Award> for AwardBody {
             client: hex(&award.client.0.to_be_bytes()),
             session: award.session.map(|session| hex(&session.0)),
             position: AwardPosition::of(award).to_string(),
+            time: award.time.map(|time| time.to_string()),
+            time_unix_ms: award.time.map(|time| time.0),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP/JSON and WebSocket in front of a [`Backend`]: routes, tokens, sessions, limits, four pages.
+//! HTTP/JSON and WebSocket in front of a [`Backend`]: routes, tokens, sessions, limits, pages.
 //!
 //! It speaks HTTP/1.1, plainly or over TLS. Numbers in JSON are whole numbers up to 2^62, which some
 //! languages must be told to read exactly. Keys may hold `/`; an unescaped last part that is a verb, such as `add` or `milestones`, is

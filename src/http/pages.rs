@@ -1,15 +1,15 @@
-//! The pages of every server: totals and awards as they come, in one file, the cluster on a map, one counter over time, and one award with its proof.
+//! The pages of every server: all counters with awards and health, the cluster on a map, one counter over time, and one award with its proof.
 //! They load nothing from elsewhere and talk to nobody but us.
 
 use super::asset::Asset;
 use axum::Router;
 use axum::http::{HeaderValue, header};
 
-const TOTALS_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
-/// Of pages whose styles and scripts are files of ours.
+/// Styles and scripts are files of ours.
 const FILES_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                             base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 const CSS: &str = "text/css; charset=utf-8";
+const SVG: &str = "image/svg+xml";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The pages and what they load.
@@ -17,7 +17,11 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let asset = |kind: &'static str, text: &'static str| Asset::new(kind, text).route();
     let files_page = |text: &'static str| page(FILES_POLICY, text).route();
     Router::new()
-        .route("/totals", totals().route())
+        .route("/console", console().route())
+        .route("/assets/console/console.css", asset(CSS, include_str!("console/console.css")))
+        .route("/assets/console/console.js", asset(JAVASCRIPT, include_str!("console/console.js")))
+        .route("/assets/site/site.js", asset(JAVASCRIPT, include_str!("site/site.js")))
+        .route("/assets/site/favicon.svg", asset(SVG, include_str!("site/favicon.svg")))
         .route("/cluster", files_page(include_str!("cluster/cluster.html")))
         .route("/counter", files_page(include_str!("counter/counter.html")))
         .route("/assets/counter/counter.css", asset(CSS, include_str!("counter/counter.css")))
@@ -36,9 +40,9 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route("/assets/cluster/tidemark.js", asset(JAVASCRIPT, include_str!("../../client/web/tidemark.js")))
 }
 
-/// The page of totals, which is also the first one where no front end has one.
-pub(super) fn totals() -> Asset {
-    page(TOTALS_POLICY, include_str!("page.html"))
+/// The console, which is also the first page where no front end has one.
+pub(super) fn console() -> Asset {
+    page(FILES_POLICY, include_str!("console/console.html"))
 }
 
 fn page(policy: &'static str, text: &'static str) -> Asset {

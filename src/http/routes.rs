@@ -36,7 +36,7 @@ const PREFLIGHT: [(header::HeaderName, &str); 2] = [
 /// All routes, and those of a front end.
 pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) -> Router {
     let api = Arc::new(Api::new(shared.clone(), operations()));
-    let first = front.unwrap_or_else(|| Router::new().route("/", pages::totals().route()));
+    let first = front.unwrap_or_else(|| Router::new().route("/", pages::console().route()));
     first
         .merge(pages::routes())
         .method_not_allowed_fallback(only_get)

@@ -37,7 +37,7 @@ pub struct Options {
     pub live_connections_max: usize,
     /// What `/metrics` shows.
     pub metrics: Option<PrometheusHandle>,
-    /// Routes of a front end on the same port; it has its own page at `/`, and ours moves to `/totals`.
+    /// Routes of a front end on the same port; it has its own page at `/`, and ours is at `/console`.
     pub front: Option<Router>,
     /// Receivers of awards, shown and asked for at `/v1/webhooks`.
     pub webhooks: Option<Webhooks>,

@@ -320,7 +320,7 @@ impl Rule {
             }
         };
         let no_counter = || format!("{:?} names no counter: NAMESPACE/KEY expected", shown(text));
-        let (namespace, key) = text.split_once(['/', ':']).ok_or_else(no_counter)?;
+        let (namespace, key) = text.split_once('/').ok_or_else(no_counter)?;
         let namespace = self.naming.namespace.as_deref().unwrap_or(namespace);
         let counter = match key.contains('%') {
             true => CounterName::new(namespace, &key_bytes(key)),

@@ -50,7 +50,7 @@ impl Meter {
             let rate = self.rate(done);
             let rows = self.bar.length().unwrap_or(0);
             let left_s = (rows.saturating_sub(done)) as f64 / rate.max(1.0);
-            eprintln!("{}: {done} of {rows} rows, {rate:.0} a second, {left_s:.0} s left", self.label);
+            errln!("{}: {done} of {rows} rows, {rate:.0} a second, {left_s:.0} s left", self.label);
         }
     }
 
@@ -58,7 +58,7 @@ impl Meter {
     pub fn tell(&mut self, done: u64, more: &str) {
         let line = format!("{}: {done} rows, {:.0} a second, {more}", self.label, self.rate(done));
         if self.is_line_due() {
-            eprintln!("{line}");
+            errln!("{line}");
         }
         self.bar.set_message(line);
         self.bar.set_position(done);
@@ -79,7 +79,7 @@ impl Meter {
 
     /// Says a line above the bar.
     pub fn say(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| errln!("{line}"));
     }
 }
 

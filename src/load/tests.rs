@@ -90,18 +90,18 @@ fn rows_of_csv_are_read_and_broken_ones_named_by_their_lines() {
     assert_eq!(
         told(csv),
         [
-            "2: qa:a Up 2 60",
-            "4: qa:b,c Up 1 -",
+            "2: qa/a Up 2 60",
+            "4: qa/b,c Up 1 -",
             "5: time \"x\": whole seconds since 1970, or as RFC 3339 writes it, such as 2026-11-24T08:00:00Z",
             "6: \"qa\" names no counter: NAMESPACE/KEY expected",
             "7: nothing",
-            "8: qa:a Down 3 60",
+            "8: qa/a Down 3 60",
             "9: 1 fields: the names of columns are 3",
             "10: text stands behind the quote that closes a field; a quote within a field is written twice",
-            "11: qa:\"a\" Up 1 60",
+            "11: qa/\"a\" Up 1 60",
             "12: 4 fields: the names of columns are 3",
-            "13: qa:a Up 1 60",
-            "14: qa:a/\u{fffd} Up 1 60",
+            "13: qa/a Up 1 60",
+            "14: qa/a/\u{fffd} Up 1 60",
         ]
     );
 }
@@ -109,22 +109,22 @@ fn rows_of_csv_are_read_and_broken_ones_named_by_their_lines() {
 #[test]
 fn records_that_are_too_large_are_broken_rows() {
     let long = format!("counter,x\nqa/a,{}\nqa/b,{}\nqa/c,1\n", "y".repeat(RECORD_BYTES_MAX + 1), "y".repeat(9 << 10));
-    assert_eq!(told(&long), ["2: more than 1048576 bytes", "3: qa:b Up 1 -", "4: qa:c Up 1 -"]);
+    assert_eq!(told(&long), ["2: more than 1048576 bytes", "3: qa/b Up 1 -", "4: qa/c Up 1 -"]);
     let wide = format!("counter\nqa/a{}\nqa/b\n", ",".repeat(FIELDS_MAX));
-    assert_eq!(told(&wide), ["2: more than 4096 fields", "3: qa:b Up 1 -"]);
+    assert_eq!(told(&wide), ["2: more than 4096 fields", "3: qa/b Up 1 -"]);
     let names = refused(&format!("counter{}\n", ",x".repeat(FIELDS_MAX)));
     assert_eq!(names, "the names of columns, line 1: more than 4096 fields");
     let many = format!("{}counter\n{}qa/a\n", "x,".repeat(300), "1,".repeat(300));
-    assert_eq!(told(&many), ["2: qa:a Up 1 -"]);
+    assert_eq!(told(&many), ["2: qa/a Up 1 -"]);
 }
 
 #[test]
 fn lines_end_with_lf_crlf_or_cr_in_csv_and_json() {
     for end in ["\n", "\r\n", "\r"] {
         let csv = ["counter,delta", "qa/a,1", "", "qa/b,2", ""].join(end);
-        assert_eq!(told(&csv), ["2: qa:a Up 1 -", "4: qa:b Up 2 -"], "{end:?}");
+        assert_eq!(told(&csv), ["2: qa/a Up 1 -", "4: qa/b Up 2 -"], "{end:?}");
         let json = ["{\"counter\": \"qa/a\"}", "", "{\"counter\": \"qa/b\"}"].join(end);
-        assert_eq!(told(&json), ["1: qa:a Up 1 -", "3: qa:b Up 1 -"], "{end:?}");
+        assert_eq!(told(&json), ["1: qa/a Up 1 -", "3: qa/b Up 1 -"], "{end:?}");
     }
 }
 
@@ -146,7 +146,7 @@ fn files_know_whether_each_row_is_a_line() {
 
 #[test]
 fn the_delimiter_is_said_by_a_flag_or_a_first_line_and_named_where_it_is_missing() {
-    let rows = ["2: qa:a,b Up 1 -"];
+    let rows = ["2: qa/a,b Up 1 -"];
     for (flag, sign) in [(";", ";"), ("tab", "\t"), ("\\t", "\t"), ("|", "|")] {
         let naming = Naming { delimiter: Some(parse_delimiter(flag).unwrap()), ..Naming::default() };
         let text = format!("counter{sign}delta\nqa/a,b{sign}1\n");
@@ -155,7 +155,7 @@ fn the_delimiter_is_said_by_a_flag_or_a_first_line_and_named_where_it_is_missing
         assert!(missing.starts_with("the names of columns, line 1: there is no column \"counter\""), "{missing}");
         assert!(missing.ends_with(&format!("pass `--delimiter '{}'`", flag.replace("\\t", "tab"))), "{missing}");
     }
-    assert_eq!(told("sep=;\r\ncounter;delta\r\nqa/a,b;1\r\n"), ["3: qa:a,b Up 1 -"]);
+    assert_eq!(told("sep=;\r\ncounter;delta\r\nqa/a,b;1\r\n"), ["3: qa/a,b Up 1 -"]);
     let comma = Naming { delimiter: Some(','), ..Naming::default() };
     let differs = told_as(b"sep=;\ncounter;delta\n", &comma).unwrap_err();
     assert_eq!(
@@ -172,10 +172,10 @@ fn columns_may_have_other_names_in_csv_and_json_and_counters_another_namespace()
     let naming =
         Naming { counter: "answer".into(), delta: "views".into(), prefix: "qa/answer/".into(), ..Naming::default() };
     let told = |bytes: &[u8], naming: &Naming| told_as(bytes, naming);
-    assert_eq!(told(b"day,ANSWER,Views\n1,7,3", &naming).unwrap(), ["2: qa:answer/7 Up 3 -"]);
-    assert_eq!(told(b"{\"day\": [1], \"Answer\": 7, \"VIEWS\": 3}", &naming).unwrap(), ["1: qa:answer/7 Up 3 -"]);
+    assert_eq!(told(b"day,ANSWER,Views\n1,7,3", &naming).unwrap(), ["2: qa/answer/7 Up 3 -"]);
+    assert_eq!(told(b"{\"day\": [1], \"Answer\": 7, \"VIEWS\": 3}", &naming).unwrap(), ["1: qa/answer/7 Up 3 -"]);
     let moved = Naming { namespace: Some("copy".into()), ..Naming::default() };
-    assert_eq!(told(b"{\"counter\": \"qa/a\", \"at\": 61}", &moved).unwrap(), ["1: copy:a Up 1 61"]);
+    assert_eq!(told(b"{\"counter\": \"qa/a\", \"at\": 61}", &moved).unwrap(), ["1: copy/a Up 1 61"]);
     let missing = told(b"counter,views\nqa/a,3", &naming).unwrap_err();
     assert_eq!(
         missing,
@@ -209,7 +209,7 @@ fn json_lines_are_objects_whose_fields_stand_once() {
                 {\"counter\": \"qa/a\", \"delta\": 1, \"Delta\": 2}\n{\"counter\": \"qa/a\"}{\"counter\": \"qa/a\"}\n{\"counter\":\n\
                 {\"counter\": \"qa/\\u0061\\n\", \"delta\": \"5\"}\n{\"delta\": 5}\n{\"counter\": {}}\n{\"counter\": \"qa/a\", \"delta\": true}";
     let told = told(json);
-    assert_eq!(told[0], "1: qa:a Up 3 60");
+    assert_eq!(told[0], "1: qa/a Up 3 60");
     for (line, why) in told[1..].iter().zip([
         "2: invalid type: sequence, expected a JSON object",
         "3: invalid type: integer `5`, expected a JSON object",
@@ -217,7 +217,7 @@ fn json_lines_are_objects_whose_fields_stand_once() {
         "5: \"Delta\" stands twice",
         "6: trailing characters",
         "7: EOF",
-        "8: qa:a\\n Up 5 -",
+        "8: qa/a\\n Up 5 -",
         "9: counter is missing",
         "10: counter is an object: a text expected",
         "11: delta is true or false: a whole number expected",
@@ -229,7 +229,7 @@ fn json_lines_are_objects_whose_fields_stand_once() {
         "{{}}\n{{\"counter\": \"qa/a\", \"x\": \"{}\"}}\n{{\"counter\": \"qa/a\"}}",
         "y".repeat(RECORD_BYTES_MAX)
     );
-    assert_eq!(self::told(&long)[1..], ["2: more than 1048576 bytes", "3: qa:a Up 1 -"]);
+    assert_eq!(self::told(&long)[1..], ["2: more than 1048576 bytes", "3: qa/a Up 1 -"]);
 }
 
 /// One value of `delta` in both formats of text.
@@ -244,18 +244,18 @@ fn delta(value: &str) -> [String; 2] {
 #[test]
 fn whole_numbers_may_be_written_with_a_point_or_an_exponent() {
     for (value, expected) in [
-        ("5", "qa:a Up 5 -"),
-        ("5.0", "qa:a Up 5 -"),
-        ("5.000", "qa:a Up 5 -"),
-        ("1e3", "qa:a Up 1000 -"),
-        ("1.5E+1", "qa:a Up 15 -"),
-        ("-20e-1", "qa:a Down 2 -"),
+        ("5", "qa/a Up 5 -"),
+        ("5.0", "qa/a Up 5 -"),
+        ("5.000", "qa/a Up 5 -"),
+        ("1e3", "qa/a Up 1000 -"),
+        ("1.5E+1", "qa/a Up 15 -"),
+        ("-20e-1", "qa/a Down 2 -"),
         ("0", "nothing"),
         ("-0.0", "nothing"),
-        ("1099511627776", "qa:a Up 1099511627776 -"),
-        ("1099511627776.0", "qa:a Up 1099511627776 -"),
+        ("1099511627776", "qa/a Up 1099511627776 -"),
+        ("1099511627776.0", "qa/a Up 1099511627776 -"),
         ("1099511627777", "delta 1099511627777: at most 1099511627776 up or down"),
-        ("1e12", "qa:a Up 1000000000000 -"),
+        ("1e12", "qa/a Up 1000000000000 -"),
     ] {
         assert_eq!(delta(value), [expected, expected], "{value}");
     }
@@ -285,14 +285,14 @@ fn a_missing_column_a_missing_value_and_a_null_mean_the_same_in_each_format() {
     let expected = [
         "delta has no value: a whole number expected",
         "counter is empty: NAMESPACE/KEY expected",
-        "qa:a Up 1 -",
+        "qa/a Up 1 -",
         "delta has no value: a whole number expected",
     ];
     for told in [csv, json] {
         assert_eq!(told.iter().map(|line| line.split_once(": ").unwrap().1).collect::<Vec<_>>(), expected);
     }
-    assert_eq!(told("counter\nqa/a\n"), ["2: qa:a Up 1 -"]);
-    assert_eq!(told("{\"counter\":\"qa/a\"}\n"), ["1: qa:a Up 1 -"]);
+    assert_eq!(told("counter\nqa/a\n"), ["2: qa/a Up 1 -"]);
+    assert_eq!(told("{\"counter\":\"qa/a\"}\n"), ["1: qa/a Up 1 -"]);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn times_without_a_zone_are_read_by_the_clock_of_the_zone_or_refuse_the_file() {
         let csv = told_as(format!("counter,at\nqa/a,{text}\n").as_bytes(), naming);
         let json = told_as(format!("{{\"counter\":\"qa/a\",\"at\":\"{text}\"}}\n").as_bytes(), naming);
         let time = |told: Result<Vec<String>, String>| match told {
-            Ok(rows) => rows[0].split_once(": ").unwrap().1.replace("qa:a Up 1 ", ""),
+            Ok(rows) => rows[0].split_once(": ").unwrap().1.replace("qa/a Up 1 ", ""),
             Err(why) => why.split_once(": ").unwrap().1.to_owned(),
         };
         let (csv, json) = (time(csv), time(json));
@@ -524,7 +524,7 @@ json.dump([[(d[2], write(table, d)) for d in dialects] for table in json.load(sy
         python(PROGRAM, &tables.iter().map(|table| rows(table)).collect::<Vec<_>>());
     for (table, files) in tables.iter().zip(written) {
         let expected: Vec<String> =
-            table.iter().map(|(counter, delta, _)| format!("qa:{counter} Up {delta} -")).collect();
+            table.iter().map(|(counter, delta, _)| format!("qa/{counter} Up {delta} -")).collect();
         for (delimiter, file) in files {
             let naming = Naming { delimiter: delimiter.chars().next(), ..Naming::default() };
             let told = told_as(file.as_bytes(), &naming).unwrap_or_else(|error| panic!("{error}: {file}"));

@@ -41,6 +41,7 @@ fn of_ledger(at: u64, of: u64, hit: u64) -> Award {
         session: Some(session(of, hit)),
         before: vec![(group, at - 1)],
         index: LogIndex(at),
+        time: None,
     }
 }
 

@@ -133,7 +133,7 @@ impl std::fmt::Debug for Url {
 }
 
 impl Receiver {
-    /// Sends a body once, within the timeout. Any 2xx is success; 410 says that nothing of the kind is wanted any more.
+    /// Sends a body once, within the timeout. Any 2xx is success; 410 Gone says that the receiver wants nothing more (Standard Webhooks).
     pub async fn post(&self, id: &str, body: &str) -> Result<StatusCode, Failed> {
         let deadline = Instant::now() + self.timeout;
         let answered = tokio::time::timeout_at(deadline, self.exchange(id, body, deadline)).await;
@@ -143,8 +143,8 @@ impl Receiver {
             Ok(Err(error)) => error,
             Err(_) => RequestError::Timeout(self.timeout),
         };
-        let for_good = matches!(status, RequestError::Status(StatusCode::GONE));
-        Err(Failed { reason: status.to_string(), for_good })
+        let gone = matches!(status, RequestError::Status(StatusCode::GONE));
+        Err(Failed { reason: status.to_string(), gone })
     }
 
     async fn exchange(&self, id: &str, body: &str, deadline: Instant) -> Result<StatusCode, RequestError> {

@@ -65,8 +65,8 @@ pub struct Delivery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
     pub reason: String,
-    /// The receiver says that it wants no such thing, now or later.
-    pub for_good: bool,
+    /// The receiver answered 410 Gone: it wants nothing more.
+    pub gone: bool,
 }
 
 /// Why kept rows are not believed.
@@ -89,6 +89,9 @@ struct StateRow {
     at: u64,
     counter: u64,
     held: Option<bool>,
+    /// Left out by versions that did not disable receivers.
+    #[serde(default)]
+    disabled_ms: Option<NowMs>,
 }
 
 /// The deliveries of one receiver.
@@ -100,6 +103,8 @@ pub struct Queue {
     position: AwardPosition,
     /// What an operator has said; until then the configuration decides.
     held: Option<bool>,
+    /// Since when nothing is sent, because the receiver answered 410 Gone. Deliveries stay open until an operator releases them.
+    disabled_ms: Option<NowMs>,
     open: BTreeMap<AwardPosition, Delivery>,
     dead: BTreeMap<AwardPosition, Delivery>,
     /// Of the open ones, those under way.
@@ -125,16 +130,17 @@ impl Queue {
     /// What was kept; at first nothing.
     pub fn load(limits: Limits, rows: Rows) -> Result<Queue, RowsError> {
         let (position, open, dead, sending, changed) = Default::default();
-        let (begun, held, state_changed) = (false, None, false);
-        let mut queue = Queue { limits, begun, position, held, open, dead, sending, changed, state_changed };
+        let (begun, held, disabled_ms, state_changed) = (false, None, None, false);
+        let mut queue =
+            Queue { limits, begun, position, held, disabled_ms, open, dead, sending, changed, state_changed };
         let mut seen = BTreeSet::new();
         for (key, value) in rows {
             if !seen.insert(key.clone()) {
                 return Err(RowsError::Twice(key));
             }
             if key == STATE_KEY {
-                let StateRow { begun, index, at, counter, held } = read(&key, &value)?;
-                (queue.begun, queue.held) = (begun, held);
+                let StateRow { begun, index, at, counter, held, disabled_ms } = read(&key, &value)?;
+                (queue.begun, queue.held, queue.disabled_ms) = (begun, held, disabled_ms);
                 queue.position = AwardPosition { index, at, counter };
             } else {
                 let position = position_of(&key).ok_or_else(|| RowsError::Key(key.clone()))?;
@@ -185,7 +191,7 @@ impl Queue {
 
     /// The deliveries to be sent now, which are under way from here on.
     pub fn start(&mut self, now: NowMs, held: bool) -> Vec<(AwardPosition, Delivery)> {
-        if self.held.unwrap_or(held) {
+        if self.rests(held) {
             return Vec::new();
         }
         let room = self.limits.at_once_max.saturating_sub(self.sending.len());
@@ -201,7 +207,7 @@ impl Queue {
 
     /// How long until [`Queue::start`] may have something, as far as time decides.
     pub fn wait(&self, now: NowMs, held: bool) -> Option<Duration> {
-        if self.held.unwrap_or(held) || self.sending.len() >= self.limits.at_once_max {
+        if self.rests(held) || self.sending.len() >= self.limits.at_once_max {
             return None;
         }
         let retry_max = millis(self.limits.retry_max);
@@ -218,7 +224,7 @@ impl Queue {
     }
 
     /// The receiver does not have it, as far as is known. `random` spreads the next tries of many over half of the wait. True if
-    /// it is given up.
+    /// it is given up. A receiver that is gone gives nothing up: it is disabled, and its deliveries wait.
     pub fn on_failed(&mut self, position: AwardPosition, failed: Failed, now: NowMs, random: u64) -> bool {
         self.sending.remove(&position);
         let full = self.dead.len() >= self.limits.dead_max;
@@ -228,7 +234,12 @@ impl Queue {
         delivery.last_error = Some(cut(failed.reason));
         delivery.due_ms = now + backoff_ms(&self.limits, delivery.attempts, random);
         self.changed.insert(position);
-        let over = failed.for_good || now.saturating_sub(tried) >= millis(self.limits.give_up);
+        if failed.gone {
+            self.disabled_ms.get_or_insert(now);
+            self.state_changed = true;
+            return false;
+        }
+        let over = now.saturating_sub(tried) >= millis(self.limits.give_up);
         if !over || full {
             return false;
         }
@@ -258,11 +269,13 @@ impl Queue {
         Some(found.len())
     }
 
-    /// Holds deliveries back, or releases them; then all are due at once, as if they had not been tried.
+    /// Holds deliveries back, or releases them; then all are due at once, as if they had not been tried, and a receiver that was disabled
+    /// is enabled again.
     pub fn hold(&mut self, held: bool) {
         self.held = Some(held);
         self.state_changed = true;
         if !held {
+            self.disabled_ms = None;
             for (position, delivery) in self.open.iter_mut().filter(|(_, delivery)| delivery.attempts > 0) {
                 delivery.anew();
                 self.changed.insert(*position);
@@ -273,6 +286,16 @@ impl Queue {
     /// Whether deliveries are held, where the configuration says `held`.
     pub fn is_held(&self, held: bool) -> bool {
         self.held.unwrap_or(held)
+    }
+
+    /// Since when the receiver is disabled.
+    pub fn disabled_ms(&self) -> Option<NowMs> {
+        self.disabled_ms
+    }
+
+    /// Whether nothing is sent.
+    fn rests(&self, held: bool) -> bool {
+        self.disabled_ms.is_some() || self.is_held(held)
     }
 
     pub fn open(&self) -> impl ExactSizeIterator<Item = &Delivery> {
@@ -292,7 +315,8 @@ impl Queue {
     pub fn take_changes(&mut self) -> Vec<RowChange> {
         let state = std::mem::take(&mut self.state_changed).then(|| {
             let AwardPosition { index, at, counter } = self.position;
-            let state = StateRow { begun: self.begun, index, at, counter, held: self.held };
+            let (begun, held, disabled_ms) = (self.begun, self.held, self.disabled_ms);
+            let state = StateRow { begun, index, at, counter, held, disabled_ms };
             (STATE_KEY.to_vec(), Some(write(&state)))
         });
         let changed = std::mem::take(&mut self.changed).into_iter();

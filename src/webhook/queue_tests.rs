@@ -12,6 +12,9 @@ const LIMITS: Limits = Limits {
     give_up: Duration::from_secs(86_400),
 };
 
+/// Gives up at the first failure.
+const AT_ONCE: Limits = Limits { give_up: Duration::ZERO, ..LIMITS };
+
 fn at(index: u64) -> AwardPosition {
     AwardPosition { index, at: 10, counter: 7 }
 }
@@ -28,7 +31,7 @@ fn queue(limits: Limits, awards: u64) -> Queue {
 }
 
 fn failed(reason: &str) -> Failed {
-    Failed { reason: reason.to_owned(), for_good: false }
+    Failed { reason: reason.to_owned(), gone: false }
 }
 
 fn started(queue: &mut Queue, now: NowMs) -> Vec<u64> {
@@ -76,24 +79,28 @@ fn past_the_limit_new_awards_wait_and_no_more_are_under_way_than_allowed() {
 }
 
 #[test]
-fn a_receiver_that_wants_no_more_is_not_asked_again() {
-    let mut queue = queue(LIMITS, 1);
+fn gone_receiver_is_sent_nothing_until_it_is_released() {
+    let mut queue = queue(LIMITS, 3);
     queue.start(0, false);
-    assert!(queue.on_failed(at(1), Failed { reason: "it answers 410 Gone".to_owned(), for_good: true }, 5, 0));
-    let dead = queue.dead().next().unwrap();
-    assert_eq!(
-        (dead.attempts, dead.given_up_ms, dead.last_error.as_deref()),
-        (1, Some(5), Some("it answers 410 Gone"))
-    );
+    assert!(!queue.on_failed(at(1), Failed { reason: "it answers 410 Gone".to_owned(), gone: true }, 5, 0));
+    assert!(!queue.on_failed(at(2), failed("no"), 6, 0), "what was under way ends as it does");
+    assert_eq!((queue.disabled_ms(), queue.open().len(), queue.dead().len()), (Some(5), 3, 0), "nothing is given up");
+    assert!(started(&mut queue, 100_000_000).is_empty() && queue.wait(100_000_000, false).is_none());
+    let rows = queue.take_changes().into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    let mut queue = Queue::load(LIMITS, rows).unwrap();
+    queue.hold(true);
+    assert_eq!((queue.disabled_ms(), queue.is_held(false)), (Some(5), true), "a restart and holding change nothing");
+    queue.hold(false);
+    assert_eq!((queue.disabled_ms(), started(&mut queue, 7)), (None, vec![1, 2]), "all are due at once");
+    queue.check_invariants();
 }
 
 #[test]
 fn when_there_is_no_room_for_dead_letters_nothing_is_given_up() {
-    let mut queue = queue(LIMITS, 3);
-    let gone = || Failed { reason: "gone".to_owned(), for_good: true };
+    let mut queue = queue(AT_ONCE, 3);
     for index in 1..=3 {
         queue.start(0, false);
-        assert_eq!(queue.on_failed(at(index), gone(), 0, 0), index < 3);
+        assert_eq!(queue.on_failed(at(index), failed("no"), 0, 0), index < 3);
     }
     assert_eq!((queue.open().len(), queue.dead().len()), (1, 2));
     queue.check_invariants();
@@ -103,10 +110,10 @@ fn when_there_is_no_room_for_dead_letters_nothing_is_given_up() {
 
 #[test]
 fn dead_letters_are_sent_again_with_their_id_as_there_is_room() {
-    let mut queue = queue(LIMITS, 3);
+    let mut queue = queue(AT_ONCE, 3);
     for index in 1..=2 {
         queue.start(0, false);
-        queue.on_failed(at(index), Failed { reason: "gone".to_owned(), for_good: true }, 0, 0);
+        queue.on_failed(at(index), failed("no"), 0, 0);
     }
     assert_eq!(queue.redeliver(Some("award_9")), None);
     queue.look_at(at(4), Some(delivery(4)));
@@ -171,7 +178,7 @@ enum Step {
     Foreign,
     Start,
     Delivered,
-    Failed { for_good: bool },
+    Failed { gone: bool },
     Redeliver,
     Hold(bool),
     Restart,
@@ -183,7 +190,7 @@ fn step() -> impl Strategy<Value = (Step, u64)> {
         1 => Just(Step::Foreign),
         3 => Just(Step::Start),
         2 => Just(Step::Delivered),
-        3 => any::<bool>().prop_map(|for_good| Step::Failed { for_good }),
+        3 => any::<bool>().prop_map(|gone| Step::Failed { gone }),
         1 => Just(Step::Redeliver),
         1 => any::<bool>().prop_map(Step::Hold),
         1 => Just(Step::Restart),
@@ -215,8 +222,8 @@ proptest! {
                     prop_assert!(acknowledged.insert(position), "sent after it was acknowledged");
                     queue.on_delivered(position);
                 },
-                Step::Failed { for_good } => if let Some(position) = under_way.pop() {
-                    queue.on_failed(position, Failed { reason: "no".to_owned(), for_good }, now, number);
+                Step::Failed { gone } => if let Some(position) = under_way.pop() {
+                    queue.on_failed(position, Failed { reason: "no".to_owned(), gone }, now, number);
                 },
                 Step::Redeliver => drop(queue.redeliver(None)),
                 Step::Hold(held) => queue.hold(held),

@@ -26,6 +26,9 @@ pub struct WebhookStatus {
     pub counter: Option<CounterBody>,
     /// Whether deliveries wait until they are released.
     pub held: bool,
+    /// Since when nothing is sent, in milliseconds since 1970, because the receiver answered 410 Gone. Releasing enables it again.
+    #[serde(default)]
+    pub disabled_unix_ms: Option<NowMs>,
     /// Why nothing more is delivered until the process is started again.
     pub failed: Option<String>,
     /// The last award that was looked at.
@@ -86,6 +89,7 @@ impl WebhookStatus {
         let most = queue.open().filter(|delivery| delivery.attempts > 0).max_by_key(|delivery| delivery.attempts);
         WebhookStatus {
             held: queue.is_held(webhook.hold),
+            disabled_unix_ms: queue.disabled_ms(),
             failed: None,
             position: queue.position().to_string(),
             open: queue.open().len(),
@@ -110,6 +114,7 @@ impl WebhookStatus {
             namespace: webhook.wanted.namespace().map(str::to_owned),
             counter,
             held: webhook.hold,
+            disabled_unix_ms: None,
             failed: Some(reason),
             position: String::new(),
             open: 0,

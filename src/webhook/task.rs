@@ -147,6 +147,7 @@ impl<B: Backend> Task<B> {
         let labels = [("webhook", webhook.name.clone())];
         metrics::gauge!("tidemark_webhook_deliveries_open", &labels).set(queue.open().len() as f64);
         metrics::gauge!("tidemark_webhook_dead_letters", &labels).set(queue.dead().len() as f64);
+        metrics::gauge!("tidemark_webhook_disabled", &labels).set(f64::from(u8::from(queue.disabled_ms().is_some())));
         store.persist(queue.take_changes()).await
     }
 
@@ -168,12 +169,19 @@ impl<B: Backend> Task<B> {
             }
             Err(failed) => {
                 tracing::debug!(webhook = name, %position, reason = failed.reason, "not delivered");
-                let reason = failed.reason.clone();
+                let (reason, gone) = (failed.reason.clone(), failed.gone);
                 let given_up = self.parts.queue.on_failed(position, failed, now_ms(), rand::random());
                 if given_up {
                     tracing::warn!(webhook = name, %position, reason, "given up: a dead letter can be sent again");
                 }
-                if given_up { "given_up" } else { "failed" }
+                if gone {
+                    tracing::warn!(webhook = name, reason, "disabled: `tidemark webhooks release` enables it again");
+                }
+                match (gone, given_up) {
+                    (true, _) => "gone",
+                    (_, true) => "given_up",
+                    _ => "failed",
+                }
             }
         };
         let labels = [("webhook", name.clone()), ("outcome", label.to_owned())];

@@ -177,14 +177,14 @@ proptest! {
 /// Rows of a webhook with an open delivery and one that was given up.
 fn webhook_rows() -> Vec<(Vec<u8>, Vec<u8>)> {
     let (second, position) = (Duration::from_secs(1), |index| AwardPosition { index, at: 10, counter: 7 });
-    let mut queue = Queue::load(Limits::new(4, second, second, second), Vec::new()).unwrap();
+    let mut queue = Queue::load(Limits::new(4, second, second, Duration::ZERO), Vec::new()).unwrap();
     queue.begin(position(1));
     for index in 2..4 {
         let id = format!("award_{index}");
         queue.look_at(position(index), Some(Delivery::new(id, "search/q".to_owned(), 10, "{}".to_owned())));
     }
     queue.start(5, false);
-    queue.on_failed(position(2), Failed { reason: "gone".to_owned(), for_good: true }, 5, 0);
+    queue.on_failed(position(2), Failed { reason: "no".to_owned(), gone: false }, 5, 0);
     queue.take_changes().into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 

@@ -142,7 +142,7 @@ pub fn webhook_rows(bytes: &[u8]) {
     let Ok(mut queue) = Queue::load(limits, rows(bytes)) else { return };
     queue.check_invariants();
     for (at, (position, _)) in queue.start(u64::MAX / 2, false).into_iter().enumerate() {
-        let failed = Failed { reason: "no".to_owned(), for_good: at % 2 == 0 };
+        let failed = Failed { reason: "no".to_owned(), gone: at % 2 == 0 };
         queue.on_failed(position, failed, u64::MAX / 2, u64::MAX);
     }
     queue.redeliver(None);

@@ -68,5 +68,13 @@ async fn the_page_is_open_and_loads_only_what_is_served_here() {
         let imported = asset.body.lines().filter_map(|line| line.split_once("from \"./")?.1.split_once('"'));
         loaded.extend(imported.map(|(name, _)| format!("/assets/cluster/{name}")));
     }
-    assert!(get("/totals").await.body.contains("href=\"/cluster\""));
+    let console = get("/console").await;
+    assert!(console.head.contains("default-src 'none'; script-src 'self'") && console.body == get("/").await.body);
+    for path in ["/console", "/cluster", "/counter", "/award"] {
+        let page = get(path).await.body;
+        for link in ["href=\"/console\"", "href=\"/cluster\"", "href=\"/counter\"", "rel=\"icon\""] {
+            assert!(page.contains(link), "{path} has no {link}");
+        }
+    }
+    assert!(get("/assets/site/favicon.svg").await.head.contains("image/svg+xml"));
 }

@@ -43,13 +43,16 @@ async fn counting_from_the_shell() {
     );
     assert_eq!(said(&["milestones", "list", "search/d"]).await, (0, "no milestones".into()));
     let won = said(&["add", "search/b", "3", "--session", "abc"]).await;
-    assert_eq!(won, (0, "the milestone 2, counted from number 1 on".into()));
+    assert_eq!(won, (0, "the milestone 2, counted as numbers 1 to 3".into()));
     assert_eq!(said(&["milestones", "list", "search/b"]).await, (0, "2 awarded".into()));
     let awards = said(&["awards", "list"]).await.1;
-    assert!(awards.starts_with("search/b milestone 2: number 1, weight 3, client "), "{awards}");
+    assert!(
+        awards.starts_with("search/b milestone 2 at 2026-11-28T06:15:44.120Z: numbers 1 to 3, client "),
+        "{awards}"
+    );
     let json = said(&["get", "search/b", "--json"]).await.1;
     assert!(json.contains(r#""value":3"#), "{json}");
-    assert!(said(&["status"]).await.1.contains("\"awards\": 1"));
+    assert!(said(&["status"]).await.1.contains("awards: 1"));
 }
 
 #[tokio::test]
@@ -145,7 +148,7 @@ async fn watching_shows_totals_and_awards() {
     let mut lines: Vec<&str> = lines.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines[0], "search/q 1");
-    assert!(lines[1].starts_with("search/q milestone 1: number 1"), "{}", lines[1]);
+    assert!(lines[1].starts_with("search/q milestone 1 at 2026-11-28T06:15:44.120Z: number 1, "), "{}", lines[1]);
 }
 
 #[tokio::test]

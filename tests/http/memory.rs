@@ -22,9 +22,13 @@ use tidemark_proto::query::{
     Among, AsOf, KeyRange, Page, Ranking, SeriesQuery, SeriesRead, TopAsOf, WindowQuery, read_at, read_series,
 };
 use tidemark_proto::series::{NotAdmitted, SeriesPolicy, UnixTime};
+use tidemark_proto::time::WallMs;
 use tidemark_proto::wire;
 use tidemark_transport::Credentials;
 use tokio::sync::broadcast;
+
+/// When each award was decided.
+pub const AWARD_TIME: WallMs = WallMs(1_795_846_544_120);
 
 /// Few, so that a test can make a receiver miss some.
 const EVENTS_MAX: usize = 4;
@@ -193,6 +197,7 @@ fn award(add: &Add, at: u64, first: u64, index: u64) -> Award {
         session: add.session,
         before: vec![(group, first - 1)],
         index: LogIndex(index),
+        time: Some(AWARD_TIME),
     }
 }
 

@@ -124,7 +124,7 @@ async fn milestones_are_defined_awarded_listed_and_disarmed() {
     let certificate = running.send("GET", "/v1/awards/search/q/3/certificate", "").await.json();
     assert_eq!((&certificate["format"], &certificate["award"]["first"]), (&"tidemark-award".into(), &1.into()));
     let none = running.send("GET", "/v1/awards/search/q/4/certificate", "").await.failure();
-    assert_eq!(none, (404, "not_found".into(), "milestone 4 of search:q is not awarded".into()));
+    assert_eq!(none, (404, "not_found".into(), "milestone 4 of search/q is not awarded".into()));
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ async fn an_award_is_told_at_once_or_when_it_comes_or_not_yet() {
 async fn who_waits_for_what_cannot_come_is_told_so() {
     let running = start().await;
     let failure = async |path: &str| running.send("GET", path, "").await.failure();
-    assert_eq!(failure("/v1/awards/search/q/7").await, (404, "not_found".into(), "search:q has no milestone 7".into()));
+    assert_eq!(failure("/v1/awards/search/q/7").await, (404, "not_found".into(), "search/q has no milestone 7".into()));
     assert_eq!(failure("/v1/awards/search/q/7?wait_s=21").await.2, "wait_s is \"21\": 1 to 20 allowed");
     assert_eq!(failure("/v1/awards/search/q/7?wait=1").await.1, "parameter");
     assert_eq!(failure("/v1/awards/search/q/seven").await.0, 404);
@@ -94,12 +94,15 @@ async fn the_command_waits_for_an_award_and_prints_it() {
     assert!(said(ended).await.0.is_none(), "SIGTERM ends it");
     running.memory.count_ones("search/q", 3);
     let (code, award) = said(text).await;
-    assert!(code == Some(0) && award.starts_with("search/q milestone 3: number 3, weight 1, client "), "{award}");
+    assert!(
+        code == Some(0) && award.starts_with("search/q milestone 3 at 2026-11-28T06:15:44.120Z: number 3, client "),
+        "{award}"
+    );
     let (code, award) = said(json).await;
     let award: serde_json::Value = serde_json::from_str(&award).unwrap();
     assert_eq!((code, &award["at"], &award["first"]), (Some(0), &3.into(), &3.into()));
     let none = said(command(&running, &["award", "search/q", "4"]).spawn().unwrap()).await;
-    assert!(none.0 == Some(1) && none.1.ends_with("404 Not Found: search:q has no milestone 4"), "{none:?}");
+    assert!(none.0 == Some(1) && none.1.ends_with("404 Not Found: search/q has no milestone 4"), "{none:?}");
 }
 
 #[tokio::test]

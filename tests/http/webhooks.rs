@@ -392,9 +392,11 @@ async fn operators_need_the_token_even_where_reading_is_open_and_names_must_be_k
 #[tokio::test]
 async fn the_command_lists_holds_tries_and_sends_again() {
     let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
-    let gone = Behaviour::Status(410);
-    let receiver = Receiver::start([gone.clone(), gone, Behaviour::Status(204), Behaviour::Status(500)]).await;
-    let webhooks = start(&home(dir.path(), 0), &[webhook("billing", &receiver.url())], &memory).await;
+    let no = Behaviour::Status(500);
+    let receiver = Receiver::start([no.clone(), no.clone(), Behaviour::Status(204), no]).await;
+    let mut billing = webhook("billing", &receiver.url());
+    billing.limits.give_up = Duration::ZERO;
+    let webhooks = start(&home(dir.path(), 0), &[billing], &memory).await;
     award(&memory, 2);
     until(&webhooks, "they are given up at once", |status| status.dead == 2).await;
     let running = serve(&memory, &webhooks).await;
@@ -407,7 +409,10 @@ async fn the_command_lists_holds_tries_and_sends_again() {
     let (code, listed) = said(&["webhooks"]).await;
     let address = format!("billing http://{}/…: 0 open (0 under way), 0 delivered, 2 dead", receiver.address);
     assert!(code == 0 && listed.starts_with(&address), "{listed}");
-    assert!(listed.contains("search/each milestone 1: given up after 1 tries: it answers 410 Gone"), "{listed}");
+    assert!(
+        listed.contains("search/each milestone 1: given up after 1 tries: it answers 500 Internal Server Error"),
+        "{listed}"
+    );
     assert_eq!(said(&["webhooks", "hold", "billing"]).await.1.lines().nth(1), Some("  held"));
     assert!(said(&["webhooks", "test", "billing"]).await.1.contains("acknowledged with 204 after "));
     assert_eq!(said(&["webhooks", "test", "billing"]).await.0, 1);
@@ -428,6 +433,35 @@ async fn the_command_lists_holds_tries_and_sends_again() {
         lines[3].starts_with("webhook billing: test_") && lines[3].contains("acknowledged with 204"),
         "{rehearsed}"
     );
+}
+
+#[tokio::test]
+async fn receiver_that_answers_410_is_disabled_until_released() {
+    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let receiver = Receiver::start([Behaviour::Status(410)]).await;
+    let home = home(dir.path(), 0);
+    let billing = [Webhook { limits: Limits { at_once_max: 1, ..LIMITS }, ..webhook("billing", &receiver.url()) }];
+    let webhooks = start(&home, &billing, &memory).await;
+    award(&memory, 1);
+    until(&webhooks, "it is disabled", |status| status.disabled_unix_ms.is_some()).await;
+    award(&memory, 2);
+    until(&webhooks, "all awards wait", |status| (status.open, status.dead) == (3, 0)).await;
+    webhooks.stop().await;
+    drop(webhooks);
+    let webhooks = start(&home, &billing, &memory).await;
+    until(&webhooks, "it is disabled after a restart", |status| status.disabled_unix_ms.is_some()).await;
+    assert_eq!(receiver.connections(), 1, "nothing was posted after the 410");
+    let running = serve(&memory, &webhooks).await;
+    let said = async |arguments: &[&str]| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tidemark"));
+        command.args(arguments).env("TIDEMARK_SERVER", format!("http://{}", running.address));
+        String::from_utf8(command.env("TIDEMARK_TOKEN", TOKEN).output().await.unwrap().stdout).unwrap()
+    };
+    let listed = said(&["webhooks"]).await;
+    assert!(listed.contains("disabled since 20") && listed.contains("webhooks release billing"), "{listed}");
+    let released = said(&["webhooks", "release", "billing"]).await;
+    assert!(!released.contains("disabled"), "{released}");
+    assert_eq!(set(&receiver.until_acknowledged(3).await), set(&ids(&memory).await));
 }
 
 #[tokio::test]

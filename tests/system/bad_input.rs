@@ -108,6 +108,7 @@ fn ports_in_use_are_named() {
     let data = data.to_str().unwrap();
     let said = complaint(&run(&["serve", "--port", &port.to_string(), "--data-dir", data]));
     assert!(said.contains(&format!("127.0.0.1:{port}")) && said.contains("in use"), "{said}");
+    assert!(!cluster.path("single").exists(), "nothing was made");
 }
 
 #[test]

@@ -102,11 +102,11 @@ fn load_names_bad_lines(cluster: &Cluster, at: SocketAddr) {
     let load = load.to_str().unwrap();
     let (is_ok, said) = operate(cluster, at, &["graph", "load", load]);
     assert!(!is_ok && said.contains("5 lines were refused; 0 edges were added"), "{said}");
-    assert!(said.contains("line 6: nothing was counted of search:p"), "{said}");
+    assert!(said.contains("line 6: nothing was counted of search/p"), "{said}");
     let (is_ok, said) = operate(cluster, at, &["graph", "load", load, "--unknown", "--by", "an importer"]);
     assert!(!is_ok && said.contains("2 lines were refused; 3 edges were added"), "{said}");
     assert!(said.contains("line 4: \"search/c3 search/p\": a tab or a comma"), "{said}");
-    let cycle = "line 5: it would close a cycle: search:answer → search:question → search:topic";
+    let cycle = "line 5: it would close a cycle: search/answer → search/question → search/topic";
     assert!(said.contains(cycle), "{said}");
     for removed in [3, 0] {
         let (is_ok, said) = operate(cluster, at, &["graph", "unload", load, "--by", "an importer"]);
@@ -141,11 +141,11 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     assert_eq!(read(centre.http, "total").await, Some(vec![6, 16, 106, 1_116]));
     assert_eq!(read(centre.http, "direct").await, Some(vec![6, 10, 100, 1_000]));
     for (body, code, what) in [
-        (json!({"insert": [pair("topic", "answer")]}), "cycle", "search:answer → search:question → search:topic"),
+        (json!({"insert": [pair("topic", "answer")]}), "cycle", "search/answer → search/question → search/topic"),
         (json!({"insert": [pair("answer", "author")]}), "duplicate", "there already"),
         (json!({"insert": [pair("answer", "answer")]}), "to_itself", "itself"),
         (json!({"remove": [pair("answer", "topic")]}), "absent", "no such edge"),
-        (json!({"insert": [pair("answer", "anwser")]}), "unknown_counter", "search:anwser"),
+        (json!({"insert": [pair("answer", "anwser")]}), "unknown_counter", "search/anwser"),
     ] {
         let (status, refused) = edges(centre.http, body.clone()).await;
         assert_eq!((status, refused["error"]["code"].as_str()), (409, Some(code)), "{body}: {refused}");

@@ -128,10 +128,10 @@ async fn a_counter_expires_once_its_time_has_come() {
     let at = centre.http;
     count(at, PLAIN, 5).await;
     until_views_show(&[at], PLAIN, 5).await;
-    let told = shell(at, &["expire", PLAIN, "--in-s", "3600"]);
+    let told = shell(at, &["expire", PLAIN, "--in", "1h"]);
     assert!(told.0 && told.1.starts_with("generation 0, expires at "), "{told:?}");
     assert_eq!(shell(at, &["expire", PLAIN, "--never"]), (true, "generation 0, never expires".to_owned()));
-    assert!(shell(at, &["expire", PLAIN, "--in-s", "1"]).0);
+    assert!(shell(at, &["expire", PLAIN, "--in", "1s"]).0);
     until("nothing", async || http::reading(at, PLAIN).await.filter(|reading| *reading == (0, 0))).await;
     assert_eq!(
         (&life(at, PLAIN).await["generation"], &life(at, PLAIN).await["expires_unix_ms"]),
@@ -140,9 +140,9 @@ async fn a_counter_expires_once_its_time_has_come() {
     count(at, PLAIN, 2).await;
     until_views_show(&[at], PLAIN, 2).await;
     for (wrong, says) in [
-        (&["expire", PLAIN, "--in-s", "0"][..], "--in-s is 0: 1 to"),
+        (&["expire", PLAIN, "--in", "0s"][..], "a number from 1 to"),
         (&["reset", "nobody/x"], "unknown namespace \"nobody\""),
-        (&["expire", PLAIN], "--in-s"),
+        (&["expire", PLAIN], "--in <PERIOD>"),
     ] {
         let (good, text) = shell(at, wrong);
         assert!(!good && text.contains(says), "{wrong:?}: {text}");

@@ -76,7 +76,7 @@ async fn slots_say_where_counters_weight_and_totals_lie_and_change_no_total() {
     };
     cut("\"search/b\",\n\"search/a\"");
     let refusal = cluster.refusal(0, Role::Aggregator, &[]);
-    assert!(refusal.contains("line 5: slots is search/a; search:a stands behind search:b"), "{refusal}");
+    assert!(refusal.contains("line 5: slots is search/a; search/a stands behind search/b"), "{refusal}");
     cut("\"search/b\", \"search/c\", \"stock/a\"");
     let mut centre = cluster.centres().await.remove(0);
     for (counter, delta) in [("search/a", 1), ("search/a2", 2), ("search/b", 10), ("search/c", 100), ("stock/z", 5)] {
@@ -108,10 +108,10 @@ async fn slots_say_where_counters_weight_and_totals_lie_and_change_no_total() {
 
     // It is cut as it was, or not at all: its files are made for that.
     centre.aggregator.kill();
-    for (cuts, asked) in [("\"search/a2\"", "search:a2"), ("", "no counter")] {
+    for (cuts, asked) in [("\"search/a2\"", "search/a2"), ("", "no counter")] {
         cut(cuts);
         let refusal = cluster.refusal(0, Role::Aggregator, &[]);
-        let reason = format!("the view on disk is cut at search:b, search:c, stock:a, and is to be at {asked}:");
+        let reason = format!("the view on disk is cut at search/b, search/c, stock/a, and is to be at {asked}:");
         assert!(refusal.contains(&reason), "{refusal}");
     }
     cut("\"search/b\", \"search/c\", \"stock/a\"");

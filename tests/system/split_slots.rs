@@ -150,8 +150,8 @@ fn refused_splits(cluster: &Cluster, usa: &Split) {
         (2, &["slots", "split", "0"], "slot 0 is held by usa-0 and usa-0/second"),
         (0, &["slots", "split", "99"], "slot 99: the last one is slot 4"),
         (0, &["slots", "split", "4"], "slot 4 has fewer than two counters here"),
-        (2, &["slots", "split", "1", "--at", "search/b"], "search:b does not lie behind the beginning of slot 1"),
-        (2, &["slots", "split", "1", "--at", "search/c"], "from search:b to search:c"),
+        (2, &["slots", "split", "1", "--at", "search/b"], "search/b does not lie behind the beginning of slot 1"),
+        (2, &["slots", "split", "1", "--at", "search/c"], "from search/b to search/c"),
         (2, &["slots", "split", "1", "--at", "search"], "NAMESPACE/KEY expected"),
         (2, &["slots", "split", "1", "--at", "no such/b"], "no such"),
     ];

@@ -77,6 +77,9 @@ const NONDETERMINISTIC_PATHS: [&str; 5] =
 /// The one file of the simulator that may ask what time it is, to stop a sweep and to print a rate, and run seeds in parallel.
 const SIM_RUNNER: &str = "sim/src/runner.rs";
 
+/// Macros of the standard library that print.
+const PRINTS: [&str; 4] = ["println", "print", "eprintln", "eprint"];
+
 /// Without spaces: channels whose queue has no limit.
 const UNBOUNDED: [&str; 5] =
     ["unbounded_channel", "UnboundedSender", "UnboundedReceiver", "mpsc::channel()", "channel::unbounded()"];
@@ -147,6 +150,21 @@ pub fn opens_with_prose(text: &str) -> Vec<String> {
 pub fn unfinished(code: &str) -> Vec<String> {
     let compact = without_blanks(code);
     UNFINISHED.iter().filter(|mark| compact.contains(**mark)).map(|mark| format!("{mark} is unfinished work")).collect()
+}
+
+/// Macros that panic when nobody reads the output: `src/out.rs` writes instead.
+pub fn prints(code: &str) -> Vec<String> {
+    let compact = without_blanks(code);
+    let is_macro = |mark: &str| {
+        scan::words(&compact).any(|(at, word)| word == mark && compact[at + mark.len()..].starts_with('!'))
+    };
+    let found = PRINTS.iter().filter(|mark| is_macro(mark));
+    found.map(|mark| format!("{mark}! panics when nobody reads it: use outln!, out! or errln!")).collect()
+}
+
+/// Whether a file holds tests only.
+pub fn is_test_file(path: &str) -> bool {
+    path.ends_with("tests.rs") || path.contains("/tests/")
 }
 
 /// Queues without a limit.
@@ -373,6 +391,14 @@ mod tests {
             assert_eq!(unfinished(&scan::code_only(text)).len(), 1, "{text}");
         }
         assert!(unfinished(&scan::code_only("// todo! \"dbg!\"")).is_empty());
+    }
+
+    #[test]
+    fn prints_elsewhere_are_refused() {
+        for text in ["println!(\"x\")", "print! (\"x\")", "std::eprintln!(\"x\")", "eprint!(\"x\")"] {
+            assert_eq!(prints(&scan::code_only(text)).len(), 1, "{text}");
+        }
+        assert!(prints(&scan::code_only("// println!\noutln!(\"println!\"); errln!()")).is_empty());
     }
 
     #[test]

@@ -143,7 +143,7 @@ test("where reading needs a token, the page asks for it and keeps it behind the 
     await page.locator(seen).waitFor();
   }
   assert.equal(new URL(page.url()).hash, "#token=sesame");
-  assert.match(await page.getAttribute("#map", "href"), /\/cluster\?counter=.*#token=sesame$/);
+  assert.match(await page.getAttribute("#to-map", "href"), /\/cluster\?counter=.*#token=sesame$/);
   assert.equal((await saved(page)).certificate.award.at, at);
   assert.deepEqual([shown[0], shown[1], shown.at(-1)], [undefined, "Bearer wrong", "Bearer sesame"]);
   // Whoever asks for another award need not show it again.
@@ -229,7 +229,7 @@ for (const colorScheme of ["light", "dark"]) {
     const { page, errors } = await visit({ viewport: { width: 360, height: 740 }, colorScheme, hasTouch: true });
     await signed(page);
     await fits(page);
-    await page.focus("#map");
+    await page.focus("#to-time");
     assert.deepEqual(await tabbed(page, 3), ["certificate", "session", "BUTTON"]);
     await page.fill("#session", "not the winner’s");
     await page.keyboard.press("Enter");
@@ -247,7 +247,7 @@ test("the list of the cluster's page leads to it, and it leads back", async () =
   await page.goto(new URL(`/cluster?counter=${COUNTER}`, PAGE).href);
   await page.locator("#awards a").first().click();
   await page.locator("#awarded").waitFor();
-  await page.click("#map");
+  await page.click("#to-map");
   await page.locator("#map .dc").first().waitFor();
   assert.deepEqual(errors, []);
 });

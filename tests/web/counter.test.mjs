@@ -236,7 +236,7 @@ test("where reading needs a token the page asks for it and keeps it behind the a
   assert.equal(new URL(page.url()).hash, "#token=sesame");
   assert.deepEqual([...shown], [undefined, "Bearer wrong", "Bearer sesame"]);
   assert.match(await page.locator("#children a").first().getAttribute("href"), /#token=sesame$/);
-  assert.match(await page.getAttribute("#map", "href"), /#token=sesame$/);
+  assert.match(await page.getAttribute("#to-map", "href"), /#token=sesame$/);
   isAway = true;
   await page.selectOption("#of", "total");
   await page.locator("#state", { hasText: "not connected" }).waitFor();
@@ -257,12 +257,12 @@ for (const [place, colorScheme, options] of [["desk", "dark", {}], ["phone", "li
   });
 }
 
-test("the pages of totals and of the cluster lead here", async () => {
+test("the pages of all counters and of the cluster lead here", async () => {
   const { page } = await opened();
-  await page.goto(new URL("/totals?counter=search/answer/0", PAGE).href);
-  await page.locator(".total a").click();
+  await page.goto(new URL("/console?prefix=search/answer/0", PAGE).href);
+  await page.locator("#rows a").first().click();
   await page.locator("#name", { hasText: "search/answer/0" }).waitFor();
-  await page.click("#map");
-  await page.locator("#over-time").click();
+  await page.click("#to-map");
+  await page.locator("#to-time").click();
   await page.locator("#name", { hasText: "search/answer/0" }).waitFor();
 });

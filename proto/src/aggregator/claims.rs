@@ -11,6 +11,7 @@ use crate::time::{Span, Time, WallMs};
 pub const CLOCK_INTERVAL: Span = Span::from_secs(2);
 /// Who begins to lead the ledger ends claims only after this: those of the time without a leader come first.
 pub const LEADS_BEFORE_IT_ENDS: Span = Span::from_secs(10);
+const US_PER_MS: u64 = 1_000;
 /// Claims of which something is said at a time; the others wait for the next.
 const CLAIMS_TIMED_AT_ONCE: usize = 2_048;
 /// Counters that are removed at a time; the others wait for the next.
@@ -19,6 +20,7 @@ const EXPIRED_AT_ONCE: usize = 256;
 impl AggregatorCore {
     /// What is lost on its way is due again the next time.
     pub(super) fn on_clock(&mut self, now: Time, wall: WallMs, ledger: &Ledger) {
+        self.clock = Some((now, wall));
         self.view.on_time(UnixTime::from_wall(wall));
         self.view.expire_totals(ledger);
         self.graph_at.get_or_insert(now);
@@ -34,5 +36,11 @@ impl AggregatorCore {
         if !due.is_empty() {
             self.propose(now, due);
         }
+    }
+
+    /// What the host's clock shows now, by what it showed last; `None` before it was told.
+    pub(super) fn wall(&self, now: Time) -> Option<WallMs> {
+        let (then, wall) = self.clock?;
+        Some(WallMs(wall.0.saturating_add((now - then).0 / US_PER_MS)))
     }
 }

@@ -154,6 +154,9 @@ impl AggregatorCore {
         counters.sort_unstable();
         counters.dedup();
         cmds.extend(counters.iter().flat_map(|counter| self.leader_core.riders(counter)).cloned());
+        if let Some(wall) = self.wall(now).filter(|_| cmds.iter().any(may_award)) {
+            cmds.insert(0, LedgerCmd::Clock(wall));
+        }
         self.leader_core.on_proposed(now, &cmds);
         self.outputs.push_back(Output::Propose(cmds));
     }
@@ -213,6 +216,44 @@ fn patience(state: &CounterLedger, report: &Report) -> Span {
     Span(alloc::patience_us(left.saturating_mul(1_000_000) / report.rate_per_s.max(1)))
 }
 
+/// Whether an entry with this command may award a milestone: then it says the time.
+fn may_award(cmd: &LedgerCmd) -> bool {
+    match cmd {
+        LedgerCmd::Report(_)
+        | LedgerCmd::Returned(_)
+        | LedgerCmd::Offer(_)
+        | LedgerCmd::Detail(_)
+        | LedgerCmd::Revoke { .. }
+        | LedgerCmd::Remains { .. }
+        | LedgerCmd::Disarm { .. }
+        | LedgerCmd::ViewAck { .. }
+        | LedgerCmd::SetAside { .. }
+        | LedgerCmd::DeclareLost { .. }
+        | LedgerCmd::Forget { .. } => true,
+        LedgerCmd::Namespace(_)
+        | LedgerCmd::UpDown(_)
+        | LedgerCmd::Series { .. }
+        | LedgerCmd::Spread(_)
+        | LedgerCmd::View(_)
+        | LedgerCmd::ViewStart { .. }
+        | LedgerCmd::Hello(_)
+        | LedgerCmd::Define { .. }
+        | LedgerCmd::Grant { .. }
+        | LedgerCmd::Signature { .. }
+        | LedgerCmd::ClaimRule { .. }
+        | LedgerCmd::ClaimUntil { .. }
+        | LedgerCmd::Claim { .. }
+        | LedgerCmd::ClaimOver { .. }
+        | LedgerCmd::Reset { .. }
+        | LedgerCmd::Expire { .. }
+        | LedgerCmd::VoterReturns { .. }
+        | LedgerCmd::Edges { .. }
+        | LedgerCmd::AllowEdges { .. }
+        | LedgerCmd::Shard { .. }
+        | LedgerCmd::Clock(_) => false,
+    }
+}
+
 /// The counter that a command may decide.
 fn deciding(cmd: &LedgerCmd) -> Option<&CounterName> {
     match cmd {
@@ -252,6 +293,7 @@ fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
         LedgerCmd::Signature { dc: of, .. } => *of == dc,
         LedgerCmd::Grant { .. } | LedgerCmd::Revoke { .. } => false,
         LedgerCmd::ClaimUntil { .. } | LedgerCmd::ClaimOver { .. } | LedgerCmd::VoterReturns { .. } => false,
+        LedgerCmd::Clock(_) => false,
     }
 }
 

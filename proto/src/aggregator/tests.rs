@@ -685,6 +685,31 @@ fn who_leads_says_the_time_of_claims_and_ends_none_at_first() {
 }
 
 #[test]
+fn leader_says_its_clock_in_entries_that_may_award() {
+    let mut world = World::new();
+    let peer = AggregatorId::from(DcId(1));
+    let body = OfferBody::Block { count: 1, delta: 1 };
+    let offer = LedgerCmd::Offer(Offer { counter: counter(), epoch: 1, group: group(1), start: 1, first_pos: 0, body });
+    let proposed = |world: &mut World, cmds: Vec<LedgerCmd>| -> Vec<LedgerCmd> {
+        world.proposed.clear();
+        world.say(Input::Peer { peer, msg: PeerMsg::Propose(cmds) });
+        world.wait();
+        world.proposed.clone()
+    };
+    let is_clock = |cmd: &LedgerCmd| matches!(cmd, LedgerCmd::Clock(_));
+    let before = proposed(&mut world, vec![offer.clone()]);
+    assert!(before.contains(&offer) && !before.iter().any(is_clock), "it was not told what its clock shows");
+    world.say(Input::Clock(WallMs(5_000)));
+    world.now = world.now + Span::from_millis(700);
+    let said = proposed(&mut world, vec![LedgerCmd::Clock(WallMs(1)), offer.clone()]);
+    let at = said.iter().position(|cmd| *cmd == offer).unwrap();
+    assert!(matches!(said[at - 1], LedgerCmd::Clock(WallMs(5_700..=5_800))), "{said:?}");
+    assert_eq!(said.iter().filter(|cmd| is_clock(cmd)).count(), 1, "a peer does not say the leader's clock: {said:?}");
+    let said = proposed(&mut world, vec![LedgerCmd::Namespace("other".into())]);
+    assert!(!said.iter().any(is_clock), "nothing is awarded by it: {said:?}");
+}
+
+#[test]
 fn a_view_says_what_it_shows_of_a_lost_group_before_it_answers_for_a_milestone() {
     let mut world = World::new();
     world.count(60);

@@ -18,6 +18,7 @@ use crate::limits::{
 };
 use crate::msg::{Award, AwardSignature, MilestoneSpec, Offer, OfferBody, Place, PlacedRun, Policy, Report};
 use crate::teeth::{Bug, bites};
+use crate::time::WallMs;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -588,6 +589,18 @@ impl CounterLedger {
         Head::Stuck
     }
 
+    /// When an award was decided, by the leader's clock.
+    pub(super) fn set_award_time(&mut self, at: u64, time: Option<WallMs>) {
+        if let Some(awarded) = self.awards.get_mut(&at) {
+            awarded.award.time = time;
+        }
+    }
+
+    /// Times of awards, of those that have one, by milestone.
+    pub(super) fn award_times(&self) -> BTreeMap<u64, WallMs> {
+        self.awards.iter().filter_map(|(&at, awarded)| Some((at, awarded.award.time?))).collect()
+    }
+
     /// Gives every armed milestone that the head's weight covers to the head.
     fn award_head(&mut self, index: LogIndex, touched: &mut Touched) -> Head {
         let first = self.certain() + 1;
@@ -614,6 +627,7 @@ impl CounterLedger {
             session: item.session,
             before,
             index,
+            time: None,
         };
         let mut least = u64::MAX;
         for (at, step, count) in awards {

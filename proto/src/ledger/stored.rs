@@ -5,6 +5,7 @@ use super::shards::Splits;
 use super::{ChangeSets, Claims, CounterLedger, Deferred, Graph, Ledger, Losses, Registered, Resets, ShardMap, Terms};
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use crate::msg::SeriesTerms;
+use crate::time::WallMs;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,9 @@ pub(super) struct Stored {
     graph: Graph,
     shard_map: ShardMap,
     splits: Splits,
+    clock: Option<(LogIndex, WallMs)>,
+    /// Of counters that have awards with times, by milestone.
+    award_times: BTreeMap<CounterName, BTreeMap<u64, WallMs>>,
 }
 
 /// The same, borrowed.
@@ -58,6 +62,8 @@ struct Storing<'l> {
     graph: &'l Graph,
     shard_map: &'l ShardMap,
     splits: &'l Splits,
+    clock: Option<(LogIndex, WallMs)>,
+    award_times: BTreeMap<&'l CounterName, BTreeMap<u64, WallMs>>,
 }
 
 impl Ledger {
@@ -77,7 +83,9 @@ impl Serialize for Ledger {
         let losses = losses.filter(|(_, losses)| !losses.is_empty()).collect();
         let deferred = counters.iter().map(|(name, counter)| (name, counter.deferred()));
         let deferred = deferred.filter(|(_, deferred)| !deferred.is_empty()).collect();
-        let applied = *applied;
+        let award_times = counters.iter().map(|(name, counter)| (name, counter.award_times()));
+        let award_times = award_times.filter(|(_, times)| !times.is_empty()).collect();
+        let (applied, clock) = (*applied, self.clock);
         let storing = Storing {
             applied,
             namespaces,
@@ -99,6 +107,8 @@ impl Serialize for Ledger {
             graph,
             shard_map,
             splits: &shard_map.splits,
+            clock,
+            award_times,
         };
         storing.serialize(serializer)
     }
@@ -108,7 +118,7 @@ impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
         let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
-        let Stored { returning, series, graph, shard_map, splits, .. } = stored;
+        let Stored { returning, series, graph, shard_map, splits, clock, award_times, .. } = stored;
         let shard_map = shard_map.with_splits(splits);
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());
@@ -125,6 +135,11 @@ impl From<Stored> for Ledger {
         for (name, deferred) in deferred {
             if let Some(counter) = counters.get_mut(&name) {
                 counter.set_deferred(deferred);
+            }
+        }
+        for (name, times) in award_times {
+            if let Some(counter) = counters.get_mut(&name) {
+                times.into_iter().for_each(|(at, time)| counter.set_award_time(at, Some(time)));
             }
         }
         let changes = ChangeSets::default();
@@ -145,6 +160,7 @@ impl From<Stored> for Ledger {
             series,
             graph,
             shard_map,
+            clock,
             changes,
         }
     }

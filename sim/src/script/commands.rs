@@ -70,6 +70,7 @@ impl Stage {
             "restart" => self.restart_view(),
             "totals" => self.totals(rest),
             "award" => self.award_words(number(one(rest)?)?),
+            "clock" => self.set_clock(one(rest)?),
             other => Err(format!("unknown command {other:?}")),
         }
     }

@@ -56,6 +56,8 @@ pub struct Stage {
     copies: u64,
     images: BTreeMap<String, Image>,
     totals: totals::Totals,
+    /// What the leader's clock shows.
+    clock: Option<WallMs>,
 }
 
 impl Stage {
@@ -495,6 +497,9 @@ impl Stage {
         let counter = self.counter();
         let before = words::milestones(&self.ledger, &counter);
         self.index += 1;
+        if let Some(wall) = self.clock {
+            self.ledger.apply(LogIndex(self.index), &LedgerCmd::Clock(wall));
+        }
         self.ledger.apply(LogIndex(self.index), &cmd);
         let changes = self.ledger.take_changes();
         self.totals.on_ledger(&changes, &self.ledger);
@@ -512,6 +517,15 @@ impl Stage {
             }
         }
         Ok(done)
+    }
+
+    /// From now on each entry of the ledger's log begins with this time, or with none: `-`.
+    pub fn set_clock(&mut self, word: &str) -> Done {
+        self.clock = match word {
+            "-" => None,
+            time => Some(time.parse::<WallMs>().map_err(|error| error.to_string())?),
+        };
+        Ok(Vec::new())
     }
 
     fn award_line(&self, counter: &CounterName, at: u64) -> String {

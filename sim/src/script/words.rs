@@ -197,8 +197,9 @@ pub fn award(stage: &Stage, award: &Award) -> String {
         award.before.iter().map(|(group, weight)| format!("{} {weight}", stage.spoken(*group))).collect();
     let more =
         if award.count > 1 { format!(" and {} more, every {}", award.count - 1, award.step) } else { String::new() };
+    let time = award.time.map_or_else(String::new, |time| format!(", at {time}"));
     format!(
-        "award {}{more}: {} ({} {}.{} at {}), ordinals {}..={}, before it {}",
+        "award {}{more}: {} ({} {}.{} at {}), ordinals {}..={}, before it {}{time}",
         award.at,
         session(award.session),
         client(award.client),

@@ -2,6 +2,7 @@
 // tells who has a session's token whether it was theirs, which no server hears.
 
 import { awardPath, counterPath, saveCertificate } from "/assets/cluster/award-links.js";
+import { exactly, format, linkPages, nameOf, timeElement } from "/assets/site/site.js";
 
 /** The longest that a server waits for an award; and longer than any answer takes. */
 const WAIT_S = 20, TRY_MS = 35_000;
@@ -15,7 +16,6 @@ const COMING = {
 };
 
 const $ = id => document.getElementById(id);
-const number = new Intl.NumberFormat("en");
 const asked = new URLSearchParams(location.search);
 const counter = (asked.get("counter") ?? "").trim(), at = (asked.get("at") ?? "").replace(/[\s,_]/g, "");
 let token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
@@ -45,7 +45,7 @@ $("ask").onsubmit = event => {
   event.preventDefault();
   token = $("token").value.trim();
   history.replaceState(null, "", `#token=${encodeURIComponent(token)}`);
-  $("map").hash = location.hash;
+  linkPages(counter);
   $("ask").hidden = true;
   follow();
 };
@@ -60,12 +60,6 @@ async function read(path) {
   if (response.ok) return { text, body };
   const { code, message = response.statusText } = body.error ?? {};
   throw Object.assign(new Error(message), { status: response.status, code });
-}
-
-/** Reads JSON in which whole numbers may be too large for a number: those become text, which `BigInt` reads. */
-function exactly(text) {
-  const quoted = part => /^\d{16,}$/.test(part) ? `"${part}"` : part;
-  return JSON.parse(text.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|\d[\d.eE+-]*/g, quoted));
 }
 
 /** Asks until there is a proof, or until asking again would change nothing. */
@@ -184,6 +178,7 @@ function showAward(body) {
   award = body;
   const dc = cluster.dcs[award.dc], first = BigInt(award.first), count = BigInt(award.count), step = BigInt(award.step);
   const facts = [["Data centre", dcName(award.dc)], ["Place", dc?.place?.name]];
+  if (award.time) facts.unshift(["Decided", timeElement(award.time)]);
   if (award.delta > 1) {
     const end = first + BigInt(award.delta) - 1n;
     facts.push(["Weight", format(award.delta)], ["Its numbers", `${format(first)} to ${format(end)}`]);
@@ -204,7 +199,9 @@ function showAward(body) {
 
 function fact([name, value]) {
   const row = document.createElement("div");
-  row.append(element("dt", name), element("dd", value));
+  const shown = element("dd", "");
+  shown.append(value);
+  row.append(element("dt", name), shown);
   return row;
 }
 
@@ -276,8 +273,6 @@ function change(line, text) {
   if (line.textContent !== text) line.textContent = text;
 }
 
-const format = value => number.format(BigInt(value));
-const nameOf = ({ namespace, key }) => `${namespace}/${key}`;
 const voters = () => cluster.dcs.filter(dc => dc.voter).length;
 const majority = () => Math.floor(voters() / 2) + 1;
 const dcName = index => cluster.dcs[index]?.name ?? `data centre ${index}`;
@@ -289,8 +284,7 @@ function duration(s) {
   return s < 172_800 ? `${Math.round(s / 3_600)} h` : `${format(Math.round(s / 86_400))} days`;
 }
 
-if (counter) $("map").search = `?counter=${encodeURIComponent(counter)}`;
-$("map").hash = location.hash;
+linkPages(counter);
 if (!counter) ask("Which award? The counter’s namespace and key are needed, as in search/queries, and its number.", "counter");
 else if (!/^\d{1,19}$/.test(at)) ask("Which number? Digits are expected, as in 1,000,000,000.", "at");
 else follow();

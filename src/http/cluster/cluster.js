@@ -5,6 +5,7 @@ import { awardPage, awardPath, saveCertificate } from "./award-links.js";
 import { subscribe, SmoothNumber } from "./tidemark.js";
 import { RateChart } from "./chart.js";
 import { WorldMap } from "./map.js";
+import { linkPages, timeElement } from "../site/site.js";
 
 const POLL_MS = 1_000, POLL_NEAR_MS = 100;
 /** A milestone is near when it comes within this at the present rate. */
@@ -51,7 +52,7 @@ $("ask").onsubmit = event => {
   event.preventDefault();
   token = $("token").value.trim();
   history.replaceState(null, "", `#token=${encodeURIComponent(token)}`);
-  for (const id of ["totals", "over-time"]) $(id).hash = location.hash;
+  linkPages(counter ?? "");
   $("ask").hidden = true;
   look();
 };
@@ -304,7 +305,9 @@ function awardItem(award) {
   link.href = `${awardPath(award.counter, award.at)}/certificate`;
   link.onclick = event => token && fetchCertificate(event, link.href, award.at);
   link.setAttribute("aria-label", `certificate of ${number.format(award.at)}`);
-  item.append(page, element("span", `${last.dcs[award.dc]?.name ?? "?"}${weight}`), link);
+  const entry = element("span", `${last.dcs[award.dc]?.name ?? "?"}${weight}`, "entry");
+  entry.append(timeElement(award.time));
+  item.append(page, entry, link);
   return item;
 }
 
@@ -335,7 +338,6 @@ function duration(s) {
   return s < 5_400 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3_600)} h`;
 }
 
-$("totals").href = `/totals${location.search}${location.hash}`;
-$("over-time").href = `/counter${location.search}${location.hash}`;
+linkPages(counter ?? "");
 if (counter) look();
 else ask("Which counter? Its namespace and key, as in search/queries.");

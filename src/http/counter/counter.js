@@ -3,6 +3,7 @@
 
 import { counterPath } from "../cluster/award-links.js";
 import { SmoothNumber, subscribe } from "../cluster/tidemark.js";
+import { linkPages } from "../site/site.js";
 import { drawGraph } from "./edge-graph.js";
 import { SeriesChart } from "./series-chart.js";
 
@@ -52,7 +53,7 @@ $("ask").onsubmit = event => {
   event.preventDefault();
   token = $("token").value.trim();
   history.replaceState(null, "", `#token=${encodeURIComponent(token)}`);
-  [$("map").hash, $("totals").hash] = [location.hash, location.hash];
+  linkPages(counter);
   $("ask").hidden = true;
   look();
 };
@@ -435,9 +436,6 @@ function fillZones() {
 fillZones();
 $("of").value = asked.get("of") === "total" ? "total" : "direct";
 $("compare").checked = asked.get("compare") === "previous";
-for (const id of ["map", "totals"]) {
-  $(id).search = `?counter=${encodeURIComponent(counter)}`;
-  $(id).hash = location.hash;
-}
+linkPages(counter);
 if (!counter) ask("Which counter? Its namespace and key, as in search/queries.");
 else look();

@@ -250,7 +250,7 @@ const IN_OPTIONS: &str = "one of --last PERIOD, --from TIME (with --to TIME or u
 /// `NAMESPACE/PREFIX`, whose prefix may be empty, and where the page before ended.
 pub(super) fn key_range(params: &[(String, String)]) -> Result<KeyRange, Failure> {
     let text = value(params, "prefix").unwrap_or_default();
-    let (namespace, prefix) = text.split_once(['/', ':']).ok_or_else(|| {
+    let (namespace, prefix) = text.split_once('/').ok_or_else(|| {
         Failure::invalid("prefix", format!("prefix is {text:?}: NAMESPACE/ or NAMESPACE/PREFIX expected"))
     })?;
     // The longest key that begins so is a key too.

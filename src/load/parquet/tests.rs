@@ -93,15 +93,15 @@ fn rows_are_read_and_broken_ones_named_by_their_numbers() {
     let bytes = file(schema, WriterProperties::builder(), vec![columns(), columns()]);
     let told = told(&bytes, &Naming::default()).unwrap();
     let expected = [
-        "1: qa:a Up 1 60",
-        "2: qa:b/ Down 3 -",
+        "1: qa/a Up 1 60",
+        "2: qa/b/ Down 3 -",
         "3: \"qa\" names no counter: NAMESPACE/KEY expected",
         "4: nothing",
         "5: counter is empty: NAMESPACE/KEY expected",
     ];
     assert_eq!(told[..5], expected);
     assert!(told[5].starts_with("6: ") && told[5].contains("-1"), "{}", told[5]);
-    assert_eq!((told.len(), told[6].as_str()), (12, "7: qa:a Up 1 60"));
+    assert_eq!((told.len(), told[6].as_str()), (12, "7: qa/a Up 1 60"));
 }
 
 /// How a column `delta` or `at` is read, of rows of one counter.
@@ -119,7 +119,7 @@ fn read_in(zone: &str, schema: &str, column: Written) -> String {
     let schema = format!("optional binary counter; {schema};");
     let bytes = file(&schema, WriterProperties::builder(), vec![vec![counters, column]]);
     let naming = if zone.is_empty() { Naming::default() } else { in_zone(zone) };
-    told(&bytes, &naming).unwrap_or_else(|error| vec![error]).join(", ").replace(" qa:a", "")
+    told(&bytes, &naming).unwrap_or_else(|error| vec![error]).join(", ").replace(" qa/a", "")
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn counters_may_be_numbers_and_columns_have_other_names() {
     let both = bytes("optional int64 answer; optional int64 views;");
     assert_eq!(
         told(&both, &naming),
-        Ok(vec!["1: qa:answer/7 Up 3 -".to_owned(), "2: answer is empty: NAMESPACE/KEY expected".to_owned()])
+        Ok(vec!["1: qa/answer/7 Up 3 -".to_owned(), "2: answer is empty: NAMESPACE/KEY expected".to_owned()])
     );
     let missing = told(&bytes("optional int64 answer; optional int64 delta;"), &naming);
     assert_eq!(missing, Err("Parquet: there is no column \"views\": there are \"answer\", \"delta\"".to_owned()));
@@ -222,7 +222,7 @@ fn floats_and_decimals_count_where_they_are_whole_numbers() {
         self::told(&bytes, &Naming { prefix: "qa/".into(), ..Naming::default() })
     };
     let numbers = names("optional fixed_len_byte_array(16) counter (DECIMAL(38,0));", fixed(&[7], 16));
-    assert_eq!(numbers, Ok(vec!["1: qa:7 Up 1 -".to_owned()]));
+    assert_eq!(numbers, Ok(vec!["1: qa/7 Up 1 -".to_owned()]));
     let floats = names("optional double counter;", Written::F64(vec![Some(7.0)])).unwrap_err();
     assert_eq!(floats, "Parquet: column \"counter\" has floating-point numbers: texts or whole numbers expected");
 }
@@ -310,7 +310,7 @@ fn a_dictionary_at_offset_0_is_none() {
         properties,
         vec![vec![Written::Texts(vec![Some("qa/a"), Some("qa/b")])]],
     );
-    let expected = ["1: qa:a Up 1 -", "2: qa:b Up 1 -"];
+    let expected = ["1: qa/a Up 1 -", "2: qa/b Up 1 -"];
     assert_eq!(told(&bytes, &Naming::default()).unwrap(), expected);
     let changed = with_columns(&bytes, |column| column.set_dictionary_page_offset(Some(0)));
     assert_eq!(told(&changed, &Naming::default()).unwrap(), expected);
@@ -357,7 +357,7 @@ fn csv_json_lines_and_parquet_of_one_table_have_the_same_rows() {
     let (csv, json) = (lines(csv), lines(json.collect()));
     assert_eq!(csv, parquet);
     assert_eq!(json, parquet);
-    assert!(parquet.iter().filter(|told| told.starts_with("qa:")).count() > 200, "{parquet:?}");
+    assert!(parquet.iter().filter(|told| told.starts_with("qa/")).count() > 200, "{parquet:?}");
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn texts_that_are_none_are_broken_rows() {
     let long = vec![b'a'; 9 << 10];
     let counters = Written::Bytes(vec![Some(b"qa/\xff".to_vec()), Some(long), Some(b"qa/a".to_vec())]);
     let bytes = file("optional binary counter;", WriterProperties::builder(), vec![vec![counters]]);
-    let expected = ["1: a text is no UTF-8", "2: a text has more than 8192 bytes", "3: qa:a Up 1 -"];
+    let expected = ["1: a text is no UTF-8", "2: a text has more than 8192 bytes", "3: qa/a Up 1 -"];
     assert_eq!(told(&bytes, &Naming::default()).unwrap(), expected);
 }
 
@@ -380,7 +380,7 @@ fn rows_that_another_program_has_written() {
         match row {
             13 => "14: counter is empty: NAMESPACE/KEY expected".to_owned(),
             row if row % 10 == 9 => format!("{}: delta has no value: a whole number expected", row + 1),
-            row => format!("{}: qa:page/{} Up {delta} {at}", row + 1, row % 7),
+            row => format!("{}: qa/page/{} Up {delta} {at}", row + 1, row % 7),
         }
     });
     assert_eq!(told(bytes, &Naming::default()).unwrap(), expected.collect::<Vec<_>>());

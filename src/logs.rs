@@ -1,0 +1,217 @@
+//! Logs of the processes that serve: one line per event on standard error, as text or as JSON.
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value};
+use std::fmt::{self, Write};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Added to a plain level. openraft reports every lost connection by itself, and, while a connection is being closed, that messages no
+/// longer arrive; the transport logs both already.
+const OPENRAFT: &str =
+    "openraft=error,openraft::core::heartbeat=off,openraft::raft::raft_inner=off,openraft::raft::stream_append=off";
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// What is logged, and how.
+#[derive(Clone, Debug, Args)]
+pub struct LogOptions {
+    /// Log events of this level and above: off, error, warn, info, debug or trace; or a filter by module, such as
+    /// warn,tidemark_node=debug
+    #[arg(long, env = "TIDEMARK_LOG", value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+    /// Format of a log line
+    #[arg(long, env = "TIDEMARK_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+/// Format of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// An object per line: time (RFC 3339), level, target, message, and the event's fields
+    Json,
+}
+
+/// A filter that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--log-level (TIDEMARK_LOG) is {text:?}: {reason}; use off, error, warn, info, debug, trace, or a filter such as warn,tidemark_node=debug"
+)]
+pub struct LogError {
+    text: String,
+    reason: String,
+}
+
+impl LogOptions {
+    /// Starts logging. A subscriber that is there already, as in tests, stays.
+    ///
+    /// # Errors
+    /// The filter cannot be read.
+    pub fn start(&self) -> Result<(), LogError> {
+        let filter = self.filter()?;
+        let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        // A log that nobody reads is dropped, and so is the word about it.
+        let logs = logs.log_internal_errors(false);
+        let _ = match self.log_format {
+            LogFormat::Text => {
+                let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+                logs.with_ansi(ansi).try_init()
+            }
+            LogFormat::Json => logs.event_format(JsonLines).try_init(),
+        };
+        Ok(())
+    }
+
+    fn filter(&self) -> Result<EnvFilter, LogError> {
+        let text = match self.log_level.trim() {
+            "" => "info",
+            text => text,
+        };
+        let is_level = LEVELS.contains(&text.to_ascii_lowercase().as_str());
+        let directives = if is_level && text != "off" { format!("{text},{OPENRAFT}") } else { text.to_owned() };
+        let refused = |reason: String| LogError { text: text.to_owned(), reason };
+        // A word that is no level would be taken for a module's name, and nothing would be logged.
+        if let Some(word) = text.split(',').find(|word| !is_directive(word)) {
+            return Err(refused(format!("{word:?} is no level")));
+        }
+        EnvFilter::try_new(directives).map_err(|error| refused(error.to_string()))
+    }
+}
+
+/// A level, or `MODULE=LEVEL`, or a filter by span or field, which the subscriber checks.
+fn is_directive(word: &str) -> bool {
+    let is_level = |level: &str| LEVELS.contains(&level.trim().to_ascii_lowercase().as_str());
+    match word.rsplit_once('=') {
+        Some((_, level)) => word.contains('[') || is_level(level),
+        None => word.contains('[') || is_level(word),
+    }
+}
+
+/// Writes each event as one JSON object.
+struct JsonLines;
+
+impl<S, N> FormatEvent<S, N> for JsonLines
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        let metadata = event.metadata();
+        let mut line = Fields::default();
+        line.0.insert("time".to_owned(), time.into());
+        line.0.insert("level".to_owned(), metadata.level().to_string().to_ascii_lowercase().into());
+        line.0.insert("target".to_owned(), metadata.target().into());
+        event.record(&mut line);
+        let spans = context.event_scope().into_iter().flat_map(|scope| scope.from_root());
+        let spans: Vec<Value> = spans.map(|span| span.name().into()).collect();
+        if !spans.is_empty() {
+            line.0.insert("spans".to_owned(), spans.into());
+        }
+        writeln!(out, "{}", Value::Object(line.0))
+    }
+}
+
+/// Fields of an event as JSON. A field does not replace what every line has.
+#[derive(Default)]
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn add(&mut self, field: &Field, value: Value) {
+        let mut name = field.name().to_owned();
+        while self.0.contains_key(&name) {
+            name.push('_');
+        }
+        self.0.insert(name, value);
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let mut text = String::new();
+        let _ = write!(text, "{value:?}");
+        self.add(field, text.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.add(field, value.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    fn options(log_level: &str) -> LogOptions {
+        LogOptions { log_level: log_level.to_owned(), log_format: LogFormat::Json }
+    }
+
+    #[test]
+    fn filter_is_a_level_or_names_modules() {
+        for right in ["info", "OFF", " debug ", "", "warn,tidemark_node=debug", "tidemark=trace"] {
+            assert!(options(right).filter().is_ok(), "{right}");
+        }
+        assert!(options("info").filter().unwrap().to_string().contains("openraft=error"));
+        assert!(!options("warn,tidemark_node=debug").filter().unwrap().to_string().contains("openraft"));
+        for wrong in ["inf", "loud", "info,x=loud", "=="] {
+            let refused = options(wrong).filter().unwrap_err().to_string();
+            assert!(refused.contains(wrong) && refused.contains("use off, error"), "{refused}");
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn json_line_has_time_level_target_message_and_fields() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt().event_format(JsonLines).with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(count = 7_u64, name = "a \"b\"\n", level = true, "it happened");
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["level"], &line["message"]), (&"warn".into(), &"it happened".into()));
+        assert_eq!((&line["count"], &line["name"], &line["level_"]), (&7.into(), &"a \"b\"\n".into(), &true.into()));
+        assert_eq!(line["target"], "tidemark::logs::tests");
+        assert!(line["time"].as_str().unwrap().ends_with('Z'), "{text}");
+    }
+}
