@@ -41,7 +41,6 @@ use crate::hops::Hops;
 use crate::http::dcs::{DcBody, DcsBody, Member};
 use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
 use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warning};
-use crate::http::namespaces::NamespaceBody;
 use crate::http::series::Of;
 use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use crate::http::{
