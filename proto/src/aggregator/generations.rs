@@ -18,6 +18,8 @@ const UNHEARD_MAX: usize = 4 * GENERATIONS_PER_MESSAGE_MAX;
 const STEP_MAX: usize = 4 * GENERATIONS_PER_MESSAGE_MAX;
 /// The time between two steps of a walk that has room to go on.
 const STEP_INTERVAL: Span = Span::from_millis(5);
+/// The same behind counters that are not held here: nobody here knows when the group has heard of those.
+const BLIND_STEP_INTERVAL: Span = Span::from_millis(100);
 
 /// What one group was told of counters that began again.
 #[derive(Clone, Debug, Default)]
@@ -120,7 +122,11 @@ impl AggregatorCore {
         // The page holds again what is still unheard of it.
         let page: Vec<_> = unheard.into_iter().filter(|(counter, of)| !self.has_heard(group, counter, *of)).collect();
         self.tell_page(group, page);
-        if is_quick { self.walk_generations(now, group, ledger) } else { self.step(group, ledger) }
+        if is_quick {
+            self.walk_generations(now, group, ledger);
+        } else {
+            self.step(group, ledger);
+        }
     }
 
     fn walk_generations(&mut self, now: Time, group: GroupId, ledger: &Ledger) {
@@ -132,16 +138,18 @@ impl AggregatorCore {
         if !has_room || !telling.is_walking() {
             return;
         }
-        self.step(group, ledger);
+        let interval = if self.step(group, ledger) { BLIND_STEP_INTERVAL } else { STEP_INTERVAL };
         if self.telling.get(&group).is_some_and(|telling| telling.walk.is_some()) {
-            self.step_at.get_or_insert(now + STEP_INTERVAL);
+            self.step_at.get_or_insert(now + interval);
         }
     }
 
-    /// One step of a group's walk.
-    fn step(&mut self, group: GroupId, ledger: &Ledger) {
-        let Some(telling) = self.telling.get(&group) else { return };
-        let Some(Walk { after, is_quick }) = telling.walk.clone() else { return };
+    /// One step of a group's walk; true if it told of counters that are not held here. Only quick walks do: a group that registers waits
+    /// until it has heard of all.
+    fn step(&mut self, group: GroupId, ledger: &Ledger) -> bool {
+        let Some(telling) = self.telling.get(&group) else { return false };
+        let Some(Walk { after, is_quick }) = telling.walk.clone() else { return false };
+        let mut is_blind = false;
         let room = UNHEARD_MAX.saturating_sub(telling.unheard.len());
         let (mut last, mut looked, mut page) = (after.clone(), 0, Vec::new());
         for (counter, generation) in ledger.resets().lives_behind(after.as_ref(), STEP_MAX) {
@@ -149,8 +157,10 @@ impl AggregatorCore {
                 break;
             }
             (last, looked) = (Some(counter.clone()), looked + 1);
-            let is_told = telling.unheard.contains_key(counter) || !self.holds(self.view.shard_of(counter));
+            let is_held = self.holds(self.view.shard_of(counter));
+            let is_told = telling.unheard.contains_key(counter) || !(is_held || is_quick);
             if !is_told && !self.has_heard(group, counter, generation) {
+                is_blind |= !is_held;
                 page.push((counter.clone(), generation));
             }
         }
@@ -158,5 +168,6 @@ impl AggregatorCore {
         self.tell_page(group, page);
         let telling = self.telling.entry(group).or_default();
         telling.walk = (!is_done).then_some(Walk { after: last, is_quick });
+        is_blind
     }
 }

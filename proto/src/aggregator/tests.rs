@@ -589,7 +589,7 @@ fn a_group_hears_of_many_resets_in_pages_each_behind_what_it_has_heard() {
     // One more is told at once, and again until it is heard.
     world.apply([LedgerCmd::Reset { counter: life(7), revision: 1, keeps_milestones: false }]);
     let news = vec![(life(7), 2)];
-    assert_eq!(world.generations_told(), [news.clone()]);
+    assert_eq!(world.generations_told(), vec![news.clone()]);
     (0..10).for_each(|_| world.wait());
     assert!(world.generations_told().contains(&news), "it may be lost");
     world.hear(&news, LIVES);
