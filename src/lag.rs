@@ -5,7 +5,8 @@ use crate::http::groups::GroupName;
 use serde::Serialize;
 use tidemark_aggregator::Aggregator;
 use tidemark_proto::aggregator::{AggregatorCore, FeedLag};
-use tidemark_proto::ledger::Ledger;
+use tidemark_proto::ledger::{Ledger, Resets};
+use tidemark_proto::limits::COUNTER_LIVES_MAX;
 
 const US_PER_MS: f64 = 1_000.0;
 
@@ -25,6 +26,32 @@ pub struct ViewLag {
     pub rows_shelved: usize,
     /// The same of totals, each as often as slots add to it.
     pub totals_shelved: usize,
+    pub lives: LivesUsed,
+}
+
+/// What of the ledger's room for lives of counters is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LivesUsed {
+    /// Counters that were reset or removed, or that expire.
+    pub used: usize,
+    pub max: usize,
+    /// Those that expire.
+    pub expiring: usize,
+    /// Said when less than a fifth is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+impl LivesUsed {
+    pub fn of(resets: &Resets) -> LivesUsed {
+        let (used, max) = (resets.len(), COUNTER_LIVES_MAX);
+        let warning = (used >= max / 5 * 4).then(|| {
+            format!(
+                "{used} of at most {max} counters were reset or removed or expire: past that no further counter can be"
+            )
+        });
+        LivesUsed { used, max, expiring: resets.expiring(), warning }
+    }
 }
 
 /// Behind one group.
@@ -60,6 +87,7 @@ impl ViewLag {
                 buckets_bytes_max,
                 rows_shelved: core.view().rows_shelved(),
                 totals_shelved: core.view().totals_shelved(),
+                lives: LivesUsed::of(ledger.resets()),
             }
         };
         aggregator.with_ledger(|ledger| aggregator.with_core(|core| look(ledger, core)))
@@ -78,5 +106,8 @@ impl ViewLag {
         metrics::gauge!("tidemark_view_buckets_bytes_max").set(self.buckets_bytes_max.unwrap_or_default() as f64);
         metrics::gauge!("tidemark_view_rows_shelved").set(self.rows_shelved as f64);
         metrics::gauge!("tidemark_view_totals_shelved").set(self.totals_shelved as f64);
+        metrics::gauge!("tidemark_counter_lives").set(self.lives.used as f64);
+        metrics::gauge!("tidemark_counter_lives_max").set(self.lives.max as f64);
+        metrics::gauge!("tidemark_counter_lives_expiring").set(self.lives.expiring as f64);
     }
 }

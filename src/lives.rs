@@ -1,8 +1,10 @@
 //! Lives of counters at one data centre: a counter is reset, removed, or given a time to expire.
 
+use crate::audit::{self, AuditBody};
 use crate::backend::late;
 use crate::http::Failure;
 use crate::http::body::Signed;
+use crate::lag::LivesUsed;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_aggregator::{Aggregator, LEDGER_PATIENCE, LEDGER_POLL, shown};
@@ -33,6 +35,9 @@ pub struct LifeBody {
     /// Groups that are not known to have heard of the generation: all of this data centre, and of others those of counters with
     /// milestones. What is counted there until they have belongs to what is over.
     pub waits_for: Vec<String>,
+    /// Said when the ledger has little room left for counters that are reset or removed, or that expire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// A counter that began again.
@@ -43,6 +48,9 @@ pub struct BegunBody {
     pub was: Option<Signed>,
     /// As in [`LifeBody`].
     pub waits_for: Vec<String>,
+    /// As in [`LifeBody`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// `POST …/reset`.
@@ -78,7 +86,7 @@ impl Lives {
     pub async fn of(&self, counter: &CounterName) -> Result<LifeBody, Failure> {
         let Life { generation, expires, .. } = self.life(counter);
         let waits_for = self.unheard(counter).await?;
-        Ok(LifeBody { generation, expires_unix_ms: expires.map(|at| at.0), waits_for })
+        Ok(LifeBody { generation, expires_unix_ms: expires.map(|at| at.0), waits_for, warning: self.warning() })
     }
 
     /// Groups that are not known to have heard that a counter began again, by the word of who holds it.
@@ -92,6 +100,10 @@ impl Lives {
             .map_err(|error| Failure::NotServing(format!("who holds {counter} says what is not understood: {error}")))
     }
 
+    fn warning(&self) -> Option<String> {
+        self.0.with_ledger(|ledger| LivesUsed::of(ledger.resets()).warning)
+    }
+
     fn life(&self, counter: &CounterName) -> Life {
         self.0.with_ledger(|ledger| ledger.resets().life(counter))
     }
@@ -99,7 +111,8 @@ impl Lives {
     /// Begins a counter again at 0, with its milestones that are not awarded, or without; returns once the ledger has applied it.
     ///
     /// # Errors
-    /// Unknown namespace, too many resets, another generation than `if_generation`, or another change at the same time.
+    /// Unknown namespace, nothing that could be reset, too many resets, another generation than `if_generation`, or another change at the
+    /// same time.
     pub async fn reset(
         &self,
         counter: &CounterName,
@@ -111,24 +124,85 @@ impl Lives {
             true => self.0.read_many(std::slice::from_ref(counter)).await?.into_iter().next().unwrap_or_default(),
         };
         let was = Signed(was.value());
-        let decide = |ledger: &Ledger| (ledger.resets().life(counter), ledger.reset(counter, keeps_milestones));
-        let (before, cmd) = self.0.with_ledger(decide);
-        let cmd = cmd.map_err(failure)?;
-        match if_generation {
-            Some(wanted)
-                if wanted.checked_add(1) == Some(before.generation) && before.kept_milestones == keeps_milestones =>
+        match (if_generation, self.life(counter)) {
+            (Some(wanted), life)
+                if wanted.checked_add(1) == Some(life.generation) && life.kept_milestones == keeps_milestones =>
             {
-                return Ok(self.begun(counter, before.generation, None).await);
+                return Ok(self.begun(counter, life.generation, None).await);
             }
-            Some(wanted) if wanted != before.generation => {
-                return Err(other_generation(counter, before.generation, wanted));
-            }
+            (Some(wanted), life) if wanted != life.generation => return Err(other_generation(counter, life, wanted)),
             _ => {}
+        }
+        let decide = |ledger: &Ledger, is_counted| ledger.reset(counter, keeps_milestones, is_counted);
+        let (before, cmd) = self.decide(counter, decide).await?;
+        if let Some(wanted) = if_generation.filter(|&wanted| wanted != before.generation) {
+            return Err(other_generation(counter, before, wanted));
         }
         let after = self.carry_out(counter, before, cmd).await?;
         match after.generation == before.generation + 1 && after.kept_milestones == keeps_milestones {
             true => Ok(self.begun(counter, after.generation, Some(was)).await),
             false => Err(changed(counter)),
+        }
+    }
+
+    /// Decides on the ledger as it is applied here. Where it knows nothing of the counter, the view and the groups of this data centre are
+    /// asked first: a name that never counted takes no place in the ledger.
+    async fn decide<T>(
+        &self,
+        counter: &CounterName,
+        decide: impl Fn(&Ledger, bool) -> Result<T, ResetError>,
+    ) -> Result<(Life, T), Failure> {
+        let now = |is_counted| {
+            let decided = |ledger: &Ledger| (ledger.resets().life(counter), decide(ledger, is_counted));
+            let (life, decided) = self.0.with_ledger(decided);
+            decided.map(|decided| (life, decided))
+        };
+        match now(false) {
+            Err(ResetError::NothingThere { .. }) => {
+                let is_counted = self.is_counted(counter).await?;
+                now(is_counted).map_err(failure)
+            }
+            decided => decided.map_err(failure),
+        }
+    }
+
+    /// True when something was counted in the present generation, as far as the view here shows. Where it shows nothing yet, the groups of
+    /// this data centre say what they have applied by now.
+    async fn is_counted(&self, counter: &CounterName) -> Result<bool, Failure> {
+        let deadline = Instant::now() + LEDGER_PATIENCE;
+        loop {
+            let audited = match self.0.if_held(counter, audit::audit(&self.0, counter, false)).await {
+                Some(audited) => audited,
+                None => self.audit_elsewhere(counter).await,
+            };
+            match audited {
+                Ok(body) => return self.counted_by(counter, &body),
+                Err(failure) if Instant::now() >= deadline => return Err(failure),
+                // As many audits are under way as may be, or who holds the counter was not reached.
+                Err(_) => sleep(LEDGER_POLL).await,
+            }
+        }
+    }
+
+    async fn audit_elsewhere(&self, counter: &CounterName) -> Result<AuditBody, Failure> {
+        let said = self.0.ask_about(About::Audit { with_rows: false }, counter).await?;
+        let understood = serde_json::from_slice(&said);
+        understood.map_err(|error| Failure::NotServing(format!("the answer about {counter} is malformed: {error}")))
+    }
+
+    fn counted_by(&self, counter: &CounterName, body: &AuditBody) -> Result<bool, Failure> {
+        let counts =
+            |component: &audit::ComponentBody| component.view > 0 || component.held.is_some_and(|held| held > 0);
+        if body.shown_up > 0 || body.shown_down > 0 || body.pending > 0 || body.components.iter().any(counts) {
+            return Ok(true);
+        }
+        // What a group has counted that nobody can ask is not known.
+        match self.0.silent_groups().first() {
+            None => Ok(false),
+            Some(group) => Err(Failure::NotServing(format!(
+                "nothing is known of {counter}, but group {group} cannot be asked whether it counted it: try again when its node \
+                 is connected"
+            ))),
         }
     }
 
@@ -139,7 +213,7 @@ impl Lives {
             // Who cannot be asked may have heard.
             let waits_for = self.unheard(counter).await.unwrap_or_else(|failure| vec![failure.to_string()]);
             if waits_for.is_empty() || Instant::now() >= deadline {
-                return BegunBody { generation, was, waits_for };
+                return BegunBody { generation, was, waits_for, warning: self.warning() };
             }
             sleep(LEDGER_POLL).await;
         }
@@ -148,13 +222,13 @@ impl Lives {
     /// Says when a counter is removed, if ever; returns once the ledger has applied it.
     ///
     /// # Errors
-    /// Unknown namespace, a time that is none, or another change at the same time.
+    /// Unknown namespace, a time that is none, a counter of which nothing is known, or another change at the same time.
     pub async fn expire(&self, counter: &CounterName, wanted: ExpiryBody) -> Result<LifeBody, Failure> {
         let at = expiry(wanted)?;
-        let (before, cmd) = self.0.with_ledger(|ledger| (ledger.resets().life(counter), ledger.expiry(counter, at)));
-        let cmd = cmd.map_err(failure)?;
+        let decide = |ledger: &Ledger, is_counted| ledger.expiry(counter, at, is_counted);
+        let (before, cmd) = self.decide(counter, decide).await?;
         if let Some(wanted) = wanted.if_generation.filter(|wanted| *wanted != before.generation) {
-            return Err(other_generation(counter, before.generation, wanted));
+            return Err(other_generation(counter, before, wanted));
         }
         let Some(cmd) = cmd else { return self.of(counter).await };
         let after = self.carry_out(counter, before, cmd).await?;
@@ -197,8 +271,8 @@ fn changed(counter: &CounterName) -> Failure {
     Failure::Conflict { code: "changed", message }
 }
 
-fn other_generation(counter: &CounterName, generation: u32, wanted: u32) -> Failure {
-    let message = format!("{counter} is in generation {generation}, not {wanted}");
+fn other_generation(counter: &CounterName, life: Life, wanted: u32) -> Failure {
+    let message = format!("{counter} is in generation {}, not {wanted}", life.generation);
     Failure::Conflict { code: "generation", message }
 }
 
@@ -206,7 +280,8 @@ fn failure(error: ResetError) -> Failure {
     let message = error.to_string();
     match error {
         ResetError::UnknownNamespace(_) => Failure::NotFound(message),
-        ResetError::TooMany | ResetError::Generations(_) => Failure::Conflict { code: "resets", message },
+        ResetError::NothingThere { .. } => Failure::Absent { code: "unknown_counter", message },
+        ResetError::TooMany { .. } | ResetError::Generations(_) => Failure::Conflict { code: "resets", message },
     }
 }
 

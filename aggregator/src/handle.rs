@@ -17,6 +17,7 @@ use crate::raft_transport::MeshTransport;
 use crate::reach::{Reach, ReachService, keep_asking};
 use crate::reads;
 use crate::storage::{Opened, StoreFailure, ViewRows, ViewShelf, ViewStore, ViewStoreError};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -720,6 +721,18 @@ impl Aggregator {
         let guarded = ledger.counter(counter).into_iter().flat_map(|state| state.bases_missing()).filter(elsewhere);
         let here = self.inner.core.lock().unheard(counter, generation, &ledger);
         here.into_iter().chain(guarded).map(|group| self.group_name(group)).collect()
+    }
+
+    /// Registered groups of this data centre that are not connected now, by name; those that were fenced out count nothing.
+    pub fn silent_groups(&self) -> Vec<String> {
+        let ledger = self.inner.ledger.lock();
+        let core = self.inner.core.lock();
+        let heard: BTreeSet<GroupId> = core.groups_heard().collect();
+        let here = ledger.groups().iter().filter(|(group, of)| group.dc == self.inner.own.dc && !of.fenced);
+        here.map(|(&group, _)| group)
+            .filter(|group| !heard.contains(group))
+            .map(|group| self.group_name(group))
+            .collect()
     }
 
     /// The milestones of a counter and how far each is; at most the newest awards.

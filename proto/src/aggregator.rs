@@ -8,6 +8,7 @@ mod audit;
 mod checkpoint;
 mod claims;
 mod feed;
+mod generations;
 mod image;
 mod lost;
 mod moves;
@@ -41,6 +42,7 @@ use crate::time::{Span, Time, WallMs};
 use crate::view::{Budget, View};
 use checkpoint::Flushing;
 use feed::Feed;
+use generations::Telling;
 use lost::Heard;
 use moves::Moves;
 use propose::Proposals;
@@ -298,6 +300,9 @@ pub struct AggregatorCore {
     splits: Splits,
     flushing: Flushing,
     groups: BTreeSet<GroupId>,
+    /// By group: what it was told of counters that began again, and when that goes on.
+    telling: BTreeMap<GroupId, Telling>,
+    step_at: Option<Time>,
     rtts: BTreeMap<AggregatorId, Span>,
     /// When groups were last asked to say again what may be lost.
     asked_again: Option<Time>,
@@ -361,6 +366,8 @@ impl AggregatorCore {
             cut_elsewhere: BTreeSet::new(),
             feeds,
             groups: BTreeSet::new(),
+            telling: BTreeMap::new(),
+            step_at: None,
             rtts: BTreeMap::new(),
             asked_again: None,
             led_since: None,
@@ -431,6 +438,7 @@ impl AggregatorCore {
         self.run_leader(now, ledger);
         self.run_standing(now, ledger);
         self.run_reminders(now, ledger);
+        self.run_generations(now, ledger);
         self.run_proposals(now, ledger);
         self.run_notifications(now, ledger);
         self.run_graph(now, ledger);
@@ -452,6 +460,7 @@ impl AggregatorCore {
             self.leader_wake,
             self.standing.due(),
             self.remind_at,
+            self.step_at,
             self.proposals.due(),
             self.notify_at,
             self.graph_at,

@@ -79,7 +79,8 @@ pub struct ClientConfig {
     /// Back-off of reconnects and refused batches: doubles from the first to the second, with jitter.
     pub backoff_min: Span,
     pub backoff_max: Span,
-    /// A counter whose content was refused is refused here for this long, without asking the node.
+    /// Content of a kind that was refused is refused here for this long, without asking the node; until the node says that it may be
+    /// taken now, if that is sooner.
     pub bar_for: Span,
     /// Bytes of content held (unsent, in flight, in doubt, or waiting for a place). Past it: [`AddError::Overloaded`].
     pub buffer_bytes_max: usize,
@@ -309,11 +310,31 @@ impl Flush {
     }
 }
 
-/// The reason why counters are barred.
+/// Content that is refused here without asking the node, since the node refused such content a moment ago.
 #[derive(Debug)]
 struct Bar {
     until: Time,
-    error: BatchError,
+    barred: Barred,
+}
+
+#[derive(Debug)]
+enum Barred {
+    /// Counters of a namespace that the group does not know.
+    Unknown(String),
+    /// Decrements in a namespace whose counters only grow.
+    Down(String),
+    Full(Full),
+}
+
+/// A component near its limit: what does not fit is refused, and what fits is not.
+#[derive(Clone, Copy, Debug)]
+struct Full {
+    counter: CounterRef,
+    /// The component is that of this lane at this site.
+    site: SiteId,
+    lane: u8,
+    /// What it stood at.
+    value: u64,
 }
 
 /// Events of a namespace that are out of range, as its group has said of one of them.
@@ -333,7 +354,7 @@ impl EventBar {
     }
 }
 
-/// Bars remembered for their reason, and bars of events; of more only the words are lost, or a refusal comes from the node.
+/// Bars of each kind. Without the oldest of more, the refusal comes from the node again.
 const BARS_MAX: usize = 64;
 
 impl ClientCore {
@@ -492,7 +513,8 @@ impl ClientCore {
         if delta > DELTA_MAX {
             return Err(AddError::Delta { delta });
         }
-        if let Some(error) = self.barred(now, counter, event) {
+        let waits = self.counters.waits(counter);
+        if let Some(error) = self.barred(now, counter, (waits, delta), event) {
             return Err(AddError::Refused(error));
         }
         if delta > WEIGHT_HELD_MAX - self.weight_held() {
@@ -635,12 +657,45 @@ impl ClientCore {
         Span(self.rng.random_range(full / 2..=full))
     }
 
-    fn barred(&self, now: Time, counter: CounterRef, event: Option<UnixTime>) -> Option<BatchError> {
-        let Some(until) = self.counters.barred_until(counter).filter(|until| *until > now) else {
+    /// Why the node would refuse this weight, as far as is known here; `waits` is unsent weight of the counter that goes before it.
+    fn barred(
+        &self,
+        now: Time,
+        counter: CounterRef,
+        (waits, delta): (u64, u64),
+        event: Option<UnixTime>,
+    ) -> Option<BatchError> {
+        if self.counters.barred_until(counter).is_none_or(|until| until <= now) {
             return event.and_then(|event| self.event_barred(now, counter, event));
-        };
-        let bar = self.bars.iter().find(|bar| bar.until == until);
-        Some(bar.map_or_else(|| BatchError::NotServing("refused recently".into()), |bar| bar.error.clone()))
+        }
+        let mut bars = self.bars.iter().filter(|bar| bar.until > now);
+        let barred = bars.find_map(|bar| self.refuses(&bar.barred, counter, (waits, delta)));
+        barred.or_else(|| event.and_then(|event| self.event_barred(now, counter, event)))
+    }
+
+    fn refuses(&self, barred: &Barred, counter: CounterRef, (waits, delta): (u64, u64)) -> Option<BatchError> {
+        let name = self.counters.name(counter);
+        match barred {
+            Barred::Unknown(namespace) if namespace == name.namespace() => {
+                Some(BatchError::UnknownNamespace(namespace.clone()))
+            }
+            Barred::Down(namespace) if namespace == name.namespace() && self.counters.half(counter) == Half::Down => {
+                Some(BatchError::GrowOnly(namespace.clone()))
+            }
+            Barred::Full(full) if full.counter == counter && self.is_at(full) => {
+                let value = full.value.saturating_add(waits);
+                let fits = delta <= COMPONENT_MAX.saturating_sub(value);
+                let full = || BatchError::Overflow { counter: name.clone(), value, delta, max: COMPONENT_MAX };
+                (!fits).then(full)
+            }
+            Barred::Unknown(_) | Barred::Down(_) | Barred::Full(_) => None,
+        }
+    }
+
+    /// The counter is counted in that component now.
+    fn is_at(&self, full: &Full) -> bool {
+        let site = self.current.and_then(|id| self.stays.get(&id)).map(|stay| stay.site);
+        site == Some(full.site) && self.counters.lane(full.counter) == full.lane
     }
 
     fn event_barred(&self, now: Time, counter: CounterRef, event: UnixTime) -> Option<BatchError> {

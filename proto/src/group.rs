@@ -112,6 +112,10 @@ pub enum Effect {
     FencedOut,
     /// The counters to be spread over all lanes changed.
     Spread,
+    /// A counter is in a later generation: what was refused of it may fit now.
+    Began { counter: CounterName },
+    /// What may be counted in these namespaces changed: what was refused of them may be taken now.
+    Settled { namespaces: Vec<String> },
     /// A generation of a guard ended. Of what was certified under its lease counts what was spent up to `upto`; the rest is queued.
     Closed { guard: u32, generation: u32, upto: u64 },
 }
@@ -597,16 +601,33 @@ impl Group {
             ToGroup::Begun { opened, won } => self.on_begun(opened, won),
             ToGroup::Placed(placed) => self.on_placed(placed),
             // Settings only grow: what is missing comes from a replica that is behind.
-            ToGroup::Namespaces(names) => insert_bounded(&mut self.namespaces, names, NAMESPACES_MAX),
-            ToGroup::UpDown(names) => insert_bounded(&mut self.updown, names, NAMESPACES_MAX),
+            ToGroup::Namespaces(names) => {
+                let new = insert_bounded(&mut self.namespaces, names, NAMESPACES_MAX);
+                self.settled(new);
+            }
+            ToGroup::UpDown(names) => {
+                let new = insert_bounded(&mut self.updown, names, NAMESPACES_MAX);
+                self.settled(new);
+            }
             ToGroup::Spread(counters) => {
-                insert_bounded(&mut self.spread, counters, SPREAD_MAX);
+                drop(insert_bounded(&mut self.spread, counters, SPREAD_MAX));
                 self.effects.push_back(Effect::Spread);
             }
-            ToGroup::Series(all) => all.iter().for_each(|(name, terms)| self.series.take_terms(name, terms)),
+            ToGroup::Series(all) => {
+                let is_new = |(name, terms): &&(String, SeriesTerms)| self.series.is_behind(name, terms);
+                let new = all.iter().filter(is_new).map(|(name, _)| name.clone()).collect();
+                all.iter().for_each(|(name, terms)| self.series.take_terms(name, terms));
+                self.settled(new);
+            }
             ToGroup::Generations(begun) => {
                 begun.iter().for_each(|(counter, generation)| self.on_generation(counter, *generation));
             }
+        }
+    }
+
+    fn settled(&mut self, namespaces: Vec<String>) {
+        if !namespaces.is_empty() {
+            self.effects.push_back(Effect::Settled { namespaces });
         }
     }
 
@@ -797,10 +818,13 @@ pub(crate) fn generation_of(account: &Account) -> u32 {
     account.epoch.saturating_sub(1)
 }
 
-fn insert_bounded<T: Ord + Clone>(into: &mut BTreeSet<T>, from: &[T], max: usize) {
+/// What is new of it.
+fn insert_bounded<T: Ord + Clone>(into: &mut BTreeSet<T>, from: &[T], max: usize) -> Vec<T> {
+    let mut new = Vec::new();
     for value in from {
-        if into.len() < max {
-            into.insert(value.clone());
+        if into.len() < max && into.insert(value.clone()) {
+            new.push(value.clone());
         }
     }
+    new
 }

@@ -808,19 +808,34 @@ impl Ledger {
         &self.resets
     }
 
-    /// The command that resets a counter, decided on this state; with its milestones, or as if it had never been counted.
-    pub fn reset(&self, counter: &CounterName, keeps_milestones: bool) -> Result<LedgerCmd, ResetError> {
+    /// The command that resets a counter, decided on this state; with its milestones, or as if it had never been counted. `is_counted`: a
+    /// view shows that something was counted in the present generation. Names that never counted take no place here.
+    pub fn reset(
+        &self,
+        counter: &CounterName,
+        keeps_milestones: bool,
+        is_counted: bool,
+    ) -> Result<LedgerCmd, ResetError> {
         self.check_life(counter, true)?;
+        self.check_there(counter, is_counted)?;
         let revision = self.resets.life(counter).revision;
         Ok(LedgerCmd::Reset { counter: counter.clone(), revision, keeps_milestones })
     }
 
-    /// The command that says when a counter is removed, if ever; `None` when that stands already.
-    pub fn expiry(&self, counter: &CounterName, at: Option<WallMs>) -> Result<Option<LedgerCmd>, ResetError> {
+    /// The command that says when a counter is removed, if ever; `None` when that stands already. `is_counted` as in [`Ledger::reset`].
+    pub fn expiry(
+        &self,
+        counter: &CounterName,
+        at: Option<WallMs>,
+        is_counted: bool,
+    ) -> Result<Option<LedgerCmd>, ResetError> {
         self.check_life(counter, false)?;
         let life = self.resets.life(counter);
-        let cmd = LedgerCmd::Expire { counter: counter.clone(), revision: life.revision, at };
-        Ok((life.expires != at).then_some(cmd))
+        if life.expires == at {
+            return Ok(None);
+        }
+        self.check_there(counter, is_counted)?;
+        Ok(Some(LedgerCmd::Expire { counter: counter.clone(), revision: life.revision, at }))
     }
 
     fn check_life(&self, counter: &CounterName, resets: bool) -> Result<(), ResetError> {
@@ -828,6 +843,22 @@ impl Ledger {
             return Err(ResetError::UnknownNamespace(counter.namespace().to_owned()));
         }
         self.resets.check(counter, resets)
+    }
+
+    fn check_there(&self, counter: &CounterName, is_counted: bool) -> Result<(), ResetError> {
+        if is_counted || self.knows_of(counter) {
+            return Ok(());
+        }
+        Err(ResetError::NothingThere { counter: counter.clone(), generation: self.resets.generation(counter) })
+    }
+
+    /// The ledger itself knows something that a removal would take away: a count, an open milestone, a rule, or an expiry.
+    pub fn knows_of(&self, counter: &CounterName) -> bool {
+        let has_open = |milestones: &Milestones| milestones.every().is_some() || milestones.pending().next().is_some();
+        let guarded = self.counters.get(counter);
+        self.resets.life(counter).expires.is_some()
+            || self.claims.rule(counter).is_some()
+            || guarded.is_some_and(|state| state.certain() > 0 || has_open(state.milestones()))
     }
 
     /// Who has claimed what.

@@ -99,9 +99,10 @@ pub const FEED_PASSED_BY_MAX: u32 = 1 << 14;
 pub const GUARDED_COUNTERS_MAX: usize = 1_024;
 /// Counters that a cluster spreads because somebody asked for it. More: the request is not taken.
 pub const SPREAD_ASKED_MAX: usize = 1_024;
-/// Counters of a cluster that were reset, removed, or given a time to expire, so that all of them fit the closing row of a group's
-/// checkpoint. More: the request is refused.
-pub const RESET_COUNTERS_MAX: usize = 4_096;
+/// Counters of a cluster that were reset or removed or that expire: the ledger keeps a record of each, and every group and view the cell
+/// of its present generation. With the longest names their part of a snapshot is 370 MB, of 1 GiB that a snapshot may have. More: the
+/// request is refused.
+pub const COUNTER_LIVES_MAX: usize = 1 << 20;
 /// Generations of counters in one message to a group, so that the log entry that names their cells fits one too.
 pub const GENERATIONS_PER_MESSAGE_MAX: usize = 1_024;
 /// Milestones listed for one counter at a time. More: `define` is refused. (A rule "every k" is one.)

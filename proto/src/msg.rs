@@ -139,6 +139,8 @@ pub enum ToClient {
     Forgotten { of: ClientId, lane: u8 },
     /// Answer to `Open` or `Fence`: the id belongs to another certificate than this connection's. Nothing was changed.
     NotYours { of: ClientId },
+    /// What the group refused of these counters, or in these namespaces, it may take now: a counter began again, or a setting changed.
+    Lifted { counters: Vec<CounterName>, namespaces: Vec<String> },
 }
 
 /// Where an increment stands in the published order.

@@ -408,13 +408,18 @@ impl NodeCore {
                 let pending = self.pending_now(now, (client, lane, seq), pending, &leased);
                 self.tell(client, ToClient::Durable { lane, seq, pending });
             }
-            Effect::Refused { client, lane, seq, error } => self.tell(client, ToClient::Refused { lane, seq, error }),
+            Effect::Refused { client, lane, seq, error } => {
+                self.clients.note_refusal(&error);
+                self.tell(client, ToClient::Refused { lane, seq, error });
+            }
             Effect::Placed { client, lane, seq, idx, place } => self.tell_placed(client, lane, seq, idx, place),
             Effect::Fenced { client, lane, last_seq } => self.on_fenced(client, lane, last_seq),
             Effect::Forgotten { client, lane } => self.on_forgotten(client, lane),
             Effect::Confirmed => self.pulses.touch_all(now),
             Effect::FencedOut => {}
             Effect::Spread => self.broadcast_spread(),
+            Effect::Began { counter } => self.lift_counter(counter),
+            Effect::Settled { namespaces } => self.lift_namespaces(namespaces),
             Effect::Closed { guard, upto, .. } => self.on_closed(guard, upto),
         }
     }

@@ -188,6 +188,11 @@ impl CellTable {
         self.record(slot)[0] & HAS_SPAN == 0
     }
 
+    /// The slots of all-time totals of generations after the first, of both halves.
+    pub(crate) fn later_totals(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.len()).filter(|&slot| self.record(slot)[0] & (HAS_GENERATION | HAS_SPAN) == HAS_GENERATION)
+    }
+
     /// Namespace and key of a slot that is half of an all-time total; `None` of another bucket. Panics if the slot was never given.
     pub fn counter_of_total(&self, slot: u32) -> Option<(&str, &[u8])> {
         let record = self.record(slot);

@@ -318,6 +318,12 @@ impl Message for ToClient {
                 pending.iter().try_for_each(item)
             }
             ToClient::Refused { error, .. } => batch_error_valid(error),
+            ToClient::Lifted { counters, namespaces } => {
+                at_most("counters that take more", counters.len() as u64, 1)?;
+                at_most("namespaces that changed", namespaces.len() as u64, NAMESPACES_MAX as u64)?;
+                counters.iter().try_for_each(name)?;
+                namespaces.iter().try_for_each(|of| namespace(of))
+            }
             ToClient::Placed { idx, count, .. } => {
                 let upto = u64::from(*idx) + u64::from(*count);
                 at_most("items of a batch that are placed", upto, BATCH_ITEMS_MAX as u64)

@@ -431,7 +431,7 @@ impl World {
         match *step {
             Step::Edges(ref changes) => self.change(changes),
             Step::Reset(number) => {
-                let cmd = self.ledger.reset(&counter(number), true).unwrap();
+                let cmd = self.ledger.reset(&counter(number), true, true).unwrap();
                 self.append(cmd);
             }
             Step::Count { counter: number, half, valve, back_s, delta, old } => {
@@ -634,7 +634,7 @@ fn a_counter_that_begins_again_takes_back_what_it_gave() {
     small.0.hear(&cell, 0, 3, &Row::default());
     small.0.settle(10);
     assert_eq!(small.inherited(&[1, 2]), [(7, 7), (14, 14)]);
-    let reset = small.0.ledger.reset(&counter(0), false).unwrap();
+    let reset = small.0.ledger.reset(&counter(0), false, true).unwrap();
     small.apply(&reset);
     small.0.settle(10);
     assert_eq!(small.inherited(&[1, 2]), [(3, 0), (10, 7)]);

@@ -140,10 +140,10 @@ fn a_checkpoint_from_before_there_were_series_and_counters_that_go_down_is_read(
     let meta = &rows[&vec![0]];
     assert_eq!(
         (meta[0], &meta[meta.len() - 3..]),
-        (8, &[0; 3][..]),
+        (9, &[0; 3][..]),
         "no namespace goes down or keeps series, no stamp"
     );
-    for (format, lacks) in [(8, 0), (7, 0), (6, 2), (5, 3)] {
+    for (format, lacks) in [(9, 0), (8, 0), (7, 0), (6, 2), (5, 3)] {
         let mut before = rows.clone();
         let meta = before.get_mut(&vec![0]).unwrap();
         meta[0] = format;

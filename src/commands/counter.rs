@@ -120,12 +120,18 @@ fn what_text(now: &ReadingBody, generation: u32, wanted: u32, way: Way) -> Strin
 
 fn begun_text(begun: &BegunBody) -> String {
     let was = begun.was.map_or("it was carried out before".to_owned(), |was| format!("it stood at {was} here"));
-    format!("generation {} begins at 0: {was}{}", begun.generation, waits_text(&begun.waits_for))
+    let (waits, warning) = (waits_text(&begun.waits_for), warning_text(&begun.warning));
+    format!("generation {} begins at 0: {was}{waits}{warning}", begun.generation)
 }
 
 fn life_text(life: &LifeBody) -> String {
     let expires = life.expires_unix_ms.map_or("never expires".to_owned(), |at| format!("expires at {}", WallMs(at)));
-    format!("generation {}, {expires}{}", life.generation, waits_text(&life.waits_for))
+    let (waits, warning) = (waits_text(&life.waits_for), warning_text(&life.warning));
+    format!("generation {}, {expires}{waits}{warning}", life.generation)
+}
+
+fn warning_text(warning: &Option<String>) -> String {
+    warning.as_ref().map_or_else(String::new, |warning| format!("\nwarning: {warning}"))
 }
 
 fn waits_text(groups: &[String]) -> String {

@@ -6,11 +6,10 @@ use super::answer::json;
 use super::operation::Ask;
 use super::params::value;
 use super::server::Shared;
-use super::{Backend, Failure, body};
+use super::{Backend, Failure};
 use crate::lives::{ExpiryBody, Lives, ResetBody};
 use axum::http::StatusCode;
 use axum::response::Response;
-use tidemark_proto::ids::CounterName;
 
 pub(super) async fn show<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
     Ok(json(StatusCode::OK, &lives(&ask.shared)?.of(&ask.counter()?).await?))
@@ -27,14 +26,12 @@ pub(super) async fn remove<B: Backend>(ask: Ask<B>, said: ResetBody) -> Result<R
 async fn begin_again<B: Backend>(ask: &Ask<B>, keeps_milestones: bool, said: ResetBody) -> Result<Response, Failure> {
     let (counter, if_generation) = (ask.counter()?, generation_of(ask, said.if_generation)?);
     let lives = lives(&ask.shared)?;
-    check_known(&ask.shared, lives, &counter).await?;
     Ok(json(StatusCode::OK, &lives.reset(&counter, keeps_milestones, if_generation).await?))
 }
 
 pub(super) async fn expire<B: Backend>(ask: Ask<B>, said: ExpiryBody) -> Result<Response, Failure> {
     let (counter, if_generation) = (ask.counter()?, generation_of(&ask, said.if_generation)?);
     let lives = lives(&ask.shared)?;
-    check_known(&ask.shared, lives, &counter).await?;
     Ok(json(StatusCode::OK, &lives.expire(&counter, ExpiryBody { if_generation, ..said }).await?))
 }
 
@@ -51,28 +48,6 @@ fn generation_of<B>(ask: &Ask<B>, in_body: Option<u32>) -> Result<Option<u32>, F
         }
         (in_url, in_body) => Ok(in_url.or(in_body)),
     }
-}
-
-/// Refuses a counter that never counted, has no milestones, rule of claims or expiry, and never began again. The view here may not have
-/// heard of what was counted a moment ago: the groups of this data centre are asked too.
-async fn check_known<B: Backend>(shared: &Shared<B>, lives: &Lives, counter: &CounterName) -> Result<(), Failure> {
-    let backend = &*shared.backend;
-    let readings = backend.read(std::slice::from_ref(counter)).await?;
-    if readings.iter().any(body::is_known) {
-        return Ok(());
-    }
-    let list = backend.milestones(counter).await?;
-    let has_rule = backend.claims().is_some_and(|claims| claims.rule(counter).period_s > 0);
-    let has_milestones = !list.milestones.is_empty() || list.every.is_some() || list.sequence_from.is_some();
-    let life = lives.of(counter).await?;
-    let has_begun = life.generation > 0 || life.expires_unix_ms.is_some();
-    if has_rule || has_milestones || has_begun || !backend.audit(counter, false).await?.components.is_empty() {
-        return Ok(());
-    }
-    let message = format!(
-        "{counter} was never counted, as far as is known here: there is nothing to begin again, and nothing was done"
-    );
-    Err(Failure::Absent { code: "unknown_counter", message })
 }
 
 fn lives<B: Backend>(shared: &Shared<B>) -> Result<&Lives, Failure> {

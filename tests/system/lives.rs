@@ -181,3 +181,35 @@ async fn nothing_is_begun_again_by_a_slip() {
     assert!(shown.1.ends_with("Nothing was done: say it with --yes."), "{shown:?}");
     assert_eq!(life(at, "search/young").await["generation"], 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_never_counted_is_refused_and_one_that_did_can_be_removed_at_once() {
+    let cluster = Cluster::new(&DCS[..1]);
+    let centre = cluster.centres().await.remove(0);
+    let at = centre.http;
+    let ghost = "search/ghost";
+    let path = format!("/v1/counters/{ghost}");
+    let (reset, life) = (format!("{path}/reset"), format!("{path}/life"));
+    count(at, PLAIN, 1).await;
+    for (method, path, body) in [("DELETE", &path, ""), ("POST", &reset, "{}"), ("PUT", &life, r#"{"expires_s": 60}"#)]
+    {
+        let refused = async || http::send(at, method, path, body).await.filter(|(code, _)| *code != 503);
+        let (code, said) = until("an answer", refused).await;
+        assert_eq!((code, &said["error"]["code"]), (404, &"unknown_counter".into()), "{method} {path}: {said}");
+    }
+    let used = async || http::get(at, "/v1/status").await.unwrap().1["view"]["lives"]["used"].clone();
+    assert_eq!(used().await, 0);
+    // No view has heard of the increment yet when its counter is removed: it is all the same.
+    for generation in 1..=10 {
+        count(at, ghost, 6).await;
+        let (code, begun) = http::send(at, "DELETE", &path, "").await.unwrap();
+        assert_eq!((code, &begun["generation"], &begun["waits_for"]), (200, &generation.into(), &json!([])), "{begun}");
+    }
+    let (code, said) = http::send(at, "DELETE", &path, "").await.unwrap();
+    assert_eq!((code, &said["error"]["code"]), (404, &"unknown_counter".into()), "{said}");
+    let (code, begun) = http::send(at, "DELETE", &format!("{path}?if_generation=9"), "").await.unwrap();
+    assert_eq!((code, &begun["generation"]), (200, &10.into()), "it was carried out before: {begun}");
+    assert_eq!(used().await, 1);
+    count(at, ghost, 4).await;
+    until_views_show(&[at], ghost, 4).await;
+}

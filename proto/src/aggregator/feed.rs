@@ -349,6 +349,7 @@ impl AggregatorCore {
         // What was counted in cells that are new here is to flow on.
         if !chunk.cells.is_empty() {
             self.graph_at.get_or_insert(now);
+            self.note_heard(now, group);
         }
         self.join_feeds(group);
         self.cursors_moved(now, |shard| raised.contains(&shard));

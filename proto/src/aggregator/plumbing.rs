@@ -5,7 +5,6 @@ use crate::aggregator::moves::Which;
 use crate::aggregator::{AggregatorCore, Event, Output};
 use crate::ids::{CounterName, GroupId};
 use crate::ledger::{Changes, Ledger};
-use crate::limits::GENERATIONS_PER_MESSAGE_MAX;
 use crate::msg::*;
 use crate::shards::ShardId;
 use crate::time::Time;
@@ -15,9 +14,10 @@ impl AggregatorCore {
 
     pub(super) fn on_group_up(&mut self, now: Time, group: GroupId, ledger: &Ledger) {
         self.groups.insert(group);
+        self.telling.remove(&group);
         self.feed_up(group);
         self.tell_settings(group, ledger);
-        self.tell_registration(group, ledger);
+        self.tell_registration(now, group, ledger);
         for counter in ledger.guarded() {
             self.tell_account(counter, group, ledger);
         }
@@ -29,6 +29,7 @@ impl AggregatorCore {
     pub(super) fn on_group_gone(&mut self, now: Time, group: GroupId) {
         self.heard.note(now, group);
         self.groups.remove(&group);
+        self.telling.remove(&group);
         self.feed_gone(group);
     }
 
@@ -41,27 +42,27 @@ impl AggregatorCore {
             FromGroup::Report(_) | FromGroup::Returned(_) | FromGroup::Offer(_) | FromGroup::Detail(_)
                 if ledger.is_fenced(group) =>
             {
-                self.tell_registration(group, ledger);
+                self.tell_registration(now, group, ledger);
             }
             // Somebody runs on a copy of the disk: who is the earlier one learns that it must stop.
             FromGroup::Feed(FeedChunk { start, .. })
             | FromGroup::FedIn(ScopedChunk { chunk: FeedChunk { start, .. }, .. })
                 if ledger.is_superseded(group, start) =>
             {
-                self.tell_registration(group, ledger);
+                self.tell_registration(now, group, ledger);
             }
             FromGroup::Report(Report { start, .. })
             | FromGroup::Returned(Report { start, .. })
             | FromGroup::Offer(Offer { start, .. })
                 if ledger.confirmed(group).is_some_and(|last| last.nonce != start) =>
             {
-                self.tell_registration(group, ledger);
+                self.tell_registration(now, group, ledger);
             }
             FromGroup::Feed(chunk) => self.on_feed(now, (group, Which::Usual), &chunk, Names::All),
             FromGroup::FedIn(told) => self.on_fed_in(now, group, &told),
             FromGroup::Audited(audited) => self.on_audited(group, &audited),
             FromGroup::Hello(hello) if hello.group == group => {
-                self.tell_registration(group, ledger);
+                self.tell_registration(now, group, ledger);
                 self.propose_soon(now, LedgerCmd::Hello(hello));
             }
             FromGroup::Report(report) if report.group == group => match account(&report.counter) {
@@ -92,7 +93,7 @@ impl AggregatorCore {
         }
     }
 
-    fn tell(&mut self, group: GroupId, message: ToGroup) {
+    pub(super) fn tell(&mut self, group: GroupId, message: ToGroup) {
         if self.groups.contains(&group) {
             self.outputs.push_back(Output::Group { group, msg: ForGroup::Ledger(message) });
         }
@@ -111,16 +112,7 @@ impl AggregatorCore {
         self.tell(group, ToGroup::Spread(ledger.spread()));
     }
 
-    /// Of counters that began again, what a group is not known to have heard.
-    fn tell_generations<'l>(&mut self, group: GroupId, begun: impl Iterator<Item = (&'l CounterName, u32)>) {
-        let unheard = begun.filter(|&(counter, generation)| !self.has_heard(group, counter, generation));
-        let begun: Vec<_> = unheard.map(|(counter, generation)| (counter.clone(), generation)).collect();
-        for part in begun.chunks(GENERATIONS_PER_MESSAGE_MAX) {
-            self.tell(group, ToGroup::Generations(part.to_vec()));
-        }
-    }
-
-    fn tell_registration(&mut self, group: GroupId, ledger: &Ledger) {
+    fn tell_registration(&mut self, now: Time, group: GroupId, ledger: &Ledger) {
         if ledger.is_fenced(group) {
             self.tell(group, ToGroup::FencedOut { group });
             if ledger.is_lost(group) && self.groups.contains(&group) {
@@ -128,7 +120,7 @@ impl AggregatorCore {
             }
         } else if let Some(confirmation) = ledger.confirmation(group) {
             // A group that registers waits until it has heard of them.
-            self.tell_generations(group, ledger.resets().generations());
+            self.tell_all_generations(now, group, ledger);
             self.tell(group, confirmation);
         }
     }
@@ -167,10 +159,7 @@ impl AggregatorCore {
         let mut waits = false;
         for group in self.groups.clone() {
             self.tell_settings(group, ledger);
-            // Of others nobody here knows what the group has heard.
-            let held = |counter: &CounterName| self.holds(self.view.shard_of(counter));
-            let begun: Vec<_> = ledger.resets().generations().filter(|(counter, _)| held(counter)).collect();
-            self.tell_generations(group, begun.into_iter());
+            self.remind_of_generations(now, group, ledger);
             for counter in ledger.guarded() {
                 let account = ledger.counter(counter).and_then(|state| state.accounts().get(&group));
                 let is_waited_for = account.is_some_and(|of| of.base.is_none() || of.need_items.is_some());
@@ -195,10 +184,10 @@ impl AggregatorCore {
         }
         for group in self.groups.clone() {
             let begun = changes.resets.iter().map(|counter| (counter, ledger.resets().generation(counter)));
-            self.tell_generations(group, begun);
+            self.tell_new_generations(now, group, begun);
         }
         for group in &changes.groups {
-            self.tell_registration(*group, ledger);
+            self.tell_registration(now, *group, ledger);
         }
         if changes.shards {
             self.on_map(now, ledger);

@@ -1,7 +1,7 @@
 //! Commands that are said to the ledger again and again until its state shows them.
 
-use crate::ids::AggregatorId;
-use crate::ledger::{Awaiting, Claim, ClaimState, CounterLedger, EdgesFate, Ledger};
+use crate::ids::{AggregatorId, CounterName};
+use crate::ledger::{Awaiting, Claim, ClaimState, CounterLedger, EdgesFate, Ledger, Resets};
 use crate::msg::{LedgerCmd, ShardChange};
 use crate::time::{Span, Time};
 
@@ -149,9 +149,9 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         LedgerCmd::Define { counter, revision, .. } | LedgerCmd::Disarm { counter, revision, .. } => {
             ledger.revision(counter) > *revision
         }
-        LedgerCmd::Reset { counter, revision, .. } | LedgerCmd::Expire { counter, revision, .. } => {
-            ledger.resets().life(counter).revision > *revision
-        }
+        // Carried out, decided on what is no more, or refused by a limit that was reached meanwhile.
+        LedgerCmd::Reset { counter, revision, .. } => is_over(ledger.resets(), counter, *revision, true),
+        LedgerCmd::Expire { counter, revision, .. } => is_over(ledger.resets(), counter, *revision, false),
         LedgerCmd::Edges { revision, id, .. } => ledger.graph().fate(*revision, *id) != EdgesFate::Open,
         LedgerCmd::AllowEdges { from, to } => ledger.graph().is_allowed(from, to),
         LedgerCmd::Shard { dc, shard, revision, change: ShardChange::Hold | ShardChange::Stay } => {
@@ -181,11 +181,15 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
     }
 }
 
+fn is_over(resets: &Resets, counter: &CounterName, revision: u64, is_reset: bool) -> bool {
+    resets.life(counter).revision > revision || resets.check(counter, is_reset).is_err()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::graph::{Edge, EdgeChange};
-    use crate::ids::{CounterName, DcId};
+    use crate::ids::DcId;
     use crate::time::WallMs;
 
     const RETRY: Span = Span::from_millis(1_000);

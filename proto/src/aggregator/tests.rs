@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ids::{CellId, ClientId, Half, LogIndex, Start};
+use crate::limits::GENERATIONS_PER_MESSAGE_MAX;
 use crate::msg::SeriesTerms;
 use crate::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
 use proptest::prelude::*;
@@ -527,6 +528,73 @@ fn a_group_hears_of_namespaces_before_it_is_confirmed_and_so_ready() {
     let named = at(|message| matches!(message, ToGroup::Namespaces(names) if names.contains(&"u".to_owned())));
     let confirmed = at(|message| matches!(message, ToGroup::Confirmed { start, .. } if start.nonce == 2));
     assert!(named < confirmed, "{:?}", world.told);
+}
+
+fn life(key: u32) -> CounterName {
+    CounterName::new("t", &key.to_be_bytes()).unwrap()
+}
+
+impl World {
+    /// Messages about counters that began again since the last call.
+    fn generations_told(&mut self) -> Vec<Vec<(CounterName, u32)>> {
+        let told = std::mem::take(&mut self.told).into_iter().filter_map(|message| match message {
+            ToGroup::Generations(begun) => Some(begun),
+            _ => None,
+        });
+        told.collect()
+    }
+
+    /// The group has applied that these counters began again.
+    fn hear(&mut self, begun: &[(CounterName, u32)], first_slot: u32) {
+        let (base, upto) = (LogIndex(self.fed), LogIndex(self.fed + 1));
+        self.fed += 1;
+        let cells: Vec<CellId> = begun.iter().map(|(counter, generation)| counter.total_of(*generation)).collect();
+        let start = Start { number: 1, nonce: 1 };
+        let chunk =
+            FeedChunk { group: group(0), start, base, upto, applied: upto, first_slot, cells, ..Default::default() };
+        self.say(Input::Group { group: group(0), msg: FromGroup::Feed(chunk) });
+    }
+}
+
+#[test]
+fn a_group_hears_of_many_resets_in_pages_each_behind_what_it_has_heard() {
+    const LIVES: u32 = 20_000;
+    let mut world = World::new();
+    world.say(Input::GroupGone { group: group(0) });
+    for key in 0..LIVES {
+        let index = world.ledger.applied().next();
+        world.ledger.apply(index, &LedgerCmd::Reset { counter: life(key), revision: 0, keeps_milestones: false });
+    }
+    drop(world.ledger.take_changes());
+    world.told.clear();
+    world.say(Input::GroupUp { group: group(0) });
+    world.wait();
+    let (mut heard, mut rounds) = (BTreeMap::new(), 0);
+    loop {
+        let pages = world.generations_told();
+        assert!(pages.iter().all(|page| page.len() <= GENERATIONS_PER_MESSAGE_MAX));
+        // What was told again is there once.
+        let told: BTreeMap<_, _> = pages.into_iter().flatten().filter(|(of, _)| !heard.contains_key(of)).collect();
+        if told.is_empty() {
+            break;
+        }
+        assert!(told.len() <= 4 * GENERATIONS_PER_MESSAGE_MAX, "{} told and not heard", told.len());
+        let told: Vec<_> = told.into_iter().collect();
+        world.hear(&told, heard.len() as u32);
+        heard.extend(told);
+        world.wait();
+        rounds += 1;
+    }
+    assert_eq!(heard.len(), LIVES as usize, "all of them, in {rounds} rounds");
+    // One more is told at once, and again until it is heard.
+    world.apply([LedgerCmd::Reset { counter: life(7), revision: 1, keeps_milestones: false }]);
+    let news = vec![(life(7), 2)];
+    assert_eq!(world.generations_told(), vec![news.clone()]);
+    (0..10).for_each(|_| world.wait());
+    assert!(world.generations_told().contains(&news), "it may be lost");
+    world.hear(&news, LIVES);
+    (0..10).for_each(|_| world.wait());
+    assert_eq!(world.generations_told(), [] as [Vec<(CounterName, u32)>; 0]);
 }
 
 #[test]

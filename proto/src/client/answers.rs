@@ -1,8 +1,10 @@
 //! What the node says, and what becomes of batches then.
 
 use super::counters::{QueuedHit, Routes, Unsent};
-use super::stay::{Asked, Batch, Home, LinkState, Numbers, Phase, Role, Stay, StayId};
-use super::{AddError, BARS_MAX, Bar, ClientCore, CounterRef, EventBar, LinkId, Outcome, Output, STAYS_MAX};
+use super::stay::{Asked, Batch, BatchItem, Home, LinkState, Numbers, Phase, Role, Stay, StayId};
+use super::{
+    AddError, BARS_MAX, Bar, Barred, ClientCore, CounterRef, EventBar, Full, LinkId, Outcome, Output, STAYS_MAX, SiteId,
+};
 use crate::ids::{ClientId, CounterName, Half};
 use crate::limits::LANES_MAX;
 use crate::msg::{BatchError, FromClient, Place, ToClient};
@@ -50,7 +52,18 @@ impl ClientCore {
             // Whoever asks so late has been away, with all of its streams.
             ToClient::Forgotten { of, .. } if of == self.stays[&id].client => self.lose_group(now, id),
             ToClient::Forgotten { .. } => {}
+            ToClient::Lifted { counters, namespaces } => self.on_lifted(&counters, &namespaces),
         }
+    }
+
+    /// What was refused of these may be taken now.
+    fn on_lifted(&mut self, counters: &[CounterName], namespaces: &[String]) {
+        let names = &self.counters;
+        self.bars.retain(|bar| match &bar.barred {
+            Barred::Unknown(namespace) | Barred::Down(namespace) => !namespaces.contains(namespace),
+            Barred::Full(full) => !counters.contains(names.name(full.counter)),
+        });
+        self.event_bars.retain(|bar| !namespaces.contains(&bar.namespace));
     }
 
     fn on_welcome(&mut self, now: Time, id: StayId, home: Home) {
@@ -246,6 +259,7 @@ impl ClientCore {
             return;
         }
         stay.trouble_since = None;
+        let site = stay.site;
         stream.phase = Phase::Fenced;
         stream.timeouts = 0;
         for at in (0..stream.batches.len()).rev() {
@@ -260,24 +274,25 @@ impl ClientCore {
             stream.undurable -= 1;
             let batch = stream.batches.remove(at).expect("in range");
             self.batch_bytes -= batch.bytes();
-            self.put_back(now, batch);
+            self.put_back(now, (site, lane), batch);
         }
     }
 
-    /// A batch that was surely not counted, and never will be under its number, is unsent again, without what is wrong in it.
-    pub(super) fn put_back(&mut self, now: Time, batch: Batch) {
-        let wrong = batch.doom.as_ref().map(|error| self.wrong_items(&batch, error)).unwrap_or_default();
+    /// A batch that was surely not counted, and never will be under its number, is unsent again, without what is wrong in it. It was for
+    /// this lane of this site.
+    pub(super) fn put_back(&mut self, now: Time, of: (SiteId, u8), batch: Batch) {
+        let wrong = batch.doom.as_ref().map(|error| self.refusals(&batch, error)).unwrap_or_default();
         if let Some(error) = batch.doom.as_ref().filter(|_| !wrong.is_empty()) {
-            self.bar(now, error, &batch);
+            self.bar(now, of, error, &batch);
         }
+        let mut wrong = wrong.into_iter().peekable();
         let mut hits = batch.hits.iter().peekable();
         let mut back = Vec::new();
         for (idx, item) in batch.items.iter().enumerate() {
             let hit = hits.next_if(|hit| hit.idx == idx as u32);
             let (counter, delta, session, event) = (item.counter, item.delta, item.session, batch.event(idx));
             let unsent = Unsent { counter, delta, epoch: batch.epoch, event };
-            let refused = wrong.binary_search(&idx).ok().and(batch.doom.as_ref());
-            let refused = refused.map(|error| AddError::Refused(about(error, idx, event)));
+            let refused = wrong.next_if(|(at, _)| *at == idx).map(|(_, error)| AddError::Refused(error));
             match (hit, refused) {
                 (None, None) => self.counters.add(unsent, now),
                 (None, Some(error)) => self.fail_add(unsent, error),
@@ -290,11 +305,12 @@ impl ClientCore {
         self.counters.hits_first(back, now);
     }
 
-    /// Indices of the items that the refusal is about, ascending. A refusal that names nothing in the batch is about all.
-    fn wrong_items(&self, batch: &Batch, error: &BatchError) -> Vec<usize> {
-        let named = |wrong: &dyn Fn(usize, CounterRef) -> bool| -> Vec<usize> {
+    /// The items that a refusal is about, ascending, and what it says of each. A refusal that names nothing in the batch is about all.
+    fn refusals(&self, batch: &Batch, error: &BatchError) -> Vec<(usize, BatchError)> {
+        let say = |idx: usize| (idx, about(error, idx, batch.event(idx)));
+        let named = |wrong: &dyn Fn(usize, CounterRef) -> bool| -> Vec<(usize, BatchError)> {
             let items = batch.items.iter().enumerate();
-            items.filter(|(idx, item)| wrong(*idx, item.counter)).map(|(idx, _)| idx).collect()
+            items.filter(|(idx, item)| wrong(*idx, item.counter)).map(|(idx, _)| say(idx)).collect()
         };
         let found = match error {
             BatchError::TooManyItems { .. } => return Vec::new(),
@@ -302,7 +318,10 @@ impl ClientCore {
             BatchError::GrowOnly(ns) => named(&|_, counter| {
                 self.counters.half(counter) == Half::Down && self.counters.name(counter).namespace() == ns
             }),
-            BatchError::Overflow { counter: full, .. } => named(&|_, counter| self.counters.name(counter) == full),
+            BatchError::Overflow { max, .. } => {
+                let full = self.find_full(batch, error);
+                full.map_or_else(Vec::new, |(counter, before)| self.overflows(batch, counter, before, *max))
+            }
             BatchError::Delta { idx: wrong, .. } => named(&|idx, _| idx == *wrong as usize),
             // The log said it of the first; what it said holds for all events of the namespace that are further out.
             BatchError::Event { idx: first, why } => {
@@ -323,22 +342,55 @@ impl ClientCore {
             | BatchError::NotServing(_)
             | BatchError::Times { .. } => Vec::new(),
         };
-        if found.is_empty() { (0..batch.items.len()).collect() } else { found }
+        if found.is_empty() { (0..batch.items.len()).map(say).collect() } else { found }
+    }
+
+    /// The half of a counter whose component an increment of the batch would have passed the limit of, and what the component stood at
+    /// before the batch.
+    fn find_full(&self, batch: &Batch, error: &BatchError) -> Option<(CounterRef, u64)> {
+        let BatchError::Overflow { counter: full, value, delta, .. } = error else { return None };
+        let is_it = |item: &BatchItem| item.delta == *delta && self.counters.name(item.counter) == full;
+        let first = batch.items.iter().position(is_it)?;
+        let counter = batch.items[first].counter;
+        let same = batch.items[..first].iter().filter(|item| item.counter == counter);
+        Some((counter, same.fold(*value, |value, item| value.saturating_sub(item.delta))))
+    }
+
+    /// Items of a counter that do not fit its component, which stands at `value`, each with the words for it. Those that fit take room.
+    fn overflows(&self, batch: &Batch, counter: CounterRef, mut value: u64, max: u64) -> Vec<(usize, BatchError)> {
+        let mut wrong = Vec::new();
+        for (idx, item) in batch.items.iter().enumerate().filter(|(_, item)| item.counter == counter) {
+            match max.checked_sub(value).filter(|room| item.delta <= *room) {
+                Some(_) => value += item.delta,
+                None => {
+                    let (counter, delta) = (self.counters.name(counter).clone(), item.delta);
+                    wrong.push((idx, BatchError::Overflow { counter, value, delta, max }));
+                }
+            }
+        }
+        wrong
     }
 
     fn namespace_of(&self, batch: &Batch, idx: u32) -> Option<&str> {
         batch.items.get(idx as usize).map(|item| self.counters.name(item.counter).namespace())
     }
 
-    /// Counters of whom more would be refused are refused here for a while: a refusal costs a stay.
-    fn bar(&mut self, now: Time, error: &BatchError, batch: &Batch) {
+    /// Content of which more would be refused is refused here for a while: a refusal costs a stay.
+    fn bar(&mut self, now: Time, (site, lane): (SiteId, u8), error: &BatchError, batch: &Batch) {
         let until = now + self.config.bar_for;
-        match error {
-            BatchError::UnknownNamespace(namespace) => self.counters.bar_namespace(namespace, false, until),
-            BatchError::GrowOnly(namespace) => self.counters.bar_namespace(namespace, true, until),
-            BatchError::Overflow { counter: full, .. } => {
-                let full = batch.items.iter().find(|item| self.counters.name(item.counter) == full);
-                full.into_iter().for_each(|item| self.counters.bar(item.counter, until));
+        let barred = match error {
+            BatchError::UnknownNamespace(namespace) => {
+                self.counters.bar_namespace(namespace, false, until);
+                Barred::Unknown(namespace.clone())
+            }
+            BatchError::GrowOnly(namespace) => {
+                self.counters.bar_namespace(namespace, true, until);
+                Barred::Down(namespace.clone())
+            }
+            BatchError::Overflow { .. } => {
+                let Some((counter, value)) = self.find_full(batch, error) else { return };
+                self.counters.bar(counter, until);
+                Barred::Full(Full { counter, site, lane, value })
             }
             BatchError::Event { idx, why } => {
                 if let Some(namespace) = self.namespace_of(batch, *idx).map(str::to_owned) {
@@ -360,10 +412,24 @@ impl ClientCore {
             | BatchError::Overloaded { .. }
             | BatchError::NotServing(_)
             | BatchError::Times { .. } => return,
+        };
+        self.bars.retain(|bar| bar.until > now && !bar.barred.is_about_the_same(&barred));
+        self.bars.drain(..(self.bars.len() + 1).saturating_sub(BARS_MAX));
+        self.bars.push(Bar { until, barred });
+    }
+}
+
+impl Barred {
+    fn is_about_the_same(&self, other: &Barred) -> bool {
+        match (self, other) {
+            (Barred::Unknown(namespace), Barred::Unknown(of)) | (Barred::Down(namespace), Barred::Down(of)) => {
+                namespace == of
+            }
+            (Barred::Full(full), Barred::Full(of)) => {
+                (full.counter, full.site, full.lane) == (of.counter, of.site, of.lane)
+            }
+            (Barred::Unknown(_) | Barred::Down(_) | Barred::Full(_), _) => false,
         }
-        self.bars.retain(|bar| bar.until > now && bar.until != until);
-        self.bars.truncate(BARS_MAX - 1);
-        self.bars.push(Bar { until, error: error.clone() });
     }
 }
 

@@ -159,6 +159,11 @@ impl Counters {
         self.slots.get(counter.0 as usize).map(|slot| slot.barred_until)
     }
 
+    /// Added weight of a counter that is unsent.
+    pub fn waits(&self, counter: CounterRef) -> u64 {
+        self.slots.get(counter.0 as usize).map_or(0, |slot| slot.held)
+    }
+
     /// Bars half a counter.
     pub fn bar(&mut self, counter: CounterRef, until: Time) {
         self.slots[counter.0 as usize].barred_until = until;

@@ -70,7 +70,7 @@ impl ClientCore {
         while batch.items.len() < items_max && *bytes < BATCH_BYTES_MAX {
             let Some(unsent) = self.counters.take_add(of.0, of.1, DELTA_MAX) else { break };
             let Unsent { counter, delta, epoch, event } = unsent;
-            if let Some(error) = self.barred(now, counter, event) {
+            if let Some(error) = self.barred(now, counter, (0, delta), event) {
                 self.fail_add(unsent, AddError::Refused(error));
                 continue;
             }
@@ -84,7 +84,7 @@ impl ClientCore {
         while batch.items.len() < self.batch_items_max && *bytes < BATCH_BYTES_MAX {
             let Some(hit) = self.counters.take_hit(of.0, of.1) else { break };
             let QueuedHit { counter, session, delta, ticket, epoch, event } = hit;
-            if let Some(error) = self.barred(now, counter, event) {
+            if let Some(error) = self.barred(now, counter, (0, delta), event) {
                 self.fail_hit(ticket, delta, AddError::Refused(error));
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Which site is used: links made and lost, sites left and come back to, the end.
 
 use super::counters::Kind;
-use super::stay::{Batch, LinkState, Role, Stay, StayId};
+use super::stay::{Batch, LinkState, Role, Stay, StayId, Stream};
 use super::{AddError, ClientCore, InDoubt, Outcome, Output, STAYS_MAX, SiteId};
 use crate::time::Time;
 
@@ -167,11 +167,13 @@ impl ClientCore {
             self.outputs.push_back(Output::Disconnect { link });
         }
         let mut in_doubt = InDoubt::default();
-        for batch in stay.streams.into_values().rev().flat_map(|stream| stream.batches.into_iter().rev()) {
+        let site = stay.site;
+        let of_lane = |(lane, stream): (u8, Stream)| stream.batches.into_iter().rev().map(move |batch| (lane, batch));
+        for (lane, batch) in stay.streams.into_iter().rev().flat_map(of_lane) {
             self.batch_bytes -= batch.bytes();
             match batch.durable || batch.ever_sent {
                 true => self.abandon_batch(batch, &mut in_doubt),
-                false => self.put_back(now, batch),
+                false => self.put_back(now, (site, lane), batch),
             }
         }
         in_doubt

@@ -2,17 +2,17 @@
 //!
 //! A batch may name a cell of an earlier generation: its client knew of no other, or it was proposed before the group heard. It
 //! counts in the present one all the same.
+//!
+//! A checkpoint does not list these counters: the table of names says it. The present generation of a counter is the highest one of which
+//! the up half has a name, except where a cell was named ahead of its beginning; those few are listed.
 
 use super::Group;
-use crate::ids::{CellId, CounterName, Half};
-use crate::limits::RESET_COUNTERS_MAX;
+use crate::ids::{Bucket, CellId, CounterName, Half};
+use crate::limits::COUNTER_LIVES_MAX;
 use crate::table::CellTable;
 use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-
-/// Resets of all counters together that a checkpoint may speak of: each is looked up when it is loaded.
-const RESETS_MAX: u64 = 1 << 26;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Slots as bits.
 #[derive(Clone, Debug, Default)]
@@ -37,75 +37,197 @@ impl SlotSet {
 /// one, so it is not named when its counter begins again, but by the next decrement.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// The present cell of a counter that began again, up half.
+/// A generation of a counter and the slot of its up half, as a checkpoint's closing row has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Present {
     pub generation: u32,
     pub slot: u32,
 }
 
+/// The present generation of a counter that began again: the slots of both halves.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    generation: u32,
+    up: u32,
+    down: u32,
+}
+
+/// A slot of an earlier generation: the place of its counter among the lives, and which half it is.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    life: u32,
+    half: Half,
+}
+
 /// Counters that began again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Generations {
-    present: BTreeMap<CounterName, Present>,
-    /// Slots of what is over, and the slot that counts instead; or [`NOWHERE`].
-    past: BTreeMap<u32, u32>,
+    places: BTreeMap<CounterName, u32>,
+    lives: Vec<Life>,
+    past: BTreeMap<u32, Past>,
     is_past: SlotSet,
+    /// Up halves that were named before their generation began, and their slots.
+    ahead: BTreeMap<(CounterName, u32), u32>,
+    /// The sum of all generations.
+    total: u64,
+}
+
+/// What the closing row of a checkpoint says of generations.
+#[derive(Debug)]
+pub(super) enum SavedGenerations {
+    /// Every counter that began again, with its present cell: formats before 9.
+    All(Vec<(CounterName, Present)>),
+    /// Cells that were named before their generation began; of every other counter the highest generation is the present one.
+    Ahead(Vec<(CounterName, Present)>),
 }
 
 impl Generations {
-    /// From a checkpoint; `None` if it is none of a table with so many slots.
-    pub fn load(present: Vec<(CounterName, Present)>, table: &CellTable) -> Option<Generations> {
-        let mut loaded = Generations { present: present.into_iter().collect(), ..Generations::default() };
-        let sound = |(counter, present): (&CounterName, &Present)| {
-            present.generation > 0 && table.find_total(counter, present.generation) == Some(present.slot)
+    /// From a checkpoint; `None` if it is none of a table with these names.
+    pub fn load(saved: SavedGenerations, table: &CellTable) -> Option<Generations> {
+        let ahead = match saved {
+            SavedGenerations::All(present) => return Generations::with_present(present, table),
+            SavedGenerations::Ahead(ahead) => ahead,
         };
-        if loaded.total() > RESETS_MAX || !loaded.present.iter().all(sound) {
+        let is_named = |(counter, of): &(CounterName, Present)| {
+            of.generation > 0 && table.find_total(counter, of.generation) == Some(of.slot)
+        };
+        if !ahead.iter().all(is_named) {
             return None;
         }
-        for (counter, present) in &loaded.present {
-            for half in [Half::Up, Half::Down] {
-                let slot_of = |generation| table.find_half(counter, half, generation);
-                let now = slot_of(present.generation).unwrap_or(NOWHERE);
-                for slot in (0..present.generation).filter_map(slot_of) {
-                    loaded.past.insert(slot, now);
-                    loaded.is_past.insert(slot);
-                }
+        let ahead: BTreeMap<(CounterName, u32), u32> =
+            ahead.into_iter().map(|(counter, of)| ((counter, of.generation), of.slot)).collect();
+        let is_ahead: BTreeSet<u32> = ahead.values().copied().collect();
+        let mut present: BTreeMap<CounterName, Present> = BTreeMap::new();
+        for slot in table.later_totals().filter(|slot| !is_ahead.contains(slot)) {
+            let CellId { counter, generation, half, .. } = table.name(slot);
+            if half == Half::Down {
+                continue;
+            }
+            let known = present.entry(counter).or_insert(Present { generation, slot });
+            if generation > known.generation {
+                *known = Present { generation, slot };
             }
         }
+        Generations::with_present(present, table).map(|loaded| Generations { ahead, ..loaded })
+    }
+
+    fn with_present(
+        present: impl IntoIterator<Item = (CounterName, Present)>,
+        table: &CellTable,
+    ) -> Option<Generations> {
+        let mut loaded = Generations::default();
+        for (counter, Present { generation, slot }) in present {
+            let sound = generation > 0 && table.find_total(&counter, generation) == Some(slot);
+            if !sound || loaded.places.contains_key(&counter) || loaded.lives.len() >= COUNTER_LIVES_MAX {
+                return None;
+            }
+            let down = table.find_half(&counter, Half::Down, generation).unwrap_or(NOWHERE);
+            loaded.places.insert(counter, loaded.lives.len() as u32);
+            loaded.lives.push(Life { generation, up: slot, down });
+            loaded.total += u64::from(generation);
+        }
+        loaded.find_past(table);
         Some(loaded)
     }
 
-    /// Of a checkpoint: the present cells.
-    pub fn save_present(&self) -> Vec<(CounterName, Present)> {
-        self.present.iter().map(|(counter, &present)| (counter.clone(), present)).collect()
+    /// Notes the cells of earlier generations: those of the first are looked up, all others have a generation in their names.
+    fn find_past(&mut self, table: &CellTable) {
+        let of_first = |(counter, &life): (&CounterName, &u32)| {
+            let slots = [Half::Up, Half::Down].map(|half| (table.find_half(counter, half, 0), half));
+            slots.into_iter().filter_map(move |(slot, half)| Some((slot?, Past { life, half })))
+        };
+        let of_later = |slot: u32| {
+            let CellId { counter, generation, half, .. } = table.name(slot);
+            let life = *self.places.get(&counter)?;
+            (generation < self.lives[life as usize].generation).then_some((slot, Past { life, half }))
+        };
+        let first = self.places.iter().flat_map(of_first);
+        let all: Vec<(u32, Past)> = first.chain(table.later_totals().filter_map(of_later)).collect();
+        all.into_iter().for_each(|(slot, past)| self.redirect(slot, past));
     }
 
+    /// Of a checkpoint: cells that were named before their generation began.
+    pub fn save_ahead(&self) -> Vec<(CounterName, Present)> {
+        let ahead = self.ahead.iter();
+        ahead
+            .map(|((counter, generation), &slot)| (counter.clone(), Present { generation: *generation, slot }))
+            .collect()
+    }
+
+    /// Every counter that began again, with its generation, and what every slot of what is over leads to.
     #[cfg(test)]
-    pub fn past(&self) -> &BTreeMap<u32, u32> {
-        &self.past
+    #[expect(clippy::type_complexity)]
+    pub fn all(&self) -> (Vec<(CounterName, u32)>, Vec<(u32, u32)>) {
+        let generation =
+            |(counter, &life): (&CounterName, &u32)| (counter.clone(), self.lives[life as usize].generation);
+        let past = self.past.keys().map(|&slot| (slot, self.slot_now(slot)));
+        (self.places.iter().map(generation).collect(), past.collect())
+    }
+
+    fn life(&self, counter: &CounterName) -> Option<&Life> {
+        if self.places.is_empty() {
+            return None;
+        }
+        self.places.get(counter).map(|&life| &self.lives[life as usize])
     }
 
     /// The generation of a counter.
     pub fn of(&self, counter: &CounterName) -> u32 {
-        if self.present.is_empty() { 0 } else { self.present.get(counter).map_or(0, |present| present.generation) }
+        self.life(counter).map_or(0, |life| life.generation)
+    }
+
+    /// Counters that began again.
+    pub fn len(&self) -> usize {
+        self.lives.len()
     }
 
     /// Generations begun, of all counters together.
     pub fn total(&self) -> u64 {
-        self.present.values().map(|present| u64::from(present.generation)).sum()
+        self.total
     }
 
     /// The slot in which an increment counts that names `slot`, or [`NOWHERE`].
     #[inline]
     pub fn slot_now(&self, slot: u32) -> u32 {
-        if self.is_past.contains(slot) { self.past.get(&slot).copied().unwrap_or(slot) } else { slot }
+        if self.is_past.contains(slot) { self.present_of(slot) } else { slot }
     }
 
-    fn redirect(&mut self, from: u32, to: u32) {
-        self.past.values_mut().filter(|present| **present == from).for_each(|present| *present = to);
-        self.past.insert(from, to);
-        self.is_past.insert(from);
+    fn present_of(&self, slot: u32) -> u32 {
+        let Some(past) = self.past.get(&slot) else { return slot };
+        let life = &self.lives[past.life as usize];
+        match past.half {
+            Half::Up => life.up,
+            Half::Down => life.down,
+        }
+    }
+
+    fn redirect(&mut self, slot: u32, past: Past) {
+        self.past.insert(slot, past);
+        self.is_past.insert(slot);
+    }
+
+    /// The counter is in a later generation. The place of its life.
+    fn begin(&mut self, counter: &CounterName, next: Life) -> u32 {
+        let upto = (counter.clone(), 0)..=(counter.clone(), next.generation);
+        let named: Vec<u32> = self.ahead.extract_if(upto, |_, _| true).map(|(_, slot)| slot).collect();
+        let at = self.put(counter, next);
+        let over = named.into_iter().filter(|&slot| slot != next.up);
+        over.for_each(|slot| self.redirect(slot, Past { life: at, half: Half::Up }));
+        at
+    }
+
+    fn put(&mut self, counter: &CounterName, next: Life) -> u32 {
+        if let Some(&at) = self.places.get(counter) {
+            let life = &mut self.lives[at as usize];
+            self.total += u64::from(next.generation - life.generation);
+            *life = next;
+            return at;
+        }
+        let at = self.lives.len() as u32;
+        self.places.insert(counter.clone(), at);
+        self.lives.push(next);
+        self.total += u64::from(next.generation);
+        at
     }
 }
 
@@ -113,6 +235,11 @@ impl Group {
     /// How often a counter began again, as far as this group has heard.
     pub fn generation(&self, counter: &CounterName) -> u32 {
         self.generations.of(counter)
+    }
+
+    /// Counters that began again, as far as this group has heard.
+    pub fn lives(&self) -> usize {
+        self.generations.len()
     }
 
     /// The cell in which a counter's increments (or, of the down half, decrements) count.
@@ -143,8 +270,8 @@ impl Group {
         if generation <= before {
             return self.intern(&counter.total_of(before)).ok();
         }
-        let known = self.generations.present.contains_key(counter);
-        if !known && self.generations.present.len() >= RESET_COUNTERS_MAX {
+        let known = self.generations.life(counter).is_some();
+        if !known && self.generations.len() >= COUNTER_LIVES_MAX {
             return None;
         }
         let slot = self.intern(&counter.total_of(generation)).ok()?;
@@ -152,27 +279,25 @@ impl Group {
         let over = table.find_total(counter, before).filter(|_| !bites(Bug::ResetIgnored));
         let over_down = table.find_half(counter, Half::Down, before).filter(|_| !bites(Bug::ResetIgnoredByDown));
         let down = table.find_half(counter, Half::Down, generation).unwrap_or(NOWHERE);
-        over.into_iter().for_each(|over| self.generations.redirect(over, slot));
-        over_down.into_iter().for_each(|over| self.generations.redirect(over, down));
-        self.generations.present.insert(counter.clone(), Present { generation, slot });
+        let life = self.generations.begin(counter, Life { generation, up: slot, down });
+        over.into_iter().for_each(|slot| self.generations.redirect(slot, Past { life, half: Half::Up }));
+        over_down.into_iter().for_each(|slot| self.generations.redirect(slot, Past { life, half: Half::Down }));
+        self.effects.push_back(super::Effect::Began { counter: counter.clone() });
         Some(slot)
     }
 
     /// A batch that was proposed before the group heard of a reset may be the first to name a cell of what is over.
     /// A decrement may be the first to name the down half's present cell: what names an earlier one counts there.
     pub(super) fn on_named(&mut self, cell: &CellId, slot: u32) {
-        let Some(present) = self.generations.present.get(&cell.counter).copied() else { return };
-        let table = &self.cells.table;
-        if cell.generation < present.generation {
-            let now = match cell.half {
-                Half::Up => present.slot,
-                Half::Down => table.find_half(&cell.counter, Half::Down, present.generation).unwrap_or(NOWHERE),
-            };
-            self.generations.redirect(slot, now);
-        } else if cell.half == Half::Down && cell.generation == present.generation {
-            let slot_of = |generation| table.find_half(&cell.counter, Half::Down, generation);
-            let over: Vec<u32> = (0..cell.generation).filter_map(slot_of).collect();
-            over.into_iter().for_each(|over| self.generations.redirect(over, slot));
+        let present = self.generations.of(&cell.counter);
+        if cell.half == Half::Up && cell.generation > present && cell.bucket == Bucket::Total {
+            self.generations.ahead.insert((cell.counter.clone(), cell.generation), slot);
+        }
+        let Some(&life) = self.generations.places.get(&cell.counter) else { return };
+        if cell.generation < present {
+            self.generations.redirect(slot, Past { life, half: cell.half });
+        } else if cell.half == Half::Down && cell.generation == present {
+            self.generations.lives[life as usize].down = slot;
         }
     }
 

@@ -13,7 +13,7 @@ pub use load::Loading;
 pub use read::{RowReader, Stored};
 
 use crate::group::cells::COMPONENTS_PER_BLOCK;
-use crate::group::generations::Present;
+use crate::group::generations::{Present, SavedGenerations};
 use crate::group::guard::Guard;
 use crate::group::lease::Tenure;
 use crate::group::queue::{POSITIONS_PER_BLOCK, Queued};
@@ -31,10 +31,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 8;
+const FORMAT: u8 = 9;
 /// Earlier ones, and what they lack at the end of their closing rows: nothing but places of old buckets in rows, series, and counters that go
 /// down.
-const BEFORE: [(u8, &[u8]); 3] = [(7, &[]), (6, &[0; 2]), (5, &[0; 3])];
+const BEFORE: [(u8, &[u8]); 4] = [(8, &[]), (7, &[]), (6, &[0; 2]), (5, &[0; 3])];
+/// From this format on a closing row does not list the counters that began again.
+const GENERATIONS_FROM_NAMES: u8 = 9;
 const META: u8 = 0;
 const NAMES: u8 = 1;
 const COMPONENTS: u8 = 2;
@@ -123,7 +125,7 @@ struct Meta {
     spread: BTreeSet<CounterName>,
     /// Of guards that hold, or held, rights under a lease.
     tenures: Vec<(u32, Tenure)>,
-    /// Of counters that began again.
+    /// Cells that were named before their generation began; before format 9 the present cell of every counter that began again.
     generations: Vec<(CounterName, Present)>,
     age: u32,
     /// Namespaces whose counters may go down.
@@ -131,6 +133,24 @@ struct Meta {
     series: Vec<Space>,
     /// The latest stamp of the log.
     clock: UnixTime,
+}
+
+/// The closing row with the format it was written in.
+#[derive(Debug)]
+struct Closing {
+    format: u8,
+    meta: Meta,
+}
+
+impl Closing {
+    fn take_generations(&mut self) -> SavedGenerations {
+        let listed = std::mem::take(&mut self.meta.generations);
+        if self.format < GENERATIONS_FROM_NAMES {
+            SavedGenerations::All(listed)
+        } else {
+            SavedGenerations::Ahead(listed)
+        }
+    }
 }
 
 /// A row of a queue: items from `first_pos` on. Without any, nothing in the block awaits a place any more; so it is without a row.
@@ -289,7 +309,7 @@ impl Group {
             namespaces: self.namespaces.clone(),
             spread: self.spread.clone(),
             tenures: self.tenures(),
-            generations: self.generations.save_present(),
+            generations: self.generations.save_ahead(),
             age: self.age,
             updown: self.updown.clone(),
             series: self.series.spaces().to_vec(),

@@ -1,6 +1,7 @@
 //! Laws of a group: exactly once, one way out of the queue, conservation of rights, checkpoints that equal what they were made
 //! of, a feed that misses nothing.
 
+use super::generations::{Present, SavedGenerations};
 use super::*;
 use crate::ids::{DcId, SessionId, Start};
 use crate::scope::Scope;
@@ -98,8 +99,8 @@ fn dump(group: &Group) -> String {
     let components: Vec<_> = (0..group.cells.len()).map(|number| group.cells.component(number)).collect();
     let streams: Vec<_> = group.streams.iter().collect();
     let flags = (&group.boots, group.starts, group.confirmed, group.ever_confirmed, group.fenced_out, group.queued);
-    let settings = (&group.namespaces, &group.spread, &group.guard_of_slot, group.generations.save_present());
-    let past = group.generations.past();
+    let settings = (&group.namespaces, &group.spread, &group.guard_of_slot, group.generations.save_ahead());
+    let past = group.generations.all();
     format!(
         "{:?} {names:?} {components:?} {streams:?} {:?} {flags:?} {settings:?} {past:?} {:?}",
         group.applied, group.guards, group.age
@@ -270,7 +271,7 @@ fn a_later_epoch_begins_at_nothing_and_ends_the_queue() {
     apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
     apply(&mut group, batch(1, 0, 1, &[(0, 4), (0, 5)]));
     let effects = apply(&mut group, begun(Account { epoch: 2, ..account(0, 1) }));
-    assert_eq!(effects.len(), 2, "what was queued is counted");
+    assert_eq!(effects.len(), 3, "it began again, and what was queued is counted");
     let guard = &group.guards()[0];
     assert_eq!((guard.epoch, guard.base, guard.next_pos(), guard.available()), (2, 0, 0, 1));
     assert_eq!(acked(&apply(&mut group, batch(1, 0, 1, &[(0, 4), (0, 5)]))), [] as [u32; 0]);
@@ -431,6 +432,7 @@ impl Oracle {
                 }
                 Effect::Forgotten { .. } => panic!("nobody is that old"),
                 Effect::Confirmed | Effect::FencedOut | Effect::Spread | Effect::Closed { .. } => {}
+                Effect::Began { .. } | Effect::Settled { .. } => {}
             }
         }
         self.check_sums(group);
@@ -864,6 +866,72 @@ fn a_counter_that_began_again_counts_in_its_present_generation_whatever_cell_a_b
     );
 }
 
+/// What every format of a checkpoint says of the same group.
+#[test]
+fn generations_are_read_from_names_as_from_the_list_of_older_formats() {
+    let mut group = started(3);
+    for round in 1..4 {
+        let new_cells = vec![name(1).half_of(Half::Down, round - 1), name(7 + round as usize).total_of(round)];
+        let named = GroupEntry { first_new_slot: group.table().len(), new_cells, ..entry(vec![]) };
+        apply_entry(&mut group, &named);
+        apply(&mut group, generations(&[(0, 2 * round), (1, round)]));
+    }
+    let (present, _) = group.generations.all();
+    let slot = |counter: &CounterName, generation| group.table().find_total(counter, generation).unwrap();
+    let listed = present.iter().map(|(counter, generation)| {
+        (counter.clone(), Present { generation: *generation, slot: slot(counter, *generation) })
+    });
+    let of_list = Generations::load(SavedGenerations::All(listed.collect()), group.table()).unwrap();
+    let ahead = SavedGenerations::Ahead(group.generations.save_ahead());
+    let of_names = Generations::load(ahead, group.table()).unwrap();
+    assert_eq!((of_list.all(), of_names.all()), (group.generations.all(), group.generations.all()));
+    assert_eq!((of_names.total(), of_names.save_ahead().len()), (9, 3), "three cells were named and never began");
+    let foreign = SavedGenerations::Ahead(vec![(name(2), Present { generation: 1, slot: 2 })]);
+    assert!(Generations::load(foreign, group.table()).is_none());
+}
+
+/// A guard holds a generation back whose cell has a name already.
+#[test]
+fn a_cell_named_ahead_of_its_generation_outlives_a_checkpoint() {
+    let mut group = started(1);
+    apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 3))));
+    let named = |group: &Group, generation| GroupEntry {
+        first_new_slot: group.table().len(),
+        new_cells: vec![name(0).total_of(generation)],
+        ..entry(vec![generations(&[(0, generation)])])
+    };
+    let early = named(&group, 1);
+    apply_entry(&mut group, &early);
+    assert_eq!(group.generation(&name(0)), 0, "it waits for its account");
+    let mut store = Store::default();
+    store.put(group.checkpoint());
+    let mut loaded = store.load().unwrap();
+    assert_eq!(dump(&loaded), dump(&group));
+    for group in [&mut group, &mut loaded] {
+        let skipped = named(group, 2);
+        apply_entry(group, &skipped);
+        apply(group, begun(Account { epoch: 3, ..account(0, 4) }));
+        apply(group, batch(1, 0, 1, &[(0, 1), (1, 2), (2, 4)]));
+        assert_eq!((sums(group, 0, 2), group.generation(&name(0))), (vec![0, 0, 7], 2), "whatever cell is named");
+    }
+    assert_eq!(dump(&loaded), dump(&group));
+    store.put(loaded.checkpoint());
+    assert_eq!(dump(&store.load().unwrap()), dump(&group));
+}
+
+#[test]
+fn many_lives_take_no_room_in_the_row_that_completes_a_checkpoint() {
+    let mut group = started(0);
+    let closing = |group: &mut Group| group.checkpoint().last().map(|(_, value)| value.len()).unwrap();
+    let empty = closing(&mut group);
+    for first in (0..50_000).step_by(1_000) {
+        let some: Vec<(usize, u32)> = (first..first + 1_000).map(|key| (key, 1 + (key % 2) as u32)).collect();
+        apply(&mut group, generations(&some));
+    }
+    assert_eq!((group.lives(), group.generations.total()), (50_000, 75_000));
+    assert!(closing(&mut group) < empty + 16, "{} bytes, of none {empty}", closing(&mut group));
+}
+
 #[test]
 fn a_guarded_counter_begins_again_with_its_account() {
     let mut group = started(1);
@@ -876,7 +944,7 @@ fn a_guarded_counter_begins_again_with_its_account() {
     apply(&mut group, GroupCmd::Ledger(ToGroup::Account(later.clone())));
     assert_eq!(group.guards()[0].epoch, 1);
     let effects = apply(&mut group, begun(later));
-    assert_eq!(effects.len(), 1, "what was queued is counted in what is over");
+    assert_eq!(effects.len(), 2, "it began again, and what was queued is counted in what is over");
     let guard = &group.guards()[0];
     assert_eq!((guard.epoch, guard.base, guard.available(), group.generation(&name(0))), (2, 0, 4, 1));
     assert_eq!(acked(&apply(&mut group, batch(1, 0, 2, &[(0, 3), (0, 2)]))), [1]);

@@ -6,17 +6,23 @@
 //! and what comes late of an earlier one changes a cell that nobody reads any more.
 
 use crate::ids::CounterName;
-use crate::limits::RESET_COUNTERS_MAX;
+use crate::limits::COUNTER_LIVES_MAX;
 use crate::msg::LedgerCmd;
 use crate::teeth::{Bug, bites};
 use crate::time::WallMs;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize, Serializer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// Lives of counters that were reset, removed or given a time to expire.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "BTreeMap<CounterName, Life>")]
 pub struct Resets {
     lives: BTreeMap<CounterName, Life>,
+    /// Counters by the time at which they expire. Derived from `lives`, so no snapshot holds it.
+    expiring: BTreeSet<(WallMs, CounterName)>,
+    /// The sum of all generations. Derived as well.
+    total: u64,
 }
 
 /// The present life of a counter.
@@ -37,10 +43,34 @@ pub struct Life {
 pub enum ResetError {
     #[error("unknown namespace {0:?}")]
     UnknownNamespace(String),
-    #[error("{RESET_COUNTERS_MAX} counters were reset or expire, and no more are allowed: this one never was")]
-    TooMany,
+    #[error(
+        "{COUNTER_LIVES_MAX} counters of this cluster were reset or removed or expire, and no more are kept: {counter} \
+         never was one of them"
+    )]
+    TooMany { counter: CounterName },
     #[error("it began again {0} times, and no more are possible")]
     Generations(u32),
+    #[error(
+        "{counter} has nothing to reset, remove or expire: this data centre knows of no increment in its generation \
+         {generation}, no milestone and no expiry. Nothing was changed"
+    )]
+    NothingThere { counter: CounterName, generation: u32 },
+}
+
+impl From<BTreeMap<CounterName, Life>> for Resets {
+    fn from(lives: BTreeMap<CounterName, Life>) -> Resets {
+        let expires = |(counter, life): (&CounterName, &Life)| Some((life.expires?, counter.clone()));
+        let expiring = lives.iter().filter_map(expires).collect();
+        let total = lives.values().map(|life| u64::from(life.generation)).sum();
+        Resets { lives, expiring, total }
+    }
+}
+
+/// As a snapshot holds it: the lives alone.
+impl Serialize for Resets {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.lives.serialize(serializer)
+    }
 }
 
 impl Resets {
@@ -54,37 +84,53 @@ impl Resets {
         if self.lives.is_empty() { 0 } else { self.life(counter).generation }
     }
 
-    /// Whether no counter ever was reset or expires.
+    /// True when no counter was ever reset or removed and none expires.
     pub fn is_empty(&self) -> bool {
         self.lives.is_empty()
     }
 
+    /// Counters that have a record here, of at most [`COUNTER_LIVES_MAX`].
+    pub fn len(&self) -> usize {
+        self.lives.len()
+    }
+
+    /// Counters that have a time at which they expire.
+    pub fn expiring(&self) -> usize {
+        self.expiring.len()
+    }
+
     /// How often counters began again, all together.
     pub fn total(&self) -> u64 {
-        self.lives.values().map(|life| u64::from(life.generation)).sum()
+        self.total
     }
 
     /// Counters that began again, with their generations, in order.
     pub fn generations(&self) -> impl Iterator<Item = (&CounterName, u32)> {
-        let begun = |(counter, life): (_, &Life)| (life.generation > 0).then_some((counter, life.generation));
-        self.lives.iter().filter_map(begun)
+        self.lives.iter().filter(|(_, life)| life.generation > 0).map(|(counter, life)| (counter, life.generation))
     }
 
-    /// What the ledger's leader has to remove, its clock showing `now`; at most so much at once.
+    /// The counters behind one in the order of names (all of them without one), at most so many, with their generations.
+    pub fn lives_behind(&self, after: Option<&CounterName>, most: usize) -> impl Iterator<Item = (&CounterName, u32)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.lives.range::<CounterName, _>((from, Bound::Unbounded));
+        behind.take(most).map(|(counter, life)| (counter, life.generation))
+    }
+
+    /// The removals that the ledger's leader has to propose, its clock showing `now`; at most so many at once.
     pub fn due(&self, now: WallMs, most: usize) -> Vec<LedgerCmd> {
-        let over = self.lives.iter().filter(|(_, life)| life.expires.is_some_and(|at| at <= now));
-        let removal = |(counter, life): (&CounterName, &Life)| LedgerCmd::Reset {
+        let over = self.expiring.iter().take_while(|(at, _)| *at <= now).take(most);
+        let removal = |(_, counter): &(WallMs, CounterName)| LedgerCmd::Reset {
             counter: counter.clone(),
-            revision: life.revision,
+            revision: self.life(counter).revision,
             keeps_milestones: false,
         };
-        over.map(removal).take(most).collect()
+        over.map(removal).collect()
     }
 
     /// Whether a reset, or (`resets` false) a change of the expiry, can be carried out.
-    pub(super) fn check(&self, counter: &CounterName, resets: bool) -> Result<(), ResetError> {
+    pub(crate) fn check(&self, counter: &CounterName, resets: bool) -> Result<(), ResetError> {
         match self.lives.get(counter) {
-            None if self.lives.len() >= RESET_COUNTERS_MAX => Err(ResetError::TooMany),
+            None if self.lives.len() >= COUNTER_LIVES_MAX => Err(ResetError::TooMany { counter: counter.clone() }),
             // One more stands for the epoch of its guard.
             Some(life) if resets && life.generation >= u32::MAX - 1 => Err(ResetError::Generations(life.generation)),
             _ => Ok(()),
@@ -100,7 +146,7 @@ impl Resets {
             return false;
         }
         let next = Life { generation: life.generation + 1, revision: revision + 1, expires: None, kept_milestones };
-        self.lives.insert(counter.clone(), next);
+        self.put(counter, next);
         true
     }
 
@@ -109,14 +155,32 @@ impl Resets {
         if life.revision != revision || self.check(counter, false).is_err() {
             return;
         }
-        self.lives.insert(counter.clone(), Life { revision: revision + 1, expires: at, ..life });
+        self.put(counter, Life { revision: revision + 1, expires: at, ..life });
     }
 
-    /// Panics when there are more than may be.
+    fn put(&mut self, counter: &CounterName, next: Life) {
+        let before = self.lives.insert(counter.clone(), next).unwrap_or_default();
+        self.total += u64::from(next.generation - before.generation);
+        if before.expires == next.expires {
+            return;
+        }
+        if let Some(at) = before.expires {
+            self.expiring.remove(&(at, counter.clone()));
+        }
+        self.expiring.extend(next.expires.map(|at| (at, counter.clone())));
+    }
+
+    /// Panics when there are more than may be, or what is derived differs from what it is derived from.
     pub fn check_invariants(&self) {
-        assert!(self.lives.len() <= RESET_COUNTERS_MAX);
+        assert!(self.lives.len() <= COUNTER_LIVES_MAX);
+        if self.lives.len() <= CHECKED_WHOLE_MAX {
+            assert_eq!(*self, Resets::from(self.lives.clone()), "times of expiry, and the sum of generations");
+        }
     }
 }
+
+/// With more lives [`Resets::check_invariants`] does not derive everything anew: it runs after every command.
+const CHECKED_WHOLE_MAX: usize = 1 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -159,7 +223,7 @@ mod tests {
         }
 
         fn reset(&mut self, keeps_milestones: bool) -> LedgerCmd {
-            let cmd = self.0.reset(&counter(), keeps_milestones).unwrap();
+            let cmd = self.0.reset(&counter(), keeps_milestones, true).unwrap();
             self.apply(cmd.clone());
             cmd
         }
@@ -276,7 +340,7 @@ mod tests {
     fn a_counter_expires_when_it_was_said_last_and_once() {
         let mut world = World::new();
         let other = CounterName::new("search", b"unguarded").unwrap();
-        let expiry = |world: &World, at| world.0.expiry(&other, at).unwrap();
+        let expiry = |world: &World, at| world.0.expiry(&other, at, true).unwrap();
         let late = expiry(&world, Some(WallMs(5_000))).unwrap();
         world.apply(late.clone());
         assert_eq!(expiry(&world, Some(WallMs(5_000))), None);
@@ -295,6 +359,73 @@ mod tests {
         world.apply(expiry(&world, None).unwrap());
         assert_eq!((due(&world, 10_000).len(), world.0.resets().total()), (0, 1));
         let unknown = CounterName::new("nobody", b"x").unwrap();
-        assert_eq!(world.0.reset(&unknown, true), Err(ResetError::UnknownNamespace("nobody".into())));
+        assert_eq!(world.0.reset(&unknown, true, true), Err(ResetError::UnknownNamespace("nobody".into())));
+    }
+
+    #[test]
+    fn a_counter_of_which_nothing_is_known_takes_no_place() {
+        let mut world = World::new();
+        let ghost = CounterName::new("search", b"ghost").unwrap();
+        let nothing = |generation| ResetError::NothingThere { counter: ghost.clone(), generation };
+        for keeps_milestones in [false, true] {
+            assert_eq!(world.0.reset(&ghost, keeps_milestones, false), Err(nothing(0)));
+        }
+        assert_eq!(world.0.expiry(&ghost, Some(WallMs(9)), false), Err(nothing(0)));
+        assert_eq!(world.0.expiry(&ghost, None, false), Ok(None), "it never expires");
+        // Counted once it can be removed, and then once more only when something counted again, or it is to expire.
+        world.apply(world.0.reset(&ghost, false, true).unwrap());
+        assert_eq!(world.0.reset(&ghost, false, false), Err(nothing(1)));
+        world.apply(world.0.expiry(&ghost, Some(WallMs(9)), true).unwrap().unwrap());
+        world.apply(world.0.reset(&ghost, false, false).unwrap());
+        assert_eq!((world.0.resets().life(&ghost).generation, world.0.resets().expiring()), (2, 0));
+        // A counter with milestones that are not awarded is known to the ledger, whatever it has counted.
+        assert!(world.0.reset(&counter(), true, false).is_ok());
+        world.reset(false);
+        let removed = ResetError::NothingThere { counter: counter(), generation: 1 };
+        assert_eq!(world.0.reset(&counter(), false, false), Err(removed));
+    }
+
+    #[test]
+    fn due_removals_come_in_the_order_of_their_times() {
+        let mut world = World::new();
+        let name = |key: u64| CounterName::new("search", &key.to_be_bytes()).unwrap();
+        for key in 0..100 {
+            world.apply(world.0.expiry(&name(key), Some(WallMs(1_000 + key * 7 % 100)), true).unwrap().unwrap());
+        }
+        let times = |world: &World, now, most| -> Vec<u64> {
+            let due = world.0.resets().due(WallMs(now), most);
+            let counters = due.iter().map(|cmd| match cmd {
+                LedgerCmd::Reset { counter, .. } => counter,
+                other => panic!("{other:?} is no removal"),
+            });
+            counters.map(|counter| world.0.resets().life(counter).expires.unwrap().0).collect()
+        };
+        assert_eq!(times(&world, 1_009, 1_000), (1_000..1_010).collect::<Vec<_>>());
+        assert_eq!(times(&world, 9_999, 3), [1_000, 1_001, 1_002]);
+        world.0.resets().due(WallMs(1_049), 1_000).into_iter().for_each(|cmd| world.apply(cmd));
+        assert_eq!(
+            (times(&world, 1_049, 1_000).len(), world.0.resets().expiring(), world.0.resets().total()),
+            (0, 50, 50)
+        );
+        let snapshot: Ledger = postcard::from_bytes(&postcard::to_allocvec(&world.0).unwrap()).unwrap();
+        assert_eq!(snapshot.resets(), world.0.resets(), "what is derived comes back");
+    }
+
+    #[test]
+    fn lives_are_read_in_pages() {
+        let mut world = World::new();
+        let name = |key: u8| CounterName::new("search", &[key]).unwrap();
+        for key in 0..10 {
+            world.apply(world.0.reset(&name(key), false, true).unwrap());
+        }
+        let mut all = Vec::new();
+        let mut after: Option<CounterName> = None;
+        loop {
+            let page: Vec<_> = world.0.resets().lives_behind(after.as_ref(), 3).collect();
+            let Some(&(last, _)) = page.last() else { break };
+            all.extend(page.iter().map(|&(counter, _)| counter.clone()));
+            after = Some(last.clone());
+        }
+        assert_eq!(all, (0..10).map(name).collect::<Vec<_>>());
     }
 }

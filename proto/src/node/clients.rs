@@ -11,7 +11,7 @@ use crate::node::{ConnId, NodeCore, Output};
 use crate::number_table::NumberTable;
 use crate::series::UnixTime;
 use crate::teeth::{Bug, bites};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Clients whose own lane is remembered after they went away; past it those without a connection are forgotten.
 const CLIENTS_REMEMBERED_MAX: usize = 65_536;
@@ -19,6 +19,8 @@ const CLIENTS_REMEMBERED_MAX: usize = 65_536;
 const UNBOUND_MAX: usize = 1 << 17;
 /// Fences waiting for the log; past it a fence is dropped and the client asks again.
 const FENCES_WAITING_MAX: usize = 65_536;
+/// Counters, and namespaces, of which something was refused lately. Of the oldest of more no client hears, and goes by its own time.
+const REFUSED_MAX: usize = 64;
 /// The number is not defined.
 const UNDEFINED: u32 = u32::MAX;
 /// The number's counter has no slot yet; the other bits are its place in `Conn::unbound`.
@@ -35,6 +37,12 @@ pub(super) struct Clients {
     lanes: BTreeMap<ClientId, u8>,
     /// Who asked for a fence that is not applied yet.
     fences: BTreeMap<(ClientId, u8), ConnId>,
+    /// Counters of which an increment was refused lately since it passed the limit of a component.
+    full: VecDeque<CounterName>,
+    /// Namespaces in which something was refused lately.
+    refused: VecDeque<String>,
+    /// The time of an event was refused, in any namespace, since settings changed last.
+    refused_event: bool,
 }
 
 /// An open connection.
@@ -119,6 +127,18 @@ impl Clients {
         }
     }
 
+    /// Remembers what was refused: clients refuse more of it by themselves until they hear that it may be taken.
+    pub fn note_refusal(&mut self, error: &BatchError) {
+        match error {
+            BatchError::Overflow { counter, .. } => remember(&mut self.full, counter),
+            BatchError::UnknownNamespace(namespace) | BatchError::GrowOnly(namespace) => {
+                remember(&mut self.refused, namespace);
+            }
+            BatchError::Event { .. } => self.refused_event = true,
+            _ => {}
+        }
+    }
+
     /// The client's lane: as before, else the one with the fewest connections.
     fn own_lane(&mut self, client: ClientId, lanes: u8) -> u8 {
         if let Some(&lane) = self.lanes.get(&client) {
@@ -133,6 +153,14 @@ impl Clients {
         }
         self.lanes.insert(client, lane);
         lane
+    }
+}
+
+/// With the oldest of too many forgotten.
+fn remember<T: Clone + PartialEq>(list: &mut VecDeque<T>, value: &T) {
+    if !list.contains(value) {
+        list.drain(..(list.len() + 1).saturating_sub(REFUSED_MAX));
+        list.push_back(value.clone());
     }
 }
 
@@ -159,6 +187,7 @@ impl NodeCore {
             FromClient::Fence { of, lane } => self.on_fence(conn, of, lane),
             FromClient::Batch { lane, seq, defs, items, times } => {
                 if let Err(error) = self.on_batch(conn, lane, seq, defs, &items, times) {
+                    self.clients.note_refusal(&error);
                     let msg = ToClient::Refused { lane, seq, error };
                     self.outputs.push_back(Output::Client { conn, msg });
                 }
@@ -237,6 +266,31 @@ impl NodeCore {
             return;
         }
         self.tell(client, ToClient::Placed { lane, seq, idx, count: 1, place });
+    }
+
+    /// A counter began again: who was refused more of it may count.
+    pub(super) fn lift_counter(&mut self, counter: CounterName) {
+        if let Some(at) = self.clients.full.iter().position(|full| *full == counter) {
+            self.clients.full.remove(at);
+            self.lift(vec![counter], Vec::new());
+        }
+    }
+
+    /// Settings of namespaces changed: what was refused in them may be taken.
+    pub(super) fn lift_namespaces(&mut self, mut namespaces: Vec<String>) {
+        let all = std::mem::take(&mut self.clients.refused_event);
+        let refused = &mut self.clients.refused;
+        namespaces.retain(|namespace| all || refused.contains(namespace));
+        refused.retain(|namespace| !namespaces.contains(namespace));
+        if !namespaces.is_empty() {
+            self.lift(Vec::new(), namespaces);
+        }
+    }
+
+    /// Clients refuse by themselves, for a while, what was refused here: what of it may be taken now they are told.
+    fn lift(&mut self, counters: Vec<CounterName>, namespaces: Vec<String>) {
+        let msg = ToClient::Lifted { counters, namespaces };
+        self.outputs.extend(self.clients.conns.keys().map(|&conn| Output::Client { conn, msg: msg.clone() }));
     }
 
     pub(super) fn broadcast_spread(&mut self) {

@@ -281,6 +281,7 @@ impl World {
             | ToClient::Spread { .. }
             | ToClient::Fenced { .. }
             | ToClient::Forgotten { .. }
+            | ToClient::Lifted { .. }
             | ToClient::NotYours { .. } => {}
         }
     }

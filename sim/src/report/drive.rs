@@ -339,7 +339,7 @@ impl Drive {
                 self.watch.weighted_queued += u64::from(weighted);
             }
             ToClient::Refused { .. } | ToClient::NotYours { .. } => self.watch.refused += 1,
-            ToClient::Spread { .. } | ToClient::Placed { .. } => {}
+            ToClient::Spread { .. } | ToClient::Placed { .. } | ToClient::Lifted { .. } => {}
             ToClient::Fenced { .. } | ToClient::Forgotten { .. } => {}
         }
     }

@@ -154,7 +154,7 @@ impl Stage {
 
     /// `reset` or `remove`
     fn reset_of(&self, keeps_milestones: bool) -> Result<LedgerCmd, String> {
-        self.ledger_state().reset(&self.counter(), keeps_milestones).map_err(|error| error.to_string())
+        self.ledger_state().reset(&self.counter(), keeps_milestones, true).map_err(|error| error.to_string())
     }
 
     /// `grant GROUP AMOUNT`: proposed and applied; what fits is granted.

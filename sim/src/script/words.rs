@@ -46,7 +46,7 @@ pub fn effect(group: &str, effect: &Effect) -> Option<String> {
         Effect::FencedOut => "must never serve again".into(),
         Effect::Confirmed => "is confirmed".into(),
         Effect::Closed { generation, upto, .. } => format!("generation {generation} ended: S {upto} of it counts"),
-        Effect::Spread => return None,
+        Effect::Spread | Effect::Began { .. } | Effect::Settled { .. } => return None,
     };
     Some(format!("{group}: {said}"))
 }

@@ -426,7 +426,7 @@ impl World {
                 }
             }
             ToClient::NotYours { of } => audit.findings.found("owners", format!("{of:?} was refused its own id")),
-            ToClient::Welcome { .. } | ToClient::Spread { .. } => {}
+            ToClient::Welcome { .. } | ToClient::Spread { .. } | ToClient::Lifted { .. } => {}
         }
         of_late.into_iter().for_each(|(number, place)| self.cover_late(number, place));
     }

@@ -263,11 +263,11 @@ impl World {
             }
             Admin::DisarmRule { counter } => disarm(*counter, None),
             Admin::Reset { counter, keeps_milestones } => {
-                self.reference.reset(&self.names[*counter], *keeps_milestones).into_iter().collect()
+                self.reference.reset(&self.names[*counter], *keeps_milestones, true).into_iter().collect()
             }
             Admin::Expire { counter, after } => {
                 let at = WallMs(self.true_wall().0 + after.0 / 1_000);
-                self.reference.expiry(&self.names[*counter], Some(at)).into_iter().flatten().collect()
+                self.reference.expiry(&self.names[*counter], Some(at), true).into_iter().flatten().collect()
             }
             Admin::Claims { counter, rule } => {
                 let (counter, rule) = (self.names[*counter].clone(), *rule);

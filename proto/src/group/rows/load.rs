@@ -2,11 +2,11 @@
 
 use super::read::{Kind, Stored};
 use super::{
-    BUCKETS, COMPONENTS, LoadError, META, Meta, NAMES, NAMES_BYTES_MAX, NAMES_PER_BLOCK, QUEUE, QueueRow, STREAMS,
-    block_of, get, get_varint, key_of, malformed, queue_block_of,
+    BUCKETS, COMPONENTS, Closing, LoadError, META, Meta, NAMES, NAMES_BYTES_MAX, NAMES_PER_BLOCK, QUEUE, QueueRow,
+    STREAMS, block_of, get, get_varint, key_of, malformed, queue_block_of,
 };
 use crate::group::cells::{COMPONENTS_PER_BLOCK, Cells, Component};
-use crate::group::generations::Generations;
+use crate::group::generations::{Generations, SavedGenerations};
 use crate::group::guard::Guard;
 use crate::group::queue::Queue;
 use crate::group::series::Series;
@@ -37,7 +37,7 @@ impl Loading {
     /// Takes over what counts.
     pub fn take(&mut self, stored: Stored) -> Result<(), LoadError> {
         match (stored.0, &mut self.begun) {
-            (Kind::Closing(meta), begun) => *begun = Some(Box::new(Begun::new(self.config, *meta)?)),
+            (Kind::Closing(closing), begun) => *begun = Some(Box::new(Begun::new(self.config, *closing)?)),
             (Kind::Block { key, content }, Some(begun)) => begun.on_block(&key, &content)?,
             (Kind::Buckets { number, side, row, shelved }, Some(begun)) => {
                 begun.on_buckets(number, side, row, shelved)?
@@ -58,13 +58,16 @@ impl Loading {
 #[derive(Debug)]
 struct Begun {
     meta: Meta,
+    generations: SavedGenerations,
     group: Group,
     /// Room was made for so many slots and components.
     roomy: (usize, usize),
 }
 
 impl Begun {
-    fn new(config: GroupConfig, mut meta: Meta) -> Result<Begun, LoadError> {
+    fn new(config: GroupConfig, mut closing: Closing) -> Result<Begun, LoadError> {
+        let generations = closing.take_generations();
+        let mut meta = closing.meta;
         let config = adopted(config, meta.group);
         if meta.group != config.id {
             return Err(LoadError::Foreign { found: meta.group, expected: config.id });
@@ -86,7 +89,7 @@ impl Begun {
         let mut series = Series::new(&config, meta.applied.0);
         let spaces = series.load_spaces(meta.clock, std::mem::take(&mut meta.series));
         spaces.ok_or(malformed(&[META], "the terms of a series are out of bounds"))?;
-        Ok(Begun { meta, group: Group { cells, series, ..Group::new(config) }, roomy: (0, 0) })
+        Ok(Begun { meta, generations, group: Group { cells, series, ..Group::new(config) }, roomy: (0, 0) })
     }
 
     /// A row of a checkpoint that was not completed: its block is written again by the next one, which has the same number.
@@ -205,7 +208,7 @@ impl Begun {
     }
 
     fn finish(self) -> Result<Group, LoadError> {
-        let Begun { mut group, meta, .. } = self;
+        let Begun { mut group, meta, generations, .. } = self;
         group.cells.names_loaded();
         complete("names", group.cells.table.len().into(), meta.slots.into())?;
         group.cells.table.index_loaded().map_err(|_| malformed(&[NAMES], "a name is given twice"))?;
@@ -219,7 +222,7 @@ impl Begun {
             (meta.confirmed, meta.ever_confirmed, meta.fenced_out);
         (group.namespaces, group.spread, group.age) = (meta.namespaces, meta.spread, meta.age);
         group.updown = meta.updown;
-        let generations = Generations::load(meta.generations, &group.cells.table);
+        let generations = Generations::load(generations, &group.cells.table);
         group.generations = generations.ok_or(malformed(&[META], "what began again is out of bounds"))?;
         for (mut guard, (head, _)) in meta.guards.into_iter().zip(meta.queues) {
             finish_queue(&mut guard.queue, head, &group.streams)?;

@@ -2,7 +2,8 @@
 //! other, wherever the store is read; what counts is then put together by [`Loading`](super::Loading), perhaps elsewhere.
 
 use super::{
-    BEFORE, BUCKETS, FORMAT, LoadError, META, Meta, block_of, get, get_place, get_varint, is_shelved, malformed,
+    BEFORE, BUCKETS, Closing, FORMAT, LoadError, META, Meta, block_of, get, get_place, get_varint, is_shelved,
+    malformed,
 };
 use crate::group::shelved::Place;
 use crate::series::Row as Buckets;
@@ -15,7 +16,7 @@ pub struct Stored(pub(super) Kind);
 #[derive(Debug)]
 pub(super) enum Kind {
     /// What completes a checkpoint; it comes first.
-    Closing(Box<Meta>),
+    Closing(Box<Closing>),
     /// A block as the checkpoint has it.
     Block { key: Vec<u8>, content: Vec<u8> },
     /// The buckets of a component, as the checkpoint has them.
@@ -75,10 +76,10 @@ impl RowReader {
             self.reads = Reads::Unfinished;
             return Ok(());
         }
-        let meta = closing(value)?;
-        self.reads = Reads::Checkpoint { number: meta.number };
+        let closing = closing(value)?;
+        self.reads = Reads::Checkpoint { number: closing.meta.number };
         self.last.extend_from_slice(key);
-        counts.push(Stored(Kind::Closing(Box::new(meta))));
+        counts.push(Stored(Kind::Closing(Box::new(closing))));
         Ok(())
     }
 
@@ -127,13 +128,13 @@ impl RowReader {
 }
 
 /// The row that completes a checkpoint.
-fn closing(row: &[u8]) -> Result<Meta, LoadError> {
+fn closing(row: &[u8]) -> Result<Closing, LoadError> {
     let read = |row: &[u8]| get::<Meta>(row).ok_or(malformed(&[META], "not the closing row"));
     match row.split_first() {
-        Some((&FORMAT, rest)) => read(rest),
-        Some((&other, rest)) => {
-            let lacks = BEFORE.into_iter().find(|before| before.0 == other).ok_or(LoadError::Format(other))?;
-            read(&[rest, lacks.1].concat())
+        Some((&FORMAT, rest)) => Ok(Closing { format: FORMAT, meta: read(rest)? }),
+        Some((&format, rest)) => {
+            let lacks = BEFORE.into_iter().find(|before| before.0 == format).ok_or(LoadError::Format(format))?;
+            Ok(Closing { format, meta: read(&[rest, lacks.1].concat())? })
         }
         None => Err(malformed(&[META], "empty")),
     }

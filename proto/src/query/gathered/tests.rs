@@ -139,7 +139,7 @@ impl World {
                 decided.cmd.into_iter().for_each(|cmd| self.say(cmd));
             }
             Step::Reset(number) => {
-                let cmd = self.ledger.reset(&counter(number), true).unwrap();
+                let cmd = self.ledger.reset(&counter(number), true, true).unwrap();
                 self.say(cmd);
             }
             Step::Work(budget) => drop(self.view.step_graph(budget, &self.ledger)),
