@@ -1,6 +1,6 @@
 //! What others in this process (HTTP, the demo, tests) may ask of a running aggregator.
 
-use crate::audit::AUDITS_MAX;
+use crate::audit::{AUDITS_MAX, FRESH_READS_MAX};
 use crate::calls::{CallError, Calling, Calls, PeerService};
 use crate::cluster::{Cluster, DataCentre};
 use crate::edges::{Edges, GraphClients};
@@ -171,6 +171,7 @@ struct Inner {
     shelf: Arc<ViewShelf>,
     images: Arc<Semaphore>,
     audits: Semaphore,
+    fresh_reads: Semaphore,
     /// Number of the last question of an audit.
     audit: AtomicU64,
     /// Waited for by [`Aggregator::stop`]: it holds the view's file.
@@ -242,6 +243,7 @@ impl Aggregator {
             shelf,
             images: Arc::new(Semaphore::new(IMAGES_MAX)),
             audits: Semaphore::new(AUDITS_MAX),
+            fresh_reads: Semaphore::new(FRESH_READS_MAX),
             audit: AtomicU64::new(0),
             host: Default::default(),
             tasks: Default::default(),
@@ -416,6 +418,10 @@ impl Aggregator {
 
     pub(crate) fn mesh(&self) -> &Mesh {
         &self.inner.mesh
+    }
+
+    pub(crate) fn fresh_reads(&self) -> &Semaphore {
+        &self.inner.fresh_reads
     }
 
     pub(crate) fn audits(&self) -> &Semaphore {

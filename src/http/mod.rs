@@ -33,6 +33,7 @@ pub mod series;
 mod server;
 pub mod slots;
 mod totals;
+mod version;
 mod webhooks;
 mod winners;
 
@@ -52,6 +53,7 @@ pub use live::LIVE_PROTOCOL;
 pub use milestone::{AwardStateBody, ProgressBody};
 pub use once::IDEMPOTENCY_KEYS_MAX;
 pub use server::{Options, Server};
+pub use version::ReadVersion;
 
 use std::time::Duration;
 

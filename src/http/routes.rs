@@ -7,7 +7,7 @@ use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
     READ_COUNTERS_MAX, REQUEST_TIMEOUT, audit, backup, body, bulk, claims, dcs, dry_run, edges, groups, hop_routes,
-    ledger, live, lives, milestone, pages, series, slots, webhooks,
+    ledger, live, lives, milestone, pages, series, slots, version, webhooks,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -201,6 +201,11 @@ async fn get_counter<B: Backend>(
             let progress = shared.backend.progress(&name).await?;
             Ok(json(StatusCode::OK, &ProgressBody::new(&name, &progress)))
         }
+        CounterPath::Value(name) if value(&params, "at_least").is_some() => {
+            let wanted = value(&params, "at_least").unwrap_or_default();
+            let reading = version::at_least(&*shared.backend, &name, wanted).await?;
+            Ok(json(StatusCode::OK, &body::ReadingBody::new(&name, &reading)))
+        }
         CounterPath::Value(name) | CounterPath::Add(name) | CounterPath::Reset(name) => {
             let readings = shared.backend.read(std::slice::from_ref(&name)).await?;
             let reading = readings.first().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
@@ -231,13 +236,20 @@ async fn post_counter<B: Backend>(
             "what is counted down is never a milestone, and belongs to no session",
         ));
     }
+    let wants_value = add.value.then(|| counter.clone());
     let add = Add { counter, half, delta, session, event };
     let added = match idempotency_of(&headers)? {
         Some(key) => shared.once.add(&shared.backend, key, add).await?,
         None => shared.backend.add(add).await?,
     };
     let status = if added == Added::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
-    Ok(json(status, &body::AddedBody::from(added)))
+    let answer = body::AddAnswerBody::new(added);
+    // Whatever becomes of the value, the increment is counted.
+    let answer = match wants_value {
+        Some(counter) => answer.with_value(shared.backend.read_fresh(&counter).await),
+        None => answer,
+    };
+    Ok(json(status, &answer))
 }
 
 async fn put_counter<B: Backend>(
