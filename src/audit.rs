@@ -2,13 +2,14 @@
 //! centres are joined by [`AuditBody::join`].
 
 use crate::backend::wall_now;
-use crate::http::Failure;
+use crate::http::{Failure, ReadVersion};
 use crate::names::counter_text;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_aggregator::{Aggregator, AuditError, CounterAudit};
 use tidemark_proto::audit::{Compared, Fault, Relayed, relayed};
 use tidemark_proto::ids::{CounterName, Half, ValveId};
+use tidemark_proto::msg::Reading;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_proto::series::{BucketId, Granularity, UnixTime};
 
@@ -266,6 +267,30 @@ fn by(first: u64, second: u64) -> String {
 }
 
 impl AuditBody {
+    /// What another aggregator of the data centre shows of the counter, with all that was durable there when it was audited.
+    ///
+    /// # Errors
+    /// A group did not answer, so that something may be missing.
+    pub fn fresh(&self) -> Result<(Reading, ReadVersion), Failure> {
+        let of_group = |component: &ComponentBody| {
+            let (group, incarnation) = component.group.rsplit_once('/')?.1.split_once('#')?;
+            Some((group.parse().ok()?, incarnation.parse().ok()?))
+        };
+        let mut entries: BTreeMap<(u16, u32), u64> = BTreeMap::new();
+        for component in &self.components {
+            if component.state == AuditState::NotReached {
+                return Err(Failure::NotServing(format!("group {} has not answered", component.group)));
+            }
+            if let Some((group, index)) = of_group(component).zip(component.index) {
+                let entry = entries.entry(group).or_insert(index);
+                *entry = (*entry).min(index);
+            }
+        }
+        let AuditBody { shown_up: up, shown_down: down, pending, generation, .. } = *self;
+        let reading = Reading { up, down, pending, generation, ..Reading::default() };
+        Ok((reading, ReadVersion::new(self.dc.clone(), entries)))
+    }
+
     pub fn any(&self, state: AuditState) -> bool {
         self.components.iter().any(|component| component.state == state)
             || self.total.as_ref().is_some_and(|total| total.state == state)

@@ -45,7 +45,7 @@ use crate::http::series::Of;
 use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, HealthCheck, MilestoneList,
-    MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, Progress,
+    MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, Progress, ReadVersion,
 };
 use crate::lag::ViewLag;
 use crate::lives::Lives;
@@ -399,6 +399,19 @@ impl Backend for LocalBackend {
 
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {
         Ok(self.aggregator.read_many(counters).await?)
+    }
+
+    async fn read_fresh(&self, counter: &CounterName) -> Result<(Reading, ReadVersion), Failure> {
+        let caught_up = self.aggregator.catch_up_with_groups(counter);
+        let Some(entries) = self.aggregator.if_held(counter, caught_up).await else {
+            let audited: AuditBody = self.about(About::Audit { with_rows: false }, counter).await?;
+            return audited.fresh();
+        };
+        let entries = entries?.into_iter().map(|(group, entry)| ((group.group, group.incarnation), entry.0));
+        let dc = self.aggregator.cluster().name_of(self.aggregator.dc()).unwrap_or("?");
+        let readings = self.aggregator.read_many(std::slice::from_ref(counter)).await?;
+        let reading = readings.first().copied().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
+        Ok((reading, ReadVersion::new(dc, entries)))
     }
 
     async fn read_at(&self, of: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {

@@ -35,6 +35,14 @@ fn hits_of_a_real_node_are_all_counted() {
     line(&["node-hits", "--seconds", "0.3", "--rate", "500"], &["at most", "open loop", "p99"]);
 }
 
+/// What HTTP has counted is all that was answered, and no more: the bench fails by itself otherwise.
+#[test]
+fn single_adds_are_all_counted_once() {
+    let figures =
+        ["HTTP: increments", "HTTP: durable answer, one connection, idle, p99", "Rust client", "peer: Redis: inc"];
+    line(&["single-add", "--seconds", "0.3", "--size", "4"], &figures);
+}
+
 #[test]
 fn deltas_are_all_counted_also_on_a_slow_disk() {
     let arguments = ["node-deltas", "--seconds", "0.3", "--rate", "2000", "--size", "200", "--flush-delay", "5ms"];

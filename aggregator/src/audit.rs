@@ -1,4 +1,7 @@
 //! Audits of counters: groups of this data centre are asked, again until they answer, and what the core makes of it is gathered.
+//!
+//! A group answers once its feed has told the asker of all that it applied. So a view whose groups have all answered shows
+//! whatever was durable in its data centre when they were asked: that is how a reader waits for its own increments.
 
 use crate::handle::Aggregator;
 use crate::host::Event;
@@ -6,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tidemark_proto::aggregator::CellAudit;
 use tidemark_proto::audit::Held;
-use tidemark_proto::ids::{AggregatorId, CellId, CounterName, GroupId, Half, ValveId};
+use tidemark_proto::ids::{AggregatorId, CellId, CounterName, GroupId, Half, LogIndex, ValveId};
 use tidemark_proto::msg::{Reading, Version};
 use tidemark_proto::series::Horizon;
 use tidemark_proto::view::{NotCounted, TotalAudit};
@@ -17,6 +20,10 @@ use tokio::time::Instant;
 pub const AUDITS_MAX: usize = 4;
 /// How long a group may take to answer: its feed may have much to tell first. Then it is said that it was not reached.
 pub const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
+/// Reads at a time that wait for all that is durable. More are refused.
+pub const FRESH_READS_MAX: usize = 64;
+/// How long such a read waits for the groups.
+pub const FRESH_PATIENCE: Duration = Duration::from_secs(5);
 /// A group that has not answered is asked again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Answers that may wait; of one group there are as many as it has lanes at most.
@@ -50,6 +57,17 @@ pub enum AuditError {
     Busy { limit: usize },
     #[error("the aggregator stops")]
     Stops,
+}
+
+/// Why it is not known whether a view shows all that is durable in its data centre.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FreshError {
+    #[error("{limit} reads wait for the groups already")]
+    Busy { limit: usize },
+    #[error("the aggregator stops")]
+    Stops,
+    #[error("group {group} has not answered within {} s", FRESH_PATIENCE.as_secs())]
+    NotReached { group: String },
 }
 
 /// What is asked of one group about one half, under a number.
@@ -95,7 +113,7 @@ impl Aggregator {
         let _permit = self.audits().try_acquire().map_err(|_| AuditError::Busy { limit: AUDITS_MAX })?;
         let generation = self.with_ledger(|ledger| ledger.resets().generation(counter));
         let cells = HALVES.map(|half| (half, counter.half_of(half, generation)));
-        let asking = self.ask_groups(&cells).await?;
+        let asking = self.ask_groups(&cells, AUDIT_PATIENCE).await?;
         let mut not_reached = Vec::new();
         for group in self.groups_that_hold(&cells) {
             if HALVES.iter().any(|half| !asking.is_answered(&(group, *half))) {
@@ -127,10 +145,39 @@ impl Aggregator {
         }))
     }
 
+    /// Waits until this view shows of a counter whatever was durable in this data centre at the call; the last entry of each
+    /// group's log that it shows.
+    ///
+    /// # Errors
+    /// [`FreshError`]: what the view shows may lack something.
+    pub async fn catch_up_with_groups(&self, counter: &CounterName) -> Result<BTreeMap<GroupId, LogIndex>, FreshError> {
+        let _permit = self.fresh_reads().try_acquire().map_err(|_| FreshError::Busy { limit: FRESH_READS_MAX })?;
+        let generation = self.with_ledger(|ledger| ledger.resets().generation(counter));
+        let cells = [(Half::Up, counter.half_of(Half::Up, generation))];
+        let asking = self.ask_groups(&cells, FRESH_PATIENCE).await.map_err(|_| FreshError::Stops)?;
+        let answered = asking.parts.iter().filter(|(of, _)| asking.is_answered(of));
+        // The answer to a long row has several parts, each of them as of its own entry.
+        let entry = |parts: &[CellAudit]| parts.iter().map(|part| part.index).min().unwrap_or_default();
+        let entries: BTreeMap<GroupId, LogIndex> =
+            answered.map(|((group, _), (_, parts))| (*group, entry(parts))).collect();
+        let (own, cluster) = (usize::from(self.dc().0), self.cluster());
+        let groups = cluster.dcs.get(own).map_or(0, |dc| dc.placement.nodes());
+        let heard: Vec<GroupId> = self.with_core(|core| core.groups_heard().collect());
+        let silent = heard.into_iter().find(|group| !entries.contains_key(group)).map(|group| group.group);
+        let unheard = (0..groups).find(|group| !entries.keys().any(|of| of.group == *group));
+        match silent.or(unheard) {
+            None => Ok(entries),
+            Some(group) => {
+                let dc = cluster.name_of(self.dc()).unwrap_or("?");
+                Err(FreshError::NotReached { group: format!("{dc}/{group}") })
+            }
+        }
+    }
+
     /// Asks all groups that are heard of, until each has answered or the time is over.
-    async fn ask_groups(&self, cells: &[(Half, CellId)]) -> Result<Asking, AuditError> {
+    async fn ask_groups(&self, cells: &[(Half, CellId)], patience: Duration) -> Result<Asking, AuditError> {
         let (sender, mut answers) = mpsc::channel(ANSWERS_MAX);
-        let deadline = Instant::now() + AUDIT_PATIENCE;
+        let deadline = Instant::now() + patience;
         let mut asking = Asking::default();
         loop {
             let groups: Vec<GroupId> = self.with_core(|core| core.groups_heard().collect());

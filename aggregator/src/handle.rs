@@ -1,6 +1,6 @@
 //! What others in this process (HTTP, the demo, tests) may ask of a running aggregator.
 
-use crate::audit::AUDITS_MAX;
+use crate::audit::{AUDITS_MAX, FRESH_READS_MAX};
 use crate::calls::{CallError, Calling, Calls, PeerService};
 use crate::cluster::{Cluster, DataCentre};
 use crate::directory::Directory;
@@ -183,6 +183,7 @@ struct Inner {
     audits: Semaphore,
     starting: Starting,
     reach: Reach,
+    fresh_reads: Semaphore,
     /// Number of the last question of an audit.
     audit: AtomicU64,
     /// Waited for by [`Aggregator::stop`]: it holds the view's file.
@@ -270,6 +271,7 @@ impl Aggregator {
             audits: Semaphore::new(AUDITS_MAX),
             starting,
             reach: Reach::default(),
+            fresh_reads: Semaphore::new(FRESH_READS_MAX),
             audit: AtomicU64::new(0),
             host: Default::default(),
             tasks: Default::default(),
@@ -461,6 +463,10 @@ impl Aggregator {
 
     pub(crate) fn mesh(&self) -> &Mesh {
         &self.inner.mesh
+    }
+
+    pub(crate) fn fresh_reads(&self) -> &Semaphore {
+        &self.inner.fresh_reads
     }
 
     pub(crate) fn audits(&self) -> &Semaphore {

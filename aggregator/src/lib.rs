@@ -33,7 +33,7 @@ mod voters;
 mod waits;
 
 pub use asked::ASKED_MAX;
-pub use audit::{AUDIT_PATIENCE, AUDITS_MAX, AuditError, CounterAudit};
+pub use audit::{AUDIT_PATIENCE, AUDITS_MAX, AuditError, CounterAudit, FRESH_PATIENCE, FRESH_READS_MAX, FreshError};
 pub use calls::{CALL_BYTES_MAX, CALLS_MAX, CALLS_PER_PEER_MAX, CallError, PeerService};
 pub use cluster::{Cluster, ClusterError, DataCentre, with_era};
 pub use directory::NEW_FILE;

@@ -103,7 +103,8 @@ impl Builder {
         self
     }
 
-    /// How long adds and hits are collected before they are sent. 20 ms; 1 ms to 10 s.
+    /// How long adds are collected before they are sent, and how long a hit waits at most while earlier hits are under way.
+    /// Without any under way a hit is sent at once, and so is an add after a pause. 20 ms; 1 ms to 10 s.
     pub fn flush_interval(mut self, interval: Duration) -> Builder {
         self.flush_interval = interval;
         self
@@ -159,7 +160,8 @@ impl Builder {
         random(&mut keys_seed)?;
         let (dialer, reads, queries, waits) = self.dialer()?;
         let hits_max = self.config.buffer_bytes_max / HIT_BYTES;
-        let Builder { config, flush_interval, on_loss, read_timeout, close_timeout, .. } = self;
+        let Builder { mut config, flush_interval, on_loss, read_timeout, close_timeout, .. } = self;
+        config.gather_max = Some(Span::from_millis(flush_interval.as_millis() as u64));
         let core = tidemark_proto::client::ClientCore::new(config, seed);
         let keys_seed = u64::from_le_bytes(keys_seed);
         Ok(Client::start(crate::client::Parts {

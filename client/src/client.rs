@@ -88,7 +88,7 @@ pub(crate) struct Parts {
 }
 
 impl Counter {
-    /// Adds `n`. Never waits, never fails: what was added is sent within the flush interval, or as soon as it can be.
+    /// Adds `n`. Never waits, never fails: what was added is sent within the flush interval, after a pause at once.
     /// (A counter that is refused, for an unknown namespace say, is told to the builder's `on_loss`.)
     ///
     /// Adds of a closed client are lost.

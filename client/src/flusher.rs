@@ -1,5 +1,8 @@
 //! The one task of a client: moves what callers counted into the core, messages between the core and its links, and the
 //! core's answers to the callers. It decides nothing about counting.
+//!
+//! Hits wake it, and the core says when they are sent. Adds wake nobody, so that they cost their callers nothing: rounds, one
+//! in each interval, look for them.
 
 use crate::error::{AddLoss, HitError};
 use crate::hit::HitCell;
@@ -62,6 +65,8 @@ pub(crate) struct Flusher {
     flushing: HashMap<u64, FlushAnswer>,
     next_flush: u64,
     next_round: Instant,
+    /// No rounds are made but for one in [`ASLEEP`], as far as the flusher knows: an add has it wake.
+    sleeps: bool,
     idle_rounds: u32,
     rounds: u32,
     close: Option<Instant>,
@@ -102,6 +107,7 @@ impl Flusher {
             flushing: HashMap::new(),
             next_flush: 0,
             next_round: start,
+            sleeps: false,
             idle_rounds: 0,
             rounds: 0,
             close: None,
@@ -162,17 +168,18 @@ impl Flusher {
         self.state.publish(self.core.site().is_some_and(|(_, is_up)| is_up));
     }
 
-    /// Somebody woke the flusher, counts many hits, or waits for a flush.
+    /// Somebody hits, waits for a flush, closes, or adds while no rounds are made.
     fn on_notified(&mut self) {
-        self.idle_rounds = 0;
-        let inbox = self.shared.inbox();
-        let urgent = !inbox.flushes.is_empty()
-            || !inbox.withdrawals.is_empty()
-            || inbox.close.is_some()
-            || inbox.hits.len() > 1_000;
+        let mut inbox = self.shared.inbox();
+        let urgent = !inbox.flushes.is_empty() || !inbox.withdrawals.is_empty() || inbox.close.is_some();
+        self.waiting.extend(inbox.hits.drain(..));
         drop(inbox);
-        let now = Instant::now();
-        self.next_round = if urgent { now } else { self.next_round.clamp(now, now + self.interval) };
+        self.take_hits();
+        let woken = std::mem::replace(&mut self.sleeps, self.shared.is_asleep()) && !self.sleeps;
+        if urgent || woken {
+            self.idle_rounds = 0;
+            self.next_round = Instant::now();
+        }
     }
 
     fn round_if_due(&mut self) {
@@ -191,7 +198,8 @@ impl Flusher {
         } else {
             self.idle_rounds = self.idle_rounds.saturating_add(1);
         }
-        self.next_round = now + if self.shared.is_asleep() { ASLEEP } else { self.interval };
+        self.sleeps = self.shared.is_asleep();
+        self.next_round = now + if self.sleeps { ASLEEP } else { self.interval };
         if self.rounds.is_multiple_of(FORGET_ROUNDS) {
             self.forget_handles();
         }
@@ -206,7 +214,6 @@ impl Flusher {
         }
         self.waiting.extend(inbox.hits.drain(..));
         self.flushes.append(&mut inbox.flushes);
-        let hits = !self.waiting.is_empty();
         let all_hits = self.take_hits();
         for (cell, answer) in inbox.withdrawals.drain(..) {
             let _ = answer.send(self.withdraw(&cell));
@@ -223,7 +230,7 @@ impl Flusher {
             let deadline = Time(deadline.saturating_duration_since(self.start).as_micros() as u64);
             self.core.handle(self.now(), Input::Close { deadline });
         }
-        hits || adds || !self.flushes.is_empty()
+        adds || !self.flushes.is_empty()
     }
 
     /// Whether the core has taken all that wait.

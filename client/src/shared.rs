@@ -15,8 +15,6 @@ use tokio::time::Instant;
 
 /// Handles of one client. More: [`HandleError::TooManyHandles`]. One takes some 2 KiB.
 pub const HANDLES_MAX: usize = 65_536;
-/// Hits in the inbox that wake the flusher before its interval is over.
-const INBOX_EARLY: usize = 2_048;
 
 /// A counter that somebody has a handle of.
 #[derive(Debug)]
@@ -170,13 +168,13 @@ impl Shared {
         if inbox.close.is_some() || inbox.ended {
             return Err(HitError::Closed);
         }
+        let first = inbox.hits.is_empty();
         inbox.hits.push(hit);
-        let early = inbox.hits.len() == INBOX_EARLY;
         drop(inbox);
-        if early {
+        // The flusher takes all that is there when it wakes.
+        if first {
             self.notify.notify_one();
         }
-        self.added();
         Ok(())
     }
 

@@ -62,8 +62,14 @@ pub struct ClientConfig {
     pub owner: OwnerId,
     /// Number of sites, at least 1; site 0 is preferred.
     pub sites: u16,
-    /// How long content is collected before it is sent.
+    /// How long added content is collected before it is sent. A hit does not wait for it.
     pub flush_interval: Span,
+    /// The longest that a hit waits while batches of its lane are under way; with none under way it is sent at once. `None`: a
+    /// hit waits as long as added content does.
+    pub gather_max: Option<Span>,
+    /// After the answer to a batch of several hits, the next batch gathers for this many round trips, unless as many hits
+    /// wait as lately went together. 0: it does not gather.
+    pub gather_round_trips: u32,
     /// A batch or fence without an answer is sent again after this; after [`TIMEOUTS_MAX`] in a row the link is dropped.
     pub retry_timeout: Span,
     /// From asking for a link to the node's welcome.
@@ -116,6 +122,8 @@ impl Default for ClientConfig {
             owner: OwnerId(0),
             sites: 1,
             flush_interval: Span::from_millis(20),
+            gather_max: Some(Span::from_millis(20)),
+            gather_round_trips: 1,
             retry_timeout: Span::from_secs(2),
             connect_timeout: Span::from_secs(5),
             site_timeout: Span::from_secs(10),
@@ -485,7 +493,7 @@ impl ClientCore {
         }
         self.admit(now, counter, delta, event, HIT_BYTES + time_bytes(event))?;
         let hit = QueuedHit { counter, session, delta, ticket, epoch: self.epoch, event };
-        self.counters.hit(hit, now + self.config.flush_interval);
+        self.counters.hit(hit, now + self.config.gather_max.unwrap_or(self.config.flush_interval));
         self.totals.accepted += u128::from(delta);
         self.form_full_lane(now, counter, Kind::of(event));
         Ok(())

@@ -19,7 +19,7 @@ mod replica;
 mod tests;
 
 pub use checkpoint::CheckpointPart;
-pub use commit::{COMMIT_BYTES_SHARED, COMMIT_INTERVAL_MIN};
+pub use commit::{COMMIT_BYTES_SHARED, COMMIT_INTERVAL_LEAST, COMMIT_INTERVAL_MIN, COMMIT_OVERDUE};
 pub use recover::{ReadEntry, RecoverError, Recovery, Replay};
 
 use crate::client::CLIENT_COUNTERS_MAX;
@@ -47,8 +47,12 @@ pub struct NodeConfig {
     /// The incarnation of a group whose log on several nodes this process founds. `None`, as in all that ships: the second, by the wall
     /// clock, in which it does.
     pub founded_as: Option<u32>,
-    /// The least time between two commits. Shorter, down to [`COMMIT_INTERVAL_MIN`], where [`COMMIT_BYTES_SHARED`] wait.
+    /// The longest that a batch waits for its commit to begin while none is under way.
     pub commit_interval: Span,
+    /// The share of the time, in percent, that commits may take as long as waiting gathers more: after one that took `t`, the
+    /// next begins when `t * (100 / share - 1)` has passed. At most 100; 0: commits are `commit_interval` apart, however long one
+    /// takes and whoever waits.
+    pub commit_share_percent: u8,
     /// Commits that may be on their way to the disk.
     pub commits_in_flight_max: usize,
     /// Bytes of one commit; it may be several entries.
@@ -92,6 +96,7 @@ impl NodeConfig {
             wall_origin: WallMs(0),
             founded_as: None,
             commit_interval: Span::from_millis(12),
+            commit_share_percent: 25,
             commits_in_flight_max: 2,
             commit_bytes_max: 8 << 20,
             entry_bytes_max: MESSAGE_BYTES_MAX,
@@ -301,7 +306,7 @@ impl NodeCore {
             Input::AggregatorUp { seat } if usize::from(seat) < SEATS => self.on_aggregator_up(now, seat),
             Input::AggregatorGone { seat } if usize::from(seat) < SEATS => self.on_aggregator_gone(now, seat),
             Input::Aggregator { .. } | Input::AggregatorUp { .. } | Input::AggregatorGone { .. } => {}
-            Input::Durable { upto } => self.log.on_durable(upto),
+            Input::Durable { upto } => self.log.on_durable(now, upto),
             Input::Committed { command } => self.on_committed(now, &command),
             Input::Lead { nonce } => self.on_lead(now, nonce),
             Input::Follow => self.on_follow(),

@@ -68,6 +68,10 @@ const LAID_FORK: u64 = 640;
 /// The dice of nodes that hold batches for views: such that of the seeds that show other bugs, of rare situations, and of those that
 /// failed once, none has any.
 const HOLDS_FORK: u64 = 187_139;
+/// The dice of batches and commits that clock themselves: such that of the seeds that show other bugs, of rare situations, and of
+/// those that failed once, in none they do; and of 10,000 runs, in so many.
+const CLOCKED_FORK: u64 = 115;
+const CLOCKED_PER_10K: u32 = 1_000;
 /// The dice of third and further aggregators.
 const SPLIT_FORK: u64 = 48;
 /// Valves of a group, twice those of the reference layout.
@@ -414,6 +418,8 @@ pub struct Plan {
     pub updown: Option<UpDownPlan>,
     pub series: Option<series::SeriesPlan>,
     pub holds: Option<HoldPlan>,
+    /// Hits go at once where nothing is under way, and commits keep to a share of the time. Else both wait for fixed intervals.
+    pub clocked: bool,
     pub edges: Option<edges::EdgesPlan>,
     /// Counters at which all views are cut.
     pub cuts: BTreeSet<usize>,
@@ -563,6 +569,7 @@ impl Plan {
             updown: UpDownPlan::drawn(&mut root.fork(17), safety_end),
             series: series::SeriesPlan::drawn(&mut root.fork(47), safety_end),
             holds: HoldPlan::drawn(&mut root.fork(HOLDS_FORK)),
+            clocked: root.fork(CLOCKED_FORK).per_10k(CLOCKED_PER_10K),
             edges: None,
             cuts: BTreeSet::new(),
             laid: None,

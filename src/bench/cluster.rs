@@ -380,6 +380,11 @@ pub struct Remote {
 }
 
 impl Remote {
+    /// Of a process that speaks plainly.
+    pub fn new(address: SocketAddr, token: Token) -> Remote {
+        Remote { address, token: Some(token), trust: None }
+    }
+
     /// What it answers to one request.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod driver;
 mod keys;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod requests;
 
 pub use keys::{TENANTS, name};
 

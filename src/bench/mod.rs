@@ -28,6 +28,7 @@ mod replicas;
 pub mod report;
 mod rows;
 mod series;
+mod single_add;
 mod slot_moves;
 mod slots;
 mod split;
@@ -74,6 +75,11 @@ pub const BENCHES: &[Bench] = &[
     Bench { name: "hot-path", about: "what counting costs a caller", run: hot_path::run },
     Bench { name: "node-deltas", about: "one node: distinct cell deltas over 10,000 keys, durable", run: node::deltas },
     Bench { name: "node-hits", about: "one node: single hits with sessions, durable", run: node::hits },
+    Bench {
+        name: "single-add",
+        about: "single increments, each durable: over HTTP, by the client library, and a Redis beside them",
+        run: single_add::run,
+    },
     Bench { name: "reads", about: "one aggregator: get, get_many, and gets at a fixed rate", run: reads::run },
     Bench {
         name: "live",

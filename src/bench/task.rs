@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::hot_path::{self, HotPathReport};
 use super::live::{SubscribeReport, SubscribeTask};
 use super::live_demo::{self, WatchReport, WatchTask};
+use super::load::requests::RequestTask;
 use super::load::{self, LoadReport, LoadTask};
 use super::reads::{ReadReport, ReadTask};
 use super::replicas::{CountReport, CountTask};
@@ -27,6 +28,8 @@ pub enum Task {
     #[cfg(feature = "postgres")]
     Postgres(load::postgres::PostgresTask),
     Read(ReadTask),
+    /// Increments one by one, over connections that wait for each answer.
+    Requests(RequestTask),
     Subscribe(SubscribeTask),
     Watch(WatchTask),
     /// Count by the client library, and say how long answers took.
@@ -106,6 +109,7 @@ async fn perform(task: Task) -> Result<(), Box<dyn std::error::Error>> {
         Task::Load(task) => say(&Said::Loaded(load::run(task).await?))?,
         #[cfg(feature = "postgres")]
         Task::Postgres(task) => say(&Said::Loaded(load::postgres::run(task).await?))?,
+        Task::Requests(task) => say(&Said::Loaded(load::requests::run(task).await?))?,
         Task::Read(task) => say(&Said::Read(super::reads::read(task).await?))?,
         Task::Subscribe(task) => drop(super::live::subscribe(task).await?),
         Task::Watch(task) => say(&Said::Watched(live_demo::watch(task).await?))?,

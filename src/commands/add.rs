@@ -1,11 +1,11 @@
-//! `tidemark add`: counts, and says where the increment stands. What is negative is counted down.
+//! `tidemark add`: counts, and says where the increment stands and what the counter's value is then. What is negative is counted down.
 
 use super::awards::numbers;
 use super::numbers::parse_signed;
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
-use crate::http::body::{AddBody, AddedBody, EventAt, Signed};
-use crate::names::parse_counter;
+use crate::http::body::{AddAnswerBody, AddBody, AddedBody, EventAt, Signed};
+use crate::names::{counter_text, parse_counter};
 use clap::Args;
 use hyper::Method;
 use tidemark_proto::ids::CounterName;
@@ -26,21 +26,35 @@ pub struct Add {
     /// When it happened, if not now: seconds since 1970, or such as 2026-11-24T08:00:00Z
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     at: Option<UnixTime>,
+    /// Do not wait for the counter's value: the answer comes sooner, and a read right after it may not show the increment yet
+    #[arg(long)]
+    no_value: bool,
     #[command(flatten)]
     remote: Remote,
 }
 
 pub fn run(args: Add) -> Outcome {
     block_on(async {
-        let Add { counter, delta, session, at, remote } = args;
+        let Add { counter, delta, session, at, no_value, remote } = args;
         let path = counter_path(&counter, "/add");
-        let body = AddBody { delta: Signed(delta.into()), session, at: at.map(EventAt::from) };
-        let added: AddedBody = remote.call(Method::POST, &path, Some(&body)).await?;
-        show(remote.json, &added, || text(added, delta.unsigned_abs()))
+        let body = AddBody { delta: Signed(delta.into()), session, at: at.map(EventAt::from), value: !no_value };
+        let added: AddAnswerBody = remote.call(Method::POST, &path, Some(&body)).await?;
+        show(remote.json, &added, || text(&counter, &added, delta.unsigned_abs()))
     })
 }
 
-fn text(added: AddedBody, delta: u64) -> String {
+fn text(counter: &CounterName, added: &AddAnswerBody, delta: u64) -> String {
+    let place = place_text(added.place, delta);
+    let pending =
+        added.pending.filter(|pending| *pending > 0).map_or(String::new(), |more| format!(" ({more} pending)"));
+    match (&added.value, &added.value_unknown) {
+        (Some(value), _) => format!("{place}; {} is {value}{pending}", counter_text(counter)),
+        (None, Some(why)) => format!("{place}; the value of {} is not known: {why}", counter_text(counter)),
+        (None, None) => place,
+    }
+}
+
+fn place_text(added: AddedBody, delta: u64) -> String {
     match added {
         AddedBody::Counted => "counted".to_owned(),
         AddedBody::Number { number } => format!("counted as {}", numbers(number, delta)),

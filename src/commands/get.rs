@@ -1,7 +1,8 @@
 //! `tidemark get`: values of counters.
 
-use super::remote::{Remote, counter_param};
+use super::remote::{Remote, counter_param, counter_path};
 use super::{Outcome, block_on, show};
+use crate::http::ReadVersion;
 use crate::http::body::{ReadingBody, ReadingsBody};
 use crate::names::parse_counter;
 use clap::Args;
@@ -14,12 +15,24 @@ pub struct Get {
     /// NAMESPACE/KEY, at most 100
     #[arg(value_parser = parse_counter, required = true)]
     counters: Vec<CounterName>,
+    /// The `version` that the answer to an increment had: the value includes that increment, or there is an error. Of one counter
+    #[arg(long, value_name = "VERSION")]
+    at_least: Option<ReadVersion>,
     #[command(flatten)]
     remote: Remote,
 }
 
 pub fn run(args: Get) -> Outcome {
     block_on(async {
+        if let Some(version) = &args.at_least {
+            let [counter] = &args.counters[..] else {
+                return Err(format!("--at-least goes with one counter, and {} are given", args.counters.len()).into());
+            };
+            let path = counter_path(counter, &format!("?at_least={version}"));
+            let reading: ReadingBody = args.remote.get(&path).await?;
+            show(args.remote.json, &reading, || text(&reading))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let query: Vec<String> = args.counters.iter().map(counter_param).collect();
         let read: ReadingsBody = args.remote.get(&format!("/v1/counters?{}", query.join("&"))).await?;
         for reading in &read.counters {

@@ -109,6 +109,7 @@ pub struct NodeKeys {
     /// Valves that its groups are to have at least.
     pub lanes: u8,
     pub commit_interval_ms: u32,
+    pub commit_share_percent: u8,
     pub waiting_mib_max: u32,
     pub cells_max: u32,
     pub buckets_memory_mib: u32,
@@ -233,6 +234,7 @@ impl Default for NodeKeys {
         NodeKeys {
             lanes: 10,
             commit_interval_ms: 12,
+            commit_share_percent: 25,
             waiting_mib_max: 64,
             cells_max: 1 << 26,
             buckets_memory_mib: 4_096,
@@ -276,6 +278,7 @@ impl NodeFile {
     pub fn core(&self, group: GroupId) -> NodeConfig {
         NodeConfig {
             commit_interval: millis(self.group.commit_interval_ms),
+            commit_share_percent: self.group.commit_share_percent,
             waiting_bytes_max: mib(self.group.waiting_mib_max) as usize,
             cells_max: self.group.cells_max,
             feed_interval: millis(self.group.feed_interval_ms),
@@ -408,6 +411,7 @@ impl Settings for NodeFile {
         let NodeKeys {
             lanes,
             commit_interval_ms,
+            commit_share_percent,
             waiting_mib_max,
             cells_max,
             buckets_memory_mib,
@@ -416,6 +420,7 @@ impl Settings for NodeFile {
         } = self.group;
         checks.number("group.lanes", lanes.into(), 1, LANES_MAX.into());
         checks.number("group.commit_interval_ms", commit_interval_ms.into(), 0, INTERVAL_MS_MAX);
+        checks.number("group.commit_share_percent", commit_share_percent.into(), 1, 100);
         checks.number("group.waiting_mib_max", waiting_mib_max.into(), 2, MIB_MAX);
         checks.number("group.cells_max", cells_max.into(), 1, u32::MAX.into());
         checks.number("group.buckets_memory_mib", buckets_memory_mib.into(), 1, MIB_MAX);

@@ -351,6 +351,7 @@ fn client_config(load: &Load, at: usize, endpoint: &Endpoint) -> ClientConfig {
         owner: OwnerId(endpoint.identity().digest()),
         sites: 1 + load.sites[at].neighbours.len() as u16,
         flush_interval: Span::from_millis(load.flush_ms),
+        gather_max: Some(Span::from_millis(load.flush_ms)),
         buffer_bytes_max: BUFFER_BYTES_MAX,
         ..ClientConfig::default()
     }

@@ -4,7 +4,7 @@ use super::namespaces::UNKNOWN_NAMESPACE;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use tidemark_aggregator::{ForgetError, VoterError};
+use tidemark_aggregator::{ForgetError, FreshError, VoterError};
 use tidemark_consensus::raft::{ChangeError, ReadError};
 use tidemark_proto::ledger::{
     DeclareError, DefineError, DisarmError, ForgetError as Refused, MoveError, SetAsideError,
@@ -149,6 +149,17 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
 
 fn json_type() -> [(header::HeaderName, &'static str); 2] {
     [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")]
+}
+
+impl From<FreshError> for Failure {
+    fn from(error: FreshError) -> Failure {
+        match error {
+            FreshError::Busy { limit } => {
+                Failure::Overloaded { what: "reads that wait for the groups".to_owned(), limit: limit as u64 }
+            }
+            FreshError::Stops | FreshError::NotReached { .. } => Failure::NotServing(error.to_string()),
+        }
+    }
 }
 
 impl From<BatchError> for Failure {

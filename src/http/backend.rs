@@ -5,7 +5,7 @@ use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::ledger::{ChangeVotersBody, MembersBody};
 use super::series::Of;
 use super::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
-use super::{ClusterBody, Failure, Mode, NamespaceBody};
+use super::{ClusterBody, Failure, Mode, NamespaceBody, ReadVersion};
 use crate::audit::AuditBody;
 use crate::backup::serve::ImageStream;
 use crate::claims::Claims;
@@ -272,6 +272,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Reads some counters, in their order. One that was never counted reads 0.
     fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Reading>, Failure>> + Send;
+
+    /// A counter with all that was durable in this data centre when it was asked for, and up to where that is.
+    fn read_fresh(&self, _: &CounterName) -> impl Future<Output = Result<(Reading, ReadVersion), Failure>> + Send {
+        async { Err(Failure::NotFound("values are read at aggregators only".to_owned())) }
+    }
 
     /// Adds milestones; returns the counter's milestones once the ledger has applied it.
     fn define(

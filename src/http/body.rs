@@ -8,7 +8,7 @@ pub use at::EventAt;
 pub use signed::Signed;
 
 use super::series::Of;
-use super::{Added, AwardPosition, ClaimTurn, Failure, TrialBody};
+use super::{Added, AwardPosition, ClaimTurn, Failure, ReadVersion, TrialBody};
 use crate::json;
 use crate::names::{hex, key_text};
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,13 @@ pub struct AddBody {
     /// When it happened; when it is logged, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<EventAt>,
+    /// Whether the answer has the counter's value and a version, for which it waits until they include this increment.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub value: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 fn one() -> Signed {
@@ -51,6 +58,45 @@ pub enum AddedBody {
     Number { number: u64 },
     Milestone { at: u64, first: u64 },
     Pending,
+}
+
+/// Answer to [`AddBody`] with what it asked for besides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddAnswerBody {
+    #[serde(flatten)]
+    pub place: AddedBody,
+    /// What this data centre shows of the counter; together with `pending` it includes this increment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Signed>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<u64>,
+    /// What a read has to ask for (`at_least`) to include this increment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Why there is no value. The increment is counted all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_unknown: Option<String>,
+}
+
+impl AddAnswerBody {
+    /// An answer without a value.
+    pub fn new(added: Added) -> AddAnswerBody {
+        let place = AddedBody::from(added);
+        AddAnswerBody { place, value: None, pending: None, version: None, value_unknown: None }
+    }
+
+    /// With the value, or why it is not known.
+    pub fn with_value(self, fresh: Result<(Reading, ReadVersion), Failure>) -> AddAnswerBody {
+        match fresh {
+            Ok((reading, version)) => AddAnswerBody {
+                value: Some(Signed(reading.value())),
+                pending: Some(reading.pending),
+                version: Some(version.to_string()),
+                ..self
+            },
+            Err(failure) => AddAnswerBody { value_unknown: Some(failure.to_string()), ..self },
+        }
+    }
 }
 
 /// A counter.

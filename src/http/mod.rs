@@ -39,6 +39,7 @@ pub mod series;
 mod server;
 pub mod slots;
 mod totals;
+mod version;
 mod webhooks;
 mod winners;
 
@@ -64,6 +65,7 @@ pub use operation::{Permission, Rules};
 pub use operations::rules;
 pub use params::{Param, ParamKind};
 pub use server::{Options, Server};
+pub use version::ReadVersion;
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ fn counters<B: Backend>() -> Vec<Operation<B>> {
         json(POST, "/v1/counters/{namespace}/{key}/add", routes::add::<B>).keyed(),
         many::<B, BulkLine, _>("/v1/add", BULK_BYTES_MAX, bulk::add::<B>).keyed(),
         get("/v1/counters", routes::read_counters::<B>).params(&[&[COUNTERS]]),
-        get("/v1/counters/{namespace}/{key}", routes::get_counter::<B>),
+        get("/v1/counters/{namespace}/{key}", routes::get_counter::<B>).params(&[&[Param::text("at_least")]]),
         json(Method::DELETE, "/v1/counters/{namespace}/{key}", lives::remove::<B>).params(&[IF_GENERATION]),
         json(POST, "/v1/counters/{namespace}/{key}/reset", lives::reset::<B>).params(&[IF_GENERATION]),
         get("/v1/counters/{namespace}/{key}/life", lives::show::<B>),

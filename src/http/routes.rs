@@ -10,7 +10,7 @@ use super::path::numbered_award;
 use super::server::Shared;
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, letter, pages, series,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, letter, pages, series, version,
 };
 use crate::certificate::Certificate;
 use crate::names::{is_id, parse_counter, session_id};
@@ -116,10 +116,15 @@ pub(super) async fn read_counters<B: Backend>(Ask { shared, params, .. }: Ask<B>
 }
 
 pub(super) async fn get_counter<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    let name = ask.counter()?;
-    let readings = ask.shared.backend.read(std::slice::from_ref(&name)).await?;
-    let reading = readings.first().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
-    Ok(json(StatusCode::OK, &body::ReadingBody::new(&name, reading)))
+    let (name, backend) = (ask.counter()?, &*ask.shared.backend);
+    let reading = match value(&ask.params, "at_least") {
+        Some(wanted) => version::at_least(backend, &name, wanted).await?,
+        None => {
+            let readings = backend.read(std::slice::from_ref(&name)).await?;
+            readings.into_iter().next().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?
+        }
+    };
+    Ok(json(StatusCode::OK, &body::ReadingBody::new(&name, &reading)))
 }
 
 pub(super) async fn progress<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
@@ -144,6 +149,7 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<
             "what is counted down is never a milestone, and belongs to no session",
         ));
     }
+    let wants_value = said.value.then(|| counter.clone());
     let add = Add { counter, half, delta, session, event };
     let added = match idempotency_of(ask.headers())? {
         Some(key) => shared.once.add(&shared.backend, key, add).await,
@@ -151,7 +157,13 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<
     };
     let added = added.map_err(|failure| explained(shared, failure, &ask.namespace()))?;
     let status = if added == Added::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
-    Ok(json(status, &body::AddedBody::from(added)))
+    let answer = body::AddAnswerBody::new(added);
+    // Whatever becomes of the value, the increment is counted.
+    let answer = match wants_value {
+        Some(counter) => answer.with_value(shared.backend.read_fresh(&counter).await),
+        None => answer,
+    };
+    Ok(json(status, &answer))
 }
 
 /// `PUT …/milestones`.

@@ -26,10 +26,11 @@ fn text(output: &Output) -> (i32, String) {
 async fn counting_from_the_shell() {
     let running = start().await;
     let said = async |arguments: &[&str]| text(&run(&running, arguments).await);
-    assert_eq!(said(&["add", "search/a/milestones", "2"]).await, (0, "counted".into()));
+    assert_eq!(said(&["add", "search/a/milestones", "2"]).await, (0, "counted; search/a/milestones is 2".into()));
+    assert_eq!(said(&["add", "search/a/milestones", "1", "--no-value"]).await, (0, "counted".into()));
     assert_eq!(
         said(&["get", "search/a/milestones", "search/b"]).await,
-        (0, "search/a/milestones 2\nsearch/b 0 (never counted)".into())
+        (0, "search/a/milestones 3\nsearch/b 0 (never counted)".into())
     );
     let defined = said(&["milestones", "define", "search/b", "--at", "2,5"]).await;
     assert_eq!(defined, (0, "2 armed\n5 armed".into()));
@@ -43,7 +44,12 @@ async fn counting_from_the_shell() {
     );
     assert_eq!(said(&["milestones", "list", "search/d"]).await, (0, "no milestones".into()));
     let won = said(&["add", "search/b", "3", "--session", "abc"]).await;
-    assert_eq!(won, (0, "the milestone 2, counted as numbers 1 to 3".into()));
+    assert_eq!(won, (0, "the milestone 2, counted as numbers 1 to 3; search/b is 3".into()));
+    let version = said(&["add", "search/b", "--json"]).await.1;
+    let version = serde_json::from_str::<serde_json::Value>(&version).unwrap()["version"].as_str().unwrap().to_owned();
+    assert_eq!(said(&["get", "search/b", "--at-least", &version]).await, (0, "search/b 4".into()));
+    let two = said(&["get", "search/a", "search/b", "--at-least", &version]).await;
+    assert!(two.0 == 1 && two.1.contains("--at-least goes with one counter, and 2 are given"), "{two:?}");
     assert_eq!(said(&["milestones", "list", "search/b"]).await, (0, "2 awarded".into()));
     let awards = said(&["awards", "list"]).await.1;
     assert!(
@@ -51,7 +57,7 @@ async fn counting_from_the_shell() {
         "{awards}"
     );
     let json = said(&["get", "search/b", "--json"]).await.1;
-    assert!(json.contains(r#""value":3"#), "{json}");
+    assert!(json.contains(r#""value":4"#), "{json}");
     assert!(said(&["status"]).await.1.contains("awards: 1"));
 }
 
@@ -128,7 +134,8 @@ async fn the_shell_says_when_it_happened() {
     let running = start().await;
     let said = async |arguments: &[&str]| text(&run(&running, arguments).await);
     for at in ["1700000000", "2023-11-14T23:13:20+01:00"] {
-        assert_eq!(said(&["add", "search/a", "2", "--at", at]).await, (0, "counted".into()));
+        let (code, text) = said(&["add", "search/a", "2", "--at", at]).await;
+        assert!(code == 0 && text.starts_with("counted; search/a is "), "{text}");
     }
     assert_eq!(running.memory.events(), vec![("search/a".to_owned(), 1_700_000_000, 2); 2]);
     let late = said(&["add", "search/a", "--at", "1600000000"]).await;

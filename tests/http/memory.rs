@@ -10,7 +10,7 @@ use tidemark::http::series::Of;
 use tidemark::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
     Failure, HealthCheck, HealthState, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode,
-    NamespaceBody, News, Progress,
+    NamespaceBody, News, Progress, ReadVersion,
 };
 use tidemark::names::counter_text;
 use tidemark::series::TermsBody;
@@ -247,6 +247,14 @@ impl Backend for Memory {
 
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Reading>, Failure> {
         Ok(counters.iter().map(|counter| self.reading(counter)).collect())
+    }
+
+    async fn read_fresh(&self, counter: &CounterName) -> Result<(Reading, ReadVersion), Failure> {
+        if self.slow.load(Ordering::Relaxed) {
+            return Err(Failure::NotServing("group memory/0 has not answered within 5 s".to_owned()));
+        }
+        let reading = self.reading(counter);
+        Ok((reading, ReadVersion::new("memory", [((0, 1), reading.up + reading.down)])))
     }
 
     async fn read_at(&self, _: Of, counters: &[CounterName], windows: &[WindowQuery]) -> Result<AsOf, Failure> {

@@ -26,6 +26,32 @@ async fn increments_are_counted_and_read_back() {
 }
 
 #[tokio::test]
+async fn an_answer_has_the_value_and_a_version_if_asked() {
+    let running = start().await;
+    let path = "/v1/counters/search/queries";
+    let add = async |body: &str| running.send("POST", &format!("{path}/add"), body).await;
+    let added = add(r#"{"delta":5,"value":true}"#).await.json();
+    assert_eq!(added, serde_json::json!({"place": "counted", "value": 5, "pending": 0, "version": "memory~0~1~5"}));
+    let read = async |version: &str| running.send("GET", &format!("{path}?at_least={version}"), "").await;
+    assert_eq!(read("memory~0~1~5").await.json()["value"], 5);
+    for (version, status, code) in [
+        ("memory~0~1~6", 409, "version_unknown"),
+        ("memory~0~2~5", 409, "version_unknown"),
+        ("europe-0~0~1~5", 409, "version_elsewhere"),
+        ("memory", 400, "at_least"),
+        ("", 400, "at_least"),
+    ] {
+        let failure = read(version).await.failure();
+        assert_eq!((failure.0, failure.1.as_str()), (status, code), "{version}: {}", failure.2);
+    }
+    running.memory.slow.store(true, Ordering::Relaxed);
+    let unknown = add(r#"{"value":true}"#).await;
+    assert_eq!((unknown.status, &unknown.json()["place"]), (200, &"counted".into()), "it is counted all the same");
+    assert!(unknown.json()["value_unknown"].as_str().unwrap().contains("has not answered"), "{}", unknown.body);
+    assert_eq!(read("memory~0~1~5").await.status, 503);
+}
+
+#[tokio::test]
 async fn keys_hold_any_byte_and_many_counters_are_read_at_once() {
     let running = start().await;
     for path in ["a/b/add", "a%2Fb/add", "%ff%25/add"] {

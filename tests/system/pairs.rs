@@ -4,7 +4,7 @@
 use crate::cluster::{Centre, Cluster, PLAIN, QUERIES, Role, arm, awards, operate, ready};
 use crate::http;
 use crate::load::{Counted, Load};
-use crate::process::{Process, until};
+use crate::process::{Process, run, until};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -252,5 +252,33 @@ async fn a_voter_is_replaced_while_counting_and_the_old_one_is_then_gone_for_goo
     let views = [http, second_http, centres[2].http, centres[3].http];
     counted.until_shown(&views).await;
     check_awards(&counted, &views, &MILESTONES[..2]).await;
+    drop(second);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn increments_are_read_by_their_version_at_either_aggregator() {
+    let cluster = Cluster::with_pair(&DCS, &DCS, PAIR);
+    let (centres, second, second_http) = start_all(&cluster).await;
+    let (path, first_http) = (format!("/v1/counters/{PLAIN}"), centres[PAIR].http);
+    let mut version = String::new();
+    for n in 1..=10 {
+        let add = async || http::send(first_http, "POST", &format!("{path}/add"), r#"{"value":true}"#).await.unwrap();
+        let (status, added) = add().await;
+        assert_eq!((status, &added["value"], &added["pending"]), (200, &n.into(), &0.into()), "{added}");
+        version = added["version"].as_str().expect("a version").to_owned();
+        let (status, read) = http::get(second_http, &format!("{path}?at_least={version}")).await.unwrap();
+        assert_eq!((status, &read["value"]), (200, &n.into()), "{read}");
+    }
+    let (status, elsewhere) = http::get(centres[0].http, &format!("{path}?at_least={version}")).await.unwrap();
+    assert_eq!((status, &elsewhere["error"]["code"]), (409, &"version_elsewhere".into()), "{elsewhere}");
+    // The command line reads what it added.
+    let (url, token) = (format!("http://{first_http}"), cluster.path("token"));
+    let remote = ["--server", &url, "--token-file", token.to_str().unwrap()];
+    for n in 11..=16 {
+        let added = run(&[&["add", PLAIN], &remote[..]].concat());
+        assert_eq!(String::from_utf8_lossy(&added.stdout), format!("counted; {PLAIN} is {n}\n"));
+        let read = run(&[&["get", PLAIN], &remote[..]].concat());
+        assert_eq!(String::from_utf8_lossy(&read.stdout), format!("{PLAIN} {n}\n"));
+    }
     drop(second);
 }

@@ -43,7 +43,7 @@ impl ClientCore {
                 self.on_welcome(now, id, Home { group, own_lane, lanes, since: age });
             }
             ToClient::Spread { counters } => self.on_spread(id, counters),
-            ToClient::Durable { lane, seq, pending } => self.on_durable(id, lane, seq, pending),
+            ToClient::Durable { lane, seq, pending } => self.on_durable(now, id, lane, seq, pending),
             ToClient::Placed { lane, seq, idx, count, place } => self.on_placed(id, lane, seq, idx, count, place),
             ToClient::Refused { lane, seq, error } => self.on_refused(now, id, lane, seq, error),
             // Somebody else's id: this process was given another certificate. Nothing can be asked of that node.
@@ -105,12 +105,16 @@ impl ClientCore {
         }
     }
 
-    fn on_durable(&mut self, id: StayId, lane: u8, seq: u64, mut pending: Vec<u32>) {
-        let stay = self.stay_mut(id);
+    fn on_durable(&mut self, now: Time, id: StayId, lane: u8, seq: u64, mut pending: Vec<u32>) {
+        let config = &self.config;
+        let stay = self.stays.get_mut(&id).expect("looked up by the caller");
         stay.trouble_since = None;
         let Some(stream) = stay.streams.get_mut(&lane) else { return };
         (stream.timeouts, stream.refusals) = (0, 0);
         let Some(at) = stream.find(seq) else { return };
+        if let Asked::At(sent) = stream.batches[at].asked {
+            stream.pace.answered(now, now - sent, stream.batches[at].hits.len(), config);
+        }
         stream.answered(at);
         pending.sort_unstable();
         self.become_durable(id, lane, at);

@@ -75,7 +75,7 @@ pub(super) struct LaneQueue {
     last_taken: Option<Minute>,
     /// What the next batch is made of, if there is any of it.
     turn: Kind,
-    /// When a batch should be formed; set while there is content.
+    /// When a batch is formed at the latest; set while there is content.
     pub due: Option<Time>,
 }
 
@@ -217,7 +217,10 @@ impl Counters {
     pub fn hit(&mut self, hit: QueuedHit, due: Time) {
         self.hits += 1;
         self.timed_hits += usize::from(hit.event.is_some());
-        self.lane_queue(hit.counter, due).hits_mut(hit.kind()).push_back(hit);
+        let queue = self.lane_queue(hit.counter, due);
+        // Adds may wait for longer than a hit does.
+        queue.due = queue.due.map(|earlier| earlier.min(due));
+        queue.hits_mut(hit.kind()).push_back(hit);
     }
 
     /// Puts back hits that were in a batch, before the others.
@@ -399,6 +402,11 @@ impl LaneQueue {
             Kind::Untimed => !self.hits.is_empty(),
             Kind::Timed => !self.timed_hits.is_empty(),
         }
+    }
+
+    /// Hits that wait, of both kinds.
+    pub fn hits(&self) -> usize {
+        self.hits.len() + self.timed_hits.len()
     }
 
     fn hits_mut(&mut self, kind: Kind) -> &mut VecDeque<QueuedHit> {

@@ -26,7 +26,7 @@ impl ClientCore {
     /// Forms and sends what is due and has room.
     pub(super) fn form_due(&mut self, now: Time) {
         for lane in 0..self.counters.lanes() {
-            while self.counters.queue(lane).due.is_some_and(|due| due <= now) && self.has_room(lane) {
+            while self.forms_at(lane).is_some_and(|due| due <= now) && self.has_room(lane) {
                 let kind = self.counters.next_kind(lane);
                 self.form(now, lane, kind);
             }
@@ -35,7 +35,22 @@ impl ClientCore {
 
     pub(super) fn forming_timeout(&self) -> Option<Time> {
         let lanes = (0..self.counters.lanes()).filter(|lane| self.has_room(*lane));
-        lanes.filter_map(|lane| self.counters.queue(lane).due).min()
+        lanes.filter_map(|lane| self.forms_at(lane)).min()
+    }
+
+    /// When the lane's next batch is formed. Hits wait only while earlier batches are under way, and as the lane's pace says.
+    fn forms_at(&self, lane: u8) -> Option<Time> {
+        let queue = self.counters.queue(lane);
+        let (due, hits) = (queue.due?, queue.hits());
+        if hits == 0 || self.config.gather_max.is_none() {
+            return Some(due);
+        }
+        let stream = self.current.and_then(|id| self.stays[&id].streams.get(&lane));
+        let free_at = stream.map_or(Some(Time(0)), |stream| match stream.undurable {
+            0 => Some(stream.pace.free_at(hits)),
+            _ => None,
+        });
+        Some(free_at.map_or(due, |free_at| free_at.min(due)))
     }
 
     fn has_room(&self, lane: u8) -> bool {

@@ -5,7 +5,7 @@ use crate::ids::{ClientId, GroupId, SessionId};
 use crate::limits::LANES_MAX;
 use crate::msg::BatchError;
 use crate::series::UnixTime;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,6 +96,35 @@ pub(super) struct Stream {
     pub undurable: usize,
     pub timeouts: u32,
     pub refusals: u32,
+    pub pace: Pace,
+}
+
+/// When a lane's next batch of hits goes, as the answers to earlier ones say.
+///
+/// A lone hit goes as soon as the one before is answered. Where several went together, more are likely on their way: the next
+/// batch gathers for as long as the last round trip took, so that a busy client does not send more and smaller batches. It
+/// gathers no longer than until as many hits wait as lately went together: whoever waited for those answers is back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pace {
+    free_at: Time,
+    /// Hits of the largest of the last batches; falls by an eighth with every batch that was smaller.
+    together: usize,
+}
+
+impl Pace {
+    /// A batch with so many hits was answered after a round trip. One without hits says nothing about who comes back.
+    pub fn answered(&mut self, now: Time, round_trip: Span, hits: usize, config: &ClientConfig) {
+        let Some(others) = hits.checked_sub(1) else { return };
+        self.together = hits.max(self.together - self.together.div_ceil(8));
+        let longest = config.gather_max.unwrap_or_default();
+        let full = round_trip.0.saturating_mul(config.gather_round_trips.into()).min(longest.0);
+        self.free_at = now + Span(full / hits as u64 * others as u64);
+    }
+
+    /// From when on a batch with so many hits goes, once nothing of its lane is under way.
+    pub fn free_at(&self, hits: usize) -> Time {
+        if hits >= self.together { Time(0) } else { self.free_at }
+    }
 }
 
 /// What this link knows of a batch.
@@ -231,7 +260,16 @@ impl Stay {
 impl Stream {
     fn new(leaving: bool) -> Stream {
         let phase = if leaving { Phase::Fencing { asked: None } } else { Phase::Flowing };
-        Stream { next_seq: 1, batches: VecDeque::new(), phase, asked: 0, undurable: 0, timeouts: 0, refusals: 0 }
+        Stream {
+            next_seq: 1,
+            batches: VecDeque::new(),
+            phase,
+            asked: 0,
+            undurable: 0,
+            timeouts: 0,
+            refusals: 0,
+            pace: Pace::default(),
+        }
     }
 
     pub fn push(&mut self, batch: Batch) {

@@ -1,6 +1,7 @@
 //! The promises of the client, against a model of nodes and links that lose, delay and break.
 
 mod model;
+mod pace;
 
 use super::*;
 use model::{Faults, World};

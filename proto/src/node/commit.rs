@@ -3,7 +3,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 use crate::group::{Group, generation_of};
-use crate::ids::{CellId, LogIndex};
+use crate::ids::{CellId, ClientId, LogIndex};
 use crate::limits::{BATCH_ITEMS_MAX, ENTRY_BATCHES_MAX, NAMESPACE_BYTES_MAX};
 use crate::msg::{Account, Batch, GroupCmd, GroupEntry, Item, ToGroup};
 use crate::node::{NodeConfig, NodeCore, Output};
@@ -22,10 +22,16 @@ const CELL_BYTES: usize = NAMESPACE_BYTES_MAX + 16;
 
 const _: () = assert!(ENTRY_BATCHES_MAX <= BATCH_ITEMS_MAX);
 
-/// The least time between two commits however much waits, where the node's setting is not less: at most 200 a second.
+/// The least time between two commits while waiting gathers more: at most 400 a second.
+pub const COMMIT_INTERVAL_LEAST: Span = Span(2_500);
+/// The least time between two commits of which the second begins while the first is under way: at most 200 a second.
 pub const COMMIT_INTERVAL_MIN: Span = Span::from_millis(5);
-/// So many bytes, about 1,000 hits, share the cost of a commit: they wait no longer than they must.
+/// So many bytes, about 1,000 hits, share the cost of a commit: they do not wait for the one under way.
 pub const COMMIT_BYTES_SHARED: usize = 32 << 10;
+/// A commit that takes longer holds the next one no longer.
+pub const COMMIT_OVERDUE: Span = Span::from_millis(200);
+/// The smoothed time of a commit takes this part of each new one.
+const SMOOTHED_PART: u64 = 4;
 
 /// The log as its proposer sees it.
 #[derive(Debug)]
@@ -46,12 +52,82 @@ pub(super) struct Log {
     flying: VecDeque<(LogIndex, GroupEntry, usize)>,
     /// Of those, what is durable and not applied yet ends here.
     durable: LogIndex,
-    /// The last entry of every commit on its way.
-    commits: VecDeque<LogIndex>,
+    /// Commits of which not all is applied.
+    commits: VecDeque<Commit>,
     last_index: LogIndex,
-    last_commit: Option<Time>,
+    pace: Pace,
     /// The ledger's messages in entries that are not applied yet.
     ledger: VecDeque<ToGroup>,
+}
+
+/// A commit that was given out.
+#[derive(Debug)]
+struct Commit {
+    last: LogIndex,
+    /// When it began, until all of it is durable.
+    begun: Option<Time>,
+}
+
+/// When commits begin.
+///
+/// An idle log commits at once. While a commit is under way, the next one gathers. After it the log rests, so that commits take
+/// no more than their share of the time, but only as long as that gathers more: a client whose batch was in the last commit and
+/// that has sent nothing since may be on its way; when none is missing, whoever waits would wait for nobody.
+#[derive(Debug, Default)]
+struct Pace {
+    /// When the last commit began.
+    begun: Option<Time>,
+    /// When the last one that ended did.
+    ended: Time,
+    /// How long one takes, smoothed.
+    takes: Span,
+    /// Clients of the last commit with batches of which none came since.
+    missing: BTreeSet<ClientId>,
+}
+
+impl Pace {
+    fn begin(&mut self, now: Time, clients: BTreeSet<ClientId>) {
+        self.begun = Some(now);
+        // What the ledger says among batches tells nothing about clients.
+        if !clients.is_empty() {
+            self.missing = clients;
+        }
+    }
+
+    fn end(&mut self, now: Time, begun: Time) {
+        let took = now - begun;
+        self.takes = match self.takes {
+            Span(0) => took,
+            Span(takes) => Span(takes - takes / SMOOTHED_PART + took.0 / SMOOTHED_PART),
+        };
+        self.ended = now;
+    }
+
+    /// When the next commit may begin, with none under way.
+    fn rested(&self, config: &NodeConfig) -> Time {
+        let Some(begun) = self.begun.filter(|_| !self.missing.is_empty()) else { return Time(0) };
+        let share = u64::from(config.commit_share_percent.clamp(1, 100));
+        let rest = Span(self.takes.0.saturating_mul(100 - share) / share);
+        let rested = (self.ended + rest).max(begun + COMMIT_INTERVAL_LEAST);
+        rested.min(begun + config.commit_interval)
+    }
+
+    /// When the next commit may begin though the one under way is not durable. Where several nodes hold a log, what a leader proposes
+    /// may be lost, and only what it proposes next shows that.
+    fn overdue(&self) -> Time {
+        self.begun.map_or(Time(0), |begun| begun + COMMIT_OVERDUE)
+    }
+
+    /// When the next commit may begin where they are so far apart as the settings say.
+    fn at_intervals(&self, config: &NodeConfig, is_shared: bool) -> Time {
+        let least = if is_shared { COMMIT_INTERVAL_MIN } else { config.commit_interval };
+        self.begun.map_or(Time(0), |begun| begun + config.commit_interval.min(least))
+    }
+
+    /// When the next commit may begin while one is under way.
+    fn overlaps(&self, config: &NodeConfig) -> Time {
+        self.at_intervals(config, true)
+    }
 }
 
 /// An entry being filled; `bytes` is an upper bound of its encoded size.
@@ -94,7 +170,7 @@ impl Log {
             durable: applied,
             commits: VecDeque::new(),
             last_index: applied,
-            last_commit: None,
+            pace: Pace::default(),
             ledger: VecDeque::new(),
         }
     }
@@ -156,6 +232,7 @@ impl Log {
 
     /// Adds a batch to the entry being filled; room was reserved.
     pub fn push_batch(&mut self, batch: Batch) {
+        self.pace.missing.remove(&batch.client);
         self.open.cmds.push(GroupCmd::Batch(batch));
     }
 
@@ -243,8 +320,11 @@ impl Log {
     }
 
     /// All entries up to this one are durable.
-    pub fn on_durable(&mut self, upto: LogIndex) {
+    pub fn on_durable(&mut self, now: Time, upto: LogIndex) {
         self.durable = self.durable.max(upto);
+        for commit in self.commits.iter_mut().filter(|commit| commit.last <= upto) {
+            commit.begun.take().into_iter().for_each(|begun| self.pace.end(now, begun));
+        }
     }
 
     pub fn is_durable_next(&self) -> bool {
@@ -259,7 +339,7 @@ impl Log {
         }
         let ledger = entry.cmds.iter().filter(|cmd| matches!(cmd, GroupCmd::Ledger(_))).count();
         self.ledger.drain(..ledger);
-        while self.commits.front().is_some_and(|last| *last <= index) {
+        while self.commits.front().is_some_and(|commit| commit.last <= index) {
             self.commits.pop_front();
         }
         Some((index, entry, bytes))
@@ -311,11 +391,14 @@ impl NodeCore {
         if !self.log.is_waiting() || self.log.commits.len() >= self.config.commits_in_flight_max {
             return None;
         }
-        let interval = match self.config.commit_interval {
-            interval if self.log.waiting_bytes >= COMMIT_BYTES_SHARED => interval.min(COMMIT_INTERVAL_MIN),
-            interval => interval,
+        let is_shared = self.log.waiting_bytes >= COMMIT_BYTES_SHARED;
+        let due = match self.log.commits.is_empty() {
+            _ if self.config.commit_share_percent == 0 => self.log.pace.at_intervals(&self.config, is_shared),
+            true if is_shared => self.log.pace.rested(&self.config).min(self.log.pace.overlaps(&self.config)),
+            true => self.log.pace.rested(&self.config),
+            false if is_shared => self.log.pace.overlaps(&self.config),
+            false => self.log.pace.overdue(),
         };
-        let due = self.log.last_commit.map_or(Time(0), |last| last + interval);
         let held = self.log.held_until.filter(|_| self.log.ahead.is_empty());
         Some(held.map_or(due, |until| due.max(until)))
     }
@@ -328,17 +411,22 @@ impl NodeCore {
         }
         let wall = self.wall(now);
         let (mut bytes, bytes_max) = (0, self.commit_bytes_max());
+        let mut clients = BTreeSet::new();
         while bytes < bytes_max
             && let Some((index, entry)) = self.log.next_entry(wall)
         {
+            clients.extend(entry.cmds.iter().filter_map(|cmd| match cmd {
+                GroupCmd::Batch(batch) => Some(batch.client),
+                _ => None,
+            }));
             let (entry, encoded) = self.encode_entry(index, entry);
             debug_assert!(encoded.len() <= self.config.entry_bytes_max, "an entry of {} bytes", encoded.len());
             bytes += encoded.len();
             self.log.flying.push_back((index, entry, encoded.len()));
             self.outputs.push_back(Output::Append { index, entry: encoded });
         }
-        self.log.commits.push_back(self.log.last_index);
-        self.log.last_commit = Some(now);
+        self.log.commits.push_back(Commit { last: self.log.last_index, begun: Some(now) });
+        self.log.pace.begin(now, clients);
     }
 
     pub(super) fn wall(&self, now: Time) -> WallMs {

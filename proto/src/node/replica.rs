@@ -121,7 +121,7 @@ impl NodeCore {
         let follows = index == self.group.applied().next() || bites(Bug::LeadershipGapTaken);
         let counts = follows && (self.group.is_last_boot(start) || begins(entry, start));
         if counts || bites(Bug::StaleLeaderTaken) {
-            self.log.on_durable(index);
+            self.log.on_durable(now, index);
             let due = self.log.next_durable().is_some();
             debug_assert!(due || !own, "an own entry that counts is the next one under way");
             self.apply(now, self.group.applied().next(), entry, bytes);

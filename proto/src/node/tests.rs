@@ -3,6 +3,7 @@
 
 mod holds;
 mod leases;
+mod pace;
 mod parts;
 
 use super::commit::ITEM_BYTES;
@@ -698,45 +699,6 @@ fn a_group_that_is_led_ages_and_a_change_of_the_leader_makes_it_no_older() {
     assert_eq!(age(&world), 2, "who begins to lead waits for as long as an age takes");
     world.pass(Span::from_secs(2));
     assert_eq!(age(&world), 3);
-}
-
-#[test]
-fn commits_are_paced_and_a_batch_on_an_idle_node_waits_for_none() {
-    let mut world = World::new(config());
-    world.pass(Span::from_secs(1));
-    world.commits = 0;
-    let start = world.now;
-    world.add(ClientId(1), 0, &[(1, 1)]);
-    world.pass(Span(0));
-    assert!(world.streams[&(ClientId(1), 0)].acked.contains(&1), "answered at once");
-    for _ in 0..1_000 {
-        world.add(ClientId(1), 0, &[(1, 1)]);
-        world.pass(Span::from_millis(1));
-    }
-    let config = *world.core.config();
-    let most = |interval: Span, took: Span| (took.0 / interval.0 + 2) as usize;
-    let took = world.now - start;
-    assert!(world.commits <= most(config.commit_interval, took), "{} commits in {took:?}", world.commits);
-    world.pass(Span::from_millis(50));
-    world.check_counts();
-}
-
-#[test]
-fn what_many_share_is_committed_sooner_but_not_all_the_time() {
-    let mut world = World::new(NodeConfig::new(id(), LANES));
-    world.pass(Span::from_secs(1));
-    let mut commits_with = |items: usize| {
-        world.commits = 0;
-        for _ in 0..100 {
-            world.add(ClientId(1), 0, &vec![(1, 1); items]);
-            world.pass(Span::from_millis(1));
-        }
-        world.commits
-    };
-    let most = |interval: Span| (100_000 / interval.0 + 2) as usize;
-    let (few, many) = (commits_with(1), commits_with(COMMIT_BYTES_SHARED / ITEM_BYTES));
-    assert!(few <= most(NodeConfig::new(id(), LANES).commit_interval), "{few}");
-    assert!(many > few && many <= most(COMMIT_INTERVAL_MIN), "{many}");
 }
 
 #[test]

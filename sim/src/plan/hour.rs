@@ -64,6 +64,7 @@ impl Plan {
             updown: None,
             series: None,
             holds: None,
+            clocked: false,
             edges: None,
             cuts: Default::default(),
             laid: None,

@@ -83,6 +83,7 @@ impl Plan {
             updown: None,
             series: None,
             holds: None,
+            clocked: false,
             edges: None,
             cuts: Default::default(),
             laid: None,

@@ -76,7 +76,8 @@ impl World {
         let mut seed = [0; 32];
         seed.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&rng.next().to_le_bytes()));
         let config = client_config(&mut rng, sites.len() as u16, self.plan.workload.client_bytes_max);
-        let config = ClientConfig { renew_after: self.plan.forgetting.renew_after, ..config };
+        let gather_max = self.plan.clocked.then_some(config.flush_interval);
+        let config = ClientConfig { renew_after: self.plan.forgetting.renew_after, gather_max, ..config };
         let mut core = ClientCore::new(ClientConfig { owner: owner_of(client), ..config }, seed);
         let halves = [Some(Half::Up), self.plan.updown.map(|_| Half::Down)].into_iter().flatten();
         let all = halves.flat_map(|half| self.names.iter().map(move |name| (name, half)));

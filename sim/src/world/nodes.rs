@@ -87,17 +87,17 @@ pub fn groups(plan: &Plan) -> Vec<GroupId> {
 /// Small limits and short intervals, so that checkpoints, cuts and walks of the feed happen in every run of a minute; in a run of days
 /// those that ship.
 fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
-    let wall_origin = BEGAN_AT;
+    let shipped = NodeConfig { wall_origin: BEGAN_AT, ..NodeConfig::new(group, lanes) };
+    let shipped = if plan.clocked { shipped } else { NodeConfig { commit_share_percent: 0, ..shipped } };
     if plan.days.is_some() {
-        return NodeConfig { wall_origin, ..NodeConfig::new(group, lanes) };
+        return shipped;
     }
     let mut config = NodeConfig {
-        wall_origin,
         age_unit: plan.forgetting.age_unit,
         checkpoint_log_bytes: 16 << 10,
         checkpoint_interval: Span::from_secs(8),
         checkpoint_part_bytes: 2 << 10,
-        ..NodeConfig::new(group, lanes)
+        ..shipped
     };
     (config.group.ring_capacity, config.group.ring_per_component) = (16, 0);
     config.group.streams_kept = plan.forgetting.kept;

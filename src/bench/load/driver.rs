@@ -83,6 +83,8 @@ impl Driver {
         let config = ClientConfig {
             owner: OwnerId(endpoint.identity().digest()),
             flush_interval: Span(0),
+            // The load says when something is sent.
+            gather_max: None,
             buffer_bytes_max: BUFFER_BYTES_MAX,
             bar_for: BAR_FOR,
             ..ClientConfig::default()
