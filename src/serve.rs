@@ -12,11 +12,11 @@ use tidemark_consensus::local::RowStore;
 use tidemark_proto::series::SeriesPolicy;
 
 use crate::config::{ClusterFile, DcLayout};
+use crate::gauges;
 use crate::http::{Access, is_origin};
 use crate::layout::Layout;
 use crate::local::{LocalCluster, LocalError, LocalOptions};
 use crate::logs::{LogError, LogOptions};
-use crate::gauges;
 use crate::out;
 use crate::pages::{self, PageError, Pages};
 use crate::running::{CLIENT_DIR, DATA_DIR, HTTP_PORT, Running, RunningError};

@@ -419,7 +419,5 @@ fn announce(path: &Path, scan: &Scan, naming: &Naming) {
         errln!("{file}: {namespace} takes events up to {late} late; others are {otherwise}");
     }
     let Scan { rows, broken, zero, total_only, refused, .. } = scan;
-    errln!(
-        "{file}: {rows} rows: {broken} broken, {refused} refused, {total_only} for totals only, {zero} of delta 0"
-    );
+    errln!("{file}: {rows} rows: {broken} broken, {refused} refused, {total_only} for totals only, {zero} of delta 0");
 }

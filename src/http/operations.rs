@@ -43,9 +43,7 @@ pub(super) fn operations<B: Backend>() -> Vec<Operation<B>> {
 fn process<B: Backend>() -> Vec<Operation<B>> {
     vec![
         get("/healthz", async |_| Ok("ok\n".into_response())).with(Permission::Open),
-        get("/readyz", routes::ready::<B>)
-            .params(&[&[Param::new("verbose", ParamKind::Flag)]])
-            .with(Permission::Open),
+        get("/readyz", routes::ready::<B>).params(&[&[Param::new("verbose", ParamKind::Flag)]]).with(Permission::Open),
         get("/metrics", routes::metrics_text::<B>),
         get("/v1/status", routes::status::<B>),
         get("/v1/cluster", routes::cluster::<B>).params(&[&[COUNTER]]),

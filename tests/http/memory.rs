@@ -9,8 +9,8 @@ use tidemark::http::body::PolicyBody;
 use tidemark::http::series::Of;
 use tidemark::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
-    Failure, HealthCheck, HealthState, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode,
-    NamespaceBody, News, Progress, ReadVersion,
+    Failure, HealthCheck, HealthState, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, NamespaceBody,
+    News, Progress, ReadVersion,
 };
 use tidemark::names::counter_text;
 use tidemark::series::TermsBody;
