@@ -1145,7 +1145,9 @@ fn encodings_are_what_they_were() {
     let mut lines = String::new();
     for Sample { name: (of, variant), bytes, .. } in &SAMPLES.all {
         let _ = write!(lines, "{of}::{variant} ");
-        bytes.iter().for_each(|byte| drop(write!(lines, "{byte:02x}")));
+        for byte in bytes {
+            let _ = write!(lines, "{byte:02x}");
+        }
         lines.push('\n');
     }
     if std::env::var_os("TIDEMARK_BLESS").is_some() {
