@@ -2,6 +2,8 @@
 //!
 //!     cargo run --release -p tidemark-proto --example counter_lives -- 500000
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a measurement, not the core")]
+
 use std::time::Instant;
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex, Start};
@@ -23,7 +25,7 @@ fn entry(cmd: GroupCmd) -> GroupEntry {
 fn main() {
     let counters: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100_000);
     let mut ledger = Ledger::default();
-    let mut apply = |ledger: &mut Ledger, cmd: &LedgerCmd| {
+    let apply = |ledger: &mut Ledger, cmd: &LedgerCmd| {
         let index = ledger.applied().next();
         ledger.apply(index, cmd);
     };
