@@ -48,6 +48,7 @@ fn award() -> Award {
         session: Some(SessionId([7; 16])),
         before: vec![(group(), 998)],
         index: LogIndex(77),
+        time: None,
     }
 }
 

@@ -84,7 +84,7 @@ fn library(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 /// Redis's own figures; none where it is not installed.
 fn redis(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let Some(program) = redis_program() else {
-        eprintln!("no Redis beside it: install Debian's package {}", REDIS.0);
+        errln!("no Redis beside it: install Debian's package {}", REDIS.0);
         return Ok(Vec::new());
     };
     let folder = Folder::new()?;

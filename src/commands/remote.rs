@@ -57,7 +57,7 @@ pub struct Remote {
     pub json: bool,
     /// Found once.
     #[arg(skip)]
-    target: OnceLock<Target>,
+    target: OnceLock<Box<Target>>,
 }
 
 /// The process to ask.
@@ -196,7 +196,7 @@ impl Remote {
             return Ok(target);
         }
         let found = self.find()?;
-        Ok(self.target.get_or_init(|| found))
+        Ok(self.target.get_or_init(|| Box::new(found)))
     }
 
     fn find(&self) -> Result<Target, RemoteError> {

@@ -343,7 +343,7 @@ mod tests {
             assert!(order.catch_up(&table, 2));
             let next = scan(&[(&order, &table)], &KeyRange { after: page.next, ..keys.clone() }, 2, |_| true);
             let names: Vec<String> = next.counters.iter().map(ToString::to_string).collect();
-            assert_eq!(names, ["qa:a/00000009x", "qa:a/00000010"]);
+            assert_eq!(names, ["qa/a/00000009x", "qa/a/00000010"]);
             assert_eq!(all(&order, &table, &keys, 999).len(), count as usize + 2);
         }
     }
