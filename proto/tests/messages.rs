@@ -87,6 +87,7 @@ macro_rules! named {
 named!(ForWhom);
 named!(Within);
 named!(Meeting);
+named!(GroupsReached);
 named!(Award);
 named!(GroupEntry);
 named!(ReadRequest);
@@ -97,7 +98,7 @@ named!(QueryRequest);
 named!(EdgesAsked);
 named!(Admission { Serves, Elsewhere });
 named!(FromClient { Open, Batch, Fence });
-named!(ToClient { Welcome, Spread, Durable, Refused, Placed, Fenced, Forgotten, NotYours });
+named!(ToClient { Welcome, Spread, Durable, Refused, Placed, Fenced, Forgotten, NotYours, Lifted });
 named!(Proposed { Found, Entry });
 named!(FromGroup { Hello, Report, Offer, Detail, Feed, Returned, Resigned, Audited, FedIn });
 named!(ForGroup { Ledger, Feed, Again, Lost, Audit, FeedIn, FeedOrdered });
@@ -140,6 +141,7 @@ named!(LedgerCmd {
     Edges,
     AllowEdges,
     Shard,
+    Clock,
 });
 
 /// A part of messages that has variants of its own.
@@ -318,6 +320,7 @@ fn award() -> Award {
         session: None,
         before: vec![(group(), 998)],
         index: LogIndex(44),
+        time: None,
     }
 }
 
@@ -387,10 +390,22 @@ fn many<T: Clone>(one: T, limit: usize) -> Vec<T> {
 fn handshakes(samples: &mut Samples) {
     samples.add(ForWhom { group: 3 }, vec![]);
     let long = "c".repeat(CLUSTER_BYTES_MAX + 1);
-    let within = |cluster: &str| Within { cluster: cluster.to_owned(), group: 2 };
-    samples.add(within("shop"), vec![(within(&long), "bytes of a cluster's name")]);
-    let meeting = |cluster: &str| Meeting { cluster: cluster.to_owned(), blank: true };
-    samples.add(meeting("shop"), vec![(meeting(&long), "bytes of a cluster's name")]);
+    let within = |cluster: &str, known| Within { cluster: cluster.to_owned(), group: 2, known };
+    let known = |serving| Some(KnownGroup { serving, fenced: vec![2], empty: true });
+    samples.add(
+        within("shop", None),
+        vec![
+            (within(&long, None), "bytes of a cluster's name"),
+            (within("shop", known(vec![1; INCARNATIONS_SAID_MAX])), "incarnations of a group"),
+        ],
+    );
+    samples.add(within("shop", known(vec![1, 3])), vec![]);
+    let meeting = |cluster: &str, empty| Meeting { cluster: cluster.to_owned(), blank: true, empty };
+    samples.add(meeting("shop", false), vec![(meeting(&long, false), "bytes of a cluster's name")]);
+    samples.add(meeting("shop", true), vec![]);
+    let reached = |groups| GroupsReached { groups };
+    samples
+        .add(reached(vec![(group(), 5)]), vec![(reached(many((group(), 5), GROUPS_MAX)), "groups of a data centre")]);
     samples.add(Admission::Serves, vec![]);
     samples.add(Admission::Elsewhere { node: Some(4) }, vec![]);
     let ask = |token: usize| PeerQuestion::FenceHop { token: "t".repeat(token) };
@@ -448,6 +463,14 @@ fn answers(samples: &mut Samples) {
     samples.add(ToClient::Fenced { of: ClientId(7), lane: 1, last_seq: 5 }, vec![]);
     samples.add(ToClient::Forgotten { of: ClientId(7), lane: 1 }, vec![]);
     samples.add(ToClient::NotYours { of: ClientId(7) }, vec![]);
+    let lifted = |counters, namespaces| ToClient::Lifted { counters, namespaces };
+    samples.add(
+        lifted(vec![counter()], vec![NAMESPACE.to_owned()]),
+        vec![
+            (lifted(vec![counter(); 2], vec![]), "counters that take more"),
+            (lifted(vec![], many("s".to_owned(), NAMESPACES_MAX)), "namespaces that changed"),
+        ],
+    );
     for error in batch_errors() {
         let refused = |error| ToClient::Refused { lane: 1, seq: 2, error };
         samples.add_part(refused(error.clone()), batch_error(&error), vec![]);
@@ -736,6 +759,7 @@ fn ledger(samples: &mut Samples) {
         LedgerCmd::ViewStart { view, start: 2 },
         LedgerCmd::SetAside { view, start: 2 },
         LedgerCmd::UpDown(NAMESPACE.into()),
+        LedgerCmd::Clock(WallMs(1_790_000_000_000)),
         LedgerCmd::VoterReturns { voter: view, returns: true },
         LedgerCmd::Series { namespace: NAMESPACE.into(), terms: terms() },
         LedgerCmd::AllowEdges { from: NAMESPACE.into(), to: NAMESPACE.into() },
@@ -857,6 +881,8 @@ fn reads(samples: &mut Samples) {
     let wrong = vec![(told(WaitOutcome::Awarded(Box::new(crowded))), "groups of an award")];
     let awarded = WaitOutcome::Awarded(Box::new(award()));
     samples.add_part(told(awarded.clone()), wait_outcome(&awarded), wrong);
+    let timed = Award { time: Some(WallMs(1_790_000_000_000)), ..award() };
+    samples.add(told(WaitOutcome::Awarded(Box::new(timed))), vec![]);
     samples.add_part(told(WaitOutcome::Waiting), wait_outcome(&WaitOutcome::Waiting), vec![]);
     for error in [
         WaitError::NoMilestone,

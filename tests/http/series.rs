@@ -171,7 +171,12 @@ async fn no_step_is_missing_where_hours_give_way_to_days() {
                 let window = get(&running, &format!("/v1/counters/search/u/window?{alone}")).await;
                 let single =
                     get(&running, &format!("/v1/counters/search/u/series?{alone}&every=1d&anchor={anchor}")).await;
-                assert_eq!(single["steps"][0]["value"], window["counted"]["value"], "{zone}: {step}");
+                // The first one may be shorter than what is kept: then its value is 0, and its bounds are the window's.
+                if to_s - from_s >= DAY_S {
+                    assert!(!step["error_s"].is_null(), "{zone}: {step}");
+                    assert_eq!(single["steps"][0]["value"], window["counted"]["value"], "{zone}: {step}");
+                }
+                assert_eq!(single["steps"][0]["at_most"], window["counted"]["at_most"], "{zone}: {step}");
                 let truth =
                     (from_s..to_s).filter(|at_s| at_s % HOUR_S == NOW_S % HOUR_S && *at_s <= NOW_S).count() as u64;
                 assert!(
