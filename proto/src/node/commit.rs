@@ -417,7 +417,11 @@ impl NodeCore {
         {
             clients.extend(entry.cmds.iter().filter_map(|cmd| match cmd {
                 GroupCmd::Batch(batch) => Some(batch.client),
-                _ => None,
+                GroupCmd::Boot { .. }
+                | GroupCmd::Fence { .. }
+                | GroupCmd::Age(_)
+                | GroupCmd::Ledger(_)
+                | GroupCmd::Lease { .. } => None,
             }));
             let (entry, encoded) = self.encode_entry(index, entry);
             debug_assert!(encoded.len() <= self.config.entry_bytes_max, "an entry of {} bytes", encoded.len());
