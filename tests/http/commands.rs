@@ -87,7 +87,7 @@ async fn numbers_are_written_as_people_write_them() {
     let running = start().await;
     let said = async |arguments: &[&str]| text(&run(&running, arguments).await);
     for delta in ["1k", "1e3", "1_000"] {
-        assert_eq!(said(&["add", "search/n", delta]).await, (0, "counted".into()), "{delta}");
+        assert_eq!(said(&["add", "search/n", delta, "--no-value"]).await, (0, "counted".into()), "{delta}");
     }
     assert_eq!(said(&["get", "search/n"]).await.1, "search/n 3000");
     let defined = said(&["milestones", "define", "search/m", "--at", "1e9,5k", "--at", "1_000_000"]).await;
@@ -115,10 +115,10 @@ async fn what_is_wrong_is_said_in_the_words_of_the_command_line() {
     let grows = said(&["add", "search/a", "-1"]).await.1;
     assert!(grows.contains("tidemark serve --updown search"), "{grows}");
     let token = said(&["get", "search/a", "--token", "another-token-of-32-characters.."]).await.1;
-    assert!(token.contains("give it with --token-file DATA_DIR/token"), "{token}");
+    assert!(token.contains("pass --token-file DATA_DIR/token"), "{token}");
     let mut none = command(&running, &["get", "search/a"]);
     let none = text(&none.env("TIDEMARK_TOKEN", "").output().await.unwrap());
-    assert!(none.1.contains("a token is needed; give it with --token-file"), "a variable of nothing is none: {none:?}");
+    assert!(none.1.contains("a token is needed; pass --token-file"), "a variable of nothing is none: {none:?}");
 }
 
 #[tokio::test]
