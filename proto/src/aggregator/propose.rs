@@ -275,6 +275,7 @@ fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
         | LedgerCmd::Edges { .. }
         | LedgerCmd::AllowEdges { .. }
         | LedgerCmd::Spread(_)
+        | LedgerCmd::IdOwners(_)
         | LedgerCmd::Define { .. }
         | LedgerCmd::Disarm { .. } => true,
         LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. } => true,
