@@ -302,12 +302,13 @@ impl Counters {
     /// Takes a hit back that is in no batch. Hits are looked for in the order in which they came.
     pub fn withdraw(&mut self, ticket: Ticket) -> Option<QueuedHit> {
         for queue in &mut self.queues {
-            for kind in [Kind::Untimed, Kind::Timed] {
+            for kind in [Kind::Untimed, Kind::Timed, Kind::Keyed, Kind::KeyedTimed] {
                 let hits = queue.hits_mut(kind);
                 let Some(at) = hits.iter().position(|hit| hit.ticket == ticket) else { continue };
                 let hit = hits.remove(at);
                 self.hits -= 1;
-                self.timed_hits -= usize::from(kind == Kind::Timed);
+                self.timed_hits -= usize::from(matches!(kind, Kind::Timed | Kind::KeyedTimed));
+                self.keyed -= usize::from(kind.is_keyed());
                 if queue.is_empty() {
                     queue.due = None;
                 }
