@@ -16,7 +16,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub(crate) mod bounds;
 
-use bounds::{batch_error_valid, chunk_valid, group_cmd_valid, lane_valid, to_group_valid};
+use bounds::{batch_error_valid, chunk_valid, group_cmd_valid, ids_valid, lane_valid, to_group_valid};
 
 /// Version of the encoding; both ends must agree.
 pub const WIRE_VERSION: u8 = 1;
@@ -294,11 +294,10 @@ impl Message for FromClient {
                 defs.iter().try_for_each(|(_, counter)| name(counter))
             }
             FromClient::Keyed { defs, items, times, ids, .. } => {
+                at_most("definitions of a batch", defs.len() as u64, BATCH_ITEMS_MAX as u64)?;
                 at_most("items of a batch", items.len() as u64, BATCH_ITEMS_MAX as u64)?;
                 at_most("event times of a batch", times.len() as u64, BATCH_ITEMS_MAX as u64)?;
-                at_most("ids of a batch", ids.len() as u64, BATCH_ITEMS_MAX as u64)?;
-                let covered = |id: &ItemId| at_most("items of an id", id.items.into(), ID_ITEMS_MAX.into());
-                ids.iter().try_for_each(covered)?;
+                ids_valid(ids)?;
                 defs.iter().try_for_each(|(_, counter)| name(counter))
             }
         }

@@ -2,9 +2,9 @@
 
 use super::{DURABLE_PATIENCE, failure, late_node};
 use crate::http::{Add, Failure};
+use crate::idempotency::{Idempotency, Reached};
 use futures_util::FutureExt;
 use std::time::Duration;
-use crate::idempotency::{Idempotency, Reached};
 use tidemark_client::{Client, Hit, HitError};
 use tidemark_proto::ids::Half;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -139,7 +139,7 @@ mod tests {
     async fn increments_that_cannot_be_sent_are_refused_soon_and_never_counted() {
         let cluster = FakeCluster::new();
         let client = client(&cluster).await;
-        assert_eq!(count_all(&client, &[add(Half::Up, 5, None)]).await, [Ok(())]);
+        assert_eq!(count_all(&client, None, &[add(Half::Up, 5, None)]).await, [Ok(())]);
         cluster.set_reachable(false);
         let adds = [add(Half::Up, 1, None), add(Half::Up, 2, None)];
         for most in [GONE_AFTER + Duration::from_millis(500), Duration::from_millis(1)] {

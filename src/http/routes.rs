@@ -18,7 +18,7 @@ use crate::names::{parse_counter, session_id};
 use crate::session::{IssueError, SESSION_VERSION};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;

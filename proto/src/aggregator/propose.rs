@@ -250,6 +250,7 @@ fn may_award(cmd: &LedgerCmd) -> bool {
         | LedgerCmd::Edges { .. }
         | LedgerCmd::AllowEdges { .. }
         | LedgerCmd::Shard { .. }
+        | LedgerCmd::IdOwners(_)
         | LedgerCmd::Clock(_) => false,
     }
 }

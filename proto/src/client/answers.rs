@@ -385,7 +385,8 @@ impl ClientCore {
             | BatchError::UnknownLane { .. }
             | BatchError::Overloaded { .. }
             | BatchError::NotServing(_)
-            | BatchError::Times { .. } => Vec::new(),
+            | BatchError::Times { .. }
+            | BatchError::Ids { .. } => Vec::new(),
         };
         if found.is_empty() { (0..batch.items.len()).map(say).collect() } else { found }
     }
@@ -446,7 +447,9 @@ impl ClientCore {
                 return;
             }
             // Another batch of the same counters may be taken.
-            BatchError::Delta { .. }
+            BatchError::IdsLate { .. }
+            | BatchError::Ids { .. }
+            | BatchError::Delta { .. }
             | BatchError::TooManyItems { .. }
             | BatchError::Gap { .. }
             | BatchError::Fenced { .. }

@@ -383,7 +383,7 @@ impl Counters {
             );
             assert!(queue.all_hits().all(|hit| here(hit.counter)));
             for kind in [Kind::Untimed, Kind::Timed, Kind::Keyed, Kind::KeyedTimed] {
-                assert!(queue.hits(kind).iter().all(|hit| hit.kind() == kind));
+                assert!(queue.hits_of(kind).iter().all(|hit| hit.kind() == kind));
             }
         }
     }
@@ -432,15 +432,15 @@ impl LaneQueue {
         match kind {
             Kind::Untimed => self.dirty.len() + self.hits.len(),
             Kind::Timed => self.timed.len() + self.timed_hits.len(),
-            Kind::Keyed | Kind::KeyedTimed => self.hits(kind).len(),
+            Kind::Keyed | Kind::KeyedTimed => self.hits_of(kind).len(),
         }
     }
 
     pub fn has_hits(&self, kind: Kind) -> bool {
-        !self.hits(kind).is_empty()
+        !self.hits_of(kind).is_empty()
     }
 
-    fn hits(&self, kind: Kind) -> &VecDeque<QueuedHit> {
+    fn hits_of(&self, kind: Kind) -> &VecDeque<QueuedHit> {
         match kind {
             Kind::Untimed => &self.hits,
             Kind::Timed => &self.timed_hits,
@@ -449,9 +449,9 @@ impl LaneQueue {
         }
     }
 
-    /// Hits that wait, of both kinds.
+    /// Hits that wait, of all kinds.
     pub fn hits(&self) -> usize {
-        self.hits.len() + self.timed_hits.len()
+        self.hits.len() + self.timed_hits.len() + self.keyed.len() + self.keyed_timed.len()
     }
 
     fn hits_mut(&mut self, kind: Kind) -> &mut VecDeque<QueuedHit> {

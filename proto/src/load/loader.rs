@@ -537,6 +537,8 @@ fn bars(batch: &FromClient, error: BatchError) -> Vec<Bar> {
         | BatchError::UnknownLane { .. }
         | BatchError::Overloaded { .. }
         | BatchError::NotServing(_)
-        | BatchError::Times { .. } => all(),
+        | BatchError::Times { .. }
+        | BatchError::IdsLate { .. }
+        | BatchError::Ids { .. } => all(),
     }
 }
