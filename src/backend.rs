@@ -47,6 +47,7 @@ use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, HealthCheck, MilestoneList,
     MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, Progress, ReadVersion,
 };
+use crate::idempotency::Idempotency;
 use crate::lag::ViewLag;
 use crate::lives::Lives;
 use crate::names::counter_text;
@@ -84,6 +85,7 @@ pub struct LocalBackend {
     following: JoinHandle<()>,
     tallied: Option<Arc<Tally>>,
     hops: Option<Hops>,
+    idempotency: Idempotency,
     claims: Claims,
     lives: Lives,
     series: Series,
@@ -100,7 +102,7 @@ pub struct Tally {
     counter: CounterName,
     sum: AtomicU64,
     /// What was counted under a name is counted once, and answered often.
-    names: Mutex<BTreeSet<u64>>,
+    names: Mutex<BTreeSet<[u8; 16]>>,
 }
 
 impl Tally {
@@ -112,7 +114,7 @@ impl Tally {
     }
 
     /// Notes increments of 1 that were counted under a name.
-    pub fn note_named(&self, name: u64, counters: &[CounterName]) {
+    pub fn note_named(&self, name: [u8; 16], counters: &[CounterName]) {
         if counters.contains(&self.counter) && lock(&self.names).insert(name) {
             self.sum.fetch_add(1, Ordering::Relaxed);
         }
@@ -130,6 +132,7 @@ impl LocalBackend {
         });
         let (claims, lives) = (Claims::new(&aggregator), Lives::new(&aggregator));
         let series = Series::new(&aggregator);
+        let idempotency = Idempotency::new(&aggregator, &client);
         LocalBackend {
             aggregator,
             client,
@@ -137,6 +140,7 @@ impl LocalBackend {
             following,
             tallied: None,
             hops: None,
+            idempotency,
             claims,
             lives,
             series,
@@ -188,7 +192,7 @@ impl LocalBackend {
 
     /// Also counts queries that are sent on from one data centre to another, by tokens that these keys sign.
     pub fn hopping(mut self, keys: SessionKeys) -> LocalBackend {
-        self.hops = Some(Hops::start(&self.aggregator, &self.client, keys, self.tallied.clone()));
+        self.hops = Some(Hops::start(&self.aggregator, &self.idempotency, keys, self.tallied.clone()));
         self
     }
 
@@ -198,6 +202,9 @@ impl LocalBackend {
     }
 
     async fn count(&self, add: &Add) -> Result<Added, Failure> {
+        if let Some(id) = &add.id {
+            return self.idempotency.add(add, id).await;
+        }
         let until = Instant::now() + DURABLE_PATIENCE;
         let hit = many::send(&self.client, add, until).await?;
         many::durable(&self.client, &hit, until).await?;
@@ -375,7 +382,7 @@ impl Backend for LocalBackend {
     }
 
     async fn add_all(&self, adds: Vec<Add>) -> Vec<Result<(), Failure>> {
-        let outcomes = many::count_all(&self.client, &adds).await;
+        let outcomes = many::count_all(&self.client, Some(&self.idempotency), &adds).await;
         adds.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()).for_each(|(add, _)| self.note(add));
         outcomes
     }
@@ -757,10 +764,12 @@ fn status_of(at: u64, state: State) -> MilestoneStatus {
 }
 
 fn late_node() -> Failure {
-    Failure::InDoubt("the node did not answer in time".to_owned())
+    let message = "the node did not answer in time: whether it counted is not known. A request with an id (Idempotency-Key) may be \
+                   repeated with the same id";
+    Failure::InDoubt(message.to_owned())
 }
 
-fn failure(error: HitError) -> Failure {
+pub(crate) fn failure(error: HitError) -> Failure {
     let message = error.to_string();
     match error {
         HitError::Time(_) => Failure::Invalid { code: "event_time", message },

@@ -17,7 +17,7 @@ const fn described(name: &'static str, unit: Unit, help: &'static str) -> Descri
 }
 
 /// Set when `/metrics` is asked for.
-const GAUGES: [Described; 27] = [
+const GAUGES: [Described; 29] = [
     described("tidemark_ready", Unit::Count, "1 while /readyz answers 200."),
     described("tidemark_peer_up", Unit::Count, "1 while the aggregator `peer` is connected."),
     described("tidemark_ledger_has_leader", Unit::Count, "1 while the ledger's leader is reached and can decide."),
@@ -49,6 +49,8 @@ const GAUGES: [Described; 27] = [
     described("tidemark_group_buckets_bytes", Unit::Bytes, "Memory of the buckets of `group`."),
     described("tidemark_group_buckets_bytes_max", Unit::Bytes, "Limit of the memory of the buckets of `group`."),
     described("tidemark_group_rows_shelved", Unit::Count, "Rows of `group` whose old buckets are on disk only."),
+    described("tidemark_group_ids", Unit::Count, "Increments whose ids `group` remembers."),
+    described("tidemark_group_ids_max", Unit::Count, "Limit of the ids that `group` remembers."),
     described(
         "tidemark_group_held_seconds",
         Unit::Seconds,
@@ -97,6 +99,8 @@ pub fn groups(dc: &str, statuses: &Statuses) {
             metrics::gauge!("tidemark_group_buckets_bytes_max", &labels).set(most as f64);
         }
         metrics::gauge!("tidemark_group_rows_shelved", &labels).set(status.rows_shelved as f64);
+        metrics::gauge!("tidemark_group_ids", &labels).set(f64::from(status.ids));
+        metrics::gauge!("tidemark_group_ids_max", &labels).set(f64::from(status.ids_max));
         metrics::gauge!("tidemark_group_held_seconds", &labels).set(status.held_ms as f64 / 1_000.0);
     }
 }

@@ -10,15 +10,16 @@ use crate::session::{SessionKeys, SessionRefusal, now_s};
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{CounterName, SessionId};
 pub use tidemark_proto::limits::HOP_BYTES_MAX;
-use tidemark_proto::limits::{AGE_UNIT, STREAMS_KEPT_AGES};
+use tidemark_proto::limits::{AGE_UNIT, IDS_KEPT_AGES};
+use tidemark_proto::msg::ItemId;
 use tidemark_proto::named::NAMED_ITEMS_MAX;
 
 /// Longest life of a token.
 pub const HOP_LIFE_MAX_S: u64 = 24 * 3_600;
 /// Its life when nobody says.
 pub const HOP_LIFE_S: u64 = 900;
-// A token is no good long before the group may have forgotten what it counted.
-const _: () = assert!(HOP_LIFE_MAX_S * 4_000_000 < STREAMS_KEPT_AGES as u64 * AGE_UNIT.0);
+// A token is no good any more before the group may have forgotten what it counted.
+const _: () = assert!(HOP_LIFE_MAX_S * 1_000_000 <= IDS_KEPT_AGES as u64 * AGE_UNIT.0);
 /// Longest id that the caller gives a query, in bytes.
 pub const HOP_ID_BYTES_MAX: usize = 128;
 /// The origin answers for a token that has ended at the home just now.
@@ -82,9 +83,17 @@ struct Content {
 }
 
 impl Hop {
-    /// Under which name each of the two data centres counts it or fences it.
-    pub fn name(&self) -> u64 {
-        u64::from_be_bytes(sha256_prefix(&[b"tidemark hop ", self.content().as_bytes()]))
+    /// The id under which each of the two data centres counts it or fences it: of origin, home and the query's own id, so that one id
+    /// counts once whatever else is said. What is to be counted, in whatever order, and for whom is its content.
+    pub fn id(&self) -> ItemId {
+        let parts =
+            [&b"tidemark hop "[..], self.origin.as_bytes(), b" ", self.home.as_bytes(), b" ", self.id.as_bytes()];
+        let mut counters: Vec<String> = self.counters.iter().map(counter_text).collect();
+        counters.sort_unstable();
+        let session = self.session.map(|session| session.to_string()).unwrap_or_default();
+        let counters = serde_json::to_string(&(session, counters)).expect("texts are JSON");
+        let content = sha256_prefix(&[b"tidemark hop content ", counters.as_bytes()]);
+        ItemId { digest: sha256_prefix(&parts), content, items: 0 }
     }
 
     /// A token, and when it ends.
@@ -215,24 +224,22 @@ mod tests {
     }
 
     #[test]
-    fn the_same_query_has_one_name_and_every_other_another() {
-        let changed: [fn(&mut Hop); 5] = [
+    fn a_query_is_its_id_and_the_rest_is_its_content() {
+        let changed = |change: fn(&mut Hop)| {
+            let mut other = hop();
+            change(&mut other);
+            (other.id().digest == hop().id().digest, other.id().content == hop().id().content)
+        };
+        assert_eq!(changed(|_| ()), (true, true));
+        assert_eq!(changed(|hop| hop.counters.reverse()), (true, true), "in another order they are the same");
+        assert_eq!(changed(|hop| hop.session = None), (true, false));
+        assert_eq!(changed(|hop| drop(hop.counters.pop())), (true, false));
+        let others: [fn(&mut Hop); 3] = [
             |hop| hop.origin = "usa-2".to_owned(),
             |hop| hop.home = "europe-1".to_owned(),
             |hop| hop.id = "7c0ffef".to_owned(),
-            |hop| hop.session = None,
-            |hop| drop(hop.counters.pop()),
         ];
-        let names: std::collections::BTreeSet<u64> = changed
-            .iter()
-            .map(|change| {
-                let mut other = hop();
-                change(&mut other);
-                other.name()
-            })
-            .chain([hop().name(), hop().name()])
-            .collect();
-        assert_eq!(names.len(), changed.len() + 1);
+        others.iter().for_each(|change| assert_eq!(changed(*change), (false, true)));
     }
 
     #[test]

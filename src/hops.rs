@@ -8,6 +8,7 @@ use crate::backend::many::{GONE_AFTER, LEADERLESS_MAX};
 use crate::backend::{DURABLE_PATIENCE, PLACE_PATIENCE, Tally, lock};
 use crate::hop::{Hop, HopError, HopRefusal};
 use crate::http::{Added, Failure};
+use crate::idempotency::Idempotency;
 use crate::session::SessionKeys;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -18,7 +19,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemark_aggregator::{Aggregator, CallError, Cluster, PeerService};
-use tidemark_client::{Client, NamedError, NamedOutcome, NamedPatience};
+use tidemark_client::{ItemId, NamedError, NamedOutcome, NamedPatience};
 use tidemark_proto::ids::{CounterName, DcId, SessionId};
 use tidemark_proto::msg::{BatchError, PeerAnswer, PeerQuestion};
 use tidemark_proto::wire;
@@ -72,7 +73,7 @@ pub struct HopCounted {
 pub struct Hops {
     aggregator: Aggregator,
     own: String,
-    client: Client,
+    ids: Idempotency,
     keys: SessionKeys,
     tally: Option<Arc<Tally>>,
     state: Arc<Mutex<State>>,
@@ -82,39 +83,39 @@ type Counting = Shared<BoxFuture<'static, Result<HopCounted, Failure>>>;
 
 #[derive(Default)]
 struct State {
-    under_way: HashMap<u64, Counting>,
-    fenced: BTreeSet<u64>,
+    under_way: HashMap<ItemId, Counting>,
+    fenced: BTreeSet<[u8; 16]>,
 }
 
 /// A hop's place among those under way.
 struct UnderWay {
     state: Arc<Mutex<State>>,
-    name: u64,
+    id: ItemId,
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        lock(&self.state).under_way.remove(&self.name);
+        lock(&self.state).under_way.remove(&self.id);
     }
 }
 
 impl State {
-    fn note_fenced(&mut self, name: u64) {
+    fn note_fenced(&mut self, digest: [u8; 16]) {
         if self.fenced.len() >= FENCED_KNOWN_MAX {
             self.fenced.clear();
         }
-        self.fenced.insert(name);
+        self.fenced.insert(digest);
     }
 }
 
 impl Hops {
     /// Counts hops of this data centre, and answers the homes of hops that began here.
-    pub fn start(aggregator: &Aggregator, client: &Client, keys: SessionKeys, tally: Option<Arc<Tally>>) -> Hops {
+    pub fn start(aggregator: &Aggregator, ids: &Idempotency, keys: SessionKeys, tally: Option<Arc<Tally>>) -> Hops {
         let cluster = aggregator.cluster().clone();
         let own = cluster.name_of(aggregator.dc()).unwrap_or_default().to_owned();
-        let origin = Origin { cluster, own: own.clone(), client: client.clone(), keys: keys.clone() };
+        let origin = Origin { cluster, own: own.clone(), ids: ids.clone(), keys: keys.clone() };
         aggregator.serve_calls(Arc::new(origin));
-        Hops { aggregator: aggregator.clone(), own, client: client.clone(), keys, tally, state: Arc::default() }
+        Hops { aggregator: aggregator.clone(), own, ids: ids.clone(), keys, tally, state: Arc::default() }
     }
 
     /// A token for a query that came here first.
@@ -141,23 +142,24 @@ impl Hops {
 
     /// The counting of a hop: one at a time, however many ask.
     fn counting(&self, hop: Hop, token: &str) -> Result<Counting, Failure> {
-        let name = hop.name();
+        // Of the same id with other content each is asked for itself.
+        let id = hop.id();
         let mut state = lock(&self.state);
-        if let Some(counting) = state.under_way.get(&name) {
+        if let Some(counting) = state.under_way.get(&id) {
             return Ok(counting.clone());
         }
         if state.under_way.len() >= HOPS_MAX {
             return Err(Failure::Overloaded { what: "hops under way".to_owned(), limit: HOPS_MAX as u64 });
         }
         let (hops, token) = (self.clone(), token.to_owned());
-        let under_way = UnderWay { state: self.state.clone(), name };
+        let under_way = UnderWay { state: self.state.clone(), id };
         let task = tokio::spawn(async move {
             let _under_way = under_way;
             hops.count_believed(hop, token).await
         });
         let ended = async move { task.await.unwrap_or_else(|error| Err(Failure::InDoubt(error.to_string()))) };
         let counting = ended.boxed().shared();
-        state.under_way.insert(name, counting.clone());
+        state.under_way.insert(id, counting.clone());
         Ok(counting)
     }
 
@@ -172,10 +174,11 @@ impl Hops {
         }
         let items: Vec<(CounterName, u64)> = hop.counters.iter().map(|counter| (counter.clone(), 1)).collect();
         let patience = NamedPatience { durable: DURABLE_PATIENCE, places: PLACE_PATIENCE };
+        let owner = self.ids.reach(&hop.id().digest, Some(&self.own))?;
         let counted = tokio::select! {
-            counted = self.client.count_named(hop.name(), &items, hop.session, patience) => counted,
-            // The name may be asked again: it counts once.
-            _ = self.client.until_gone(GONE_AFTER, LEADERLESS_MAX) => Err(NamedError::Unknown),
+            counted = owner.client.count_named(hop.id(), &items, hop.session, patience) => counted,
+            // The id may be asked for again: it counts once.
+            _ = owner.client.until_gone(GONE_AFTER, LEADERLESS_MAX) => Err(NamedError::Unknown),
         };
         let places = match counted {
             Ok(NamedOutcome::Placed(places)) => places.into_iter().map(Added::Placed).collect(),
@@ -187,7 +190,7 @@ impl Hops {
             Err(error) => return Err(named_failure(error)),
         };
         if let Some(tally) = &self.tally {
-            tally.note_named(hop.name(), &hop.counters);
+            tally.note_named(hop.id().digest, &hop.counters);
         }
         Ok(HopCounted { dc: self.own.clone(), hop, places: Some(places) })
     }
@@ -203,7 +206,7 @@ impl Hops {
 
     /// Has the origin's group fence the hop: from then on only this data centre counts it, unless that one has.
     async fn origin_has_counted(&self, hop: &Hop, token: String) -> Result<bool, Failure> {
-        if lock(&self.state).fenced.contains(&hop.name()) {
+        if lock(&self.state).fenced.contains(&hop.id().digest) {
             return Ok(false);
         }
         let origin = self.dc(&hop.origin)?;
@@ -215,7 +218,7 @@ impl Hops {
                 Ok(answer) => match wire::decode(&answer) {
                     Ok(PeerAnswer::Fenced { counted: true }) => return Ok(true),
                     Ok(PeerAnswer::Fenced { counted: false }) => {
-                        lock(&self.state).note_fenced(hop.name());
+                        lock(&self.state).note_fenced(hop.id().digest);
                         return Ok(false);
                     }
                     Ok(PeerAnswer::Unknown { reason }) => return Err(self.silent(hop, reason)),
@@ -245,7 +248,7 @@ impl Hops {
 struct Origin {
     cluster: Cluster,
     own: String,
-    client: Client,
+    ids: Idempotency,
     keys: SessionKeys,
 }
 
@@ -255,7 +258,8 @@ impl Origin {
         if hop.origin != self.own || self.cluster.name_of(from) != Some(hop.home.as_str()) || hop.home == self.own {
             return Err(format!("the hop is from {} to {}", hop.origin, hop.home));
         }
-        self.client.fence_named(hop.name(), FENCE_PATIENCE).await.map_err(|error| error.to_string())
+        let owner = self.ids.reach(&hop.id().digest, Some(&self.own)).map_err(|error| error.to_string())?;
+        owner.client.fence_named(hop.id(), FENCE_PATIENCE).await.map_err(|error| error.to_string())
     }
 }
 
@@ -277,8 +281,10 @@ fn named_failure(error: NamedError) -> Failure {
     match error {
         NamedError::Items { .. } => Failure::Invalid { code: "hop", message },
         NamedError::Refused(error) => error.into(),
+        NamedError::Reused => Failure::Mismatch { code: "id_reused", message },
+        NamedError::Full { .. } => Failure::Unavailable { code: "ids_full", message },
         NamedError::Unknown => Failure::InDoubt(message),
-        NamedError::Fenced | NamedError::NotYours => Failure::NotServing(message),
+        NamedError::Fenced | NamedError::NoIds => Failure::NotServing(message),
     }
 }
 

@@ -24,6 +24,7 @@ mod gauges;
 pub mod hop;
 pub mod hops;
 pub mod http;
+pub mod idempotency;
 mod json;
 mod lag;
 pub mod layout;

@@ -25,6 +25,7 @@ use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, Iden
 use tokio::time::{Instant, sleep};
 
 use crate::config::{NodeKeys, ViewKeys};
+use crate::idempotency;
 use crate::layout::Layout;
 use crate::series::next_terms;
 
@@ -267,6 +268,9 @@ impl LocalDc {
         if let Some((name, terms)) = unsaid {
             self.aggregator.set_series(name, terms).await;
             return Err(format!("the namespace {name} does not keep series yet"));
+        }
+        if !idempotency::say_owners(&self.aggregator).await {
+            return Err("no data centre owns ids of increments yet".to_owned());
         }
         self.node.statuses().ready().map_err(|reason| format!("its node: {reason}"))?;
         health.failure().map_or(Ok(()), |reason| Err(reason.to_owned()))

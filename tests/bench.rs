@@ -44,6 +44,11 @@ fn single_adds_are_all_counted_once() {
 }
 
 #[test]
+fn ids_over_http_are_all_counted_beside_increments_without() {
+    line(&["ids", "--seconds", "0.3", "--size", "20000"], &["memory of one id", "with an id", "share of the rate"]);
+}
+
+#[test]
 fn deltas_are_all_counted_also_on_a_slow_disk() {
     let arguments = ["node-deltas", "--seconds", "0.3", "--rate", "2000", "--size", "200", "--flush-delay", "5ms"];
     let line = line(&arguments, &["at most", "open loop", "share left with 5 ms per flush"]);

@@ -652,6 +652,11 @@ impl Aggregator {
         self.submit(vec![LedgerCmd::Series { namespace: namespace.to_owned(), terms }]).await;
     }
 
+    /// Says which data centres own ids of increments, with their numbers of groups, if nobody said so before.
+    pub async fn set_id_owners(&self, owners: Vec<(DcId, u16)>) {
+        self.submit(vec![LedgerCmd::IdOwners(owners)]).await;
+    }
+
     /// Spreads a counter over all valves, in the whole cluster.
     pub async fn spread(&self, counter: CounterName) {
         self.submit(vec![LedgerCmd::Spread(counter)]).await;

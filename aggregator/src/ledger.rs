@@ -8,36 +8,38 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 
-/// No clock of a leader, nor times of awards: what a snapshot lacks that was made before awards had times.
-const NO_TIMES: &[u8] = &[0; 2];
+/// No owners of ids: what a snapshot lacks that was made before ids were remembered.
+const NO_ID_OWNERS: &[u8] = &[0];
+/// Nor a clock of a leader, nor times of awards: one that was made before awards had times.
+const NO_TIMES: &[u8] = &[0; 3];
 /// Nor splits of slots: one that was made before there were any.
-const NO_SPLITS: &[u8] = &[0; 4];
+const NO_SPLITS: &[u8] = &[0; 5];
 /// Nor moves of slots: one that was made before there were any.
-const NO_MOVES: &[u8] = &[0; 6];
+const NO_MOVES: &[u8] = &[0; 7];
 /// Nor edges between counters: one that was made before there were any.
-const NO_EDGES: &[u8] = &[0; 7];
+const NO_EDGES: &[u8] = &[0; 8];
 /// Nor namespaces with series: one that was made before there were any.
-const NO_SERIES: &[u8] = &[0; 8];
+const NO_SERIES: &[u8] = &[0; 9];
 /// Nor voters that are to vote again: one that was made before any were noted.
-const NO_RETURNING: &[u8] = &[0; 9];
+const NO_RETURNING: &[u8] = &[0; 10];
 /// Nor anything that lost its turn: one that was made before anything could.
-const NO_DEFERRED: &[u8] = &[0; 10];
+const NO_DEFERRED: &[u8] = &[0; 11];
 /// Nor namespaces whose counters go down: one that was made before any could.
-const NO_UPDOWN: &[u8] = &[0; 11];
+const NO_UPDOWN: &[u8] = &[0; 12];
 /// Nor starts of views: one that was made before there were pairs of aggregators.
-const NO_VIEW_STARTS: &[u8] = &[0; 12];
+const NO_VIEW_STARTS: &[u8] = &[0; 13];
 /// Nor forgotten data centres: one that was made before any could be.
-const NO_FORGOTTEN: &[u8] = &[0; 13];
+const NO_FORGOTTEN: &[u8] = &[0; 14];
 /// Nor lives of counters: one that was made before counters could begin again.
-const NO_RESETS: &[u8] = &[0; 14];
+const NO_RESETS: &[u8] = &[0; 15];
 /// Nor groups that are lost, nor losses: one that was made before any could be.
-const NO_LOSSES: &[u8] = &[0; 16];
+const NO_LOSSES: &[u8] = &[0; 17];
 /// Nor terms of milestones: one that was made before there were leases.
-const NO_TERMS: &[u8] = &[0; 17];
+const NO_TERMS: &[u8] = &[0; 18];
 /// Nor turns of claims: one that was made before they were kept.
-const NO_TURNS: &[u8] = &[0; 18];
+const NO_TURNS: &[u8] = &[0; 19];
 /// Nor rules, claims, open ones, waiting ones: one that was made before there were claims.
-const NO_CLAIMS: &[u8] = &[0; 22];
+const NO_CLAIMS: &[u8] = &[0; 23];
 
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
@@ -85,6 +87,7 @@ impl App for LedgerApp {
 pub fn read_ledger(snapshot: &[u8]) -> Result<Ledger, String> {
     let with = |missing| move |_| read(&[snapshot, missing].concat());
     let ledger = read(snapshot)
+        .or_else(with(NO_ID_OWNERS))
         .or_else(with(NO_TIMES))
         .or_else(with(NO_SPLITS))
         .or_else(with(NO_MOVES))
@@ -141,6 +144,7 @@ mod tests {
         ledger.take_changes();
         let now = postcard::to_allocvec(&ledger).unwrap();
         let all = [
+            NO_ID_OWNERS,
             NO_TIMES,
             NO_SPLITS,
             NO_MOVES,
@@ -161,7 +165,7 @@ mod tests {
             let before = restored(&now[..now.len() - missing]).unwrap();
             assert_eq!(postcard::to_allocvec(&before).unwrap(), now, "{missing}");
         }
-        for wrong in [&now[..now.len() - 15], &[&now[..], &[0]].concat(), b""] {
+        for wrong in [&now[..now.len() - 16], &[&now[..], &[0]].concat(), b""] {
             assert!(restored(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -5,6 +5,7 @@ use crate::error::{AddLoss, ConnectError};
 use crate::fake::FakeCluster;
 use crate::flusher::OnLoss;
 use crate::link::Dialer;
+use crate::pins::{PinSite, PinSites, Pins};
 use crate::queries::Queries;
 use crate::reads::Reads;
 use crate::site::GroupSite;
@@ -12,7 +13,7 @@ use crate::waits::Waits;
 use rand::TryRng;
 use rand::rngs::SysRng;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemark_proto::client::{ClientConfig, HIT_BYTES};
 use tidemark_proto::ids::OwnerId;
@@ -35,6 +36,8 @@ pub struct Site {
 /// Makes a [`Client`]. See [`Client::builder`].
 pub struct Builder {
     sites: Vec<Site>,
+    /// Sites whose groups are used for increments with ids only.
+    id_sites: Vec<Site>,
     /// Aggregators to read from, in order of preference.
     aggregators: Vec<(String, SocketAddr)>,
     credentials: Option<Credentials>,
@@ -52,6 +55,7 @@ impl Builder {
     pub(crate) fn new() -> Builder {
         Builder {
             sites: Vec::new(),
+            id_sites: Vec::new(),
             aggregators: Vec::new(),
             credentials: None,
             fake: None,
@@ -70,6 +74,12 @@ impl Builder {
     pub fn site(mut self, site: Site) -> Builder {
         self.aggregators.extend(site.aggregator.map(|address| (site.dc.clone(), address)));
         self.sites.push(site);
+        self
+    }
+
+    /// A data centre that is used for increments with ids only ([`Client::at_group`]), as those of `site` are, too.
+    pub fn id_site(mut self, site: Site) -> Builder {
+        self.id_sites.push(site);
         self
     }
 
@@ -158,10 +168,11 @@ impl Builder {
         random(&mut seed)?;
         let mut keys_seed = [0; 8];
         random(&mut keys_seed)?;
-        let (dialer, reads, queries, waits) = self.dialer()?;
+        let (dialer, reads, queries, waits, sites) = self.dialer()?;
         let hits_max = self.config.buffer_bytes_max / HIT_BYTES;
         let Builder { mut config, flush_interval, on_loss, read_timeout, close_timeout, .. } = self;
         config.gather_max = Some(Span::from_millis(flush_interval.as_millis() as u64));
+        let pins = Pins { sites, config: config.clone(), flush_interval, close_timeout, made: Mutex::default() };
         let core = tidemark_proto::client::ClientCore::new(config, seed);
         let keys_seed = u64::from_le_bytes(keys_seed);
         Ok(Client::start(crate::client::Parts {
@@ -176,6 +187,7 @@ impl Builder {
             read_timeout,
             close_timeout,
             on_loss,
+            pins,
         }))
     }
 
@@ -192,10 +204,11 @@ impl Builder {
         in_range("buffer_bytes_max", self.config.buffer_bytes_max as u64, 64 << 10, 64 << 30)
     }
 
-    fn dialer(&mut self) -> Result<(Dialer, Reads, Queries, Waits), ConnectError> {
+    fn dialer(&mut self) -> Result<(Dialer, Reads, Queries, Waits, PinSites), ConnectError> {
         if let Some(cluster) = self.fake.take() {
             let (dialer, reads) = (Dialer::Fake(cluster.clone()), Reads::Fake(cluster.clone()));
-            return Ok((dialer, reads, Queries::Fake, Waits::Fake(cluster)));
+            let pins = PinSites::Fake(cluster.clone());
+            return Ok((dialer, reads, Queries::Fake, Waits::Fake(cluster), pins));
         }
         if self.sites.is_empty() {
             return Err(ConnectError::NoSites);
@@ -221,7 +234,13 @@ impl Builder {
         let waits = Waits::quic(endpoint.clone(), aggregators.clone());
         let reads = Reads::quic(endpoint.clone(), aggregators.clone());
         let queries = Queries::quic(endpoint.clone(), aggregators);
-        Ok((Dialer::Quic { endpoint, sites: groups.into() }, reads, queries, waits))
+        let pin = |site: &Site| {
+            let (dc, nodes) = (site.dc.clone(), site.nodes.clone().into());
+            Ok(PinSite { dc, nodes, peer: peer(&site.dc, Role::Node)? })
+        };
+        let sites = self.sites.iter().chain(&self.id_sites).map(pin).collect::<Result<Vec<_>, ConnectError>>()?;
+        let pins = PinSites::Quic { endpoint: endpoint.clone(), sites };
+        Ok((Dialer::Quic { endpoint, sites: groups.into() }, reads, queries, waits, pins))
     }
 
     fn bind(&mut self) -> Result<Endpoint, ConnectError> {

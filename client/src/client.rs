@@ -8,9 +8,10 @@ use crate::hit::{Hit, HitCell};
 use crate::link::Dialer;
 use crate::link_state::{LinkState, Links};
 use crate::named::{NamedError, NamedLinks, NamedOutcome, NamedPatience};
+use crate::pins::{GroupError, Pins};
 use crate::queries::{Answered, Queries};
 use crate::reads::Reads;
-use crate::shared::{self, CounterInner, NewHit, Shared};
+use crate::shared::{self, CounterInner, NewHit, SeenGroup, Shared};
 use crate::timed::EventTime;
 use crate::waits::Waits;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use tidemark_proto::client::{ClientCore, InDoubt};
 use tidemark_proto::edge_changes::{EdgesAnswer, EdgesMade};
 use tidemark_proto::ids::{CounterName, Half, SessionId};
-use tidemark_proto::msg::{Award, Reading};
+use tidemark_proto::msg::{Award, ItemId, Reading};
 use tidemark_proto::queries::{QueryAnswer, QueryRequest};
 use tidemark_proto::series::UnixTime;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -36,6 +37,7 @@ struct Inner {
     /// Questions of this client are not to wait for its changes of edges.
     changes: Semaphore,
     named: NamedLinks,
+    pins: Pins,
     waits: Waits,
     read_timeout: Duration,
     close_timeout: Duration,
@@ -85,6 +87,19 @@ pub(crate) struct Parts {
     pub read_timeout: Duration,
     pub close_timeout: Duration,
     pub on_loss: OnLoss,
+    pub pins: Pins,
+}
+
+/// An increment, or decrement, that counts once for its id.
+#[derive(Clone, Copy, Debug)]
+pub struct OnceHit {
+    pub half: Half,
+    pub session: Option<SessionId>,
+    /// 1 to 2^40.
+    pub weight: u64,
+    /// When it happened; when it is logged, if nothing is said.
+    pub event: Option<UnixTime>,
+    pub id: ItemId,
 }
 
 impl Counter {
@@ -164,9 +179,10 @@ impl Client {
         let flusher =
             Flusher::new(parts.core, shared.clone(), parts.dialer, parts.flush_interval, parts.on_loss, (state, told));
         tokio::spawn(flusher.run());
-        let Parts { reads, queries, waits, read_timeout, close_timeout, .. } = parts;
+        let Parts { reads, queries, waits, read_timeout, close_timeout, pins, .. } = parts;
         let changes = Semaphore::new(CHANGES_AT_ONCE_MAX);
-        let inner = Inner { shared, reads, queries, changes, named, waits, read_timeout, close_timeout, link, closed };
+        let inner =
+            Inner { shared, reads, queries, changes, named, pins, waits, read_timeout, close_timeout, link, closed };
         Client(Arc::new(inner))
     }
 
@@ -329,7 +345,7 @@ impl Client {
         event: Option<UnixTime>,
     ) -> Result<Hit, HitError> {
         self.0.shared.permits.acquire().await.map_err(|_| HitError::Closed)?.forget();
-        self.submit(target, half, session, delta, event)
+        self.submit(target, half, session, delta, event, None)
     }
 
     /// [`Client::hit`] that does not wait: `Overloaded` instead.
@@ -337,7 +353,7 @@ impl Client {
         let shared = &self.0.shared;
         let overloaded = HitError::Overloaded { limit: shared.hits_max };
         shared.permits.try_acquire().map_err(|_| overloaded)?.forget();
-        self.submit(counter.into(), Half::Up, Some(session.into()), 1, None)
+        self.submit(counter.into(), Half::Up, Some(session.into()), 1, None, None)
     }
 
     fn submit(
@@ -347,33 +363,56 @@ impl Client {
         session: Option<SessionId>,
         delta: u64,
         event: Option<UnixTime>,
+        id: Option<ItemId>,
     ) -> Result<Hit, HitError> {
         let cell = Arc::new(HitCell::default());
-        let hit = NewHit { counter: target.0, half, session, delta, event, cell: cell.clone() };
+        let hit = NewHit { counter: target.0, half, session, delta, event, id, cell: cell.clone() };
         self.0.shared.submit(hit).inspect_err(|_| self.0.shared.permits.add_permits(1))?;
         Ok(Hit(cell))
     }
 
-    /// Adds to up to [`NAMED_ITEMS_MAX`](tidemark_proto::named::NAMED_ITEMS_MAX) counters their weights, all at once, under a
-    /// name of the caller's choice: however often, and from whichever process with this certificate, the same name is counted
-    /// at the first site, it is counted once, and the answer is that of the first time. A name is 64 bits of a digest of what it
-    /// stands for.
+    /// A client of one group of a site, as increments with ids need it: an id belongs to one group, and this client goes to no other
+    /// one. Made when it is first asked for, and closed with this one.
     ///
-    /// The site keeps some 100 bytes for each name, and about 1 KB where one of its increments had to wait for its place.
-    /// Dropping the future changes nothing: it may be counted or not.
+    /// # Errors
+    /// No site of that name has such a group.
+    pub fn at_group(&self, dc: &str, group: u16) -> Result<Client, GroupError> {
+        self.0.pins.get(dc, group)
+    }
+
+    /// The group that this client counts at now, as its node said when it was last welcomed; `None` before.
+    pub fn group(&self) -> Option<SeenGroup> {
+        self.0.shared.group()
+    }
+
+    /// Counts an increment under an id, and resolves to its place: however often, and from whichever process, the same id is counted at
+    /// the same group ([`Client::at_group`]), it counts once, and the answer is that of the first time. The group remembers it for a day,
+    /// unless its settings say otherwise.
+    ///
+    /// # Errors
+    /// As of a hit, and of the returned hit [`AddError::IdReused`] and the other reasons of ids; [`HitError::PlaceUnknown`] says that it
+    /// counted, and that its place is not known yet: ask again for it.
+    pub async fn hit_once(&self, target: impl Into<Target>, hit: OnceHit) -> Result<Hit, HitError> {
+        self.0.shared.permits.acquire().await.map_err(|_| HitError::Closed)?.forget();
+        let OnceHit { half, session, weight, event, id } = hit;
+        self.submit(target.into(), half, session, weight, event, Some(id))
+    }
+
+    /// Adds to up to [`NAMED_ITEMS_MAX`](tidemark_proto::named::NAMED_ITEMS_MAX) counters their weights, all at once, under one id, as
+    /// [`Client::hit_once`] does for one. Dropping the future changes nothing: it may be counted or not.
     pub async fn count_named(
         &self,
-        name: u64,
+        id: ItemId,
         items: &[(CounterName, u64)],
         session: Option<SessionId>,
         patience: NamedPatience,
     ) -> Result<NamedOutcome, NamedError> {
-        self.0.named.count(name, items, session, patience).await
+        self.0.named.count(id, items, session, patience).await
     }
 
-    /// Whether anything was counted under a name at the first site. If not, it never will be: [`NamedError::Fenced`] from now on.
-    pub async fn fence_named(&self, name: u64, patience: Duration) -> Result<bool, NamedError> {
-        self.0.named.fence(name, patience).await
+    /// Whether anything was counted under an id at the first site. If not, it never will be: [`NamedError::Fenced`] from now on.
+    pub async fn fence_named(&self, id: ItemId, patience: Duration) -> Result<bool, NamedError> {
+        self.0.named.fence(id, patience).await
     }
 
     /// Waits until everything that was added before is durable. Errors: some of it was refused, or is in doubt for good.
@@ -401,6 +440,9 @@ impl Client {
     /// counted once or not at all. Hits whose place is still open resolve to `PlaceUnknown`.
     pub async fn close(&self) -> Result<(), InDoubtError> {
         self.0.ask_to_close();
+        for pinned in self.0.pins.all() {
+            Box::pin(pinned.close()).await?;
+        }
         let mut closed = self.0.closed.clone();
         let in_doubt = closed.wait_for(Option::is_some).await.map(|in_doubt| *in_doubt);
         match in_doubt.ok().flatten() {

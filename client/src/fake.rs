@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 use tidemark_proto::client::LinkId;
 use tidemark_proto::ids::{ClientId, CounterName, GroupId, Half, LogIndex, NameError};
-use tidemark_proto::msg::{Award, BatchError, FromClient, Place, Reading, ToClient, WireItem, defined};
+use tidemark_proto::msg::{
+    Award, BatchError, FromClient, IdAnswer, ItemId, Place, Reading, ToClient, WireItem, defined,
+};
 use tidemark_proto::series::{Admission, SeriesPolicy, UnixTime};
 use tokio::sync::{mpsc, watch};
 
@@ -36,10 +38,15 @@ struct Fake {
 struct State {
     counters: BTreeMap<CounterName, FakeCounter>,
     streams: BTreeMap<(ClientId, u8), Stream>,
+    /// Ids, with their content and places; or fenced.
+    ids: BTreeMap<[u8; 16], Option<FakeId>>,
     refused_namespaces: BTreeSet<String>,
     updown_namespaces: BTreeSet<String>,
     series: BTreeMap<String, SeriesPolicy>,
 }
+
+/// What an id stands for, and the places of its increments.
+type FakeId = ([u8; 8], Vec<Option<Place>>);
 
 #[derive(Debug, Default)]
 struct FakeCounter {
@@ -207,7 +214,7 @@ impl State {
         match message {
             FromClient::Open { client, .. } => {
                 link.client = client;
-                vec![ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: LANES, age: 0 }]
+                vec![ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: LANES, age: 0, ids_kept: 144 }]
             }
             FromClient::Fence { of, lane } => {
                 let stream = self.streams.entry((of, lane)).or_default();
@@ -219,7 +226,69 @@ impl State {
                 link.names.extend(halves.map(|((number, half), name)| (number, (name, half))));
                 self.on_batch(link, lane, seq, (&items, &times))
             }
+            FromClient::Keyed { lane, seq, defs, items, times, ids, .. } => {
+                let halves = defs.into_iter().map(|(definition, name)| (defined(definition), name));
+                link.names.extend(halves.map(|((number, half), name)| (number, (name, half))));
+                self.on_keyed(link, lane, seq, (&items, &times), &ids)
+            }
         }
+    }
+
+    /// Counts what has a new id, and answers the rest.
+    fn on_keyed(
+        &mut self,
+        link: &FakeLink,
+        lane: u8,
+        seq: u64,
+        (items, times): (&[WireItem], &[UnixTime]),
+        ids: &[ItemId],
+    ) -> Vec<ToClient> {
+        let now = SystemTime::now().unix_time().unwrap_or(UnixTime::MAX);
+        if let Err(error) = self.admit(link, lane, seq, items) {
+            return vec![ToClient::Refused { lane, seq, error }];
+        }
+        let again = self.streams.entry((link.client, lane)).or_default().places.len() as u64 >= seq;
+        let (mut answers, mut places, mut from) = (Vec::new(), Vec::new(), 0);
+        for (at, id) in (0..).zip(ids) {
+            let all = from..from + usize::from(id.items);
+            from = all.end;
+            let known = self.ids.get(&id.digest).map(|known| match (id.items, known) {
+                (_, None) => Err(IdAnswer::Fenced),
+                (0, Some(_)) => Err(IdAnswer::Counted),
+                (_, Some((content, _))) if *content != id.content => Err(IdAnswer::Other),
+                (_, Some((_, places))) => Ok(places.clone()),
+            });
+            let placed = match known {
+                Some(known) => known,
+                None if id.items == 0 => {
+                    self.ids.insert(id.digest, None);
+                    Err(IdAnswer::Fenced)
+                }
+                None => {
+                    let (items, times) = (&items[all.clone()], times.get(all.clone()).unwrap_or_default());
+                    if let Err(error) = self.bucket(link, items, times, now) {
+                        return vec![ToClient::Refused { lane, seq, error }];
+                    }
+                    let named = |(idx, item): (usize, _)| (lane, seq, idx as u32, item);
+                    let each = all.clone().zip(items).map(named);
+                    let placed: Vec<_> = each.map(|item| self.count(link, item)).collect();
+                    self.ids.insert(id.digest, Some((id.content, placed.clone())));
+                    Ok(placed)
+                }
+            };
+            match placed {
+                Ok(placed) => {
+                    places.extend(all.zip(placed).filter_map(|(idx, place)| Some((idx as u32, place?))));
+                }
+                Err(answer) => answers.push((at, answer)),
+            }
+        }
+        if !again {
+            self.streams.entry((link.client, lane)).or_default().places.push(Vec::new());
+        }
+        let placed = places.iter().map(|&(idx, place)| ToClient::Placed { lane, seq, idx, count: 1, place });
+        let ids = (!answers.is_empty()).then_some(ToClient::Ids { lane, seq, answers });
+        ids.into_iter().chain(placed).chain([ToClient::Durable { lane, seq, pending: Vec::new() }]).collect()
     }
 
     fn on_batch(

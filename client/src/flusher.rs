@@ -9,12 +9,14 @@ use crate::hit::HitCell;
 use crate::keys::KeySlots;
 use crate::link::{Dialer, EVENTS_MAX, Event, Events, Link};
 use crate::link_state::{LinkState, Links};
-use crate::shared::{CounterInner, FlushAnswer, NewHit, Shared};
+use crate::shared::{CounterInner, FlushAnswer, NewHit, SeenGroup, Shared};
 use crate::timed::TimedAdd;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemark_proto::client::{AddError, ClientCore, CounterRef, InDoubt, Input, LinkId, Outcome, Output, Ticket};
+use tidemark_proto::client::{
+    AddError, ClientCore, CounterRef, InDoubt, Input, KeyedHit, LinkId, Outcome, Output, Ticket,
+};
 use tidemark_proto::ids::Half;
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::time::Time;
@@ -69,6 +71,7 @@ pub(crate) struct Flusher {
     sleeps: bool,
     idle_rounds: u32,
     rounds: u32,
+    group: Option<SeenGroup>,
     close: Option<Instant>,
     close_told: bool,
     /// Whether the node in use takes increments.
@@ -110,6 +113,7 @@ impl Flusher {
             sleeps: false,
             idle_rounds: 0,
             rounds: 0,
+            group: None,
             close: None,
             close_told: false,
             state: Links::new(state),
@@ -124,6 +128,7 @@ impl Flusher {
             self.core.handle(self.now(), Input::Tick);
             self.drain_core();
             self.state.publish(self.core.site().is_some_and(|(_, is_up)| is_up));
+            self.note_group();
             if let Some(in_doubt) = self.done {
                 return self.end(in_doubt);
             }
@@ -133,6 +138,15 @@ impl Flusher {
                 () = self.shared.notify.notified() => self.on_notified(),
                 () = tokio::time::sleep_until(wake_at) => {}
             }
+        }
+    }
+
+    /// Callers may ask which group this is.
+    fn note_group(&mut self) {
+        let seen = self.core.group().map(|(id, age, ids_kept)| SeenGroup { id, age, ids_kept });
+        if seen != self.group {
+            self.group = seen;
+            self.shared.set_group(seen);
         }
     }
 
@@ -245,7 +259,12 @@ impl Flusher {
                 }
             };
             let ticket = self.ticket(&hit.cell);
-            match self.core.try_hit_at(now, counter, hit.session, hit.delta, ticket, hit.event) {
+            let NewHit { session, delta, event, .. } = hit;
+            let taken = match hit.id {
+                None => self.core.try_hit_at(now, counter, session, delta, ticket, event),
+                Some(id) => self.core.try_hit_once(now, counter, KeyedHit { session, delta, event, id }, ticket),
+            };
+            match taken {
                 Ok(()) => {}
                 Err(AddError::Overloaded { .. } | AddError::TooHeavy) => {
                     self.cell(ticket);

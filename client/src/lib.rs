@@ -72,6 +72,7 @@ mod keys;
 mod link;
 mod link_state;
 mod named;
+mod pins;
 mod queries;
 mod questions;
 mod reads;
@@ -88,7 +89,7 @@ pub use answers::{
     WindowRead,
 };
 pub use builder::{Builder, Site};
-pub use client::{Client, Counter, InDoubtError, Target, terminated};
+pub use client::{Client, Counter, InDoubtError, OnceHit, Target, terminated};
 pub use edges::{CHANGES_AT_ONCE_MAX, EdgeChanges};
 pub use error::{
     AddError, AddLoss, AskError, AwardError, ChangeError, ConnectError, FlushError, GetError, HandleError, HitError,
@@ -98,18 +99,19 @@ pub use hit::{Hit, HitDurable, HitOutcome, SessionToken};
 pub use keys::KEYS_PER_THREAD_MAX;
 pub use link_state::LinkState;
 pub use named::{FENCES_AT_ONCE_MAX, NAMED_AT_ONCE_MAX, NamedError, NamedOutcome, NamedPatience};
+pub use pins::GroupError;
 pub use questions::{
     IntoPeriod, Neighbours, OfCounter, Range, ReadAt, Steps, Top, Window, days, hours, minutes, months, seconds, total,
     weeks, years,
 };
-pub use shared::HANDLES_MAX;
+pub use shared::{HANDLES_MAX, SeenGroup};
 pub use site::{GroupSite, SiteError};
 pub use tidemark_proto::client::InDoubt;
 pub use tidemark_proto::edge_changes::EdgesMade;
 pub use tidemark_proto::graph::{Edge, EdgeChange};
 pub use tidemark_proto::ids::{CounterName, Half, SessionId};
 pub use tidemark_proto::ledger::{EdgeFault, EdgesError};
-pub use tidemark_proto::msg::{Award, Place, Reading};
+pub use tidemark_proto::msg::{Award, ItemId, Place, Reading};
 pub use tidemark_proto::queries::{Interval, PlanTold, StepTold};
 pub use tidemark_proto::query::{Basis, Counted, QueryError, Windowed};
 pub use tidemark_proto::series::UnixTime;

@@ -1,15 +1,14 @@
-//! Increments under a name of the caller's choice: counted once, also when the process that asked has died and another asks
-//! again.
+//! Increments under an id of the caller's choice: counted once, also when the process that asked has died and another asks again.
 //!
-//! Each is an exchange of its own with the node of the first site, over one of a few links that are kept for that. It is never
-//! sent to another site: elsewhere the name would be another one.
+//! Each is an exchange of its own with the group that owns the id, over one of a few links that are kept for that. A link has one stream,
+//! whose batches are these exchanges: one that was not answered ends with its link, and is asked again over another.
 
 use crate::link::{Dialer, EVENTS_MAX, Event, Events, Link};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemark_proto::client::{LinkId, SiteId};
-use tidemark_proto::ids::{CounterName, OwnerId, SessionId};
-use tidemark_proto::msg::{BatchError, FromClient, Place, ToClient};
+use tidemark_proto::ids::{ClientId, CounterName, OwnerId, SessionId};
+use tidemark_proto::msg::{BatchError, FromClient, IdAnswer, ItemId, Place, ToClient};
 use tidemark_proto::named::{self, NAMED_ITEMS_MAX, NamedAnswer, NamedIncrement};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -47,11 +46,17 @@ pub enum NamedOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamedError {
     /// Nothing was counted.
-    #[error("{items} counters under one name: 1 to {NAMED_ITEMS_MAX} allowed")]
+    #[error("{items} counters under one id: 1 to {NAMED_ITEMS_MAX} allowed")]
     Items { items: usize },
-    /// Nothing was counted under this name, and nothing ever will be.
-    #[error("the name is fenced: nothing was counted under it, and nothing will be")]
+    /// Nothing was counted under this id, and nothing ever will be.
+    #[error("the id is fenced: nothing was counted under it, and nothing will be")]
     Fenced,
+    /// Nothing was counted now.
+    #[error("the id was used before for other increments; nothing was counted")]
+    Reused,
+    /// Nothing was counted.
+    #[error("the group remembers {max} ids, as many as it may: nothing was counted; send it again later")]
+    Full { max: u32 },
     /// This call has counted nothing. Where an earlier call with the name got no answer, ask again: that one may have.
     #[error("not counted: {0}")]
     Refused(BatchError),
@@ -59,8 +64,8 @@ pub enum NamedError {
     #[error("no answer of the node in time: whether it was counted is to be asked again")]
     Unknown,
     /// Nothing was changed.
-    #[error("the name belongs to another certificate")]
-    NotYours,
+    #[error("the node is of an earlier version, which knows no ids: nothing was counted")]
+    NoIds,
 }
 
 /// The links of a client for named increments.
@@ -77,7 +82,20 @@ pub(crate) struct NamedLinks {
 struct NamedLink {
     link: Link,
     events: mpsc::Receiver<(LinkId, Event)>,
-    connected: bool,
+    /// Of its stream.
+    client: ClientId,
+    seq: u64,
+    opening: Opening,
+}
+
+/// How far a link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    Dialled,
+    /// It was said who speaks.
+    Greeted,
+    /// The node has welcomed it, and takes ids.
+    Open,
 }
 
 /// What one attempt came to.
@@ -87,6 +105,8 @@ enum Attempt<T> {
     Silent,
     /// The link broke.
     Broken,
+    /// The node knows no ids.
+    NoIds,
 }
 
 impl NamedLinks {
@@ -106,7 +126,7 @@ impl NamedLinks {
 
     pub async fn count(
         &self,
-        name: u64,
+        id: ItemId,
         items: &[(CounterName, u64)],
         session: Option<SessionId>,
         patience: NamedPatience,
@@ -115,22 +135,24 @@ impl NamedLinks {
             return Err(NamedError::Items { items: items.len() });
         }
         let mut until = Instant::now() + patience.durable;
-        let mut increment = NamedIncrement::new(named::stream_of(self.owner, name), items.to_vec(), session);
+        let mut increment = NamedIncrement::new(id, items.to_vec(), session);
         // Whether an earlier copy of this call may have been counted.
         let mut in_doubt = false;
         while let Some(mut link) = self.link(&self.counts, until).await {
             let (answer, sent) = attempt(&mut link, &mut increment, &mut until, patience.places).await;
             match answer {
                 Attempt::Answered(answer) => {
-                    self.keep(link);
+                    if increment.is_applied() {
+                        self.keep(link);
+                    }
                     match answer {
                         NamedAnswer::Placed(places) => return Ok(NamedOutcome::Placed(places)),
-                        NamedAnswer::Fenced => return Err(NamedError::Fenced),
-                        NamedAnswer::NotYours => return Err(NamedError::NotYours),
+                        NamedAnswer::Id(answer) => return Err(answer.into()),
                         NamedAnswer::Refused(error) if !in_doubt => return Err(NamedError::Refused(error)),
                         _ => {}
                     }
                 }
+                Attempt::NoIds => return Err(NamedError::NoIds),
                 failed => self.let_go(link, &failed),
             }
             in_doubt |= sent;
@@ -139,22 +161,20 @@ impl NamedLinks {
         if increment.is_durable() { Ok(NamedOutcome::Pending) } else { Err(NamedError::Unknown) }
     }
 
-    /// Whether anything was counted under the name; nothing will be from now on.
-    pub async fn fence(&self, name: u64, patience: Duration) -> Result<bool, NamedError> {
+    /// Whether anything was counted under the id; nothing will be from now on.
+    pub async fn fence(&self, id: ItemId, patience: Duration) -> Result<bool, NamedError> {
         let until = Instant::now() + patience;
-        let stream = named::stream_of(self.owner, name);
         while let Some(mut link) = self.link(&self.fences, until).await {
             let deadline = until.min(Instant::now() + RESEND);
-            let take = |message| match message {
-                ToClient::NotYours { of } if of == stream => Some(None),
-                message => named::fenced(stream, &message).map(Some),
-            };
-            match link.exchange(vec![named::fence(stream)], deadline, take).await.0 {
-                Attempt::Answered(Some(counted)) => {
+            let seq = link.link.seq;
+            let take = |message| named::fenced(seq, &message);
+            match link.exchange(Some(named::fence(id, seq)), deadline, take).await.0 {
+                Attempt::Answered(answer) => {
+                    link.link.seq += 1;
                     self.keep(link);
-                    return Ok(counted);
+                    return answer.map_err(NamedError::from);
                 }
-                Attempt::Answered(None) => return Err(NamedError::NotYours),
+                Attempt::NoIds => return Err(NamedError::NoIds),
                 failed => self.let_go(link, &failed),
             }
             sleep_until(until.min(Instant::now() + PAUSE)).await;
@@ -183,7 +203,9 @@ impl NamedLinks {
         let kept = self.idle().pop();
         let link = kept.unwrap_or_else(|| {
             let (sender, events): (Events, _) = mpsc::channel(EVENTS_MAX);
-            NamedLink { link: Link::open(&self.dialer, LinkId(0), SITE, sender), events, connected: false }
+            let link = Link::open(&self.dialer, LinkId(0), SITE, sender);
+            let client = ClientId::new(self.owner, rand::random());
+            NamedLink { link, events, client, seq: 1, opening: Opening::Dialled }
         });
         Some(Used { link, _permit: permit })
     }
@@ -201,14 +223,16 @@ async fn attempt(
     places: Duration,
 ) -> (Attempt<NamedAnswer>, bool) {
     let was_durable = increment.is_durable();
-    let messages = increment.start().into();
+    let seq = link.link.seq;
+    let message = Some(increment.start(seq));
     let take = |message| match increment.on_message(message) {
         NamedAnswer::Nothing => None,
         NamedAnswer::Durable if was_durable => None,
         answer => Some(answer),
     };
     let deadline = (*until).min(Instant::now() + RESEND);
-    let (answer, sent) = link.exchange(messages, deadline, take).await;
+    let (answer, sent) = link.exchange(message, deadline, take).await;
+    link.link.seq = seq + u64::from(increment.is_applied());
     if !matches!(answer, Attempt::Answered(NamedAnswer::Durable)) {
         return (answer, sent);
     }
@@ -218,7 +242,7 @@ async fn attempt(
         _ => None,
     };
     let deadline = (*until).min(Instant::now() + RESEND);
-    (link.exchange(Vec::new(), deadline, take).await.0, sent)
+    (link.exchange(None, deadline, take).await.0, sent)
 }
 
 /// A link in use; as many are kept as may be in use at a time.
@@ -228,22 +252,35 @@ struct Used<'a> {
 }
 
 impl Used<'_> {
-    /// Sends messages and waits for the one that `take` takes. Also whether they were sent.
+    /// Sends a message, once the node has welcomed the link, and waits for the one that `take` takes. Also whether it was sent.
     async fn exchange<T>(
         &mut self,
-        messages: Vec<FromClient>,
+        message: Option<FromClient>,
         until: Instant,
         mut take: impl FnMut(ToClient) -> Option<T>,
     ) -> (Attempt<T>, bool) {
-        let NamedLink { link, events, connected } = &mut self.link;
-        let mut waiting = Some(messages);
+        let NamedLink { link, events, client, opening, .. } = &mut self.link;
+        let (mut waiting, mut sent) = (message, false);
         loop {
-            if *connected && !waiting.take().into_iter().flatten().all(|message| link.send(message)) {
-                return (Attempt::Broken, true);
+            if *opening == Opening::Open
+                && let Some(message) = waiting.take()
+            {
+                sent = true;
+                if !link.send(message) {
+                    return (Attempt::Broken, sent);
+                }
             }
-            let sent = waiting.is_none();
             match timeout_at(until, events.recv()).await {
-                Ok(Some((_, Event::Connected))) => *connected = true,
+                Ok(Some((_, Event::Connected))) => {
+                    *opening = Opening::Greeted;
+                    if !link.send(FromClient::Open { client: *client, since: None }) {
+                        return (Attempt::Broken, sent);
+                    }
+                }
+                Ok(Some((_, Event::Message(ToClient::Welcome { ids_kept, .. })))) => match ids_kept > 0 {
+                    true => *opening = Opening::Open,
+                    false => return (Attempt::NoIds, sent),
+                },
                 Ok(Some((_, Event::Message(message)))) => {
                     if let Some(taken) = take(message) {
                         return (Attempt::Answered(taken), sent);
@@ -252,6 +289,17 @@ impl Used<'_> {
                 Ok(Some((_, Event::Gone(_))) | None) => return (Attempt::Broken, sent),
                 Err(_) => return (Attempt::Silent, sent),
             }
+        }
+    }
+}
+
+impl From<IdAnswer> for NamedError {
+    fn from(answer: IdAnswer) -> NamedError {
+        match answer {
+            IdAnswer::Other => NamedError::Reused,
+            IdAnswer::Full { max } => NamedError::Full { max },
+            IdAnswer::Fenced => NamedError::Fenced,
+            IdAnswer::Open | IdAnswer::Counted => NamedError::Unknown,
         }
     }
 }

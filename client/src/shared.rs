@@ -8,7 +8,8 @@ use crate::timed::{EventTime, TimedAdds};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use tidemark_proto::ids::{CounterName, Half, SessionId};
+use tidemark_proto::ids::{CounterName, GroupId, Half, SessionId};
+use tidemark_proto::msg::ItemId;
 use tidemark_proto::series::UnixTime;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -48,6 +49,7 @@ pub(crate) struct NewHit {
     pub session: Option<SessionId>,
     pub delta: u64,
     pub event: Option<UnixTime>,
+    pub id: Option<ItemId>,
     pub cell: Arc<HitCell>,
 }
 
@@ -71,6 +73,16 @@ impl Target {
             Target::Name(name) => name,
         }
     }
+}
+
+/// The group that a client counts at, as its last welcome said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenGroup {
+    pub id: GroupId,
+    /// How many ages ([`AGE_UNIT`](tidemark_proto::limits::AGE_UNIT)) old it was at least.
+    pub age: u32,
+    /// Ages for which it remembers ids; 0 if its node is of a version that knows no ids.
+    pub ids_kept: u32,
 }
 
 /// The answer to a flush: weights refused and unknown.
@@ -108,6 +120,7 @@ pub(crate) struct Shared {
     pub timed: TimedAdds,
     handles: Mutex<Handles>,
     inbox: Mutex<Inbox>,
+    group: Mutex<Option<SeenGroup>>,
     pub notify: Notify,
     pub permits: Semaphore,
     pub hits_max: usize,
@@ -122,6 +135,7 @@ impl Shared {
             timed: TimedAdds::default(),
             handles: Mutex::default(),
             inbox: Mutex::default(),
+            group: Mutex::default(),
             notify: Notify::new(),
             permits: Semaphore::new(hits_max),
             hits_max,
@@ -156,6 +170,15 @@ impl Shared {
 
     pub fn is_asleep(&self) -> bool {
         self.asleep.0.load(Ordering::Relaxed)
+    }
+
+    /// The group of the present stay.
+    pub fn group(&self) -> Option<SeenGroup> {
+        *self.group.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn set_group(&self, group: Option<SeenGroup>) {
+        *self.group.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = group;
     }
 
     pub fn inbox(&self) -> MutexGuard<'_, Inbox> {

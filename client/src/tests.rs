@@ -375,64 +375,96 @@ async fn over_quic_hits_are_placed_reads_are_answered_and_lost_sites_are_left() 
 
 const PATIENCE: NamedPatience = NamedPatience { durable: Duration::from_secs(20), places: Duration::from_secs(20) };
 
+fn id(n: u64) -> tidemark_proto::msg::ItemId {
+    let mut digest = [0; 16];
+    digest[..8].copy_from_slice(&n.to_be_bytes());
+    tidemark_proto::msg::ItemId { digest, content: [1; 8], items: 1 }
+}
+
 fn named(key: &str) -> (CounterName, u64) {
     (CounterName::new("search", key.as_bytes()).unwrap(), 1)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_counts_once_over_whatever_link_and_not_behind_its_fence() {
+async fn an_id_counts_once_over_whatever_link_and_not_behind_its_fence() {
     let (cluster, client) = fake().await;
     cluster.milestone("search", b"queries", 3).unwrap();
     let items = [named("queries"), named("own")];
     for name in 1..=3 {
         for _ in 0..2 {
-            let counted = client.count_named(name, &items, Some(session(1)), PATIENCE).await.unwrap();
+            let counted = client.count_named(id(name), &items, Some(session(1)), PATIENCE).await.unwrap();
             let first = if name == 3 { Place::Milestone { at: 3, first: 3 } } else { Place::Number(name) };
             assert_eq!(counted, NamedOutcome::Placed(vec![first, Place::Counted]), "{name}");
         }
     }
     assert_eq!(
-        (client.fence_named(3, PATIENCE.durable).await, client.fence_named(4, PATIENCE.durable).await),
+        (client.fence_named(id(3), PATIENCE.durable).await, client.fence_named(id(4), PATIENCE.durable).await),
         (Ok(true), Ok(false))
     );
-    assert_eq!(client.count_named(4, &items, None, PATIENCE).await, Err(NamedError::Fenced));
+    assert_eq!(client.count_named(id(4), &items, None, PATIENCE).await, Err(NamedError::Fenced));
     assert!(
-        client.count_named(3, &items, None, PATIENCE).await.is_ok(),
+        client.count_named(id(3), &items, None, PATIENCE).await.is_ok(),
         "what was counted is answered also behind its fence"
     );
-    assert_eq!(client.count_named(5, &[], None, PATIENCE).await, Err(NamedError::Items { items: 0 }));
+    let other = tidemark_proto::msg::ItemId { content: [2; 8], ..id(3) };
+    assert_eq!(client.count_named(other, &items, None, PATIENCE).await, Err(NamedError::Reused));
+    assert_eq!(client.count_named(id(5), &[], None, PATIENCE).await, Err(NamedError::Items { items: 0 }));
     assert_eq!((cluster.value("search", b"queries"), cluster.value("search", b"own")), (3, 3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_is_asked_for_again_when_links_break_and_refused_only_when_nothing_was_sent_before() {
+async fn an_id_is_asked_for_again_when_links_break_and_refused_only_when_nothing_was_sent_before() {
     let (cluster, client) = fake().await;
     cluster.refuse_namespace("elsewhere");
     let elsewhere = (CounterName::new("elsewhere", b"x").unwrap(), 1);
-    let refused = client.count_named(1, std::slice::from_ref(&elsewhere), None, PATIENCE).await;
+    let refused = client.count_named(id(1), std::slice::from_ref(&elsewhere), None, PATIENCE).await;
     assert_eq!(
         refused,
         Err(NamedError::Refused(tidemark_proto::msg::BatchError::UnknownNamespace("elsewhere".into())))
     );
     cluster.set_reachable(false);
     let short = NamedPatience { durable: Duration::from_millis(300), ..PATIENCE };
-    assert_eq!(client.count_named(2, &[named("queries")], None, short).await, Err(NamedError::Unknown));
-    assert_eq!(client.fence_named(2, short.durable).await, Err(NamedError::Unknown));
+    assert_eq!(client.count_named(id(2), &[named("queries")], None, short).await, Err(NamedError::Unknown));
+    assert_eq!(client.fence_named(id(2), short.durable).await, Err(NamedError::Unknown));
     // The link that was kept is gone; nothing was sent over it, so the refusal is one.
     let items = [elsewhere];
-    let (asked, ()) = tokio::join!(client.count_named(3, &items, None, PATIENCE), async {
+    let (asked, ()) = tokio::join!(client.count_named(id(3), &items, None, PATIENCE), async {
         tokio::time::sleep(Duration::from_millis(200)).await;
         cluster.set_reachable(true);
     });
     assert!(matches!(asked, Err(NamedError::Refused(_))), "{asked:?}");
     let all = (0..300).map(|name| {
         let client = client.clone();
-        tokio::spawn(async move { client.count_named(100 + name, &[named("queries")], None, PATIENCE).await })
+        tokio::spawn(async move { client.count_named(id(100 + name), &[named("queries")], None, PATIENCE).await })
     });
     for counted in all.collect::<Vec<_>>() {
         soon("a named increment", counted).await.unwrap().unwrap();
     }
     assert_eq!(cluster.value("search", b"queries"), 300);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hit_with_an_id_counts_once_and_the_same_id_for_another_is_refused() {
+    let (cluster, client) = fake().await;
+    cluster.milestone("search", b"queries", 1_000).unwrap();
+    let (queries, pinned) = (named("queries").0, client.at_group("dc", 0).unwrap());
+    let hit = |n, weight, content| OnceHit {
+        half: Half::Up,
+        session: None,
+        weight,
+        event: None,
+        id: tidemark_proto::msg::ItemId { content: [content; 8], ..id(n) },
+    };
+    for _ in 0..3 {
+        assert_eq!(pinned.hit_once(&queries, hit(1, 5, 1)).await.unwrap().await, Ok(Place::Number(1)));
+        assert_eq!(pinned.hit_once(&queries, hit(2, 1, 1)).await.unwrap().await, Ok(Place::Number(6)));
+    }
+    let reused = pinned.hit_once(&queries, hit(1, 7, 2)).await.unwrap().await;
+    assert_eq!(reused, Err(HitError::Failed(tidemark_proto::client::AddError::IdReused)));
+    assert_eq!(cluster.value("search", b"queries"), 6);
+    assert_eq!(pinned.group().map(|group| group.ids_kept), Some(144));
+    client.close().await.unwrap();
+    assert!(pinned.hit_once(&queries, hit(9, 1, 1)).await.is_err(), "it is closed with the client that made it");
 }
 
 /// An aggregator's end of a channel of waits, answered from the fake cluster; how many were asked for is counted.

@@ -81,6 +81,9 @@ pub struct GroupStatus {
     pub buckets_bytes_max: Option<usize>,
     /// Rows, one of each counter and valve, of which old buckets are on disk only.
     pub rows_shelved: usize,
+    /// Increments whose ids the group remembers, and how many it may.
+    pub ids: u32,
+    pub ids_max: u32,
     /// For how long, since the start, batches waited for views to come nearer.
     pub held_ms: u64,
 }
@@ -554,6 +557,8 @@ impl Host {
             buckets_bytes,
             buckets_bytes_max,
             rows_shelved: self.core.group().rows_shelved(),
+            ids: self.core.group().ids(),
+            ids_max: self.core.group().id_terms().max,
             held_ms: self.core.held(self.now()).0 / 1_000,
         };
         self.publish.send_if_modified(|old| {

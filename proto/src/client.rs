@@ -27,13 +27,13 @@ mod stay;
 #[cfg(test)]
 mod tests;
 
-use crate::ids::{ClientId, CounterName, Half, OwnerId, SessionId};
+use crate::ids::{ClientId, CounterName, GroupId, Half, OwnerId, SessionId};
 use crate::limits::*;
-use crate::msg::{BatchError, FromClient, Place, ToClient};
+use crate::msg::{BatchError, FromClient, IdAnswer, ItemId, Place, ToClient};
 use crate::series::{NotAdmitted, UnixTime};
 use crate::time::{Span, Time};
 use crate::warm;
-use counters::{Counters, Kind, QueuedHit, Unsent};
+use counters::{Counters, Key, Kind, QueuedHit, Unsent};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use stay::{Role, Stay, StayId};
@@ -54,6 +54,16 @@ pub struct Ticket(pub u64);
 /// The number of a half of a counter inside one [`ClientCore`], from [`ClientCore::counter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CounterRef(pub u32);
+
+/// An increment that counts once for its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyedHit {
+    pub session: Option<SessionId>,
+    pub delta: u64,
+    /// When it happened; when it is logged, if nothing is said.
+    pub event: Option<UnixTime>,
+    pub id: ItemId,
+}
 
 /// What a process may choose about its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +90,9 @@ pub struct ClientConfig {
     pub probe_interval: Span,
     /// How long a preferred site must have been reachable before the client goes back to it.
     pub return_after: Span,
+    /// An increment with an id that could not be sent for so long fails: the group may have grown older meanwhile than its batch will
+    /// say. At most an age of the group ([`AGE_UNIT`]).
+    pub id_unsent_max: Span,
     /// How long one id is used: groups forget streams of which nothing comes.
     pub renew_after: Span,
     /// Back-off of reconnects and refused batches: doubles from the first to the second, with jitter.
@@ -112,6 +125,8 @@ pub const HIT_BYTES: usize = 96;
 pub const ADD_BYTES: usize = 56;
 /// And an event time, which a hit has for itself and an add for its counter and minute.
 pub const TIME_BYTES: usize = 16;
+/// And an id.
+pub const KEY_BYTES: usize = 40;
 
 const _: () = assert!(BATCH_BYTES_MAX < MESSAGE_BYTES_MAX);
 const _: () = assert!(CLIENT_COUNTERS_MAX <= crate::msg::DEFINES_DOWN as usize);
@@ -129,6 +144,7 @@ impl Default for ClientConfig {
             site_timeout: Span::from_secs(10),
             probe_interval: Span::from_secs(5),
             return_after: Span::from_secs(10),
+            id_unsent_max: AGE_UNIT,
             renew_after: STAY_MAX,
             backoff_min: Span::from_millis(50),
             backoff_max: Span::from_secs(5),
@@ -252,6 +268,31 @@ pub enum AddError {
     Withdrawn,
     #[error("client is closed")]
     Closed,
+    #[error("the id was used before for another increment; nothing was counted")]
+    IdReused,
+    #[error(
+        "the group remembers {max} ids, as many as it may: nothing was counted; send it again later, or with another home"
+    )]
+    IdsFull { max: u32 },
+    #[error("the id is fenced: nothing was counted under it, and nothing will be")]
+    IdFenced,
+    #[error(
+        "the increment with an id could not be sent in time: this copy was not counted; send it again with the same id"
+    )]
+    IdLate,
+    #[error("the node is of an earlier version, which knows no ids: nothing was counted")]
+    IdsUnknown,
+}
+
+impl From<IdAnswer> for Outcome {
+    fn from(answer: IdAnswer) -> Outcome {
+        match answer {
+            IdAnswer::Other => Outcome::Failed(AddError::IdReused),
+            IdAnswer::Full { max } => Outcome::Failed(AddError::IdsFull { max }),
+            IdAnswer::Fenced => Outcome::Failed(AddError::IdFenced),
+            IdAnswer::Open | IdAnswer::Counted => Outcome::PlaceUnknown,
+        }
+    }
 }
 
 /// Content that a closed client could not settle: nobody knows whether it was counted (once, or not at all).
@@ -488,14 +529,36 @@ impl ClientCore {
         ticket: Ticket,
         event: Option<UnixTime>,
     ) -> Result<(), AddError> {
+        let hit = QueuedHit { counter, session, delta, ticket, epoch: self.epoch, event, key: None };
+        self.accept_hit(now, hit, Kind::of(event))
+    }
+
+    /// [`ClientCore::try_hit_at`] of an increment with an id, which stands for this one. The client must have one site: at another group
+    /// the id would be another one.
+    pub fn try_hit_once(
+        &mut self,
+        now: Time,
+        counter: CounterRef,
+        hit: KeyedHit,
+        ticket: Ticket,
+    ) -> Result<(), AddError> {
+        debug_assert_eq!(self.config.sites, 1, "an id belongs to one group");
+        let KeyedHit { session, delta, event, id } = hit;
+        let key = Some(Key { id: ItemId { items: 1, ..id }, since: now });
+        let hit = QueuedHit { counter, session, delta, ticket, epoch: self.epoch, event, key };
+        self.accept_hit(now, hit, Kind::of_keyed(event))
+    }
+
+    fn accept_hit(&mut self, now: Time, hit: QueuedHit, kind: Kind) -> Result<(), AddError> {
+        let QueuedHit { counter, delta, event, .. } = hit;
         if delta == 0 {
             return Err(AddError::Delta { delta });
         }
-        self.admit(now, counter, delta, event, HIT_BYTES + time_bytes(event))?;
-        let hit = QueuedHit { counter, session, delta, ticket, epoch: self.epoch, event };
+        let key = if hit.key.is_some() { KEY_BYTES } else { 0 };
+        self.admit(now, counter, delta, event, HIT_BYTES + time_bytes(event) + key)?;
         self.counters.hit(hit, now + self.config.gather_max.unwrap_or(self.config.flush_interval));
         self.totals.accepted += u128::from(delta);
-        self.form_full_lane(now, counter, Kind::of(event));
+        self.form_full_lane(now, counter, kind);
         Ok(())
     }
 
@@ -551,6 +614,12 @@ impl ClientCore {
     pub fn weight_held(&self) -> u64 {
         let held = self.totals.accepted - self.totals.durable - self.totals.refused - self.totals.unknown;
         u64::try_from(held).expect("at most WEIGHT_HELD_MAX")
+    }
+
+    /// The group of the present stay, its age and the ages for which it remembers ids, as its last welcome said.
+    pub fn group(&self) -> Option<(GroupId, u32, u32)> {
+        let home = self.stays[&self.current?].home?;
+        Some((home.group, home.since, home.ids_kept))
     }
 
     /// The site in use, and whether its node has said welcome.

@@ -14,6 +14,8 @@ mod cells;
 mod feed;
 mod generations;
 mod guard;
+mod ids;
+mod keyed;
 mod lease;
 mod queue;
 mod rows;
@@ -42,6 +44,7 @@ use crate::warm;
 use cells::Cells;
 use generations::{Generations, NOWHERE, SlotSet};
 use guard::AccountChange;
+use ids::{Ids, NO_ID, Standing};
 use queue::Queued;
 use series::Series;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -116,6 +119,8 @@ pub enum Effect {
     Began { counter: CounterName },
     /// What may be counted in these namespaces changed: what was refused of them may be taken now.
     Settled { namespaces: Vec<String> },
+    /// Of a keyed batch, before its answer: ids, by their place in it, whose increments were not counted now.
+    Ids { client: ClientId, lane: u8, seq: u64, answers: Vec<(u32, IdAnswer)> },
     /// A generation of a guard ended. Of what was certified under its lease counts what was spent up to `upto`; the rest is queued.
     Closed { guard: u32, generation: u32, upto: u64 },
 }
@@ -126,6 +131,15 @@ pub fn lane_of(counter: &CounterName, lanes: u8) -> u8 {
     (name_hash(counter) % u64::from(lanes.max(1))) as u8
 }
 
+/// What a batch is to its stream.
+#[derive(Clone, Copy, Debug)]
+enum Judged {
+    /// It was applied before.
+    Again { stream: u32 },
+    /// It is the next one; `known` is the stream's number, unless it is new, and `stream` its lane.
+    Next { known: Option<u32>, stream: u8 },
+}
+
 /// Replicated state of one group.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -134,6 +148,7 @@ pub struct Group {
     cells: Cells,
     series: Series,
     streams: Streams,
+    ids: Ids,
     /// For how many units of time it was led.
     age: u32,
     guards: Vec<Guard>,
@@ -170,6 +185,7 @@ impl Group {
             cells: Cells::new(table, ring),
             series: Series::new(&config, 0),
             streams: Streams::default(),
+            ids: Ids::new(config.table_seed),
             age: 0,
             guards: Vec::new(),
             guard_of_slot: BTreeMap::new(),
@@ -215,6 +231,8 @@ impl Group {
                 GroupCmd::Age(age) => self.on_age(*age),
                 GroupCmd::Ledger(message) => self.on_ledger(message),
                 GroupCmd::Lease { guard, generation, held } => self.on_lease(*guard, *generation, *held),
+                GroupCmd::Keyed(keyed) => self.on_keyed(keyed, named),
+                GroupCmd::IdTerms(terms) => self.ids.set_terms(Some(*terms)),
             }
         }
     }
@@ -262,6 +280,26 @@ impl Group {
     }
 
     fn take_batch(&mut self, batch: &Batch, named: bool) -> Result<(), BatchError> {
+        let (number, stream) = match self.judge(batch)? {
+            Judged::Again { stream } => {
+                self.answer_again(stream, batch.seq);
+                return Ok(());
+            }
+            Judged::Next { known, stream } => (known, stream),
+        };
+        self.check_room(batch, named, number.is_none())?;
+        self.add_items(batch)?;
+        let number = self.streams.find_or_new(batch.client, stream, self.age);
+        self.streams.get_mut(number).last = batch.seq;
+        let (pending, leased) =
+            if self.guards.is_empty() { Default::default() } else { self.place_items(batch, number, None) };
+        let (client, lane, seq) = (batch.client, batch.lane, batch.seq);
+        self.effects.push_back(Effect::Acked { client, lane, seq, pending, leased });
+        Ok(())
+    }
+
+    /// Whether a batch is the next one of its stream, or one that was applied before.
+    fn judge(&self, batch: &Batch) -> Result<Judged, BatchError> {
         self.check_serving()?;
         if batch.lane >= self.lanes() {
             return Err(BatchError::UnknownLane { lane: batch.lane, lanes: self.lanes() });
@@ -274,8 +312,7 @@ impl Group {
         });
         let deduped = !(bites(Bug::DedupeSkipped) || bites(Bug::DownTwice) && self.is_all_down(batch));
         if batch.seq != 0 && batch.seq <= last && deduped {
-            self.answer_again(known.expect("only known streams have a last batch"), batch.seq);
-            return Ok(());
+            return Ok(Judged::Again { stream: known.expect("only known streams have a last batch") });
         }
         if fenced {
             return Err(BatchError::Fenced { last });
@@ -287,15 +324,7 @@ impl Group {
         if batch.seq != last + 1 && deduped {
             return Err(BatchError::Gap { seq: batch.seq, last });
         }
-        self.check_room(batch, named, known.is_none())?;
-        self.add_items(batch)?;
-        let number = self.streams.find_or_new(batch.client, stream, self.age);
-        self.streams.get_mut(number).last = batch.seq;
-        let (pending, leased) =
-            if self.guards.is_empty() { Default::default() } else { self.place_items(batch, number) };
-        let (client, lane, seq) = (batch.client, batch.lane, batch.seq);
-        self.effects.push_back(Effect::Acked { client, lane, seq, pending, leased });
-        Ok(())
+        Ok(Judged::Next { known, stream })
     }
 
     fn check_serving(&self) -> Result<(), BatchError> {
@@ -313,10 +342,14 @@ impl Group {
     }
 
     fn check_room(&self, batch: &Batch, named: bool, new_stream: bool) -> Result<(), BatchError> {
-        let items = batch.items.len() as u64;
-        if items == 0 {
+        if batch.items.is_empty() {
             return Err(BatchError::Empty);
         }
+        self.check_limits(batch, named, new_stream)
+    }
+
+    fn check_limits(&self, batch: &Batch, named: bool, new_stream: bool) -> Result<(), BatchError> {
+        let items = batch.items.len() as u64;
         if new_stream && self.streams.len() >= STREAMS_MAX {
             return Err(BatchError::Overloaded { what: "streams of clients".into(), limit: STREAMS_MAX.into() });
         }
@@ -388,7 +421,8 @@ impl Group {
 
     /// Certifies or queues the items of guarded counters: per counter in order until the first that does not fit, from there
     /// all are queued. The indices of the queued ones, and what was certified under a lease.
-    fn place_items(&mut self, batch: &Batch, stream: u32) -> (Vec<u32>, Vec<Leased>) {
+    /// Of a keyed batch `ids` has, for each item, its index in what the client sent and the number of its id.
+    fn place_items(&mut self, batch: &Batch, stream: u32, ids: Option<&[(u32, u32)]>) -> (Vec<u32>, Vec<Leased>) {
         let usable = self.rights_usable();
         let (mut pending, mut leased) = (Vec::new(), Vec::new());
         let mut parts: Vec<Part> = Vec::new();
@@ -410,15 +444,20 @@ impl Group {
             });
             let part = &mut parts[at];
             let (session, has_session) = (item.session.unwrap_or_default(), item.session.is_some());
-            let (seq, idx) = (batch.seq, idx as u32);
-            let queued = Queued { delta: item.delta, seq, session, stream, idx, has_session, placed: false };
+            let (idx, id) = ids.and_then(|ids| ids.get(idx)).copied().unwrap_or((idx as u32, NO_ID));
+            let seq = batch.seq;
+            let queued = Queued { delta: item.delta, seq, session, stream, idx, id, has_session, placed: false };
             if usable && part.indices.is_empty() && guard.certify(item.delta) {
                 part.certified += 1;
                 let upto = guard.spent;
-                leased.extend(guard.tenure.note(upto, queued).then_some(Leased { idx, guard: number, upto }));
+                if guard.tenure.note(upto, queued) {
+                    leased.push(Leased { idx, guard: number, upto });
+                    self.ids.set(id, Standing::Leased);
+                }
                 continue;
             }
             let pos = guard.queue.push(queued);
+            self.ids.set(id, Standing::Open);
             if part.indices.is_empty() {
                 part.first_pos = pos;
             }
@@ -452,17 +491,33 @@ impl Group {
     /// The current answer to a batch applied earlier.
     fn answer_again(&mut self, number: u32, seq: u64) {
         let stream = self.streams.get(number);
-        let (client, lane) = (stream.client, stream.lane);
+        let answered = (stream.client, stream.lane, seq);
+        let (pending, placed, leased) = self.standing_of(number, seq);
+        self.answer(answered, pending, placed, leased);
+    }
+
+    /// The items of a batch that was applied which have no place yet or one to be told; those places; and what was certified under
+    /// a lease.
+    fn standing_of(&self, number: u32, seq: u64) -> (Vec<u32>, Vec<(u32, Place)>, Vec<Leased>) {
+        let stream = self.streams.get(number);
         let leased = self.leased_items(number, seq);
-        let Some(record) = stream.record(seq) else {
-            return self.effects.push_back(Effect::Acked { client, lane, seq, pending: Vec::new(), leased });
-        };
+        let Some(record) = stream.record(seq) else { return (Vec::new(), Vec::new(), leased) };
         let told = record.placed().iter().map(|(idx, _)| *idx);
         let mut pending: Vec<u32> = record.parts.iter().flat_map(|part| self.open_items(part)).chain(told).collect();
         pending.sort_unstable();
+        (pending, record.placed().to_vec(), leased)
+    }
+
+    fn answer(
+        &mut self,
+        (client, lane, seq): (ClientId, u8, u64),
+        pending: Vec<u32>,
+        placed: Vec<(u32, Place)>,
+        leased: Vec<Leased>,
+    ) {
         self.effects.push_back(Effect::Acked { client, lane, seq, pending, leased });
-        let placed = record.placed().iter();
-        self.effects.extend(placed.map(|&(idx, place)| Effect::Placed { client, lane, seq, idx, place }));
+        let placed = placed.into_iter();
+        self.effects.extend(placed.map(|(idx, place)| Effect::Placed { client, lane, seq, idx, place }));
     }
 
     fn open_items<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = u32> + 'a {
@@ -527,6 +582,7 @@ impl Group {
         if bites(Bug::NothingForgotten) {
             return;
         }
+        self.ids.forget(age);
         let Some(before) = age.checked_sub(self.streams_kept()) else { return };
         let journals = self.guards.iter().flat_map(|guard| guard.tenure.journal());
         let in_use: BTreeSet<u32> = journals.map(|(_, item)| item.stream).collect();
@@ -749,6 +805,7 @@ impl Group {
         let stream = self.streams.get_mut(item.stream);
         stream.used = self.age;
         stream.on_placed(item.seq, item.idx, place);
+        self.ids.set(item.id, Standing::Placed(place));
         let (client, lane) = (stream.client, stream.lane);
         self.effects.push_back(Effect::Placed { client, lane, seq: item.seq, idx: item.idx, place });
     }

@@ -86,6 +86,8 @@ pub struct Ledger {
     shard_map: ShardMap,
     /// What the leader's clock showed, and in which entry: awards of that entry carry it.
     clock: Option<(LogIndex, WallMs)>,
+    /// Data centres that own ids of increments, and their groups; nobody said yet, if there are none.
+    id_owners: Vec<(DcId, u16)>,
     changes: ChangeSets,
 }
 
@@ -239,6 +241,7 @@ impl Ledger {
             LedgerCmd::Namespace(name) => self.on_namespace(name),
             LedgerCmd::UpDown(name) => self.on_updown(name),
             LedgerCmd::Series { namespace, terms } => self.on_series(namespace, terms),
+            LedgerCmd::IdOwners(owners) => self.on_id_owners(owners),
             LedgerCmd::Spread(counter) => self.on_spread(counter),
             LedgerCmd::View(view) => self.on_view(*view),
             LedgerCmd::ViewStart { view, start } => self.on_view_start(*view, *start),
@@ -362,6 +365,13 @@ impl Ledger {
     fn on_namespace(&mut self, name: &str) {
         if self.namespaces.len() < NAMESPACES_MAX && self.namespaces.insert(name.to_owned()) {
             self.changes.settings = true;
+        }
+    }
+
+    /// Ids that were counted are remembered where they are: who owns one must never change by itself.
+    fn on_id_owners(&mut self, owners: &[(DcId, u16)]) {
+        if self.id_owners.is_empty() {
+            self.id_owners = owners.iter().copied().filter(|(_, groups)| *groups > 0).collect();
         }
     }
 
@@ -770,6 +780,17 @@ impl Ledger {
     /// Whether a namespace exists.
     pub fn has_namespace(&self, name: &str) -> bool {
         self.namespaces.contains(name)
+    }
+
+    /// Data centres that own ids of increments, with their numbers of groups; none, as long as nobody said.
+    pub fn id_owners(&self) -> &[(DcId, u16)] {
+        &self.id_owners
+    }
+
+    /// Whether a group of the same number was registered under another incarnation: what that one remembered is gone.
+    pub fn has_predecessor(&self, group: GroupId) -> bool {
+        let same = |id: &GroupId| (id.dc, id.group) == (group.dc, group.group) && id.incarnation != group.incarnation;
+        self.groups.keys().any(same)
     }
 
     /// Namespaces whose counters may go down, in order.

@@ -34,6 +34,7 @@ pub mod named;
 pub mod node;
 pub mod number_table;
 mod numbers;
+pub mod owners;
 pub mod placement;
 pub mod queries;
 pub mod query;

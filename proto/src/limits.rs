@@ -116,6 +116,20 @@ pub const STREAM_RECORDS_MAX: usize = 64;
 pub const AGE_UNIT: Span = Span::from_secs(10 * 60);
 /// For so many ages (7 days) a group remembers a stream of which nothing came: a later retry gets no answer, and is never counted.
 pub const STREAMS_KEPT_AGES: u32 = 7 * 24 * 6;
+/// A group remembers the id of an increment for so many ages (a day), unless its settings say otherwise.
+pub const IDS_KEPT_AGES: u32 = 24 * 6;
+/// Ids that a group remembers at most, unless its settings say otherwise: some 45 bytes each. More: new ones are refused, and none is
+/// forgotten before its time.
+pub const IDS_MAX: u32 = 1 << 23;
+/// The most that the settings may say: numbers of ids stay far apart from those that are given again.
+pub const IDS_MAX_MAX: u32 = 1 << 26;
+/// A keyed batch that comes so many ages after it was asked for is refused: its ids may be forgotten before it arrives.
+pub const IDS_LATE_AGES: u32 = 12;
+/// For so many ages more than was promised a group remembers an id: as long as a batch may be late, and as a client may hold back an
+/// increment before it says its age.
+pub const IDS_GRACE_AGES: u32 = IDS_LATE_AGES + 3;
+/// Increments that one id may stand for.
+pub const ID_ITEMS_MAX: u8 = 8;
 /// A client stays with one id for at most this time. Its groups remember each of its streams several times as long, also one that it
 /// used only once at the beginning: no retry of a client that lives comes too late.
 pub const STAY_MAX: Span = Span::from_secs(24 * 3_600);

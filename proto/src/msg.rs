@@ -115,6 +115,45 @@ pub enum FromClient {
     /// same process; every later batch of it is refused. A stream that the group does not know is taken for one
     /// that never was; only over a connection that was opened under `of` itself the group sees that it may have forgotten it.
     Fence { of: ClientId, lane: u8 },
+    /// A batch whose increments have ids ([`ItemId`]): each id counts once in its group, from whichever stream it comes. Sent only to
+    /// a node whose welcome says that it takes ids. `asked` is the age that the group had, as far as the client knows, when the
+    /// increments were asked for.
+    Keyed {
+        lane: u8,
+        seq: u64,
+        defs: Vec<(u32, CounterName)>,
+        items: Vec<WireItem>,
+        times: Vec<UnixTime>,
+        asked: u32,
+        ids: Vec<ItemId>,
+    },
+}
+
+/// The id of an increment: whoever sends it again with the same id gets the answer of the first time, and nothing is counted again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ItemId {
+    /// 128 bits of a digest of the id and its namespace.
+    pub digest: [u8; 16],
+    /// 64 bits of a digest of what is to be counted. The same id with other content is refused.
+    pub content: [u8; 8],
+    /// Consecutive items of the batch that the id stands for, at most [`crate::limits::ID_ITEMS_MAX`]: they count together, or none.
+    /// With 0 the id is fenced: unless it has counted, it never will.
+    pub items: u8,
+}
+
+/// What a group says of an id whose increment it did not count now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IdAnswer {
+    /// The id was used for other content. Nothing was counted now.
+    Other,
+    /// It counted before; its place is not known yet.
+    Open,
+    /// The group remembers as many ids as it may. Nothing was counted.
+    Full { max: u32 },
+    /// The id is fenced: nothing was counted under it, and nothing ever will be.
+    Fenced,
+    /// Answer to a fence: it counted before.
+    Counted,
 }
 
 /// From a node to a client.
@@ -122,7 +161,15 @@ pub enum FromClient {
 pub enum ToClient {
     /// Answer to `Open`: the valve (lane) of this client for counters on the spread list; `lanes` for the others, by hash
     /// (`group::lane_of`). `age` is the group's.
-    Welcome { group: GroupId, own_lane: u8, lanes: u8, age: u32 },
+    Welcome {
+        group: GroupId,
+        own_lane: u8,
+        lanes: u8,
+        age: u32,
+        /// Ages for which the group remembers the ids of [`FromClient::Keyed`]; 0 if the node knows no ids. In the tail.
+        #[serde(skip)]
+        ids_kept: u32,
+    },
     /// The spread list as it is now (guarded or hot counters): they go to the client's own lane. Affects new batches only.
     Spread { counters: Vec<CounterName> },
     /// The batch is durable. Items whose index is in `pending` are not yet placed, or (in the answer to a retry) get their
@@ -141,6 +188,8 @@ pub enum ToClient {
     NotYours { of: ClientId },
     /// What the group refused of these counters, or in these namespaces, it may take now: a counter began again, or a setting changed.
     Lifted { counters: Vec<CounterName>, namespaces: Vec<String> },
+    /// Of a keyed batch, before its `Durable`: ids, by their place in the batch, whose increments were not counted now.
+    Ids { lane: u8, seq: u64, answers: Vec<(u32, IdAnswer)> },
 }
 
 /// Where an increment stands in the published order.
@@ -200,6 +249,12 @@ pub enum BatchError {
     Times { times: u64, items: u64 },
     #[error("item {idx}: {why}")]
     Event { idx: u32, why: NotAdmitted },
+    #[error(
+        "ids of a batch that was asked for at age {asked} of its group, which is {age}: {late} ages later it is refused"
+    )]
+    IdsLate { asked: u32, age: u32, late: u32 },
+    #[error("ids for {covered} items of {items}: each item has one id")]
+    Ids { covered: u64, items: u64 },
 }
 
 // ---- questions: aggregator ↔ aggregator -----------------------------------------------------------------------------------
@@ -243,6 +298,24 @@ pub struct Batch {
     pub times: Vec<UnixTime>,
 }
 
+/// A client's batch in the log whose increments have ids.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keyed {
+    pub batch: Batch,
+    /// As in [`FromClient::Keyed`].
+    pub asked: u32,
+    pub ids: Vec<ItemId>,
+}
+
+/// How a group remembers ids; its log says so, so that all replicas do the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdTerms {
+    /// Ages for which an id is remembered.
+    pub kept: u32,
+    /// Ids that are remembered at most. More: new ones are refused.
+    pub max: u32,
+}
+
 /// One command of a group's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupCmd {
@@ -269,6 +342,24 @@ pub enum GroupCmd {
         generation: u32,
         held: bool,
     },
+    Keyed(Keyed),
+    /// How ids are remembered from here on.
+    IdTerms(IdTerms),
+}
+
+impl GroupCmd {
+    /// The batch, with or without ids, if it is one.
+    pub fn batch(&self) -> Option<&Batch> {
+        match self {
+            GroupCmd::Batch(batch) | GroupCmd::Keyed(Keyed { batch, .. }) => Some(batch),
+            GroupCmd::Boot { .. }
+            | GroupCmd::Fence { .. }
+            | GroupCmd::Age(_)
+            | GroupCmd::Ledger(_)
+            | GroupCmd::Lease { .. }
+            | GroupCmd::IdTerms(_) => None,
+        }
+    }
 }
 
 /// One entry of a group's log: a group commit of many clients' batches.
@@ -996,6 +1087,9 @@ pub enum LedgerCmd {
     },
     /// What the clock of the ledger's leader shows. It stands first in an entry, and awards of that entry carry it.
     Clock(WallMs),
+    /// The data centres that own ids of increments, each with its number of groups. The first such command stands; later ones, of a
+    /// layout to which something was appended, change nothing.
+    IdOwners(Vec<(DcId, u16)>),
 }
 
 /// A step of a move, or of a split.

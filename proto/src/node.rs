@@ -26,7 +26,7 @@ use crate::client::CLIENT_COUNTERS_MAX;
 use crate::counter_order::CounterOrder;
 use crate::group::{Budget, Effect, Group, GroupConfig};
 use crate::ids::{GroupId, LogIndex, OwnerId};
-use crate::limits::{AGE_UNIT, AGGREGATORS_MAX, MESSAGE_BYTES_MAX};
+use crate::limits::{AGE_UNIT, AGGREGATORS_MAX, IDS_KEPT_AGES, IDS_MAX, MESSAGE_BYTES_MAX};
 use crate::msg::*;
 use crate::scope::Scope;
 use crate::teeth::{Bug, bites};
@@ -81,6 +81,8 @@ pub struct NodeConfig {
     pub view_behind_max: Span,
     /// The time in which the group grows older by one.
     pub age_unit: Span,
+    /// How the group remembers the ids of increments; a leader says so in its log.
+    pub id_terms: IdTerms,
     /// Bytes of log after which a checkpoint is made.
     pub checkpoint_log_bytes: u64,
     /// Time after which a checkpoint is made if anything was applied.
@@ -111,6 +113,7 @@ impl NodeConfig {
             feed_interval: Span::from_millis(50),
             view_behind_max: Span::from_secs(60),
             age_unit: AGE_UNIT,
+            id_terms: IdTerms { kept: IDS_KEPT_AGES, max: IDS_MAX },
             checkpoint_log_bytes: 64 << 20,
             checkpoint_interval: Span::from_secs(60),
             checkpoint_part_bytes: 4 << 20,
@@ -215,6 +218,8 @@ pub struct NodeCore {
     feeds: [Feed; FEEDS],
     /// Since when this process counts time for the group's next age.
     aged_at: Option<Time>,
+    /// This process has said how ids are remembered.
+    id_terms_said: bool,
     checkpoint: checkpoint::Checkpointer,
     /// An entry of the log cannot be read: whatever comes is no longer taken.
     is_stopped: bool,
@@ -275,7 +280,7 @@ impl NodeCore {
         let (clients, feeds, outputs) = (clients::Clients::default(), Feed::all(group.applied()), VecDeque::new());
         let role = replica::Role::Alone;
         let (leases, holds) = (lease::Leases::default(), hold::Holds::default());
-        let (aged_at, is_stopped) = (None, false);
+        let (aged_at, id_terms_said, is_stopped) = (None, false, false);
         NodeCore {
             config,
             role,
@@ -288,6 +293,7 @@ impl NodeCore {
             holds,
             feeds,
             aged_at,
+            id_terms_said,
             checkpoint,
             is_stopped,
             outputs,
@@ -319,6 +325,7 @@ impl NodeCore {
         self.apply_durable(now);
         self.run_leases(now);
         self.run_ages(now);
+        self.say_id_terms();
         self.commit(now);
         self.run_pulses(now);
         (0..FEEDS).for_each(|feed| self.serve_feed(now, feed));
@@ -425,6 +432,7 @@ impl NodeCore {
             Effect::Spread => self.broadcast_spread(),
             Effect::Began { counter } => self.lift_counter(counter),
             Effect::Settled { namespaces } => self.lift_namespaces(namespaces),
+            Effect::Ids { client, lane, seq, answers } => self.tell(client, ToClient::Ids { lane, seq, answers }),
             Effect::Closed { guard, upto, .. } => self.on_closed(guard, upto),
         }
     }

@@ -8,7 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 use crate::graph::EdgeChange;
-use crate::ids::{CellId, CounterName, NameError};
+use crate::ids::{CellId, CounterName, DcId, NameError};
 use crate::limits::*;
 use crate::msg::*;
 use crate::teeth::{Bug, bites};
@@ -16,7 +16,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub(crate) mod bounds;
 
-use bounds::{batch_error_valid, chunk_valid, group_cmd_valid, lane_valid, to_group_valid};
+use bounds::{batch_error_valid, chunk_valid, group_cmd_valid, ids_valid, lane_valid, to_group_valid};
 
 /// Version of the encoding; both ends must agree.
 pub const WIRE_VERSION: u8 = 1;
@@ -293,6 +293,13 @@ impl Message for FromClient {
                 at_most("event times of a batch", times.len() as u64, BATCH_ITEMS_MAX as u64)?;
                 defs.iter().try_for_each(|(_, counter)| name(counter))
             }
+            FromClient::Keyed { defs, items, times, ids, .. } => {
+                at_most("definitions of a batch", defs.len() as u64, BATCH_ITEMS_MAX as u64)?;
+                at_most("items of a batch", items.len() as u64, BATCH_ITEMS_MAX as u64)?;
+                at_most("event times of a batch", times.len() as u64, BATCH_ITEMS_MAX as u64)?;
+                ids_valid(ids)?;
+                defs.iter().try_for_each(|(_, counter)| name(counter))
+            }
         }
     }
 }
@@ -328,8 +335,30 @@ impl Message for ToClient {
                 let upto = u64::from(*idx) + u64::from(*count);
                 at_most("items of a batch that are placed", upto, BATCH_ITEMS_MAX as u64)
             }
+            ToClient::Ids { answers, .. } => at_most("ids of a batch", answers.len() as u64, BATCH_ITEMS_MAX as u64),
             ToClient::Fenced { .. } | ToClient::Forgotten { .. } | ToClient::NotYours { .. } => Ok(()),
         }
+    }
+
+    fn tail(&self) -> Vec<u8> {
+        match self {
+            ToClient::Welcome { ids_kept, .. } => postcard::to_allocvec(ids_kept).expect("a number can be encoded"),
+            _ => Vec::new(),
+        }
+    }
+
+    fn needs_tail(&self) -> bool {
+        matches!(self, ToClient::Welcome { ids_kept: 1.., .. })
+    }
+
+    fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
+        if let ToClient::Welcome { ids_kept, .. } = self
+            && !tail.is_empty()
+        {
+            let malformed = |error| WireError::Malformed(format!("tail of a welcome: {error}"));
+            (*ids_kept, _) = postcard::take_from_bytes(tail).map_err(malformed)?;
+        }
+        Ok(())
     }
 }
 
@@ -520,6 +549,11 @@ impl Message for LedgerCmd {
         match self {
             LedgerCmd::Namespace(name) | LedgerCmd::UpDown(name) | LedgerCmd::Series { namespace: name, .. } => {
                 namespace(name)
+            }
+            LedgerCmd::IdOwners(owners) => {
+                at_most("data centres that own ids", owners.len() as u64, DCS_MAX.into())?;
+                let groups = |(_, groups): &(DcId, u16)| at_most("groups", (*groups).into(), GROUPS_MAX as u64);
+                owners.iter().try_for_each(groups)
             }
             LedgerCmd::AllowEdges { from, to } => namespace(from).and_then(|()| namespace(to)),
             LedgerCmd::Edges { changes, by, .. } => {

@@ -3,12 +3,14 @@
 
 use proptest::prelude::*;
 use tidemark_proto::group::{Effect, Group, GroupConfig};
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, OwnerId, Start};
-use tidemark_proto::msg::{Batch, BatchError, FromClient, GroupCmd, GroupEntry, Item, ToClient, ToGroup};
-use tidemark_proto::named::{NamedAnswer, NamedIncrement, fence, fenced, stream_of};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, Start};
+use tidemark_proto::msg::{Batch, FromClient, GroupCmd, GroupEntry, IdAnswer, Item, ItemId, Keyed, ToClient, ToGroup};
+use tidemark_proto::named::{NamedAnswer, NamedIncrement, fence, fenced};
 use tidemark_proto::time::WallMs;
 
-const NAME: u64 = 9;
+const ID: ItemId = ItemId { digest: [9; 16], content: [1; 8], items: 0 };
+/// Each exchange is the first batch of a stream of its own: only the id is remembered.
+const SEQ: u64 = 1;
 
 /// What is under way between visitors, the home's process and the two groups' logs.
 #[derive(Clone, Debug)]
@@ -58,14 +60,23 @@ fn answers(group: &mut Group, cmd: GroupCmd) -> Vec<ToClient> {
     let said = |effect| match effect {
         Effect::Acked { lane, seq, pending, .. } => Some(ToClient::Durable { lane, seq, pending }),
         Effect::Refused { lane, seq, error, .. } => Some(ToClient::Refused { lane, seq, error }),
-        Effect::Fenced { client, lane, last_seq } => Some(ToClient::Fenced { of: client, lane, last_seq }),
+        Effect::Ids { lane, seq, answers, .. } => Some(ToClient::Ids { lane, seq, answers }),
         _ => None,
     };
     std::iter::from_fn(|| group.poll_effect()).filter_map(said).collect()
 }
 
+/// What a node logs of a keyed batch that counts in the group's one cell.
+fn logged(client: u128, message: FromClient) -> GroupCmd {
+    let FromClient::Keyed { lane, seq, items, ids, .. } = message else { panic!("a keyed batch: {message:?}") };
+    let items = items.iter().map(|item| Item { slot: 0, delta: item.delta, session: item.session }).collect();
+    let batch = Batch { client: ClientId(client), since: 0, lane, seq, items, times: Vec::new() };
+    GroupCmd::Keyed(Keyed { batch, asked: 0, ids })
+}
+
 /// The two data centres and what is under way.
 struct World {
+    clients: u128,
     /// The origin's and the home's.
     groups: [Group; 2],
     under_way: Vec<Message>,
@@ -76,7 +87,7 @@ struct World {
 
 impl World {
     fn new(asks: bool) -> World {
-        World { groups: [group(0), group(1)], under_way: Vec::new(), asks, told: false }
+        World { clients: 0, groups: [group(0), group(1)], under_way: Vec::new(), asks, told: false }
     }
 
     fn total(&self) -> u64 {
@@ -102,10 +113,10 @@ impl World {
     fn deliver(&mut self, message: Message) {
         match message {
             Message::Fence => {
-                let stream = stream_of(OwnerId(0), NAME);
-                let FromClient::Fence { of, lane } = fence(stream) else { panic!("a fence") };
-                let said = answers(&mut self.groups[0], GroupCmd::Fence { client: of, lane, since: 0 });
-                let counted = said.iter().find_map(|said| fenced(stream, said)).expect("a fence is answered");
+                let client = self.client();
+                let said = answers(&mut self.groups[0], logged(client, fence(ID, SEQ)));
+                let answer = said.iter().find_map(|said| fenced(SEQ, said)).expect("a fence is answered");
+                let counted = answer.expect("there is room for it");
                 self.under_way.push(Message::Fenced { counted });
             }
             Message::Fenced { counted: true } => self.under_way.push(Message::Counted),
@@ -119,21 +130,19 @@ impl World {
         }
     }
 
+    fn client(&mut self) -> u128 {
+        self.clients += 1;
+        self.clients
+    }
+
     fn count(&mut self, at: usize) {
-        let mut increment = NamedIncrement::new(stream_of(OwnerId(at as u64), NAME), vec![(counter(), 1)], None);
-        let [FromClient::Open { client, .. }, FromClient::Batch { lane, seq, items, .. }] = increment.start() else {
-            panic!("it opens the link, then counts");
-        };
-        let items = items.iter().map(|item| Item { slot: 0, delta: item.delta, session: item.session }).collect();
-        let said = answers(
-            &mut self.groups[at],
-            GroupCmd::Batch(Batch { since: 0, client, lane, seq, items, times: Vec::new() }),
-        );
-        increment.on_message(ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: 4, age: 0 });
-        for said in said {
+        let mut increment = NamedIncrement::new(ID, vec![(counter(), 1)], None);
+        let client = self.client();
+        for said in answers(&mut self.groups[at], logged(client, increment.start(SEQ))) {
             match increment.on_message(said) {
                 NamedAnswer::Placed(_) => self.under_way.push(Message::Counted),
-                NamedAnswer::Fenced => assert_eq!((at, client), (0, ClientId::new(OwnerId(0), NAME))),
+                NamedAnswer::Id(IdAnswer::Fenced) => assert_eq!(at, 0, "only the origin is fenced"),
+                NamedAnswer::Nothing => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -190,15 +199,23 @@ fn behind_the_fence_nothing_is_counted() {
     let mut world = World::new(true);
     world.step(Step::VisitHome);
     world.step(Step::Deliver(0));
-    let stream = stream_of(OwnerId(0), NAME);
-    let batch = Batch {
-        since: 0,
-        client: stream,
-        lane: 0,
-        seq: 1,
-        items: vec![Item { slot: 0, delta: 1, session: None }],
-        times: Vec::new(),
-    };
-    let said = answers(&mut world.groups[0], GroupCmd::Batch(batch));
-    assert_eq!(said, [ToClient::Refused { lane: 0, seq: 1, error: BatchError::Fenced { last: 0 } }]);
+    let mut increment = NamedIncrement::new(ID, vec![(counter(), 1)], None);
+    let said = answers(&mut world.groups[0], logged(77, increment.start(SEQ)));
+    let fenced = ToClient::Ids { lane: 0, seq: SEQ, answers: vec![(0, IdAnswer::Fenced)] };
+    assert_eq!(said, [fenced, ToClient::Durable { lane: 0, seq: SEQ, pending: Vec::new() }]);
+    assert_eq!(world.groups[0].sum(0), 0);
+}
+
+/// One id stands for one content: with another one nothing is counted, by whomever it is said.
+#[test]
+fn the_same_id_with_other_content_counts_nothing() {
+    let mut world = World::new(true);
+    world.step(Step::VisitOrigin);
+    world.step(Step::Deliver(0));
+    let other = ItemId { content: [2; 8], ..ID };
+    let mut increment = NamedIncrement::new(other, vec![(counter(), 1)], None);
+    let said = answers(&mut world.groups[0], logged(77, increment.start(SEQ)));
+    let said: Vec<NamedAnswer> = said.into_iter().map(|said| increment.on_message(said)).collect();
+    assert_eq!(said, [NamedAnswer::Nothing, NamedAnswer::Id(IdAnswer::Other)]);
+    assert_eq!(world.total(), 1);
 }

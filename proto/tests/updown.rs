@@ -143,7 +143,7 @@ fn a_checkpoint_from_before_there_were_series_and_counters_that_go_down_is_read(
         (9, &[0; 3][..]),
         "no namespace goes down or keeps series, no stamp"
     );
-    for (format, lacks) in [(9, 0), (8, 0), (7, 0), (6, 2), (5, 3)] {
+    for (format, lacks) in [(10, 0), (9, 4), (8, 4), (7, 4), (6, 6), (5, 7)] {
         let mut before = rows.clone();
         let meta = before.get_mut(&vec![0]).unwrap();
         meta[0] = format;

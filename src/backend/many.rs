@@ -2,6 +2,7 @@
 
 use super::{DURABLE_PATIENCE, failure, late_node};
 use crate::http::{Add, Failure};
+use crate::idempotency::{Idempotency, Reached};
 use futures_util::FutureExt;
 use std::time::Duration;
 use tidemark_client::{Client, Hit, HitError};
@@ -62,21 +63,38 @@ async fn submit(client: &Client, add: &Add) -> Result<Hit, HitError> {
     }
 }
 
+/// An increment that was sent; one with an id to the owner of that.
+struct Sent {
+    hit: Hit,
+    owner: Option<Reached>,
+}
+
 /// Waits until all are durable or refused, for as long as one of them would be waited for. In their order.
-pub(super) async fn count_all(client: &Client, adds: &[Add]) -> Vec<Result<(), Failure>> {
+pub(super) async fn count_all(client: &Client, ids: Option<&Idempotency>, adds: &[Add]) -> Vec<Result<(), Failure>> {
     let until = Instant::now() + DURABLE_PATIENCE;
     let mut sent = Vec::with_capacity(adds.len());
     for add in adds {
-        sent.push(send(client, add, until).await);
+        sent.push(send_any(client, ids, add, until).await);
     }
     let mut outcomes = Vec::with_capacity(adds.len());
-    for hit in sent {
-        outcomes.push(match hit {
-            Ok(hit) => durable(client, &hit, until).await,
+    for sent in sent {
+        outcomes.push(match sent {
+            Ok(Sent { hit, owner: Some(owner) }) => owner.durable(&hit, until).await,
+            Ok(Sent { hit, owner: None }) => durable(client, &hit, until).await,
             Err(failure) => Err(failure),
         });
     }
     outcomes
+}
+
+/// Sends an increment; one with an id to the owner of that.
+async fn send_any(client: &Client, ids: Option<&Idempotency>, add: &Add, until: Instant) -> Result<Sent, Failure> {
+    if let (Some(id), Some(ids)) = (&add.id, ids) {
+        let owner = ids.reach(&id.digest, id.home.as_deref())?;
+        let hit = ids.submit(&owner, add, id, until).await?;
+        return Ok(Sent { hit, owner: Some(owner) });
+    }
+    Ok(Sent { hit: send(client, add, until).await?, owner: None })
 }
 
 #[cfg(test)]
@@ -89,7 +107,7 @@ mod tests {
     use tidemark_proto::series::{Granularity, Kept, OutOfRange, Retention, SeriesPolicy, UnixTime};
 
     fn add(half: Half, delta: u64, event: Option<UnixTime>) -> Add {
-        Add { counter: CounterName::new("site", b"views").unwrap(), half, delta, session: None, event }
+        Add { counter: CounterName::new("site", b"views").unwrap(), half, delta, session: None, event, id: None }
     }
 
     async fn client(cluster: &FakeCluster) -> Client {
@@ -110,7 +128,7 @@ mod tests {
             add(Half::Down, 1, Some(now)),
             add(Half::Up, 11, Some(now.plus(600))),
         ];
-        let outcomes = count_all(&client, &adds).await;
+        let outcomes = count_all(&client, None, &adds).await;
         let codes: Vec<_> = outcomes.iter().map(|outcome| outcome.as_ref().map_err(Failure::code).err()).collect();
         assert_eq!(codes, [None, Some("event_time"), None, Some("grow_only"), Some("event_time")]);
         assert_eq!(cluster.value("site", b"views"), 14);
@@ -121,12 +139,12 @@ mod tests {
     async fn increments_that_cannot_be_sent_are_refused_soon_and_never_counted() {
         let cluster = FakeCluster::new();
         let client = client(&cluster).await;
-        assert_eq!(count_all(&client, &[add(Half::Up, 5, None)]).await, [Ok(())]);
+        assert_eq!(count_all(&client, None, &[add(Half::Up, 5, None)]).await, [Ok(())]);
         cluster.set_reachable(false);
         let adds = [add(Half::Up, 1, None), add(Half::Up, 2, None)];
         for most in [GONE_AFTER + Duration::from_millis(500), Duration::from_millis(1)] {
             let start = Instant::now();
-            let outcomes = count_all(&client, &adds).await;
+            let outcomes = count_all(&client, None, &adds).await;
             assert!(
                 matches!(&outcomes[..], [Err(Failure::NotServing(_)), Err(Failure::NotServing(_))]),
                 "{outcomes:?}"
@@ -135,7 +153,7 @@ mod tests {
         }
         cluster.set_reachable(true);
         let more = [add(Half::Up, 7, None)];
-        while count_all(&client, &more).await != [Ok(())] {}
+        while count_all(&client, None, &more).await != [Ok(())] {}
         client.flush().await.unwrap();
         assert_eq!(cluster.value("site", b"views"), 12, "what was refused is not counted later");
     }

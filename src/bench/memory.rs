@@ -60,7 +60,11 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 
 /// The bytes by which this process has grown, per cell, after it has gone on for [`SETTLE`]: the allocator gives what was freed
 /// back to the system a while after, and only when it is called.
-fn growth(before_mib: f64, cells: usize, mut go_on: impl FnMut() -> Result<(), String>) -> Result<f64, Box<dyn Error>> {
+pub(super) fn growth(
+    before_mib: f64,
+    cells: usize,
+    mut go_on: impl FnMut() -> Result<(), String>,
+) -> Result<f64, Box<dyn Error>> {
     for _ in 0..SETTLE.as_millis() / SETTLE_STEP.as_millis() {
         go_on()?;
         std::thread::sleep(SETTLE_STEP);
@@ -69,7 +73,7 @@ fn growth(before_mib: f64, cells: usize, mut go_on: impl FnMut() -> Result<(), S
     Ok((after.rss_mib - before_mib) * BYTES_PER_MIB / cells as f64)
 }
 
-fn resident_mib() -> f64 {
+pub(super) fn resident_mib() -> f64 {
     cost::of_this_tree().map_or(0.0, |cost| cost.rss_mib)
 }
 

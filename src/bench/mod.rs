@@ -11,6 +11,7 @@ pub mod cluster;
 mod edge_changes;
 mod gossip;
 mod hot_path;
+mod ids;
 pub mod line;
 mod live;
 mod live_demo;
@@ -165,6 +166,11 @@ pub const BENCHES: &[Bench] = &[
         name: "old-buckets",
         about: "buckets that ended, in memory and on disk only: what they take, and what a page costs that reads them",
         run: old_buckets::run,
+    },
+    Bench {
+        name: "ids",
+        about: "increments with ids: bytes of memory for each, and their rate over HTTP beside those without",
+        run: ids::run,
     },
     Bench { name: "memory", about: "bytes per cell of a node and of a view", run: memory::run },
     Bench { name: "gossip", about: "bytes that data centres tell one another", run: gossip::run },

@@ -29,15 +29,19 @@ pub struct Add {
     /// Do not wait for the counter's value: the answer comes sooner, and a read right after it may not show the increment yet
     #[arg(long)]
     no_value: bool,
+    /// Id of the increment: sent again with the same id, it is not counted again
+    #[arg(long)]
+    id: Option<String>,
     #[command(flatten)]
     remote: Remote,
 }
 
 pub fn run(args: Add) -> Outcome {
     block_on(async {
-        let Add { counter, delta, session, at, no_value, remote } = args;
+        let Add { counter, delta, session, at, id, no_value, remote } = args;
         let path = counter_path(&counter, "/add");
-        let body = AddBody { delta: Signed(delta.into()), session, at: at.map(EventAt::from), value: !no_value };
+        let at = at.map(EventAt::from);
+        let body = AddBody { delta: Signed(delta.into()), session, at, id, value: !no_value, ..AddBody::default() };
         let added: AddAnswerBody = remote.call(Method::POST, &path, Some(&body)).await?;
         show(remote.json, &added, || text(&counter, &added, delta.unsigned_abs()))
     })

@@ -5,6 +5,7 @@ use super::process::{self, Place, ProcessArgs};
 use crate::backend::{self, LocalBackend};
 use crate::config::{AggregatorFile, Layout};
 use crate::gauges;
+use crate::idempotency;
 use crate::series::next_terms;
 use crate::webhook::{Home, Webhook, Webhooks};
 use clap::Args;
@@ -63,7 +64,13 @@ async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
     http.webhooks = Some(webhooks.clone());
     let server = process::serve_http(listener, backend, http)?;
     tracing::info!(dc = %settings.dc, %address, http = %server.address(), "aggregator serves");
-    let telling = tokio::spawn(tell_layout(aggregator.clone(), layout));
+    let telling = tokio::spawn({
+        let aggregator = aggregator.clone();
+        async move {
+            idempotency::tell_owners(&aggregator).await;
+            tell_layout(aggregator, layout).await;
+        }
+    });
     let failed = aggregator.clone();
     process::until_end(async move { failed.failed().await }, async move {
         telling.abort();

@@ -205,6 +205,8 @@ fn group_status(status: &GroupStatus) -> serde_json::Value {
         "buckets_bytes": status.buckets_bytes,
         "buckets_bytes_max": status.buckets_bytes_max,
         "rows_shelved": status.rows_shelved,
+        "ids": status.ids,
+        "ids_max": status.ids_max,
         "held_ms": status.held_ms,
     })
 }

@@ -14,7 +14,8 @@ use tidemark_consensus::local::{CACHE_BYTES_MIN, JOURNAL_BYTES_MIN, LsmOptions, 
 use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::gossip::GossipConfig;
 use tidemark_proto::ids::{AggregatorId, GroupId};
-use tidemark_proto::limits::{LANES_MAX, MESSAGE_BYTES_MAX};
+use tidemark_proto::limits::{AGE_UNIT, IDS_MAX, IDS_MAX_MAX, LANES_MAX, MESSAGE_BYTES_MAX};
+use tidemark_proto::msg::IdTerms;
 use tidemark_proto::node::NodeConfig;
 use tidemark_proto::time::Span;
 use tidemark_transport::{PeerName, Role};
@@ -22,6 +23,11 @@ use tidemark_transport::{PeerName, Role};
 /// Any interval, in milliseconds.
 const INTERVAL_MS_MAX: u64 = 600_000;
 /// A view may be behind for less than a day, and not for so short that it is seen to lag in a hiccup; or for ever, which is 0.
+/// Hop tokens live for a day at most, and their ids no less.
+const IDS_KEPT_H_MIN: u64 = 24;
+const IDS_KEPT_H_MAX: u64 = 30 * 24;
+/// Ages of a group in an hour.
+const AGES_PER_HOUR: u32 = (3_600_000_000 / AGE_UNIT.0) as u32;
 const VIEW_BEHIND_MS_MIN: u64 = 1_000;
 const VIEW_BEHIND_MS_MAX: u64 = 86_400_000;
 /// Connections of one kind.
@@ -116,6 +122,9 @@ pub struct NodeKeys {
     pub feed_interval_ms: u32,
     /// 0: batches are never held.
     pub view_behind_max_ms: u32,
+    /// How long ids of increments are remembered, and how many.
+    pub ids_kept_h: u32,
+    pub ids_max: u32,
 }
 
 /// A node's log and checkpoints.
@@ -240,6 +249,8 @@ impl Default for NodeKeys {
             buckets_memory_mib: 4_096,
             feed_interval_ms: 50,
             view_behind_max_ms: 60_000,
+            ids_kept_h: 24,
+            ids_max: IDS_MAX,
         }
     }
 }
@@ -283,6 +294,7 @@ impl NodeFile {
             cells_max: self.group.cells_max,
             feed_interval: millis(self.group.feed_interval_ms),
             view_behind_max: millis(self.group.view_behind_max_ms),
+            id_terms: IdTerms { kept: self.group.ids_kept_h * AGES_PER_HOUR, max: self.group.ids_max },
             checkpoint_log_bytes: mib(self.log.checkpoint_log_mib),
             checkpoint_interval: millis(self.log.checkpoint_interval_ms),
             ..NodeConfig::new(group, self.group.lanes)
@@ -417,6 +429,8 @@ impl Settings for NodeFile {
             buckets_memory_mib,
             feed_interval_ms,
             view_behind_max_ms,
+            ids_kept_h,
+            ids_max,
         } = self.group;
         checks.number("group.lanes", lanes.into(), 1, LANES_MAX.into());
         checks.number("group.commit_interval_ms", commit_interval_ms.into(), 0, INTERVAL_MS_MAX);
@@ -427,6 +441,8 @@ impl Settings for NodeFile {
         checks.number("group.feed_interval_ms", feed_interval_ms.into(), 1, INTERVAL_MS_MAX);
         let least = if view_behind_max_ms == 0 { 0 } else { VIEW_BEHIND_MS_MIN };
         checks.number("group.view_behind_max_ms", view_behind_max_ms.into(), least, VIEW_BEHIND_MS_MAX);
+        checks.number("group.ids_kept_h", ids_kept_h.into(), IDS_KEPT_H_MIN, IDS_KEPT_H_MAX);
+        checks.number("group.ids_max", ids_max.into(), 1, IDS_MAX_MAX.into());
         let LogKeys { checkpoint_log_mib, checkpoint_interval_ms, flush_delay_ms } = self.log;
         checks.number("log.checkpoint_log_mib", checkpoint_log_mib.into(), 1, MIB_MAX);
         checks.number("log.checkpoint_interval_ms", checkpoint_interval_ms.into(), 1, 86_400_000);

@@ -25,6 +25,12 @@ pub enum Failure {
     /// Refused by the rules of HTTP.
     #[error("{}", .0.message)]
     Http(Box<HttpRefusal>),
+    /// The request differs from what its id stands for.
+    #[error("{message}")]
+    Mismatch { code: &'static str, message: String },
+    /// It cannot be carried out at present. Nothing was counted by it.
+    #[error("{message}")]
+    Unavailable { code: &'static str, message: String },
     /// It contradicts what is already so.
     #[error("{message}")]
     Conflict { code: &'static str, message: String },
@@ -92,6 +98,8 @@ impl Failure {
         match self {
             Failure::Invalid { code, .. }
             | Failure::Absent { code, .. }
+            | Failure::Mismatch { code, .. }
+            | Failure::Unavailable { code, .. }
             | Failure::Conflict { code, .. }
             | Failure::Session { code, .. } => code,
             Failure::Http(refusal) => refusal.code,
@@ -110,11 +118,14 @@ impl Failure {
             Failure::Invalid { .. } => StatusCode::BAD_REQUEST,
             Failure::NotFound(_) | Failure::Absent { .. } => StatusCode::NOT_FOUND,
             Failure::Http(refusal) => refusal.status,
+            Failure::Mismatch { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Failure::Conflict { .. } => StatusCode::CONFLICT,
             Failure::Unauthorized(_) | Failure::Session { .. } => StatusCode::UNAUTHORIZED,
             Failure::Forbidden(_) => StatusCode::FORBIDDEN,
             Failure::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Failure::Overloaded { .. } | Failure::NotServing(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Failure::Overloaded { .. } | Failure::NotServing(_) | Failure::Unavailable { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Failure::InDoubt(_) => StatusCode::GATEWAY_TIMEOUT,
         }
     }
@@ -131,6 +142,7 @@ impl IntoResponse for Failure {
         let extra = match self {
             Failure::Unauthorized(_) => vec![(header::WWW_AUTHENTICATE, "Bearer")],
             Failure::Overloaded { .. } | Failure::NotServing(_) => vec![(header::RETRY_AFTER, "1")],
+            Failure::Unavailable { .. } => vec![(header::RETRY_AFTER, "60")],
             Failure::Http(refusal) => refusal.headers,
             _ => Vec::new(),
         };
@@ -177,6 +189,7 @@ impl From<BatchError> for Failure {
             }
             BatchError::Overloaded { what, limit } => Failure::Overloaded { what, limit },
             BatchError::NotServing(reason) => Failure::NotServing(reason),
+            BatchError::IdsLate { .. } | BatchError::Ids { .. } => Failure::NotServing(message),
             BatchError::Gap { .. }
             | BatchError::Fenced { .. }
             | BatchError::Expired { .. }

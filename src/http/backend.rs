@@ -54,6 +54,19 @@ pub struct Add {
     pub session: Option<SessionId>,
     /// When it happened; when it is logged, if nothing is said.
     pub event: Option<UnixTime>,
+    /// It counts once for this.
+    pub id: Option<AddId>,
+}
+
+/// The id of an increment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddId {
+    /// Of the id in the counter's namespace.
+    pub digest: [u8; 16],
+    /// The data centre that owns the id, if the caller chose one.
+    pub home: Option<String>,
+    /// When the caller first sent it.
+    pub first_sent: Option<UnixTime>,
 }
 
 /// A durable increment's place.

@@ -39,6 +39,16 @@ pub struct AddBody {
     /// Whether the answer has the counter's value and a version, for which it waits until they include this increment.
     #[serde(default, skip_serializing_if = "is_false")]
     pub value: bool,
+    /// Sent again with the same id, 1 to 128 visible ASCII characters, it is not counted again. The header `Idempotency-Key` says the
+    /// same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Name of the data centre that remembers the id; one that follows from the id, if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
+    /// When it was first sent with this id. One that is older than ids are remembered is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_sent: Option<EventAt>,
 }
 
 fn is_false(value: &bool) -> bool {

@@ -1,13 +1,14 @@
 //! `POST /v1/add`: many increments in one request, each counted or refused by itself.
 //!
-//! Lines of one counter, direction and time are counted as one increment. What is answered as added is durable. A request that is sent
-//! again is counted again: a caller that got no answer cannot know, so one that must not count twice sends increments one by one, each with its
-//! idempotency key, or uses the Rust client.
+//! Lines of one counter, direction and time are counted as one increment, unless they have ids. What is answered as added is durable. A
+//! line with an id counts once, however often the request is sent again; with a header `Idempotency-Key` the id of a line is the key, `#`
+//! and the line's number, unless the line has one. Lines without an id are counted again.
 
 use super::answer::{FailureText, json};
 use super::body::{EventAt, Signed};
-use super::operation::{Ask, IDEMPOTENCY_KEY, whole_body};
-use super::{Add, Backend, Failure};
+use super::once::Said;
+use super::operation::{Ask, whole_body};
+use super::{Add, AddId, Backend, Failure};
 use crate::json::{self as strict, without_mark};
 use crate::names::parse_counter;
 use axum::body::Body;
@@ -40,6 +41,13 @@ pub struct BulkLine {
     /// When it happened; when it is logged, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<EventAt>,
+    /// As of [`AddBody`](super::body::AddBody).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_sent: Option<EventAt>,
 }
 
 fn one() -> Signed {
@@ -78,9 +86,7 @@ struct Folded {
 }
 
 pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<Response, Failure> {
-    if ask.headers().contains_key(IDEMPOTENCY_KEY) {
-        return Err(Failure::invalid("idempotency_key", "many increments of one request take no idempotency key"));
-    }
+    let key = Said::of(ask.headers())?;
     let shared = &ask.shared;
     let overloaded =
         || Failure::Overloaded { what: "requests with many increments".to_owned(), limit: BULKS_MAX as u64 };
@@ -89,7 +95,7 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<Response,
     let mut refused: Vec<(u64, Failure)> = Vec::new();
     let mut folded = Folded::default();
     for (line, said) in lines(&bytes)? {
-        if let Err(failure) = said.and_then(|said| folded.push(line, &said)) {
+        if let Err(failure) = said.and_then(|said| folded.push(line, &said, &key)) {
             refused.push((line, failure));
         }
     }
@@ -203,15 +209,27 @@ fn elements(bytes: &[u8]) -> Result<Lines, Failure> {
     Ok(lines)
 }
 
+/// The id of a line: its own, or that of the request with the line's number.
+fn line_id(line: u64, said: &BulkLine, key: &Said, counter: &CounterName) -> Result<Option<AddId>, Failure> {
+    let own = Said { id: said.id.clone(), home: said.home.clone(), first_sent: said.first_sent.clone() };
+    let derived = key.id.as_ref().filter(|_| own.id.is_none()).map(|key| format!("{key}#{line}"));
+    own.or(&Said { id: derived, ..key.clone() })?.id_of(counter)
+}
+
 impl Folded {
     /// Error: the line is no increment.
-    fn push(&mut self, line: u64, said: &BulkLine) -> Result<(), Failure> {
+    fn push(&mut self, line: u64, said: &BulkLine, key: &Said) -> Result<(), Failure> {
         let counter = parse_counter(&said.counter).map_err(|error| Failure::invalid("counter", error))?;
         let (half, delta) = said.delta.weight();
         if delta == 0 || delta > DELTA_MAX {
             return Err(Failure::invalid("delta", AddError::Delta { delta }));
         }
         let event = said.at.as_ref().map(EventAt::time).transpose()?;
+        if let Some(id) = line_id(line, said, key, &counter)? {
+            self.adds.push(Add { counter, half, delta, session: None, event, id: Some(id) });
+            self.lines.push(vec![line]);
+            return Ok(());
+        }
         let at = *self.known.entry((counter.clone(), half, event)).or_insert(self.adds.len());
         match self.adds.get_mut(at).filter(|add| add.delta + delta <= DELTA_MAX) {
             Some(add) => {
@@ -220,7 +238,7 @@ impl Folded {
             }
             None => {
                 self.known.insert((counter.clone(), half, event), self.adds.len());
-                self.adds.push(Add { counter, half, delta, session: None, event });
+                self.adds.push(Add { counter, half, delta, session: None, event, id: None });
                 self.lines.push(vec![line]);
             }
         }
@@ -235,7 +253,7 @@ mod tests {
     fn folded(text: &str) -> (Folded, Vec<(u64, String)>) {
         let (mut folded, mut refused) = (Folded::default(), Vec::new());
         for (line, said) in lines(text.as_bytes()).unwrap() {
-            let pushed = said.and_then(|said| folded.push(line, &said));
+            let pushed = said.and_then(|said| folded.push(line, &said, &Said::default()));
             refused.extend(pushed.err().map(|failure| (line, failure.code().to_owned())));
         }
         (folded, refused)
@@ -285,6 +303,22 @@ mod tests {
         assert!(wrong.to_string().contains("unknown field `deltas`"), "{wrong}");
         let mixed = folded("{\"counter\": \n{\"counter\":\"s/a\"}\n");
         assert_eq!((mixed.0.adds.len(), mixed.1.len()), (1, 1), "a line that is cut off leaves others alone");
+    }
+
+    #[test]
+    fn lines_with_ids_are_not_folded_and_a_key_gives_each_line_its_own() {
+        let text = r#"[{"counter":"s/a","id":"x"},{"counter":"s/a","id":"y"},{"counter":"s/a"},{"counter":"s/a"}]"#;
+        let digests = |key: &Said| {
+            let mut folded = Folded::default();
+            for (line, said) in lines(text.as_bytes()).unwrap() {
+                folded.push(line, &said.unwrap(), key).unwrap();
+            }
+            folded.adds.iter().map(|add| add.id.as_ref().map(|id| id.digest)).collect::<Vec<_>>()
+        };
+        let of = |id: &str| Some(crate::idempotency::digest_of("s", id));
+        assert_eq!(digests(&Said::default()), [of("x"), of("y"), None], "those without an id are one increment");
+        let key = Said { id: Some("k".to_owned()), ..Said::default() };
+        assert_eq!(digests(&key), [of("x"), of("y"), of("k#3"), of("k#4")]);
     }
 
     #[test]

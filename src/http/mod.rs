@@ -47,8 +47,8 @@ pub use answer::{Failure, FailureText};
 pub(crate) use asset::Asset;
 pub use auth::{Access, is_origin};
 pub use backend::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClaimTurn, HealthCheck, HealthState, MilestoneList,
-    MilestoneState, MilestoneStatus, News, Progress,
+    Add, AddId, Added, AwardFilter, AwardPosition, AwardState, Backend, ClaimTurn, HealthCheck, HealthState,
+    MilestoneList, MilestoneState, MilestoneStatus, News, Progress,
 };
 pub use bulk::{BULK_BYTES_MAX, BULK_LINES_MAX, BULKS_MAX, BulkBody, BulkErrorBody, BulkLine};
 pub use claims::ClaimingBody;
@@ -59,7 +59,7 @@ pub(crate) use letter::no_params;
 pub use live::LIVE_PROTOCOL;
 pub use milestone::{AwardStateBody, ProgressBody};
 pub use namespaces::{NamespaceBody, NamespacesBody};
-pub use once::IDEMPOTENCY_KEYS_MAX;
+pub use once::IDEMPOTENCY_BYTES_MAX;
 pub(crate) use operation::only_post;
 pub use operation::{Permission, Rules};
 pub use operations::rules;

@@ -3,7 +3,8 @@
 use super::answer::json;
 use super::body::EventAt;
 use super::namespaces::{check_namespace, explained};
-use super::operation::{Api, Ask, IDEMPOTENCY_KEY, only_get};
+use super::once::Said;
+use super::operation::{Api, Ask, only_get};
 use super::operations::operations;
 use super::params::{number, value};
 use super::path::numbered_award;
@@ -13,23 +14,23 @@ use super::{
     READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, letter, pages, series, version,
 };
 use crate::certificate::Certificate;
-use crate::names::{is_id, parse_counter, session_id};
+use crate::names::{parse_counter, session_id};
 use crate::session::{IssueError, SESSION_VERSION};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::limits::MILESTONE_MAX;
 
-/// Longest idempotency key, in bytes.
-const IDEMPOTENCY_BYTES_MAX: usize = 128;
-
 /// What pages of allowed origins may send besides, and for how long they need not ask again.
 const PREFLIGHT: [(header::HeaderName, &str); 2] = [
-    (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, idempotency-key, last-event-id"),
+    (
+        header::ACCESS_CONTROL_ALLOW_HEADERS,
+        "authorization, content-type, idempotency-key, idempotency-home, idempotency-first-sent, last-event-id",
+    ),
     (header::ACCESS_CONTROL_MAX_AGE, "600"),
 ];
 
@@ -51,7 +52,11 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
 async fn in_time(request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
-    let late = || Failure::InDoubt(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())).into_response();
+    let late = || {
+        let limit_s = REQUEST_TIMEOUT.as_secs();
+        let message = format!("no answer within {limit_s} s: a request with an id may be repeated with the same id");
+        Failure::InDoubt(message).into_response()
+    };
     let response = answer.unwrap_or_else(|_| late());
     let labels = [("method", method_label(&method)), ("status", response.status().as_u16().to_string())];
     metrics::counter!("tidemark_http_requests_total", &labels).increment(1);
@@ -150,11 +155,9 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<
         ));
     }
     let wants_value = said.value.then(|| counter.clone());
-    let add = Add { counter, half, delta, session, event };
-    let added = match idempotency_of(ask.headers())? {
-        Some(key) => shared.once.add(&shared.backend, key, add).await,
-        None => shared.backend.add(add).await,
-    };
+    let of_body = Said { id: said.id, home: said.home, first_sent: said.first_sent };
+    let id = of_body.or(&Said::of(ask.headers())?)?.id_of(&counter)?;
+    let added = shared.backend.add(Add { counter, half, delta, session, event, id }).await;
     let added = added.map_err(|failure| explained(shared, failure, &ask.namespace()))?;
     let status = if added == Added::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
     let answer = body::AddAnswerBody::new(added);
@@ -218,13 +221,6 @@ pub(super) fn session_of<B>(shared: &Shared<B>, token: &str, counter: &CounterNa
 /// Whether a session's token says that the cluster has signed it.
 pub(super) fn is_signed(token: &str) -> bool {
     matches!(token.split_once('.'), Some((SESSION_VERSION, _)))
-}
-
-fn idempotency_of(headers: &HeaderMap) -> Result<Option<String>, Failure> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    let refused = || Failure::invalid("idempotency_key", "1 to 128 visible ASCII characters are allowed");
-    let key = value.to_str().map_err(|_| refused())?;
-    if is_id(key, IDEMPOTENCY_BYTES_MAX) { Ok(Some(key.to_owned())) } else { Err(refused()) }
 }
 
 /// All of `counter=NAMESPACE/KEY`, in the order given; one or more.

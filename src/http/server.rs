@@ -1,6 +1,5 @@
 //! The server: accepts connections up to a limit, serves them, and stops without cutting requests off.
 
-use super::once::Once;
 use super::own_errors::OwnErrors;
 use super::patient::Patient;
 use super::totals::Totals;
@@ -52,7 +51,6 @@ pub(super) struct Shared<B> {
     pub metrics: Option<PrometheusHandle>,
     pub totals: Arc<Totals>,
     pub winners: Arc<Winners>,
-    pub once: Arc<Once>,
     pub bulks: Semaphore,
     pub live: Arc<Semaphore>,
     pub live_max: usize,
@@ -91,7 +89,6 @@ impl Server {
             metrics: options.metrics,
             totals: totals.clone(),
             winners: winners.clone(),
-            once: Arc::default(),
             bulks: Semaphore::new(BULKS_MAX),
             live: live.clone(),
             live_max,

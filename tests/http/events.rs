@@ -37,7 +37,7 @@ async fn the_same_key_with_another_time_is_another_increment() {
     let add = async |body: &str| running.send_with("POST", "/v1/counters/search/q/add", &headers, body).await;
     assert_eq!(add(r#"{"at":1700000000}"#).await.status, 200);
     assert_eq!(add(r#"{"at":"2023-11-14T22:13:20Z"}"#).await.status, 200, "the same second in other words");
-    assert_eq!(add(r#"{"at":1700000001}"#).await.failure().1, "idempotency_key");
+    assert_eq!(add(r#"{"at":1700000001}"#).await.failure().1, "id_reused");
     assert_eq!(running.memory.events().len(), 1);
 }
 
@@ -102,6 +102,31 @@ async fn where_nothing_was_added_the_status_says_so() {
 }
 
 #[tokio::test]
+async fn lines_with_ids_count_once_however_often_the_request_is_sent() {
+    let running = start().await;
+    let lines = r#"{"counter":"search/a","id":"x","delta":3}
+{"counter":"search/a","id":"x","delta":3}
+{"counter":"search/a","id":"x","delta":4}
+{"counter":"search/a","id":"y"}"#;
+    for _ in 0..3 {
+        let answer = running.send("POST", "/v1/add", lines).await.json();
+        assert_eq!((&answer["added"], &answer["errors"][0]["line"]), (&json!(3), &json!(3)), "{answer}");
+        assert_eq!(answer["errors"][0]["code"], "id_reused");
+    }
+    assert_eq!(running.memory.value(&parse_counter("search/a").unwrap()), 4);
+    let keyed = format!("authorization: Bearer {TOKEN}\r\nidempotency-key: day-1\r\n");
+    let lines = "{\"counter\":\"search/b\"}\n".repeat(5);
+    for _ in 0..3 {
+        assert_eq!(running.send_with("POST", "/v1/add", &keyed, &lines).await.json()["added"], 5);
+    }
+    assert_eq!(
+        running.memory.value(&parse_counter("search/b").unwrap()),
+        5,
+        "each line has an id of the key and its number"
+    );
+}
+
+#[tokio::test]
 async fn what_is_too_much_or_not_allowed_counts_nothing() {
     let running = start().await;
     let line = "{\"counter\":\"search/a\"}\n";
@@ -114,8 +139,8 @@ async fn what_is_too_much_or_not_allowed_counts_nothing() {
     let broken = running.send("POST", "/v1/add", "[{\"counter\":\"search/a\"}").await.failure();
     assert_eq!((broken.0, broken.1.as_str()), (400, "malformed_body"));
     assert_eq!(running.send_with("POST", "/v1/add", "", line).await.status, 401);
-    let keyed = format!("authorization: Bearer {TOKEN}\r\nidempotency-key: k\r\n");
-    assert_eq!(running.send_with("POST", "/v1/add", &keyed, line).await.failure().1, "idempotency_key");
+    let blank = format!("authorization: Bearer {TOKEN}\r\nidempotency-key: a b\r\n");
+    assert_eq!(running.send_with("POST", "/v1/add", &blank, line).await.failure().1, "idempotency_key");
     assert_eq!(running.memory.value(&parse_counter("search/a").unwrap()), BULK_LINES_MAX as u64);
 }
 

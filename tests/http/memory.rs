@@ -44,6 +44,8 @@ const EACH: &[u8] = b"each";
 
 pub struct Memory {
     state: Mutex<State>,
+    /// What was counted with an id.
+    ids: tokio::sync::Mutex<BTreeMap<[u8; 16], (Add, Added)>>,
     events: broadcast::Sender<News>,
     signer: Option<Credentials>,
     pub unready: AtomicBool,
@@ -84,6 +86,7 @@ impl Memory {
         let (events, _) = broadcast::channel(EVENTS_MAX);
         Memory {
             state: Mutex::default(),
+            ids: Default::default(),
             events,
             signer,
             unready: AtomicBool::new(false),
@@ -201,8 +204,9 @@ fn award(add: &Add, at: u64, first: u64, index: u64) -> Award {
     }
 }
 
-impl Backend for Memory {
-    async fn add(&self, add: Add) -> Result<Added, Failure> {
+impl Memory {
+    /// Counts, whatever was counted before.
+    async fn add_anew(&self, add: Add) -> Result<Added, Failure> {
         if !NAMESPACES.contains(&add.counter.namespace()) {
             return Err(BatchError::UnknownNamespace(add.counter.namespace().to_owned()).into());
         }
@@ -231,6 +235,24 @@ impl Backend for Memory {
         }
         let added = self.count(&add);
         Ok(if self.pending.load(Ordering::Relaxed) { Added::Pending } else { added })
+    }
+}
+
+impl Backend for Memory {
+    async fn add(&self, add: Add) -> Result<Added, Failure> {
+        let Some(id) = add.id.as_ref().map(|id| id.digest) else { return self.add_anew(add).await };
+        let mut ids = self.ids.lock().await;
+        match ids.get(&id) {
+            Some((first, added)) if *first == add => Ok(*added),
+            Some(_) => {
+                Err(Failure::Mismatch { code: "id_reused", message: "another increment has this id".to_owned() })
+            }
+            None => {
+                let added = self.add_anew(add.clone()).await?;
+                ids.insert(id, (add, added));
+                Ok(added)
+            }
+        }
     }
 
     fn has_namespace(&self, name: &str) -> bool {

@@ -96,7 +96,8 @@ async fn what_is_counted_down_is_shown_with_both_halves_where_counters_go_down()
         async || running.send_with("POST", "/v1/counters/stock/shoes/add", &keyed("down"), r#"{"delta":-1}"#).await;
     assert_eq!((keyed_add().await.status, keyed_add().await.status), (200, 200));
     let other = running.send_with("POST", "/v1/counters/stock/shoes/add", &keyed("down"), r#"{"delta":1}"#).await;
-    assert_eq!(other.failure().1, "idempotency_key", "up is something else than down");
+    let other = other.failure();
+    assert_eq!((other.0, other.1.as_str()), (422, "id_reused"), "up is something else than down");
     let once = running.send("GET", "/v1/counters/stock/shoes", "").await.json();
     assert_eq!((&once["value"], &once["down"]), (&(-8).into(), &13.into()));
 }
@@ -115,7 +116,18 @@ async fn a_repeated_idempotency_key_counts_once() {
     }
     assert_eq!(running.memory.value(&parse_counter("search/q").unwrap()), 1);
     let other = send(r#"{"delta":2}"#).await.failure();
-    assert_eq!((other.0, other.1.as_str()), (409, "idempotency_key"));
+    assert_eq!((other.0, other.1.as_str()), (422, "id_reused"));
+    let by_body = running.send("POST", "/v1/counters/search/q/add", r#"{"id":"abc"}"#).await;
+    assert_eq!((by_body.status, by_body.body.as_str()), (200, r#"{"place":"counted"}"#), "the body says the same id");
+    assert_eq!(running.memory.value(&parse_counter("search/q").unwrap()), 1);
+    let two = send(r#"{"id":"abd"}"#).await.failure();
+    assert_eq!((two.0, two.1.as_str()), (400, "id"), "which of the two it is nobody knows");
+    let home = running.send("POST", "/v1/counters/search/q/add", r#"{"home":"fra"}"#).await.failure();
+    assert_eq!((home.0, home.1.as_str()), (400, "id"));
+    for id in ["", "a b", "é"] {
+        let body = serde_json::json!({ "id": id }).to_string();
+        assert_eq!(running.send("POST", "/v1/counters/search/q/add", &body).await.failure().1, "id", "{id:?}");
+    }
     let long = running.send_with("POST", "/v1/counters/search/q/add", &keyed(&"k".repeat(129)), "").await.failure();
     assert_eq!((long.0, long.1.as_str()), (400, "idempotency_key"));
 }

@@ -67,7 +67,7 @@ pub fn server_tls(folder: &Path, name: &str) -> (ServerTls, String) {
 }
 
 pub fn add(counter: &str, delta: u64) -> Add {
-    Add { counter: parse_counter(counter).unwrap(), half: Half::Up, delta, session: None, event: None }
+    Add { counter: parse_counter(counter).unwrap(), half: Half::Up, delta, session: None, event: None, id: None }
 }
 
 impl Running {

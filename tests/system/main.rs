@@ -19,6 +19,7 @@ mod forget;
 mod graph;
 mod hops;
 mod http;
+mod ids;
 mod lives;
 mod load;
 mod lost;

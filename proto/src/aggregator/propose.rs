@@ -250,6 +250,7 @@ fn may_award(cmd: &LedgerCmd) -> bool {
         | LedgerCmd::Edges { .. }
         | LedgerCmd::AllowEdges { .. }
         | LedgerCmd::Shard { .. }
+        | LedgerCmd::IdOwners(_)
         | LedgerCmd::Clock(_) => false,
     }
 }
@@ -275,6 +276,7 @@ fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
         | LedgerCmd::Edges { .. }
         | LedgerCmd::AllowEdges { .. }
         | LedgerCmd::Spread(_)
+        | LedgerCmd::IdOwners(_)
         | LedgerCmd::Define { .. }
         | LedgerCmd::Disarm { .. } => true,
         LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. } => true,

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::ids::{ClientId, CounterName, Half};
 use crate::limits::LANES_MAX;
-use crate::msg::{BatchError, FromClient, Place, ToClient};
+use crate::msg::{BatchError, FromClient, IdAnswer, Place, ToClient};
 use crate::series::UnixTime;
 use crate::time::Time;
 
@@ -39,11 +39,12 @@ impl ClientCore {
     pub(super) fn on_message(&mut self, now: Time, link: LinkId, message: ToClient) {
         let Some(id) = self.by_link(link) else { return };
         match message {
-            ToClient::Welcome { group, own_lane, lanes, age } => {
-                self.on_welcome(now, id, Home { group, own_lane, lanes, since: age });
+            ToClient::Welcome { group, own_lane, lanes, age, ids_kept } => {
+                self.on_welcome(now, id, Home { group, own_lane, lanes, since: age, ids_kept });
             }
             ToClient::Spread { counters } => self.on_spread(id, counters),
             ToClient::Durable { lane, seq, pending } => self.on_durable(now, id, lane, seq, pending),
+            ToClient::Ids { lane, seq, answers } => self.on_ids(id, lane, seq, &answers),
             ToClient::Placed { lane, seq, idx, count, place } => self.on_placed(id, lane, seq, idx, count, place),
             ToClient::Refused { lane, seq, error } => self.on_refused(now, id, lane, seq, error),
             // Somebody else's id: this process was given another certificate. Nothing can be asked of that node.
@@ -148,6 +149,33 @@ impl ClientCore {
         self.drop_settled(id, lane, at);
     }
 
+    /// Ids whose increments were not counted now: of those that counted before, and whose places are not known, as of those that were
+    /// refused, nothing more will be said. Their weight is settled here; `Durable` follows for the others.
+    fn on_ids(&mut self, id: StayId, lane: u8, seq: u64, answers: &[(u32, IdAnswer)]) {
+        let Some(stream) = self.stay_mut(id).streams.get_mut(&lane) else { return };
+        let Some(at) = stream.find(seq) else { return };
+        for (idx, answer) in answers {
+            let batch = &mut self.stay_mut(id).stream(lane).batches[at];
+            if batch.keys.is_empty() {
+                return;
+            }
+            let Ok(hit) = batch.hits.binary_search_by_key(idx, |hit| hit.idx) else { continue };
+            let hit = batch.hits.remove(hit);
+            let delta = batch.items.get(*idx as usize).map_or(0, |item| item.delta);
+            let outcome = Outcome::from(*answer);
+            if !batch.durable {
+                batch.weight -= delta;
+                match outcome {
+                    Outcome::Failed(_) => self.totals.refused += u128::from(delta),
+                    _ => self.totals.durable += u128::from(delta),
+                }
+                self.settled = true;
+            }
+            self.outputs.push_back(Output::Resolved { ticket: hit.ticket, outcome });
+        }
+        self.drop_settled(id, lane, at);
+    }
+
     fn become_durable(&mut self, id: StayId, lane: u8, at: usize) {
         let stream = self.stay_mut(id).stream(lane);
         let batch = &mut stream.batches[at];
@@ -203,7 +231,14 @@ impl ClientCore {
         if let BatchError::UnknownNumber(_) = error {
             return self.drop_link(now, id);
         }
-        if !matches!(error, BatchError::Fenced { .. } | BatchError::Expired { .. } | BatchError::Gap { .. }) {
+        let is_lost = matches!(
+            error,
+            BatchError::Fenced { .. }
+                | BatchError::Expired { .. }
+                | BatchError::Gap { .. }
+                | BatchError::IdsLate { .. }
+        );
+        if !is_lost {
             return;
         }
         let stream = self.stay_mut(id).stream(lane);
@@ -295,13 +330,19 @@ impl ClientCore {
         for (idx, item) in batch.items.iter().enumerate() {
             let hit = hits.next_if(|hit| hit.idx == idx as u32);
             let (counter, delta, session, event) = (item.counter, item.delta, item.session, batch.event(idx));
+            let key = batch.keys.get(idx).copied();
+            // One with an id is a hit, and settled if it is none any more.
+            if key.is_some() && hit.is_none() {
+                continue;
+            }
             let unsent = Unsent { counter, delta, epoch: batch.epoch, event };
             let refused = wrong.next_if(|(at, _)| *at == idx).map(|(_, error)| AddError::Refused(error));
             match (hit, refused) {
                 (None, None) => self.counters.add(unsent, now),
                 (None, Some(error)) => self.fail_add(unsent, error),
                 (Some(hit), None) => {
-                    back.push(QueuedHit { counter, session, delta, ticket: hit.ticket, epoch: hit.epoch, event })
+                    let (ticket, epoch) = (hit.ticket, hit.epoch);
+                    back.push(QueuedHit { counter, session, delta, ticket, epoch, event, key })
                 }
                 (Some(hit), Some(error)) => self.fail_hit(hit.ticket, delta, error),
             }
@@ -317,7 +358,7 @@ impl ClientCore {
             items.filter(|(idx, item)| wrong(*idx, item.counter)).map(|(idx, _)| say(idx)).collect()
         };
         let found = match error {
-            BatchError::TooManyItems { .. } => return Vec::new(),
+            BatchError::TooManyItems { .. } | BatchError::IdsLate { .. } => return Vec::new(),
             BatchError::UnknownNamespace(ns) => named(&|_, counter| self.counters.name(counter).namespace() == ns),
             BatchError::GrowOnly(ns) => named(&|_, counter| {
                 self.counters.half(counter) == Half::Down && self.counters.name(counter).namespace() == ns
@@ -344,7 +385,8 @@ impl ClientCore {
             | BatchError::UnknownLane { .. }
             | BatchError::Overloaded { .. }
             | BatchError::NotServing(_)
-            | BatchError::Times { .. } => Vec::new(),
+            | BatchError::Times { .. }
+            | BatchError::Ids { .. } => Vec::new(),
         };
         if found.is_empty() { (0..batch.items.len()).map(say).collect() } else { found }
     }
@@ -405,7 +447,9 @@ impl ClientCore {
                 return;
             }
             // Another batch of the same counters may be taken.
-            BatchError::Delta { .. }
+            BatchError::IdsLate { .. }
+            | BatchError::Ids { .. }
+            | BatchError::Delta { .. }
             | BatchError::TooManyItems { .. }
             | BatchError::Gap { .. }
             | BatchError::Fenced { .. }

@@ -1,9 +1,10 @@
 //! Counters of a client and what is unsent: one accumulator per counter, hits apart, queued by lane.
 
-use super::{ADD_BYTES, AddError, CLIENT_COUNTERS_MAX, CounterRef, HIT_BYTES, TIME_BYTES, Ticket};
+use super::{ADD_BYTES, AddError, CLIENT_COUNTERS_MAX, CounterRef, HIT_BYTES, KEY_BYTES, TIME_BYTES, Ticket};
 use crate::group::lane_of;
 use crate::hash::name_hash;
 use crate::ids::{CounterName, Half, SessionId};
+use crate::msg::ItemId;
 use crate::series::{Granularity, UnixTime};
 use crate::time::Time;
 use hashbrown::HashTable;
@@ -19,6 +20,14 @@ pub(super) struct QueuedHit {
     pub ticket: Ticket,
     pub epoch: u64,
     pub event: Option<UnixTime>,
+    pub key: Option<Key>,
+}
+
+/// The id of a hit, and when the hit was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub id: ItemId,
+    pub since: Time,
 }
 
 /// Added weight that goes into a batch.
@@ -30,12 +39,15 @@ pub(super) struct Unsent {
     pub event: Option<UnixTime>,
 }
 
-/// What a batch is made of: items that all have event times, or items that all happen when they are logged.
+/// What a batch is made of: items that all have event times, or items that all happen when they are logged; and with an id each, or
+/// without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     #[default]
     Untimed,
     Timed,
+    Keyed,
+    KeyedTimed,
 }
 
 /// A counter and a minute since 1970.
@@ -71,6 +83,8 @@ pub(super) struct LaneQueue {
     hits: VecDeque<QueuedHit>,
     timed: BTreeMap<Minute, Timed>,
     timed_hits: VecDeque<QueuedHit>,
+    keyed: VecDeque<QueuedHit>,
+    keyed_timed: VecDeque<QueuedHit>,
     /// Where `timed` was last taken from: it is gone through in turn, so that nothing waits for ever behind what comes anew.
     last_taken: Option<Minute>,
     /// What the next batch is made of, if there is any of it.
@@ -97,13 +111,14 @@ pub(super) struct Counters {
     timed: usize,
     hits: usize,
     timed_hits: usize,
+    keyed: usize,
 }
 
 impl Default for Counters {
     fn default() -> Counters {
         let queues = vec![LaneQueue::default()];
         let (slots, by_name, routes) = Default::default();
-        Counters { slots, by_name, routes, queues, dirty: 0, timed: 0, hits: 0, timed_hits: 0 }
+        Counters { slots, by_name, routes, queues, dirty: 0, timed: 0, hits: 0, timed_hits: 0, keyed: 0 }
     }
 }
 
@@ -215,8 +230,7 @@ impl Counters {
     }
 
     pub fn hit(&mut self, hit: QueuedHit, due: Time) {
-        self.hits += 1;
-        self.timed_hits += usize::from(hit.event.is_some());
+        self.note_hit(&hit);
         let queue = self.lane_queue(hit.counter, due);
         // Adds may wait for longer than a hit does.
         queue.due = queue.due.map(|earlier| earlier.min(due));
@@ -225,11 +239,16 @@ impl Counters {
 
     /// Puts back hits that were in a batch, before the others.
     pub fn hits_first(&mut self, hits: Vec<QueuedHit>, due: Time) {
-        self.hits += hits.len();
         for hit in hits.into_iter().rev() {
-            self.timed_hits += usize::from(hit.event.is_some());
+            self.note_hit(&hit);
             self.lane_queue(hit.counter, due).hits_mut(hit.kind()).push_front(hit);
         }
+    }
+
+    fn note_hit(&mut self, hit: &QueuedHit) {
+        self.hits += 1;
+        self.timed_hits += usize::from(hit.event.is_some());
+        self.keyed += usize::from(hit.key.is_some());
     }
 
     fn lane_queue(&mut self, counter: CounterRef, due: Time) -> &mut LaneQueue {
@@ -239,17 +258,22 @@ impl Counters {
         queue
     }
 
-    /// What the lane's next batch is to be made of; those of both kinds take turns.
+    /// What the lane's next batch is to be made of; all kinds take turns.
     pub fn next_kind(&mut self, lane: u8) -> Kind {
         let queue = &mut self.queues[usize::from(lane)];
-        let kind = if queue.len(queue.turn) > 0 { queue.turn } else { queue.turn.other() };
-        queue.turn = kind.other();
+        let turn = queue.turn;
+        let order = [turn, turn.next(), turn.next().next(), turn.next().next().next()];
+        let kind = order.into_iter().find(|kind| queue.len(*kind) > 0).unwrap_or(turn);
+        queue.turn = kind.next();
         kind
     }
 
     /// Takes what was added to a lane's next counter (and minute), at most `delta_max` of its weight; a rest stays, at the end.
     pub fn take_add(&mut self, lane: u8, kind: Kind, delta_max: u64) -> Option<Unsent> {
         let queue = &mut self.queues[usize::from(lane)];
+        if kind.is_keyed() {
+            return None;
+        }
         if kind == Kind::Timed {
             let unsent = queue.take_timed(delta_max)?;
             self.timed -= usize::from(!self.holds(unsent.counter, unsent.event));
@@ -268,20 +292,23 @@ impl Counters {
 
     pub fn take_hit(&mut self, lane: u8, kind: Kind) -> Option<QueuedHit> {
         let hit = self.queues[usize::from(lane)].hits_mut(kind).pop_front();
-        self.hits -= usize::from(hit.is_some());
-        self.timed_hits -= usize::from(hit.is_some() && kind == Kind::Timed);
+        let taken = usize::from(hit.is_some());
+        self.hits -= taken;
+        self.timed_hits -= if matches!(kind, Kind::Timed | Kind::KeyedTimed) { taken } else { 0 };
+        self.keyed -= if kind.is_keyed() { taken } else { 0 };
         hit
     }
 
     /// Takes a hit back that is in no batch. Hits are looked for in the order in which they came.
     pub fn withdraw(&mut self, ticket: Ticket) -> Option<QueuedHit> {
         for queue in &mut self.queues {
-            for kind in [Kind::Untimed, Kind::Timed] {
+            for kind in [Kind::Untimed, Kind::Timed, Kind::Keyed, Kind::KeyedTimed] {
                 let hits = queue.hits_mut(kind);
                 let Some(at) = hits.iter().position(|hit| hit.ticket == ticket) else { continue };
                 let hit = hits.remove(at);
                 self.hits -= 1;
-                self.timed_hits -= usize::from(kind == Kind::Timed);
+                self.timed_hits -= usize::from(matches!(kind, Kind::Timed | Kind::KeyedTimed));
+                self.keyed -= usize::from(kind.is_keyed());
                 if queue.is_empty() {
                     queue.due = None;
                 }
@@ -302,7 +329,7 @@ impl Counters {
 
     pub fn bytes_held(&self) -> usize {
         let times = self.timed + self.timed_hits;
-        (self.dirty + self.timed) * ADD_BYTES + self.hits * HIT_BYTES + times * TIME_BYTES
+        (self.dirty + self.timed) * ADD_BYTES + self.hits * HIT_BYTES + times * TIME_BYTES + self.keyed * KEY_BYTES
     }
 
     /// Routes new batches as the node now in use says, what is unsent included.
@@ -320,7 +347,8 @@ impl Counters {
             for (minute, timed) in queue.timed {
                 self.lane_queue(minute.0, due).timed.insert(minute, timed);
             }
-            for hit in queue.hits.into_iter().chain(queue.timed_hits) {
+            let keyed = queue.keyed.into_iter().chain(queue.keyed_timed);
+            for hit in queue.hits.into_iter().chain(queue.timed_hits).chain(keyed) {
                 self.lane_queue(hit.counter, due).hits_mut(hit.kind()).push_back(hit);
             }
         }
@@ -344,7 +372,8 @@ impl Counters {
         let sum = |of: fn(&LaneQueue) -> usize| self.queues.iter().map(of).sum::<usize>();
         assert_eq!((sum(|queue| queue.dirty.len()), sum(|queue| queue.timed.len())), (self.dirty, self.timed));
         assert_eq!(sum(|queue| queue.all_hits().count()), self.hits);
-        assert_eq!(sum(|queue| queue.timed_hits.len()), self.timed_hits);
+        assert_eq!(sum(|queue| queue.timed_hits.len() + queue.keyed_timed.len()), self.timed_hits);
+        assert_eq!(sum(|queue| queue.keyed.len() + queue.keyed_timed.len()), self.keyed);
         for (lane, queue) in self.queues.iter().enumerate() {
             let here = |counter| usize::from(self.lane(counter)) == lane;
             assert!(queue.due.is_some() || queue.is_empty());
@@ -353,10 +382,9 @@ impl Counters {
                 queue.timed.iter().all(|(at, timed)| timed.held > 0 && *at == minute(at.0, timed.event) && here(at.0))
             );
             assert!(queue.all_hits().all(|hit| here(hit.counter)));
-            assert!(
-                queue.hits.iter().all(|hit| hit.event.is_none())
-                    && queue.timed_hits.iter().all(|hit| hit.event.is_some())
-            );
+            for kind in [Kind::Untimed, Kind::Timed, Kind::Keyed, Kind::KeyedTimed] {
+                assert!(queue.hits_of(kind).iter().all(|hit| hit.kind() == kind));
+            }
         }
     }
 }
@@ -370,23 +398,33 @@ impl Kind {
         if event.is_some() { Kind::Timed } else { Kind::Untimed }
     }
 
-    fn other(self) -> Kind {
+    pub fn of_keyed(event: Option<UnixTime>) -> Kind {
+        if event.is_some() { Kind::KeyedTimed } else { Kind::Keyed }
+    }
+
+    pub fn is_keyed(self) -> bool {
+        matches!(self, Kind::Keyed | Kind::KeyedTimed)
+    }
+
+    fn next(self) -> Kind {
         match self {
             Kind::Untimed => Kind::Timed,
-            Kind::Timed => Kind::Untimed,
+            Kind::Timed => Kind::Keyed,
+            Kind::Keyed => Kind::KeyedTimed,
+            Kind::KeyedTimed => Kind::Untimed,
         }
     }
 }
 
 impl QueuedHit {
     fn kind(&self) -> Kind {
-        Kind::of(self.event)
+        if self.key.is_some() { Kind::of_keyed(self.event) } else { Kind::of(self.event) }
     }
 }
 
 impl LaneQueue {
     pub fn is_empty(&self) -> bool {
-        self.len(Kind::Untimed) + self.len(Kind::Timed) == 0
+        self.len(Kind::Untimed) + self.len(Kind::Timed) + self.keyed.len() + self.keyed_timed.len() == 0
     }
 
     /// Items of a kind.
@@ -394,30 +432,39 @@ impl LaneQueue {
         match kind {
             Kind::Untimed => self.dirty.len() + self.hits.len(),
             Kind::Timed => self.timed.len() + self.timed_hits.len(),
+            Kind::Keyed | Kind::KeyedTimed => self.hits_of(kind).len(),
         }
     }
 
     pub fn has_hits(&self, kind: Kind) -> bool {
+        !self.hits_of(kind).is_empty()
+    }
+
+    fn hits_of(&self, kind: Kind) -> &VecDeque<QueuedHit> {
         match kind {
-            Kind::Untimed => !self.hits.is_empty(),
-            Kind::Timed => !self.timed_hits.is_empty(),
+            Kind::Untimed => &self.hits,
+            Kind::Timed => &self.timed_hits,
+            Kind::Keyed => &self.keyed,
+            Kind::KeyedTimed => &self.keyed_timed,
         }
     }
 
-    /// Hits that wait, of both kinds.
+    /// Hits that wait, of all kinds.
     pub fn hits(&self) -> usize {
-        self.hits.len() + self.timed_hits.len()
+        self.hits.len() + self.timed_hits.len() + self.keyed.len() + self.keyed_timed.len()
     }
 
     fn hits_mut(&mut self, kind: Kind) -> &mut VecDeque<QueuedHit> {
         match kind {
             Kind::Untimed => &mut self.hits,
             Kind::Timed => &mut self.timed_hits,
+            Kind::Keyed => &mut self.keyed,
+            Kind::KeyedTimed => &mut self.keyed_timed,
         }
     }
 
     fn all_hits(&self) -> impl Iterator<Item = &QueuedHit> {
-        self.hits.iter().chain(&self.timed_hits)
+        self.hits.iter().chain(&self.timed_hits).chain(&self.keyed).chain(&self.keyed_timed)
     }
 
     fn take_timed(&mut self, delta_max: u64) -> Option<Unsent> {

@@ -1,8 +1,9 @@
 //! From unsent content to batches, and from batches to links.
 
-use super::counters::{Kind, QueuedHit, Unsent};
+use super::counters::{Key, Kind, QueuedHit, Unsent};
 use super::stay::{Asked, Batch, BatchHit, BatchItem, LinkState, Phase, Stay, StayId};
 use super::{AddError, BATCH_BYTES_MAX, ClientCore, CounterRef, LinkId, Outcome, Output, TIMEOUTS_MAX};
+use crate::ids::CounterName;
 use crate::limits::DELTA_MAX;
 use crate::msg::{FromClient, WireItem, definition};
 use crate::series::UnixTime;
@@ -14,6 +15,8 @@ const FULL_ITEMS: usize = 4_096;
 const ITEM_BYTES: usize = 5 + 6 + 17 + 9;
 /// And of its event time.
 const ITEM_TIME_BYTES: usize = 5;
+/// And of its id.
+const ITEM_ID_BYTES: usize = 25;
 
 impl ClientCore {
     pub(super) fn form_full_lane(&mut self, now: Time, counter: CounterRef, kind: Kind) {
@@ -98,15 +101,28 @@ impl ClientCore {
     fn take_hits(&mut self, now: Time, of: (u8, Kind), batch: &mut Batch, bytes: &mut usize) {
         while batch.items.len() < self.batch_items_max && *bytes < BATCH_BYTES_MAX {
             let Some(hit) = self.counters.take_hit(of.0, of.1) else { break };
-            let QueuedHit { counter, session, delta, ticket, epoch, event } = hit;
-            if let Some(error) = self.barred(now, counter, (0, delta), event) {
-                self.fail_hit(ticket, delta, AddError::Refused(error));
+            let QueuedHit { counter, session, delta, ticket, epoch, event, key } = hit;
+            let barred = self.barred(now, counter, (0, delta), event).map(AddError::Refused);
+            if let Some(error) = barred.or_else(|| self.id_refused(now, key)) {
+                self.fail_hit(ticket, delta, error);
                 continue;
             }
-            *bytes += self.wire_bytes(counter, event);
+            *bytes += self.wire_bytes(counter, event) + key.map_or(0, |_| ITEM_ID_BYTES);
+            batch.keys.extend(key);
             batch.epoch = batch.epoch.min(epoch);
             batch.hits.push(BatchHit { idx: batch.items.len() as u32, ticket, epoch, told: false });
             batch.push(BatchItem { counter, delta, session }, event);
+        }
+    }
+
+    /// Why a hit with an id is not to be sent now.
+    fn id_refused(&self, now: Time, key: Option<Key>) -> Option<AddError> {
+        let since = key?.since;
+        let home = self.current.and_then(|id| self.stays[&id].home);
+        match home {
+            Some(home) if home.ids_kept == 0 => Some(AddError::IdsUnknown),
+            _ if since + self.config.id_unsent_max < now => Some(AddError::IdLate),
+            _ => None,
         }
     }
 
@@ -119,6 +135,7 @@ impl ClientCore {
     fn bind(&mut self, now: Time, lane: u8, mut batch: Batch) {
         let id = self.current.expect("has room");
         self.batch_bytes += batch.bytes();
+        batch.asked_age = self.stays[&id].home.map_or(0, |home| home.since);
         let stream = self.stays.get_mut(&id).expect("the current stay exists").stream(lane);
         batch.seq = stream.next_seq;
         stream.push(batch);
@@ -206,7 +223,7 @@ impl ClientCore {
                 |counter: CounterRef| (definition(counter.0, counters.half(counter)), counters.name(counter).clone());
             let defs = fresh.map(define).collect();
             let items = batch.items.iter().map(|item| item.to_wire()).collect();
-            let message = FromClient::Batch { lane, seq: batch.seq, defs, items, times: batch.times.clone() };
+            let message = batch.message(lane, defs, items);
             self.outputs.push_back(Output::Send { link: *link, message });
         }
     }
@@ -219,9 +236,31 @@ impl ClientCore {
 
 impl Batch {
     fn new(epoch: u64) -> Batch {
-        let (items, times, hits) = Default::default();
-        let asked = Asked::No;
-        Batch { seq: 0, items, times, hits, epoch, weight: 0, asked, ever_sent: false, durable: false, doom: None }
+        let (items, times, hits, keys) = Default::default();
+        let (asked, asked_age) = (Asked::No, 0);
+        Batch {
+            seq: 0,
+            items,
+            times,
+            hits,
+            keys,
+            asked_age,
+            epoch,
+            weight: 0,
+            asked,
+            ever_sent: false,
+            durable: false,
+            doom: None,
+        }
+    }
+
+    fn message(&self, lane: u8, defs: Vec<(u32, CounterName)>, items: Vec<WireItem>) -> FromClient {
+        let (seq, times, asked) = (self.seq, self.times.clone(), self.asked_age);
+        if self.keys.is_empty() {
+            return FromClient::Batch { lane, seq, defs, items, times };
+        }
+        let ids = self.keys.iter().map(|key| key.id).collect();
+        FromClient::Keyed { lane, seq, defs, items, times, asked, ids }
     }
 
     fn push(&mut self, item: BatchItem, event: Option<UnixTime>) {

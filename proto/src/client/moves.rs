@@ -189,7 +189,7 @@ impl ClientCore {
         }
         let mut hits = batch.hits.iter().peekable();
         for (idx, item) in batch.items.iter().enumerate() {
-            if hits.next_if(|hit| hit.idx == idx as u32).is_none() {
+            if hits.next_if(|hit| hit.idx == idx as u32).is_none() && batch.keys.is_empty() {
                 let event = batch.event(idx);
                 self.outputs.push_back(Output::Unknown { counter: item.counter, delta: item.delta, event });
             }

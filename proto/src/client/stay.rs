@@ -1,6 +1,9 @@
 //! One stay of a client at a site: a client id, a link, and per lane a stream of numbered batches.
 
-use super::{ADD_BYTES, ClientConfig, CounterRef, HIT_BYTES, LinkId, SiteId, TIME_BYTES, TIMEOUTS_MAX, Ticket};
+use super::counters::Key;
+use super::{
+    ADD_BYTES, ClientConfig, CounterRef, HIT_BYTES, KEY_BYTES, LinkId, SiteId, TIME_BYTES, TIMEOUTS_MAX, Ticket,
+};
 use crate::ids::{ClientId, GroupId, SessionId};
 use crate::limits::LANES_MAX;
 use crate::msg::BatchError;
@@ -46,6 +49,8 @@ pub(super) struct Home {
     pub lanes: u8,
     /// The group's age then.
     pub since: u32,
+    /// Ages for which the group remembers ids; 0 if the node knows none.
+    pub ids_kept: u32,
 }
 
 #[derive(Debug)]
@@ -142,6 +147,10 @@ pub(super) struct Batch {
     /// The event times of the items, of each or of none.
     pub times: Vec<UnixTime>,
     pub hits: Vec<BatchHit>,
+    /// The ids of the items, and when each was accepted; of each or of none.
+    pub keys: Vec<Key>,
+    /// The age that the group had at least when they were accepted.
+    pub asked_age: u32,
     /// The oldest epoch of its content.
     pub epoch: u64,
     pub weight: u64,
@@ -351,6 +360,7 @@ impl Stream {
             assert!(!batch.durable || !batch.hits.is_empty(), "a settled batch is gone");
             assert!(batch.times.is_empty() || batch.times.len() == batch.items.len(), "times of all items or of none");
             assert!(self.phase != Phase::Fenced || batch.durable, "a fenced stream has nothing in doubt");
+            assert!(batch.keys.is_empty() || batch.keys.len() == batch.items.len(), "ids of all items or of none");
             last = batch.seq;
         }
         let undurable = self.batches.iter().filter(|batch| !batch.durable && batch.ever_sent);
@@ -361,7 +371,9 @@ impl Stream {
 impl Batch {
     /// What it takes of the client's buffer.
     pub fn bytes(&self) -> usize {
-        self.items.iter().map(BatchItem::bytes).sum::<usize>() + self.times.len() * TIME_BYTES
+        self.items.iter().map(BatchItem::bytes).sum::<usize>()
+            + self.times.len() * TIME_BYTES
+            + self.keys.len() * KEY_BYTES
     }
 
     /// The event time of an item, if it has one.

@@ -374,7 +374,10 @@ fn only_hits_that_were_never_sent_are_taken_back() {
     let link = link.expect("a client connects at once");
     let group = crate::ids::GroupId { dc: crate::ids::DcId(0), group: 0, incarnation: 1 };
     core.handle(now, Input::Connected { link });
-    core.handle(now, Input::FromNode { link, message: ToClient::Welcome { group, own_lane: 0, lanes: 1, age: 0 } });
+    core.handle(
+        now,
+        Input::FromNode { link, message: ToClient::Welcome { group, own_lane: 0, lanes: 1, age: 0, ids_kept: 0 } },
+    );
     core.handle(Time(1_000_000), Input::Tick);
     let sent = std::iter::from_fn(|| core.poll_output())
         .any(|output| matches!(output, Output::Send { message: FromClient::Batch { .. }, .. }));

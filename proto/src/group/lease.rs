@@ -5,6 +5,7 @@
 //! clears it. Accounts do not depend on it: what an entry certifies behind the end of a lease comes back as late increments if the
 //! generation was revoked. What may be *answered* depends on the clock when the answer leaves ([`crate::node`]).
 
+use super::ids::Standing;
 use super::queue::Queued;
 use super::stream::Part;
 use super::{Effect, Group, Guard};
@@ -195,6 +196,7 @@ impl Group {
     fn queue_late(&mut self, number: u32, item: Queued) {
         let guard = &mut self.guards[number as usize];
         let (epoch, pos) = (guard.epoch, guard.queue.push(item));
+        self.ids.set(item.id, Standing::Open);
         self.queued += 1;
         self.saved.queue_changed(number, pos);
         let part = Part { guard: number, epoch, certified: 0, first_pos: pos, indices: vec![item.idx] };
@@ -216,6 +218,11 @@ impl Group {
     /// A process has started, which knows of no lease.
     pub(super) fn end_leases(&mut self) {
         self.guards.iter_mut().filter_map(|guard| guard.tenure.lease.as_mut()).for_each(|lease| lease.held = false);
+    }
+
+    /// Whether the journals hold the increment of an id: the ledger may not have heard of it.
+    pub(super) fn is_leased_id(&self, id: u32) -> bool {
+        self.guards.iter().flat_map(|guard| guard.tenure.journal()).any(|(_, item)| item.id == id)
     }
 
     /// Items of a batch that the journals hold.

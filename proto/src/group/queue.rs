@@ -4,6 +4,7 @@
 //! grows with what is open: at a milestone that waits for a data centre that is cut off, the first may stay open for hours
 //! while millions behind them get their places.
 
+use crate::group::ids::NO_ID;
 use crate::ids::SessionId;
 use crate::limits::{BLOCK_ITEMS_MAX, OFFER_ITEMS_MAX};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ pub(super) const POSITIONS_PER_BLOCK: u64 = 1_024;
 
 /// One queued increment (48 bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
 pub(super) struct Queued {
     pub delta: u64,
     pub seq: u64,
@@ -21,8 +23,56 @@ pub(super) struct Queued {
     /// Number of its stream.
     pub stream: u32,
     pub idx: u32,
+    /// Number of its id, or [`NO_ID`].
+    pub id: u32,
     pub has_session: bool,
     pub placed: bool,
+}
+
+/// As checkpoints have it. Before there were ids, the last byte said only whether it was placed.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    delta: u64,
+    seq: u64,
+    session: SessionId,
+    stream: u32,
+    idx: u32,
+    has_session: bool,
+    tail: StoredTail,
+}
+
+#[derive(Serialize, Deserialize)]
+enum StoredTail {
+    Open,
+    Placed,
+    OpenId(u32),
+    PlacedId(u32),
+}
+
+impl From<Stored> for Queued {
+    fn from(stored: Stored) -> Queued {
+        let Stored { delta, seq, session, stream, idx, has_session, tail } = stored;
+        let (placed, id) = match tail {
+            StoredTail::Open => (false, NO_ID),
+            StoredTail::Placed => (true, NO_ID),
+            StoredTail::OpenId(id) => (false, id),
+            StoredTail::PlacedId(id) => (true, id),
+        };
+        Queued { delta, seq, session, stream, idx, id, has_session, placed }
+    }
+}
+
+impl From<Queued> for Stored {
+    fn from(queued: Queued) -> Stored {
+        let Queued { delta, seq, session, stream, idx, id, has_session, placed } = queued;
+        let tail = match (placed, id) {
+            (false, NO_ID) => StoredTail::Open,
+            (true, NO_ID) => StoredTail::Placed,
+            (false, id) => StoredTail::OpenId(id),
+            (true, id) => StoredTail::PlacedId(id),
+        };
+        Stored { delta, seq, session, stream, idx, has_session, tail }
+    }
 }
 
 /// Queued increments from the first unplaced one on.
@@ -204,7 +254,7 @@ mod tests {
 
     fn item(delta: u64) -> Queued {
         let session = SessionId::default();
-        Queued { delta, seq: 1, session, stream: 0, idx: 0, has_session: false, placed: false }
+        Queued { delta, seq: 1, session, stream: 0, idx: 0, id: NO_ID, has_session: false, placed: false }
     }
 
     #[test]

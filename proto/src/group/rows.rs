@@ -23,7 +23,9 @@ use crate::group::stream::STREAMS_PER_BLOCK;
 use crate::group::{Group, GroupConfig};
 use crate::ids::{CounterName, GroupId, LogIndex};
 use crate::limits::NAME_BYTES_MAX;
+use crate::msg::IdTerms;
 use crate::series::UnixTime;
+use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,13 +33,15 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 9;
-/// Earlier ones, and what they lack at the end of their closing rows: nothing but places of old buckets in rows, series, and counters that go
-/// down.
-const BEFORE: [(u8, &[u8]); 4] = [(8, &[]), (7, &[]), (6, &[0; 2]), (5, &[0; 3])];
+const FORMAT: u8 = 10;
+/// Earlier ones, and what they lack at the end of their closing rows: ids of increments (and places of old buckets in rows); then series;
+/// then counters that go down.
+const BEFORE: [(u8, &[u8]); 5] = [(9, &[0; 4]), (8, &[0; 4]), (7, &[0; 4]), (6, &[0; 6]), (5, &[0; 7])];
 /// From this format on a closing row does not list the counters that began again.
 const GENERATIONS_FROM_NAMES: u8 = 9;
 const META: u8 = 0;
+/// Rows of ids share the tag of the closing row, which is shorter and comes first: what comes behind old buckets is not read at a start.
+const IDS: u8 = META;
 const NAMES: u8 = 1;
 const COMPONENTS: u8 = 2;
 const STREAMS: u8 = 3;
@@ -133,6 +137,12 @@ struct Meta {
     series: Vec<Space>,
     /// The latest stamp of the log.
     clock: UnixTime,
+    /// Rows of ids, also of those that are free; the number of the first block; how they are remembered, if the log says so; and
+    /// milestones among their places.
+    id_slots: u32,
+    first_ids: u32,
+    id_terms: Option<IdTerms>,
+    ids_won: Vec<(u32, u64, u64)>,
 }
 
 /// The closing row with the format it was written in.
@@ -189,6 +199,7 @@ impl Group {
         for of in self.streams.dirty.take(self.streams.numbers().div_ceil(STREAMS_PER_BLOCK)) {
             rows.push(self.block_row(STREAMS, of, |block, value| put(self.streams.block(block), value)));
         }
+        self.save_ids(&mut rows);
         self.series.begin_saving();
         self.saved.making = Some(Making { rows: rows.into_iter(), meta: (vec![META], self.meta()) });
     }
@@ -289,7 +300,18 @@ impl Group {
         self.saved.queue_dead = self.saved.queue_sides.extract_if(.., dead).collect();
     }
 
+    fn save_ids(&mut self, rows: &mut Vec<Row>) {
+        if bites(Bug::IdsNotSaved) {
+            return;
+        }
+        let by_slot = self.ids.by_slot();
+        for of in self.ids.dirty.take(self.ids.slots()) {
+            rows.push(self.block_row(IDS, of, |slot, value| self.ids.put_block(by_slot.get(&slot).copied(), value)));
+        }
+    }
+
     fn meta(&self) -> Vec<u8> {
+        let with_ids = !bites(Bug::IdsNotSaved);
         let meta = Meta {
             group: self.config.id,
             lanes: self.lanes(),
@@ -314,6 +336,10 @@ impl Group {
             updown: self.updown.clone(),
             series: self.series.spaces().to_vec(),
             clock: self.series.clock(),
+            id_slots: if with_ids { self.ids.slots() } else { 0 },
+            first_ids: self.ids.first(),
+            id_terms: self.ids.said_terms(),
+            ids_won: if with_ids { self.ids.won() } else { Vec::new() },
         };
         let mut value = vec![FORMAT];
         put(&meta, &mut value);

@@ -223,6 +223,7 @@ impl Group {
             "whose increments wait is forgotten"
         );
         assert!(self.boots.len() <= BOOTS_UNCONFIRMED_MAX + 1);
+        self.ids.check_invariants();
         self.check_rows();
     }
 }

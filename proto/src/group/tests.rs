@@ -433,6 +433,7 @@ impl Oracle {
                 Effect::Forgotten { .. } => panic!("nobody is that old"),
                 Effect::Confirmed | Effect::FencedOut | Effect::Spread | Effect::Closed { .. } => {}
                 Effect::Began { .. } | Effect::Settled { .. } => {}
+                Effect::Ids { .. } => panic!("nothing here has an id"),
             }
         }
         self.check_sums(group);

@@ -37,6 +37,7 @@ pub(super) struct Stored {
     clock: Option<(LogIndex, WallMs)>,
     /// Of counters that have awards with times, by milestone.
     award_times: BTreeMap<CounterName, BTreeMap<u64, WallMs>>,
+    id_owners: Vec<(DcId, u16)>,
 }
 
 /// The same, borrowed.
@@ -64,6 +65,7 @@ struct Storing<'l> {
     splits: &'l Splits,
     clock: Option<(LogIndex, WallMs)>,
     award_times: BTreeMap<&'l CounterName, BTreeMap<u64, WallMs>>,
+    id_owners: &'l [(DcId, u16)],
 }
 
 impl Ledger {
@@ -76,7 +78,9 @@ impl Ledger {
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Ledger { applied, namespaces, updown, spread, views, view_starts, groups, .. } = self;
-        let Ledger { counters, claims, lost, resets, forgotten, returning, series, graph, shard_map, .. } = self;
+        let Ledger {
+            counters, claims, lost, resets, forgotten, returning, series, graph, shard_map, id_owners, ..
+        } = self;
         let terms = counters.iter().map(|(name, counter)| (name, counter.terms()));
         let terms = terms.filter(|(_, terms)| !terms.is_empty()).collect();
         let losses = counters.iter().map(|(name, counter)| (name, counter.losses()));
@@ -109,6 +113,7 @@ impl Serialize for Ledger {
             splits: &shard_map.splits,
             clock,
             award_times,
+            id_owners,
         };
         storing.serialize(serializer)
     }
@@ -118,7 +123,7 @@ impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
         let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
-        let Stored { returning, series, graph, shard_map, splits, clock, award_times, .. } = stored;
+        let Stored { returning, series, graph, shard_map, splits, clock, award_times, id_owners, .. } = stored;
         let shard_map = shard_map.with_splits(splits);
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());
@@ -161,6 +166,7 @@ impl From<Stored> for Ledger {
             graph,
             shard_map,
             clock,
+            id_owners,
             changes,
         }
     }

@@ -399,7 +399,7 @@ impl Loader {
                 self.lose("the group has forgotten the stream, of which nothing came for too long")
             }
             ToClient::NotYours { of } => self.end_with(Output::NotYours(of)),
-            ToClient::Spread { .. } | ToClient::Placed { .. } | ToClient::Lifted { .. } => {}
+            ToClient::Spread { .. } | ToClient::Placed { .. } | ToClient::Lifted { .. } | ToClient::Ids { .. } => {}
         }
     }
 
@@ -537,6 +537,8 @@ fn bars(batch: &FromClient, error: BatchError) -> Vec<Bar> {
         | BatchError::UnknownLane { .. }
         | BatchError::Overloaded { .. }
         | BatchError::NotServing(_)
-        | BatchError::Times { .. } => all(),
+        | BatchError::Times { .. }
+        | BatchError::IdsLate { .. }
+        | BatchError::Ids { .. } => all(),
     }
 }

@@ -38,13 +38,14 @@ impl FakeGroup {
             FromClient::Open { client, .. } => {
                 *opened = Some(client);
                 let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
-                Some(ToClient::Welcome { group, own_lane: 0, lanes: 3, age: 5 })
+                Some(ToClient::Welcome { group, own_lane: 0, lanes: 3, age: 5, ids_kept: 0 })
             }
             FromClient::Fence { of, lane } => {
                 self.fenced.insert((of, lane));
                 let last_seq = self.last.get(&(of, lane)).copied().unwrap_or(0);
                 Some(ToClient::Fenced { of, lane, last_seq })
             }
+            FromClient::Keyed { .. } => panic!("a loader has no ids"),
             FromClient::Batch { lane, seq, defs, items, times } => {
                 let stream = ((*opened)?, lane);
                 let last = self.last.get(&stream).copied().unwrap_or(0);
@@ -302,6 +303,7 @@ fn what_a_group_has_forgotten_is_not_counted_again() {
         own_lane: 0,
         lanes: 1,
         age: 9_000,
+        ids_kept: 0,
     };
     let forgotten = ToClient::Forgotten { of: stream.client, lane: 0 };
     for (answers, why) in [(vec![welcome(0), forgotten], "has forgotten"), (vec![welcome(1)], "group 0/0#1 answers")] {

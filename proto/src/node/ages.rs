@@ -9,7 +9,7 @@ impl NodeCore {
     /// is not known here, so changes of the leader only make it younger.
     pub(super) fn run_ages(&mut self, now: Time) {
         // With nothing to forget, time does not matter.
-        if !self.group.is_last_boot(self.nonce) || self.group.streams() == 0 {
+        if !self.group.is_last_boot(self.nonce) || self.group.streams() == 0 && self.group.ids() == 0 {
             self.aged_at = None;
             return;
         }
@@ -17,6 +17,18 @@ impl NodeCore {
         if since + self.config.age_unit <= now {
             self.aged_at = Some(now);
             self.log.push_cmd(&self.config, GroupCmd::Age(self.group.age() + 1));
+        }
+    }
+
+    /// Once in a leadership, if it is not so already.
+    pub(super) fn say_id_terms(&mut self) {
+        if self.id_terms_said || !self.group.is_last_boot(self.nonce) {
+            return;
+        }
+        self.id_terms_said = true;
+        let terms = self.config.id_terms;
+        if self.group.id_terms() != terms {
+            self.log.push_cmd(&self.config, GroupCmd::IdTerms(terms));
         }
     }
 

@@ -5,8 +5,8 @@
 
 use crate::ids::{ClientId, CounterName, Half, OwnerId};
 use crate::limits::{BATCH_ITEMS_MAX, DELTA_MAX, LANES_MAX};
-use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, Place, ToClient, WireItem, defined};
-use crate::node::commit::{batch_bytes, batch_bytes_max};
+use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, ItemId, Keyed, Place, ToClient, WireItem, defined};
+use crate::node::commit::{ID_BYTES, batch_bytes, batch_bytes_max};
 use crate::node::{ConnId, NodeCore, Output};
 use crate::number_table::NumberTable;
 use crate::series::UnixTime;
@@ -55,6 +55,16 @@ struct Conn {
     /// By number: a slot, or what the constants say.
     numbers: NumberTable<u32>,
     unbound: Unbound,
+}
+
+/// A batch as its client sent it; with ids, the age at which it was asked for and an id for each increment.
+struct Asked {
+    lane: u8,
+    seq: u64,
+    defs: Vec<(u32, CounterName)>,
+    items: Vec<WireItem>,
+    times: Vec<UnixTime>,
+    ids: Option<(u32, Vec<ItemId>)>,
 }
 
 /// A half of a counter.
@@ -186,11 +196,10 @@ impl NodeCore {
             FromClient::Open { client, since } => self.on_open(conn, client, since),
             FromClient::Fence { of, lane } => self.on_fence(conn, of, lane),
             FromClient::Batch { lane, seq, defs, items, times } => {
-                if let Err(error) = self.on_batch(conn, lane, seq, defs, &items, times) {
-                    self.clients.note_refusal(&error);
-                    let msg = ToClient::Refused { lane, seq, error };
-                    self.outputs.push_back(Output::Client { conn, msg });
-                }
+                self.take_batch(conn, Asked { lane, seq, defs, items, times, ids: None });
+            }
+            FromClient::Keyed { lane, seq, defs, items, times, asked, ids } => {
+                self.take_batch(conn, Asked { lane, seq, defs, items, times, ids: Some((asked, ids)) });
             }
         }
     }
@@ -211,7 +220,8 @@ impl NodeCore {
             Conn { client, since, own_lane, numbers: NumberTable::new(UNDEFINED), unbound: Unbound::default() },
         );
         self.clients.by_client.insert(client, conn);
-        let msg = ToClient::Welcome { group: self.config.group.id, own_lane, lanes, age };
+        let (group, ids_kept) = (self.config.group.id, self.group.id_terms().kept);
+        let msg = ToClient::Welcome { group, own_lane, lanes, age, ids_kept };
         self.outputs.push_back(Output::Client { conn, msg });
         let msg = ToClient::Spread { counters: self.group.spread() };
         self.outputs.push_back(Output::Client { conn, msg });
@@ -299,25 +309,34 @@ impl NodeCore {
         self.outputs.extend(self.clients.conns.keys().map(msg));
     }
 
-    fn on_batch(
-        &mut self,
-        conn: ConnId,
-        lane: u8,
-        seq: u64,
-        defs: Vec<(u32, CounterName)>,
-        items: &[WireItem],
-        times: Vec<UnixTime>,
-    ) -> Result<(), BatchError> {
+    fn take_batch(&mut self, conn: ConnId, asked: Asked) {
+        let Asked { lane, seq, .. } = asked;
+        if let Err(error) = self.on_batch(conn, asked) {
+            self.clients.note_refusal(&error);
+            let msg = ToClient::Refused { lane, seq, error };
+            self.outputs.push_back(Output::Client { conn, msg });
+        }
+    }
+
+    fn on_batch(&mut self, conn: ConnId, asked: Asked) -> Result<(), BatchError> {
+        let Asked { lane, seq, defs, items, times, ids } = asked;
         let defined = self.define(conn, defs);
-        self.check_room(lane, items)?;
+        // A batch may hold nothing but fences of ids.
+        let is_empty = items.is_empty() && ids.as_ref().is_none_or(|(_, ids)| ids.is_empty());
+        self.check_room(lane, items.len(), is_empty)?;
         defined?;
-        let unnamed = self.check_items(conn, items)?;
-        check_times(&times, items)?;
-        self.check_size(items.len(), &unnamed)?;
-        let items = self.bind(conn, items);
+        let unnamed = self.check_items(conn, &items)?;
+        check_times(&times, &items)?;
+        let ids_len = ids.as_ref().map_or(0, |(_, ids)| ids.len());
+        self.check_size(items.len(), ids_len, &unnamed)?;
+        let items = self.bind(conn, &items);
         let Some(open) = self.clients.conns.get(&conn) else { return Err(not_opened()) };
         let (client, since) = (open.client, open.since);
-        self.propose(Batch { client, lane, seq, since, items, times });
+        let batch = Batch { client, lane, seq, since, items, times };
+        self.propose(match ids {
+            None => GroupCmd::Batch(batch),
+            Some((asked, ids)) => GroupCmd::Keyed(Keyed { batch, asked: asked.min(self.group.age()), ids }),
+        });
         Ok(())
     }
 
@@ -347,7 +366,7 @@ impl NodeCore {
         first_error
     }
 
-    fn check_room(&self, lane: u8, items: &[WireItem]) -> Result<(), BatchError> {
+    fn check_room(&self, lane: u8, items: usize, is_empty: bool) -> Result<(), BatchError> {
         if let Some(error) = self.group.not_serving() {
             return Err(error);
         }
@@ -356,11 +375,11 @@ impl NodeCore {
         if lane >= lanes {
             return Err(BatchError::UnknownLane { lane, lanes });
         }
-        if items.is_empty() {
+        if is_empty {
             return Err(BatchError::Empty);
         }
-        if items.len() > BATCH_ITEMS_MAX {
-            return Err(BatchError::TooManyItems { items: items.len() as u64, max: BATCH_ITEMS_MAX as u64 });
+        if items > BATCH_ITEMS_MAX {
+            return Err(BatchError::TooManyItems { items: items as u64, max: BATCH_ITEMS_MAX as u64 });
         }
         let limit = self.waiting_bytes_max();
         if self.log.waiting_bytes() >= limit {
@@ -401,8 +420,8 @@ impl NodeCore {
     }
 
     /// Reserves room in the entry being filled, or refuses a batch that no entry can take.
-    fn check_size(&mut self, items: usize, unnamed: &BTreeSet<u32>) -> Result<(), BatchError> {
-        let bytes = batch_bytes(items, unnamed.len(), unnamed.len() * crate::limits::KEY_BYTES_MAX);
+    fn check_size(&mut self, items: usize, ids: usize, unnamed: &BTreeSet<u32>) -> Result<(), BatchError> {
+        let bytes = batch_bytes(items, unnamed.len(), unnamed.len() * crate::limits::KEY_BYTES_MAX) + ids * ID_BYTES;
         let max = batch_bytes_max(&self.config);
         if bytes > max {
             let fitting = (items as u64 * max as u64 / bytes as u64).max(1);

@@ -5,7 +5,7 @@
 use crate::group::{Group, generation_of};
 use crate::ids::{CellId, ClientId, LogIndex};
 use crate::limits::{BATCH_ITEMS_MAX, ENTRY_BATCHES_MAX, NAMESPACE_BYTES_MAX};
-use crate::msg::{Account, Batch, GroupCmd, GroupEntry, Item, ToGroup};
+use crate::msg::{Account, GroupCmd, GroupEntry, ToGroup};
 use crate::node::{NodeConfig, NodeCore, Output};
 use crate::time::{Span, Time, WallMs};
 use crate::wire::encode;
@@ -13,8 +13,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most bytes of an item: slot, delta, session, event time.
 pub(super) const ITEM_BYTES: usize = 5 + 6 + 17 + 5;
-/// Most bytes of a batch beside its items: tag, client, lane, sequence number, count.
-const BATCH_BYTES: usize = 1 + 19 + 1 + 10 + 5;
+/// Bytes of an id: digest, content, items.
+pub(super) const ID_BYTES: usize = 16 + 8 + 1;
+/// Most bytes of a batch beside its items: tag, client, lane, sequence number, counts, age.
+const BATCH_BYTES: usize = 1 + 19 + 1 + 10 + 5 + 5 + 5;
 /// Most bytes of an entry beside its commands and cells, and of what envelops it.
 const ENTRY_BYTES: usize = 64;
 /// Most bytes of a total's name beside its key.
@@ -182,14 +184,7 @@ impl Log {
     /// What entries on their way to the disk add to a component.
     pub fn unsynced(&self, slot: u32, lane: u8) -> u64 {
         let cmds = self.flying.iter().flat_map(|(_, entry, _)| &entry.cmds);
-        let items = cmds.filter_map(|cmd| match cmd {
-            GroupCmd::Batch(batch) => (batch.lane == lane).then_some(&batch.items),
-            GroupCmd::Boot { .. }
-            | GroupCmd::Fence { .. }
-            | GroupCmd::Age(_)
-            | GroupCmd::Ledger(_)
-            | GroupCmd::Lease { .. } => None,
-        });
+        let items = cmds.filter_map(GroupCmd::batch).filter(|batch| batch.lane == lane).map(|batch| &batch.items);
         items.flatten().filter(|item| item.slot == slot).map(|item| item.delta).sum()
     }
 
@@ -231,9 +226,11 @@ impl Log {
     }
 
     /// Adds a batch to the entry being filled; room was reserved.
-    pub fn push_batch(&mut self, batch: Batch) {
-        self.pace.missing.remove(&batch.client);
-        self.open.cmds.push(GroupCmd::Batch(batch));
+    pub fn push_batch(&mut self, batch: GroupCmd) {
+        if let Some(batch) = batch.batch() {
+            self.pace.missing.remove(&batch.client);
+        }
+        self.open.cmds.push(batch);
     }
 
     /// Adds a small command.
@@ -306,7 +303,7 @@ impl Log {
         }
         let open = || (!self.open.is_empty()).then(|| std::mem::take(&mut self.open));
         let next = self.sealed.pop_front().or_else(open)?;
-        self.pressing -= next.cmds.iter().filter(|cmd| !matches!(cmd, GroupCmd::Batch(_))).count();
+        self.pressing -= next.cmds.iter().filter(|cmd| cmd.batch().is_none()).count();
         Some(next)
     }
 
@@ -352,7 +349,7 @@ impl Log {
         let waiting = || self.ahead.iter().chain(&self.sealed).chain([&self.open]);
         let bytes: usize = waiting().map(|entry| entry.bytes).sum();
         assert_eq!(bytes, self.waiting_bytes, "bytes waiting for a commit");
-        let others = waiting().flat_map(|entry| &entry.cmds).filter(|cmd| !matches!(cmd, GroupCmd::Batch(_))).count();
+        let others = waiting().flat_map(|entry| &entry.cmds).filter(|cmd| cmd.batch().is_none()).count();
         let ahead: usize = self.ahead.iter().map(|entry| entry.cmds.len()).sum();
         assert_eq!(others, self.pressing + ahead, "commands that are not batches");
     }
@@ -454,8 +451,8 @@ impl NodeCore {
     }
 
     /// Queues an admitted batch for the log.
-    pub(super) fn propose(&mut self, batch: Batch) {
-        debug_assert!(batch.items.iter().all(|item: &Item| item.slot < self.log.slots()));
+    pub(super) fn propose(&mut self, batch: GroupCmd) {
+        debug_assert!(batch.batch().is_some_and(|batch| batch.items.iter().all(|item| item.slot < self.log.slots())));
         self.log.push_batch(batch);
     }
 }

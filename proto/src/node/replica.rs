@@ -65,7 +65,7 @@ impl NodeCore {
             Role::Alone | Role::Leads => self.group.tells_from_here(),
         }
         self.pulses = pulse::Pulses::new(self.group.guards().len());
-        self.aged_at = None;
+        (self.aged_at, self.id_terms_said) = (None, false);
         self.outputs.push_back(Output::EndClients);
     }
 

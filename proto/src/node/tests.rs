@@ -278,7 +278,8 @@ impl World {
                 }
                 error => panic!("{error}"),
             },
-            ToClient::Welcome { .. }
+            ToClient::Ids { .. }
+            | ToClient::Welcome { .. }
             | ToClient::Spread { .. }
             | ToClient::Fenced { .. }
             | ToClient::Forgotten { .. }

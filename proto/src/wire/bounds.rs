@@ -36,7 +36,9 @@ pub(super) fn batch_error_valid(error: &BatchError) -> Result<(), WireError> {
         | BatchError::Empty
         | BatchError::TooManyItems { .. }
         | BatchError::UnknownLane { .. }
-        | BatchError::Times { .. } => Ok(()),
+        | BatchError::Times { .. }
+        | BatchError::IdsLate { .. }
+        | BatchError::Ids { .. } => Ok(()),
     }
 }
 
@@ -46,8 +48,19 @@ pub(super) fn group_cmd_valid(cmd: &GroupCmd) -> Result<(), WireError> {
         GroupCmd::Batch(batch) => batch_valid(batch),
         GroupCmd::Fence { lane, .. } => lane_valid(*lane),
         GroupCmd::Ledger(message) => to_group_valid(message),
+        GroupCmd::Keyed(Keyed { batch, ids, .. }) => {
+            batch_valid(batch)?;
+            ids_valid(ids)
+        }
+        GroupCmd::IdTerms(terms) => at_most("ids of a group", terms.max.into(), IDS_MAX_MAX.into()),
         GroupCmd::Age(_) | GroupCmd::Lease { .. } => Ok(()),
     }
+}
+
+/// The ids of a batch; whether they cover its items is answered with [`BatchError::Ids`].
+pub(super) fn ids_valid(ids: &[ItemId]) -> Result<(), WireError> {
+    at_most("ids of a batch", ids.len() as u64, BATCH_ITEMS_MAX as u64)?;
+    ids.iter().try_for_each(|id| at_most("items of an id", id.items.into(), ID_ITEMS_MAX.into()))
 }
 
 /// What is in the log was checked before, and its deltas are when it is applied.

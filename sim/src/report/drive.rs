@@ -338,7 +338,7 @@ impl Drive {
                 let weighted = pending.first() == Some(&0) && pending.len() as u64 != weight;
                 self.watch.weighted_queued += u64::from(weighted);
             }
-            ToClient::Refused { .. } | ToClient::NotYours { .. } => self.watch.refused += 1,
+            ToClient::Refused { .. } | ToClient::NotYours { .. } | ToClient::Ids { .. } => self.watch.refused += 1,
             ToClient::Spread { .. } | ToClient::Placed { .. } | ToClient::Lifted { .. } => {}
             ToClient::Fenced { .. } | ToClient::Forgotten { .. } => {}
         }

@@ -4,7 +4,9 @@ use super::stage::Stage;
 use tidemark_proto::group::Effect;
 use tidemark_proto::ids::{AggregatorId, ClientId, CounterName, GroupId, SessionId};
 use tidemark_proto::ledger::{Ledger, Pending};
-use tidemark_proto::msg::{Account, Award, GroupCmd, LedgerCmd, OfferBody, Opened, Place, Policy, ToGroup};
+use tidemark_proto::msg::{
+    Account, Award, GroupCmd, IdAnswer, Keyed, LedgerCmd, OfferBody, Opened, Place, Policy, ToGroup,
+};
 
 pub fn client(id: ClientId) -> String {
     let bytes = id.0.to_be_bytes();
@@ -47,8 +49,22 @@ pub fn effect(group: &str, effect: &Effect) -> Option<String> {
         Effect::Confirmed => "is confirmed".into(),
         Effect::Closed { generation, upto, .. } => format!("generation {generation} ended: S {upto} of it counts"),
         Effect::Spread | Effect::Began { .. } | Effect::Settled { .. } => return None,
+        Effect::Ids { client: of, seq, answers, .. } => {
+            let said = answers.iter().map(|(at, answer)| format!("id {at} {}", answer_text(*answer)));
+            format!("batch {seq} of {}: {}", client(*of), said.collect::<Vec<_>>().join(", "))
+        }
     };
     Some(format!("{group}: {said}"))
+}
+
+fn answer_text(answer: IdAnswer) -> String {
+    match answer {
+        IdAnswer::Other => "stands for something else: not counted".into(),
+        IdAnswer::Open => "counted before, its place is open".into(),
+        IdAnswer::Full { max } => format!("finds {max} ids remembered: not counted"),
+        IdAnswer::Fenced => "is fenced: it never counts".into(),
+        IdAnswer::Counted => "counted before it was fenced".into(),
+    }
 }
 
 /// `0-3,7` for 0, 1, 2, 3, 7.
@@ -69,6 +85,16 @@ pub fn to_group(cmd: &GroupCmd) -> String {
         GroupCmd::Batch(batch) => {
             format!("batch {} of {}, {} items", batch.seq, client(batch.client), batch.items.len())
         }
+        GroupCmd::Keyed(Keyed { batch, ids, .. }) => {
+            format!(
+                "batch {} of {}, {} items under {} ids",
+                batch.seq,
+                client(batch.client),
+                batch.items.len(),
+                ids.len()
+            )
+        }
+        GroupCmd::IdTerms(terms) => format!("ids are kept for {} ages, {} at most", terms.kept, terms.max),
         GroupCmd::Fence { client: of, .. } => format!("fence {}", client(*of)),
         GroupCmd::Age(age) => format!("age {age}"),
         GroupCmd::Boot { nonce, .. } => format!("start {nonce}"),

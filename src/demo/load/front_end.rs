@@ -251,7 +251,8 @@ mod tests {
             match action {
                 LinkAction::Connect { link, .. } => {
                     self.front_end.handle(now_us, Input::Connected { link });
-                    let message = ToClient::Welcome { group: GroupId::default(), own_lane: 3, lanes: 10, age: 0 };
+                    let message =
+                        ToClient::Welcome { group: GroupId::default(), own_lane: 3, lanes: 10, age: 0, ids_kept: 0 };
                     self.front_end.handle(now_us, Input::FromNode { link, message });
                     self.drain(now_us);
                 }

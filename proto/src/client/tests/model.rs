@@ -375,7 +375,7 @@ impl World {
             FromClient::Open { client, .. } => {
                 self.links.get_mut(&id).unwrap().client = Some(client);
                 let group = GroupId { dc: DcId(site as u16), group: 0, incarnation: self.nodes[site].incarnation };
-                self.answer(id, ToClient::Welcome { group, own_lane: OWN_LANE, lanes: LANES, age: 0 });
+                self.answer(id, ToClient::Welcome { group, own_lane: OWN_LANE, lanes: LANES, age: 0, ids_kept: 0 });
                 self.answer(id, ToClient::Spread { counters: vec![self.guarded.clone()] });
             }
             FromClient::Fence { of, lane } => {
@@ -384,6 +384,7 @@ impl World {
                 let last_seq = stream.last;
                 self.answer(id, ToClient::Fenced { of, lane, last_seq });
             }
+            FromClient::Keyed { .. } => panic!("nothing here has an id"),
             FromClient::Batch { lane, seq, defs, items, times } => {
                 assert!(!items.is_empty() && lane < LANES);
                 assert!(times.is_empty() || times.len() == items.len());

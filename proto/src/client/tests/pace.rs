@@ -22,7 +22,7 @@ impl Driven {
         core.handle(Time(1), Input::Tick);
         let Some(Output::Connect { link, .. }) = core.poll_output() else { panic!("connects first") };
         core.handle(Time(1), Input::Connected { link });
-        let message = ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: 1, age: 0 };
+        let message = ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: 1, age: 0, ids_kept: 0 };
         core.handle(Time(1), Input::FromNode { link, message });
         let counter = core.counter(&CounterName::new("test", b"one").unwrap()).unwrap();
         let mut driven = Driven { core, now: Time(1_000), link, counter, next_ticket: 0, under_way: VecDeque::new() };

@@ -2,12 +2,13 @@
 
 use super::read::{Kind, Stored};
 use super::{
-    BUCKETS, COMPONENTS, Closing, LoadError, META, Meta, NAMES, NAMES_BYTES_MAX, NAMES_PER_BLOCK, QUEUE, QueueRow,
+    BUCKETS, COMPONENTS, Closing, IDS, LoadError, META, Meta, NAMES, NAMES_BYTES_MAX, NAMES_PER_BLOCK, QUEUE, QueueRow,
     STREAMS, block_of, get, get_varint, key_of, malformed, queue_block_of,
 };
 use crate::group::cells::{COMPONENTS_PER_BLOCK, Cells, Component};
 use crate::group::generations::{Generations, SavedGenerations};
 use crate::group::guard::Guard;
+use crate::group::ids::LoadingIds;
 use crate::group::queue::Queue;
 use crate::group::series::Series;
 use crate::group::shelved::Place;
@@ -60,6 +61,7 @@ struct Begun {
     meta: Meta,
     generations: SavedGenerations,
     group: Group,
+    ids: LoadingIds,
     /// Room was made for so many slots and components.
     roomy: (usize, usize),
 }
@@ -89,13 +91,15 @@ impl Begun {
         let mut series = Series::new(&config, meta.applied.0);
         let spaces = series.load_spaces(meta.clock, std::mem::take(&mut meta.series));
         spaces.ok_or(malformed(&[META], "the terms of a series are out of bounds"))?;
-        Ok(Begun { meta, generations, group: Group { cells, series, ..Group::new(config) }, roomy: (0, 0) })
+        let group = Group { cells, series, ..Group::new(config) };
+        Ok(Begun { meta, generations, group, ids: LoadingIds::default(), roomy: (0, 0) })
     }
 
     /// A row of a checkpoint that was not completed: its block is written again by the next one, which has the same number.
     fn on_leftover(&mut self, key: &[u8]) -> Result<(), LoadError> {
         let block = block_of(key);
         match key[0] {
+            IDS => self.group.ids.dirty.set(block),
             NAMES => self.group.saved.names.set(block),
             COMPONENTS => self.group.cells.dirty.set(block),
             STREAMS => self.group.streams.dirty.set(block),
@@ -113,6 +117,7 @@ impl Begun {
     fn on_block(&mut self, key: &[u8], content: &[u8]) -> Result<(), LoadError> {
         let (block, side) = (block_of(key), key[key.len() - 1]);
         let loaded = match key[0] {
+            IDS => self.on_ids(content, block, side),
             NAMES => self.on_names(content, block, side),
             COMPONENTS => self.on_components(content, block, side),
             STREAMS => self.on_streams(content, block, side),
@@ -177,6 +182,14 @@ impl Begun {
         Ok(())
     }
 
+    fn on_ids(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
+        if block != self.ids.slots() {
+            return Err("ids before them are missing");
+        }
+        self.group.ids.dirty.loaded(block, side);
+        self.ids.push(content).ok_or("not ids")
+    }
+
     fn on_buckets(&mut self, number: u32, side: u8, row: Buckets, shelved: Option<Place>) -> Result<(), LoadError> {
         let wrong = |what| LoadError::Malformed { key: key_of(BUCKETS, number, side), what };
         // An unfinished checkpoint may have known of a component that was not there yet when the next one was made.
@@ -208,13 +221,19 @@ impl Begun {
     }
 
     fn finish(self) -> Result<Group, LoadError> {
-        let Begun { mut group, meta, generations, .. } = self;
+        let Begun { mut group, meta, generations, ids, .. } = self;
         group.cells.names_loaded();
         complete("names", group.cells.table.len().into(), meta.slots.into())?;
         group.cells.table.index_loaded().map_err(|_| malformed(&[NAMES], "a name is given twice"))?;
         complete("components", group.cells.len().into(), meta.components.into())?;
         complete("streams", group.streams.numbers().into(), meta.streams.into())?;
         complete("queues", meta.queues.len() as u64, meta.guards.len() as u64)?;
+        complete("rows of ids", ids.slots().into(), meta.id_slots.into())?;
+        let dirty = std::mem::take(&mut group.ids.dirty);
+        let loaded = ids.finish(group.config.table_seed, meta.first_ids, meta.ids_won, meta.age);
+        group.ids = loaded.ok_or(malformed(&[META], "ids do not belong together"))?;
+        group.ids.dirty = dirty;
+        group.ids.set_terms(meta.id_terms);
         group.saved.number = meta.number;
         group.applied = meta.applied;
         (group.boots, group.starts) = (meta.boots, meta.starts);
