@@ -414,7 +414,9 @@ impl NodeCore {
         {
             clients.extend(entry.cmds.iter().filter_map(|cmd| match cmd {
                 GroupCmd::Batch(batch) => Some(batch.client),
-                GroupCmd::Boot { .. }
+                GroupCmd::Keyed(keyed) => Some(keyed.batch.client),
+                GroupCmd::IdTerms(_)
+                | GroupCmd::Boot { .. }
                 | GroupCmd::Fence { .. }
                 | GroupCmd::Age(_)
                 | GroupCmd::Ledger(_)
