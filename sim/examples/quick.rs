@@ -20,7 +20,6 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
         Bug::DownReplenishes | Bug::DownTwice | Bug::GrowOnlyGoesDown | Bug::ResetIgnoredByDown => {
             plan.updown.is_some()
         }
-        Bug::CountedIdForgotten | Bug::IdsNotSaved | Bug::OtherContentTaken | Bug::LateIdsTaken => plan.once.is_some(),
         Bug::TailRefused => plan.versions.is_mixed(),
         Bug::ExpiredKept | Bug::LastPartOnly => plan.series.is_some(),
         Bug::BucketsStay => plan.series.is_some() && plan.edges.is_some(),

@@ -12,7 +12,6 @@ pub mod leases;
 pub mod month;
 pub mod moves;
 pub mod old_views;
-pub mod once;
 pub mod pairs;
 pub mod series;
 pub mod valves;
@@ -28,7 +27,6 @@ use holds::HoldPlan;
 use leases::LeasePlan;
 use month::Days;
 use moves::MovePlan;
-use once::OncePlan;
 use std::collections::BTreeSet;
 use tidemark_proto::limits::{AGE_UNIT, STAY_MAX, STREAMS_KEPT_AGES};
 use tidemark_proto::msg::ClaimRule;
@@ -69,7 +67,6 @@ const SPLITS_FORK: u64 = 476;
 const LAID_FORK: u64 = 640;
 /// The dice of nodes that hold batches for views: such that of the seeds that show other bugs, of rare situations, and of those that
 /// failed once, none has any.
-pub const ONCE_FORK: u64 = 60;
 const HOLDS_FORK: u64 = 187_139;
 /// The dice of batches and commits that clock themselves: such that of the seeds that show other bugs, of rare situations, and of
 /// those that failed once, in none they do; and of 10,000 runs, in so many.
@@ -419,7 +416,6 @@ pub struct Plan {
     pub forgetting: Forgetting,
     pub eras: EraPlan,
     pub updown: Option<UpDownPlan>,
-    pub once: Option<OncePlan>,
     pub series: Option<series::SeriesPlan>,
     pub holds: Option<HoldPlan>,
     /// Hits go at once where nothing is under way, and commits keep to a share of the time. Else both wait for fixed intervals.
@@ -571,7 +567,6 @@ impl Plan {
             forgetting: Forgetting::drawn(&mut root.fork(15)),
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: UpDownPlan::drawn(&mut root.fork(17), safety_end),
-            once: None,
             series: series::SeriesPlan::drawn(&mut root.fork(47), safety_end),
             holds: HoldPlan::drawn(&mut root.fork(HOLDS_FORK)),
             clocked: root.fork(CLOCKED_FORK).per_10k(CLOCKED_PER_10K),
@@ -615,7 +610,6 @@ impl Plan {
         plan.admin.extend(plan.series.as_ref().map(|series| (series.from, Admin::Series)));
         plan.add_edges(&mut root.fork(EDGES_FORK));
         plan.cut(&root);
-        plan.once = OncePlan::drawn(&mut root.fork(ONCE_FORK), &plan);
         plan
     }
 
