@@ -17,7 +17,7 @@ const fn described(name: &'static str, unit: Unit, help: &'static str) -> Descri
 }
 
 /// Set when `/metrics` is asked for.
-const GAUGES: [Described; 29] = [
+const GAUGES: [Described; 32] = [
     described("tidemark_ready", Unit::Count, "1 while /readyz answers 200."),
     described("tidemark_peer_up", Unit::Count, "1 while the aggregator `peer` is connected."),
     described("tidemark_ledger_has_leader", Unit::Count, "1 while the ledger's leader is reached and can decide."),
@@ -66,6 +66,9 @@ const GAUGES: [Described; 29] = [
         Unit::Count,
         "1 while a webhook is disabled because its receiver answered 410 Gone.",
     ),
+    described("tidemark_counter_lives", Unit::Count, "Counters that began again or expire, as the ledger knows them."),
+    described("tidemark_counter_lives_max", Unit::Count, "Counters that may ever begin again or expire."),
+    described("tidemark_counter_lives_expiring", Unit::Count, "Counters that have a time at which they expire."),
     described("tidemark_build_info", Unit::Count, "1; `version` is that of this program."),
 ];
 

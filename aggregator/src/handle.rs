@@ -214,9 +214,8 @@ impl Aggregator {
         credentials: Credentials,
         options: AggregatorOptions,
     ) -> Result<Aggregator, StartError> {
-        let edges = Edges::new(options.graph_clients.clone());
         options.cluster.check()?;
-        let starting = Starting::new(&options)?;
+        let (edges, starting) = (Edges::new(options.graph_clients.clone()), Starting::new(&options)?);
         let AggregatorOptions { data_dir, cluster, id: own, core, raft, rows, buckets_bytes_max, .. } = options;
         let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
         let (era, name) = (cluster.with_era(), cluster.aggregator_name(own));

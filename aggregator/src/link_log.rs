@@ -7,6 +7,9 @@ use tokio::time::{Instant, sleep};
 /// A peer that does not answer for so long is said.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(10);
 
+/// How a reason begins where the peer has closed the connection or the channel.
+const CLOSED_IN_ORDER: &str = "closed by the peer";
+
 /// The state of a link to one peer.
 pub(crate) struct LinkLog {
     peer: String,
@@ -43,10 +46,14 @@ impl LinkLog {
         self.state = State::Up { since: Instant::now() };
     }
 
-    /// The link has ended.
+    /// The link has ended. A peer that closes it in order, as a process that is told to end does, is nothing to warn of.
     pub fn down(&mut self, reason: &str) {
         if let State::Up { since } = self.state {
-            tracing::warn!(peer = %self.peer, %reason, up_ms = ms(since), "connection lost");
+            let (peer, up_ms) = (&self.peer, ms(since));
+            match reason.starts_with(CLOSED_IN_ORDER) {
+                true => tracing::info!(%peer, %reason, up_ms, "connection closed"),
+                false => tracing::warn!(%peer, %reason, up_ms, "connection lost"),
+            }
             self.state = State::Down { since: Instant::now(), reason: reason.to_owned() };
         }
     }

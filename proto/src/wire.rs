@@ -335,7 +335,13 @@ impl Message for ToClient {
                 let upto = u64::from(*idx) + u64::from(*count);
                 at_most("items of a batch that are placed", upto, BATCH_ITEMS_MAX as u64)
             }
-            ToClient::Ids { answers, .. } => at_most("ids of a batch", answers.len() as u64, BATCH_ITEMS_MAX as u64),
+            ToClient::Ids { answers, .. } => {
+                at_most("ids of a batch", answers.len() as u64, BATCH_ITEMS_MAX as u64)?;
+                let id = |(at, _): &(u32, IdAnswer)| {
+                    at_most("id of a batch, plus one", u64::from(*at) + 1, BATCH_ITEMS_MAX as u64)
+                };
+                answers.iter().try_for_each(id)
+            }
             ToClient::Fenced { .. } | ToClient::Forgotten { .. } | ToClient::NotYours { .. } => Ok(()),
         }
     }
@@ -343,7 +349,15 @@ impl Message for ToClient {
     fn tail(&self) -> Vec<u8> {
         match self {
             ToClient::Welcome { ids_kept, .. } => postcard::to_allocvec(ids_kept).expect("a number can be encoded"),
-            _ => Vec::new(),
+            ToClient::Spread { .. }
+            | ToClient::Durable { .. }
+            | ToClient::Refused { .. }
+            | ToClient::Placed { .. }
+            | ToClient::Fenced { .. }
+            | ToClient::Forgotten { .. }
+            | ToClient::NotYours { .. }
+            | ToClient::Lifted { .. }
+            | ToClient::Ids { .. } => Vec::new(),
         }
     }
 

@@ -97,8 +97,8 @@ named!(Reply);
 named!(QueryRequest);
 named!(EdgesAsked);
 named!(Admission { Serves, Elsewhere });
-named!(FromClient { Open, Batch, Fence });
-named!(ToClient { Welcome, Spread, Durable, Refused, Placed, Fenced, Forgotten, NotYours, Lifted });
+named!(FromClient { Open, Batch, Fence, Keyed });
+named!(ToClient { Welcome, Spread, Durable, Refused, Placed, Fenced, Forgotten, NotYours, Lifted, Ids });
 named!(Proposed { Found, Entry });
 named!(FromGroup { Hello, Report, Offer, Detail, Feed, Returned, Resigned, Audited, FedIn });
 named!(ForGroup { Ledger, Feed, Again, Lost, Audit, FeedIn, FeedOrdered });
@@ -142,6 +142,7 @@ named!(LedgerCmd {
     AllowEdges,
     Shard,
     Clock,
+    IdOwners,
 });
 
 /// A part of messages that has variants of its own.
@@ -178,8 +179,10 @@ part!(batch_error: BatchError {
     GrowOnly,
     Times,
     Event,
+    IdsLate,
+    Ids,
 });
-part!(group_cmd: GroupCmd { Boot, Batch, Fence, Age, Ledger, Lease });
+part!(group_cmd: GroupCmd { Boot, Batch, Fence, Age, Ledger, Lease, Keyed, IdTerms });
 part!(to_group: ToGroup {
     Confirmed,
     FencedOut,
@@ -204,6 +207,7 @@ part!(query: Query { At, Series, Range, Top, Relatives });
 part!(refusal: QueryRefusal { Query, Zone, UnknownNamespace, NotServing });
 part!(edges_refusal: EdgesRefusal { Edges, NotPermitted, Contended, InDoubt, Outdated, NotServing });
 part!(edge_fault: EdgeFault { UnknownNamespace, NotAllowed, UnknownCounter, ToItself, Duplicate, Absent, Cycle, Full, Names });
+part!(id_answer: IdAnswer { Other, Open, Full, Fenced, Counted });
 part!(place: Place { Counted, Number, Milestone });
 
 fn again<M: Message>(bytes: &[u8]) -> Result<Vec<u8>, WireError> {
@@ -427,13 +431,26 @@ fn clients(samples: &mut Samples) {
                 batch(vec![], many(WireItem { session: None, ..item.clone() }, BATCH_ITEMS_MAX), vec![]),
                 "items of a batch",
             ),
-            (batch(vec![], vec![item], many(at(1), BATCH_ITEMS_MAX)), "event times of a batch"),
+            (batch(vec![], vec![item.clone()], many(at(1), BATCH_ITEMS_MAX)), "event times of a batch"),
+        ],
+    );
+    let keyed = |items, ids| FromClient::Keyed { lane: 1, seq: 9, defs: vec![], items, times: vec![], asked: 4, ids };
+    let wide = ItemId { items: ID_ITEMS_MAX + 1, ..item_id() };
+    samples.add(
+        keyed(vec![item.clone()], vec![item_id()]),
+        vec![
+            (keyed(many(WireItem { session: None, ..item.clone() }, BATCH_ITEMS_MAX), vec![]), "items of a batch"),
+            (keyed(vec![item], vec![wide]), "items of an id"),
         ],
     );
 }
 
+fn item_id() -> ItemId {
+    ItemId { digest: [7; 16], content: [6; 8], items: 1 }
+}
+
 fn answers(samples: &mut Samples) {
-    let welcome = |own_lane, lanes| ToClient::Welcome { group: group(), own_lane, lanes, age: 6 };
+    let welcome = |own_lane, lanes| ToClient::Welcome { group: group(), own_lane, lanes, age: 6, ids_kept: 0 };
     samples.add(
         welcome(1, 4),
         vec![(welcome(0, LANES_MAX + 1), "lanes is 65"), (welcome(LANES_MAX, LANES_MAX), "lane, plus one")],
@@ -463,6 +480,11 @@ fn answers(samples: &mut Samples) {
     samples.add(ToClient::Fenced { of: ClientId(7), lane: 1, last_seq: 5 }, vec![]);
     samples.add(ToClient::Forgotten { of: ClientId(7), lane: 1 }, vec![]);
     samples.add(ToClient::NotYours { of: ClientId(7) }, vec![]);
+    for said in [IdAnswer::Other, IdAnswer::Open, IdAnswer::Full { max: 5 }, IdAnswer::Fenced, IdAnswer::Counted] {
+        let ids = |at| ToClient::Ids { lane: 1, seq: 2, answers: vec![(at, said)] };
+        let wrong = vec![(ids(BATCH_ITEMS_MAX as u32), "id of a batch, plus one")];
+        samples.add_part(ids(4), id_answer(&said), wrong);
+    }
     let lifted = |counters, namespaces| ToClient::Lifted { counters, namespaces };
     samples.add(
         lifted(vec![counter()], vec![NAMESPACE.to_owned()]),
@@ -498,6 +520,8 @@ fn batch_errors() -> Vec<BatchError> {
         BatchError::GrowOnly(NAMESPACE.into()),
         BatchError::Times { times: 1, items: 2 },
         BatchError::Event { idx: 1, why },
+        BatchError::IdsLate { asked: 1, age: 20, late: 12 },
+        BatchError::Ids { covered: 1, items: 2 },
     ]
 }
 
@@ -561,6 +585,18 @@ fn group_log(samples: &mut Samples) {
     let batch =
         |lane, items, times| GroupCmd::Batch(Batch { client: ClientId(7), lane, seq: 3, since: 1, items, times });
     let boot = |lanes| GroupCmd::Boot { nonce: 77, lanes };
+    let keyed = |items| {
+        let batch = Batch {
+            client: ClientId(7),
+            lane: 1,
+            seq: 3,
+            since: 1,
+            items: vec![Item { slot: 4, delta: 2, session: None }],
+            times: vec![],
+        };
+        GroupCmd::Keyed(Keyed { batch, asked: 4, ids: vec![ItemId { items, ..item_id() }] })
+    };
+    let terms = |max| GroupCmd::IdTerms(IdTerms { kept: 144, max });
     let fence = |lane| GroupCmd::Fence { client: ClientId(7), lane, since: 1 };
     let mut cmds = vec![
         (boot(4), vec![(boot(LANES_MAX + 1), "lanes is 65")]),
@@ -574,6 +610,8 @@ fn group_log(samples: &mut Samples) {
         ),
         (fence(1), vec![(fence(LANES_MAX), "lane, plus one")]),
         (GroupCmd::Age(4), vec![]),
+        (keyed(1), vec![(keyed(ID_ITEMS_MAX + 1), "items of an id")]),
+        (terms(5), vec![(terms(IDS_MAX_MAX + 1), "ids of a group")]),
         (GroupCmd::Lease { guard: 1, generation: 2, held: true }, vec![]),
     ];
     for (valid, wrong) in to_groups() {
@@ -821,6 +859,14 @@ fn definitions(samples: &mut Samples) {
         vec![
             (edges(many(change(), EDGE_CHANGES_PER_COMMAND_MAX), "ann"), "edge changes of a command"),
             (edges(vec![], &"a".repeat(EDGE_AUTHOR_BYTES_MAX + 1)), "bytes of who changes edges"),
+        ],
+    );
+    let owners = |count, groups| LedgerCmd::IdOwners(vec![(dc, groups); count]);
+    samples.add(
+        owners(1, 3),
+        vec![
+            (owners(usize::from(DCS_MAX) + 1, 3), "data centres that own ids"),
+            (owners(1, GROUPS_MAX as u16 + 1), "groups"),
         ],
     );
     samples.add(award(), vec![(Award { before: many((group, 1), GROUPS_MAX), ..award() }, "groups of an award")]);

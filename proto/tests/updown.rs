@@ -140,7 +140,7 @@ fn a_checkpoint_from_before_there_were_series_and_counters_that_go_down_is_read(
     let meta = &rows[&vec![0]];
     assert_eq!(
         (meta[0], &meta[meta.len() - 3..]),
-        (9, &[0; 3][..]),
+        (10, &[0; 3][..]),
         "no namespace goes down or keeps series, no stamp"
     );
     for (format, lacks) in [(10, 0), (9, 4), (8, 4), (7, 4), (6, 6), (5, 7)] {

@@ -608,13 +608,13 @@ impl Plan {
         }
         plan.admin.extend(plan.updown.map(|updown| (updown.from, Admin::UpDown)));
         plan.admin.extend(plan.series.as_ref().map(|series| (series.from, Admin::Series)));
-        plan.add_edges(&mut root.fork(EDGES_FORK));
         plan.cut(&root);
         plan
     }
 
-    /// Into which shards views are cut, who holds them, and which are split.
+    /// Edges; and into which shards views are cut, who holds them, and which are split.
     fn cut(&mut self, root: &Rng) {
+        self.add_edges(&mut root.fork(EDGES_FORK));
         self.cuts = cuts::drawn(&mut root.fork(CUTS_FORK), self.workload.counters.len());
         self.split(&mut root.fork(SPLIT_FORK));
         let splits = cuts::splits(&mut root.fork(SPLITS_FORK), self);

@@ -349,7 +349,7 @@ impl Rule {
     }
 
     fn time_of_text(&self, text: &str) -> Result<UnixTime, NoRow> {
-        let error = match text.parse::<UnixTime>() {
+        let error = match with_minutes_of_offset(text).parse::<UnixTime>() {
             Ok(at) => return Ok(at),
             Err(error) => error.to_string(),
         };
@@ -366,6 +366,18 @@ impl Rule {
             None if by_clock(&Zone::UTC, text).is_some() => Err(NoRow::NoZone(format!("time {:?}", shown(text)))),
             None => Err(error.into()),
         }
+    }
+}
+
+/// PostgreSQL and DuckDB write the offset of a time in whole hours without its minutes: `+00`.
+fn with_minutes_of_offset(text: &str) -> Cow<'_, str> {
+    match text.as_bytes() {
+        [time @ .., b'+' | b'-', tens, ones]
+            if time.contains(&b':') && tens.is_ascii_digit() && ones.is_ascii_digit() =>
+        {
+            Cow::Owned(format!("{text}:00"))
+        }
+        _ => Cow::Borrowed(text),
     }
 }
 

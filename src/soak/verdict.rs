@@ -161,7 +161,7 @@ mod tests {
     fn a_counter_may_show_what_is_durable_and_what_nobody_knows() {
         let all: Vec<_> =
             expected(&account(&TWO)).iter().map(|of| (of.counter.to_string(), of.least, of.most)).collect();
-        let of = |name: &str, least, most| (format!("soak:{name}"), least, most);
+        let of = |name: &str, least, most| (format!("soak/{name}"), least, most);
         assert_eq!(all, [of("hits", 13, 14), of("key-0-0", 5, 5), of("key-0-1", 7, 7), of("key-1-0", 3, 4)]);
         assert!(shown(&TWO, &[13, 5, 7, 3]).is_nothing() && shown(&TWO, &[14, 5, 7, 4]).is_nothing());
     }
@@ -170,7 +170,7 @@ mod tests {
     fn what_one_counter_lost_does_not_make_up_for_what_another_has_twice() {
         let found = shown(&TWO, &[12, 6, 4, 7]);
         assert_eq!((found.lost(), found.doubled()), (1 + 3, 1 + 3));
-        let said = "4 lost (soak:hits 1, soak:key-0-1 3), 4 doubled (soak:key-0-0 1, soak:key-1-0 3)";
+        let said = "4 lost (soak/hits 1, soak/key-0-1 3), 4 doubled (soak/key-0-0 1, soak/key-1-0 3)";
         assert_eq!(found.to_string(), said);
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let pairs: Vec<String> = (0..12).map(|number| format!("{number}:1")).collect();
         let log = format!("added 1 {}\nsettled 1\n", pairs.join(" "));
         let found = shown(&[&log], &[0; 13]);
-        assert!(found.to_string().contains("soak:key-0-9 1, 2 more), 0 doubled"), "{found}");
+        assert!(found.to_string().contains("soak/key-0-9 1, 2 more), 0 doubled"), "{found}");
     }
 
     #[test]

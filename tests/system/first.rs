@@ -63,7 +63,7 @@ async fn serve(folder: &Path, more: &[&str]) -> (Process, SocketAddr) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_find_serve_without_any_flag() {
     let mut desk = Desk::new(&[]).await;
-    assert_eq!(desk.said(&["add", "search/queries", "3"]), "counted\n");
+    assert_eq!(desk.said(&["add", "search/queries", "3"]), "counted; search/queries is 3\n");
     desk.until_says(&["get", "search/queries"], "search/queries 3").await;
     ends_unread(in_folder(desk.folder.path(), &["audit", "--prefix", "search/"]));
     ends_unread(in_folder(desk.folder.path(), &["watch", "search/queries"]));
