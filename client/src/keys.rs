@@ -265,7 +265,7 @@ mod tests {
         tables.add("ab", b"c", 1).unwrap();
         tables.add("a", b"bc", 2).unwrap();
         let totals = totals(&tables.take_fresh());
-        assert_eq!(totals.into_iter().collect::<Vec<_>>(), [("a:bc".into(), 2), ("ab:c".into(), 1)]);
+        assert_eq!(totals.into_iter().collect::<Vec<_>>(), [("a/bc".into(), 2), ("ab/c".into(), 1)]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ const PINNED: [(Mutation, u64, &str); 103] = [
     (Mutation::GrantInflated, 2, "rights"),
     (Mutation::RecallIgnored, 16, "liveness"),
     (Mutation::ArmingSkipsGroup, 2, "rights"),
-    (Mutation::AwardWithRightsOut, 2, "rights"),
+    (Mutation::AwardWithRightsOut, 2, "fencing"),
     (Mutation::CountedForWinner, 2, "award"),
     (Mutation::ViewNotClamped, 1, "views"),
     (Mutation::ViewAckForged, 13, "views"),
