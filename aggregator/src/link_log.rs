@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep};
 /// A peer that does not answer for so long is said.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(10);
 
-/// How a reason begins where the peer has closed the connection or the channel.
-const CLOSED_IN_ORDER: &str = "closed by the peer";
+/// How a reason begins where the connection or the channel was closed: by the peer, or by this process, which ends.
+const CLOSED_IN_ORDER: [&str; 2] = ["closed by the peer", "closed here"];
 
 /// The state of a link to one peer.
 pub(crate) struct LinkLog {
@@ -50,7 +50,7 @@ impl LinkLog {
     pub fn down(&mut self, reason: &str) {
         if let State::Up { since } = self.state {
             let (peer, up_ms) = (&self.peer, ms(since));
-            match reason.starts_with(CLOSED_IN_ORDER) {
+            match CLOSED_IN_ORDER.iter().any(|closed| reason.starts_with(closed)) {
                 true => tracing::info!(%peer, %reason, up_ms, "connection closed"),
                 false => tracing::warn!(%peer, %reason, up_ms, "connection lost"),
             }

@@ -109,9 +109,9 @@ impl Message for WaitAnswer {
         }
     }
 
-    /// When the award was decided: it is no part of the record.
+    /// When the award was decided, if that is known: it is no part of the record.
     fn tail(&self) -> Vec<u8> {
-        self.award_time().map_or_else(Vec::new, |time| postcard::to_allocvec(&time).expect("a time can be encoded"))
+        postcard::to_allocvec(&self.award_time()).expect("a time can be encoded")
     }
 
     fn needs_tail(&self) -> bool {
@@ -121,8 +121,7 @@ impl Message for WaitAnswer {
     fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
         if let (WaitOutcome::Awarded(award), [_, ..]) = (&mut self.outcome, tail) {
             let malformed = |error| WireError::Malformed(format!("tail of an answer to a wait: {error}"));
-            (award.time, _) =
-                postcard::take_from_bytes(tail).map(|(time, rest)| (Some(time), rest)).map_err(malformed)?;
+            (award.time, _) = postcard::take_from_bytes(tail).map_err(malformed)?;
         }
         Ok(())
     }
