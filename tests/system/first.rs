@@ -163,7 +163,7 @@ async fn serve_keeps_metrics_with_help_and_logs_no_warning() {
     let mut desk = Desk::new(&[]).await;
     desk.said(&["add", "search/queries"]);
     let request = format!("GET /metrics HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", desk.at);
-    let text = http::raw(desk.at, request.as_bytes(), true).await.unwrap();
+    let text = http::raw(desk.at, request.as_bytes(), false).await.unwrap();
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
     let metrics = text.lines().filter(|line| line.starts_with("tidemark_"));
     let names: std::collections::BTreeSet<&str> = metrics.map(|line| line.split(['{', ' ']).next().unwrap()).collect();
