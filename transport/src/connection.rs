@@ -139,8 +139,12 @@ impl Connection {
         }
     }
 
-    /// Closes the connection with all its channels; the peer is told the reason, cut to a datagram.
+    /// Closes the connection with all its channels; the peer is told the reason, cut to a datagram. One that was lost before
+    /// stays lost for its own reason.
     pub fn close(&self, reason: &str) {
+        if self.quic.close_reason().is_some() {
+            return;
+        }
         self.quic.close(CLOSE_CODE, reason.as_bytes());
     }
 

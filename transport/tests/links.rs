@@ -124,6 +124,8 @@ async fn a_long_cut_loses_the_connection_and_a_heal_allows_the_next() {
     linked.at_client.cut(linked.pair.server.local_addr()).unwrap();
     let both = async { tokio::join!(client.closed(), server.closed()) };
     assert_eq!(soon("the loss", both).await, (ConnectionLost::TimedOut, ConnectionLost::TimedOut));
+    client.close("who closes it later does not change why it was lost");
+    assert_eq!(soon("the reason", client.closed()).await, ConnectionLost::TimedOut);
     linked.at_client.heal(linked.pair.server.local_addr()).unwrap();
     linked.pair.connect().await;
 }
