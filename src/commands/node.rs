@@ -1,7 +1,7 @@
 //! `tidemark node`: the process in a data centre that holds valves.
 
 use super::Outcome;
-use super::process::{self, Place, ProcessArgs};
+use super::process::{self, DataDir, Place, ProcessArgs};
 use crate::config::NodeFile;
 use crate::gauges;
 use crate::http::{
@@ -12,13 +12,16 @@ use clap::Args;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_node::{GroupStatus, Node, NodeOptions, Role as LogRole, Statuses};
 use tidemark_proto::ids::{CounterName, GroupId, SessionId};
 use tidemark_proto::ledger::Awarded;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
 use tidemark_transport::Role;
 use tokio::sync::broadcast;
+
+/// The timer may be early by less than this.
+const CLOCK_STEP: Duration = Duration::from_millis(1);
 
 /// Arguments of `tidemark node`.
 #[derive(Debug, Args)]
@@ -42,7 +45,9 @@ async fn serve(settings: NodeFile, fresh: bool) -> Outcome {
     let metrics = gauges::start();
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(address)?;
-    process::check_data_dir(&settings.data_dir)?;
+    if process::check_data_dir(&settings.data_dir)? == DataDir::New {
+        until_next_second().await;
+    }
     let node = Node::start(endpoint.clone(), options(&settings, &place, fresh)).await?;
     let statuses = node.statuses();
     let backend = Arc::new(NodeBackend::new(&settings, statuses.clone()));
@@ -57,6 +62,14 @@ async fn serve(settings: NodeFile, fresh: bool) -> Outcome {
         Place::close(endpoint, "the node stops").await;
     })
     .await
+}
+
+/// The second in which a group's directory is founded is its incarnation. One that is emptied and founded again within a second must not
+/// be taken for the one before.
+async fn until_next_second() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let next = Duration::from_secs(now.as_secs() + 1);
+    tokio::time::sleep(next - now + CLOCK_STEP).await;
 }
 
 fn own_address(settings: &NodeFile, place: &Place) -> Result<SocketAddr, String> {

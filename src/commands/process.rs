@@ -133,12 +133,21 @@ const OWN_FILES: [&str; 6] = ["group.", "group-", "view.", "shard-", "ledger.", 
 const OTHER_FILES: [&str; 5] =
     ["left", tidemark_aggregator::NEW_FILE, crate::token::TOKEN_FILE, crate::session::SESSION_KEYS_FILE, "lost+found"];
 
+/// What is in a data directory when a process starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataDir {
+    /// It is absent or empty.
+    New,
+    /// It holds files of this program.
+    Used,
+}
+
 /// Refuses a data directory that holds files of something else, and nothing of this program.
-pub fn check_data_dir(dir: &Path) -> Result<(), String> {
+pub fn check_data_dir(dir: &Path) -> Result<DataDir, String> {
     let refused = |error: std::io::Error| format!("data_dir {}: {error}", dir.display());
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(DataDir::New),
         Err(error) => return Err(refused(error)),
     };
     let mut foreign = None;
@@ -146,7 +155,7 @@ pub fn check_data_dir(dir: &Path) -> Result<(), String> {
         let name = entry.map_err(refused)?.file_name();
         let name = name.to_string_lossy();
         if OWN_FILES.iter().any(|own| name.starts_with(own)) || OTHER_FILES.contains(&&*name) {
-            return Ok(());
+            return Ok(DataDir::Used);
         }
         foreign = Some(name.into_owned());
     }
@@ -155,7 +164,7 @@ pub fn check_data_dir(dir: &Path) -> Result<(), String> {
             "data_dir {} holds files of something else, such as {name}, and nothing of Tidemark: name a new or an empty directory",
             dir.display()
         )),
-        None => Ok(()),
+        None => Ok(DataDir::New),
     }
 }
 
