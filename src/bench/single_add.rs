@@ -13,6 +13,7 @@ use super::load::LoadReport;
 use super::load::requests::{RequestTask, Server};
 use super::task::{Said, Task};
 use super::{BenchError, Meter, Plan};
+use crate::running::Running;
 use crate::token::Token;
 
 const CONNECTIONS: usize = 50;
@@ -157,15 +158,16 @@ struct Serve {
 
 impl Serve {
     fn start(folder: &Path) -> Result<Serve, BenchError> {
-        let (address, data) = (free_address()?, folder.join("data"));
-        let (port, dir) = (address.port().to_string(), data.display().to_string());
-        let arguments = ["serve", "--port", &port, "--data-dir", &dir];
+        let data = folder.join("data");
+        let dir = data.display().to_string();
+        let arguments = ["serve", "--port", "0", "--data-dir", &dir];
         let mut process = Process::start("serve", &arguments, &folder.join("serve.log"))?;
         let begun = Instant::now();
         loop {
-            // The token is written before anybody is listened to.
-            if TcpStream::connect(address).is_ok() {
-                let token = Token::of_dir(&data).map_err(BenchError::setup)?;
+            // It describes itself when everything of it is there.
+            if let Some(running) = Running::find(&data).map_err(BenchError::setup)? {
+                let address = running.server.trim_start_matches("http://").parse().map_err(BenchError::setup)?;
+                let token = Token::read(&running.token).map_err(BenchError::setup)?;
                 return Ok(Serve { process, address, token });
             }
             process.check()?;
