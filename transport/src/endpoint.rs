@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +12,16 @@ use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+use crate::address::{Host, HostPort};
 use crate::certs::trust::identity_of;
 use crate::certs::{CertificateRefusal, Credentials, Identity, PeerName};
 use crate::connection::{CLOSE_CODE, Connection, ConnectionLost};
 use crate::link::LinkSocket;
 use crate::options::{EndpointOptions, OptionError};
 use crate::recognition;
+use crate::resolve::Names;
 use crate::tls::{self, Verdict};
 
 /// Connections, and failures, that wait to be accepted.
@@ -36,6 +38,8 @@ const PINGS_PER_TIMEOUT: u64 = 4;
 /// What the dialled side says when it has checked the dialler: TLS 1.3 alone lets a dialler believe that it is
 /// connected before its certificate was looked at.
 const WELCOME: u8 = 1;
+/// Of a name with several addresses the next one is dialled when the ones before have not answered for so long (RFC 8305, 5).
+pub const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// Named where a socket cannot say its own address.
 const UNKNOWN_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -107,6 +111,30 @@ impl fmt::Display for PeerAlert {
     }
 }
 
+/// What was dialled: an address, and the host name that it was found by, if there was one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dialled {
+    /// The address.
+    pub addr: SocketAddr,
+    /// What was resolved.
+    pub name: Option<HostPort>,
+}
+
+impl From<SocketAddr> for Dialled {
+    fn from(addr: SocketAddr) -> Self {
+        Self { addr, name: None }
+    }
+}
+
+impl fmt::Display for Dialled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name} ({})", self.addr),
+            None => self.addr.fmt(f),
+        }
+    }
+}
+
 /// A connection was not made by dialling.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConnectError {
@@ -114,7 +142,7 @@ pub enum ConnectError {
     #[error("{addr} is refused: {refusal}")]
     Refused {
         /// Whom we dialled.
-        addr: SocketAddr,
+        addr: Dialled,
         /// Why.
         refusal: CertificateRefusal,
     },
@@ -122,7 +150,7 @@ pub enum ConnectError {
     #[error("{addr} refuses us, {us} with the CA of {cluster}: {alert} ({reason})", cluster = us.cluster())]
     RefusedByPeer {
         /// Whom we dialled.
-        addr: SocketAddr,
+        addr: Dialled,
         /// Who we said we are.
         us: Identity,
         /// The kind of refusal.
@@ -134,7 +162,7 @@ pub enum ConnectError {
     #[error("{addr} (expected {expected}) did not answer within {waited_ms} ms")]
     TimedOut {
         /// Whom we dialled.
-        addr: SocketAddr,
+        addr: Dialled,
         /// Whom we expected there.
         expected: String,
         /// How long we waited.
@@ -144,13 +172,21 @@ pub enum ConnectError {
     #[error("{addr} has too many handshakes under way")]
     Overloaded {
         /// Whom we dialled.
-        addr: SocketAddr,
+        addr: Dialled,
     },
     /// The address cannot be dialled from this endpoint.
     #[error("{addr} cannot be dialled: {reason}")]
     Address {
         /// The address.
-        addr: SocketAddr,
+        addr: Dialled,
+        /// Why not.
+        reason: String,
+    },
+    /// The host name has no addresses now.
+    #[error("the host name of {address} does not resolve: {reason}")]
+    Unresolved {
+        /// What was dialled.
+        address: HostPort,
         /// Why not.
         reason: String,
     },
@@ -158,10 +194,27 @@ pub enum ConnectError {
     #[error("{addr}: {lost}")]
     Lost {
         /// Whom we dialled.
-        addr: SocketAddr,
+        addr: Dialled,
         /// How.
         lost: ConnectionLost,
     },
+}
+
+impl ConnectError {
+    /// Whether nobody was dialled, as a host name has no addresses now. That was said in the log.
+    pub fn is_unresolved(&self) -> bool {
+        matches!(self, Self::Unresolved { .. })
+    }
+
+    /// How much it says: of several addresses, that one knows us and does not want us says more than that another is silent.
+    fn weight(&self) -> u8 {
+        match self {
+            Self::Unresolved { .. } | Self::Address { .. } => 0,
+            Self::TimedOut { .. } => 1,
+            Self::Lost { .. } | Self::Overloaded { .. } => 2,
+            Self::Refused { .. } | Self::RefusedByPeer { .. } => 3,
+        }
+    }
 }
 
 /// A dialler was not admitted.
@@ -245,6 +298,7 @@ struct Inner {
     setup: Arc<Setup>,
     local_addr: SocketAddr,
     accepted: Mutex<mpsc::Receiver<Result<Connection, AcceptError>>>,
+    names: Names,
 }
 
 /// What every handshake needs.
@@ -267,6 +321,29 @@ impl Endpoint {
         };
         let socket = open_socket(addr, &setup.options).map_err(io)?;
         Self::start(socket, setup).map_err(io)
+    }
+
+    /// As [`bind`](Self::bind), on all addresses of this machine: of IPv6 and IPv4 where it has both.
+    pub fn bind_any(port: u16, credentials: Credentials, options: EndpointOptions) -> Result<Self, BindError> {
+        let bind = |ip: IpAddr| Self::bind((ip, port).into(), credentials.clone(), options.clone());
+        match bind(Ipv6Addr::UNSPECIFIED.into()) {
+            // In use is in use: an IPv4 socket beside somebody else's would get a part of what is sent.
+            Err(BindError::Io { .. }) => bind(Ipv4Addr::UNSPECIFIED.into()),
+            bound => bound,
+        }
+    }
+
+    /// As [`bind`](Self::bind), on a free port, to dial these addresses. Host names may turn out to be of IPv6 or IPv4.
+    pub fn bind_to_dial<'a>(
+        addresses: impl IntoIterator<Item = &'a HostPort>,
+        credentials: Credentials,
+        options: EndpointOptions,
+    ) -> Result<Self, BindError> {
+        let is_ipv4 = |address: &HostPort| address.ip().is_some_and(|addr| addr.is_ipv4());
+        match addresses.into_iter().all(is_ipv4) {
+            true => Self::bind((Ipv4Addr::UNSPECIFIED, 0).into(), credentials, options),
+            false => Self::bind_any(0, credentials, options),
+        }
     }
 
     /// As [`bind`](Self::bind), on a socket that is open already, such as one of a [`MemoryNetwork`](crate::memory::MemoryNetwork).
@@ -304,14 +381,20 @@ impl Endpoint {
 
     /// Dials a peer and waits until both sides have checked each other: two round trips.
     ///
-    /// Nothing is tried twice. On an error nothing is left behind.
-    pub async fn connect(&self, addr: SocketAddr, expected: &PeerName) -> Result<Connection, ConnectError> {
-        let setup = &self.inner.setup;
-        let name = expected.dns_name(setup.credentials.identity().cluster());
-        match timeout(setup.options.handshake_timeout(), self.dial(addr, &name)).await {
-            Ok(result) => result,
-            Err(_) => Err(setup.timed_out(addr, name)),
-        }
+    /// A host name is resolved first, which takes [`RESOLVE_MAX`](crate::resolve::RESOLVE_MAX) at most. All its addresses are tried, each
+    /// [`NEXT_ADDRESS_AFTER`] the one before or when that has failed, until one answers as who is expected. Otherwise nothing is tried
+    /// twice. On an error nothing is left behind.
+    pub async fn connect(&self, to: impl Into<HostPort>, expected: &PeerName) -> Result<Connection, ConnectError> {
+        let to = to.into();
+        let name = match to.host() {
+            Host::Ip(addr) => return self.connect_to(addr.into(), expected).await,
+            Host::Name(name) => name,
+        };
+        let unresolved = |reason| ConnectError::Unresolved { address: to.clone(), reason };
+        let found = self.inner.names.addresses(name).await.map_err(unresolved)?;
+        let connection = self.connect_to_any(&to, found, expected).await?;
+        self.inner.names.prefer(name, connection.remote_addr().ip());
+        Ok(connection)
     }
 
     /// The next dialler that was admitted, or why one was not; `None` when the endpoint is closed.
@@ -347,24 +430,73 @@ impl Endpoint {
         let local_addr = quic.local_addr()?;
         let (admitted, accepted) = mpsc::channel(ACCEPT_QUEUE_MAX);
         tokio::spawn(admit_all(quic.clone(), setup.clone(), admitted));
-        let inner = Inner { quic, setup, local_addr, accepted: Mutex::new(accepted) };
+        let names = Names::new(setup.options.resolver.clone());
+        let inner = Inner { quic, setup, local_addr, accepted: Mutex::new(accepted), names };
         Ok(Self { inner: Arc::new(inner), dialler: None })
     }
 
-    async fn dial(&self, addr: SocketAddr, name: &str) -> Result<Connection, ConnectError> {
+    async fn connect_to(&self, to: Dialled, expected: &PeerName) -> Result<Connection, ConnectError> {
         let setup = &self.inner.setup;
+        let name = expected.dns_name(setup.credentials.identity().cluster());
+        match timeout(setup.options.handshake_timeout(), self.dial(&to, &name)).await {
+            Ok(result) => result,
+            Err(_) => Err(setup.timed_out(&to, name)),
+        }
+    }
+
+    /// The first connection that comes about; of the errors, one that says most. Connections that come about at the same time end.
+    async fn connect_to_any(
+        &self,
+        to: &HostPort,
+        found: Vec<IpAddr>,
+        expected: &PeerName,
+    ) -> Result<Connection, ConnectError> {
+        let (mut attempts, mut waiting) = (JoinSet::new(), found.into_iter());
+        let mut failed: Option<ConnectError> = None;
+        loop {
+            if let Some(ip) = waiting.next() {
+                let next = Dialled { addr: (ip, to.port()).into(), name: Some(to.clone()) };
+                let (endpoint, expected) = (self.clone(), expected.clone());
+                attempts.spawn(async move { endpoint.connect_to(next, &expected).await });
+            }
+            let ended = tokio::select! {
+                ended = attempts.join_next() => ended,
+                () = sleep(NEXT_ADDRESS_AFTER), if waiting.len() > 0 => continue,
+            };
+            match (ended, failed.take()) {
+                (Some(Ok(Ok(connection))), _) => return Ok(connection),
+                (Some(Ok(Err(error))), before) => {
+                    let says_more = before.filter(|before| before.weight() >= error.weight());
+                    failed = Some(says_more.unwrap_or(error));
+                }
+                (Some(Err(ended)), before) => {
+                    if let Ok(panic) = ended.try_into_panic() {
+                        std::panic::resume_unwind(panic);
+                    }
+                    failed = before;
+                }
+                (None, failed) => {
+                    let (address, reason) = (to.clone(), "none of its addresses was dialled to the end".to_owned());
+                    return Err(failed.unwrap_or(ConnectError::Unresolved { address, reason }));
+                }
+            }
+        }
+    }
+
+    async fn dial(&self, to: &Dialled, name: &str) -> Result<Connection, ConnectError> {
+        let (setup, addr) = (&self.inner.setup, to.addr);
         let verdict = Verdict::default();
         let config = setup
             .client(&verdict, self.dialler.as_ref().map(|(_, dialler)| dialler))
-            .map_err(|reason| ConnectError::Address { addr, reason })?;
+            .map_err(|reason| ConnectError::Address { addr: to.clone(), reason })?;
         let dialled = self.inner.quic.connect_with(config, addr, name);
-        let dialled = dialled.map_err(|error| ConnectError::Address { addr, reason: error.to_string() })?;
-        let failed = |error| setup.connect_error(addr, name, &verdict, error);
+        let dialled = dialled.map_err(|error| ConnectError::Address { addr: to.clone(), reason: error.to_string() })?;
+        let failed = |error| setup.connect_error(to, name, &verdict, error);
         let quic = dialled.await.map_err(failed)?;
         await_welcome(&quic).await.map_err(failed)?;
         match peer_of(&quic) {
             Ok(peer) => Ok(Connection::new(quic, peer, setup.options.frame_bytes_max)),
-            Err(refusal) => Err(ConnectError::Refused { addr, refusal }),
+            Err(refusal) => Err(ConnectError::Refused { addr: to.clone(), refusal }),
         }
     }
 }
@@ -406,11 +538,12 @@ impl Setup {
         Ok(Arc::new(config))
     }
 
-    fn timed_out(&self, addr: SocketAddr, expected: String) -> ConnectError {
-        ConnectError::TimedOut { addr, expected, waited_ms: self.options.handshake_timeout_ms }
+    fn timed_out(&self, to: &Dialled, expected: String) -> ConnectError {
+        ConnectError::TimedOut { addr: to.clone(), expected, waited_ms: self.options.handshake_timeout_ms }
     }
 
-    fn connect_error(&self, addr: SocketAddr, name: &str, verdict: &Verdict, error: ConnectionError) -> ConnectError {
+    fn connect_error(&self, to: &Dialled, name: &str, verdict: &Verdict, error: ConnectionError) -> ConnectError {
+        let addr = to.clone();
         if let Some(refusal) = verdict.take() {
             return ConnectError::Refused { addr, refusal };
         }
@@ -419,7 +552,7 @@ impl Setup {
             return ConnectError::RefusedByPeer { addr, us, alert, reason };
         }
         match error {
-            ConnectionError::TimedOut => self.timed_out(addr, name.to_owned()),
+            ConnectionError::TimedOut => self.timed_out(to, name.to_owned()),
             ConnectionError::ConnectionClosed(close)
                 if close.error_code == quinn::TransportErrorCode::CONNECTION_REFUSED =>
             {
@@ -447,6 +580,8 @@ impl Setup {
 
     async fn admit(&self, incoming: Incoming) -> Result<Connection, AcceptError> {
         let addr = incoming.remote_address();
+        // Of an IPv4 peer that comes to an IPv6 socket, its IPv4 address.
+        let addr = SocketAddr::new(addr.ip().to_canonical(), addr.port());
         let waited_ms = self.options.handshake_timeout_ms;
         let shaken = timeout(self.options.handshake_timeout(), self.shake_hands(addr, incoming)).await;
         shaken.unwrap_or(Err(AcceptError::TimedOut { addr, waited_ms }))

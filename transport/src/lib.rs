@@ -2,6 +2,7 @@
 //!
 //! * [`certs`]: the cluster's CA, the identities it vouches for, signatures that are checked offline;
 //! * [`Endpoint`], [`Connection`], [`Channel`]: who may connect to whom, and ordered frames between them;
+//! * [`HostPort`], [`Resolver`]: addresses with host names, which are resolved whenever they are dialled;
 //! * [`frame`]: the framing itself, without IO;
 //! * [`Clock`]: how long ago something was heard, also if the machine was suspended meanwhile;
 //! * [`memory`]: datagrams in memory, for runs on virtual time;
@@ -10,6 +11,7 @@
 //! This crate never looks into a frame, never decides anything about counting, never retries a connection, and never
 //! speaks to a peer whose certificate the cluster's own CA did not sign.
 
+mod address;
 pub mod certs;
 mod channel;
 mod clock;
@@ -22,14 +24,19 @@ pub mod memory;
 mod options;
 mod recognition;
 mod refusals;
+pub mod resolve;
 mod tls;
 
+pub use address::{AddressError, HOST_BYTES_MAX, HostPort, LABEL_BYTES_MAX};
 pub use certs::{Credentials, Identity, PeerName, Role};
 pub use channel::{Channel, FrameReader, FrameWriter, ReceiveError, SendError, WRITE_BATCH_BYTES};
 pub use clock::Clock;
 pub use connection::{ChannelError, Connection, ConnectionLost};
-pub use endpoint::{ACCEPT_QUEUE_MAX, AcceptError, BindError, ConnectError, Endpoint, HANDSHAKES_MAX, PeerAlert};
+pub use endpoint::{
+    ACCEPT_QUEUE_MAX, AcceptError, BindError, ConnectError, Dialled, Endpoint, HANDSHAKES_MAX, PeerAlert,
+};
 pub use frame::FRAME_BYTES_MAX;
 pub use link::{Link, LinkCounters, LinkPlan};
 pub use options::{EndpointOptions, OptionError};
 pub use refusals::Refusals;
+pub use resolve::{Resolver, SystemResolver};

@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::Role;
 use crate::frame::FRAME_BYTES_MAX;
 use crate::link::LinkPlan;
+use crate::resolve::{Resolver, SystemResolver};
 
 /// Congestion window at the start, in bytes. RFC 6928 allows 14,720; but our peers are few, known and long connected, and the
 /// flows between data centres are idle until a milestone nears and then want some megabytes a second within a tenth of a
@@ -73,6 +74,8 @@ pub struct EndpointOptions {
     /// Seed of quinn's endpoint, for runs that must repeat: its peers and every start of a process need others. (Keys of TLS stay
     /// random; QUIC's spare bit is not greased; what is left of handshakes that are over is dropped unread.)
     pub rng_seed: Option<[u8; 32]>,
+    /// Who knows the addresses of host names that are dialled. The operating system.
+    pub resolver: Arc<dyn Resolver>,
 }
 
 impl Default for EndpointOptions {
@@ -89,6 +92,7 @@ impl Default for EndpointOptions {
             socket_buffer_bytes: 4 << 20,
             link_plan: None,
             rng_seed: None,
+            resolver: Arc::new(SystemResolver),
         }
     }
 }

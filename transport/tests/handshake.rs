@@ -227,7 +227,7 @@ async fn a_silent_address_times_out() {
     let addr = silent.local_addr().unwrap();
     let dialled = soon("a timeout", client.connect(addr, &usa_aggregator())).await.unwrap_err();
     let expected = "aggregator.usa-0.demo.tidemark".into();
-    assert_eq!(dialled, ConnectError::TimedOut { addr, expected, waited_ms: 200 });
+    assert_eq!(dialled, ConnectError::TimedOut { addr: addr.into(), expected, waited_ms: 200 });
 }
 
 #[tokio::test]
