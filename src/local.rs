@@ -355,8 +355,8 @@ fn describe(options: &LocalOptions, sockets: &[Sockets]) -> Cluster {
     let Layout { dcs, voters, leader, .. } = &options.layout;
     let dc = |(name, sockets): (&str, &Sockets)| DataCentre {
         name: name.to_owned(),
-        aggregators: vec![sockets.aggregator.local_addr()],
-        nodes: vec![sockets.node.local_addr()],
+        aggregators: vec![sockets.aggregator.local_addr().into()],
+        nodes: vec![sockets.node.local_addr().into()],
         placement: alone(),
     };
     Cluster {

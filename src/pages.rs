@@ -180,9 +180,11 @@ pub async fn client(cluster: &LocalCluster, dc: usize, name: &str) -> Result<Cli
     let credentials = cluster.client_credentials(dc, name)?;
     let endpoint = Endpoint::bind(([127, 0, 0, 1], 0).into(), credentials, EndpointOptions::of(Role::Client))?;
     let own = &cluster.dcs[dc];
-    let site = Site { dc: own.name.clone(), nodes: vec![own.node_addr], aggregator: Some(own.aggregator_addr) };
+    let site =
+        Site { dc: own.name.clone(), nodes: vec![own.node_addr.into()], aggregator: Some(own.aggregator_addr.into()) };
     let others = cluster.dcs.iter().enumerate().filter(|(other, _)| *other != dc);
-    let id_site = |other: &LocalDc| Site { dc: other.name.clone(), nodes: vec![other.node_addr], aggregator: None };
+    let id_site =
+        |other: &LocalDc| Site { dc: other.name.clone(), nodes: vec![other.node_addr.into()], aggregator: None };
     let builder = backend::client_builder(&endpoint)?.site(site);
     let builder = others.fold(builder, |builder, (_, other)| builder.id_site(id_site(other)));
     Ok(builder.connect().await?)

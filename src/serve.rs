@@ -181,10 +181,10 @@ fn publish(options: &ServeOptions, cluster: &LocalCluster, server: String) -> Re
     let own = &cluster.dcs[DC];
     let dc = DcLayout {
         name: own.name.clone(),
-        aggregator: own.aggregator_addr,
+        aggregator: own.aggregator_addr.into(),
         second_aggregator: None,
         further_aggregators: Vec::new(),
-        nodes: vec![own.node_addr],
+        nodes: vec![own.node_addr.into()],
         gone: Vec::new(),
         replicas: None,
         place: None,

@@ -1,9 +1,9 @@
 //! Who belongs to the cluster: what every process of it must be told alike.
 
-use std::net::SocketAddr;
 use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::limits::{AGGREGATORS_MAX, DCS_MAX};
 use tidemark_proto::placement::Placement;
+use tidemark_transport::HostPort;
 use tidemark_transport::certs::FURTHER_AGGREGATORS;
 
 /// Each aggregator that a data centre may have is one that a certificate can name.
@@ -13,10 +13,10 @@ const _: () = assert!(FURTHER_AGGREGATORS.len() + 1 == AGGREGATORS_MAX as usize)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataCentre {
     pub name: String,
-    /// Where its aggregators listen, in the order of their seats: 1 to [`AGGREGATORS_MAX`].
-    pub aggregators: Vec<SocketAddr>,
-    /// Where its nodes listen.
-    pub nodes: Vec<SocketAddr>,
+    /// Where its aggregators are reached, in the order of their seats: 1 to [`AGGREGATORS_MAX`].
+    pub aggregators: Vec<HostPort>,
+    /// Where its nodes are reached.
+    pub nodes: Vec<HostPort>,
     /// Which of them hold which group's log.
     pub placement: Placement,
 }
@@ -44,7 +44,7 @@ pub enum ClusterError {
     #[error("two data centres are named {0:?}")]
     DuplicateName(String),
     #[error("the address {0} is used twice")]
-    DuplicateAddress(SocketAddr),
+    DuplicateAddress(HostPort),
     #[error("voter {0}: there is no such data centre")]
     UnknownVoter(u16),
     #[error("{voters} voters: an odd number of distinct data centres is needed")]
@@ -87,10 +87,10 @@ impl Cluster {
 
     fn check_addresses(&self) -> Result<(), ClusterError> {
         let all = self.dcs.iter().flat_map(|dc| dc.aggregators.iter().chain(&dc.nodes));
-        let mut addresses: Vec<&SocketAddr> = all.filter(|address| address.port() != 0).collect();
+        let mut addresses: Vec<&HostPort> = all.filter(|address| address.port() != 0).collect();
         addresses.sort_unstable();
         match addresses.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(ClusterError::DuplicateAddress(*pair[0])),
+            Some(pair) => Err(ClusterError::DuplicateAddress(pair[0].clone())),
             None => Ok(()),
         }
     }
@@ -150,9 +150,9 @@ impl Cluster {
         self.seats(dc) > 1
     }
 
-    /// Where an aggregator listens.
-    pub fn address_of(&self, aggregator: AggregatorId) -> Option<SocketAddr> {
-        self.dcs.get(usize::from(aggregator.dc.0))?.aggregators.get(usize::from(aggregator.seat)).copied()
+    /// Where an aggregator is reached.
+    pub fn address_of(&self, aggregator: AggregatorId) -> Option<&HostPort> {
+        self.dcs.get(usize::from(aggregator.dc.0))?.aggregators.get(usize::from(aggregator.seat))
     }
 
     /// An aggregator, for people: its data centre, and of those but the first `/second`, `/third` and so on.
@@ -197,16 +197,17 @@ pub fn with_era(name: &str, era: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::SocketAddr;
 
-    fn listens(port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], port))
+    fn at(port: u16) -> HostPort {
+        SocketAddr::from(([127, 0, 0, 1], port)).into()
     }
 
     fn cluster(dcs: u16) -> Cluster {
         let dc = |i: u16| DataCentre {
             name: format!("dc-{i}"),
-            aggregators: vec![SocketAddr::from(([127, 0, 0, 1], 7000 + i))],
-            nodes: vec![SocketAddr::from(([127, 0, 0, 1], 8000 + i))],
+            aggregators: vec![at(7000 + i)],
+            nodes: vec![at(8000 + i)],
             placement: Placement::new(1, &[], 1).unwrap(),
         };
         Cluster { name: "t".into(), era: 0, dcs: (0..dcs).map(dc).collect(), voters: vec![DcId(0)], leader: DcId(0) }
@@ -225,17 +226,17 @@ mod tests {
         let leader = Cluster { leader: DcId(2), ..cluster(3) };
         assert_eq!(leader.check(), Err(ClusterError::Leader("dc-2".into())));
         let mut address = cluster(2);
-        address.dcs[1].aggregators = vec![address.dcs[0].nodes[0]];
-        assert_eq!(address.check(), Err(ClusterError::DuplicateAddress(address.dcs[0].nodes[0])));
-        address.dcs[1].aggregators = vec![listens(7009), address.dcs[0].aggregators[0]];
-        assert_eq!(address.check(), Err(ClusterError::DuplicateAddress(address.dcs[0].aggregators[0])));
+        address.dcs[1].aggregators = vec![address.dcs[0].nodes[0].clone()];
+        assert_eq!(address.check(), Err(ClusterError::DuplicateAddress(address.dcs[0].nodes[0].clone())));
+        address.dcs[1].aggregators = vec![at(7009), address.dcs[0].aggregators[0].clone()];
+        assert_eq!(address.check(), Err(ClusterError::DuplicateAddress(address.dcs[0].aggregators[0].clone())));
     }
 
     #[test]
     fn a_data_centre_has_one_aggregator_to_as_many_as_are_allowed() {
         let with = |aggregators: u16| {
             let mut cluster = cluster(2);
-            cluster.dcs[1].aggregators = (0..aggregators).map(|seat| listens(7100 + seat)).collect();
+            cluster.dcs[1].aggregators = (0..aggregators).map(|seat| at(7100 + seat)).collect();
             cluster.check()
         };
         let most = u16::from(AGGREGATORS_MAX);
@@ -249,7 +250,7 @@ mod tests {
     #[test]
     fn each_aggregator_is_a_member_of_its_own_whose_number_a_pair_elsewhere_does_not_change() {
         let mut pair = cluster(3);
-        pair.dcs[1].aggregators.push(listens(7100));
+        pair.dcs[1].aggregators.push(at(7100));
         let all: Vec<AggregatorId> = pair.aggregators().collect();
         let names: Vec<String> = all.iter().map(|&aggregator| pair.aggregator_name(aggregator)).collect();
         assert_eq!(names, ["dc-0", "dc-1", "dc-2", "dc-1/second"]);
@@ -266,8 +267,8 @@ mod tests {
     #[test]
     fn aggregators_come_by_their_numbers_however_many_each_data_centre_has() {
         let mut several = cluster(3);
-        several.dcs[0].aggregators.push(listens(7100));
-        several.dcs[2].aggregators.extend((1..u16::from(AGGREGATORS_MAX)).map(|seat| listens(7200 + seat)));
+        several.dcs[0].aggregators.push(at(7100));
+        several.dcs[2].aggregators.extend((1..u16::from(AGGREGATORS_MAX)).map(|seat| at(7200 + seat)));
         assert_eq!(several.check(), Ok(()));
         assert_eq!(several.seats_by_dc(), [2, 1, AGGREGATORS_MAX]);
         assert_eq!((several.seats(DcId(2)), several.seats(DcId(3))), (AGGREGATORS_MAX, 0));
@@ -282,7 +283,7 @@ mod tests {
             assert_eq!(several.aggregator(name), Ok(id));
         }
         let eighth = AggregatorId { dc: DcId(2), seat: 7 };
-        assert_eq!(several.address_of(eighth), Some(listens(7207)));
+        assert_eq!(several.address_of(eighth), Some(&at(7207)));
         let gone = AggregatorId { dc: DcId(1), seat: 2 };
         assert_eq!((several.aggregator("dc-1/third"), several.address_of(gone)), (Ok(gone), None));
     }

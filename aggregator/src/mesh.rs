@@ -20,8 +20,10 @@ use tidemark_consensus::raft::{MetricsWatch, RaftService};
 use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::msg::{Meeting, PeerMsg};
 use tidemark_proto::wire::{self, channel};
+use tidemark_transport::certs::NameError;
 use tidemark_transport::{
-    Channel, ChannelError, Connection, ConnectionLost, Endpoint, FrameReader, FrameWriter, ReceiveError,
+    Channel, ChannelError, ConnectError, Connection, ConnectionLost, Endpoint, FrameReader, FrameWriter, HostPort,
+    ReceiveError,
 };
 use tidemark_transport::{PeerName, Role};
 use tokio::sync::{mpsc, watch};
@@ -84,6 +86,26 @@ const EMPTY_DIRECTORY: &str = "the data directory of this aggregator is empty,";
 /// What a data centre is told that was forgotten and comes back.
 const FORGOTTEN: &str = "refused: this data centre was given up with `tidemark dc forget`; its processes are to be stopped, and where it is to \
                          count again it needs another name, at the end of the layout, and empty disks";
+
+/// Why an aggregator was not reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("the layout has no such aggregator")]
+    Missing,
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("{found} answers at {address}, which is for {expected}")]
+    Another { found: String, address: HostPort, expected: String },
+}
+
+impl DialError {
+    /// Whether nobody was dialled, as a host name does not resolve.
+    pub fn is_unresolved(&self) -> bool {
+        matches!(self, DialError::Connect(error) if error.is_unresolved())
+    }
+}
 
 impl Mesh {
     pub fn new(
@@ -195,7 +217,10 @@ impl Mesh {
                     self.run_dialled(peer, connection).await;
                 }
                 Err(error) => {
-                    self.link(peer, |link| link.refused(&error));
+                    // That a name does not resolve is said once, by who resolves it.
+                    if !error.is_unresolved() {
+                        self.link(peer, |link| link.refused(&error.to_string()));
+                    }
                     pause = (pause * 2).min(REDIAL_MAX);
                 }
             }
@@ -203,17 +228,18 @@ impl Mesh {
         }
     }
 
-    async fn dial(&self, peer: AggregatorId) -> Result<Connection, String> {
+    async fn dial(&self, peer: AggregatorId) -> Result<Connection, DialError> {
         let cluster = &self.inner.cluster;
         let (Some(name), Some(address)) = (cluster.name_of(peer.dc), cluster.address_of(peer)) else {
-            return Err("the layout has no such aggregator".to_owned());
+            return Err(DialError::Missing);
         };
-        let expected = PeerName::any(name, Role::Aggregator).map_err(|error| error.to_string())?;
-        let connection = self.inner.endpoint.connect(address, &expected).await.map_err(|error| error.to_string())?;
+        let expected = PeerName::any(name, Role::Aggregator)?;
+        let connection = self.inner.endpoint.connect(address, &expected).await?;
         if connection.peer().seat() != peer.seat {
             let found = connection.peer().to_string();
             connection.close("the layout has another aggregator of the data centre at this address");
-            return Err(format!("{found} answers at {address}, which is for {}", cluster.aggregator_name(peer)));
+            let (address, expected) = (address.clone(), cluster.aggregator_name(peer));
+            return Err(DialError::Another { found, address, expected });
         }
         Ok(connection)
     }

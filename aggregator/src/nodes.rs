@@ -6,7 +6,7 @@ use crate::health::CatchUp;
 use crate::host::Event;
 use crate::ledger::SharedLedger;
 use crate::link_log::{LinkLog, UNANSWERED, patiently};
-use crate::mesh::{until_answered, write_all};
+use crate::mesh::{DialError, until_answered, write_all};
 use futures_util::future::join_all;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,9 @@ use tidemark_proto::ids::DcId;
 use tidemark_proto::limits::INCARNATIONS_SAID_MAX;
 use tidemark_proto::msg::{FromGroup, KnownGroup, Within};
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::{Channel, Connection, ConnectionLost, Endpoint, FrameReader, PeerName, ReceiveError, Role};
+use tidemark_transport::{
+    Channel, Connection, ConnectionLost, Endpoint, FrameReader, HostPort, PeerName, ReceiveError, Role,
+};
 use tokio::sync::mpsc;
 
 const WRITER_QUEUE_MAX: usize = 4_096;
@@ -37,7 +39,7 @@ pub struct NodeGroup {
 /// Keeps a connection to a node of the data centre with a channel for each group that it holds, for ever. Where logs move, a node may
 /// lead any group for a while, whatever the layout says.
 pub(crate) async fn keep_dialling(dialling: Dialling, dc: DataCentre, node: u16) {
-    let addr = dc.nodes[usize::from(node)];
+    let address = &dc.nodes[usize::from(node)];
     let placed: Vec<u16> = dc.placement.groups_of(node).collect();
     let groups: Vec<u16> =
         if dc.placement.replicas() > 1 { (0..dc.placement.nodes()).collect() } else { placed.clone() };
@@ -48,7 +50,7 @@ pub(crate) async fn keep_dialling(dialling: Dialling, dc: DataCentre, node: u16)
     let link = |note: &dyn Fn(&mut LinkLog)| note(&mut link.lock().unwrap_or_else(PoisonError::into_inner));
     loop {
         let late = || link(&|link| link.refused(UNANSWERED));
-        match patiently(until_answered(|| dialling.endpoint.connect(addr, &expected)), late).await {
+        match patiently(until_answered(|| dial(&dialling.endpoint, address, &expected, node)), late).await {
             Ok(connection) => {
                 link(&LinkLog::up);
                 let of_groups = groups.iter().map(|group| (NodeGroup { node, group: *group }, again(group)));
@@ -56,10 +58,29 @@ pub(crate) async fn keep_dialling(dialling: Dialling, dc: DataCentre, node: u16)
                 let reason = connection.closed().await.to_string();
                 link(&|link| link.down(&reason));
             }
+            // That a name does not resolve is said once, by who resolves it.
+            Err(error) if error.is_unresolved() => {}
             Err(error) => link(&|link| link.refused(&error.to_string())),
         }
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Connects to a node. Where its name is resolved to an address that by now is another one's, that one is refused.
+async fn dial(
+    endpoint: &Endpoint,
+    address: &HostPort,
+    expected: &PeerName,
+    node: u16,
+) -> Result<Connection, DialError> {
+    let connection = endpoint.connect(address, expected).await?;
+    let is_other = connection.peer().name().parse::<u16>().is_ok_and(|number| number != node);
+    if is_other {
+        let (found, address) = (connection.peer().to_string(), address.clone());
+        connection.close("the layout has another node of the data centre at this address");
+        return Err(DialError::Another { found, address, expected: format!("node {node}") });
+    }
+    Ok(connection)
 }
 
 /// What connections to nodes need.

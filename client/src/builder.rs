@@ -12,25 +12,35 @@ use crate::site::GroupSite;
 use crate::waits::Waits;
 use rand::TryRng;
 use rand::rngs::SysRng;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemark_proto::client::{ClientConfig, HIT_BYTES};
 use tidemark_proto::ids::OwnerId;
 use tidemark_proto::limits::DCS_MAX;
 use tidemark_proto::time::Span;
-use tidemark_transport::{Credentials, Endpoint, EndpointOptions, PeerName, Role};
+use tidemark_transport::{Credentials, Endpoint, EndpointOptions, HostPort, PeerName, Role};
 
-/// A data centre that the client may use.
+/// A data centre that the client may use. Host names in addresses are resolved at each dial:
+///
+/// ```
+/// use tidemark_client::Site;
+///
+/// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let nodes = vec!["node-0.tidemark.svc:7300".parse()?, "[2001:db8::1]:7300".parse()?];
+/// let site = Site { dc: "usa-0".to_owned(), nodes, aggregator: Some("aggregator.tidemark.svc:7200".parse()?) };
+/// # Ok(())
+/// # }
+/// # example().unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// Its name, as in the certificates of its processes.
     pub dc: String,
     /// All its nodes in the order of their numbers, for increments. Each leads a group of valves; a client uses one of the groups,
     /// and the next one when that cannot be reached.
-    pub nodes: Vec<SocketAddr>,
+    pub nodes: Vec<HostPort>,
     /// An aggregator, for reads; without one the client reads at other sites.
-    pub aggregator: Option<SocketAddr>,
+    pub aggregator: Option<HostPort>,
 }
 
 /// Makes a [`Client`]. See [`Client::builder`].
@@ -39,7 +49,7 @@ pub struct Builder {
     /// Sites whose groups are used for increments with ids only.
     id_sites: Vec<Site>,
     /// Aggregators to read from, in order of preference.
-    aggregators: Vec<(String, SocketAddr)>,
+    aggregators: Vec<(String, HostPort)>,
     credentials: Option<Credentials>,
     fake: Option<FakeCluster>,
     endpoint: Option<Endpoint>,
@@ -72,7 +82,7 @@ impl Builder {
 
     /// A data centre, less preferred than those before.
     pub fn site(mut self, site: Site) -> Builder {
-        self.aggregators.extend(site.aggregator.map(|address| (site.dc.clone(), address)));
+        self.aggregators.extend(site.aggregator.clone().map(|address| (site.dc.clone(), address)));
         self.sites.push(site);
         self
     }
@@ -84,8 +94,8 @@ impl Builder {
     }
 
     /// An aggregator to read from, less preferred than those before: the second one of a data centre with a pair.
-    pub fn aggregator(mut self, dc: &str, address: SocketAddr) -> Builder {
-        self.aggregators.push((dc.to_owned(), address));
+    pub fn aggregator(mut self, dc: &str, address: impl Into<HostPort>) -> Builder {
+        self.aggregators.push((dc.to_owned(), address.into()));
         self
     }
 
@@ -220,14 +230,14 @@ impl Builder {
             if site.nodes.is_empty() {
                 return Err(ConnectError::NoNodes { dc: site.dc.clone() });
             }
-            let nodes: Arc<[SocketAddr]> = site.nodes.clone().into();
+            let nodes: Arc<[HostPort]> = site.nodes.clone().into();
             let first = rand::random_range(0..nodes.len());
             for group in (first..nodes.len()).chain(0..first) {
                 groups.push(GroupSite::new(nodes.clone(), peer(&site.dc, Role::Node)?, group));
             }
         }
         for (dc, address) in &self.aggregators {
-            aggregators.push((*address, peer(dc, Role::Aggregator)?));
+            aggregators.push((address.clone(), peer(dc, Role::Aggregator)?));
         }
         self.config.sites = u16::try_from(groups.len()).unwrap_or(u16::MAX);
         self.config.owner = OwnerId(endpoint.identity().digest());
@@ -248,11 +258,9 @@ impl Builder {
             return Ok(endpoint);
         }
         let credentials = self.credentials.take().ok_or(ConnectError::NoCredentials)?;
-        let any: SocketAddr = match self.sites.iter().flat_map(|site| &site.nodes).all(SocketAddr::is_ipv4) {
-            true => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            false => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        Ok(Endpoint::bind(any, credentials, self.options.clone())?)
+        let nodes = self.sites.iter().chain(&self.id_sites).flat_map(|site| &site.nodes);
+        let dialled = nodes.chain(self.aggregators.iter().map(|(_, address)| address));
+        Ok(Endpoint::bind_to_dial(dialled, credentials, self.options.clone())?)
     }
 }
 

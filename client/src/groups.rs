@@ -3,12 +3,11 @@
 use crate::error::ConnectError;
 use crate::link::{Dialer, ENDED, EVENTS_MAX, Event, Link};
 use crate::site::GroupSite;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use tidemark_proto::client::{LinkId, SiteId};
 use tidemark_proto::ids::OwnerId;
 use tidemark_proto::msg::{FromClient, ToClient};
-use tidemark_transport::{Credentials, Endpoint, EndpointOptions, PeerName, Role};
+use tidemark_transport::{Credentials, Endpoint, EndpointOptions, HostPort, PeerName, Role};
 use tokio::sync::mpsc;
 
 /// The groups of a data centre, by number.
@@ -37,16 +36,12 @@ pub struct GroupLink {
 
 impl Groups {
     /// Those of a data centre of these nodes, in the order of their numbers. To be called within a tokio runtime; nothing is dialled yet.
-    pub fn new(dc: &str, nodes: &[SocketAddr], credentials: Credentials) -> Result<Groups, ConnectError> {
+    pub fn new(dc: &str, nodes: &[HostPort], credentials: Credentials) -> Result<Groups, ConnectError> {
         let count = u16::try_from(nodes.len()).ok().filter(|count| *count > 0);
         let count = count.ok_or_else(|| ConnectError::NoNodes { dc: dc.to_owned() })?;
-        let any: SocketAddr = match nodes.iter().all(SocketAddr::is_ipv4) {
-            true => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            false => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let endpoint = Endpoint::bind(any, credentials, EndpointOptions::of(Role::Client))?;
+        let endpoint = Endpoint::bind_to_dial(nodes, credentials, EndpointOptions::of(Role::Client))?;
         let peer = PeerName::any(dc, Role::Node).map_err(|error| ConnectError::Dc(error.to_string()))?;
-        let nodes: Arc<[SocketAddr]> = nodes.into();
+        let nodes: Arc<[HostPort]> = nodes.into();
         let sites = (0..nodes.len()).map(|group| GroupSite::new(nodes.clone(), peer.clone(), group)).collect();
         let owner = OwnerId(endpoint.identity().digest());
         Ok(Groups { dialer: Dialer::Quic { endpoint, sites }, owner, count })

@@ -117,4 +117,5 @@ pub use tidemark_proto::query::{Basis, Counted, QueryError, Windowed};
 pub use tidemark_proto::series::UnixTime;
 pub use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Period, Zone};
 pub use tidemark_proto::time::WallMs;
+pub use tidemark_transport::{AddressError, HostPort};
 pub use timed::{EventTime, TIMED_ADDS_MAX};

@@ -8,12 +8,11 @@ use crate::reads::Reads;
 use crate::site::GroupSite;
 use crate::waits::Waits;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemark_proto::client::{ClientConfig, ClientCore, HIT_BYTES};
 use tidemark_proto::time::Span;
-use tidemark_transport::{Endpoint, PeerName};
+use tidemark_transport::{Endpoint, HostPort, PeerName};
 
 /// How long one client id is used: each welcome says how old the group is, and a batch says the age of its last one.
 const RENEW_AFTER: Span = Span::from_secs(3_600);
@@ -31,7 +30,7 @@ pub struct GroupError {
 pub(crate) struct PinSite {
     pub dc: String,
     /// Its nodes; each has a group of its number.
-    pub nodes: Arc<[SocketAddr]>,
+    pub nodes: Arc<[HostPort]>,
     pub peer: PeerName,
 }
 

@@ -3,7 +3,6 @@
 
 use crate::reads::{RECONNECT, SILENCE, SILENCE_WITH_OTHERS, reach};
 use bytes::Bytes;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tidemark_proto::framed::{Framed, Frames, frames};
 use tidemark_proto::ledger::EdgesAsked;
 use tidemark_proto::queries::{QueryAnswer, QueryRefusal, QueryRequest};
 use tidemark_proto::wire::{WireError, channel};
-use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, PeerName};
+use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, HostPort, PeerName};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tracing::debug;
@@ -35,7 +34,7 @@ pub(crate) struct Aggregators {
 
 #[derive(Debug)]
 struct Site {
-    addr: SocketAddr,
+    addr: HostPort,
     peer: PeerName,
     /// Made when it is first needed, and kept while it works.
     connection: Mutex<Option<Arc<Connection>>>,
@@ -133,7 +132,7 @@ struct Vain {
 }
 
 impl Queries {
-    pub fn quic(endpoint: Endpoint, aggregators: Vec<(SocketAddr, PeerName)>) -> Queries {
+    pub fn quic(endpoint: Endpoint, aggregators: Vec<(HostPort, PeerName)>) -> Queries {
         if aggregators.is_empty() {
             return Queries::Nowhere;
         }
@@ -216,7 +215,7 @@ impl Site {
     async fn reach(&self, endpoint: &Endpoint, others: bool) -> Option<Arc<Connection>> {
         let mut connection = self.connection.lock().await;
         if connection.is_none() {
-            *connection = reach(endpoint, self.addr, &self.peer, others).await.map(Arc::new);
+            *connection = reach(endpoint, &self.addr, &self.peer, others).await.map(Arc::new);
         }
         connection.clone()
     }

@@ -5,14 +5,13 @@
 use crate::error::GetError;
 use crate::fake::FakeCluster;
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::msg::Reading;
 use tidemark_proto::read::*;
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, PeerName};
+use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, HostPort, PeerName};
 use tokio::sync::{Notify, oneshot};
 use tracing::debug;
 
@@ -83,7 +82,7 @@ impl Drop for Reads {
 }
 
 impl Reads {
-    pub fn quic(endpoint: Endpoint, aggregators: Vec<(SocketAddr, PeerName)>) -> Reads {
+    pub fn quic(endpoint: Endpoint, aggregators: Vec<(HostPort, PeerName)>) -> Reads {
         if aggregators.is_empty() {
             return Reads::Nowhere;
         }
@@ -193,10 +192,10 @@ impl Waiting {
 }
 
 /// Keeps a channel to the first aggregator that can be reached.
-async fn run(endpoint: Endpoint, aggregators: Vec<(SocketAddr, PeerName)>, waiting: Arc<Waiting>) {
+async fn run(endpoint: Endpoint, aggregators: Vec<(HostPort, PeerName)>, waiting: Arc<Waiting>) {
     let (mut again, others) = (VecDeque::new(), aggregators.len() > 1);
     for (addr, peer) in aggregators.iter().cycle() {
-        if let Some(connection) = reach(&endpoint, *addr, peer, others).await
+        if let Some(connection) = reach(&endpoint, addr, peer, others).await
             && let Ok(channel) = connection.open_channel(channel::READS).await
         {
             let mut pipe = Pipe::new(&waiting, again, others);
@@ -212,7 +211,7 @@ async fn run(endpoint: Endpoint, aggregators: Vec<(SocketAddr, PeerName)>, waiti
 }
 
 /// A connection to an aggregator. One that does not answer is not waited for where there are others.
-pub(crate) async fn reach(endpoint: &Endpoint, addr: SocketAddr, peer: &PeerName, others: bool) -> Option<Connection> {
+pub(crate) async fn reach(endpoint: &Endpoint, addr: &HostPort, peer: &PeerName, others: bool) -> Option<Connection> {
     let connecting = endpoint.connect(addr, peer);
     match others {
         true => tokio::time::timeout(REACH_MAX, connecting).await.ok()?.ok(),

@@ -1,12 +1,11 @@
 //! Finding who speaks for a group: one node of its data centre, and another one when that is lost.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tidemark_proto::msg::{Admission, ForWhom};
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::{Channel, ConnectError, Connection, Endpoint, PeerName};
+use tidemark_transport::{Channel, ConnectError, Connection, Endpoint, HostPort, PeerName};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -33,7 +32,7 @@ pub(crate) struct LedElsewhere {
 /// One group of a data centre, with all nodes that may speak for it.
 #[derive(Debug)]
 pub struct GroupSite {
-    nodes: Arc<[SocketAddr]>,
+    nodes: Arc<[HostPort]>,
     peer: PeerName,
     group: u16,
     /// The node that spoke for it last, or leads it whenever it can.
@@ -49,7 +48,7 @@ enum Asked {
 
 impl GroupSite {
     /// The group of the number `group` in a data centre of these nodes.
-    pub fn new(nodes: Arc<[SocketAddr]>, peer: PeerName, group: usize) -> GroupSite {
+    pub fn new(nodes: Arc<[HostPort]>, peer: PeerName, group: usize) -> GroupSite {
         let number = u16::try_from(group).unwrap_or(u16::MAX);
         GroupSite { nodes, peer, group: number, likely: AtomicUsize::new(group) }
     }
@@ -125,8 +124,8 @@ fn promote(waiting: &mut [usize], node: Option<usize>) {
     }
 }
 
-async fn ask(endpoint: Endpoint, nodes: Arc<[SocketAddr]>, peer: PeerName, node: usize, group: u16) -> Asked {
-    let asking = async { open_increments(&connect(&endpoint, nodes[node], &peer).await?, group).await };
+async fn ask(endpoint: Endpoint, nodes: Arc<[HostPort]>, peer: PeerName, node: usize, group: u16) -> Asked {
+    let asking = async { open_increments(&connect(&endpoint, &nodes[node], &peer).await?, group).await };
     match asking.await {
         Ok((Admission::Serves, channel)) => Asked::Serves { node, channel: Box::new(channel) },
         Ok((Admission::Elsewhere { node }, _)) => Asked::Elsewhere { node: node.map(usize::from) },
@@ -136,7 +135,7 @@ async fn ask(endpoint: Endpoint, nodes: Arc<[SocketAddr]>, peer: PeerName, node:
 
 /// Connects to a node that may be down. Attempts overlap: QUIC sends the first datagram of an attempt again only after 1 s, then after 2 and
 /// 4 more, and a node that is back would have to wait for the next.
-async fn connect(endpoint: &Endpoint, addr: SocketAddr, peer: &PeerName) -> Result<Connection, ConnectError> {
+async fn connect(endpoint: &Endpoint, address: &HostPort, peer: &PeerName) -> Result<Connection, ConnectError> {
     let mut attempts = JoinSet::new();
     let mut due = tokio::time::interval(ATTEMPT_EVERY);
     loop {
@@ -144,8 +143,8 @@ async fn connect(endpoint: &Endpoint, addr: SocketAddr, peer: &PeerName) -> Resu
             biased;
             Some(Ok(Ok(answered))) = attempts.join_next() => return answered,
             _ = due.tick() => {
-                let (endpoint, peer) = (endpoint.clone(), peer.clone());
-                attempts.spawn(timeout(ATTEMPT_MAX, async move { endpoint.connect(addr, &peer).await }));
+                let (endpoint, address, peer) = (endpoint.clone(), address.clone(), peer.clone());
+                attempts.spawn(timeout(ATTEMPT_MAX, async move { endpoint.connect(address, &peer).await }));
             }
         }
     }

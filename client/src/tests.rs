@@ -349,7 +349,7 @@ async fn over_quic_hits_are_placed_reads_are_answered_and_lost_sites_are_left() 
     for (dc, cluster) in ["usa-0", "asia-0"].into_iter().zip(&clusters) {
         let (node, aggregator) = (bind(dc, Role::Node), bind(dc, Role::Aggregator));
         let addrs = (node.local_addr(), aggregator.local_addr());
-        builder = builder.site(Site { dc: dc.into(), nodes: vec![addrs.0], aggregator: Some(addrs.1) });
+        builder = builder.site(Site { dc: dc.into(), nodes: vec![addrs.0.into()], aggregator: Some(addrs.1.into()) });
         nodes.push((tokio::spawn(serve(node.clone(), cluster.clone())), node));
         tokio::spawn(serve(aggregator, cluster.clone()));
     }
@@ -562,7 +562,7 @@ async fn who_waits_moves_on_when_an_aggregator_is_lost_or_cannot_say() {
     for ((dc, cluster), asked) in sites.into_iter().zip(&asked) {
         let (node, aggregator) = (bind(dc, Role::Node), bind(dc, Role::Aggregator));
         let addrs = (node.local_addr(), aggregator.local_addr());
-        builder = builder.site(Site { dc: dc.into(), nodes: vec![addrs.0], aggregator: Some(addrs.1) });
+        builder = builder.site(Site { dc: dc.into(), nodes: vec![addrs.0.into()], aggregator: Some(addrs.1.into()) });
         tokio::spawn(serve_waits_on(aggregator.clone(), cluster, asked.clone()));
         aggregators.push((node, aggregator));
     }
@@ -597,7 +597,8 @@ async fn who_waits_moves_on_when_an_aggregator_is_lost_or_cannot_say() {
 async fn waits_have_a_limit_and_make_room_when_they_are_dropped() {
     let (ca, addr) = (ClusterCa::generate("demo").unwrap(), loopback());
     let node = Endpoint::bind(addr, credentials(&ca, "usa-0", Role::Node), EndpointOptions::default()).unwrap();
-    let site = Site { dc: "usa-0".into(), nodes: vec![node.local_addr()], aggregator: Some(node.local_addr()) };
+    let site =
+        Site { dc: "usa-0".into(), nodes: vec![node.local_addr().into()], aggregator: Some(node.local_addr().into()) };
     let client =
         Client::builder().credentials(credentials(&ca, "usa-0", Role::Client)).site(site).connect().await.unwrap();
     let name = CounterName::new("search", b"queries").unwrap();

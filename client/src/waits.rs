@@ -5,7 +5,6 @@ use crate::error::AwardError;
 use crate::fake::FakeCluster;
 use crate::reads::reach;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
@@ -13,7 +12,7 @@ use tidemark_proto::limits::MILESTONE_MAX;
 use tidemark_proto::msg::Award;
 use tidemark_proto::wait::{WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::{Channel, Endpoint, FrameReader, FrameWriter, PeerName};
+use tidemark_transport::{Channel, Endpoint, FrameReader, FrameWriter, HostPort, PeerName};
 use tokio::sync::{Notify, oneshot};
 use tracing::debug;
 
@@ -76,7 +75,7 @@ impl Drop for Registered<'_> {
 }
 
 impl Waits {
-    pub fn quic(endpoint: Endpoint, aggregators: Vec<(SocketAddr, PeerName)>) -> Waits {
+    pub fn quic(endpoint: Endpoint, aggregators: Vec<(HostPort, PeerName)>) -> Waits {
         if aggregators.is_empty() {
             return Waits::Nowhere;
         }
@@ -130,11 +129,11 @@ impl Shared {
 }
 
 /// While somebody waits, keeps a channel to the first aggregator that can be reached and can say.
-async fn run(endpoint: Endpoint, aggregators: Vec<(SocketAddr, PeerName)>, shared: Arc<Shared>) {
+async fn run(endpoint: Endpoint, aggregators: Vec<(HostPort, PeerName)>, shared: Arc<Shared>) {
     loop {
         for (addr, peer) in aggregators.iter().cycle() {
             shared.wanted().await;
-            if let Some(connection) = reach(&endpoint, *addr, peer, aggregators.len() > 1).await
+            if let Some(connection) = reach(&endpoint, addr, peer, aggregators.len() > 1).await
                 && let Ok(channel) = connection.open_channel(channel::AWARDS).await
             {
                 match Pipe::new(&shared).run(channel).await {

@@ -5,7 +5,6 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use tidemark_consensus::raft::{CallKind, Duplex, RaftService, RaftTransport, Unr
 use tidemark_proto::msg::Within;
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::exchange::{carry, next_only, send_only};
-use tidemark_transport::{Channel, Connection, Endpoint, Identity, PeerName, Role};
+use tidemark_transport::{Channel, Connection, Endpoint, HostPort, Identity, PeerName, Role};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -32,7 +31,7 @@ pub struct Neighbours {
     /// The cluster and its era.
     cluster: String,
     dc: String,
-    nodes: Vec<SocketAddr>,
+    nodes: Vec<HostPort>,
     /// By node: the present connection, or when it was last not reached.
     slots: Vec<Mutex<Slot>>,
 }
@@ -44,7 +43,7 @@ struct Slot {
 }
 
 impl Neighbours {
-    pub fn new(endpoint: Endpoint, cluster: String, dc: String, nodes: Vec<SocketAddr>) -> Neighbours {
+    pub fn new(endpoint: Endpoint, cluster: String, dc: String, nodes: Vec<HostPort>) -> Neighbours {
         let slots = nodes.iter().map(|_| Mutex::default()).collect();
         Neighbours { endpoint, cluster, dc, nodes, slots }
     }
@@ -77,7 +76,7 @@ impl Neighbours {
             return Err("not reached a moment ago".to_owned());
         }
         let expected = PeerName::one(&self.dc, Role::Node, &node.to_string()).map_err(|error| error.to_string())?;
-        let dialled = tokio::time::timeout(DIAL_MAX, self.endpoint.connect(self.nodes[node], &expected)).await;
+        let dialled = tokio::time::timeout(DIAL_MAX, self.endpoint.connect(&self.nodes[node], &expected)).await;
         let connected = match dialled {
             Ok(connected) => connected.map_err(|error| error.to_string()),
             Err(_) => Err(format!("no answer within {DIAL_MAX:?}")),

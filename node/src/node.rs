@@ -7,7 +7,6 @@ use crate::log::{GroupLog, SharedLog};
 use crate::neighbours::{GroupTransport, Neighbours};
 use crate::storage::{self, RowsError, StartError, StorageOptions};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,7 +17,7 @@ use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::node::{NodeConfig, NodeCore};
 use tidemark_proto::placement::Placement;
 use tidemark_proto::time::WallMs;
-use tidemark_transport::Endpoint;
+use tidemark_transport::{Endpoint, HostPort};
 use tokio::sync::{oneshot, watch};
 
 /// Events that may wait for a group's core; past it readers wait, and with them their connections.
@@ -39,8 +38,8 @@ pub struct NodeOptions {
     pub dc: DcId,
     /// Number of the node in its data centre.
     pub node: u16,
-    /// Where the data centre's nodes listen, this one included, in the order of their numbers. There is a group for each.
-    pub nodes: Vec<SocketAddr>,
+    /// Where the data centre's nodes are reached, this one included, in the order of their numbers. There is a group for each.
+    pub nodes: Vec<HostPort>,
     /// Which of them hold which group's log.
     pub placement: Placement,
     /// Settings of the cores; the group's identity in them is replaced.

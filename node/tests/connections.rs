@@ -77,7 +77,7 @@ fn options(dir: &Path, addr: SocketAddr) -> NodeOptions {
         dc_name: "usa-0".to_owned(),
         dc: DcId(0),
         node: 0,
-        nodes: vec![addr],
+        nodes: vec![addr.into()],
         placement: Placement::new(1, &[], 1).unwrap(),
         core: NodeConfig::new(group, 2),
         flush_delay: Duration::ZERO,

@@ -169,6 +169,7 @@ impl Cluster {
     /// For a child of this bench.
     pub fn place(&self) -> Place {
         let Sockets { nodes, aggregator, .. } = self.sockets.clone();
+        let (nodes, aggregator) = (nodes.into_iter().map(Into::into).collect(), aggregator.into());
         Place { dc: DC.to_owned(), nodes, aggregator, credentials: self.folder.0.join("client-credentials") }
     }
 

@@ -62,7 +62,11 @@ async fn measure(plan: &Plan, folder: &Path) -> Result<Vec<Sample>, BenchError> 
     let mut clients = Vec::new();
     for (dc, name) in DCS.into_iter().enumerate() {
         let local = &cluster.dcs[dc];
-        let site = Site { dc: name.into(), nodes: vec![local.node_addr], aggregator: Some(local.aggregator_addr) };
+        let site = Site {
+            dc: name.into(),
+            nodes: vec![local.node_addr.into()],
+            aggregator: Some(local.aggregator_addr.into()),
+        };
         let credentials = cluster.client_credentials(dc, "bench").map_err(BenchError::setup)?;
         let builder = Client::builder().credentials(credentials).read_timeout(READ_TIMEOUT).site(site);
         let client = builder.connect().await.map_err(BenchError::setup)?;

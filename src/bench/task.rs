@@ -2,10 +2,10 @@
 //! JSON on its standard output. A task that has a beginning waits for the line `start`.
 
 use std::io::{BufRead, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tidemark_transport::HostPort;
 
 use super::hot_path::{self, HotPathReport};
 use super::live::{SubscribeReport, SubscribeTask};
@@ -57,8 +57,8 @@ pub enum Task {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
     pub dc: String,
-    pub nodes: Vec<SocketAddr>,
-    pub aggregator: SocketAddr,
+    pub nodes: Vec<HostPort>,
+    pub aggregator: HostPort,
     pub credentials: PathBuf,
 }
 

@@ -9,7 +9,6 @@ use crate::idempotency;
 use crate::series::next_terms;
 use crate::webhook::{Home, Webhook, Webhooks};
 use clap::Args;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_aggregator::{Aggregator, AggregatorOptions};
@@ -17,7 +16,7 @@ use tidemark_client::{Client, ConnectError, Site};
 use tidemark_consensus::raft::Config;
 use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::ids::AggregatorId;
-use tidemark_transport::{Endpoint, Role};
+use tidemark_transport::{Endpoint, HostPort, Role};
 
 /// Name of the ledger's Raft group.
 const LEDGER_GROUP: &str = "ledger";
@@ -42,11 +41,11 @@ pub fn run(args: AggregatorArgs) -> Outcome {
 
 async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Aggregator)?;
-    let (id, address) = seat(&settings, &place)?;
+    let (id, advertised) = seat(&settings, &place)?;
     let webhooks = settings.webhooks.iter().map(|keys| keys.webhook()).collect::<Result<Vec<_>, _>>()?;
     let metrics = gauges::start();
     let listener = process::bind_http(&settings.http).await?;
-    let endpoint = place.bind(address)?;
+    let endpoint = place.bind(settings.listen, &advertised)?;
     process::check_data_dir(&settings.data_dir)?;
     let aggregator =
         Aggregator::start(endpoint.clone(), place.credentials.clone(), options(&settings, &place, id, fresh)).await?;
@@ -63,7 +62,8 @@ async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
     let webhooks = start_webhooks(&settings, &place, webhooks, &backend)?;
     http.webhooks = Some(webhooks.clone());
     let server = process::serve_http(listener, backend, http)?;
-    tracing::info!(dc = %settings.dc, %address, http = %server.address(), "aggregator serves");
+    let (listen, http) = (endpoint.local_addr(), server.address());
+    tracing::info!(dc = %settings.dc, %advertised, %listen, %http, "aggregator serves");
     let telling = tokio::spawn({
         let aggregator = aggregator.clone();
         async move {
@@ -85,15 +85,15 @@ async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
     .await
 }
 
-/// Which of its data centre's aggregators this is, by its certificate, and where it listens.
-fn seat(settings: &AggregatorFile, place: &Place) -> Result<(AggregatorId, SocketAddr), SeatError> {
+/// Which of its data centre's aggregators this is, by its certificate, and where others reach it.
+fn seat(settings: &AggregatorFile, place: &Place) -> Result<(AggregatorId, HostPort), SeatError> {
     let id = AggregatorId { dc: place.dc, seat: place.credentials.identity().seat() };
     if !id.is_first() && !settings.webhooks.is_empty() {
         return Err(SeatError::Webhooks);
     }
     let address = place.cluster.address_of(id);
     let missing = || SeatError::Missing { dc: settings.dc.clone(), found: place.cluster.aggregator_name(id) };
-    address.map(|address| (id, address)).ok_or_else(missing)
+    address.map(|address| (id, address.clone())).ok_or_else(missing)
 }
 
 /// Why an aggregator cannot be what its certificate says.
@@ -101,7 +101,7 @@ fn seat(settings: &AggregatorFile, place: &Place) -> Result<(AggregatorId, Socke
 enum SeatError {
     #[error(
         "the certificate is that of the aggregator {found}, which [[dc]] {dc} does not have: second_aggregator and further_aggregators \
-         say where those but the first listen"
+         say where those but the first are reached"
     )]
     Missing { dc: String, found: String },
     /// Each award is posted once: what was acknowledged stands in the first one's file.

@@ -10,14 +10,13 @@ use crate::http::{
 };
 use clap::Args;
 use serde_json::json;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_node::{GroupStatus, Node, NodeOptions, Role as LogRole, Statuses};
 use tidemark_proto::ids::{CounterName, GroupId, SessionId};
 use tidemark_proto::ledger::Awarded;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
-use tidemark_transport::Role;
+use tidemark_transport::{HostPort, Role};
 use tokio::sync::broadcast;
 
 /// The timer may be early by less than this.
@@ -41,10 +40,10 @@ pub fn run(args: NodeArgs) -> Outcome {
 
 async fn serve(settings: NodeFile, fresh: bool) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Node)?;
-    let address = own_address(&settings, &place)?;
+    let advertised = own_address(&settings, &place)?;
     let metrics = gauges::start();
     let listener = process::bind_http(&settings.http).await?;
-    let endpoint = place.bind(address)?;
+    let endpoint = place.bind(settings.listen, &advertised)?;
     if process::check_data_dir(&settings.data_dir)? == DataDir::New {
         until_next_second().await;
     }
@@ -54,7 +53,8 @@ async fn serve(settings: NodeFile, fresh: bool) -> Outcome {
     let http = settings.http.options(&settings.data_dir, None, metrics)?;
     let server = process::serve_http(listener, backend, http)?;
     let groups = statuses.get().len();
-    tracing::info!(dc = %settings.dc, node = settings.node, groups, %address, http = %server.address(), "node serves");
+    let (listen, http) = (endpoint.local_addr(), server.address());
+    tracing::info!(dc = %settings.dc, node = settings.node, groups, %advertised, %listen, %http, "node serves");
     let failed = async move { statuses.failed().await };
     process::until_end(failed, async move {
         server.stop().await;
@@ -72,9 +72,9 @@ async fn until_next_second() {
     tokio::time::sleep(next - now + CLOCK_STEP).await;
 }
 
-fn own_address(settings: &NodeFile, place: &Place) -> Result<SocketAddr, String> {
+fn own_address(settings: &NodeFile, place: &Place) -> Result<HostPort, String> {
     let nodes = &place.cluster.dcs[usize::from(place.dc.0)].nodes;
-    nodes.get(usize::from(settings.node)).copied().ok_or_else(|| {
+    nodes.get(usize::from(settings.node)).cloned().ok_or_else(|| {
         let (path, dc, count) = (settings.cluster.display(), &settings.dc, nodes.len());
         format!("node is {}; {path} has {count} nodes in {dc}, numbered from 0", settings.node)
     })

@@ -1,17 +1,18 @@
 //! What `tidemark node` and `tidemark aggregator` share: settings, credentials, logs, metrics, and how a process ends.
 
-use crate::config::{ClusterFile, ConfigError, HttpKeys, Overrides, Settings};
+use crate::config::{ClusterFile, ConfigError, HttpKeys, ListenAddress, Overrides, Settings};
 use crate::http::{Backend, Options, Server};
 use crate::logs::{LogError, LogOptions};
 use clap::Args;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_aggregator::{Cluster, DataCentre};
 use tidemark_proto::ids::DcId;
-use tidemark_transport::{Credentials, Endpoint, EndpointOptions, Role};
+use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, HostPort, Role};
 use tokio::net::TcpListener;
 
 use super::Outcome;
@@ -30,6 +31,11 @@ pub struct ProcessArgs {
     /// Overrides one key of the configuration, such as http.listen=127.0.0.1:0
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Where to open the socket that the cluster's processes dial (UDP): an IP address of this machine, :PORT or both, such as 0.0.0.0:7300.
+    /// The same as --set listen=ADDR. Left out: where the layout says that others reach this process; of a host name, all addresses of this
+    /// machine
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<ListenAddress>,
     #[command(flatten)]
     logs: LogOptions,
 }
@@ -37,7 +43,8 @@ pub struct ProcessArgs {
 impl ProcessArgs {
     /// Starts logging and returns the settings: file, then environment, then flags.
     pub fn start<S: Settings>(self) -> Result<S, StartError> {
-        let settings = S::load(&self.config, &Overrides::from_process(self.set))?;
+        let listen = self.listen.map(|listen| format!("listen={listen}"));
+        let settings = S::load(&self.config, &Overrides::from_process(self.set.into_iter().chain(listen).collect()))?;
         self.logs.start()?;
         Ok(settings)
     }
@@ -82,11 +89,27 @@ impl Place {
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, endpoint.close(reason)).await;
     }
 
-    /// Opens the socket that the layout gives to this process.
-    pub fn bind(&self, addr: std::net::SocketAddr) -> Result<Endpoint, tidemark_transport::BindError> {
+    /// Opens the socket of this process, which others reach at `advertised`.
+    pub fn bind(&self, listen: ListenAddress, advertised: &HostPort) -> Result<Endpoint, SocketError> {
         let options = EndpointOptions::of(self.credentials.identity().role());
-        Endpoint::bind(addr, self.credentials.clone(), options)
+        listen.bind(advertised, self.credentials.clone(), options).map_err(|source| match &source {
+            BindError::Io { source: io, .. } if listen.is_advertised() && io.kind() == ErrorKind::AddrNotAvailable => {
+                SocketError::NotHere { advertised: advertised.clone(), source }
+            }
+            _ => SocketError::Bind(source),
+        })
     }
+}
+
+/// Why a process has no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    #[error(transparent)]
+    Bind(BindError),
+    #[error(
+        "{source}; the layout says that others reach this process at {advertised}: say with --listen where it listens itself"
+    )]
+    NotHere { advertised: HostPort, source: BindError },
 }
 
 /// Why a process is not who its settings say.

@@ -7,7 +7,6 @@ use crate::places::{LATITUDE_MAX, LONGITUDE_MAX, Place};
 use crate::series::{OutOfRangeBody, PolicyBody, PolicyTextError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 use tidemark_aggregator::{ClientNames, GraphClients};
@@ -18,7 +17,7 @@ use tidemark_proto::placement::{self, Placement, PlacementError, REPLICAS_MAX};
 use tidemark_proto::series::SeriesPolicy;
 use tidemark_proto::shards::Ranges;
 use tidemark_transport::certs::Identity;
-use tidemark_transport::{PeerName, Role};
+use tidemark_transport::{HostPort, PeerName, Role};
 use toml::Spanned;
 
 /// Voters of the ledger: more cost every award and protect little more.
@@ -99,15 +98,16 @@ impl ShardByKeys {
 #[serde(deny_unknown_fields)]
 pub struct DcLayout {
     pub name: String,
-    pub aggregator: SocketAddr,
-    /// Where the second of a pair of aggregators listens; its certificate has the name `second`.
+    /// Where others reach its aggregator; it may listen elsewhere (`listen` of its own settings).
+    pub aggregator: HostPort,
+    /// Where they reach the second of a pair of aggregators; its certificate has the name `second`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub second_aggregator: Option<SocketAddr>,
-    /// Where the third and further ones listen; their certificates have the names `third` to `eighth`.
+    pub second_aggregator: Option<HostPort>,
+    /// Where they reach the third and further ones; their certificates have the names `third` to `eighth`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub further_aggregators: Vec<SocketAddr>,
+    pub further_aggregators: Vec<HostPort>,
     /// In the order of their numbers, those that are gone too: there is a group for each.
-    pub nodes: Vec<SocketAddr>,
+    pub nodes: Vec<HostPort>,
     /// Numbers of nodes that were taken away, for ever. Their places in `nodes` stay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<u16>,
@@ -135,10 +135,10 @@ fn is_first(era: &u64) -> bool {
 }
 
 impl DcLayout {
-    /// Where its aggregators listen, in the order of their seats.
-    pub fn aggregators(&self) -> Vec<SocketAddr> {
-        let first_two = std::iter::once(self.aggregator).chain(self.second_aggregator);
-        first_two.chain(self.further_aggregators.iter().copied()).collect()
+    /// Where its aggregators are reached, in the order of their seats.
+    pub fn aggregators(&self) -> Vec<HostPort> {
+        let first_two = std::iter::once(&self.aggregator).chain(&self.second_aggregator);
+        first_two.chain(&self.further_aggregators).cloned().collect()
     }
 
     /// Nodes that hold each group's log.
@@ -387,12 +387,9 @@ impl ClusterFile {
     fn check_addresses(&self) -> Result<(), Problem> {
         let mut seen = BTreeSet::new();
         for dc in &self.dcs {
-            for address in dc.aggregators().into_iter().chain(dc.nodes.iter().copied()) {
-                let key = format!("dc.{}", dc.name);
-                if address.port() == 0 {
-                    return Err(Problem::new(&key, address, "a port is needed: others must find it".to_owned()));
-                }
-                if !seen.insert(address) {
+            for address in dc.aggregators().into_iter().chain(dc.nodes.iter().cloned()) {
+                if !seen.insert(address.clone()) {
+                    let key = format!("dc.{}", dc.name);
                     return Err(Problem::new(&key, address, "this address is used twice".to_owned()));
                 }
             }

@@ -5,11 +5,13 @@
 //! told alike stands apart, in the cluster's layout ([`ClusterFile`]).
 
 mod cluster;
+mod listen;
 mod process;
 mod sources;
 mod webhooks;
 
 pub use cluster::{ClusterFile, DcLayout, Layout, SeriesKeys};
+pub use listen::{ListenAddress, ListenError};
 pub use process::{AggregatorFile, GossipKeys, HttpKeys, LogKeys, NodeFile, NodeKeys, RowKeys, RowPlace, ViewKeys};
 pub use sources::{Overrides, Settings};
 pub use webhooks::{WebhookKeys, WebhookKeysError};

@@ -1,5 +1,6 @@
 //! What one process may choose: `deploy/node.toml` and `deploy/aggregator.toml` explain every key.
 
+use super::listen::ListenAddress;
 use super::sources::{Checks, Settings};
 use super::webhooks::{self, WebhookKeys};
 use crate::http::{Access, Options, is_origin};
@@ -60,6 +61,8 @@ pub struct NodeFile {
     pub dc: String,
     /// Which of the data centre's nodes this is: index into `nodes` of the layout.
     pub node: u16,
+    /// Empty: where the layout says that others reach it.
+    pub listen: ListenAddress,
     /// Directory of `ca.pem`, `cert.pem`, `key.pem`.
     pub credentials: PathBuf,
     pub data_dir: PathBuf,
@@ -77,6 +80,8 @@ pub struct AggregatorFile {
     pub cluster: PathBuf,
     /// Name of this aggregator's data centre.
     pub dc: String,
+    /// Empty: where the layout says that others reach it.
+    pub listen: ListenAddress,
     /// Directory of `ca.pem`, `cert.pem`, `key.pem`.
     pub credentials: PathBuf,
     pub data_dir: PathBuf,
@@ -196,6 +201,7 @@ impl Default for NodeFile {
             cluster: "cluster.toml".into(),
             dc: "usa-0".into(),
             node: 0,
+            listen: ListenAddress::default(),
             credentials: "credentials".into(),
             data_dir: "data".into(),
             http: HttpKeys { listen: SocketAddr::from(([127, 0, 0, 1], 7172)), ..HttpKeys::default() },
@@ -211,6 +217,7 @@ impl Default for AggregatorFile {
         AggregatorFile {
             cluster: "cluster.toml".into(),
             dc: "usa-0".into(),
+            listen: ListenAddress::default(),
             credentials: "credentials".into(),
             data_dir: "data".into(),
             http: HttpKeys::default(),

@@ -87,6 +87,7 @@ fn merged<S: Settings>(path: &Path, overrides: &Overrides) -> Result<(S, BTreeMa
         let name = format!("{ENVIRONMENT_PREFIX}{}", key.to_uppercase().replace('.', "_"));
         if let Some(text) = overrides.environment.get(&name) {
             set(&mut table, &mut origins, key, typed(&name, key, text, default)?, name.clone());
+            fits::<S>(&table, &name, key, text)?;
         }
     }
     for flag in &overrides.flags {
@@ -94,10 +95,20 @@ fn merged<S: Settings>(path: &Path, overrides: &Overrides) -> Result<(S, BTreeMa
         let known = || keys.keys().cloned().collect::<Vec<_>>().join(", ");
         let default = keys.get(key).ok_or_else(|| ConfigError::UnknownKey { key: key.to_owned(), known: known() })?;
         let origin = "--set".to_owned();
-        set(&mut table, &mut origins, key, typed(&origin, key, text, default)?, origin);
+        set(&mut table, &mut origins, key, typed(&origin, key, text, default)?, origin.clone());
+        fits::<S>(&table, &origin, key, text)?;
     }
     let settings = Value::Table(table).try_into().map_err(refused)?;
     Ok((settings, origins))
+}
+
+/// The error of the override that was put into the table last, if that is none of the key's values.
+fn fits<S: Settings>(table: &Table, origin: &str, key: &str, text: &str) -> Result<(), ConfigError> {
+    let refused = |error: toml::de::Error| {
+        let (origin, key, expected) = (origin.to_owned(), key.to_owned(), error.message().to_owned());
+        ConfigError::Value { origin, key, value: format!("{text:?}"), expected }
+    };
+    Value::Table(table.clone()).try_into::<S>().map(drop).map_err(refused)
 }
 
 /// All keys by their dotted names, with their defaults.

@@ -362,7 +362,7 @@ fn targets(load: &Load, at: usize) -> Result<Targets, LoadError> {
     let order = std::iter::once(&at).chain(&load.sites[at].neighbours);
     let target = |&site: &usize| {
         let site = &load.sites[site];
-        Ok(GroupSite::new([site.node].into(), PeerName::any(&site.name, Role::Node)?, GROUP.into()))
+        Ok(GroupSite::new([site.node.into()].into(), PeerName::any(&site.name, Role::Node)?, GROUP.into()))
     };
     order.map(target).collect()
 }

@@ -9,13 +9,13 @@ use rand::TryRng;
 use rand::rngs::SysRng;
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 use tidemark_client::{GroupEvent, GroupLink, Groups};
 use tidemark_proto::ids::ClientId;
 use tidemark_proto::load::{Input, Loader, Lost, Output, Progress, Row, RowRefused, Spaces};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::time::Time;
+use tidemark_transport::HostPort;
 use tokio::time::Instant;
 
 /// Rows that are read between two looks at the link.
@@ -49,7 +49,7 @@ pub struct Load<'a> {
     pub spaces: Spaces,
     pub groups: &'a Groups,
     /// Where the groups are looked for.
-    pub nodes: &'a [SocketAddr],
+    pub nodes: &'a [HostPort],
 }
 
 /// Rows by number, forwards as a rule.

@@ -1,7 +1,7 @@
 //! What a loader says of times in which no node answers: once that it is so, and once that it is over.
 
-use std::net::SocketAddr;
 use tidemark_proto::time::{Span, Time};
+use tidemark_transport::HostPort;
 
 /// Nodes are restarted and lead elsewhere; what lasts shorter is not worth a line.
 const SAID_AFTER: Span = Span::from_secs(10);
@@ -21,8 +21,8 @@ pub struct Outage {
 
 impl Outage {
     /// Nobody has answered yet.
-    pub fn new(nodes: &[SocketAddr], now: Time) -> Outage {
-        let nodes = nodes.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
+    pub fn new(nodes: &[HostPort], now: Time) -> Outage {
+        let nodes = nodes.iter().map(HostPort::to_string).collect::<Vec<_>>().join(", ");
         Outage { nodes, since: Some(now), why: None, said_since: None }
     }
 

@@ -180,7 +180,11 @@ impl SoakCluster {
     /// A data centre that is read at this aggregator of it.
     pub fn site(&self, (dc, which): (usize, usize)) -> Site {
         let Dc { name, node_addresses, aggregator_addresses, .. } = &self.all[dc];
-        Site { dc: name.clone(), nodes: node_addresses.clone(), aggregator: Some(aggregator_addresses[which]) }
+        Site {
+            dc: name.clone(),
+            nodes: node_addresses.iter().copied().map(Into::into).collect(),
+            aggregator: Some(aggregator_addresses[which].into()),
+        }
     }
 
     /// Does something to all ways between a data centre and the others.

@@ -33,6 +33,7 @@ use tidemark_proto::series::codec;
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::wait::{WaitAnswer, WaitRequest};
 use tidemark_proto::wire::{Message, Tail, WireError, decode, encode, encode_with_tail};
+use tidemark_transport::HostPort;
 use tidemark_transport::frame::FrameDecoder;
 
 const FRAME_BYTES_MAX: usize = 1 << 12;
@@ -174,6 +175,9 @@ pub fn texts(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _ = tidemark::config::ClusterFile::parse(Path::new("cluster.toml"), text);
     let _ = tidemark::names::parse_counter(text);
+    if let Ok(address) = text.parse::<HostPort>() {
+        assert_eq!(address.to_string().parse(), Ok(address), "an address that is another one when it is read again");
+    }
     static KEYS: LazyLock<SessionKeys> =
         LazyLock::new(|| SessionKeys::random().expect("the system gives random bytes"));
     assert!(KEYS.verify(text).is_err() && Hop::verify(&KEYS, text).is_err(), "a token that nobody has signed");

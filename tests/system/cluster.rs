@@ -408,8 +408,8 @@ impl Cluster {
         let builder = Client::builder().credentials(credentials).site_timeout(SITE_TIMEOUT);
         let site = |&dc: &usize| Site {
             dc: self.names[dc].clone(),
-            nodes: self.all_nodes[dc].clone(),
-            aggregator: Some(self.aggregators[dc]),
+            nodes: self.all_nodes[dc].iter().copied().map(Into::into).collect(),
+            aggregator: Some(self.aggregators[dc].into()),
         };
         dcs.iter().map(site).fold(builder, |builder, site| builder.site(site)).connect().await.unwrap()
     }

@@ -23,6 +23,7 @@ mod ids;
 mod lives;
 mod load;
 mod lost;
+mod names;
 mod outages;
 mod pairs;
 mod process;

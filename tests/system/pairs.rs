@@ -35,8 +35,8 @@ impl Reader {
     async fn start(cluster: &Cluster) -> Reader {
         let site = Site {
             dc: cluster.name(PAIR).to_owned(),
-            nodes: vec![cluster.nodes[PAIR]],
-            aggregator: Some(cluster.aggregators[PAIR]),
+            nodes: vec![cluster.nodes[PAIR].into()],
+            aggregator: Some(cluster.aggregators[PAIR].into()),
         };
         let client = Client::builder().credentials(cluster.client_credentials()).site(site);
         let client = client.aggregator(cluster.name(PAIR), cluster.second(PAIR)).connect().await.unwrap();

@@ -174,7 +174,8 @@ async fn slots(at: SocketAddr) -> Vec<(Vec<String>, Option<u64>)> {
 
 /// By the client library, at an aggregator that holds some of them.
 async fn read_natively(cluster: &Cluster, aggregator: SocketAddr, http: SocketAddr) {
-    let site = Site { dc: DCS[0].to_owned(), nodes: vec![cluster.nodes[0]], aggregator: Some(aggregator) };
+    let site =
+        Site { dc: DCS[0].to_owned(), nodes: vec![cluster.nodes[0].into()], aggregator: Some(aggregator.into()) };
     let client = Client::builder().credentials(cluster.client_credentials()).site(site).connect().await.unwrap();
     let names: Vec<_> = COUNTED.iter().map(|(name, _)| parse_counter(name).unwrap()).collect();
     let readings = client.get_many(&names).await.unwrap();

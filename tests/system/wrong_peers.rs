@@ -45,7 +45,7 @@ async fn another_clusters_ca_opens_nothing_and_noise_stops_nothing() {
     let mut centre = cluster.centres().await.remove(0);
 
     let foreign = Credentials::load(&foreign_credentials(&cluster, "web", "client")).unwrap();
-    let site = Site { dc: "usa-0".to_owned(), nodes: vec![cluster.nodes[0]], aggregator: None };
+    let site = Site { dc: "usa-0".to_owned(), nodes: vec![cluster.nodes[0].into()], aggregator: None };
     let stranger = Client::builder().credentials(foreign).site(site).close_timeout(Duration::from_millis(100));
     let stranger = stranger.connect().await.unwrap();
     let counter = parse_counter("search/q").unwrap();

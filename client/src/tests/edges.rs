@@ -72,7 +72,7 @@ async fn client_of(all: &[Option<Does>]) -> (Client, Vec<Heard>) {
         let bind = |role| Endpoint::bind(loopback(), credentials(&ca, dc, role), EndpointOptions::default()).unwrap();
         let (aggregator, heard) = (bind(Role::Aggregator), Heard::default());
         let addr = aggregator.local_addr();
-        builder = builder.site(Site { dc: dc.into(), nodes: vec![addr], aggregator: Some(addr) });
+        builder = builder.site(Site { dc: dc.into(), nodes: vec![addr.into()], aggregator: Some(addr.into()) });
         if let Some(does) = does {
             tokio::spawn(serve(aggregator, does, heard.clone()));
         }
