@@ -3,6 +3,7 @@
 
 mod health;
 pub(crate) mod many;
+mod shared;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,8 +45,8 @@ use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warn
 use crate::http::series::Of;
 use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use crate::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, HealthCheck, MilestoneList,
-    MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, Progress, ReadVersion,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, HealthCheck, History,
+    MilestoneList, MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, Progress, ReadVersion,
 };
 use crate::idempotency::Idempotency;
 use crate::lag::ViewLag;
@@ -56,6 +57,7 @@ use crate::places::Place;
 use crate::series::{Series, TermsBody, ToOthers};
 use crate::session::SessionKeys;
 use crate::standing;
+use shared::SharedQuestion;
 
 /// How long an increment's place is waited for; then it is `pending`, as it may be for as long as a data centre is away.
 pub(crate) const PLACE_PATIENCE: Duration = Duration::from_secs(2);
@@ -89,6 +91,8 @@ pub struct LocalBackend {
     claims: Claims,
     lives: Lives,
     series: Series,
+    /// How far the ledger's log is applied here.
+    catching_up: SharedQuestion<Result<(), String>>,
     /// Those that it must know before it is ready.
     namespaces: Vec<String>,
     /// Of the data centres, by their numbers, where they are known.
@@ -144,6 +148,7 @@ impl LocalBackend {
             claims,
             lives,
             series,
+            catching_up: SharedQuestion::new(),
             namespaces: Vec::new(),
             places: Vec::new(),
             node: None,
@@ -549,6 +554,15 @@ impl Backend for LocalBackend {
 
     async fn news(&self, filter: AwardFilter) -> Result<Vec<News>, Failure> {
         Ok(self.aggregator.with_ledger(|ledger| news::behind(ledger, &filter)))
+    }
+
+    fn history(&self) -> History {
+        self.aggregator.with_ledger(|ledger| History { births: ledger.births().clone(), applied: ledger.applied() })
+    }
+
+    async fn catch_up_with_ledger(&self) -> Result<(), Failure> {
+        let caught_up = self.catching_up.ask(|| self.aggregator.catch_up_with_ledger()).await;
+        caught_up.map_err(Failure::NotServing)
     }
 
     async fn news_of(&self, session: SessionId, after: AwardPosition, limit: usize) -> Result<Vec<News>, Failure> {

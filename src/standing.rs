@@ -9,7 +9,7 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::Award;
 use tidemark_proto::time::Time;
 
-use crate::http::body::{HalvesBody, Signed, is_known};
+use crate::http::body::{AwardBody, HalvesBody, Signed, is_known};
 use crate::http::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
 use crate::places::Place;
 
@@ -42,6 +42,7 @@ pub fn of_all(aggregator: &Aggregator, counter: &CounterName, places: &[Option<P
                 let part = |of: &BTreeMap<DcId, u64>| of.get(&DcId(number)).copied().unwrap_or(0);
                 known.of(DcId(number), layout.name.clone(), place, (part(&up), part(&down)))
             };
+            let shown = |award: &Award| AwardBody::new(award, ledger.births());
             ClusterBody {
                 dc: cluster.name_of(aggregator.dc()).unwrap_or("?").to_owned(),
                 ledger: LedgerBody { index: ledger.applied().0, leader },
@@ -51,7 +52,7 @@ pub fn of_all(aggregator: &Aggregator, counter: &CounterName, places: &[Option<P
                 halves: HalvesBody::of(&reading),
                 pending: reading.pending,
                 next_milestone: ledger.next_milestone(counter),
-                awards: newest_awards(ledger, counter, CLUSTER_AWARDS_MAX).map(Into::into).collect(),
+                awards: newest_awards(ledger, counter, CLUSTER_AWARDS_MAX).map(shown).collect(),
                 dcs: (0u16..).zip(&cluster.dcs).map(dc).collect(),
             }
         })

@@ -70,6 +70,16 @@ fn the_browser_library_misses_nothing_and_never_runs_ahead() {
     must(Command::new("node").args(["--test", "library.test.mjs"]).current_dir(FOLDER));
 }
 
+#[test]
+fn the_browser_library_begins_anew_with_a_cluster_that_was_founded_anew() {
+    let _seat = seat(1);
+    let folder = tempfile::tempdir().unwrap();
+    let (chromium, modules) = browser();
+    let mut tests = Command::new("node");
+    tests.args(["--test", "anew.test.mjs"]).current_dir(FOLDER).env("CHROMIUM", chromium).env("MODULES", modules);
+    must(tests.env("TIDEMARK", env!("CARGO_BIN_EXE_tidemark")).env("FOLDER", folder.path()));
+}
+
 /// Chromium and the packages that drive it, found or installed by one test while the others wait.
 fn browser() -> (PathBuf, PathBuf) {
     static BROWSER: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();

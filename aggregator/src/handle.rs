@@ -5,7 +5,7 @@ use crate::calls::{CallError, Calling, Calls, PeerService};
 use crate::cluster::{Cluster, DataCentre};
 use crate::directory::Directory;
 use crate::edges::{Edges, GraphClients};
-use crate::health::{CatchUp, catch_up};
+use crate::health::{CatchUp, catch_up, say_birth};
 use crate::held::Held;
 use crate::host::{EVENTS_MAX, Event, Host, HostParts, SharedCore};
 use crate::image::IMAGES_MAX;
@@ -286,6 +286,7 @@ impl Aggregator {
         self.inner.host.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).replace(host);
         tasks.push(tokio::spawn(self.membership().look_after()));
         tasks.push(tokio::spawn(catch_up(self.clone())));
+        tasks.push(tokio::spawn(say_birth(self.clone())));
         tasks.push(tokio::spawn(keep_asking(self.clone())));
         let dialling = Dialling {
             // A node of this data centre is near: that it is gone is known soon.
@@ -718,7 +719,7 @@ impl Aggregator {
         rows.await.ok()
     }
 
-    async fn submit(&self, cmds: Vec<LedgerCmd>) {
+    pub(crate) async fn submit(&self, cmds: Vec<LedgerCmd>) {
         let _ = self.inner.events.send(Event::Submit { cmds }).await;
     }
 

@@ -8,8 +8,9 @@ use crate::cluster::Cluster;
 use crate::handle::Aggregator;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidemark_proto::ids::{AggregatorId, GroupId};
+use tidemark_proto::ids::{AggregatorId, Birth, GroupId};
 use tidemark_proto::ledger::Ledger;
+use tidemark_proto::msg::LedgerCmd;
 use tokio::time::{Instant, sleep, timeout};
 
 /// A start asks the ledger's leader for so long how far the log is. After that it serves what its disk knew to be committed: a data
@@ -163,6 +164,16 @@ pub(crate) async fn catch_up(aggregator: Aggregator) {
     }
 }
 
+/// Says a number for the cluster's present birth until the ledger has one: a ledger that was founded or restored just now has none.
+pub(crate) async fn say_birth(aggregator: Aggregator) {
+    aggregator.catching_up().until_ledger().await;
+    let birth = Birth(rand::random());
+    while aggregator.with_ledger(|ledger| ledger.births().current().is_none()) {
+        aggregator.submit(vec![LedgerCmd::Birth(birth)]).await;
+        sleep(SETTLE_INTERVAL).await;
+    }
+}
+
 /// Waits until nobody can refuse this aggregator's directory any more: it is registered, and another process of the cluster has met it.
 async fn settle(aggregator: &Aggregator) {
     let alone = aggregator.cluster().aggregators().count() == 1;
@@ -201,6 +212,16 @@ impl Aggregator {
     /// Whether the ledger's log was applied here since the start, as far as its leader had committed it.
     pub fn has_caught_up_with_ledger(&self) -> bool {
         self.catching_up().lock().ledger == Caught::All
+    }
+
+    /// Waits until all that the ledger's leader had committed before the call is applied here.
+    ///
+    /// # Errors
+    /// No leader answers in time, or it is not applied in time.
+    pub async fn catch_up_with_ledger(&self) -> Result<(), String> {
+        let upto = ask(self).await?;
+        let late = || format!("the ledger's log is committed up to {upto}, and not applied so far here yet");
+        if applies(self, upto).await { Ok(()) } else { Err(late()) }
     }
 
     /// Groups of this data centre that may count, and whether each is connected.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::Ledger;
-use tidemark_proto::wait::{WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
+use tidemark_proto::wait::{Heard, WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
 use tidemark_proto::wire;
 use tidemark_transport::{Channel, FrameReader, FrameWriter};
 use tokio::sync::broadcast::error::RecvError;
@@ -43,7 +43,7 @@ struct Wait {
     counter: CounterName,
     at: u64,
     /// What a ledger must have applied to deny that there is such a milestone.
-    after: u64,
+    after: Heard,
     _room: OwnedSemaphorePermit,
 }
 
@@ -106,11 +106,11 @@ impl Waits {
         Ok(answers)
     }
 
-    fn on_wait(&mut self, id: u64, counter: CounterName, at: u64, after: u64) -> Result<WaitAnswer, String> {
+    fn on_wait(&mut self, id: u64, counter: CounterName, at: u64, after: Heard) -> Result<WaitAnswer, String> {
         if self.waiting.contains_key(&id) {
             return Err(format!("the wait {id} is there already"));
         }
-        let (ledger_index, outcome) = self.aggregator.with_ledger(|ledger| judged(ledger, &counter, at, after));
+        let (heard, outcome) = self.aggregator.with_ledger(|ledger| judged(ledger, &counter, at, after));
         let refused = |error| WaitOutcome::Refused(error);
         let outcome = match (outcome, self.aggregator.ready()) {
             (WaitOutcome::Waiting, Err(reason)) => refused(WaitError::NotServing(reason)),
@@ -123,7 +123,7 @@ impl Waits {
             },
             (known, _) => known,
         };
-        Ok(WaitAnswer { id, ledger_index, outcome })
+        Ok(WaitAnswer { id, heard, outcome })
     }
 
     /// Answers those of the wanted waits of which something is known.
@@ -132,8 +132,8 @@ impl Waits {
         let answers: Vec<WaitAnswer> = self.aggregator.with_ledger(|ledger| {
             let wanted = waiting.iter().filter(|(_, wait)| is_wanted(wait));
             let judge = |(&id, wait): (&u64, &Wait)| {
-                let (ledger_index, outcome) = judged(ledger, &wait.counter, wait.at, wait.after);
-                (outcome != WaitOutcome::Waiting).then_some(WaitAnswer { id, ledger_index, outcome })
+                let (heard, outcome) = judged(ledger, &wait.counter, wait.at, wait.after);
+                (outcome != WaitOutcome::Waiting).then_some(WaitAnswer { id, heard, outcome })
             };
             wanted.filter_map(judge).collect()
         });
@@ -149,10 +149,10 @@ impl Waits {
         };
         self.unready += 1;
         if self.unready > LOOKS_WITHOUT_LEDGER_MAX {
-            let ledger_index = self.aggregator.with_ledger(|ledger| ledger.applied().0);
+            let heard = self.aggregator.with_ledger(heard_by);
             let refused = |id| {
                 let outcome = WaitOutcome::Refused(WaitError::NotServing(reason.clone()));
-                WaitAnswer { id, ledger_index, outcome }
+                WaitAnswer { id, heard, outcome }
             };
             answers.extend(std::mem::take(&mut self.waiting).into_keys().map(refused));
         }
@@ -160,7 +160,11 @@ impl Waits {
     }
 }
 
-/// What the applied ledger says of a wait, and as of which index.
-fn judged(ledger: &Ledger, counter: &CounterName, at: u64, after: u64) -> (u64, WaitOutcome) {
-    (ledger.applied().0, ledger.wait_outcome(counter, at, after))
+/// What the applied ledger says of a wait, and how much it has heard.
+fn judged(ledger: &Ledger, counter: &CounterName, at: u64, after: Heard) -> (Heard, WaitOutcome) {
+    (heard_by(ledger), ledger.wait_outcome(counter, at, after))
+}
+
+fn heard_by(ledger: &Ledger) -> Heard {
+    Heard { index: ledger.applied().0, birth: ledger.births().current() }
 }

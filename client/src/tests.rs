@@ -15,7 +15,7 @@ use tidemark_proto::client::LinkId;
 use tidemark_proto::msg::{Admission, ForWhom, FromClient};
 use tidemark_proto::read::{ReadRequest, ReadResponse, ReadValue, ReadValues};
 use tidemark_proto::series::{Granularity, Kept, OutOfRange, Retention, SeriesPolicy};
-use tidemark_proto::wait::{WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
+use tidemark_proto::wait::{Heard, WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::certs::ClusterCa;
 use tidemark_transport::{Channel, Credentials, Endpoint, EndpointOptions, Identity, Role};
@@ -484,9 +484,9 @@ async fn serve_waits(channel: Channel, cluster: &FakeCluster, asked: &AtomicUsiz
                         Ok(award) => WaitOutcome::Awarded(Box::new(award)),
                         Err(_) => WaitOutcome::Refused(WaitError::NoMilestone),
                     };
-                    let _ = answers.send(WaitAnswer { id, ledger_index: 0, outcome }).await;
+                    let _ = answers.send(WaitAnswer { id, heard: Heard::default(), outcome }).await;
                 });
-                WaitAnswer { id, ledger_index: 7, outcome: WaitOutcome::Waiting }
+                WaitAnswer { id, heard: Heard { index: 7, birth: None }, outcome: WaitOutcome::Waiting }
             }
             answer = answered.recv() => answer.unwrap(),
         };
@@ -507,7 +507,7 @@ async fn serve_waits_on(endpoint: Endpoint, cluster: Option<FakeCluster>, asked:
                         let WaitRequest::WaitAward { id, .. } = wire::decode(&frame).unwrap() else { continue };
                         asked.fetch_add(1, Ordering::Relaxed);
                         let outcome = WaitOutcome::Refused(WaitError::NotServing("no leader".to_owned()));
-                        let answer = WaitAnswer { id, ledger_index: 1, outcome };
+                        let answer = WaitAnswer { id, heard: Heard { index: 1, birth: None }, outcome };
                         let _ = channel.writer.send_bytes(wire::encode(&answer).into()).await;
                         let _ = channel.reader.next().await;
                     }

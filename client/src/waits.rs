@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::MILESTONE_MAX;
 use tidemark_proto::msg::Award;
-use tidemark_proto::wait::{WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
+use tidemark_proto::wait::{Heard, WAITS_MAX, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{Channel, Endpoint, FrameReader, FrameWriter, HostPort, PeerName};
 use tokio::sync::{Notify, oneshot};
@@ -28,8 +28,8 @@ const IDLE: Duration = Duration::from_secs(10);
 struct Wait {
     counter: CounterName,
     at: u64,
-    /// The highest ledger index that an answer has named.
-    after: u64,
+    /// The most that an answer has heard of.
+    after: Heard,
     answer: oneshot::Sender<Result<Award, AwardError>>,
 }
 
@@ -111,7 +111,7 @@ impl Shared {
             }
             state.last_id += 1;
             let id = state.last_id;
-            state.waits.insert(id, Wait { counter: counter.clone(), at, after: 0, answer });
+            state.waits.insert(id, Wait { counter: counter.clone(), at, after: Heard::default(), answer });
             Registered { shared: self, id }
         };
         self.changed.notify_one();
@@ -216,13 +216,13 @@ impl<'s> Pipe<'s> {
     }
 
     fn on_answer(&mut self, answer: WaitAnswer) -> Result<(), PipeError> {
-        let WaitAnswer { id, ledger_index, outcome } = answer;
+        let WaitAnswer { id, heard, outcome } = answer;
         self.unacknowledged.remove(&id);
         let mut state = self.shared.state();
         let Some(wait) = state.waits.get_mut(&id) else { return Ok(()) };
         let result = match outcome {
             WaitOutcome::Waiting => {
-                wait.after = wait.after.max(ledger_index);
+                wait.after = wait.after.and_then(heard);
                 return Ok(());
             }
             WaitOutcome::Awarded(award) if award.counter == wait.counter && award.covers(wait.at) => Ok(*award),

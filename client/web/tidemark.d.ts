@@ -64,6 +64,22 @@ export interface ClaimTurn {
   position: string;
 }
 
+/** The position that was said is not part of the cluster's history: awards are told from another one on. */
+export interface Anew {
+  type: "anew";
+  /** Whose awards: anybody's (`after`), or the session's own (`ownAfter`). */
+  of: "awards" | "own";
+  /**
+   * `other_birth`: the cluster was founded anew, or restored from images that are older than the position. `ahead`: the ledger has not
+   * decided as much.
+   */
+  reason: "other_birth" | "ahead";
+  /** The position that was said. */
+  given: string;
+  /** All awards behind it follow. None of them that the page has not seen is left out; with `ahead`, it may have seen some. */
+  position: string;
+}
+
 export type State = "connecting" | "live" | "waiting" | "closed";
 
 export interface Options {
@@ -92,6 +108,8 @@ export interface Options {
   onClaim?(turn: ClaimTurn): void;
   /** An operator rehearses the award of a milestone, as if this session had won. Nothing has happened, nothing is kept. */
   onTrial?(trial: { type: "trial"; counter: CounterName; at: number }): void;
+  /** The subscription begins anew, by itself: what the page shows of awards behind `given` may not have happened. */
+  onAnew?(anew: Anew): void;
   onState?(state: State, reason?: string): void;
   /** In the order in which they are tried. */
   transports?: ("websocket" | "events")[];

@@ -1,7 +1,8 @@
 // Live totals, milestones and one's own awards from a Tidemark server. No dependencies; types in tidemark.d.ts.
 //
 // A subscription reconnects by itself, waiting longer after every failure and never in step with others, and misses no award: it
-// says the last position it saw. Totals may be skipped, never stale for long: the server sends the latest, ten times a second at most.
+// says the last position it saw. Where the cluster was founded anew, or restored from images, since then, it begins anew and says so:
+// it is told each award of the new history that the page cannot have seen. Totals may be skipped, never stale for long: the server sends the latest, ten times a second at most.
 
 const PROTOCOL = "tidemark.v1";
 const RETRY_MIN_MS = 250;
@@ -24,7 +25,7 @@ export function subscribe(options) {
 
 class Subscription {
   #options; #closed = false; #failures = 0; #socketFailures = 0; #end = null; #retry = null;
-  #after; #ownAfter; #state = "";
+  #after; #ownAfter; #birth = null; #state = "";
   #servers; #server = 0; #totals = new Map();
 
   constructor(options) {
@@ -155,8 +156,8 @@ class Subscription {
     const message = JSON.parse(text), { onTotal, onAward, onYours, onClaim, onTrial } = this.#options;
     if (message.type === "total") onTotal?.(this.#seen(message));
     if (message.type === "trial") onTrial?.(message);
-    // Before the first award: what comes while the connection is away is behind this.
-    if (message.type === "begin") this.#after ??= message.position;
+    if (message.type === "begin") this.#begin(message);
+    if (message.type === "anew") this.#beginAnew(message);
     if (message.type === "award" && isBehind(message.position, this.#after)) {
       this.#after = message.position;
       onAward?.(message);
@@ -165,6 +166,21 @@ class Subscription {
       this.#ownAfter = message.position;
       (message.type === "yours" ? onYours : onClaim)?.(message);
     }
+  }
+
+  #begin({ birth, position }) {
+    // Totals of another birth of the cluster may be less than those that were seen.
+    if (this.#birth !== birth) this.#totals.clear();
+    this.#birth = birth;
+    // Before the first award: what comes while the connection is away is behind this.
+    this.#after ??= position ?? null;
+  }
+
+  /** The position that was said is not part of the cluster's history: what comes now stands behind another one. */
+  #beginAnew(message) {
+    if (message.of === "own") this.#ownAfter = message.position;
+    else this.#after = message.position;
+    this.#options.onAnew?.(message);
   }
 
   /** Another server may know less than the one before: nothing goes back. */
@@ -204,11 +220,15 @@ async function* chunks(stream) {
   }
 }
 
-/** Whether an award's position, `INDEX.MILESTONE.DIGEST`, is behind another; `INDEX.MILESTONE` is behind all that begin so. */
+/**
+ * Whether an award's position, `BIRTH.INDEX.MILESTONE.DIGEST`, is behind another one of its history; `BIRTH.INDEX.MILESTONE` is behind all
+ * that begin so. Indices of later births are greater, so births are not compared. Without a birth it is 0.0, the beginning.
+ */
 function isBehind(position, other) {
   if (!other) return true;
   const [parts, others] = [position, other].map(text => {
-    const [index, at, digest = "f".repeat(16)] = text.split(".");
+    const all = text.split("."), marked = all.length > 2 && all[0].length === 16;
+    const [index, at, digest = "f".repeat(16)] = marked ? all.slice(1) : all;
     return [BigInt(index), BigInt(at), BigInt(`0x${digest}`)];
   });
   const first = parts.findIndex((part, place) => part !== others[place]);

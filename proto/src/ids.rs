@@ -3,6 +3,7 @@
 use crate::limits::{AGGREGATORS_MAX, DCS_MAX, KEY_BYTES_MAX, NAMESPACE_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// A data centre, as its index in the cluster's table of data centres.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -56,6 +57,10 @@ pub struct Start {
     /// Drawn at random by the starting process: a copy of the disk draws another.
     pub nonce: u64,
 }
+
+/// A birth of the cluster: its founding, or its restore as a whole from images. Drawn at random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Birth(pub NonZeroU64);
 
 /// Position of an entry in a replicated log; the first is 1, 0 means "nothing yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod account;
+pub mod births;
 pub mod claims;
 pub mod counter;
 mod deferred;
@@ -24,6 +25,7 @@ mod voters;
 pub mod window;
 
 pub use account::AccountState;
+pub use births::Births;
 pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
 pub use deferred::Deferred;
@@ -88,6 +90,7 @@ pub struct Ledger {
     clock: Option<(LogIndex, WallMs)>,
     /// Data centres that own ids of increments, and their groups; nobody said yet, if there are none.
     id_owners: Vec<(DcId, u16)>,
+    births: Births,
     changes: ChangeSets,
 }
 
@@ -242,6 +245,7 @@ impl Ledger {
             LedgerCmd::UpDown(name) => self.on_updown(name),
             LedgerCmd::Series { namespace, terms } => self.on_series(namespace, terms),
             LedgerCmd::IdOwners(owners) => self.on_id_owners(owners),
+            LedgerCmd::Birth(birth) => self.births.begin(*birth),
             LedgerCmd::Spread(counter) => self.on_spread(counter),
             LedgerCmd::View(view) => self.on_view(*view),
             LedgerCmd::ViewStart { view, start } => self.on_view_start(*view, *start),

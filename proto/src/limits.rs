@@ -156,6 +156,9 @@ pub const BLOCK_WEIGHT_MAX: u64 = BLOCK_ITEMS_MAX * DELTA_MAX;
 pub const BOOTS_UNCONFIRMED_MAX: usize = 64;
 /// Earlier process starts of a group that the ledger remembers, to tell a late greeting from a copied disk.
 pub const STARTS_REMEMBERED_MAX: usize = 256;
+/// Births of the cluster before the present one that the ledger remembers: one per restore of the whole cluster. Positions of older
+/// ones are not known any more.
+pub const EARLIER_BIRTHS_MAX: usize = 64;
 /// Signatures kept per award (voters of the ledger).
 pub const SIGNATURES_PER_AWARD_MAX: usize = 31;
 /// Bytes of one certificate chain or signature kept with an award.

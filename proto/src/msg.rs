@@ -5,7 +5,7 @@
 
 use crate::counter_order::CounterOrder;
 use crate::graph::EdgeChange;
-use crate::ids::{AggregatorId, CellId, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId, Start};
+use crate::ids::{AggregatorId, Birth, CellId, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId, Start};
 use crate::series::{Horizon, NotAdmitted, Row, SeriesPolicy, UnixTime};
 use crate::shards::{HOLDERS, ShardId};
 use crate::time::WallMs;
@@ -1090,6 +1090,8 @@ pub enum LedgerCmd {
     /// The data centres that own ids of increments, each with its number of groups. The first such command stands; later ones, of a
     /// layout to which something was appended, change nothing.
     IdOwners(Vec<(DcId, u16)>),
+    /// The number of the cluster's present birth. The first such command stands; later ones change nothing.
+    Birth(Birth),
 }
 
 /// A step of a move, or of a split.

@@ -7,6 +7,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Write};
+use std::num::NonZeroU64;
 use std::sync::LazyLock;
 use tidemark_proto::asking::{About, Answer, Question, Reply, Stands};
 use tidemark_proto::counter_order::{CounterOrder, ShardBy};
@@ -143,6 +144,7 @@ named!(LedgerCmd {
     Shard,
     Clock,
     IdOwners,
+    Birth,
 });
 
 /// A part of messages that has variants of its own.
@@ -798,6 +800,7 @@ fn ledger(samples: &mut Samples) {
         LedgerCmd::SetAside { view, start: 2 },
         LedgerCmd::UpDown(NAMESPACE.into()),
         LedgerCmd::Clock(WallMs(1_790_000_000_000)),
+        LedgerCmd::Birth(Birth(NonZeroU64::MAX)),
         LedgerCmd::VoterReturns { voter: view, returns: true },
         LedgerCmd::Series { namespace: NAMESPACE.into(), terms: terms() },
         LedgerCmd::AllowEdges { from: NAMESPACE.into(), to: NAMESPACE.into() },
@@ -919,10 +922,12 @@ fn reads(samples: &mut Samples) {
         let kind = read_error(&error);
         samples.add_part(ReadResponse { id: 1, result: Err(error) }, kind, vec![]);
     }
-    let wait = |at| WaitRequest::WaitAward { id: 1, counter: counter(), at, after: 2 };
+    let wait = |at| WaitRequest::WaitAward { id: 1, counter: counter(), at, after: Heard { index: 2, birth: None } };
     samples.add(wait(5), vec![(wait(MILESTONE_MAX + 1), "milestone")]);
+    let heard = Heard { index: 2, birth: Some(Birth(NonZeroU64::MAX)) };
+    samples.add(WaitRequest::WaitAward { id: 1, counter: counter(), at: 5, after: heard }, vec![]);
     samples.add(WaitRequest::Cancel { id: 1 }, vec![]);
-    let told = |outcome| WaitAnswer { id: 1, ledger_index: 2, outcome };
+    let told = |outcome| WaitAnswer { id: 1, heard: Heard { index: 2, birth: None }, outcome };
     let crowded = Award { before: many((group(), 1), GROUPS_MAX), ..award() };
     let wrong = vec![(told(WaitOutcome::Awarded(Box::new(crowded))), "groups of an award")];
     let awarded = WaitOutcome::Awarded(Box::new(award()));
@@ -930,6 +935,7 @@ fn reads(samples: &mut Samples) {
     let timed = Award { time: Some(WallMs(1_790_000_000_000)), ..award() };
     samples.add(told(WaitOutcome::Awarded(Box::new(timed))), vec![]);
     samples.add_part(told(WaitOutcome::Waiting), wait_outcome(&WaitOutcome::Waiting), vec![]);
+    samples.add(WaitAnswer { id: 1, heard, outcome: WaitOutcome::Waiting }, vec![]);
     for error in [
         WaitError::NoMilestone,
         WaitError::Passed,

@@ -4,13 +4,16 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fmt::Debug;
-use tidemark_proto::ids::{AggregatorId, ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, SessionId, Start};
+use std::num::NonZeroU64;
+use tidemark_proto::ids::{
+    AggregatorId, Birth, ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId, SessionId, Start,
+};
 use tidemark_proto::limits::{FED_GROUPS_MAX, MESSAGE_BYTES_MAX, SHARDS_MAX, STREAMS_OF_DC_MAX, TAIL_BYTES_MAX};
 use tidemark_proto::msg::*;
 use tidemark_proto::read::{ReadError, ReadRequest, ReadResponse, ReadValue, ReadValues};
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::WallMs;
-use tidemark_proto::wait::{WaitAnswer, WaitError, WaitOutcome, WaitRequest};
+use tidemark_proto::wait::{Heard, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
 use tidemark_proto::wire::{Message, Tail, WireError, decode, encode, encode_with_tail};
 
 /// What is asked of a message, whatever its type.
@@ -109,10 +112,11 @@ fn every_message_of_connections(ask: &impl Ask) -> Result<(), TestCaseError> {
     let values = ReadValues { ledger_index: 4, values: vec![ReadValue { up: 7, ..ReadValue::default() }] };
     ask.of(ReadResponse { id: 1, result: Ok(values) })?;
     ask.of(ReadResponse { id: 1, result: Err(ReadError::UnknownNumber(4)) })?;
-    ask.of(WaitRequest::WaitAward { id: 1, counter: counter(), at: 10, after: 3 })?;
+    let heard = Heard { index: 4, birth: Some(Birth(NonZeroU64::MAX)) };
+    ask.of(WaitRequest::WaitAward { id: 1, counter: counter(), at: 10, after: heard })?;
     ask.of(WaitRequest::Cancel { id: 1 })?;
-    ask.of(WaitAnswer { id: 1, ledger_index: 4, outcome: WaitOutcome::Awarded(Box::new(award())) })?;
-    ask.of(WaitAnswer { id: 1, ledger_index: 4, outcome: WaitOutcome::Refused(WaitError::Passed) })
+    ask.of(WaitAnswer { id: 1, heard, outcome: WaitOutcome::Awarded(Box::new(award())) })?;
+    ask.of(WaitAnswer { id: 1, heard, outcome: WaitOutcome::Refused(WaitError::Passed) })
 }
 
 /// Of what replicas apply, and what is kept or signed, every type.

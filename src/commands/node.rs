@@ -6,7 +6,7 @@ use crate::config::NodeFile;
 use crate::gauges;
 use crate::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, HealthCheck, HealthState,
-    MilestoneList, News, Progress,
+    History, MilestoneList, News, Progress,
 };
 use clap::Args;
 use serde_json::json;
@@ -188,6 +188,15 @@ impl Backend for NodeBackend {
             Err(reason) => (HealthState::Fails, Some(reason)),
         };
         vec![HealthCheck { name: "writes", state, reason }]
+    }
+
+    /// A node hears no awards.
+    fn history(&self) -> History {
+        History::default()
+    }
+
+    async fn catch_up_with_ledger(&self) -> Result<(), Failure> {
+        self.elsewhere()
     }
 
     fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>) {

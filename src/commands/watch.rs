@@ -71,6 +71,12 @@ fn tell(text: &str, json: bool) -> Result<bool, Box<dyn std::error::Error>> {
     let body: LiveBody = serde_json::from_str(text)?;
     let line = match &body {
         LiveBody::Begin { .. } | LiveBody::Here => return Ok(false),
+        LiveBody::Anew { given, position, .. } => {
+            let line =
+                || format!("the position {given} is not part of the cluster's history: going on behind {position}");
+            show(json, &body, line)?;
+            return Ok(false);
+        }
         LiveBody::Total(reading) => get::text(reading),
         LiveBody::Award(award) | LiveBody::Yours(award) => awards::text(award),
         LiveBody::Trial(trial) => format!("{} {}: a trial", trial.counter, trial.at),

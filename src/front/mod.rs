@@ -179,8 +179,10 @@ type Shared = State<Arc<Front>>;
 async fn setup(State(front): Shared) -> Response {
     let (position, _) = front.backend.subscribe();
     let awards = front.backend.newest_awards(&[&front.sites.all, &front.sites.visitors], AWARDS_SHOWN);
-    let awards = awards.iter().map(Into::into).collect();
-    let setup = Setup { own: front.own, awards, after: position.to_string(), sites: &front.sites };
+    let births = front.backend.history().births;
+    let awards = awards.iter().map(|award| AwardBody::new(award, &births)).collect();
+    let after = position.marked(&births).to_string();
+    let setup = Setup { own: front.own, awards, after, sites: &front.sites };
     answer::json(StatusCode::OK, &setup)
 }
 

@@ -26,6 +26,14 @@ export class OwnAwards {
 
   has(counter, at) { return this.#known.has(`${counter} ${at}`); }
 
+  /** The cluster is another than the one that these awards are of: the same milestones may be won again. */
+  beginAnew() {
+    this.#known.clear();
+    $("yours").replaceChildren();
+    $("award").hidden = true;
+    this.#show();
+  }
+
   /** Says it once, whoever brings the news first: the answer, or the push. */
   celebrate(counter, at) {
     if (this.has(counter, at)) return;

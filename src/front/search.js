@@ -91,6 +91,7 @@ function follow() {
     onYours: ({ counter, at }) => celebrate(nameOf(counter), at),
     onClaim: turn => own.takeTurn(nameOf(turn.counter), turn),
     onTrial: rehearse,
+    onAnew: ({ of }) => (of === "own" ? own.beginAnew() : listAnew()),
     onState: state => {
       $("state").textContent = { live: site.dc, waiting: "not connected, trying again" }[state] ?? state;
       $("state").dataset.state = state;
@@ -109,6 +110,14 @@ function showVisitors(value) {
 
 function ordinal(n) {
   return `${n}${["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] ?? "th"}`;
+}
+
+/** Awards of the list may not have happened in the cluster as it is now. */
+async function listAnew() {
+  listed.clear();
+  $("awards").replaceChildren();
+  const { awards } = await (await fetch("/front/setup")).json();
+  awards.forEach(listAward);
 }
 
 function listAward(award) {

@@ -3,6 +3,7 @@
 use super::dcs::{DcBody, DcsBody};
 use super::groups::{GroupBody, GroupName, GroupsBody};
 use super::ledger::{ChangeVotersBody, MembersBody};
+use super::position::{AwardPosition, History};
 use super::series::Of;
 use super::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use super::{ClusterBody, Failure, Mode, NamespaceBody, ReadVersion};
@@ -12,7 +13,6 @@ use crate::claims::Claims;
 use crate::edges::{AuditBody as EdgesAuditBody, ChangeBody, ChangedBody, GraphBody};
 use crate::hops::Hops;
 use crate::lives::Lives;
-use crate::names::sha256_prefix;
 use crate::series::TermsBody;
 use std::future::Future;
 use tidemark_proto::ids::{CounterName, DcId, Half, SessionId};
@@ -137,16 +137,6 @@ pub struct Progress {
     pub mode: Mode,
 }
 
-/// Where an award stands among all, or what became of its claim: the ledger entry that decided it, its first milestone, and a
-/// digest of the counter and of which of both it is, since an entry may award the same milestone of several. Text:
-/// `INDEX.AT.DIGEST`; `INDEX.AT` is behind all of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AwardPosition {
-    pub index: u64,
-    pub at: u64,
-    pub counter: u64,
-}
-
 /// Something that the ledger has decided about awards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
@@ -215,37 +205,6 @@ pub struct AwardFilter {
     /// Only those behind this one.
     pub after: AwardPosition,
     pub limit: usize,
-}
-
-impl AwardPosition {
-    pub fn of(award: &Award) -> AwardPosition {
-        AwardPosition::new(award.index.0, award.at, "", &award.counter)
-    }
-
-    fn new(index: u64, at: u64, kind: &str, counter: &CounterName) -> AwardPosition {
-        let parts = [kind.as_bytes(), counter.namespace().as_bytes(), b"/", counter.key()];
-        AwardPosition { index, at, counter: u64::from_be_bytes(sha256_prefix(&parts)) }
-    }
-}
-
-impl std::fmt::Display for AwardPosition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}.{:016x}", self.index, self.at, self.counter)
-    }
-}
-
-impl std::str::FromStr for AwardPosition {
-    type Err = String;
-    fn from_str(text: &str) -> Result<AwardPosition, String> {
-        let mut parts = text.splitn(3, '.');
-        let mut number = || parts.next()?.parse().ok();
-        let (index, at) = (number(), number());
-        let counter = parts.next().map_or(Some(u64::MAX), |digest| u64::from_str_radix(digest, 16).ok());
-        match (index, at, counter) {
-            (Some(index), Some(at), Some(counter)) => Ok(AwardPosition { index, at, counter }),
-            _ => Err(format!("{text:?} is no position of an award: INDEX.AT.DIGEST expected")),
-        }
-    }
 }
 
 impl AwardFilter {
@@ -502,6 +461,12 @@ pub trait Backend: Send + Sync + 'static {
     /// News from now on, in the order of their positions, each once, and the position of the last one before. A receiver
     /// that falls behind asks `news`, or `awards`.
     fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>);
+
+    /// How far this process knows the history of awards.
+    fn history(&self) -> History;
+
+    /// Waits until all is known here that the ledger had decided before the call.
+    fn catch_up_with_ledger(&self) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
 fn no_view() -> Failure {

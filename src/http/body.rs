@@ -8,12 +8,12 @@ pub use at::EventAt;
 pub use signed::Signed;
 
 use super::series::Of;
-use super::{Added, AwardPosition, ClaimTurn, Failure, ReadVersion, TrialBody};
+use super::{Added, AnewReason, AwardPosition, ClaimTurn, Failure, ReadVersion, TrialBody};
 use crate::json;
 use crate::names::{hex, key_text};
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{CounterName, GroupId};
-use tidemark_proto::ledger::{Turn, TurnKind};
+use tidemark_proto::ledger::{Births, Turn, TurnKind};
 use tidemark_proto::msg::{Award, MilestoneSpec, Place, Policy, Reading};
 
 /// `GET /readyz?verbose`.
@@ -276,12 +276,31 @@ pub enum LiveBody {
     Claim(ClaimTurnBody),
     /// Somebody tries out what would be said if the session had won.
     Trial(TrialBody),
-    /// Where a subscription to awards begins: those behind it follow.
+    /// Where a subscription begins: in which birth of the cluster, and where it wants awards, the position behind which they follow.
     Begin {
+        birth: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<String>,
+    },
+    /// The subscriber cannot go on where it was, and goes on behind `position`: what it may not have seen stands there.
+    Anew {
+        of: Whose,
+        reason: AnewReason,
+        given: String,
         position: String,
     },
     /// There was nothing to tell for a while.
     Here,
+}
+
+/// Which awards of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Whose {
+    /// Anybody's: `after`.
+    Awards,
+    /// The session's own, and what became of their claims: `own_after`.
+    Own,
 }
 
 impl LiveBody {
@@ -375,8 +394,8 @@ impl DefineBody {
     }
 }
 
-impl From<&Award> for AwardBody {
-    fn from(award: &Award) -> AwardBody {
+impl AwardBody {
+    pub fn new(award: &Award, births: &Births) -> AwardBody {
         let GroupId { dc, group, .. } = award.group;
         AwardBody {
             counter: (&award.counter).into(),
@@ -389,15 +408,15 @@ impl From<&Award> for AwardBody {
             group,
             client: hex(&award.client.0.to_be_bytes()),
             session: award.session.map(|session| hex(&session.0)),
-            position: AwardPosition::of(award).to_string(),
+            position: AwardPosition::of(award).marked(births).to_string(),
             time: award.time.map(|time| time.to_string()),
             time_unix_ms: award.time.map(|time| time.0),
         }
     }
 }
 
-impl From<&ClaimTurn> for ClaimTurnBody {
-    fn from(turn: &ClaimTurn) -> ClaimTurnBody {
+impl ClaimTurnBody {
+    pub fn new(turn: &ClaimTurn, births: &Births) -> ClaimTurnBody {
         let Turn { kind, holder } = turn.turn;
         ClaimTurnBody {
             counter: (&turn.counter).into(),
@@ -405,7 +424,7 @@ impl From<&ClaimTurn> for ClaimTurnBody {
             state: kind,
             holder,
             session: turn.session.map(|session| hex(&session.0)),
-            position: turn.position().to_string(),
+            position: turn.position().marked(births).to_string(),
         }
     }
 }

@@ -1,21 +1,26 @@
 //! What one subscriber is told, whatever carries it: totals of some counters, awards, and news of its own session.
 //!
 //! A subscriber that is slow gets the latest total only, however many it missed. Awards are never dropped: what did not fit the
-//! backend's events is read again, in order and each once.
+//! backend's events is read again, in order and each once. Who comes with a position that is not part of the history is told so, and
+//! goes on from where nothing that it may not have seen is left out.
 
-use super::body::LiveBody;
+use super::body::{AwardBody, ClaimTurnBody, LiveBody, Whose};
 use super::params::value;
+use super::position::{self, Anew, birth_text};
 use super::routes::{counters_of, position_of};
 use super::server::{Shared, stopped};
 use super::totals::{Shown, Total, Watching};
 use super::winners::{Waiting, Winners};
-use super::{AWARDS_MAX, AwardFilter, AwardPosition, Backend, Failure, LIVE_PING_INTERVAL, News};
+use super::{AWARDS_MAX, AwardFilter, AwardPosition, Backend, Failure, GivenPosition, LIVE_PING_INTERVAL, News};
 use crate::session::Session;
 use axum::extract::ws::Utf8Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemark_proto::ids::CounterName;
+use tidemark_proto::ids::{Birth, CounterName};
+use tidemark_proto::ledger::Births;
 use tidemark_proto::msg::Award;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
@@ -38,7 +43,7 @@ pub(super) enum End {
 pub(super) struct Frame {
     pub text: Utf8Bytes,
     /// Where somebody goes on who has seen this: of the beginning, and of anybody's awards.
-    pub position: Option<AwardPosition>,
+    pub position: Option<String>,
 }
 
 /// A subscription.
@@ -50,8 +55,18 @@ pub(super) struct Feed<B> {
     awards: Option<Awards>,
     own: Option<Own>,
     begun: bool,
+    /// Finds where awards begin: no award is told before that is known.
+    placing: Option<BoxFuture<'static, Placed>>,
     /// When it is time to say that somebody is here.
     quiet_until: Instant,
+}
+
+/// Where a subscription begins.
+struct Placed {
+    birth: Birth,
+    /// `None` where the subscriber said nothing, or wants none.
+    awards: Option<Result<AwardPosition, Anew>>,
+    own: Option<Result<AwardPosition, Anew>>,
 }
 
 /// Awards of anybody.
@@ -63,6 +78,8 @@ struct Awards {
     position: AwardPosition,
     /// Read again because events were missed.
     missed: VecDeque<Award>,
+    /// Whether it is known where they begin.
+    begun: bool,
     /// Whether more awards behind `position` may have been missed.
     catch_up: bool,
     news: broadcast::Receiver<News>,
@@ -73,6 +90,8 @@ struct Own {
     waiting: Waiting,
     namespace: String,
     position: AwardPosition,
+    /// Whether it is known where they begin.
+    begun: bool,
     /// Whether there may be some behind `position`.
     due: bool,
     /// When the session ends.
@@ -92,7 +111,7 @@ impl<B: Backend> Feed<B> {
         shared: Arc<Shared<B>>,
         session: Option<Session>,
         params: &[(String, String)],
-        last: Option<AwardPosition>,
+        last: Option<GivenPosition>,
     ) -> Result<Feed<B>, Failure> {
         let mut counters = counters_of(params)?;
         counters.sort_unstable();
@@ -104,12 +123,14 @@ impl<B: Backend> Feed<B> {
         let (after, own_after) = (last.or(position_of(params, "after")?), position_of(params, "own_after")?);
         let wanted = wanted_of(params, counters.is_empty(), session.is_some())?;
         let namespace = session.as_ref().map(|session| session.namespace.clone());
-        let awards = wanted.map(|wanted| Awards::new(&*shared.backend, wanted, namespace, after));
-        let own = session.map(|session| Own::new(&shared.winners, session, own_after)).transpose()?;
+        let awards = wanted.map(|wanted| Awards::new(&*shared.backend, wanted, namespace));
+        let own = session.map(|session| Own::new(&shared.winners, session)).transpose()?;
+        let given = (after.filter(|_| awards.is_some()), own_after.filter(|_| own.is_some()));
+        let placing = Some(placed(shared.backend.clone(), given).boxed());
         let watching = shared.totals.watch(counters)?;
         let told = vec![None; watching.counters.len()];
         let quiet_until = Instant::now() + LIVE_PING_INTERVAL;
-        Ok(Feed { shared, watching, told, awards, own, begun: false, quiet_until })
+        Ok(Feed { shared, watching, told, awards, own, begun: false, placing, quiet_until })
     }
 
     /// What to tell next, at least one message. May be dropped and asked again at any time.
@@ -118,6 +139,7 @@ impl<B: Backend> Feed<B> {
         loop {
             let frames = match self.source(&mut stopping).await? {
                 Source::Beginning => self.beginning().await,
+                Source::Placed(placed) => self.begin_awards(placed),
                 Source::Own => self.own_news().await?,
                 Source::Awards(awards) => self.wanted(awards),
                 Source::Totals => self.new_totals(),
@@ -137,6 +159,7 @@ impl<B: Backend> Feed<B> {
         tokio::select! {
             biased;
             () = stopped(stopping) => Err(End::Stopping),
+            placed = next_placed(&mut self.placing) => Ok(Source::Placed(placed)),
             own = woken(&mut self.own) => own.map(|()| Source::Own),
             awards = next_awards(&mut self.awards, &*self.shared.backend) => awards.map(Source::Awards),
             changed = self.watching.latest.changed() => changed.map(|()| Source::Totals).map_err(|_| End::Stopping),
@@ -144,18 +167,40 @@ impl<B: Backend> Feed<B> {
         }
     }
 
-    /// Totals are told at once when a subscription begins, and where it begins.
+    /// Totals are told at once when a subscription begins; before them where it begins, if that is known at once.
     async fn beginning(&mut self) -> Vec<Frame> {
-        let counters = &self.watching.counters;
-        let readings = self.shared.backend.read(counters).await.unwrap_or_default();
+        let readings = self.shared.backend.read(&self.watching.counters).await.unwrap_or_default();
         self.begun = true;
-        let begin = self.awards.iter().map(|awards| {
-            let begin = LiveBody::Begin { position: awards.position.to_string() };
-            Frame { text: begin.text().into(), position: Some(awards.position) }
-        });
-        let known = counters.iter().zip(readings).zip(&mut self.told);
+        let placed = self.placing.as_mut().and_then(|placing| placing.now_or_never());
+        let begin = placed.map_or_else(Vec::new, |placed| self.begin_awards(placed));
+        let known = self.watching.counters.iter().zip(readings).zip(&mut self.told);
         let totals = known.filter_map(|((counter, reading), told)| Total::new(counter, &reading).news(told));
-        begin.chain(totals).collect()
+        begin.into_iter().chain(totals).collect()
+    }
+
+    /// From here on awards are told. The subscriber hears where they begin, and if that is not where it was.
+    fn begin_awards(&mut self, placed: Placed) -> Vec<Frame> {
+        self.placing = None;
+        let births = self.births();
+        let Placed { birth, awards, own } = placed;
+        let mut anew = Vec::new();
+        let begin = self.awards.as_mut().map(|begun| {
+            let after = awards.map(|found| found.unwrap_or_else(|other| told_anew(Whose::Awards, other, &mut anew)));
+            begun.begin(after);
+            begun.position.marked(&births).to_string()
+        });
+        if let Some(begun) = &mut self.own {
+            let after = own.map(|found| found.unwrap_or_else(|other| told_anew(Whose::Own, other, &mut anew)));
+            begun.position = after.unwrap_or_default();
+            (begun.begun, begun.due) = (true, true);
+        }
+        let text = LiveBody::Begin { birth: birth_text(Some(birth)), position: begin.clone() }.text().into();
+        let begin = Frame { text, position: begin };
+        std::iter::once(begin).chain(anew).collect()
+    }
+
+    fn births(&self) -> Births {
+        self.shared.backend.history().births
     }
 
     fn new_totals(&mut self) -> Vec<Frame> {
@@ -170,10 +215,12 @@ impl<B: Backend> Feed<B> {
             let here = namespace.as_deref().is_none_or(|namespace| namespace == award.counter.namespace());
             here && (*wanted == Wanted::All || self.watching.counters.binary_search(&award.counter).is_ok())
         };
-        awards.iter().filter(is_wanted).map(frame_of).collect()
+        let births = self.births();
+        awards.iter().filter(is_wanted).map(|award| frame_of(award, &births)).collect()
     }
 
     async fn own_news(&mut self) -> Result<Vec<Frame>, End> {
+        let births = self.births();
         let Some(own) = &mut self.own else { return Ok(Vec::new()) };
         let session = own.waiting.session;
         let news = self.shared.backend.news_of(session, own.position, AWARDS_AT_ONCE).await;
@@ -182,7 +229,7 @@ impl<B: Backend> Feed<B> {
         own.due = news.len() == AWARDS_AT_ONCE;
         let is_here = |news: &&News| news.counter().namespace() == own.namespace;
         let trial = own.waiting.take_trial().map(|text| Frame { text: text.into(), position: None });
-        Ok(news.iter().filter(is_here).map(own_frame).chain(trial).collect())
+        Ok(news.iter().filter(is_here).map(|news| own_frame(news, &births)).chain(trial).collect())
     }
 }
 
@@ -191,16 +238,24 @@ enum Source {
     /// From nowhere, for long.
     Quiet,
     Beginning,
+    Placed(Placed),
     Own,
     Awards(Vec<Award>),
     Totals,
 }
 
 impl Awards {
-    fn new<B: Backend>(backend: &B, wanted: Wanted, namespace: Option<String>, after: Option<AwardPosition>) -> Awards {
-        let (last, news) = backend.subscribe();
-        let (position, catch_up) = (after.unwrap_or(last), after.is_some_and(|after| after < last));
-        Awards { wanted, namespace, position, missed: VecDeque::new(), catch_up, news }
+    /// Of awards from now on.
+    fn new<B: Backend>(backend: &B, wanted: Wanted, namespace: Option<String>) -> Awards {
+        let (position, news) = backend.subscribe();
+        Awards { wanted, namespace, position, missed: VecDeque::new(), begun: false, catch_up: false, news }
+    }
+
+    /// Begins, behind a position if one is given.
+    fn begin(&mut self, after: Option<AwardPosition>) {
+        self.catch_up = after.is_some_and(|after| after < self.position);
+        self.position = after.unwrap_or(self.position);
+        self.begun = true;
     }
 
     /// The next awards, some at a time.
@@ -242,21 +297,54 @@ impl Awards {
     }
 }
 
-async fn next_awards<B: Backend>(awards: &mut Option<Awards>, backend: &B) -> Result<Vec<Award>, End> {
-    match awards {
-        Some(awards) => awards.next(backend).await,
+async fn placed<B: Backend>(
+    backend: Arc<B>,
+    (after, own_after): (Option<GivenPosition>, Option<GivenPosition>),
+) -> Placed {
+    let birth = position::birth_in_time(&*backend).await;
+    let awards = found(&*backend, after).await;
+    Placed { birth, awards, own: found(&*backend, own_after).await }
+}
+
+async fn found<B: Backend>(backend: &B, given: Option<GivenPosition>) -> Option<Result<AwardPosition, Anew>> {
+    match given {
+        Some(given) => Some(position::found_in_time(backend, &given).await),
+        None => None,
+    }
+}
+
+async fn next_placed(placing: &mut Option<BoxFuture<'static, Placed>>) -> Placed {
+    match placing {
+        Some(placing) => placing.await,
         None => std::future::pending().await,
     }
 }
 
+/// Says that a subscriber begins anew, and returns where.
+fn told_anew(of: Whose, anew: Anew, frames: &mut Vec<Frame>) -> AwardPosition {
+    let Anew { reason, given, position } = anew;
+    let text = LiveBody::Anew { of, reason, given, position: position.to_string() }.text().into();
+    let id = (of == Whose::Awards).then(|| position.to_string());
+    frames.push(Frame { text, position: id });
+    position.position
+}
+
+async fn next_awards<B: Backend>(awards: &mut Option<Awards>, backend: &B) -> Result<Vec<Award>, End> {
+    match awards {
+        Some(awards) if awards.begun => awards.next(backend).await,
+        _ => std::future::pending().await,
+    }
+}
+
 impl Own {
-    fn new(winners: &Arc<Winners>, session: Session, after: Option<AwardPosition>) -> Result<Own, Failure> {
+    fn new(winners: &Arc<Winners>, session: Session) -> Result<Own, Failure> {
         let left = Duration::from_secs(session.expires.saturating_sub(crate::session::now_s()));
         Ok(Own {
             waiting: winners.wait(session.id)?,
             namespace: session.namespace,
-            position: after.unwrap_or_default(),
-            due: true,
+            position: AwardPosition::default(),
+            begun: false,
+            due: false,
             ends: Instant::now() + left,
         })
     }
@@ -267,8 +355,9 @@ async fn woken(own: &mut Option<Own>) -> Result<(), End> {
     match own {
         Some(Own { due: true, .. }) => Ok(()),
         Some(own) => {
+            let Own { waiting, begun, .. } = own;
             tokio::select! {
-                () = own.waiting.woken() => {}
+                () = waiting.woken(), if *begun => {}
                 () = sleep_until(own.ends) => return Err(End::Expired),
             }
             own.due = true;
@@ -279,16 +368,18 @@ async fn woken(own: &mut Option<Own>) -> Result<(), End> {
 }
 
 /// Where a session goes on about itself, its messages say.
-fn own_frame(news: &News) -> Frame {
+fn own_frame(news: &News, births: &Births) -> Frame {
     let body = match news {
-        News::Award(award) => LiveBody::Yours(award.into()),
-        News::Claim(turn) => LiveBody::Claim(turn.into()),
+        News::Award(award) => LiveBody::Yours(AwardBody::new(award, births)),
+        News::Claim(turn) => LiveBody::Claim(ClaimTurnBody::new(turn, births)),
     };
     Frame { text: body.text().into(), position: None }
 }
 
-fn frame_of(award: &Award) -> Frame {
-    Frame { text: LiveBody::Award(award.into()).text().into(), position: Some(AwardPosition::of(award)) }
+fn frame_of(award: &Award, births: &Births) -> Frame {
+    let body = AwardBody::new(award, births);
+    let position = Some(body.position.clone());
+    Frame { text: LiveBody::Award(body).text().into(), position }
 }
 
 fn foreign<'c>(counters: &'c [CounterName], session: Option<&Session>) -> Option<&'c CounterName> {

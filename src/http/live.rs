@@ -6,7 +6,7 @@
 use super::feed::{End, Feed, Frame};
 use super::operation::Ask;
 use super::server::Shared;
-use super::{AwardPosition, Backend, Failure, LIVE_PING_INTERVAL};
+use super::{Backend, Failure, GivenPosition, LIVE_PING_INTERVAL};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
@@ -94,13 +94,13 @@ fn permit<B>(shared: &Shared<B>) -> Result<OwnedSemaphorePermit, Failure> {
 
 fn event(frame: &Frame) -> Event {
     let event = Event::default().data(frame.text.as_str());
-    match frame.position {
-        Some(position) => event.id(position.to_string()),
+    match &frame.position {
+        Some(position) => event.id(position.as_str()),
         None => event,
     }
 }
 
-fn last_event(headers: &HeaderMap) -> Result<Option<AwardPosition>, Failure> {
+fn last_event(headers: &HeaderMap) -> Result<Option<GivenPosition>, Failure> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let text = value.to_str().map_err(|error| Failure::invalid("after", error))?;
     text.parse().map(Some).map_err(|error: String| Failure::invalid("after", error))

@@ -64,7 +64,8 @@ pub(super) async fn award<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> 
     loop {
         let state = match shared.backend.award_state(&counter, at).await? {
             AwardState::Awarded(award) => {
-                let (state, award) = (MilestoneState::Awarded, Some(award.as_ref().into()));
+                let (state, award) =
+                    (MilestoneState::Awarded, Some(body::AwardBody::new(&award, &shared.backend.history().births)));
                 return Ok(json(StatusCode::OK, &AwardStateBody { state, award }));
             }
             AwardState::Coming(state) => state,

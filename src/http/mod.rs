@@ -34,6 +34,7 @@ mod pages;
 mod params;
 mod path;
 mod patient;
+mod position;
 mod routes;
 pub mod series;
 mod server;
@@ -47,8 +48,8 @@ pub use answer::{Failure, FailureText};
 pub(crate) use asset::Asset;
 pub use auth::{Access, is_origin};
 pub use backend::{
-    Add, AddId, Added, AwardFilter, AwardPosition, AwardState, Backend, ClaimTurn, HealthCheck, HealthState,
-    MilestoneList, MilestoneState, MilestoneStatus, News, Progress,
+    Add, AddId, Added, AwardFilter, AwardState, Backend, ClaimTurn, HealthCheck, HealthState, MilestoneList,
+    MilestoneState, MilestoneStatus, News, Progress,
 };
 pub use bulk::{BULK_BYTES_MAX, BULK_LINES_MAX, BULKS_MAX, BulkBody, BulkErrorBody, BulkLine};
 pub use claims::ClaimingBody;
@@ -64,6 +65,8 @@ pub(crate) use operation::only_post;
 pub use operation::{Permission, Rules};
 pub use operations::rules;
 pub use params::{Param, ParamKind};
+pub(crate) use position::find;
+pub use position::{Anew, AnewReason, AwardPosition, GivenPosition, History, MarkedPosition, birth_text};
 pub use server::{Options, Server};
 pub use version::ReadVersion;
 

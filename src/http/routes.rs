@@ -10,8 +10,8 @@ use super::params::{number, value};
 use super::path::numbered_award;
 use super::server::Shared;
 use super::{
-    AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, letter, pages, series, version,
+    AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, GivenPosition, ProgressBody,
+    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, letter, pages, position, series, version,
 };
 use crate::certificate::Certificate;
 use crate::names::{parse_counter, session_id};
@@ -186,10 +186,14 @@ pub(super) async fn disarm<B: Backend>(ask: Ask<B>) -> Result<Response, Failure>
 
 pub(super) async fn awards<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
     let filter = award_filter(&params)?;
+    let after = position::found(&*shared.backend, position_of(&params, "after")?).await?;
+    let filter = AwardFilter { after, ..filter };
     let awards = shared.backend.awards(filter.clone()).await?;
+    let births = shared.backend.history().births;
     let full = awards.len() >= filter.limit;
-    let next = awards.last().filter(|_| full).map(|last| AwardPosition::of(last).to_string());
-    Ok(json(StatusCode::OK, &body::AwardsBody { awards: awards.iter().map(Into::into).collect(), next }))
+    let next = awards.last().filter(|_| full).map(|last| AwardPosition::of(last).marked(&births).to_string());
+    let awards = awards.iter().map(|award| body::AwardBody::new(award, &births)).collect();
+    Ok(json(StatusCode::OK, &body::AwardsBody { awards, next }))
 }
 
 /// `GET /v1/awards/…/certificate`.
@@ -242,19 +246,20 @@ pub(super) fn counter_param(params: &[(String, String)]) -> Result<CounterName, 
     parse_counter(text).map_err(|error| Failure::invalid("counter", error))
 }
 
+/// All of it but the position.
 fn award_filter(params: &[(String, String)]) -> Result<AwardFilter, Failure> {
     let counter = value(params, "counter").map(parse_counter).transpose();
     let limit = value(params, "limit").map(|text| number("limit", text, AWARDS_MAX as u64)).transpose()?;
     Ok(AwardFilter {
         namespace: value(params, "namespace").map(str::to_owned),
         counter: counter.map_err(|error| Failure::invalid("counter", error))?,
-        after: position_of(params, "after")?.unwrap_or_default(),
+        after: AwardPosition::default(),
         limit: limit.map_or(AWARDS_MAX, |limit| limit as usize),
     })
 }
 
 /// The parameter `name`.
-pub(super) fn position_of(params: &[(String, String)], name: &'static str) -> Result<Option<AwardPosition>, Failure> {
+pub(super) fn position_of(params: &[(String, String)], name: &'static str) -> Result<Option<GivenPosition>, Failure> {
     let given = params.iter().find(|(given, _)| given == name);
     given.map(|(_, text)| text.parse().map_err(|error: String| Failure::invalid(name, error))).transpose()
 }

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use tidemark_proto::ids::{ClientId, DcId, GroupId, LogIndex};
+use tidemark_proto::ledger::Births;
 use tidemark_proto::msg::{Award, AwardSignature};
 use tidemark_transport::certs::{ClusterCa, Identity, Role};
 
@@ -46,7 +47,7 @@ fn of_ledger(at: u64, of: u64, hit: u64) -> Award {
 }
 
 fn award(at: u64, of: u64, hit: u64) -> AwardBody {
-    (&of_ledger(at, of, hit)).into()
+    AwardBody::new(&of_ledger(at, of, hit), &Births::default())
 }
 
 fn good() -> Vec<AwardBody> {

@@ -2,10 +2,12 @@
 //! check it.
 
 use crate::http::body::{AwardBody, ClaimTurnBody};
-use crate::http::{AwardPosition, News};
+use crate::http::{AwardPosition, News, birth_text};
 use crate::names::{hex, sha256_prefix};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::Serialize;
+use tidemark_proto::ids::LogIndex;
+use tidemark_proto::ledger::Births;
 
 /// Bytes of an id's digest.
 const ID_BYTES: usize = 16;
@@ -44,27 +46,29 @@ struct TestBody<'a> {
 }
 
 /// The id of a delivery: a digest of what no two awards or turns of claims share.
-pub fn id_of(cluster: &str, news: &News) -> String {
+pub fn id_of(cluster: &str, news: &News, births: &Births) -> String {
     let AwardPosition { index, at, .. } = news.position();
     let (namespace, key) = (news.counter().namespace(), news.counter().key());
     let (kind, epoch) = match news {
         News::Award(award) => ("award", format!(" {}", award.epoch)),
         News::Claim(_) => ("claim", String::new()),
     };
+    // A cluster that was founded anew decides other awards at the same indices.
+    let birth = birth_text(births.of(LogIndex(index)));
     // Neither names of clusters nor namespaces hold blanks, and the key, which may hold anything, stands last.
-    let text = format!("tidemark {kind} {cluster} {index} {at}{epoch} {namespace} ");
+    let text = format!("tidemark {kind} {cluster} {birth} {index} {at}{epoch} {namespace} ");
     format!("{kind}_{}", hex(&sha256_prefix::<ID_BYTES>(&[text.as_bytes(), key])))
 }
 
 /// What is sent of an award or a claim: the same bytes whenever it is sent.
-pub fn body_of(cluster: &str, id: &str, news: &News) -> String {
+pub fn body_of(cluster: &str, id: &str, news: &News, births: &Births) -> String {
     match news {
         News::Award(award) => {
             let key = percent_encode(award.counter.key(), NON_ALPHANUMERIC);
             let certificate = format!("/v1/awards/{}/{key}/{}/certificate", award.counter.namespace(), award.at);
-            text(&EventBody { r#type: "award", id, cluster, award: award.into(), certificate })
+            text(&EventBody { r#type: "award", id, cluster, award: AwardBody::new(award, births), certificate })
         }
-        News::Claim(turn) => text(&ClaimBody { r#type: "claim", id, cluster, turn: turn.into() }),
+        News::Claim(turn) => text(&ClaimBody { r#type: "claim", id, cluster, turn: ClaimTurnBody::new(turn, births) }),
     }
 }
 

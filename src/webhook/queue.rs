@@ -4,10 +4,12 @@
 //! An award is in the ledger until it is here, and here until the receiver has acknowledged it: as an open delivery that is
 //! tried again, ever more rarely, or given up as a dead letter that somebody can send again.
 
-use crate::http::AwardPosition;
+use crate::http::{AwardPosition, MarkedPosition};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::time::Duration;
+use tidemark_proto::ids::Birth;
 
 /// Bytes of an error that are kept and shown.
 pub const ERROR_BYTES_MAX: usize = 300;
@@ -76,8 +78,8 @@ pub enum RowsError {
     Key(Vec<u8>),
     #[error("the row {key:?}: {reason}")]
     Value { key: Vec<u8>, reason: String },
-    #[error("a delivery of {delivery} is behind {position}, up to where awards were looked at")]
-    Beyond { delivery: AwardPosition, position: AwardPosition },
+    #[error("there is a delivery of {0}, though no award was looked at")]
+    NotBegun(MarkedPosition),
     #[error("row {0:?} stands there twice")]
     Twice(Vec<u8>),
 }
@@ -92,6 +94,9 @@ struct StateRow {
     /// Left out by versions that did not disable receivers.
     #[serde(default)]
     disabled_ms: Option<NowMs>,
+    /// Left out by versions before there were births.
+    #[serde(default)]
+    birth: Option<Birth>,
 }
 
 /// The deliveries of one receiver.
@@ -100,16 +105,16 @@ pub struct Queue {
     limits: Limits,
     begun: bool,
     /// The last award that was looked at; behind it are those to come.
-    position: AwardPosition,
+    position: MarkedPosition,
     /// What an operator has said; until then the configuration decides.
     held: Option<bool>,
     /// Since when nothing is sent, because the receiver answered 410 Gone. Deliveries stay open until an operator releases them.
     disabled_ms: Option<NowMs>,
-    open: BTreeMap<AwardPosition, Delivery>,
-    dead: BTreeMap<AwardPosition, Delivery>,
+    open: BTreeMap<MarkedPosition, Delivery>,
+    dead: BTreeMap<MarkedPosition, Delivery>,
     /// Of the open ones, those under way.
-    sending: BTreeSet<AwardPosition>,
-    changed: BTreeSet<AwardPosition>,
+    sending: BTreeSet<MarkedPosition>,
+    changed: BTreeSet<MarkedPosition>,
     state_changed: bool,
 }
 
@@ -129,7 +134,8 @@ impl Delivery {
 impl Queue {
     /// What was kept; at first nothing.
     pub fn load(limits: Limits, rows: Rows) -> Result<Queue, RowsError> {
-        let (position, open, dead, sending, changed) = Default::default();
+        let position = MarkedPosition { birth: None, position: AwardPosition::default() };
+        let (open, dead, sending, changed) = Default::default();
         let (begun, held, disabled_ms, state_changed) = (false, None, None, false);
         let mut queue =
             Queue { limits, begun, position, held, disabled_ms, open, dead, sending, changed, state_changed };
@@ -139,9 +145,9 @@ impl Queue {
                 return Err(RowsError::Twice(key));
             }
             if key == STATE_KEY {
-                let StateRow { begun, index, at, counter, held, disabled_ms } = read(&key, &value)?;
+                let StateRow { begun, index, at, counter, held, disabled_ms, birth } = read(&key, &value)?;
                 (queue.begun, queue.held, queue.disabled_ms) = (begun, held, disabled_ms);
-                queue.position = AwardPosition { index, at, counter };
+                queue.position = MarkedPosition { birth, position: AwardPosition { index, at, counter } };
             } else {
                 let position = position_of(&key).ok_or_else(|| RowsError::Key(key.clone()))?;
                 let delivery: Delivery = read(&key, &value)?;
@@ -149,10 +155,9 @@ impl Queue {
                 kind.insert(position, delivery);
             }
         }
-        let last = queue.open.keys().chain(queue.dead.keys()).max().copied();
-        match last.filter(|last| *last > queue.position || !queue.begun) {
-            Some(delivery) => Err(RowsError::Beyond { delivery, position: queue.position }),
-            None => Ok(queue),
+        match queue.open.keys().chain(queue.dead.keys()).next() {
+            Some(delivery) if !queue.begun => Err(RowsError::NotBegun(*delivery)),
+            _ => Ok(queue),
         }
     }
 
@@ -162,8 +167,14 @@ impl Queue {
     }
 
     /// Awards behind `position` are to come.
-    pub fn begin(&mut self, position: AwardPosition) {
+    pub fn begin(&mut self, position: MarkedPosition) {
         debug_assert!(!self.begun, "what was looked at is known");
+        (self.begun, self.position, self.state_changed) = (true, position, true);
+    }
+
+    /// Awards behind `position` are to come, since the last one that was looked at is not part of the history any more. What was queued
+    /// is sent all the same: it was awarded.
+    pub fn begin_anew(&mut self, position: MarkedPosition) {
         (self.begun, self.position, self.state_changed) = (true, position, true);
     }
 
@@ -173,15 +184,16 @@ impl Queue {
     }
 
     /// The last award that was looked at.
-    pub fn position(&self) -> AwardPosition {
+    pub fn position(&self) -> MarkedPosition {
         self.position
     }
 
     /// Looks at the next award: to be delivered, or nothing to do with this receiver.
-    pub fn look_at(&mut self, position: AwardPosition, delivery: Option<Delivery>) {
-        debug_assert!(position > self.position, "awards come in the order of their positions");
+    pub fn look_at(&mut self, position: MarkedPosition, delivery: Option<Delivery>) {
+        debug_assert!(position.position > self.position.position, "awards come in the order of their positions");
         self.position = position;
-        if let Some(delivery) = delivery {
+        let is_queued = self.open.contains_key(&position) || self.dead.contains_key(&position);
+        if let Some(delivery) = delivery.filter(|_| !is_queued) {
             self.open.insert(position, delivery);
             self.changed.insert(position);
             // What was only looked at may be looked at again: it is no reason to write.
@@ -190,13 +202,13 @@ impl Queue {
     }
 
     /// The deliveries to be sent now, which are under way from here on.
-    pub fn start(&mut self, now: NowMs, held: bool) -> Vec<(AwardPosition, Delivery)> {
+    pub fn start(&mut self, now: NowMs, held: bool) -> Vec<(MarkedPosition, Delivery)> {
         if self.rests(held) {
             return Vec::new();
         }
         let room = self.limits.at_once_max.saturating_sub(self.sending.len());
         let retry_max = millis(self.limits.retry_max);
-        let is_due = |(position, delivery): &(&AwardPosition, &Delivery)| {
+        let is_due = |(position, delivery): &(&MarkedPosition, &Delivery)| {
             !self.sending.contains(position) && wait_of(delivery, now, retry_max) == 0
         };
         let due = self.open.iter().filter(is_due).take(room);
@@ -216,7 +228,7 @@ impl Queue {
     }
 
     /// The receiver has it.
-    pub fn on_delivered(&mut self, position: AwardPosition) {
+    pub fn on_delivered(&mut self, position: MarkedPosition) {
         self.sending.remove(&position);
         if self.open.remove(&position).is_some() {
             self.changed.insert(position);
@@ -225,7 +237,7 @@ impl Queue {
 
     /// The receiver does not have it, as far as is known. `random` spreads the next tries of many over half of the wait. True if
     /// it is given up. A receiver that is gone gives nothing up: it is disabled, and its deliveries wait.
-    pub fn on_failed(&mut self, position: AwardPosition, failed: Failed, now: NowMs, random: u64) -> bool {
+    pub fn on_failed(&mut self, position: MarkedPosition, failed: Failed, now: NowMs, random: u64) -> bool {
         self.sending.remove(&position);
         let full = self.dead.len() >= self.limits.dead_max;
         let Some(delivery) = self.open.get_mut(&position) else { return false };
@@ -255,7 +267,7 @@ impl Queue {
     pub fn redeliver(&mut self, id: Option<&str>) -> Option<usize> {
         let wanted = |delivery: &Delivery| id.is_none_or(|id| delivery.id == id);
         let found = self.dead.iter().filter(|(_, delivery)| wanted(delivery)).map(|(position, _)| *position);
-        let found: Vec<AwardPosition> = found.take(self.room()).collect();
+        let found: Vec<MarkedPosition> = found.take(self.room()).collect();
         if id.is_some_and(|id| !self.dead.values().any(|delivery| delivery.id == id)) {
             return None;
         }
@@ -314,13 +326,13 @@ impl Queue {
     /// The rows that changed since the last call.
     pub fn take_changes(&mut self) -> Vec<RowChange> {
         let state = std::mem::take(&mut self.state_changed).then(|| {
-            let AwardPosition { index, at, counter } = self.position;
+            let MarkedPosition { birth, position: AwardPosition { index, at, counter } } = self.position;
             let (begun, held, disabled_ms) = (self.begun, self.held, self.disabled_ms);
-            let state = StateRow { begun, index, at, counter, held, disabled_ms };
+            let state = StateRow { begun, index, at, counter, held, disabled_ms, birth };
             (STATE_KEY.to_vec(), Some(write(&state)))
         });
         let changed = std::mem::take(&mut self.changed).into_iter();
-        let row = |position: AwardPosition| {
+        let row = |position: MarkedPosition| {
             let delivery = self.open.get(&position).or_else(|| self.dead.get(&position));
             (key_of(position), delivery.map(write))
         };
@@ -333,7 +345,7 @@ impl Queue {
         assert!(self.sending.len() <= self.limits.at_once_max);
         assert!(self.sending.iter().all(|position| self.open.contains_key(position)), "what is sent is open");
         assert!(self.open.keys().all(|position| !self.dead.contains_key(position)), "dead and open");
-        assert!(self.open.keys().chain(self.dead.keys()).all(|position| *position <= self.position));
+        assert!(self.begun || (self.open.is_empty() && self.dead.is_empty()), "queued before anything was looked at");
         assert!(self.open.values().all(|delivery| delivery.given_up_ms.is_none()));
         assert!(self.dead.values().all(|delivery| delivery.given_up_ms.is_some()));
     }
@@ -365,18 +377,24 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Keys are in the order of positions.
-fn key_of(position: AwardPosition) -> Vec<u8> {
-    let AwardPosition { index, at, counter } = position;
+/// Keys of one birth are in the order of positions. Those of before there were births have none.
+fn key_of(position: MarkedPosition) -> Vec<u8> {
+    let MarkedPosition { birth, position: AwardPosition { index, at, counter } } = position;
+    let birth = birth.map(|birth| birth.0.get().to_be_bytes());
     let numbers = [index, at, counter].map(u64::to_be_bytes);
-    [&[DELIVERY_KEY], numbers.as_flattened()].concat()
+    [&[DELIVERY_KEY], birth.as_slice().as_flattened(), numbers.as_flattened()].concat()
 }
 
-fn position_of(key: &[u8]) -> Option<AwardPosition> {
+fn position_of(key: &[u8]) -> Option<MarkedPosition> {
     let (&DELIVERY_KEY, rest) = key.split_first()? else { return None };
     let (numbers, []) = rest.as_chunks::<8>() else { return None };
-    let [index, at, counter] = <[[u8; 8]; 3]>::try_from(numbers).ok()?.map(u64::from_be_bytes);
-    Some(AwardPosition { index, at, counter })
+    let numbers: Vec<u64> = numbers.iter().copied().map(u64::from_be_bytes).collect();
+    let (birth, index, at, counter) = match numbers[..] {
+        [index, at, counter] => (None, index, at, counter),
+        [birth, index, at, counter] => (Some(Birth(NonZeroU64::new(birth)?)), index, at, counter),
+        _ => return None,
+    };
+    Some(MarkedPosition { birth, position: AwardPosition { index, at, counter } })
 }
 
 fn write(value: &impl Serialize) -> Vec<u8> {

@@ -15,8 +15,14 @@ const LIMITS: Limits = Limits {
 /// Gives up at the first failure.
 const AT_ONCE: Limits = Limits { give_up: Duration::ZERO, ..LIMITS };
 
-fn at(index: u64) -> AwardPosition {
-    AwardPosition { index, at: 10, counter: 7 }
+fn at(index: u64) -> MarkedPosition {
+    of(3, index)
+}
+
+/// A position of another birth.
+fn of(birth: u64, index: u64) -> MarkedPosition {
+    let birth = Some(Birth(NonZeroU64::new(birth).unwrap()));
+    MarkedPosition { birth, position: AwardPosition { index, at: 10, counter: 7 } }
 }
 
 fn delivery(index: u64) -> Delivery {
@@ -25,7 +31,7 @@ fn delivery(index: u64) -> Delivery {
 
 fn queue(limits: Limits, awards: u64) -> Queue {
     let mut queue = Queue::load(limits, Vec::new()).unwrap();
-    queue.begin(AwardPosition::default());
+    queue.begin(at(0));
     (1..=awards).for_each(|index| queue.look_at(at(index), Some(delivery(index))));
     queue
 }
@@ -35,7 +41,55 @@ fn failed(reason: &str) -> Failed {
 }
 
 fn started(queue: &mut Queue, now: NowMs) -> Vec<u64> {
-    queue.start(now, false).iter().map(|(position, _)| position.index).collect()
+    queue.start(now, false).iter().map(|(position, _)| position.position.index).collect()
+}
+
+/// What stands in its file.
+fn stored(queue: &mut Queue) -> Rows {
+    queue.take_changes().into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}
+
+#[test]
+fn what_was_queued_in_another_birth_is_sent_beside_the_awards_of_this_one() {
+    let mut queue = queue(LIMITS, 2);
+    assert_eq!(started(&mut queue, 0), [1, 2]);
+    queue.on_delivered(at(1));
+    queue.begin_anew(of(9, 0));
+    // The same entry and milestone.
+    queue.look_at(of(9, 2), Some(delivery(2)));
+    let mut queue = Queue::load(LIMITS, stored(&mut queue)).unwrap();
+    queue.check_invariants();
+    assert_eq!((queue.position(), started(&mut queue, 0).len()), (of(9, 2), 2));
+    queue.on_delivered(of(9, 2));
+    queue.on_delivered(at(2));
+    assert_eq!(queue.open().len(), 0);
+}
+
+#[test]
+fn an_award_that_is_queued_is_not_queued_again_when_it_is_looked_at_again() {
+    let mut queue = queue(AT_ONCE, 2);
+    assert_eq!(started(&mut queue, 0), [1, 2]);
+    assert!(queue.on_failed(at(2), failed("no"), 0, 0), "it is dead");
+    queue.begin_anew(at(0));
+    (1..=2).for_each(|index| queue.look_at(at(index), Some(delivery(index))));
+    queue.check_invariants();
+    assert_eq!((queue.open().len(), queue.dead().len()), (1, 1));
+}
+
+#[test]
+fn a_file_of_before_there_were_births_is_gone_on_with() {
+    let mut queue = Queue::load(LIMITS, Vec::new()).unwrap();
+    let old = |index| MarkedPosition { birth: None, ..at(index) };
+    queue.begin(old(0));
+    queue.look_at(old(1), Some(delivery(1)));
+    let rows = stored(&mut queue);
+    assert!(rows.iter().any(|(key, _)| key.len() == 1 + 3 * 8));
+    let mut queue = Queue::load(LIMITS, rows).unwrap();
+    queue.look_at(at(2), Some(delivery(2)));
+    assert_eq!(started(&mut queue, 0), [1, 2]);
+    queue.on_delivered(old(1));
+    let gone: Vec<_> = queue.take_changes().into_iter().filter(|(_, value)| value.is_none()).collect();
+    assert_eq!(gone.len(), 1);
 }
 
 #[test]
@@ -204,7 +258,7 @@ proptest! {
     fn every_award_is_acknowledged_or_open_or_dead_whatever_happens(steps in proptest::collection::vec(step(), 0..120)) {
         let (mut queue, mut now, mut awards) = (queue(LIMITS, 0), 0, 0);
         let (mut disk, mut acknowledged, mut mine) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        let mut under_way: Vec<AwardPosition> = Vec::new();
+        let mut under_way: Vec<MarkedPosition> = Vec::new();
         for (step, number) in steps {
             now += number;
             match step {
@@ -242,10 +296,10 @@ proptest! {
                 prop_assert_eq!(before, after);
                 under_way.clear();
                 // What was looked at in vain is looked at again, and is still somebody else's.
-                (queue.position().index + 1..=awards).for_each(|index| queue.look_at(at(index), None));
+                (queue.position().position.index + 1..=awards).for_each(|index| queue.look_at(at(index), None));
             }
             queue.check_invariants();
-            let known: BTreeSet<AwardPosition> = queue.open.keys().chain(queue.dead.keys()).copied().collect();
+            let known: BTreeSet<MarkedPosition> = queue.open.keys().chain(queue.dead.keys()).copied().collect();
             prop_assert!(known.is_disjoint(&acknowledged));
             prop_assert_eq!(known.union(&acknowledged).copied().collect::<BTreeSet<_>>(), mine.clone());
         }

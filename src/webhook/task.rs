@@ -6,7 +6,7 @@ use super::queue::{Delivery, Failed, NowMs, Queue};
 use super::status::{Redelivered, TestResult, WebhookStatus};
 use super::store::Store;
 use super::{Home, Since, Webhook, event};
-use crate::http::{AwardPosition, Backend, News};
+use crate::http::{AwardPosition, Backend, GivenPosition, MarkedPosition, News, find};
 use crate::names::{counter_text, hex};
 use crate::secret;
 use futures_util::future::BoxFuture;
@@ -14,6 +14,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use hyper::StatusCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tidemark_proto::ledger::Births;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -44,12 +45,14 @@ pub(super) struct TaskParts<B> {
     pub stopping: watch::Receiver<bool>,
 }
 
-type Sent = (AwardPosition, Result<StatusCode, Failed>);
+type Sent = (MarkedPosition, Result<StatusCode, Failed>);
 
 pub(super) struct Task<B> {
     parts: TaskParts<B>,
     commands: mpsc::Receiver<Command>,
     sending: FuturesUnordered<BoxFuture<'static, Sent>>,
+    /// Whether the queue's position is known to be part of the history of awards.
+    placed: bool,
     /// Whether there may be news behind the queue's position.
     more: bool,
     delivered: u64,
@@ -66,7 +69,7 @@ enum Happened {
 
 impl<B: Backend> Task<B> {
     pub fn new(parts: TaskParts<B>, commands: mpsc::Receiver<Command>) -> Task<B> {
-        Task { parts, commands, sending: FuturesUnordered::new(), more: true, delivered: 0 }
+        Task { parts, commands, sending: FuturesUnordered::new(), placed: false, more: true, delivered: 0 }
     }
 
     /// Until the process stops, or the file fails: then nothing is sent that might not be remembered.
@@ -118,27 +121,54 @@ impl<B: Backend> Task<B> {
 
     /// Queues what is about awards of this data centre while there is room; the others are passed by.
     async fn take_news(&mut self) {
-        let TaskParts { home, webhook, backend, queue, .. } = &mut self.parts;
-        if !queue.has_begun() {
-            match webhook.since {
-                Since::Beginning => queue.begin(AwardPosition::default()),
-                // Until it is ready, it may not have heard yet what was awarded long ago.
-                Since::FirstStart if backend.ready().is_err() => return,
-                Since::FirstStart => queue.begin(backend.subscribe().0),
-            }
+        if !self.place().await {
+            return;
         }
+        let TaskParts { home, webhook, backend, queue, .. } = &mut self.parts;
+        let births = backend.history().births;
         while self.more && queue.room() > 0 {
             let limit = NEWS_AT_ONCE.min(queue.room());
-            let news = match backend.news(webhook.wanted.filter(queue.position(), limit)).await {
+            let news = match backend.news(webhook.wanted.filter(queue.position().position, limit)).await {
                 Ok(news) => news,
                 Err(error) => return tracing::debug!(webhook = webhook.name, %error, "news are read again"),
             };
             self.more = news.len() == limit;
             for news in &news {
-                let delivery = home.sends(news).then(|| delivery_of(&home.cluster, news));
-                queue.look_at(news.position(), delivery);
+                let delivery = home.sends(news).then(|| delivery_of(&home.cluster, news, &births));
+                queue.look_at(news.position().marked(&births), delivery);
             }
         }
+    }
+
+    /// Whether it is known from where on awards are looked at. A position that was kept must be part of the history: the cluster may have been
+    /// founded anew, or restored from images, since it was written.
+    async fn place(&mut self) -> bool {
+        let TaskParts { webhook, backend, queue, .. } = &mut self.parts;
+        let births = backend.history().births;
+        if self.placed || births.current().is_none() {
+            return self.placed;
+        }
+        if !queue.has_begun() {
+            match webhook.since {
+                Since::Beginning => queue.begin(AwardPosition::default().marked(&births)),
+                // Until it is ready, it may not have heard yet what was awarded long ago.
+                Since::FirstStart if backend.ready().is_err() => return false,
+                Since::FirstStart => queue.begin(backend.subscribe().0.marked(&births)),
+            }
+        }
+        match find(&**backend, &GivenPosition::kept(queue.position(), &births)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(anew)) => {
+                tracing::warn!(webhook = webhook.name, %anew, "awards are looked at from another position than before");
+                queue.begin_anew(anew.position);
+            }
+            Err(error) => {
+                tracing::debug!(webhook = webhook.name, %error, "it is not known yet where awards are looked at");
+                return false;
+            }
+        }
+        self.placed = true;
+        true
     }
 
     /// Everything that a restart must know is durable when this returns.
@@ -229,9 +259,9 @@ async fn post(receiver: &Receiver, delivery: &Delivery) -> Result<StatusCode, Fa
     receiver.post(&delivery.id, &delivery.body).await
 }
 
-fn delivery_of(cluster: &str, news: &News) -> Delivery {
-    let id = event::id_of(cluster, news);
-    let body = event::body_of(cluster, &id, news);
+fn delivery_of(cluster: &str, news: &News, births: &Births) -> Delivery {
+    let id = event::id_of(cluster, news, births);
+    let body = event::body_of(cluster, &id, news, births);
     Delivery::new(id, counter_text(news.counter()), news.position().at, body)
 }
 

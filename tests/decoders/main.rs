@@ -4,11 +4,12 @@ mod properties;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::num::NonZeroU64;
 use std::time::Duration;
-use tidemark::http::AwardPosition;
+use tidemark::http::{AwardPosition, MarkedPosition};
 use tidemark::webhook::{Delivery, Failed, Limits, Queue};
 use tidemark_proto::group::{Group, GroupConfig};
-use tidemark_proto::ids::{AggregatorId, ClientId, CounterName, DcId, GroupId, Half, LogIndex};
+use tidemark_proto::ids::{AggregatorId, Birth, ClientId, CounterName, DcId, GroupId, Half, LogIndex};
 use tidemark_proto::msg::*;
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::WallMs;
@@ -93,6 +94,7 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
         13 => LedgerCmd::Forget { dc: DcId(u16::from(number % 3)), forced: number.is_multiple_of(2), heard: amount },
         14 => LedgerCmd::ViewStart { view: view(number), start: amount },
         15 => LedgerCmd::SetAside { view: view(number), start: amount },
+        19 => LedgerCmd::Birth(Birth(NonZeroU64::MIN.saturating_add(amount))),
         16 => LedgerCmd::UpDown(["search", "stock"][usize::from(number % 2)].into()),
         17 => LedgerCmd::VoterReturns { voter: view(number), returns: amount.is_multiple_of(2) },
         18 => LedgerCmd::Shard {
@@ -176,7 +178,10 @@ proptest! {
 
 /// Rows of a webhook with an open delivery and one that was given up.
 fn webhook_rows() -> Vec<(Vec<u8>, Vec<u8>)> {
-    let (second, position) = (Duration::from_secs(1), |index| AwardPosition { index, at: 10, counter: 7 });
+    let (second, position) = (Duration::from_secs(1), |index| MarkedPosition {
+        birth: Some(Birth(NonZeroU64::MIN)),
+        position: AwardPosition { index, at: 10, counter: 7 },
+    });
     let mut queue = Queue::load(Limits::new(4, second, second, Duration::ZERO), Vec::new()).unwrap();
     queue.begin(position(1));
     for index in 2..4 {
@@ -192,7 +197,7 @@ fn webhook_rows() -> Vec<(Vec<u8>, Vec<u8>)> {
 fn an_undamaged_file_of_a_webhook_loads() {
     let second = Duration::from_secs(1);
     let queue = Queue::load(Limits::new(4, second, second, second), webhook_rows()).unwrap();
-    assert_eq!((queue.open().len(), queue.dead().len(), queue.position().index), (1, 1, 3));
+    assert_eq!((queue.open().len(), queue.dead().len(), queue.position().position.index), (1, 1, 3));
 }
 
 /// Also if the key of one row has become another's.

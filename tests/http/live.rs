@@ -96,8 +96,14 @@ async fn awards_that_were_missed_are_read_again_in_order_and_once() {
         assert_eq!(next(&mut live).await["at"], at);
     }
     let begin = open(&running, "").await.next().await.unwrap().unwrap();
-    assert!(begin.to_text().unwrap().starts_with(r#"{"type":"begin","position":"60.60."#), "{begin:?}");
-    let mut resumed = open(&running, "after=5.5").await;
+    assert!(
+        begin
+            .to_text()
+            .unwrap()
+            .starts_with(r#"{"type":"begin","birth":"0000000000000001","position":"0000000000000001.60.60."#),
+        "{begin:?}"
+    );
+    let mut resumed = open(&running, "after=0000000000000001.5.5").await;
     for at in 6..=60 {
         assert_eq!(next(&mut resumed).await["at"], at);
     }

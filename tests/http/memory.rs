@@ -3,19 +3,20 @@
 
 use crate::rows::{Counted, NOW, NOW_S, Rows};
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tidemark::http::body::PolicyBody;
+use tidemark::http::body::{AwardBody, PolicyBody};
 use tidemark::http::series::Of;
 use tidemark::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
-    Failure, HealthCheck, HealthState, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, NamespaceBody,
-    News, Progress, ReadVersion,
+    Failure, HealthCheck, HealthState, History, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode,
+    NamespaceBody, News, Progress, ReadVersion,
 };
 use tidemark::names::counter_text;
 use tidemark::series::TermsBody;
-use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId};
-use tidemark_proto::ledger::{Awarded, DefineError};
+use tidemark_proto::ids::{Birth, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId};
+use tidemark_proto::ledger::{Awarded, Births, DefineError};
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::msg::{Award, AwardSignature, BatchError, MilestoneSpec, Place, Policy, Reading};
 use tidemark_proto::query::{
@@ -57,10 +58,20 @@ pub struct Memory {
     pub in_one_entry: AtomicBool,
     /// Of every counter with a milestone.
     pub rate: AtomicU64,
+    /// Entries of the ledger that this process has heard of, until it catches up with it.
+    pub heard: AtomicU64,
+    /// The ledger cannot be asked.
+    pub away: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
+    /// Of the cluster, before the present one.
+    restored: Option<Births>,
+    /// How often it was founded.
+    founded: u64,
+    /// The entry behind which the present birth begins.
+    base: u64,
     counters: BTreeMap<CounterName, u64>,
     down: BTreeMap<CounterName, u64>,
     milestones: BTreeMap<CounterName, Vec<u64>>,
@@ -76,6 +87,12 @@ struct State {
 }
 
 impl State {
+    fn births(&self) -> Births {
+        let mut births = self.restored.clone().unwrap_or_default();
+        births.begin(Birth(NonZeroU64::MIN.saturating_add(self.founded)));
+        births
+    }
+
     fn counted(&self) -> Counted<'_> {
         Counted { rows: &self.rows, up: &self.counters, down: &self.down }
     }
@@ -94,6 +111,8 @@ impl Memory {
             slow: AtomicBool::new(false),
             in_one_entry: AtomicBool::new(false),
             rate: AtomicU64::new(0),
+            heard: AtomicU64::new(u64::MAX),
+            away: AtomicBool::new(false),
         }
     }
 
@@ -123,11 +142,28 @@ impl Memory {
         let reached = reached.or((add.counter.key() == EACH).then_some(first));
         let Some(at) = reached else { return Added::Placed(Place::Counted) };
         let one = self.in_one_entry.load(Ordering::Relaxed);
-        let award = award(add, at, first, if one { 1 } else { state.awards.len() as u64 + 1 });
+        let award = award(add, at, first, if one { 1 } else { state.base + state.awards.len() as u64 + 1 });
         state.milestones.entry(add.counter.clone()).or_default().retain(|&other| other != at);
         state.awards.push(award.clone());
         let _ = self.events.send(News::Award(award));
         Added::Placed(Place::Milestone { at, first })
+    }
+
+    /// All is gone, and another cluster begins.
+    pub fn found_anew(&self) {
+        let mut state = self.state.lock().unwrap();
+        let founded = state.founded + 1;
+        *state = State { founded, ..State::default() };
+    }
+
+    /// All is gone but the first awards: a cluster goes on from an image of them.
+    pub fn restore(&self, awards: usize) {
+        let mut state = self.state.lock().unwrap();
+        state.awards.truncate(awards);
+        let until = LogIndex(state.base + awards as u64);
+        state.restored = Some(state.births().ended(until));
+        state.founded += 1;
+        state.base += 1_000_000;
     }
 
     /// A claim takes a turn, behind all awards.
@@ -349,7 +385,7 @@ impl Backend for Memory {
 
     async fn awards(&self, filter: AwardFilter) -> Result<Vec<Award>, Failure> {
         let state = self.state.lock().unwrap();
-        let after = state.awards.len().min(filter.after.index as usize);
+        let after = state.awards.partition_point(|award| award.index.0 < filter.after.index);
         let behind = state.awards[after..].iter().filter(|award| AwardPosition::of(award) > filter.after);
         Ok(behind.filter(|award| filter.wants(&award.counter)).take(filter.limit).cloned().collect())
     }
@@ -397,7 +433,7 @@ impl Backend for Memory {
             mode: Mode::of(true, rights),
             pending: rights.map(|_| 0),
         };
-        let awards = state.awards.iter().rev().filter(|award| award.counter == *counter);
+        let (births, awards) = (state.births(), state.awards.iter().rev().filter(|award| award.counter == *counter));
         Ok(ClusterBody {
             dc: own.name.clone(),
             ledger: LedgerBody { index: state.awards.len() as u64, leader: Some(own.name.clone()) },
@@ -407,7 +443,7 @@ impl Backend for Memory {
             halves: None,
             pending: 0,
             next_milestone,
-            awards: awards.take(CLUSTER_AWARDS_MAX).map(Into::into).collect(),
+            awards: awards.take(CLUSTER_AWARDS_MAX).map(|award| AwardBody::new(award, &births)).collect(),
             dcs: vec![own],
         })
     }
@@ -448,6 +484,22 @@ impl Backend for Memory {
         let ledger = (HealthState::Degraded, Some("the ledger has no leader".to_owned()));
         let check = |name, (state, reason)| HealthCheck { name, state, reason };
         vec![check("reads", reads), check("ledger", ledger)]
+    }
+
+    fn history(&self) -> History {
+        let state = self.state.lock().unwrap();
+        let known =
+            state.awards.last().map(|award| award.index.0).into_iter().chain(state.turns.iter().map(|turn| turn.index));
+        let applied = known.max().unwrap_or(0).min(self.heard.load(Ordering::Relaxed));
+        History { births: state.births(), applied: LogIndex(applied) }
+    }
+
+    async fn catch_up_with_ledger(&self) -> Result<(), Failure> {
+        if self.away.load(Ordering::Relaxed) {
+            return Err(Failure::NotServing("the leader does not answer".to_owned()));
+        }
+        self.heard.store(u64::MAX, Ordering::Relaxed);
+        Ok(())
     }
 
     fn subscribe(&self) -> (AwardPosition, broadcast::Receiver<News>) {

@@ -12,13 +12,13 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Error;
 
-async fn issue(running: &Running, body: &str) -> Vec<String> {
+pub async fn issue(running: &Running, body: &str) -> Vec<String> {
     let answer = running.send("POST", "/v1/sessions", body).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer.json()["sessions"].as_array().unwrap().iter().map(|token| token.as_str().unwrap().to_owned()).collect()
 }
 
-async fn count(running: &Running, counter: &str, session: &str) -> Answer {
+pub async fn count(running: &Running, counter: &str, session: &str) -> Answer {
     running.send("POST", &format!("/v1/counters/{counter}/add"), &format!(r#"{{"session":"{session}"}}"#)).await
 }
 
@@ -220,14 +220,14 @@ async fn awards_of_one_entry_for_two_counters_are_both_told() {
     }
 }
 
-async fn events(running: &Running, query: &str, headers: &str) -> Lines<BufReader<TcpStream>> {
+pub async fn events(running: &Running, query: &str, headers: &str) -> Lines<BufReader<TcpStream>> {
     let mut stream = TcpStream::connect(running.address).await.unwrap();
     let request = format!("GET /v1/events?{query} HTTP/1.1\r\nhost: test\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     BufReader::new(stream).lines()
 }
 
-async fn next_event(lines: &mut Lines<BufReader<TcpStream>>) -> (Option<String>, serde_json::Value) {
+pub async fn next_event(lines: &mut Lines<BufReader<TcpStream>>) -> (Option<String>, serde_json::Value) {
     let mut id = None;
     loop {
         let line = lines.next_line().await.unwrap().expect("another event");
@@ -250,6 +250,7 @@ async fn server_sent_events_say_the_same_and_go_on_where_they_ended() {
     let session = issue(&running, r#"{"namespace":"search"}"#).await.remove(0);
     let headers = format!("authorization: Session {session}\r\n");
     let mut first = events(&running, "counter=search/q", &headers).await;
+    assert_eq!(next_event(&mut first).await.1["type"], "begin");
     assert_eq!(next_event(&mut first).await.1["value"], 0);
     count(&running, "search/q", &session).await;
     let (id, award) = loop {

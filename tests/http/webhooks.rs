@@ -7,6 +7,7 @@ use crate::support::{Running, TOKEN, add, options, server_tls};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemark::http::{AwardFilter, AwardPosition, Backend, LIVE_PROTOCOL, Options, Server};
 use tidemark::names::parse_counter;
@@ -50,7 +51,8 @@ fn award(memory: &Memory, times: u64) {
 
 async fn ids(memory: &Memory) -> Vec<String> {
     let filter = AwardFilter { namespace: None, counter: None, after: AwardPosition::default(), limit: 10_000 };
-    memory.news(filter).await.unwrap().iter().map(|news| id_of("demo", news)).collect()
+    let births = memory.history().births;
+    memory.news(filter).await.unwrap().iter().map(|news| id_of("demo", news, &births)).collect()
 }
 
 /// Starts them; a file that a dropped task still holds is waited for.
@@ -194,8 +196,84 @@ async fn only_the_data_centre_that_counted_the_winner_sends_and_only_what_is_wan
     memory.count(&add("search/one", 1));
     assert_eq!(here.until_different(6).await, ids(&memory).await.into_iter().collect());
     assert_eq!(one.until_acknowledged(1).await, [ids(&memory).await.remove(5)], "the same id for every receiver");
-    until(&foreign, "it has looked at all", |status| status.position.starts_with("6.")).await;
+    until(&foreign, "it has looked at all", |status| status.position.starts_with("0000000000000001.6.")).await;
     assert_eq!((there.connections(), other.connections()), (0, 0));
+}
+
+#[tokio::test]
+async fn awards_of_a_cluster_that_was_founded_anew_are_delivered_under_ids_of_their_own() {
+    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let receiver = Receiver::start([]).await;
+    let webhook = webhook("billing", &receiver.url());
+    let webhooks = start(&home(dir.path(), 0), std::slice::from_ref(&webhook), &memory).await;
+    award(&memory, 5);
+    receiver.until_acknowledged(5).await;
+    until(&webhooks, "all are known to be acknowledged", |status| status.open == 0).await;
+    // Two more are open when all but this file is lost.
+    webhooks.hold("billing", true).await.unwrap();
+    award(&memory, 2);
+    until(&webhooks, "they are open", |status| status.open == 2).await;
+    let old = ids(&memory).await;
+    webhooks.stop().await;
+    drop(webhooks);
+    memory.found_anew();
+    award(&memory, 3);
+    let new = ids(&memory).await;
+    let webhooks = start(&home(dir.path(), 0), std::slice::from_ref(&webhook), &memory).await;
+    until(&webhooks, "the new ones are open, too", |status| status.open == 5).await;
+    webhooks.hold("billing", false).await.unwrap();
+    let told = receiver.until_different(10).await;
+    assert_eq!(told.iter().collect::<BTreeSet<_>>(), set(old.iter().chain(&new)), "none has the id of another");
+    let status = until(&webhooks, "all are acknowledged", |status| status.open == 0).await;
+    assert!(status.position.starts_with("0000000000000002.3."), "{}", status.position);
+    assert_eq!(receiver.seen().len(), 10, "each once");
+}
+
+#[tokio::test]
+async fn a_receiver_of_a_restored_cluster_is_told_what_the_images_do_not_have() {
+    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let receiver = Receiver::start([]).await;
+    let webhook = webhook("billing", &receiver.url());
+    let webhooks = start(&home(dir.path(), 0), std::slice::from_ref(&webhook), &memory).await;
+    award(&memory, 5);
+    receiver.until_acknowledged(5).await;
+    until(&webhooks, "all are known to be acknowledged", |status| status.open == 0).await;
+    let old = ids(&memory).await;
+    webhooks.stop().await;
+    drop(webhooks);
+    memory.restore(3);
+    award(&memory, 2);
+    let now = ids(&memory).await;
+    assert_eq!(now[..3], old[..3], "an award keeps its id");
+    let webhooks = start(&home(dir.path(), 0), std::slice::from_ref(&webhook), &memory).await;
+    receiver.until_acknowledged(7).await;
+    until(&webhooks, "all are acknowledged", |status| status.open == 0).await;
+    assert_eq!(receiver.acknowledged()[5..].iter().collect::<BTreeSet<_>>(), set(&now[3..]));
+}
+
+#[tokio::test]
+async fn a_receiver_is_told_nothing_again_while_the_ledger_is_away() {
+    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let receiver = Receiver::start([]).await;
+    let webhook = webhook("billing", &receiver.url());
+    let webhooks = start(&home(dir.path(), 0), std::slice::from_ref(&webhook), &memory).await;
+    award(&memory, 4);
+    receiver.until_acknowledged(4).await;
+    until(&webhooks, "all are known to be acknowledged", |status| status.open == 0).await;
+    webhooks.stop().await;
+    drop(webhooks);
+    // It starts with a ledger that has not applied all yet.
+    memory.heard.store(1, Ordering::Relaxed);
+    memory.away.store(true, Ordering::Relaxed);
+    let webhooks = start(&home(dir.path(), 0), std::slice::from_ref(&webhook), &memory).await;
+    award(&memory, 1);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(receiver.seen().len(), 4);
+    memory.away.store(false, Ordering::Relaxed);
+    receiver.until_acknowledged(5).await;
+    let status = until(&webhooks, "all are acknowledged", |status| status.open == 0).await;
+    assert!(status.position.starts_with("0000000000000001.5."), "{}", status.position);
+    assert_eq!(receiver.seen().len(), 5, "nothing comes again");
 }
 
 #[tokio::test]

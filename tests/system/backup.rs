@@ -84,6 +84,29 @@ async fn awarded(at: SocketAddr) -> Option<Vec<u64>> {
     Some(awards(at, QUERIES).await?.iter().map(|award| award["at"].as_u64().unwrap()).collect())
 }
 
+/// Positions of all awards of the queries, in order.
+async fn positions(at: SocketAddr) -> Vec<String> {
+    let position = |award: &Value| award["position"].as_str().unwrap().to_owned();
+    until("the awards", async || awards(at, QUERIES).await).await.iter().map(position).collect()
+}
+
+/// Of the awards that were seen before all was lost, the first is in the images and the second is not: who has seen the first goes on, and
+/// who has seen the second is told where to begin anew.
+async fn check_positions(views: &[SocketAddr], seen: &[String]) {
+    let now = positions(views[0]).await;
+    assert_eq!((now.len(), seen.len(), &now[0]), (2, 2, &seen[0]), "an award of the images keeps its position");
+    for &view in views {
+        let (status, body) = http::get(view, &format!("/v1/awards?after={}", seen[0])).await.unwrap();
+        assert_eq!((status, &body["awards"][0]["position"]), (200, &now[1].as_str().into()), "{body}");
+        let (status, body) = http::get(view, &format!("/v1/awards?after={}", seen[1])).await.unwrap();
+        assert_eq!((status, &body["error"]["code"]), (409, &"position_unknown".into()), "{body}");
+        let begin = body["error"]["message"].as_str().unwrap().rsplit_once(' ').unwrap().1;
+        let (status, body) = http::get(view, &format!("/v1/awards?after={begin}")).await.unwrap();
+        let shown = body["awards"].as_array().unwrap();
+        assert_eq!((status, shown.len(), &shown[0]["position"]), (200, 1, &now[1].as_str().into()), "{body}");
+    }
+}
+
 /// All processes are killed.
 fn kill_all(centres: &mut [Centre]) {
     for centre in centres {
@@ -204,6 +227,7 @@ async fn a_cluster_whose_disks_are_all_gone_goes_on_from_its_images_and_awards_n
     assert!(shown <= in_images && in_images < between, "{shown} shown, {in_images} in the images, {between}");
     until("the award after it", async || awarded(at).await.filter(|list| list.contains(&between))).await;
     let counted = finish(running).await;
+    let seen = positions(at).await;
 
     // Everything is gone but one old disk, which must not be heard any more.
     kill_all(&mut centres);
@@ -239,6 +263,7 @@ async fn a_cluster_whose_disks_are_all_gone_goes_on_from_its_images_and_awards_n
         until("equal awards", async || awarded(view).await.filter(|list| list == &[FIRST, next])).await;
     }
     assert!(expected + further.queries > between);
+    check_positions(&views, &seen).await;
     let (_, list) = http::get(views[0], MILESTONES).await.unwrap();
     let passed = list["milestones"].as_array().unwrap().iter().find(|status| status["at"] == between).unwrap().clone();
     assert_eq!(passed["state"], "passed", "what was awarded before all was lost is not awarded again");

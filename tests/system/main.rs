@@ -26,6 +26,7 @@ mod lost;
 mod names;
 mod outages;
 mod pairs;
+mod positions;
 mod process;
 #[allow(dead_code, reason = "of its behaviours, only some are needed here")]
 #[path = "../http/receiver.rs"]

@@ -90,6 +90,54 @@ test("of several servers the next one is tried soon, from where the last one was
   subscription.close();
 });
 
+test("a position of another birth of the cluster is given up, said, and no award or total is held back by it", async () => {
+  const { made, Socket } = sockets(), awards = [], yours = [], anew = [], totals = [];
+  const [old, other] = ["000000000000000a", "000000000000000b"];
+  const total = value => ({ type: "total", counter: { namespace: "search", key: "q" }, value });
+  const subscription = subscribe({
+    url: ["https://first.example", "https://second.example"], counters: ["search/q"], WebSocket: Socket,
+    after: `${old}.500.1.ff`, ownAfter: `${old}.400.1.ff`,
+    onAward: ({ position }) => awards.push(position), onYours: ({ position }) => yours.push(position),
+    onAnew: ({ of, given, position }) => anew.push([of, given, position]), onTotal: ({ value }) => totals.push(value),
+  });
+  await until(() => made.length === 1);
+  made[0].open();
+  made[0].say({ type: "begin", birth: old, position: `${old}.500.1.ff` });
+  made[0].say(total(1_000));
+  made[0].break();
+  await until(() => made.length === 2);
+  made[1].open();
+  const beginning = `${other}.0.0.0000000000000000`;
+  made[1].say({ type: "begin", birth: other, position: beginning });
+  made[1].say({ type: "anew", of: "awards", reason: "other_birth", given: `${old}.500.1.ff`, position: beginning });
+  made[1].say({ type: "anew", of: "own", reason: "other_birth", given: `${old}.400.1.ff`, position: beginning });
+  made[1].say(total(7));
+  for (const position of [`${other}.3.1.ff`, `${other}.3.1.ff`, `${other}.4.2.00`]) made[1].say(award("award", position));
+  made[1].say(award("yours", `${other}.3.1.ff`));
+  assert.deepEqual(awards, [`${other}.3.1.ff`, `${other}.4.2.00`]);
+  assert.deepEqual(yours, [`${other}.3.1.ff`]);
+  assert.deepEqual(anew, [["awards", `${old}.500.1.ff`, beginning], ["own", `${old}.400.1.ff`, beginning]]);
+  assert.deepEqual(totals, [1_000, 7], "a total of before holds back none of now");
+  assert.deepEqual([subscription.after, subscription.ownAfter], [`${other}.4.2.00`, `${other}.3.1.ff`]);
+  made[1].break();
+  await until(() => made.length === 3);
+  const { searchParams } = made[2].url;
+  assert.deepEqual([searchParams.get("after"), searchParams.get("own_after")], [`${other}.4.2.00`, `${other}.3.1.ff`]);
+  subscription.close();
+});
+
+test("awards of a restored cluster come behind those of its image", async () => {
+  const { made, Socket } = sockets(), awards = [];
+  const subscription = subscribe({ url: "https://counts.example", WebSocket: Socket, onAward: ({ position }) => awards.push(position) });
+  await until(() => made.length === 1);
+  made[0].open();
+  const [image, next] = ["00000000000000ff.10.1.ff", "0000000000000001.4294967306.2.00"];
+  made[0].say({ type: "begin", birth: "0000000000000001", position: "00000000000000ff.9.18446744073709551615.ffffffffffffffff" });
+  for (const position of [image, image, next, next]) made[0].say(award("award", position));
+  assert.deepEqual(awards, [image, next]);
+  subscription.close();
+});
+
 test("where no WebSocket opens, events are read instead, in whatever pieces they come", async () => {
   const { made, Socket } = sockets(), totals = [], asked = [];
   const fetch = async (url, { headers }) => {

@@ -251,6 +251,7 @@ fn may_award(cmd: &LedgerCmd) -> bool {
         | LedgerCmd::AllowEdges { .. }
         | LedgerCmd::Shard { .. }
         | LedgerCmd::IdOwners(_)
+        | LedgerCmd::Birth(_)
         | LedgerCmd::Clock(_) => false,
     }
 }
@@ -277,6 +278,7 @@ fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
         | LedgerCmd::AllowEdges { .. }
         | LedgerCmd::Spread(_)
         | LedgerCmd::IdOwners(_)
+        | LedgerCmd::Birth(_)
         | LedgerCmd::Define { .. }
         | LedgerCmd::Disarm { .. } => true,
         LedgerCmd::Reset { .. } | LedgerCmd::Expire { .. } => true,

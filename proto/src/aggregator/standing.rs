@@ -138,6 +138,7 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         // Carried out, or decided on what is no more.
         LedgerCmd::Series { namespace, terms } => ledger.series_revision(namespace) >= terms.revision,
         LedgerCmd::IdOwners(_) => !ledger.id_owners().is_empty(),
+        LedgerCmd::Birth(_) => ledger.births().current().is_some(),
         LedgerCmd::Spread(counter) => ledger.spread().contains(counter),
         LedgerCmd::ViewAck { counter, epoch, at, arming, .. } => {
             let waits = |a: &Awaiting| (&a.counter, a.epoch, a.at, a.arming) == (counter, *epoch, *at, *arming);

@@ -51,7 +51,8 @@ impl Ledger {
             |copy: &&Ledger| if bites(Bug::EraForgetsAwards) { u64::MAX - copy.applied.0 } else { copy.applied.0 };
         let newest = copies.iter().max_by_key(by_age).cloned().ok_or(EraError::NoLedger)?;
         let index = newest.applied.0.checked_add(ERA_INDEX_GAP).ok_or(EraError::Index(newest.applied.0))?;
-        let mut next = Ledger { applied: LogIndex(index), ..newest };
+        let births = newest.births.clone().ended(newest.applied);
+        let mut next = Ledger { applied: LogIndex(index), births, ..newest };
         next.views.clear();
         // None has started in the new era.
         next.view_starts.clear();

@@ -3,7 +3,7 @@
 use super::counter::{Awarded, CounterLedger};
 use super::{Ledger, Pending};
 use crate::ids::CounterName;
-use crate::wait::{WaitError, WaitOutcome};
+use crate::wait::{Heard, WaitError, WaitOutcome};
 
 /// How far a milestone is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,12 @@ impl Ledger {
     }
 
     /// What somebody is told who waits for a milestone and has heard of it from a ledger that had applied `after`: one that has
-    /// not applied as much denies nothing.
-    pub fn wait_outcome(&self, counter: &CounterName, at: u64, after: u64) -> WaitOutcome {
+    /// not applied as much denies nothing. What was decided in another history is none that this ledger will apply.
+    pub fn wait_outcome(&self, counter: &CounterName, at: u64, after: Heard) -> WaitOutcome {
+        let after = match (after.birth, self.births().current()) {
+            (Some(birth), Some(_)) => self.births().until(birth).map_or(0, |until| until.0.min(after.index)),
+            _ => after.index,
+        };
         match self.fate(counter, at) {
             Fate::Awarded(awarded) => WaitOutcome::Awarded(Box::new(awarded.award.clone())),
             Fate::Armed | Fate::Arming => WaitOutcome::Waiting,
@@ -71,8 +75,9 @@ impl CounterLedger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{ClientId, DcId, GroupId, LogIndex};
+    use crate::ids::{Birth, ClientId, DcId, GroupId, LogIndex};
     use crate::msg::{Hello, LedgerCmd, MilestoneSpec, Offer, OfferBody, OfferItem};
+    use std::num::NonZeroU64;
 
     fn counter() -> CounterName {
         CounterName::new("search", b"queries").unwrap()
@@ -103,7 +108,7 @@ mod tests {
     #[test]
     fn who_waits_is_told_of_the_award_that_covers_the_milestone() {
         let mut ledger = ledger();
-        let outcome = |ledger: &Ledger, at| ledger.wait_outcome(&counter(), at, 0);
+        let outcome = |ledger: &Ledger, at| ledger.wait_outcome(&counter(), at, Heard::default());
         for at in [10, 15, 20, 30, 1_000, 12_340] {
             assert_eq!(outcome(&ledger, at), WaitOutcome::Waiting, "{at}");
         }
@@ -132,13 +137,30 @@ mod tests {
         ledger.apply(LogIndex(5), &LedgerCmd::Disarm { counter: counter(), revision: revision + 1, at: removed });
         let denied = WaitOutcome::Refused(WaitError::NoMilestone);
         let other = CounterName::new("search", b"other").unwrap();
-        assert_eq!(ledger.wait_outcome(&counter(), 1_000, 5), denied);
+        let heard = |index| Heard { index, birth: None };
+        assert_eq!(ledger.wait_outcome(&counter(), 1_000, heard(5)), denied);
         assert_eq!(
-            (ledger.wait_outcome(&counter(), 20, 0), ledger.wait_outcome(&other, 20, 0)),
+            (ledger.wait_outcome(&counter(), 20, heard(0)), ledger.wait_outcome(&other, 20, heard(0))),
             (denied.clone(), denied)
         );
-        assert_eq!(ledger.wait_outcome(&counter(), 1_000, 6), WaitOutcome::Waiting);
-        assert_eq!(ledger.wait_outcome(&other, 20, 6), WaitOutcome::Waiting);
-        assert_eq!(ledger.wait_outcome(&counter(), 15, 0), WaitOutcome::Waiting, "it stands by itself");
+        assert_eq!(ledger.wait_outcome(&counter(), 1_000, heard(6)), WaitOutcome::Waiting);
+        assert_eq!(ledger.wait_outcome(&other, 20, heard(6)), WaitOutcome::Waiting);
+        assert_eq!(ledger.wait_outcome(&counter(), 15, heard(0)), WaitOutcome::Waiting, "it stands by itself");
+    }
+
+    #[test]
+    fn who_has_heard_of_another_history_is_denied_what_is_not_in_this_one() {
+        let mut ledger = ledger();
+        let birth = |number| NonZeroU64::new(number).map(Birth);
+        let outcome = |ledger: &Ledger, birth| ledger.wait_outcome(&counter(), 7, Heard { index: 900, birth });
+        let denied = WaitOutcome::Refused(WaitError::NoMilestone);
+        assert_eq!(outcome(&ledger, birth(1)), WaitOutcome::Waiting, "nobody has said yet which one this is");
+        ledger.births.begin(birth(2).unwrap());
+        assert_eq!(outcome(&ledger, birth(2)), WaitOutcome::Waiting);
+        assert_eq!(outcome(&ledger, None), WaitOutcome::Waiting);
+        assert_eq!(outcome(&ledger, birth(1)), denied, "it was founded anew");
+        ledger.births = ledger.births.ended(LogIndex(1));
+        ledger.births.begin(birth(3).unwrap());
+        assert_eq!(outcome(&ledger, birth(2)), denied, "it was restored from an image of the first entry");
     }
 }

@@ -2,7 +2,9 @@
 //! none.
 
 use super::shards::Splits;
-use super::{ChangeSets, Claims, CounterLedger, Deferred, Graph, Ledger, Losses, Registered, Resets, ShardMap, Terms};
+use super::{
+    Births, ChangeSets, Claims, CounterLedger, Deferred, Graph, Ledger, Losses, Registered, Resets, ShardMap, Terms,
+};
 use crate::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
 use crate::msg::SeriesTerms;
 use crate::time::WallMs;
@@ -38,6 +40,7 @@ pub(super) struct Stored {
     /// Of counters that have awards with times, by milestone.
     award_times: BTreeMap<CounterName, BTreeMap<u64, WallMs>>,
     id_owners: Vec<(DcId, u16)>,
+    births: Births,
 }
 
 /// The same, borrowed.
@@ -66,6 +69,7 @@ struct Storing<'l> {
     clock: Option<(LogIndex, WallMs)>,
     award_times: BTreeMap<&'l CounterName, BTreeMap<u64, WallMs>>,
     id_owners: &'l [(DcId, u16)],
+    births: &'l Births,
 }
 
 impl Ledger {
@@ -89,7 +93,7 @@ impl Serialize for Ledger {
         let deferred = deferred.filter(|(_, deferred)| !deferred.is_empty()).collect();
         let award_times = counters.iter().map(|(name, counter)| (name, counter.award_times()));
         let award_times = award_times.filter(|(_, times)| !times.is_empty()).collect();
-        let (applied, clock) = (*applied, self.clock);
+        let (applied, clock, births) = (*applied, self.clock, &self.births);
         let storing = Storing {
             applied,
             namespaces,
@@ -114,6 +118,7 @@ impl Serialize for Ledger {
             clock,
             award_times,
             id_owners,
+            births,
         };
         storing.serialize(serializer)
     }
@@ -123,7 +128,7 @@ impl From<Stored> for Ledger {
     fn from(stored: Stored) -> Ledger {
         let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
-        let Stored { returning, series, graph, shard_map, splits, clock, award_times, id_owners, .. } = stored;
+        let Stored { returning, series, graph, shard_map, splits, clock, award_times, id_owners, births, .. } = stored;
         let shard_map = shard_map.with_splits(splits);
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());
@@ -167,6 +172,7 @@ impl From<Stored> for Ledger {
             shard_map,
             clock,
             id_owners,
+            births,
             changes,
         }
     }

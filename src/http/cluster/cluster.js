@@ -152,6 +152,12 @@ function follow(body) {
       takeAward(award, true, performance.now() / 1_000);
       look();
     },
+    // Awards of the list may not have happened in the cluster as it is now: the next look brings those that have.
+    onAnew: () => {
+      awards.clear();
+      $("awards").replaceChildren();
+      look();
+    },
     onState: (state, reason) => {
       isLive = state === "live";
       if (isLive) sayLive();

@@ -198,12 +198,24 @@ function watch(names) {
       if (row && Number.isSafeInteger(value)) fill(row, format(value), pending ? format(pending) : "–");
     },
     onAward: showAward,
+    onAnew: () => beginAnew(names),
     onState(state, reason) {
       isLive = state === "live";
       if (isLive) say("live", "live");
       else say("waiting", reason ?? state);
     },
   });
+}
+
+/** Awards of the list may not have happened in the cluster as it is now: all are asked for again. */
+function beginAnew(names) {
+  awards.clear();
+  $("awards").replaceChildren();
+  $("no-awards").hidden = false;
+  last = null;
+  subscription?.close();
+  subscription = null;
+  watch(names);
 }
 
 function showAward(award) {

@@ -1,0 +1,262 @@
+//! Positions of awards: where one stands among all, and in which history.
+//!
+//! A position is said as `BIRTH.INDEX.AT.DIGEST`. The birth is that of the cluster in which the award was decided (see
+//! [`tidemark_proto::ledger::births`]): a ledger that was founded anew, or restored from older images, decides other things at the same
+//! indices. A caller goes on behind a position that is part of this history. Any other one is refused, and the caller is told where
+//! to begin anew: whatever it has not seen stands behind that.
+
+use super::{Backend, Failure};
+use crate::names::sha256_prefix;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::time::Duration;
+use tidemark_proto::ids::{Birth, CounterName, LogIndex};
+use tidemark_proto::ledger::Births;
+use tidemark_proto::msg::Award;
+
+/// Code of the failure.
+pub(super) const POSITION_UNKNOWN: &str = "position_unknown";
+/// A subscription whose position may be ahead asks the ledger again after this.
+const ASK_INTERVAL: Duration = Duration::from_millis(500);
+/// Bytes of a position's text. A longer one is refused, and shown up to here.
+const TEXT_BYTES_MAX: usize = 100;
+
+/// Where an award stands among all, or what became of its claim: the ledger entry that decided it, its first milestone, and a
+/// digest of the counter and of which of both it is, since an entry may award the same milestone of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AwardPosition {
+    pub index: u64,
+    pub at: u64,
+    pub counter: u64,
+}
+
+/// A position as it is said, with the birth in which it was decided. While a process does not know its cluster's birth, it says 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MarkedPosition {
+    pub birth: Option<Birth>,
+    pub position: AwardPosition,
+}
+
+/// What a caller says. Without a birth it is in the form of before there were any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenPosition {
+    text: String,
+    birth: Option<Birth>,
+    position: AwardPosition,
+}
+
+/// How far a process knows the history of awards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    pub births: Births,
+    /// The last entry of the ledger's log that is applied here.
+    pub applied: LogIndex,
+}
+
+/// Why a caller cannot go on where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnewReason {
+    /// The cluster was founded anew, or restored from images that are older than the position; or the position names no birth.
+    OtherBirth,
+    /// The ledger has not decided as much.
+    Ahead,
+}
+
+/// A caller cannot go on where it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anew {
+    pub reason: AnewReason,
+    /// What it said.
+    pub given: String,
+    /// All that it may not have seen stands behind this.
+    pub position: MarkedPosition,
+}
+
+/// What a process makes of a caller's position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    /// It is part of this history.
+    Here(AwardPosition),
+    /// It may be part of what this process has not heard of yet.
+    NotYet,
+    Anew(Anew),
+}
+
+impl AwardPosition {
+    pub fn of(award: &Award) -> AwardPosition {
+        AwardPosition::new(award.index.0, award.at, "", &award.counter)
+    }
+
+    pub(super) fn new(index: u64, at: u64, kind: &str, counter: &CounterName) -> AwardPosition {
+        let parts = [kind.as_bytes(), counter.namespace().as_bytes(), b"/", counter.key()];
+        AwardPosition { index, at, counter: u64::from_be_bytes(sha256_prefix(&parts)) }
+    }
+
+    /// Behind all that an entry decides.
+    fn behind(index: LogIndex) -> AwardPosition {
+        AwardPosition { index: index.0, at: u64::MAX, counter: u64::MAX }
+    }
+
+    /// As it is said, with the birth in which it was decided.
+    pub fn marked(self, births: &Births) -> MarkedPosition {
+        MarkedPosition { birth: births.of(LogIndex(self.index)), position: self }
+    }
+}
+
+impl GivenPosition {
+    /// One that this process has kept itself. In the form of before there were births it is taken to be of the present one: it stands in
+    /// the same data directory as the ledger's log.
+    pub(crate) fn kept(kept: MarkedPosition, births: &Births) -> GivenPosition {
+        let MarkedPosition { birth, position } = kept;
+        GivenPosition { text: kept.to_string(), birth: birth.or(births.current()), position }
+    }
+}
+
+impl History {
+    /// What this process makes of a position. With `is_whole` it has heard of all that was decided before the caller asked.
+    fn find(&self, given: &GivenPosition, is_whole: bool) -> Found {
+        let GivenPosition { text, birth, position } = given;
+        if birth.is_none() && position.index == 0 {
+            return Found::Here(AwardPosition::default());
+        }
+        let anew = |reason, go_on: AwardPosition| {
+            Found::Anew(Anew { reason, given: text.clone(), position: go_on.marked(&self.births) })
+        };
+        if self.births.current().is_none() {
+            return Found::NotYet;
+        }
+        let beginning = AwardPosition::default();
+        let Some(until) = birth.and_then(|birth| self.births.until(birth)) else {
+            return anew(AnewReason::OtherBirth, beginning);
+        };
+        match (position.index <= until.0, position.index <= self.applied.0) {
+            (false, _) => anew(AnewReason::OtherBirth, AwardPosition::behind(until)),
+            (true, true) => Found::Here(*position),
+            (true, false) if is_whole => anew(AnewReason::Ahead, beginning),
+            (true, false) => Found::NotYet,
+        }
+    }
+}
+
+/// The position behind which a caller goes on, or why it cannot.
+///
+/// # Errors
+/// This process does not know whether the position is part of the history, and cannot learn it now.
+pub(crate) async fn find<B: Backend>(
+    backend: &B,
+    given: &GivenPosition,
+) -> Result<Result<AwardPosition, Anew>, Failure> {
+    let mut found = backend.history().find(given, false);
+    if found == Found::NotYet {
+        // Another process may have told it: one that has heard more.
+        backend.catch_up_with_ledger().await?;
+        found = backend.history().find(given, true);
+    }
+    match found {
+        Found::Here(position) => Ok(Ok(position)),
+        Found::Anew(anew) => Ok(Err(anew)),
+        Found::NotYet => Err(Failure::NotServing("the birth of the cluster is not known here yet".to_owned())),
+    }
+}
+
+/// The position behind which a caller goes on.
+///
+/// # Errors
+/// Also where it has to begin anew.
+pub(super) async fn found<B: Backend>(backend: &B, given: Option<GivenPosition>) -> Result<AwardPosition, Failure> {
+    match given {
+        Some(given) => Ok(find(backend, &given).await??),
+        None => Ok(AwardPosition::default()),
+    }
+}
+
+/// [`found`], asked until it is known.
+pub(super) async fn found_in_time<B: Backend>(backend: &B, given: &GivenPosition) -> Result<AwardPosition, Anew> {
+    loop {
+        match find(backend, given).await {
+            Ok(found) => return found,
+            Err(_) => tokio::time::sleep(ASK_INTERVAL).await,
+        }
+    }
+}
+
+/// The present birth, once it is known.
+pub(super) async fn birth_in_time<B: Backend>(backend: &B) -> Birth {
+    loop {
+        match backend.history().births.current() {
+            Some(birth) => return birth,
+            None => tokio::time::sleep(ASK_INTERVAL).await,
+        }
+    }
+}
+
+/// As text: 16 hexadecimal digits.
+pub fn birth_text(birth: Option<Birth>) -> String {
+    format!("{:016x}", birth.map_or(0, |birth| birth.0.get()))
+}
+
+impl fmt::Display for MarkedPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AwardPosition { index, at, counter } = self.position;
+        write!(f, "{}.{index}.{at}.{counter:016x}", birth_text(self.birth))
+    }
+}
+
+impl FromStr for GivenPosition {
+    type Err = String;
+
+    /// `BIRTH.INDEX.AT.DIGEST`, or `BIRTH.INDEX.AT`, which is behind all of them. Without a birth it is read too: whoever kept one is told
+    /// to begin anew.
+    fn from_str(text: &str) -> Result<GivenPosition, String> {
+        let refused = || {
+            let shown: String = text.chars().take(TEXT_BYTES_MAX).collect();
+            format!("{shown:?} is no position of an award: BIRTH.INDEX.AT.DIGEST expected, as in `position`")
+        };
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(refused());
+        }
+        let mut parts: Vec<&str> = text.split('.').collect();
+        // A birth has 16 digits, and so has the digest of the form before: that one stands last of three.
+        let is_marked = parts.len() > 2 && parts[0].len() == 16;
+        let birth = if is_marked { Some(hexadecimal(parts.remove(0)).ok_or_else(refused)?) } else { None };
+        let (index, at, digest) = match parts[..] {
+            [index, at] => (index, at, Some(u64::MAX)),
+            [index, at, digest] => (index, at, hexadecimal(digest)),
+            _ => return Err(refused()),
+        };
+        let position = index.parse().ok().zip(at.parse().ok()).zip(digest);
+        let ((index, at), counter) = position.ok_or_else(refused)?;
+        let birth = birth.and_then(NonZeroU64::new).map(Birth);
+        Ok(GivenPosition { text: text.to_owned(), birth, position: AwardPosition { index, at, counter } })
+    }
+}
+
+fn hexadecimal(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
+impl fmt::Display for Anew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Anew { reason, given, position } = self;
+        let reason = match reason {
+            AnewReason::OtherBirth => {
+                "is not part of this cluster's history: it was founded anew, or restored from images"
+            }
+            AnewReason::Ahead => "is ahead of all that the ledger has decided",
+        };
+        write!(f, "the position {given} {reason}. Begin anew: what you may not have seen stands behind {position}")
+    }
+}
+
+impl From<Anew> for Failure {
+    fn from(anew: Anew) -> Failure {
+        Failure::Conflict { code: POSITION_UNKNOWN, message: anew.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests;
