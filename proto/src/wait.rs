@@ -157,7 +157,11 @@ impl Message for WaitAnswer {
 
     /// When the award was decided, if that is known: it is no part of the record. Then the birth that the index is of.
     fn tail(&self) -> Vec<u8> {
-        postcard::to_allocvec(&(self.award_time(), self.heard.birth)).expect("both can be encoded")
+        let time = postcard::to_allocvec(&self.award_time()).expect("a time can be encoded");
+        match self.heard.birth {
+            Some(_) => postcard::to_extend(&self.heard.birth, time).expect("a birth can be encoded"),
+            None => time,
+        }
     }
 
     fn needs_tail(&self) -> bool {

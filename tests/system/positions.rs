@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const DCS: [&str; 2] = ["usa-0", "europe-0"];
+const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
 
 /// Each of these increments is awarded.
 async fn award(at: SocketAddr, times: usize) {

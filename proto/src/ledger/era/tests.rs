@@ -2,9 +2,10 @@
 
 use super::super::{Fate, Ledger};
 use super::{ERA_INDEX_GAP, EraError, OpenMilestones};
-use crate::ids::{AggregatorId, ClientId, CounterName, DcId, GroupId, LogIndex, ValveId};
+use crate::ids::{AggregatorId, Birth, ClientId, CounterName, DcId, GroupId, LogIndex, ValveId};
 use crate::msg::{Hello, LedgerCmd, MilestoneSpec, Offer, OfferBody, OfferItem, Report};
 use crate::view::View;
+use std::num::NonZeroU64;
 
 fn counter() -> CounterName {
     CounterName::new("search", b"queries").unwrap()
@@ -150,4 +151,22 @@ fn what_nobody_registered_is_lost_too_and_without_a_ledger_there_is_no_era() {
     assert_eq!(none.err(), Some(EraError::NoLedger));
     let last = Ledger { applied: LogIndex(u64::MAX), ..next.0 };
     assert!(matches!(Ledger::in_new_era(vec![last], &view(9, 3), OpenMilestones::Rearm), Err(EraError::Index(_))));
+}
+
+#[test]
+fn a_restored_ledger_has_a_birth_of_its_own_and_knows_how_far_the_one_before_is() {
+    let birth = |number| Birth(NonZeroU64::new(number).unwrap());
+    let mut stage = Stage::new();
+    stage.apply(LedgerCmd::Birth(birth(7)));
+    stage.hits(1, 0, 7);
+    let (image, until) = (stage.0.clone(), stage.0.applied());
+    let mut next = restored(vec![image], &view(1, 3), OpenMilestones::Rearm);
+    assert_eq!((next.0.births().current(), next.0.births().until(birth(7))), (None, Some(until)));
+    next.apply(LedgerCmd::Birth(birth(8)));
+    next.apply(LedgerCmd::Birth(birth(9)));
+    let (births, applied) = (next.0.births(), next.0.applied());
+    assert_eq!(
+        (births.current(), births.of(until), births.of(applied)),
+        (Some(birth(8)), Some(birth(7)), Some(birth(8)))
+    );
 }
