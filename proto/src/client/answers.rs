@@ -241,11 +241,13 @@ impl ClientCore {
         if !is_lost {
             return;
         }
-        let stream = self.stay_mut(id).stream(lane);
-        let hits = std::mem::take(&mut stream.batches[at].hits);
-        for hit in hits {
-            self.outputs.push_back(Output::Resolved { ticket: hit.ticket, outcome: Outcome::PlaceUnknown });
-        }
+        let batch = &mut self.stay_mut(id).stream(lane).batches[at];
+        let hits = std::mem::take(&mut batch.hits);
+        let resolved: Vec<Output> = hits
+            .iter()
+            .map(|hit| Output::Resolved { ticket: hit.ticket, outcome: batch.outcome_without_answer(hit) })
+            .collect();
+        self.outputs.extend(resolved);
         self.drop_settled(id, lane, at);
     }
 

@@ -180,9 +180,9 @@ impl ClientCore {
     }
 
     fn abandon_batch(&mut self, batch: Batch, in_doubt: &mut InDoubt) {
-        let outcome = if batch.durable { Outcome::PlaceUnknown } else { Outcome::Unknown };
         for hit in &batch.hits {
-            self.outputs.push_back(Output::Resolved { ticket: hit.ticket, outcome: outcome.clone() });
+            let outcome = batch.outcome_without_answer(hit);
+            self.outputs.push_back(Output::Resolved { ticket: hit.ticket, outcome });
         }
         if batch.durable {
             return;

@@ -2,7 +2,8 @@
 
 use super::counters::Key;
 use super::{
-    ADD_BYTES, ClientConfig, CounterRef, HIT_BYTES, KEY_BYTES, LinkId, SiteId, TIME_BYTES, TIMEOUTS_MAX, Ticket,
+    ADD_BYTES, ClientConfig, CounterRef, HIT_BYTES, KEY_BYTES, LinkId, Outcome, SiteId, TIME_BYTES, TIMEOUTS_MAX,
+    Ticket,
 };
 use crate::ids::{ClientId, GroupId, SessionId};
 use crate::limits::LANES_MAX;
@@ -369,6 +370,13 @@ impl Stream {
 }
 
 impl Batch {
+    /// What is known of a hit of which its group says nothing more. That a batch was applied does not say of an increment with an id
+    /// that it counts: the answer alone names the ids that were refused.
+    pub fn outcome_without_answer(&self, hit: &BatchHit) -> Outcome {
+        let is_counted = self.durable && (self.keys.is_empty() || hit.told);
+        if is_counted { Outcome::PlaceUnknown } else { Outcome::Unknown }
+    }
+
     /// What it takes of the client's buffer.
     pub fn bytes(&self) -> usize {
         self.items.iter().map(BatchItem::bytes).sum::<usize>()

@@ -383,3 +383,45 @@ fn only_hits_that_were_never_sent_are_taken_back() {
         .any(|output| matches!(output, Output::Send { message: FromClient::Batch { .. }, .. }));
     assert!(sent && !core.withdraw(Ticket(3)));
 }
+
+/// The group may have refused the id, and said so in an answer that was lost.
+#[test]
+fn of_an_id_in_a_batch_whose_answer_is_lost_nothing_is_claimed() {
+    let mut core = ClientCore::new(config(1), [7; 32]);
+    let counter = core.counter(&CounterName::new("search", b"q").unwrap()).unwrap();
+    let id = crate::msg::ItemId { digest: [1; 16], content: [2; 8], items: 1 };
+    let hit = KeyedHit { session: None, delta: 1, event: None, id };
+    core.try_hit_once(Time(1), counter, hit, Ticket(1)).unwrap();
+    let group = crate::ids::GroupId { dc: crate::ids::DcId(0), group: 0, incarnation: 1 };
+    // The batch was applied, and the group is older by now than it answers repeats of it.
+    let node = |message| match message {
+        FromClient::Open { .. } => Some(ToClient::Welcome { group, own_lane: 0, lanes: 1, age: 0, ids_kept: 144 }),
+        FromClient::Keyed { lane, seq, .. } => {
+            let error = BatchError::IdsLate { asked: 0, age: 13, late: 12 };
+            Some(ToClient::Refused { lane, seq, error })
+        }
+        FromClient::Fence { of, lane } => Some(ToClient::Fenced { of, lane, last_seq: 1 }),
+        FromClient::Batch { .. } => None,
+    };
+    let (mut resolved, mut asked) = (Vec::new(), 0);
+    for step in 0..100 {
+        let mut inputs = vec![Input::Tick];
+        while let Some(input) = inputs.pop() {
+            core.handle(Time(1 + step * 100_000), input);
+            core.check_invariants();
+            while let Some(output) = core.poll_output() {
+                match output {
+                    Output::Connect { link, .. } => inputs.push(Input::Connected { link }),
+                    Output::Send { link, message } => {
+                        asked += u32::from(matches!(message, FromClient::Keyed { .. }));
+                        inputs.extend(node(message).map(|message| Input::FromNode { link, message }));
+                    }
+                    Output::Resolved { ticket, outcome } => resolved.push((ticket, outcome)),
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert_eq!(resolved, [(Ticket(1), Outcome::Unknown)]);
+    assert!(asked > 1, "it is asked again once a fence says that it was applied");
+}
