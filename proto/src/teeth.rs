@@ -6,6 +6,14 @@
 pub enum Bug {
     /// A batch that is sent again is counted again.
     DedupeSkipped,
+    /// An id is counted and not remembered.
+    CountedIdForgotten,
+    /// Ids are no part of checkpoints.
+    IdsNotSaved,
+    /// An id that comes again with other content is answered as if it were the same.
+    OtherContentTaken,
+    /// A batch whose ids may be forgotten already is taken.
+    LateIdsTaken,
     /// A queued increment is certified when rights arrive.
     CertifiedFromQueue,
     /// The ledger grants what a stale proposer asked for.

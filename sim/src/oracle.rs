@@ -4,7 +4,8 @@
 use crate::checkers::series::Minutes;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::ids::{CellId, ClientId, Half, SessionId};
-use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, Item, Place, ToGroup};
+use tidemark_proto::limits::{IDS_GRACE_AGES, IDS_KEPT_AGES, IDS_LATE_AGES, IDS_MAX};
+use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, IdTerms, Item, ItemId, Keyed, Place, ToGroup};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::time::Time;
 
@@ -71,7 +72,9 @@ pub struct Stream {
     bounds: Vec<u32>,
 }
 
-/// An item without session.
+/// The client of increments with ids: they come through several processes.
+pub const NOBODY: u32 = u32::MAX;
+/// An item without session, or one whose id has counted before.
 pub const ADD: u32 = u32::MAX;
 
 /// The committed log of one group, read by dedupe and addition alone.
@@ -85,6 +88,9 @@ pub struct GroupTruth {
     /// The log knows that counters may go down.
     goes_down: bool,
     pub streams: BTreeMap<(ClientId, u8), Stream>,
+    /// Ids that count, and the age at which each did; and how they are remembered.
+    ids: BTreeMap<[u8; 16], u32>,
+    id_terms: Option<IdTerms>,
     /// Component by counter.
     pub components: Vec<u64>,
     /// The last log index read.
@@ -125,6 +131,25 @@ impl GroupTruth {
     /// What was counted of a half of a counter in each minute, since the log says that series are kept.
     pub fn buckets(&self, number: u16) -> Minutes {
         self.minutes.range((number, 0)..=(number, u64::MAX)).map(|(&(_, minute), &weight)| (minute, weight)).collect()
+    }
+
+    fn terms(&self) -> IdTerms {
+        self.id_terms.unwrap_or(IdTerms { kept: IDS_KEPT_AGES, max: IDS_MAX })
+    }
+
+    fn forget_ids(&mut self) {
+        let (age, kept) = (self.age, self.terms().kept + IDS_GRACE_AGES);
+        self.ids.retain(|_, at| *at + kept >= age);
+    }
+
+    /// Whether an id counts now, and is remembered from now on.
+    fn counts(&mut self, id: &ItemId) -> bool {
+        let has_room = self.ids.len() < self.terms().max as usize;
+        let is_new = !self.ids.contains_key(&id.digest);
+        if is_new && has_room {
+            self.ids.insert(id.digest, self.age);
+        }
+        is_new && has_room
     }
 
     /// Streams that a group of this age, which keeps them for so many, may remember.
@@ -216,6 +241,11 @@ impl Oracle {
         if half == Half::Up { counter } else { counter + self.counters as u16 }
     }
 
+    /// Whether nobody waits for what a client asked for.
+    pub fn is_crashed(&self, client: u32) -> bool {
+        client == NOBODY || self.crashed[client as usize]
+    }
+
     /// A hit is about to be handed to its client; returns its number.
     pub fn invoke(&mut self, client: u32, counter: u16, delta: u64, now: Time) -> u32 {
         let told = Told::Nothing;
@@ -249,6 +279,16 @@ impl Oracle {
         (at % self.counters, half, (usize::from(number) / self.halves) as u32)
     }
 
+    /// Halves of all counters.
+    pub fn halves(&self) -> usize {
+        self.halves
+    }
+
+    /// The number of the same half of a counter in its first generation.
+    pub fn first_of(&self, number: u16) -> usize {
+        usize::from(number) % self.halves
+    }
+
     pub fn counter_of(&self, key: &[u8]) -> Option<u16> {
         self.keys.get(key).copied()
     }
@@ -274,7 +314,9 @@ impl Oracle {
         }
         for cmd in &entry.cmds {
             match cmd {
-                GroupCmd::Batch(batch) => self.read_batch(group, batch)?,
+                GroupCmd::Batch(batch) => self.read_batch(group, batch, None)?,
+                GroupCmd::Keyed(keyed) => self.read_batch(group, &keyed.batch, Some(keyed))?,
+                GroupCmd::IdTerms(terms) => self.groups[usize::from(group)].id_terms = Some(*terms),
                 GroupCmd::Fence { client, lane, .. } => {
                     let truth = &mut self.groups[usize::from(group)];
                     // Else it changes nothing, and nobody is told that it did.
@@ -287,13 +329,11 @@ impl Oracle {
                 GroupCmd::Age(age) => {
                     let truth = &mut self.groups[usize::from(group)];
                     truth.age += u32::from(*age == truth.age + 1);
+                    truth.forget_ids();
                 }
                 GroupCmd::Boot { nonce, lanes } => self.read_start(group, *nonce, *lanes),
                 GroupCmd::Ledger(message) => self.read_message(group, message),
                 GroupCmd::Lease { .. } => {}
-                GroupCmd::Keyed(_) | GroupCmd::IdTerms(_) => {
-                    return Err(format!("group {group} has ids in its log, and no client of a run sends any"));
-                }
             }
         }
         Ok(())
@@ -371,7 +411,7 @@ impl Oracle {
         }
     }
 
-    fn read_batch(&mut self, group: u16, batch: &Batch) -> Result<(), String> {
+    fn read_batch(&mut self, group: u16, batch: &Batch, keyed: Option<&Keyed>) -> Result<(), String> {
         let truth = &mut self.groups[usize::from(group)];
         // An earlier start asked for more valves, told clients so, and was gone before the log had it.
         if batch.lane >= truth.lanes {
@@ -379,7 +419,8 @@ impl Oracle {
         }
         let stream = truth.streams.entry((batch.client, batch.lane)).or_default();
         let is_over = batch.since.saturating_add(self.streams_kept) < truth.age;
-        if truth.fenced_out || stream.fenced || batch.seq != stream.last + 1 || is_over {
+        let is_late = keyed.is_some_and(|keyed| keyed.asked.saturating_add(IDS_LATE_AGES) < truth.age);
+        if truth.fenced_out || stream.fenced || batch.seq != stream.last + 1 || is_over || is_late {
             return Ok(());
         }
         // What names the down half of a counter that began again is refused until its present cell has a name.
@@ -395,7 +436,12 @@ impl Oracle {
         }
         stream.last += 1;
         (stream.used, stream.touched) = (truth.age, truth.age);
-        for item in &batch.items {
+        let mut items = Vec::new();
+        for (at, item) in batch.items.iter().enumerate() {
+            if keyed.is_some_and(|keyed| !truth.counts(&keyed.ids[at])) {
+                items.push(ADD);
+                continue;
+            }
             let counter = truth.slots.get(item.slot as usize).copied().unwrap_or(u16::MAX);
             if counter == u16::MAX {
                 return Err(format!("slot {} of group {group} has no known counter", item.slot));
@@ -411,7 +457,7 @@ impl Oracle {
             if !truth.touched.contains(&counter) {
                 truth.touched.push(counter);
             }
-            stream.items.push(item.session.map_or(ADD, number_of));
+            items.push(item.session.map_or(ADD, number_of));
             match item.session {
                 Some(session) => count(&mut self.increments, number_of(session), group, (of, counter), item.delta)?,
                 None => {
@@ -420,6 +466,8 @@ impl Oracle {
                 }
             }
         }
+        let stream = truth.streams.entry((batch.client, batch.lane)).or_default();
+        stream.items.extend(items);
         stream.bounds.push(stream.items.len() as u32);
         Ok(())
     }

@@ -12,6 +12,7 @@ pub mod leases;
 pub mod month;
 pub mod moves;
 pub mod old_views;
+pub mod once;
 pub mod pairs;
 pub mod series;
 pub mod valves;
@@ -27,6 +28,7 @@ use holds::HoldPlan;
 use leases::LeasePlan;
 use month::Days;
 use moves::MovePlan;
+use once::OncePlan;
 use std::collections::BTreeSet;
 use tidemark_proto::limits::{AGE_UNIT, STAY_MAX, STREAMS_KEPT_AGES};
 use tidemark_proto::msg::ClaimRule;
@@ -68,6 +70,10 @@ const LAID_FORK: u64 = 640;
 /// The dice of nodes that hold batches for views: such that of the seeds that show other bugs, of rare situations, and of those that
 /// failed once, none has any.
 const HOLDS_FORK: u64 = 187_139;
+/// The dice of increments with ids: such that of the first 61 seeds, of those that show other bugs, of rare situations, and of those
+/// that failed once, none has any; and the dice of what is sent in a run that has some.
+const ONCE_FORK: u64 = 224_127;
+pub const ONCE_SENT_FORK: u64 = 60;
 /// The dice of batches and commits that clock themselves: such that of the seeds that show other bugs, of rare situations, and of
 /// those that failed once, in none they do; and of 10,000 runs, in so many.
 const CLOCKED_FORK: u64 = 115;
@@ -361,8 +367,12 @@ impl Forgetting {
         let (age_unit, kept) = (Span::from_millis(rng.between(500, 2_000)), rng.between(3, 8) as u32);
         let renew_after = Span(age_unit.0 * u64::from(kept) / 4);
         let soon = rng.per_10k(FORGETFUL_PER_10K);
-        let late = Forgetting { age_unit: AGE_UNIT, kept: STREAMS_KEPT_AGES, renew_after: STAY_MAX };
-        if soon { Forgetting { age_unit, kept, renew_after } } else { late }
+        if soon { Forgetting { age_unit, kept, renew_after } } else { Forgetting::late() }
+    }
+
+    /// As outside of runs: after days.
+    fn late() -> Forgetting {
+        Forgetting { age_unit: AGE_UNIT, kept: STREAMS_KEPT_AGES, renew_after: STAY_MAX }
     }
 }
 
@@ -416,6 +426,7 @@ pub struct Plan {
     pub forgetting: Forgetting,
     pub eras: EraPlan,
     pub updown: Option<UpDownPlan>,
+    pub once: Option<OncePlan>,
     pub series: Option<series::SeriesPlan>,
     pub holds: Option<HoldPlan>,
     /// Hits go at once where nothing is under way, and commits keep to a share of the time. Else both wait for fixed intervals.
@@ -567,6 +578,7 @@ impl Plan {
             forgetting: Forgetting::drawn(&mut root.fork(15)),
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: UpDownPlan::drawn(&mut root.fork(17), safety_end),
+            once: None,
             series: series::SeriesPlan::drawn(&mut root.fork(47), safety_end),
             holds: HoldPlan::drawn(&mut root.fork(HOLDS_FORK)),
             clocked: root.fork(CLOCKED_FORK).per_10k(CLOCKED_PER_10K),
@@ -609,6 +621,11 @@ impl Plan {
         plan.admin.extend(plan.updown.map(|updown| (updown.from, Admin::UpDown)));
         plan.admin.extend(plan.series.as_ref().map(|series| (series.from, Admin::Series)));
         plan.cut(&root);
+        if scale.replicas.is_none()
+            && let Some((once, forgetting)) = OncePlan::drawn(&mut root.fork(ONCE_FORK), &plan)
+        {
+            (plan.once, plan.forgetting) = (Some(once), forgetting);
+        }
         plan
     }
 

@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 87] = [
+pub const INSIDE: [Bug; 91] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -139,6 +139,10 @@ pub const INSIDE: [Bug; 87] = [
     Bug::RaisedUncopied,
     Bug::ShownForgotten,
     Bug::RaisedLate,
+    Bug::CountedIdForgotten,
+    Bug::IdsNotSaved,
+    Bug::OtherContentTaken,
+    Bug::LateIdsTaken,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

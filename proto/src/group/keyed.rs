@@ -7,6 +7,7 @@ use super::ids::Standing;
 use super::{Effect, Group, Judged, Leased};
 use crate::limits::IDS_LATE_AGES;
 use crate::msg::{Batch, BatchError, IdAnswer, Item, ItemId, Keyed, Place};
+use crate::teeth::{Bug, bites};
 
 /// What an id is to its group.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +56,7 @@ impl Group {
         let Keyed { batch, asked, ids } = keyed;
         let judged = self.judge(batch)?;
         let (asked, age, late) = (*asked, self.age, IDS_LATE_AGES);
-        if asked.saturating_add(late) < age {
+        if asked.saturating_add(late) < age && !bites(Bug::LateIdsTaken) {
             return Err(BatchError::IdsLate { asked, age, late });
         }
         let (covered, items) = (ids.iter().map(|id| u64::from(id.items)).sum(), batch.items.len() as u64);
@@ -100,6 +101,9 @@ impl Group {
             true => Default::default(),
             false => self.place_items(&counted, number, Some(&fresh)),
         };
+        if bites(Bug::CountedIdForgotten) {
+            self.ids.take_back(mark);
+        }
         self.answer_units(keyed, &units, Answer { pending, placed: Vec::new(), leased });
         Ok(())
     }
@@ -128,7 +132,7 @@ impl Group {
         match self.ids.standing(number) {
             Some(Standing::Fenced) => Unit::Refused(IdAnswer::Fenced),
             _ if id.items == 0 => Unit::Refused(IdAnswer::Counted),
-            _ if !self.ids.is_same(number, id) => Unit::Refused(IdAnswer::Other),
+            _ if !self.ids.is_same(number, id) && !bites(Bug::OtherContentTaken) => Unit::Refused(IdAnswer::Other),
             _ => Unit::Known(number),
         }
     }

@@ -25,6 +25,7 @@ use crate::ids::{CounterName, GroupId, LogIndex};
 use crate::limits::NAME_BYTES_MAX;
 use crate::msg::IdTerms;
 use crate::series::UnixTime;
+use crate::teeth::{Bug, bites};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -300,6 +301,9 @@ impl Group {
     }
 
     fn save_ids(&mut self, rows: &mut Vec<Row>) {
+        if bites(Bug::IdsNotSaved) {
+            return;
+        }
         let by_slot = self.ids.by_slot();
         for of in self.ids.dirty.take(self.ids.slots()) {
             rows.push(self.block_row(IDS, of, |slot, value| self.ids.put_block(by_slot.get(&slot).copied(), value)));
@@ -307,6 +311,7 @@ impl Group {
     }
 
     fn meta(&self) -> Vec<u8> {
+        let with_ids = !bites(Bug::IdsNotSaved);
         let meta = Meta {
             group: self.config.id,
             lanes: self.lanes(),
@@ -331,10 +336,10 @@ impl Group {
             updown: self.updown.clone(),
             series: self.series.spaces().to_vec(),
             clock: self.series.clock(),
-            id_slots: self.ids.slots(),
+            id_slots: if with_ids { self.ids.slots() } else { 0 },
             first_ids: self.ids.first(),
             id_terms: self.ids.said_terms(),
-            ids_won: self.ids.won(),
+            ids_won: if with_ids { self.ids.won() } else { Vec::new() },
         };
         let mut value = vec![FORMAT];
         put(&meta, &mut value);

@@ -48,7 +48,7 @@ pub fn told(findings: &mut Findings, oracle: &Oracle, number: u32) {
 pub fn at_end(findings: &mut Findings, oracle: &Oracle) {
     for (number, increment) in oracle.increments.iter().enumerate() {
         told(findings, oracle, number as u32);
-        let alive = !oracle.crashed[increment.client as usize];
+        let alive = !oracle.is_crashed(increment.client);
         // In doubt at a group that was lost, or has said that it forgot the client: nobody counts it again without being asked.
         let in_doubt = increment.told == Told::Unknown && (oracle.lost.is_some() || increment.forgotten);
         let expected = !alive || increment.applied == 1 || increment.told == Told::Failed || in_doubt;

@@ -27,7 +27,7 @@ pub fn group_waits(account: &Account) -> bool {
 /// The first hit of a living client without an answer.
 pub fn unanswered(oracle: &Oracle) -> Option<usize> {
     let waits = |told| matches!(told, Told::Nothing | Told::Durable);
-    oracle.increments.iter().position(|x| waits(x.told) && !oracle.crashed[x.client as usize])
+    oracle.increments.iter().position(|x| waits(x.told) && !oracle.is_crashed(x.client))
 }
 
 pub fn found(findings: &mut Findings, what: String) {

@@ -10,6 +10,7 @@ pub mod dedupe;
 pub mod definitions;
 pub mod edges;
 pub mod eras;
+pub mod ids;
 pub mod leases;
 pub mod limits;
 pub mod liveness;

@@ -62,6 +62,7 @@ impl Plan {
             forgetting: Forgetting::drawn(&mut root.fork(15)),
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: None,
+            once: None,
             series: None,
             holds: None,
             clocked: false,

@@ -81,6 +81,7 @@ impl Plan {
             forgetting: Forgetting { age_unit: AGE_UNIT, kept: STREAMS_KEPT_AGES, renew_after: STAY_MAX },
             eras: EraPlan::new(&mut root.fork(14), DCS, safety_end),
             updown: None,
+            once: None,
             series: None,
             holds: None,
             clocked: false,

@@ -21,6 +21,12 @@ impl Stage {
             "commit" => self.each(rest, Stage::commit),
             "copy" => self.each(rest, Stage::copy),
             "crash" => self.each(rest, Stage::crash),
+            "once" => self.on_once(rest),
+            "fence-id" => match rest {
+                [group, client, id] => self.once(group, client, &[(id, 0)]),
+                _ => Err("fence-id GROUP CLIENT ID".into()),
+            },
+            "older" => self.each(rest, Stage::older),
             "fence" => self.on_fence(rest),
             "define" => self.define_of(rest).and_then(|cmd| self.ledger_applies(cmd)),
             "disarm" => self.disarm_of(rest).and_then(|cmd| self.ledger_applies(cmd)),
@@ -103,6 +109,18 @@ impl Stage {
             done.extend(self.commit(group)?);
         }
         Ok(done)
+    }
+
+    /// `once GROUP CLIENT ID=WEIGHT…`: each increment has an id.
+    fn on_once(&mut self, words: &[&str]) -> Done {
+        let [group, client, items @ ..] = words else { return Err("once GROUP CLIENT ID=WEIGHT…".into()) };
+        let item = |word: &&str| {
+            let (id, weight) = word.split_once('=').ok_or("ID=WEIGHT")?;
+            Ok((id.to_owned(), number(weight)?))
+        };
+        let items = items.iter().map(item).collect::<Result<Vec<_>, String>>()?;
+        let items: Vec<(&str, u64)> = items.iter().map(|(id, weight)| (id.as_str(), *weight)).collect();
+        self.once(group, client, &items)
     }
 
     /// `send GROUP CLIENT WEIGHT…`: the batch waits in the network.

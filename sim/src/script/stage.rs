@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{ClientId, CounterName, GroupId, Half, LogIndex, SessionId};
 use tidemark_proto::ledger::Ledger;
-use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Item, LedgerCmd, Report, ToGroup};
+use tidemark_proto::limits::{IDS_GRACE_AGES, IDS_KEPT_AGES};
+use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Item, ItemId, Keyed, LedgerCmd, Report, ToGroup};
 use tidemark_proto::time::WallMs;
 
 type Done = Result<Vec<String>, String>;
@@ -151,7 +152,7 @@ impl Stage {
         let site = self.site(name)?;
         let cell = site.group.cell_of(&counter, Half::Up);
         let known = site.group.table().find(&cell).is_some() || !site.tail.is_empty();
-        let names = matches!(cmd, GroupCmd::Batch(_)) && !known;
+        let names = cmd.batch().is_some_and(|batch| !batch.items.is_empty()) && !known;
         let new_cells = if names { vec![cell] } else { Vec::new() };
         let entry = GroupEntry { now: WallMs(0), first_new_slot: site.group.table().len(), new_cells, cmds: vec![cmd] };
         site.tail.push(entry);
@@ -210,6 +211,35 @@ impl Stage {
             Batch { client: Self::client(client), lane: 0, seq: stream.seq, since: 0, items, times: Vec::new() };
         stream.last = Some(batch.clone());
         Ok(GroupCmd::Batch(batch))
+    }
+
+    /// A client's next batch at a group, in which each increment has an id; one of weight 0 fences its id.
+    pub fn once(&mut self, group: &str, client: &str, items: &[(&str, u64)]) -> Done {
+        let weights: Vec<u64> = items.iter().map(|(_, weight)| *weight).filter(|weight| *weight > 0).collect();
+        let GroupCmd::Batch(batch) = self.next_batch(group, client, &weights)? else {
+            return Err("no batch".into());
+        };
+        let id = |&(id, weight): &(&str, u64)| {
+            let (mut digest, mut content) = ([0; 16], [0; 8]);
+            digest.iter_mut().zip(id.bytes()).for_each(|(to, byte)| *to = byte);
+            content.copy_from_slice(&weight.to_be_bytes());
+            ItemId { digest, content, items: u8::from(weight > 0) }
+        };
+        let asked = self.site(group)?.group.age();
+        let ids = items.iter().map(id).collect();
+        self.append(group, GroupCmd::Keyed(Keyed { batch, asked, ids }))?;
+        self.commit(group)
+    }
+
+    /// A group grows older by a day and what is kept beyond it.
+    pub fn older(&mut self, group: &str) -> Done {
+        for _ in 0..=IDS_KEPT_AGES + IDS_GRACE_AGES {
+            let age = self.site(group)?.group.age() + 1;
+            self.append(group, GroupCmd::Age(age))?;
+            self.commit(group)?;
+        }
+        let ids = self.site(group)?.group.ids();
+        Ok(vec![format!("{group} is a day older and remembers {ids} ids")])
     }
 
     /// `CLIENT@GROUP`: its last batch once more.

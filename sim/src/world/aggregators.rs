@@ -561,6 +561,7 @@ impl World {
         self.crash_ledger_member(dc);
         self.note(44, [dc as u64, 0, 0], || format!("aggregator {dc} crashes"));
         self.coverage.saw("aggregator crash");
+        self.crash_doors_of(dc);
         self.break_feeds(dc);
         self.members().filter(|&peer| peer != dc).for_each(|peer| self.break_peers(dc, peer));
         self.after(span, Event::AggregatorRestart { dc });

@@ -525,6 +525,7 @@ impl World {
         self.audit_valves();
         self.audit_claims_end();
         self.audit_replicas_end();
+        self.audit_once_end();
         self.audit_eras();
     }
 

@@ -5,6 +5,7 @@ use super::{ConnOf, Event, Timer, World};
 use crate::checkers::{answers, conservation, dedupe, limits};
 use crate::engine::{Line, Party};
 use crate::oracle::{Told, session_of};
+use crate::rng::Rng;
 use crate::teeth::Mutation;
 use std::collections::BTreeMap;
 use tidemark_proto::client::{
@@ -55,6 +56,20 @@ impl ClientProc {
         self.core.is_some()
     }
 
+    pub(super) fn core_mut(&mut self) -> Option<&mut ClientCore> {
+        self.core.as_mut()
+    }
+
+    /// The group that it prefers.
+    pub(super) fn group(&self) -> usize {
+        self.sites[0]
+    }
+
+    /// A counter's up half.
+    pub(super) fn counter(&self, counter: usize) -> CounterRef {
+        self.counters[counter]
+    }
+
     pub fn bytes_held(&self) -> u64 {
         self.core.as_ref().map_or(0, |core| core.bytes_held() as u64)
     }
@@ -73,19 +88,7 @@ impl World {
                 sites.push(other);
             }
         }
-        let mut seed = [0; 32];
-        seed.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&rng.next().to_le_bytes()));
-        let config = client_config(&mut rng, sites.len() as u16, self.plan.workload.client_bytes_max);
-        let gather_max = self.plan.clocked.then_some(config.flush_interval);
-        let config = ClientConfig { renew_after: self.plan.forgetting.renew_after, gather_max, ..config };
-        let mut core = ClientCore::new(ClientConfig { owner: owner_of(client), ..config }, seed);
-        let halves = [Some(Half::Up), self.plan.updown.map(|_| Half::Down)].into_iter().flatten();
-        let all = halves.flat_map(|half| self.names.iter().map(move |name| (name, half)));
-        let counters = all.map(|(name, half)| core.half_of(name, half).expect("few counters")).collect();
-        let dc = self.plan.nodes[home];
-        let (timer, conns, blocked, sent) = Default::default();
-        self.clients.push(ClientProc { core: Some(core), slot, dc, sites, counters, timer, conns, blocked, sent });
-        self.audit.oracle.crashed.resize(client + 1, false);
+        self.add_process(slot, sites, self.plan.nodes[home], &mut rng);
         if slot == self.slots.len() {
             self.slots.push(client);
             let start = self.span(1, 200_000);
@@ -97,6 +100,32 @@ impl World {
             self.slots[slot] = client;
         }
         self.client_input(client, Input::Tick);
+    }
+
+    /// A client in a data centre that goes to one group only: for increments with ids.
+    pub(super) fn add_pinned_client(&mut self, group: usize, dc: usize) -> usize {
+        let client = self.clients.len();
+        let mut rng = self.rng.fork(1_000 + client as u64);
+        self.add_process(usize::MAX, vec![group], dc, &mut rng);
+        self.client_input(client, Input::Tick);
+        client
+    }
+
+    fn add_process(&mut self, slot: usize, sites: Vec<usize>, dc: usize, rng: &mut Rng) {
+        let client = self.clients.len();
+        let mut seed = [0; 32];
+        seed.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&rng.next().to_le_bytes()));
+        let config = client_config(rng, sites.len() as u16, self.plan.workload.client_bytes_max);
+        let gather_max = self.plan.clocked.then_some(config.flush_interval);
+        let config = ClientConfig { renew_after: self.plan.forgetting.renew_after, gather_max, ..config };
+        let config = ClientConfig { id_unsent_max: self.plan.forgetting.age_unit, ..config };
+        let mut core = ClientCore::new(ClientConfig { owner: owner_of(client), ..config }, seed);
+        let halves = [Some(Half::Up), self.plan.updown.map(|_| Half::Down)].into_iter().flatten();
+        let all = halves.flat_map(|half| self.names.iter().map(move |name| (name, half)));
+        let counters = all.map(|(name, half)| core.half_of(name, half).expect("few counters")).collect();
+        let (timer, conns, blocked, sent) = Default::default();
+        self.clients.push(ClientProc { core: Some(core), slot, dc, sites, counters, timer, conns, blocked, sent });
+        self.audit.oracle.crashed.resize(client + 1, false);
     }
 
     /// Hits arrive at the client process of a place, a burst at a time.
@@ -175,7 +204,7 @@ impl World {
         self.drain_client(client);
     }
 
-    fn drain_client(&mut self, client: usize) {
+    pub(super) fn drain_client(&mut self, client: usize) {
         while let Some(output) = self.clients[client].core.as_mut().and_then(ClientCore::poll_output) {
             self.on_client_output(client, output);
         }
@@ -196,7 +225,9 @@ impl World {
                 }
             }
             Output::Send { link, message } => self.client_sends(client, link, message),
+            Output::Durable { ticket } if self.told_once(ticket, None) => {}
             Output::Durable { ticket } => self.tell(ticket, Told::Durable),
+            Output::Resolved { ticket, outcome } if self.told_once(ticket, Some(&outcome)) => {}
             Output::Resolved { ticket, outcome } => {
                 if let Outcome::Failed(AddError::Refused(error)) = &outcome {
                     self.coverage.saw("hit given up as refused");
@@ -312,7 +343,11 @@ impl World {
 
     /// A batch that was sent before, and was not answered, is sent again.
     fn cover_retry(&mut self, client: usize, conn: usize, msg: &FromClient) {
-        let (&FromClient::Batch { lane, seq, .. }, Some(id)) = (msg, self.conns[conn].client_id) else { return };
+        let (&FromClient::Batch { lane, seq, .. } | &FromClient::Keyed { lane, seq, .. }, Some(id)) =
+            (msg, self.conns[conn].client_id)
+        else {
+            return;
+        };
         let last = self.clients[client].sent.entry((id, self.conns[conn].node, lane)).or_default();
         let again = seq <= *last;
         *last = seq.max(*last);
@@ -488,11 +523,23 @@ impl World {
     // ---- faults ----
 
     pub(super) fn crash_client(&mut self, client: usize, is_followed: bool) {
-        if self.clients[client].core.take().is_none() {
+        if !self.end_client_process(client) {
             return;
         }
-        self.note(5, [client as u64, 0, 0], || format!("client {client} crashes"));
         self.coverage.saw("client crash");
+        if is_followed {
+            self.add_client(self.clients[client].slot);
+        } else {
+            self.coverage.saw("client vanished");
+        }
+    }
+
+    /// A client's process is gone, and with it whatever it held; false if it was gone before.
+    pub(super) fn end_client_process(&mut self, client: usize) -> bool {
+        if self.clients[client].core.take().is_none() {
+            return false;
+        }
+        self.note(5, [client as u64, 0, 0], || format!("client {client} crashes"));
         self.audit.oracle.crashed[client] = true;
         self.end_client(client, self.clients[client].dc);
         let conns = std::mem::take(&mut self.clients[client].conns);
@@ -500,11 +547,7 @@ impl World {
             self.conns[conn].client_up = false;
             self.break_conn(conn);
         }
-        if is_followed {
-            self.add_client(self.clients[client].slot);
-        } else {
-            self.coverage.saw("client vanished");
-        }
+        true
     }
 
     /// A client cannot reach the node it uses for a while: it moves to another site, if it knows one.

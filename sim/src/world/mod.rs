@@ -20,6 +20,7 @@ mod news;
 mod nodes;
 mod old_disks;
 mod old_views;
+mod once;
 mod pairs;
 mod replicas;
 mod series;
@@ -72,6 +73,8 @@ pub enum Event {
     Arrive {
         slot: usize,
     },
+    /// Something with an id is sent.
+    Once,
     ClientTick {
         client: usize,
     },
@@ -338,6 +341,7 @@ pub struct World {
     versions: Versions,
     /// Of each data centre.
     moves: Vec<moves::Progress>,
+    once: once::Once,
 }
 
 impl World {
@@ -413,6 +417,7 @@ impl World {
             engine,
             versions: Versions::new(&plan),
             moves: Vec::new(),
+            once: once::Once::new(root.fork(crate::plan::ONCE_SENT_FORK), plan.once.as_ref()),
             plan,
         };
         world.raft.broken_quorum = mutation == Mutation::NoQuorum;
@@ -437,6 +442,7 @@ impl World {
         let times_set = self.plan.claims.clocks.iter().map(|clock| clock.times_set()).sum();
         self.coverage.saw_times("wall clock set while it runs", times_set);
         self.queue.push(Time(2), Event::Scan);
+        self.begin_once();
         self.plan_moves();
         self.plan_images();
         self.plan_measuring();
@@ -502,6 +508,7 @@ impl World {
     fn dispatch(&mut self, event: Event) {
         match event {
             Event::Arrive { slot } => self.on_arrive(slot),
+            Event::Once => self.on_once(),
             Event::ClientTick { client } => self.on_client_tick(client),
             Event::ConnOpen { conn } => self.on_conn_open(conn),
             Event::ConnUp { conn } => self.on_conn_up(conn),

@@ -101,6 +101,9 @@ fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
     };
     (config.group.ring_capacity, config.group.ring_per_component) = (16, 0);
     config.group.streams_kept = plan.forgetting.kept;
+    if let Some(once) = &plan.once {
+        config.id_terms = once.terms;
+    }
     config.view_behind_max = Span(0);
     if let Some(holds) = plan.holds {
         (config.view_behind_max, config.group.ring_capacity) = (holds.behind_max, holds.ring_capacity);

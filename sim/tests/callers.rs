@@ -1,0 +1,55 @@
+//! Runs in which increments come with ids through several processes hold every property and meet the situations that they are for.
+
+use tidemark_sim::coverage::Coverage;
+use tidemark_sim::plan::Plan;
+use tidemark_sim::runner::{SweepPlan, run, sweep};
+use tidemark_sim::teeth::Mutation;
+
+/// Behind the seeds that `tests/seeds.rs` runs, of which none has ids.
+const FIRST: u64 = 61;
+const RUNS: usize = 12;
+
+/// What runs with ids are for.
+const OF_IDS: [&str; 12] = [
+    "increment with an id",
+    "id sent again",
+    "id sent again without an answer",
+    "id sent again after its process crashed",
+    "id sent again at another data centre",
+    "id sent again by the other aggregator",
+    "id that counts answered again",
+    "id answered by a later start of its group",
+    "place of an id told again",
+    "id not sent in time",
+    "id refused for other content",
+    "id refused for want of room",
+];
+
+/// What the first runs of a kind met, without a violation.
+fn met(is_of_kind: impl Fn(&Plan) -> bool) -> Coverage {
+    let mut all = Coverage::default();
+    for seed in (FIRST..).filter(|&seed| is_of_kind(&Plan::new(seed))).take(RUNS) {
+        let outcome = run(seed, Mutation::None).outcome;
+        assert!(outcome.findings.violations.is_empty(), "seed {seed}: {:?}", outcome.findings.violations);
+        all.merge(&outcome.coverage);
+    }
+    all
+}
+
+fn is_met(coverage: &Coverage, situations: &[&str]) {
+    let missing: Vec<&&str> = situations.iter().filter(|situation| coverage.count(situation) == 0).collect();
+    assert!(missing.is_empty(), "no run met {missing:?}");
+}
+
+#[test]
+fn an_id_counts_once_through_several_processes_that_crash() {
+    is_met(&met(|plan| plan.once.is_some()), &OF_IDS);
+}
+
+#[test]
+fn runs_without_ids_meet_none_of_their_situations() {
+    let sweep = sweep(SweepPlan { first: 0, count: 2, seconds: f64::MAX }, Mutation::None, &|_| {});
+    let met = OF_IDS.iter().filter(|situation| sweep.coverage.count(situation) > 0);
+    assert_eq!(met.count(), 0);
+    assert!((0..FIRST).all(|seed| Plan::new(seed).once.is_none()));
+}
