@@ -14,6 +14,8 @@ pub enum Bug {
     OtherContentTaken,
     /// A batch whose ids may be forgotten already is taken.
     LateIdsTaken,
+    /// A group's answer to an audit is taken though the view does not stand where it does.
+    OlderViewShown,
     /// A queued increment is certified when rights arrive.
     CertifiedFromQueue,
     /// The ledger grants what a stale proposer asked for.

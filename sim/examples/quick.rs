@@ -21,6 +21,7 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
             plan.updown.is_some()
         }
         Bug::CountedIdForgotten | Bug::IdsNotSaved | Bug::OtherContentTaken | Bug::LateIdsTaken => plan.once.is_some(),
+        Bug::OlderViewShown => plan.reads.is_some(),
         Bug::TailRefused => plan.versions.is_mixed(),
         Bug::ExpiredKept | Bug::LastPartOnly => plan.series.is_some(),
         Bug::BucketsStay => plan.series.is_some() && plan.edges.is_some(),
@@ -91,12 +92,12 @@ fn main() {
             all.retain(|m| a.len() <= 2 || a[2..].contains(&format!("{m:?}")));
             all.into_iter().for_each(|m| println!("{}", found(m)));
         }
-        // Of so many seeds those with ids: `callers FIRST COUNT`.
+        // Of so many seeds those with ids, or with reads that wait for their groups: `callers FIRST COUNT`.
         "callers" => {
             let (first, count): (u64, u64) = (a[2].parse().unwrap(), a[3].parse().unwrap());
             let mut all = tidemark_sim::coverage::Coverage::default();
-            let is_of = |plan: &Plan| plan.once.is_some();
-            for seed in (first..first + count).filter(|&seed| Plan::new(seed).once.is_some()) {
+            let is_of = |plan: &Plan| plan.once.is_some() || plan.reads.is_some();
+            for seed in (first..first + count).filter(|&seed| is_of(&Plan::new(seed))) {
                 let t = runner::run(seed, m);
                 all.merge(&t.outcome.coverage);
                 let first = t.outcome.findings.violations.first();

@@ -14,6 +14,7 @@ pub mod moves;
 pub mod old_views;
 pub mod once;
 pub mod pairs;
+pub mod reads;
 pub mod series;
 pub mod valves;
 pub mod versions;
@@ -29,6 +30,7 @@ use leases::LeasePlan;
 use month::Days;
 use moves::MovePlan;
 use once::OncePlan;
+use reads::ReadPlan;
 use std::collections::BTreeSet;
 use tidemark_proto::limits::{AGE_UNIT, STAY_MAX, STREAMS_KEPT_AGES};
 use tidemark_proto::msg::ClaimRule;
@@ -74,6 +76,9 @@ const HOLDS_FORK: u64 = 187_139;
 /// that failed once, none has any; and the dice of what is sent in a run that has some.
 const ONCE_FORK: u64 = 224_127;
 pub const ONCE_SENT_FORK: u64 = 60;
+/// The dice of reads that wait for their groups: as those of ids; and of what is read in a run that has some.
+const READS_FORK: u64 = 809_243;
+pub const READS_BEGUN_FORK: u64 = 61;
 /// The dice of batches and commits that clock themselves: such that of the seeds that show other bugs, of rare situations, and of
 /// those that failed once, in none they do; and of 10,000 runs, in so many.
 const CLOCKED_FORK: u64 = 115;
@@ -427,6 +432,7 @@ pub struct Plan {
     pub eras: EraPlan,
     pub updown: Option<UpDownPlan>,
     pub once: Option<OncePlan>,
+    pub reads: Option<ReadPlan>,
     pub series: Option<series::SeriesPlan>,
     pub holds: Option<HoldPlan>,
     /// Hits go at once where nothing is under way, and commits keep to a share of the time. Else both wait for fixed intervals.
@@ -579,6 +585,7 @@ impl Plan {
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: UpDownPlan::drawn(&mut root.fork(17), safety_end),
             once: None,
+            reads: None,
             series: series::SeriesPlan::drawn(&mut root.fork(47), safety_end),
             holds: HoldPlan::drawn(&mut root.fork(HOLDS_FORK)),
             clocked: root.fork(CLOCKED_FORK).per_10k(CLOCKED_PER_10K),
@@ -621,12 +628,18 @@ impl Plan {
         plan.admin.extend(plan.updown.map(|updown| (updown.from, Admin::UpDown)));
         plan.admin.extend(plan.series.as_ref().map(|series| (series.from, Admin::Series)));
         plan.cut(&root);
-        if scale.replicas.is_none()
-            && let Some((once, forgetting)) = OncePlan::drawn(&mut root.fork(ONCE_FORK), &plan)
-        {
-            (plan.once, plan.forgetting) = (Some(once), forgetting);
+        if scale.replicas.is_none() {
+            plan.add_callers(&root);
         }
         plan
+    }
+
+    /// Who counts with ids, and who reads what was counted just now.
+    fn add_callers(&mut self, root: &Rng) {
+        if let Some((once, forgetting)) = OncePlan::drawn(&mut root.fork(ONCE_FORK), self) {
+            (self.once, self.forgetting) = (Some(once), forgetting);
+        }
+        self.reads = ReadPlan::drawn(&mut root.fork(READS_FORK), self);
     }
 
     /// Edges; and into which shards views are cut, who holds them, and which are split.

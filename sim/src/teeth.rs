@@ -51,7 +51,7 @@ pub enum Mutation {
 }
 
 /// Every rule whose absence a run shows.
-pub const INSIDE: [Bug; 91] = [
+pub const INSIDE: [Bug; 92] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
     Bug::StaleLeaderTaken,
@@ -143,6 +143,7 @@ pub const INSIDE: [Bug; 91] = [
     Bug::IdsNotSaved,
     Bug::OtherContentTaken,
     Bug::LateIdsTaken,
+    Bug::OlderViewShown,
 ];
 
 /// Bugs that the model check is for: rules that random runs seldom depend on.

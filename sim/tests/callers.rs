@@ -1,11 +1,12 @@
-//! Runs in which increments come with ids through several processes hold every property and meet the situations that they are for.
+//! Runs in which increments come with ids through several processes, and in which reads ask for what was counted just now, hold every
+//! property and meet the situations that they are for.
 
 use tidemark_sim::coverage::Coverage;
 use tidemark_sim::plan::Plan;
 use tidemark_sim::runner::{SweepPlan, run, sweep};
 use tidemark_sim::teeth::Mutation;
 
-/// Behind the seeds that `tests/seeds.rs` runs, of which none has ids.
+/// Behind the seeds that `tests/seeds.rs` runs, of which none has ids or such reads.
 const FIRST: u64 = 61;
 const RUNS: usize = 12;
 
@@ -23,6 +24,14 @@ const OF_IDS: [&str; 12] = [
     "id not sent in time",
     "id refused for other content",
     "id refused for want of room",
+];
+
+/// What runs with reads that wait for their groups are for.
+const OF_READS: [&str; 4] = [
+    "read that waits for its groups",
+    "read that shows what was durable",
+    "read of at least a version",
+    "read that was told nothing",
 ];
 
 /// What the first runs of a kind met, without a violation.
@@ -47,9 +56,14 @@ fn an_id_counts_once_through_several_processes_that_crash() {
 }
 
 #[test]
-fn runs_without_ids_meet_none_of_their_situations() {
+fn a_read_shows_what_was_durable_and_what_its_version_stands_for() {
+    is_met(&met(|plan| plan.reads.is_some()), &OF_READS);
+}
+
+#[test]
+fn runs_without_ids_and_such_reads_meet_none_of_their_situations() {
     let sweep = sweep(SweepPlan { first: 0, count: 2, seconds: f64::MAX }, Mutation::None, &|_| {});
-    let met = OF_IDS.iter().filter(|situation| sweep.coverage.count(situation) > 0);
+    let met = OF_IDS.iter().chain(&OF_READS).filter(|situation| sweep.coverage.count(situation) > 0);
     assert_eq!(met.count(), 0);
-    assert!((0..FIRST).all(|seed| Plan::new(seed).once.is_none()));
+    assert!((0..FIRST).all(|seed| Plan::new(seed).once.is_none() && Plan::new(seed).reads.is_none()));
 }

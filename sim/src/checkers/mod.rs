@@ -16,6 +16,7 @@ pub mod limits;
 pub mod liveness;
 pub mod order;
 pub mod positions;
+pub mod reads;
 pub mod rights;
 pub mod series;
 pub mod sizes;

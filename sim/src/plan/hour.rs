@@ -63,6 +63,7 @@ impl Plan {
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: None,
             once: None,
+            reads: None,
             series: None,
             holds: None,
             clocked: false,

@@ -82,6 +82,7 @@ impl Plan {
             eras: EraPlan::new(&mut root.fork(14), DCS, safety_end),
             updown: None,
             once: None,
+            reads: None,
             series: None,
             holds: None,
             clocked: false,

@@ -318,7 +318,7 @@ impl World {
                     self.audit_notified(dc, &counter, &reading);
                 }
             }
-            Output::Audited(_) => {}
+            Output::Audited(audited) => self.on_audited(dc, &audited),
         }
     }
 

@@ -22,6 +22,7 @@ mod old_disks;
 mod old_views;
 mod once;
 mod pairs;
+mod reads;
 mod replicas;
 mod series;
 mod shards;
@@ -75,6 +76,11 @@ pub enum Event {
     },
     /// Something with an id is sent.
     Once,
+    /// A reader comes, or asks again.
+    Read,
+    ReadAgain {
+        read: u64,
+    },
     ClientTick {
         client: usize,
     },
@@ -342,6 +348,7 @@ pub struct World {
     /// Of each data centre.
     moves: Vec<moves::Progress>,
     once: once::Once,
+    reads: reads::Reads,
 }
 
 impl World {
@@ -418,6 +425,7 @@ impl World {
             versions: Versions::new(&plan),
             moves: Vec::new(),
             once: once::Once::new(root.fork(crate::plan::ONCE_SENT_FORK), plan.once.as_ref()),
+            reads: reads::Reads::new(root.fork(crate::plan::READS_BEGUN_FORK)),
             plan,
         };
         world.raft.broken_quorum = mutation == Mutation::NoQuorum;
@@ -443,6 +451,7 @@ impl World {
         self.coverage.saw_times("wall clock set while it runs", times_set);
         self.queue.push(Time(2), Event::Scan);
         self.begin_once();
+        self.begin_reads();
         self.plan_moves();
         self.plan_images();
         self.plan_measuring();
@@ -509,6 +518,8 @@ impl World {
         match event {
             Event::Arrive { slot } => self.on_arrive(slot),
             Event::Once => self.on_once(),
+            Event::Read => self.on_read(),
+            Event::ReadAgain { read } => self.on_read_again(read),
             Event::ClientTick { client } => self.on_client_tick(client),
             Event::ConnOpen { conn } => self.on_conn_open(conn),
             Event::ConnUp { conn } => self.on_conn_up(conn),
