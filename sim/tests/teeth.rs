@@ -72,7 +72,7 @@ const PINNED: [(Mutation, u64, &str); 107] = [
     (Mutation::Inside(Bug::ForgottenTaken), 10, "dedupe"),
     (Mutation::Inside(Bug::ForgottenInUse), 3, "invariants"),
     (Mutation::Inside(Bug::ForgottenEarly), 3, "dedupe"),
-    (Mutation::Inside(Bug::WinnersUntold), 143, "award"),
+    (Mutation::Inside(Bug::WinnersUntold), 177, "award"),
     (Mutation::Inside(Bug::AwardedAgain), 57, "award"),
     (Mutation::Inside(Bug::LostStaysOpen), 82, "liveness"),
     (Mutation::Inside(Bug::LostReportTaken), 4, "conservation"),

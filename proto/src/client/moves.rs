@@ -2,7 +2,7 @@
 
 use super::counters::Kind;
 use super::stay::{Batch, LinkState, Role, Stay, StayId, Stream};
-use super::{AddError, ClientCore, InDoubt, Outcome, Output, STAYS_MAX, SiteId};
+use super::{AddError, ClientCore, InDoubt, Output, STAYS_MAX, SiteId};
 use crate::time::Time;
 
 impl ClientCore {
