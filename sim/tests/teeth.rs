@@ -9,7 +9,7 @@ use tidemark_sim::shrink::{Part, only};
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
 
 /// A bug, a seed that shows it soon, and the property that fires first.
-const PINNED: [(Mutation, u64, &str); 107] = [
+const PINNED: [(Mutation, u64, &str); 108] = [
     (Mutation::AnswerBeforeCommit, 2, "dedupe"),
     (Mutation::DedupeSkipped, 3, "dedupe"),
     (Mutation::GrantInflated, 2, "rights"),
@@ -113,10 +113,11 @@ const PINNED: [(Mutation, u64, &str); 107] = [
     (Mutation::Inside(Bug::RaisedUncopied), 53, "views"),
     (Mutation::Inside(Bug::ShownForgotten), 128, "views"),
     (Mutation::Inside(Bug::RaisedLate), 8, "totals"),
-    (Mutation::Inside(Bug::CountedIdForgotten), 0, "conservation"),
-    (Mutation::Inside(Bug::IdsNotSaved), 0, "conservation"),
-    (Mutation::Inside(Bug::OtherContentTaken), 0, "ids"),
-    (Mutation::Inside(Bug::LateIdsTaken), 0, "conservation"),
+    (Mutation::Inside(Bug::CountedIdForgotten), 72, "views"),
+    (Mutation::Inside(Bug::IdsNotSaved), 80, "conservation"),
+    (Mutation::Inside(Bug::OtherContentTaken), 76, "ids"),
+    (Mutation::Inside(Bug::LateIdsTaken), 103, "answers"),
+    (Mutation::Inside(Bug::OlderViewShown), 70, "reads"),
 ];
 
 /// Rules that their scripts show: their absence costs time and no promise, or needs one message to come at one moment.
