@@ -617,13 +617,7 @@ impl Plan {
         plan.faults.extend(lost_group(&mut root.fork(11), &plan));
         plan.faults.extend(valves::faults(&mut root.fork(45), &plan));
         if scale.replicas.is_none() {
-            let mut rng = root.fork(13);
-            plan.pairs = pairs::drawn(&mut rng, dcs);
-            plan.faults.extend(pairs::faults(&mut rng, &plan));
-            plan.faults.extend(old_views::faults(&mut root.fork(44), &plan));
-            plan.faults.extend(ambushes::faults(&mut root.fork(46), &plan));
-            // Behind everything that is drawn of groups.
-            joins::add(&mut root.fork(43), &mut plan);
+            plan.add_pairs(&root, dcs);
         }
         plan.admin.extend(plan.updown.map(|updown| (updown.from, Admin::UpDown)));
         plan.admin.extend(plan.series.as_ref().map(|series| (series.from, Admin::Series)));
@@ -632,6 +626,17 @@ impl Plan {
             plan.add_callers(&root);
         }
         plan
+    }
+
+    /// Second aggregators, what befalls them and views, and groups that join.
+    fn add_pairs(&mut self, root: &Rng, dcs: usize) {
+        let mut rng = root.fork(13);
+        self.pairs = pairs::drawn(&mut rng, dcs);
+        self.faults.extend(pairs::faults(&mut rng, self));
+        self.faults.extend(old_views::faults(&mut root.fork(44), self));
+        self.faults.extend(ambushes::faults(&mut root.fork(46), self));
+        // Behind everything that is drawn of groups.
+        joins::add(&mut root.fork(43), self);
     }
 
     /// Who counts with ids, and who reads what was counted just now.

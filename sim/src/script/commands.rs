@@ -22,10 +22,7 @@ impl Stage {
             "copy" => self.each(rest, Stage::copy),
             "crash" => self.each(rest, Stage::crash),
             "once" => self.on_once(rest),
-            "fence-id" => match rest {
-                [group, client, id] => self.once(group, client, &[(id, 0)]),
-                _ => Err("fence-id GROUP CLIENT ID".into()),
-            },
+            "fence-id" => self.on_fence_id(rest),
             "older" => self.each(rest, Stage::older),
             "fence" => self.on_fence(rest),
             "define" => self.define_of(rest).and_then(|cmd| self.ledger_applies(cmd)),
@@ -78,6 +75,13 @@ impl Stage {
             "award" => self.award_words(number(one(rest)?)?),
             "clock" => self.set_clock(one(rest)?),
             other => Err(format!("unknown command {other:?}")),
+        }
+    }
+
+    fn on_fence_id(&mut self, rest: &[&str]) -> Done {
+        match rest {
+            [group, client, id] => self.once(group, client, &[(id, 0)]),
+            _ => Err("fence-id GROUP CLIENT ID".into()),
         }
     }
 
