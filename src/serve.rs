@@ -38,13 +38,13 @@ pub struct ServeOptions {
     /// Where data is kept
     #[arg(long, default_value = DATA_DIR)]
     pub data_dir: PathBuf,
-    /// Address of HTTP: HOST, :PORT or HOST:PORT; 0.0.0.0 or [::] listens on all addresses of this machine
+    /// Address of HTTP: HOST, :PORT or HOST:PORT; 0.0.0.0 or `[::]` listens on all addresses of this machine
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1", value_parser = parse_listen)]
     pub listen: Listen,
     /// Port of HTTP where --listen names none; 0 takes a free one
     #[arg(long, default_value_t = HTTP_PORT)]
     pub port: u16,
-    /// A page besides our own that may show live totals and sessions: https://search.example
+    /// A page besides our own that may show live totals and sessions, such as `https://search.example`
     #[arg(long, value_name = "URL", value_parser = parse_origin)]
     pub origin: Vec<String>,
     /// Namespaces to have besides `default` and `search`

@@ -390,8 +390,8 @@ impl Client {
     /// unless its settings say otherwise.
     ///
     /// # Errors
-    /// As of a hit, and of the returned hit [`AddError::IdReused`] and the other reasons of ids; [`HitError::PlaceUnknown`] says that it
-    /// counted, and that its place is not known yet: ask again for it.
+    /// As of a hit, and of the returned hit [`IdReused`](tidemark_proto::client::AddError::IdReused) and the other reasons of ids;
+    /// [`HitError::PlaceUnknown`] says that it counted, and that its place is not known yet: ask again for it.
     pub async fn hit_once(&self, target: impl Into<Target>, hit: OnceHit) -> Result<Hit, HitError> {
         self.0.shared.permits.acquire().await.map_err(|_| HitError::Closed)?.forget();
         let OnceHit { half, session, weight, event, id } = hit;

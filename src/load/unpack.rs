@@ -47,7 +47,7 @@ pub enum Unreadable {
 /// A text from its beginning, behind a byte order mark.
 pub struct Text {
     pub reader: Box<dyn BufRead + Send>,
-    /// The first bytes, up to [`BEGIN_BYTES`].
+    /// The first bytes, up to `BEGIN_BYTES`.
     pub begin: Vec<u8>,
 }
 

@@ -382,7 +382,7 @@ impl Endpoint {
     /// Dials a peer and waits until both sides have checked each other: two round trips.
     ///
     /// A host name is resolved first, which takes [`RESOLVE_MAX`](crate::resolve::RESOLVE_MAX) at most. All its addresses are tried, each
-    /// [`NEXT_ADDRESS_AFTER`] the one before or when that has failed, until one answers as who is expected. Otherwise nothing is tried
+    /// `NEXT_ADDRESS_AFTER` the one before or when that has failed, until one answers as who is expected. Otherwise nothing is tried
     /// twice. On an error nothing is left behind.
     pub async fn connect(&self, to: impl Into<HostPort>, expected: &PeerName) -> Result<Connection, ConnectError> {
         let to = to.into();
