@@ -106,7 +106,17 @@ impl NamedIncrement {
                 self.on_placed(idx, count, place)
             }
             ToClient::Refused { lane: LANE, seq, error } if seq == self.seq => NamedAnswer::Refused(error),
-            _ => NamedAnswer::Nothing,
+            // Answers to an earlier copy, and what a link says of itself.
+            ToClient::Ids { .. }
+            | ToClient::Durable { .. }
+            | ToClient::Placed { .. }
+            | ToClient::Refused { .. }
+            | ToClient::Welcome { .. }
+            | ToClient::Spread { .. }
+            | ToClient::Fenced { .. }
+            | ToClient::Forgotten { .. }
+            | ToClient::NotYours { .. }
+            | ToClient::Lifted { .. } => NamedAnswer::Nothing,
         }
     }
 

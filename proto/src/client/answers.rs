@@ -162,15 +162,17 @@ impl ClientCore {
             let Ok(hit) = batch.hits.binary_search_by_key(idx, |hit| hit.idx) else { continue };
             let hit = batch.hits.remove(hit);
             let delta = batch.items.get(*idx as usize).map_or(0, |item| item.delta);
-            let outcome = Outcome::from(*answer);
             if !batch.durable {
                 batch.weight -= delta;
-                match outcome {
-                    Outcome::Failed(_) => self.totals.refused += u128::from(delta),
-                    _ => self.totals.durable += u128::from(delta),
+                match answer {
+                    IdAnswer::Other | IdAnswer::Full { .. } | IdAnswer::Fenced => {
+                        self.totals.refused += u128::from(delta)
+                    }
+                    IdAnswer::Open | IdAnswer::Counted => self.totals.durable += u128::from(delta),
                 }
                 self.settled = true;
             }
+            let outcome = Outcome::from(*answer);
             self.outputs.push_back(Output::Resolved { ticket: hit.ticket, outcome });
         }
         self.drop_settled(id, lane, at);
