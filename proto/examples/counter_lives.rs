@@ -6,10 +6,10 @@
 
 use std::time::Instant;
 use tidemark_proto::group::{Group, GroupConfig};
-use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex, Start};
+use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, Start};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::GENERATIONS_PER_MESSAGE_MAX;
-use tidemark_proto::msg::{GroupCmd, GroupEntry, LedgerCmd, ToGroup};
+use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Item, LedgerCmd, ToGroup};
 use tidemark_proto::time::WallMs;
 
 const GROUP: GroupId = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
@@ -53,6 +53,14 @@ fn main() {
     group.apply(LogIndex(1), &entry(GroupCmd::Boot { nonce: 1, lanes: 4 }));
     let confirmed = ToGroup::Confirmed { group: GROUP, start, accounts: Vec::new(), resets: 0 };
     group.apply(LogIndex(2), &entry(GroupCmd::Ledger(confirmed)));
+    let slots: Vec<u32> = (0..counters as u32).collect();
+    for (seq, page) in (1..).zip(slots.chunks(1_000)) {
+        let items = page.iter().map(|&slot| Item { slot, delta: 1, session: None }).collect();
+        let batch = Batch { client: ClientId(1), lane: 0, seq, since: 0, items, times: Vec::new() };
+        let new_cells = page.iter().map(|&slot| name(slot.into()).total()).collect();
+        let counted = GroupEntry { first_new_slot: page[0], new_cells, ..entry(GroupCmd::Batch(batch)) };
+        group.apply(group.applied().next(), &counted);
+    }
     let (begin, mut longest) = (Instant::now(), std::time::Duration::ZERO);
     let all: Vec<(CounterName, u32)> = ledger.resets().generations().map(|(of, at)| (of.clone(), at)).collect();
     for page in all.chunks(GENERATIONS_PER_MESSAGE_MAX) {
@@ -67,8 +75,15 @@ fn main() {
     let closing = rows.last().map_or(0, |(_, value)| value.len());
     let bytes: usize = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
     println!("its checkpoint: {bytes} bytes in {:?}, the closing row {closing}", begin.elapsed());
-    let mut sorted = rows;
-    sorted.sort();
+    let (begin, cells) = (Instant::now(), group.table().len());
+    group.apply(group.applied().next(), &entry(GroupCmd::Compact { nonce: 2 }));
+    println!("{} of {cells} cells given back in {:?}", cells - group.table().len(), begin.elapsed());
+    let mut store: std::collections::BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
+    store.extend(group.checkpoint());
+    store.retain(|_, value| !value.is_empty());
+    let bytes: usize = store.iter().map(|(key, value)| key.len() + value.len()).sum();
+    println!("its checkpoint on disk afterwards: {bytes} bytes, of two sides");
+    let sorted: Vec<_> = store.into_iter().collect();
     let begin = Instant::now();
     let loaded = Group::load(*group.config(), sorted).expect("a good checkpoint").expect("a complete one");
     assert_eq!(loaded.lives() as u64, counters);

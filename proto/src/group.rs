@@ -11,6 +11,7 @@
 mod audit;
 mod blocks;
 mod cells;
+mod compact;
 mod feed;
 mod generations;
 mod guard;
@@ -123,6 +124,8 @@ pub enum Effect {
     Ids { client: ClientId, lane: u8, seq: u64, answers: Vec<(u32, IdAnswer)> },
     /// A generation of a guard ended. Of what was certified under its lease counts what was spent up to `upto`; the rest is queued.
     Closed { guard: u32, generation: u32, upto: u64 },
+    /// Slots have other numbers from here on, and the start that said so is the last one.
+    Compacted,
 }
 
 /// The lane of a counter that is not on the spread list. Part of the wire contract: FNV-1a (64 bits) over namespace, a zero
@@ -155,6 +158,8 @@ pub struct Group {
     guard_of_slot: BTreeMap<u32, u32>,
     guarded: SlotSet,
     generations: Generations,
+    /// How often slots got numbers anew.
+    compactions: u32,
     /// The last confirmed process start, if any, and all later ones.
     boots: Vec<u64>,
     /// Process starts ever, in this log.
@@ -191,6 +196,7 @@ impl Group {
             guard_of_slot: BTreeMap::new(),
             guarded: SlotSet::default(),
             generations: Generations::default(),
+            compactions: 0,
             boots: Vec::new(),
             starts: 0,
             confirmed: false,
@@ -233,6 +239,8 @@ impl Group {
                 GroupCmd::Lease { guard, generation, held } => self.on_lease(*guard, *generation, *held),
                 GroupCmd::Keyed(keyed) => self.on_keyed(keyed, named),
                 GroupCmd::IdTerms(terms) => self.ids.set_terms(Some(*terms)),
+                // What follows names slots of before.
+                GroupCmd::Compact { nonce } => return self.on_compact(*nonce),
             }
         }
     }

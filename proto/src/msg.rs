@@ -345,6 +345,11 @@ pub enum GroupCmd {
     Keyed(Keyed),
     /// How ids are remembered from here on.
     IdTerms(IdTerms),
+    /// The table gives back the slots of cells of what is over: those that stay get numbers anew, in their order. It is a start as well, as
+    /// [`GroupCmd::Boot`] is: what its proposer assumed of slots before holds no longer. What follows it in its entry counts for nothing.
+    Compact {
+        nonce: u64,
+    },
 }
 
 impl GroupCmd {
@@ -357,7 +362,8 @@ impl GroupCmd {
             | GroupCmd::Age(_)
             | GroupCmd::Ledger(_)
             | GroupCmd::Lease { .. }
-            | GroupCmd::IdTerms(_) => None,
+            | GroupCmd::IdTerms(_)
+            | GroupCmd::Compact { .. } => None,
         }
     }
 }
@@ -680,6 +686,8 @@ pub struct FeedPull {
     pub bytes_max: u32,
     /// Of the entry behind `cursor` so many changes of rows are known: it changed more than goes into a chunk.
     pub rows_told: u32,
+    /// How often the group's slots had got numbers anew when the consumer was told of them. After another number of times it knows none.
+    pub compactions: u32,
 }
 
 /// A position of a walk at or above this is one among the rows, which come after the cells: this and the row's number.
@@ -715,6 +723,9 @@ pub struct FeedChunk {
     pub rows: Vec<(u32, u8, Row)>,
     /// So many changes of rows of the entry behind `upto` are told already ([`FeedPull::rows_told`]).
     pub rows_told: u32,
+    /// How often slots have got numbers anew ([`GroupCmd::Compact`]): in a chunk of more times than the consumer knows of, they are named
+    /// from the first one on.
+    pub compactions: u32,
 }
 
 /// What of a group's feed a consumer wants that holds some ranges of counters only.

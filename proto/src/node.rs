@@ -83,6 +83,9 @@ pub struct NodeConfig {
     pub age_unit: Span,
     /// How the group remembers the ids of increments; a leader says so in its log.
     pub id_terms: IdTerms,
+    /// So many cells of what is over are given back at once, where they are one in so many of all cells.
+    pub compacted_min: u32,
+    pub compacted_part: u32,
     /// Bytes of log after which a checkpoint is made.
     pub checkpoint_log_bytes: u64,
     /// Time after which a checkpoint is made if anything was applied.
@@ -114,6 +117,8 @@ impl NodeConfig {
             view_behind_max: Span::from_secs(60),
             age_unit: AGE_UNIT,
             id_terms: IdTerms { kept: IDS_KEPT_AGES, max: IDS_MAX },
+            compacted_min: 1 << 16,
+            compacted_part: 2,
             checkpoint_log_bytes: 64 << 20,
             checkpoint_interval: Span::from_secs(60),
             checkpoint_part_bytes: 4 << 20,
@@ -218,6 +223,8 @@ pub struct NodeCore {
     feeds: [Feed; FEEDS],
     /// Since when this process counts time for the group's next age.
     aged_at: Option<Time>,
+    /// The start that a proposed compaction stands for.
+    compacts_as: Option<u64>,
     /// This process has said how ids are remembered.
     id_terms_said: bool,
     checkpoint: checkpoint::Checkpointer,
@@ -280,7 +287,7 @@ impl NodeCore {
         let (clients, feeds, outputs) = (clients::Clients::default(), Feed::all(group.applied()), VecDeque::new());
         let role = replica::Role::Alone;
         let (leases, holds) = (lease::Leases::default(), hold::Holds::default());
-        let (aged_at, id_terms_said, is_stopped) = (None, false, false);
+        let (aged_at, compacts_as, id_terms_said, is_stopped) = (None, None, false, false);
         NodeCore {
             config,
             role,
@@ -293,6 +300,7 @@ impl NodeCore {
             holds,
             feeds,
             aged_at,
+            compacts_as,
             id_terms_said,
             checkpoint,
             is_stopped,
@@ -326,6 +334,7 @@ impl NodeCore {
         self.run_leases(now);
         self.run_ages(now);
         self.say_id_terms();
+        self.propose_compaction();
         self.commit(now);
         self.run_pulses(now);
         (0..FEEDS).for_each(|feed| self.serve_feed(now, feed));
@@ -434,6 +443,7 @@ impl NodeCore {
             Effect::Settled { namespaces } => self.lift_namespaces(namespaces),
             Effect::Ids { client, lane, seq, answers } => self.tell(client, ToClient::Ids { lane, seq, answers }),
             Effect::Closed { guard, upto, .. } => self.on_closed(guard, upto),
+            Effect::Compacted => self.on_compacted(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Names of cells as dense numbers (slots), compactly: about 43 bytes for a key of 24 bytes, index included.
 //!
-//! Slots are given in order of first sight and never change or go away. Names lie one after the other in one arena,
+//! Slots are given in order of first sight and never change or go away: a table that gives some back is another one, of which all users hear
+//! (decision 0065). Names lie one after the other in one arena,
 //! namespaces as numbers; the index is a hash table of slots that is never iterated.
 
 use crate::hash::bytes_hash;
@@ -25,6 +26,8 @@ const HAS_SPAN: u8 = 4;
 const TOGETHER: usize = 64;
 /// Slots that the index of a table that is not empty has room for, at least.
 const ROOM_MIN: usize = 8;
+/// In place of the new number of what is given back.
+pub(crate) const GONE: u32 = u32::MAX;
 
 /// An interner of cell ids.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +93,22 @@ impl CellTable {
             self.intern_record(record.bytes())?;
         }
         Ok(())
+    }
+
+    /// A table of those of its cells whose slots are to stay, in their order; and by slot the new one, or [`GONE`].
+    pub(crate) fn compacted(&self, stays: impl Fn(u32) -> bool) -> (CellTable, Vec<u32>) {
+        let kept: Vec<u32> = (0..self.len()).filter(|&slot| stays(slot)).collect();
+        let bytes = kept.iter().map(|&slot| self.record(slot).len()).sum();
+        let mut table = CellTable::with_namespaces(self.seed, self.namespaces.clone());
+        table.reserve_records(kept.len(), bytes);
+        let mut places = vec![GONE; self.len() as usize];
+        for slot in kept {
+            places[slot as usize] = table.len();
+            table.offsets.push(table.names.len() as u32);
+            table.names.extend_from_slice(self.record(slot));
+        }
+        table.index_all(table.offsets.len()).expect("each name is there once");
+        (table, places)
     }
 
     /// The slot of a cell, if it has one.

@@ -126,6 +126,12 @@ pub enum Bug {
     NothingForgotten,
     /// A group forgets streams, and refuses their clients, in half the time for which they are to be remembered.
     ForgottenEarly,
+    /// A group gives nothing back.
+    NothingGivenBack,
+    /// A group that gives back what is over forgets what is present.
+    PresentForgotten,
+    /// Who follows a group whose slots have other numbers goes by those that it knows.
+    NumbersKept,
     /// A view shows all generations of a counter.
     ResetNotShown,
     /// A reset is carried out although another came between.

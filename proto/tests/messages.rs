@@ -184,7 +184,7 @@ part!(batch_error: BatchError {
     IdsLate,
     Ids,
 });
-part!(group_cmd: GroupCmd { Boot, Batch, Fence, Age, Ledger, Lease, Keyed, IdTerms });
+part!(group_cmd: GroupCmd { Boot, Batch, Fence, Age, Ledger, Lease, Keyed, IdTerms, Compact });
 part!(to_group: ToGroup {
     Confirmed,
     FencedOut,
@@ -343,6 +343,7 @@ fn chunk() -> FeedChunk {
         components: vec![(6, 1, 42)],
         rows: vec![(6, 1, row())],
         rows_told: 1,
+        compactions: 2,
     }
 }
 
@@ -615,6 +616,7 @@ fn group_log(samples: &mut Samples) {
         (keyed(1), vec![(keyed(ID_ITEMS_MAX + 1), "items of an id")]),
         (terms(5), vec![(terms(IDS_MAX_MAX + 1), "ids of a group")]),
         (GroupCmd::Lease { guard: 1, generation: 2, held: true }, vec![]),
+        (GroupCmd::Compact { nonce: 78 }, vec![]),
     ];
     for (valid, wrong) in to_groups() {
         let wrong = wrong.into_iter().map(|(message, what)| (GroupCmd::Ledger(message), what)).collect();
@@ -637,8 +639,14 @@ fn for_groups(samples: &mut Samples) {
         let wrong = wrong.into_iter().map(|(message, what)| (ForGroup::Ledger(message), what)).collect();
         samples.add_part(ForGroup::Ledger(valid), kind, wrong);
     }
-    let pull =
-        FeedPull { group: group(), cursor: LogIndex(3), slots_known: 4, bytes_max: 1_000, ..FeedPull::default() };
+    let pull = FeedPull {
+        cursor: LogIndex(3),
+        slots_known: 4,
+        bytes_max: 1_000,
+        compactions: 2,
+        group: group(),
+        ..FeedPull::default()
+    };
     samples.add(ForGroup::Feed(pull), vec![]);
     samples.add(ForGroup::Again, vec![]);
     samples.add(ForGroup::Lost { group: group() }, vec![]);

@@ -85,6 +85,9 @@ pub struct GroupTruth {
     /// Down halves of which a cell has a name in the log, and its generation; and those of each slot.
     named_down: BTreeSet<(u16, u32)>,
     generation_of_slot: Vec<u32>,
+    /// How often slots got numbers anew, and what was given back.
+    pub compactions: u32,
+    pub given_back: BTreeSet<u16>,
     /// The log knows that counters may go down.
     goes_down: bool,
     pub streams: BTreeMap<(ClientId, u8), Stream>,
@@ -309,6 +312,10 @@ impl Oracle {
         }
         truth.seen = index;
         truth.clock = truth.clock.max(UnixTime::from_wall(entry.now));
+        // What compacts may have come at once with what named them.
+        if entry.first_new_slot as usize == truth.slots.len() {
+            entry.new_cells.iter().for_each(|cell| self.name_slot(group, cell));
+        }
         for cell in entry.new_cells.iter().filter(|cell| cell.half == Half::Down) {
             self.read_down_cell(group, cell)?;
         }
@@ -334,6 +341,7 @@ impl Oracle {
                 GroupCmd::Boot { nonce, lanes } => self.read_start(group, *nonce, *lanes),
                 GroupCmd::Ledger(message) => self.read_message(group, message),
                 GroupCmd::Lease { .. } => {}
+                GroupCmd::Compact { nonce } => self.read_compaction(group, *nonce),
             }
         }
         Ok(())
@@ -348,6 +356,24 @@ impl Oracle {
         }
         self.fewer_valves_asked += u64::from(lanes < truth.lanes);
         truth.lanes = truth.lanes.max(lanes);
+    }
+
+    /// Slots of generations that are over are given back; the others close up. It is a start as well.
+    fn read_compaction(&mut self, group: u16, nonce: u64) {
+        let (counters, halves) = (self.counters, self.halves);
+        let truth = &mut self.groups[usize::from(group)];
+        let of_slots = std::mem::take(&mut truth.slots).into_iter().zip(std::mem::take(&mut truth.generation_of_slot));
+        for (half, generation) in of_slots {
+            let is_known = half != u16::MAX;
+            if is_known && generation < truth.generations[usize::from(half) % counters] {
+                truth.given_back.insert(half + (halves * generation as usize) as u16);
+            } else {
+                truth.slots.push(half);
+                truth.generation_of_slot.push(generation);
+            }
+        }
+        truth.compactions += 1;
+        self.read_start(group, nonce, self.groups[usize::from(group)].lanes);
     }
 
     /// Nothing names a down half before the log knows that counters may go down.

@@ -362,22 +362,27 @@ pub struct Forgetting {
     pub kept: u32,
     /// How long a client uses one id.
     pub renew_after: Span,
+    /// Groups give back cells of what is over whenever there are some.
+    pub compacts: bool,
 }
 
 /// Of 10,000 runs in so many groups forget within seconds what otherwise takes days.
 const FORGETFUL_PER_10K: u32 = 2_500;
+/// And in so many they give back what is over at once.
+const COMPACTING_PER_10K: u32 = 5_000;
 
 impl Forgetting {
     fn drawn(rng: &mut Rng) -> Forgetting {
         let (age_unit, kept) = (Span::from_millis(rng.between(500, 2_000)), rng.between(3, 8) as u32);
         let renew_after = Span(age_unit.0 * u64::from(kept) / 4);
         let soon = rng.per_10k(FORGETFUL_PER_10K);
-        if soon { Forgetting { age_unit, kept, renew_after } } else { Forgetting::late() }
+        let compacts = rng.per_10k(COMPACTING_PER_10K);
+        if soon { Forgetting { age_unit, kept, renew_after, compacts } } else { Forgetting { compacts, ..Forgetting::late() } }
     }
 
     /// As outside of runs: after days.
     fn late() -> Forgetting {
-        Forgetting { age_unit: AGE_UNIT, kept: STREAMS_KEPT_AGES, renew_after: STAY_MAX }
+        Forgetting { age_unit: AGE_UNIT, kept: STREAMS_KEPT_AGES, renew_after: STAY_MAX, compacts: false }
     }
 }
 

@@ -34,3 +34,12 @@ fn what_is_never_forgotten_is_found_by_its_size() {
     Mutation::None.enter();
     assert_eq!(violations.first().map(|violation| violation.property), Some("sizes"), "{violations:?}");
 }
+
+#[test]
+#[cfg(feature = "teeth")]
+fn cells_of_what_is_over_are_found_by_their_number() {
+    let violations = run(Mutation::Inside(tidemark_proto::teeth::Bug::NothingGivenBack)).findings.violations;
+    Mutation::None.enter();
+    let first = violations.first().map(|violation| (violation.property, violation.what.contains("cells of a group")));
+    assert_eq!(first, Some(("sizes", true)), "{violations:?}");
+}

@@ -131,7 +131,7 @@ const SCRIPTED: [(Bug, &str); 5] = [
 
 /// Rules that only the model check shows (`tests/model.rs`), and that only a run of days shows (`tests/month.rs`).
 const MODELLED: [Bug; 1] = [Bug::ArmedWhileLate];
-const LASTING: [Bug; 1] = [Bug::NothingForgotten];
+const LASTING: [Bug; 2] = [Bug::NothingForgotten, Bug::NothingGivenBack];
 
 /// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `group::series`): one seed in a thousand does not.
 const TESTED: [Bug; 3] = [Bug::NoteForgotten, Bug::PoliciesMixed, Bug::SavedLate];

@@ -53,6 +53,8 @@ pub struct Feed {
     slots: Vec<u32>,
     /// And in which shard each is, where there are several.
     shards: Vec<ShardId>,
+    /// How often the group's slots had got other numbers when these were told.
+    compactions: u32,
     /// Those of them that are cells of counters that began again.
     begun: BTreeSet<(ShardId, u32)>,
     /// The pull that is out, since when, and how often it was sent again.
@@ -193,7 +195,8 @@ impl Feed {
     /// Whether one that is told other ranges beside this one has all that this one's cursor says.
     pub fn can_take_over(&self, beside: &Feed) -> bool {
         let is_between = |feed: &Feed| feed.walk.is_none() && feed.rows_told == 0;
-        is_between(beside) && is_between(self) && beside.cursor >= self.cursor
+        let is_named_alike = beside.compactions == self.compactions;
+        is_between(beside) && is_between(self) && is_named_alike && beside.cursor >= self.cursor
     }
 
     /// From here on this one brings what that one did. What it has told already comes again; slots that it has not named, too.
@@ -254,7 +257,15 @@ impl Feed {
 
     fn pull(&self, group: GroupId, bytes_max: u32) -> FeedPull {
         let slots_known = self.slots.len() as u32;
-        FeedPull { group, cursor: self.cursor, walk: self.walk, slots_known, bytes_max, rows_told: self.rows_told }
+        let Feed { cursor, walk, rows_told, compactions, .. } = *self;
+        FeedPull { group, cursor, walk, slots_known, bytes_max, rows_told, compactions }
+    }
+
+    /// The group's slots have other numbers: what was known of them means nothing any more.
+    fn on_compacted(&mut self, compactions: u32) {
+        self.compactions = compactions;
+        (self.slots, self.shards, self.begun) = Default::default();
+        (self.walk, self.rows_told) = (None, 0);
     }
 }
 
@@ -323,7 +334,14 @@ impl AggregatorCore {
     /// Merges a chunk that continues the cursor; another one is the answer to an older pull.
     pub(super) fn on_feed(&mut self, now: Time, (group, which): (GroupId, Which), chunk: &FeedChunk, names: Names<'_>) {
         let Some(feed) = self.feed_mut(group, which) else { return };
-        if chunk.group != group || chunk.base != feed.cursor || !names_its_slots(feed, chunk, names) {
+        // One that led before, and is behind, knows of fewer compactions.
+        if chunk.group != group || chunk.base != feed.cursor || chunk.compactions < feed.compactions {
+            return;
+        }
+        if chunk.compactions > feed.compactions && !bites(Bug::NumbersKept) {
+            feed.on_compacted(chunk.compactions);
+        }
+        if !names_its_slots(feed, chunk, names) {
             return;
         }
         feed.pulled = None;

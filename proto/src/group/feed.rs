@@ -35,6 +35,7 @@ impl Group {
         let behind = !self.cells.ring.reaches(pull.cursor.0) || pull.cursor > self.applied;
         pull.group == self.config.id
             && (pull.walk.is_some()
+                || pull.compactions != self.compactions
                 || pull.rows_told > 0
                 || behind
                 || self.cells.ring.changed_since(pull.cursor.0)
@@ -97,6 +98,7 @@ impl Group {
     /// What changed after the pull's cursor, cut to its byte limit; an empty chunk if nothing did. Names of slots come before
     /// their components. Entries are never split: `upto` covers whole ones.
     fn feed<'a>(&'a self, pull: &FeedPull, scope: Option<&'a mut Scope>) -> Telling<'a> {
+        let pull = &self.with_numbers_of_now(pull);
         if pull.walk.is_some() || !self.follows_from(pull.cursor) {
             let start = FeedWalk { started: self.applied, next_slot: 0 };
             let walk = pull.walk.filter(|walk| walk.started <= self.applied).unwrap_or(start);
@@ -110,6 +112,15 @@ impl Group {
             return self.with_rows(filling.telling, pull);
         }
         self.walk(filling.anew(pull), FeedWalk { started: self.applied, next_slot: 0 })
+    }
+
+    /// Who was told of slots by other numbers knows none: names are told again, and a walk, or the rows of one entry, from the beginning.
+    fn with_numbers_of_now(&self, pull: &FeedPull) -> FeedPull {
+        if pull.compactions == self.compactions {
+            return *pull;
+        }
+        let walk = pull.walk.map(|_| FeedWalk { started: self.applied, next_slot: 0 });
+        FeedPull { walk, slots_known: 0, rows_told: 0, ..*pull }
     }
 
     /// Fills a chunk with components that changed; false where one entry changed more than goes into one.
@@ -373,6 +384,7 @@ impl<'a> Filling<'a> {
             upto: pull.cursor,
             walk: None,
             applied: group.applied,
+            compactions: group.compactions,
             first_slot,
             cells: Vec::new(),
             ..FeedChunk::default()

@@ -181,6 +181,29 @@ impl Generations {
         self.lives.len()
     }
 
+    /// Slots of what is over.
+    pub fn past(&self) -> u32 {
+        self.past.len() as u32
+    }
+
+    /// Whether a slot is of what is over: nothing counts in it any more.
+    pub fn is_over(&self, slot: u32) -> bool {
+        self.is_past.contains(slot)
+    }
+
+    /// The same counters in a table that has given back the slots of what is over; `places` has the new slot of each.
+    pub fn compacted(&self, places: &[u32]) -> Generations {
+        let place = |slot: u32| if slot == NOWHERE { NOWHERE } else { places[slot as usize] };
+        let life = |life: &Life| Life { up: place(life.up), down: place(life.down), ..*life };
+        Generations {
+            places: self.places.clone(),
+            lives: self.lives.iter().map(life).collect(),
+            ahead: self.ahead.iter().map(|(of, &slot)| (of.clone(), place(slot))).collect(),
+            total: self.total,
+            ..Generations::default()
+        }
+    }
+
     /// Generations begun, of all counters together.
     pub fn total(&self) -> u64 {
         self.total

@@ -33,10 +33,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 10;
-/// Earlier ones, and what they lack at the end of their closing rows: ids of increments (and places of old buckets in rows); then series;
-/// then counters that go down.
-const BEFORE: [(u8, &[u8]); 5] = [(9, &[0; 4]), (8, &[0; 4]), (7, &[0; 4]), (6, &[0; 6]), (5, &[0; 7])];
+const FORMAT: u8 = 11;
+/// Earlier ones, and what they lack at the end of their closing rows: how often slots got numbers anew; ids of increments (and places of
+/// old buckets in rows); then series; then counters that go down.
+const BEFORE: [(u8, &[u8]); 6] = [(10, &[0; 1]), (9, &[0; 5]), (8, &[0; 5]), (7, &[0; 5]), (6, &[0; 7]), (5, &[0; 8])];
 /// From this format on a closing row does not list the counters that began again.
 const GENERATIONS_FROM_NAMES: u8 = 9;
 const META: u8 = 0;
@@ -85,6 +85,55 @@ pub(super) struct Saved {
     queue_dead: Vec<((u32, u64), u8)>,
     /// The checkpoint that is being made.
     making: Option<Making>,
+    /// Blocks and rows that may be on disk, where there were more of them before a compaction. The next checkpoint deletes those that are
+    /// not there any more.
+    extent: Extent,
+    /// Of such, what was found on disk at the start: kind and number.
+    left: Vec<(u8, u32)>,
+    /// Keys that go once the checkpoint that is being made is complete.
+    gone: Vec<Vec<u8>>,
+}
+
+/// How many blocks of names and of components there are, and rows of buckets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extent {
+    names: u32,
+    components: u32,
+    rows: u32,
+}
+
+impl Extent {
+    pub fn of(group: &Group) -> Extent {
+        Extent {
+            names: group.cells.table.len().div_ceil(NAMES_PER_BLOCK),
+            components: group.cells.len().div_ceil(COMPONENTS_PER_BLOCK),
+            rows: group.series.len(),
+        }
+    }
+
+    /// How many there are of a kind.
+    fn of_kind(self, tag: u8) -> u32 {
+        match tag {
+            NAMES => self.names,
+            COMPONENTS => self.components,
+            _ => self.rows,
+        }
+    }
+
+    /// As many as either has.
+    fn max(self, other: Extent) -> Extent {
+        Extent {
+            names: self.names.max(other.names),
+            components: self.components.max(other.components),
+            rows: self.rows.max(other.rows),
+        }
+    }
+
+    /// The keys, on both sides, of what is in this one and not in the other.
+    fn keys_beyond(self, other: Extent) -> impl Iterator<Item = Vec<u8>> {
+        let beyond = move |tag| (other.of_kind(tag)..self.of_kind(tag)).map(move |block| (tag, block));
+        [NAMES, COMPONENTS, BUCKETS].into_iter().flat_map(beyond).flat_map(both_sides)
+    }
 }
 
 /// What a checkpoint has at its beginning already.
@@ -143,6 +192,8 @@ struct Meta {
     first_ids: u32,
     id_terms: Option<IdTerms>,
     ids_won: Vec<(u32, u64, u64)>,
+    /// How often slots got numbers anew.
+    compactions: u32,
 }
 
 /// The closing row with the format it was written in.
@@ -184,6 +235,9 @@ impl Group {
     pub fn begin_checkpoint(&mut self) {
         assert!(self.saved.making.is_none(), "one checkpoint at a time");
         self.saved.number += 1;
+        let (extent, now) = (std::mem::take(&mut self.saved.extent), Extent::of(self));
+        let left = std::mem::take(&mut self.saved.left).into_iter().filter(|&(tag, block)| block >= now.of_kind(tag));
+        self.saved.gone.extend(extent.keys_beyond(now).chain(left.flat_map(both_sides)));
         let mut rows = Vec::new();
         self.save_queues(&mut rows);
         for of in self.saved.names.take(self.cells.table.len().div_ceil(NAMES_PER_BLOCK)) {
@@ -215,9 +269,29 @@ impl Group {
             rows.push(row);
         }
         if !self.is_making_checkpoint() {
-            rows.extend(self.series.take_gone().map(|key| (key, Vec::new())));
+            let gone = std::mem::take(&mut self.saved.gone).into_iter().chain(self.series.take_gone());
+            rows.extend(gone.map(|key| (key, Vec::new())));
         }
         rows
+    }
+
+    /// Puts the rest of a checkpoint together that is being made: it is of the state as it was.
+    pub(super) fn finish_rows(&mut self) {
+        if !self.is_making_checkpoint() {
+            return;
+        }
+        let mut rows: Vec<Row> = std::iter::from_fn(|| self.next_row()).collect();
+        self.saved.gone.extend(self.series.take_gone());
+        let meta = rows.pop().expect("a closing row completes it");
+        self.saved.making = Some(Making { rows: rows.into_iter(), meta });
+    }
+
+    /// All of names, components and rows is written by the next checkpoint. There were so many blocks of them.
+    pub(super) fn write_all(&mut self, before: Extent) {
+        let now = Extent::of(self);
+        self.saved.extent = self.saved.extent.max(before);
+        (0..now.names).for_each(|block| self.saved.names.set(block));
+        (0..now.components).for_each(|block| self.cells.dirty.set(block));
     }
 
     /// Whether a checkpoint has begun of which rows are not given out yet.
@@ -340,6 +414,7 @@ impl Group {
             first_ids: self.ids.first(),
             id_terms: self.ids.said_terms(),
             ids_won: if with_ids { self.ids.won() } else { Vec::new() },
+            compactions: self.compactions,
         };
         let mut value = vec![FORMAT];
         put(&meta, &mut value);
@@ -365,6 +440,10 @@ impl Group {
     }
 }
 
+fn both_sides((tag, block): (u8, u32)) -> [Vec<u8>; 2] {
+    [0, 1].map(|side| key_of(tag, block, side))
+}
+
 /// Whether a row is of old buckets, which a start does not need. Behind the first of them come no others.
 pub fn is_shelved(key: &[u8]) -> bool {
     key.first() == Some(&SHELF)
@@ -374,18 +453,22 @@ pub(super) fn shelf_key(number: u32, side: u8) -> Vec<u8> {
     key_of(SHELF, number, side)
 }
 
-fn put_place(Place { side, until }: Place, into: &mut Vec<u8>) {
+fn put_place(Place { key, side, until }: Place, into: &mut Vec<u8>) {
     into.push(side);
     into.extend(until.to_be_bytes());
+    into.extend(key.to_be_bytes());
 }
 
-/// Where old buckets are, as it stands behind the pieces of a row, or nothing does.
-fn get_place(bytes: &[u8]) -> Option<Option<Place>> {
-    match *bytes {
-        [] => Some(None),
-        [side @ 0..=1, a, b, c, d] => Some(Some(Place { side, until: u32::from_be_bytes([a, b, c, d]) })),
-        _ => None,
-    }
+/// Where old buckets of a component are, as it stands behind the pieces of its row, or nothing does. Before format 11 they stood under the
+/// component's number.
+fn get_place(number: u32, bytes: &[u8]) -> Option<Option<Place>> {
+    let (&side, rest) = match bytes.split_first() {
+        None => return Some(None),
+        Some(split) => split,
+    };
+    let (until, rest) = rest.split_first_chunk().filter(|_| side <= 1)?;
+    let key = if rest.is_empty() { number } else { u32::from_be_bytes(rest.try_into().ok()?) };
+    Some(Some(Place { key, side, until: u32::from_be_bytes(*until) }))
 }
 
 fn key_of(tag: u8, block: u32, side: u8) -> Vec<u8> {

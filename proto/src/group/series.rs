@@ -13,7 +13,7 @@ use crate::msg::{Batch, BatchError, SeriesTerms};
 use crate::numbers::Numbers;
 use crate::row_changes::{Part, RowChanges};
 use crate::series::{Admission, Horizon, Places, Row, SeriesState, UnixTime};
-use crate::table::{CellTable, NamespacePlaces};
+use crate::table::{CellTable, GONE, NamespacePlaces};
 use crate::teeth::{Bug, bites};
 use crate::warm;
 use serde::{Deserialize, Serialize};
@@ -325,6 +325,28 @@ impl Series {
     /// An unfinished checkpoint has written a row of this component: the next one writes it again.
     pub fn load_leftover(&mut self, number: u32) {
         self.dirty.set(number);
+    }
+
+    /// Components have other numbers: `places` has that of each, or [`GONE`]. Nothing is being saved. All rows are to be written.
+    pub fn compact(&mut self, places: &[u32], config: &GroupConfig) {
+        debug_assert!(self.saving.is_none(), "a checkpoint is of the numbers of its beginning");
+        self.shelving.compact(places);
+        let before = std::mem::take(&mut self.rows);
+        let count = before.len() as u32;
+        for (row, &place) in before.into_iter().zip(places) {
+            match place {
+                GONE => self.shelving.dropped(&row),
+                place => {
+                    self.rows.resize_with(place as usize + 1, Row::default);
+                    self.rows[place as usize] = row;
+                }
+            }
+        }
+        let place = |number: u32| Some(places[number as usize]).filter(|&place| place != GONE);
+        self.changes = self.changes.renumbered(config.ring_capacity, place);
+        (self.last, self.sweep_next) = (None, 0);
+        // Also where there is no row any more: on disk there is one of another component.
+        (0..count).for_each(|number| self.dirty.set(number));
     }
 
     pub fn heap_bytes(&self) -> usize {

@@ -17,6 +17,7 @@ use crate::row_changes::{Part, part_of};
 use crate::series::codec::Decoder;
 use crate::series::{Horizon, Row};
 use crate::shelf::{self, LOOKED_AT_ONCE, Rounds, any_kept, count_ended, minute_of, parse, take_ended, value_of};
+use crate::table::GONE;
 use crate::teeth::{Bug, bites};
 use crate::time::Span;
 use std::borrow::Cow;
@@ -50,7 +51,9 @@ pub type Budget = shelf::Budget<dyn Shelf>;
 /// Where the old buckets of a row are, as the row says itself in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Under which of the two keys.
+    /// The number under which they stand, which a compaction does not change.
+    pub key: u32,
+    /// Under which of its two keys.
     pub side: u8,
     /// What ended by this minute (since 1970) is there.
     pub until: u32,
@@ -65,12 +68,17 @@ pub(super) struct Shelving {
     rounds: Rounds,
     /// By component: what ended by this minute is on the shelf; 0 where nothing is.
     until: Vec<u32>,
-    /// By component: the side that was written last, or is being written.
+    /// By component of which something is there, or is leaving: the number of its place.
+    keys: Vec<u32>,
+    /// By the number of a place: the side that was written last, or is being written.
     sides: Blocks,
+    /// Numbers of places that were given are below; those of them that are free again.
+    next_key: u32,
+    free: Numbers,
     /// Rows of which something is on the shelf.
     rows: usize,
     leaving: Leaving,
-    /// Nothing on the shelf of these is kept any more; the next checkpoint says so.
+    /// Nothing at these places is kept any more; the next checkpoint says so.
     expired: Numbers,
 }
 
@@ -81,7 +89,7 @@ struct Leaving {
     rows: BTreeMap<u32, Row>,
     /// Rows below this were given out.
     saved: u32,
-    /// Rows that have nothing on the shelf any more: it goes from there with what completes the checkpoint.
+    /// Places at which nothing is kept any more: they are emptied with what completes the checkpoint.
     gone: Numbers,
 }
 
@@ -98,14 +106,84 @@ impl Shelving {
     /// What the row says of the shelf in a checkpoint.
     pub fn place(&self, number: u32) -> Option<Place> {
         let until = self.not_in_memory(number);
-        (until > 0).then(|| Place { side: self.sides.side(number), until })
+        (until > 0).then(|| {
+            let key = self.key(number);
+            Place { key, side: self.sides.side(key), until }
+        })
+    }
+
+    fn key(&self, number: u32) -> u32 {
+        self.keys.get(number as usize).copied().unwrap_or(number)
+    }
+
+    /// The place for what leaves a row. `None`: no number is left.
+    fn key_or_new(&mut self, number: u32) -> Option<u32> {
+        if self.not_in_memory(number) > 0 {
+            return Some(self.key(number));
+        }
+        let key = match self.free.pop() {
+            Some(key) => key,
+            None => {
+                self.next_key = self.next_key.checked_add(1)?;
+                self.next_key - 1
+            }
+        };
+        self.set_key(number, key);
+        Some(key)
+    }
+
+    fn set_key(&mut self, number: u32, key: u32) {
+        let at = number as usize;
+        if at >= self.keys.len() {
+            self.keys.resize(at + 1, 0);
+        }
+        self.keys[at] = key;
+    }
+
+    /// Components have other numbers: `places` has that of each, or [`GONE`]. What is on the shelf stays where it is, or goes with the next
+    /// checkpoint.
+    pub fn compact(&mut self, places: &[u32]) {
+        let (until, keys) = (std::mem::take(&mut self.until), std::mem::take(&mut self.keys));
+        let leaving = std::mem::take(&mut self.leaving.rows);
+        let key = |number: u32| keys.get(number as usize).copied().unwrap_or(number);
+        self.rows = 0;
+        for (number, until) in (0..).zip(until).filter(|&(_, until)| until > 0) {
+            match places[number as usize] {
+                GONE => self.expired.insert(key(number)),
+                place => {
+                    self.put(place, until);
+                    self.set_key(place, key(number));
+                }
+            }
+        }
+        // All of it was given out.
+        self.leaving.saved = GONE;
+        for (number, row) in leaving {
+            match places[number as usize] {
+                GONE => {
+                    self.bytes -= row.bucket_bytes();
+                    self.expired.insert(key(number));
+                }
+                place => {
+                    self.set_key(place, key(number));
+                    self.leaving.rows.insert(place, row);
+                }
+            }
+        }
+    }
+
+    /// A row is gone.
+    pub fn dropped(&mut self, row: &Row) {
+        self.bytes -= row.bucket_bytes();
     }
 
     /// Takes over what a row of a checkpoint says.
     pub fn load(&mut self, number: u32, row: &Row, place: Option<Place>) {
         self.bytes += row.bucket_bytes();
-        if let Some(Place { side, until }) = place.filter(|place| place.until > 0) {
-            self.sides.loaded(number, side);
+        if let Some(Place { key, side, until }) = place.filter(|place| place.until > 0 && place.key < u32::MAX) {
+            self.sides.loaded(key, side);
+            self.set_key(number, key);
+            self.next_key = self.next_key.max(key + 1);
             self.put(number, until);
         }
     }
@@ -118,7 +196,7 @@ impl Shelving {
         }
         self.until[number as usize] = 0;
         self.rows -= 1;
-        self.expired.insert(number);
+        self.expired.insert(self.key(number));
         true
     }
 
@@ -154,16 +232,19 @@ impl Shelving {
         let mut row = match until {
             0 => Row::default(),
             // What is leaving is written to the other side.
-            _ => self.read(number, Place { side: self.sides.side(number) ^ u8::from(leaving.is_some()), until }),
+            _ => {
+                let key = self.key(number);
+                self.read(Place { key, side: self.sides.side(key) ^ u8::from(leaving.is_some()), until })
+            }
         };
         leaving.inspect(|leaving| row.add_row(leaving));
         row
     }
 
     /// What is on the shelf of a row. Panics where there is no shelf: nothing was put there.
-    fn read(&self, number: u32, place: Place) -> Row {
+    fn read(&self, place: Place) -> Row {
         let Budget { shelf, .. } = self.budget.as_ref().expect("what left memory is on the shelf");
-        let key = shelf_key(number, place.side);
+        let key = shelf_key(place.key, place.side);
         let value = shelf.read(&key);
         match value.as_deref().map(|value| parse(&mut Decoder::default(), value)) {
             Some(Ok((until, row))) if until == place.until => row,
@@ -210,11 +291,13 @@ impl Series {
         self.persisted();
         let clock = self.clock();
         let Series { rows, dirty, shelving, .. } = self;
-        let Shelving { budget: Some(budget), bytes, rounds, sides, leaving, expired, .. } = shelving else { return };
+        let Shelving { budget: Some(budget), bytes, rounds, leaving, expired, .. } = shelving else { return };
         *leaving = Leaving { until: minute_of(clock.minus(budget.after_s)), ..Leaving::default() };
         leaving.gone = expired.take();
         let until = leaving.until;
         for number in rounds.take(rows.len(), LOOKED_AT, budget.too_much(*bytes), |at| count_ended(&rows[at], until)) {
+            let Some(key) = shelving.key_or_new(number) else { break };
+            let Shelving { bytes, sides, leaving, .. } = shelving;
             let row = &mut rows[number as usize];
             let ended = take_ended(row, until);
             if bites(Bug::LeftTwice) {
@@ -222,8 +305,8 @@ impl Series {
                 *bytes += ended.bucket_bytes();
             }
             leaving.rows.insert(number, ended);
-            leaving.gone.remove(number);
-            sides.flip(number);
+            leaving.gone.remove(key);
+            sides.flip(key);
             dirty.set(number);
         }
     }
@@ -236,14 +319,16 @@ impl Series {
         let space = self.space_of(cells.component(number).slot, &cells.table);
         let mut row = self.shelving.elsewhere(number);
         self.horizon_then(space).map(|horizon| row.expire(horizon));
-        let Place { side, until } = self.shelving.place(number).expect("it is leaving");
-        Some((shelf_key(number, side), value_of(until, &row)))
+        let Place { key, side, until } = self.shelving.place(number).expect("it is leaving");
+        Some((shelf_key(key, side), value_of(until, &row)))
     }
 
     /// Keys of the shelf that nothing refers to once the checkpoint is complete; none is left.
     pub(super) fn take_gone(&mut self) -> impl Iterator<Item = Vec<u8>> + use<> {
         let mut gone = self.shelving.leaving.gone.take();
-        std::iter::from_fn(move || gone.pop()).flat_map(|number| [0, 1].map(|side| shelf_key(number, side)))
+        let gone: Vec<u32> = std::iter::from_fn(move || gone.pop()).collect();
+        gone.iter().for_each(|&key| self.shelving.free.insert(key));
+        gone.into_iter().flat_map(|key| [0, 1].map(|side| shelf_key(key, side)))
     }
 
     /// Panics where what buckets take of memory is not what is said.

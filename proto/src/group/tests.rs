@@ -433,6 +433,7 @@ impl Oracle {
                 Effect::Forgotten { .. } => panic!("nobody is that old"),
                 Effect::Confirmed | Effect::FencedOut | Effect::Spread | Effect::Closed { .. } => {}
                 Effect::Began { .. } | Effect::Settled { .. } => {}
+                Effect::Compacted => panic!("nothing here is over"),
                 Effect::Ids { .. } => panic!("nothing here has an id"),
             }
         }
@@ -610,7 +611,14 @@ struct Consumer {
 
 impl Consumer {
     fn pull(&self, bytes_max: u32) -> FeedPull {
-        FeedPull { group: id(), cursor: self.cursor, walk: self.walk, slots_known: self.named, bytes_max, rows_told: 0 }
+        FeedPull {
+            group: id(),
+            cursor: self.cursor,
+            walk: self.walk,
+            slots_known: self.named,
+            bytes_max,
+            ..FeedPull::default()
+        }
     }
 
     fn follow(&mut self, group: &mut Group, bytes_max: u32) {

@@ -59,6 +59,8 @@ pub(super) struct Log {
     commits: VecDeque<Commit>,
     last_index: LogIndex,
     pace: Pace,
+    /// A compaction was proposed: what is proposed behind it would name slots of before.
+    ended: bool,
     /// The ledger's messages in entries that are not applied yet.
     ledger: VecDeque<ToGroup>,
 }
@@ -174,6 +176,7 @@ impl Log {
             commits: VecDeque::new(),
             last_index: applied,
             pace: Pace::default(),
+            ended: false,
             ledger: VecDeque::new(),
         }
     }
@@ -244,6 +247,19 @@ impl Log {
         self.pressing += 1;
     }
 
+    /// Adds the entry that gives slots other numbers, as the last one of this log: what waits behind it is never proposed.
+    pub fn push_compact(&mut self, nonce: u64) {
+        if !self.open.is_empty() {
+            self.sealed.push_back(std::mem::take(&mut self.open));
+        }
+        self.sealed.push_back(Building {
+            cmds: vec![GroupCmd::Compact { nonce }],
+            bytes: BATCH_BYTES,
+            ..Building::default()
+        });
+        (self.pressing, self.waiting_bytes) = (self.pressing + 1, self.waiting_bytes + BATCH_BYTES);
+    }
+
     /// Adds what passes batches that are held, as if it had come before them.
     fn push_ahead(&mut self, config: &NodeConfig, bytes: usize, cmd: GroupCmd) {
         let is_full = |last: &Building| last.bytes + bytes + ENTRY_BYTES > config.entry_bytes_max;
@@ -296,6 +312,9 @@ impl Log {
     }
 
     fn next_building(&mut self) -> Option<Building> {
+        if self.ended {
+            return None;
+        }
         if let Some(ahead) = self.ahead.pop_front() {
             return Some(ahead);
         }
@@ -305,6 +324,7 @@ impl Log {
         let open = || (!self.open.is_empty()).then(|| std::mem::take(&mut self.open));
         let next = self.sealed.pop_front().or_else(open)?;
         self.pressing -= next.cmds.iter().filter(|cmd| cmd.batch().is_none()).count();
+        self.ended = matches!(next.cmds[..], [GroupCmd::Compact { .. }]);
         Some(next)
     }
 
@@ -386,7 +406,7 @@ fn unknown_cells(message: &ToGroup, group: &Group, unknown: impl Fn(&CellId) -> 
 
 impl NodeCore {
     pub(super) fn commit_due(&self) -> Option<Time> {
-        if !self.log.is_waiting() || self.log.commits.len() >= self.config.commits_in_flight_max {
+        if !self.log.is_waiting() || self.log.ended || self.log.commits.len() >= self.config.commits_in_flight_max {
             return None;
         }
         let is_shared = self.log.waiting_bytes >= COMMIT_BYTES_SHARED;
@@ -417,6 +437,7 @@ impl NodeCore {
                 GroupCmd::Batch(batch) => Some(batch.client),
                 GroupCmd::Keyed(keyed) => Some(keyed.batch.client),
                 GroupCmd::IdTerms(_)
+                | GroupCmd::Compact { .. }
                 | GroupCmd::Boot { .. }
                 | GroupCmd::Fence { .. }
                 | GroupCmd::Age(_)

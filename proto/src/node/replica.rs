@@ -54,7 +54,6 @@ impl NodeCore {
 
     /// Nothing of what was under way is known to anybody here from now on: connections, repetitions, what waits for the log.
     fn begin(&mut self, role: Role, nonce: u64) {
-        debug_assert!(self.is_replica() || role == Role::Follows, "who is alone leads always");
         (self.role, self.nonce) = (role, nonce);
         self.log = commit::Log::new(self.group.applied(), self.group.table().len());
         (self.clients, self.leases) = (Default::default(), Default::default());
@@ -65,8 +64,33 @@ impl NodeCore {
             Role::Alone | Role::Leads => self.group.tells_from_here(),
         }
         self.pulses = pulse::Pulses::new(self.group.guards().len());
-        (self.aged_at, self.id_terms_said) = (None, false);
+        (self.aged_at, self.id_terms_said, self.compacts_as) = (None, false, None);
         self.outputs.push_back(Output::EndClients);
+    }
+
+    /// Gives back slots of what is over, once they are many.
+    pub(super) fn propose_compaction(&mut self) {
+        // Starts that nobody has confirmed are not to pile up.
+        let is_at_rest = self.group.is_last_boot(self.nonce) && self.group.rights_usable();
+        let may = is_at_rest && self.proposes() && self.compacts_as.is_none() && !bites(Bug::NothingGivenBack);
+        if may && self.group.is_to_compact(self.config.compacted_min, self.config.compacted_part) {
+            let nonce = self.next_nonce();
+            self.compacts_as = Some(nonce);
+            self.log.push_compact(nonce);
+        }
+    }
+
+    /// Slots have other numbers: whatever names them by those of before was told to this process, and it begins anew. Clients send again
+    /// what they have no answer to.
+    pub(super) fn on_compacted(&mut self) {
+        let Some(nonce) = self.compacts_as.filter(|&nonce| self.group.is_last_boot(nonce)) else { return };
+        let up = self.pulses.up();
+        self.begin(self.role, nonce);
+        self.pulses.set_up(up);
+    }
+
+    fn next_nonce(&self) -> u64 {
+        crate::hash::bytes_hash(self.nonce, &self.group.applied().0.to_le_bytes())
     }
 
     pub(super) fn on_follow(&mut self) {
@@ -135,7 +159,7 @@ impl NodeCore {
     /// With another nonce: what is still under way of this leadership counts for nothing.
     fn lead_again(&mut self) {
         let up = self.pulses.up();
-        let nonce = crate::hash::bytes_hash(self.nonce, &self.group.applied().0.to_le_bytes());
+        let nonce = self.next_nonce();
         self.begin(Role::Leads, nonce);
         self.pulses.set_up(up);
         self.push_boot();

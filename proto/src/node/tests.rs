@@ -1,6 +1,7 @@
 //! A node with a disk that loses what was not flushed, clients that retry, and the real ledger: whatever is cut off between two
 //! outputs, every increment is counted once and one of them is the milestone.
 
+mod compaction;
 mod holds;
 mod leases;
 mod pace;
@@ -99,8 +100,7 @@ struct World {
 
 impl World {
     fn new(config: NodeConfig) -> World {
-        let pull =
-            FeedPull { group: id(), cursor: LogIndex(0), walk: None, slots_known: 0, bytes_max: 300, rows_told: 0 };
+        let pull = FeedPull { group: id(), bytes_max: 300, ..FeedPull::default() };
         let mut world = World {
             core: NodeCore::new(config, 1),
             config,

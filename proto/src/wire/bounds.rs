@@ -53,7 +53,7 @@ pub(super) fn group_cmd_valid(cmd: &GroupCmd) -> Result<(), WireError> {
             ids_valid(ids)
         }
         GroupCmd::IdTerms(terms) => at_most("ids of a group", terms.max.into(), IDS_MAX_MAX.into()),
-        GroupCmd::Age(_) | GroupCmd::Lease { .. } => Ok(()),
+        GroupCmd::Age(_) | GroupCmd::Lease { .. } | GroupCmd::Compact { .. } => Ok(()),
     }
 }
 

@@ -78,7 +78,12 @@ impl Plan {
             admin,
             claims,
             leases: LeasePlan::of(vec![Policy::Strict, Policy::Timely], root.fork(10), DCS, DCS),
-            forgetting: Forgetting { age_unit: AGE_UNIT, kept: STREAMS_KEPT_AGES, renew_after: STAY_MAX },
+            forgetting: Forgetting {
+                age_unit: AGE_UNIT,
+                kept: STREAMS_KEPT_AGES,
+                renew_after: STAY_MAX,
+                compacts: true,
+            },
             eras: EraPlan::new(&mut root.fork(14), DCS, safety_end),
             updown: None,
             once: None,

@@ -367,7 +367,9 @@ impl Drive {
             }
             node::Output::Persist(_) => self.after(SYNC, Event::NodePersisted { node }),
             node::Output::CutLog { .. } => {}
-            node::Output::EndClients => unreachable!("the report's groups are on one node each"),
+            node::Output::EndClients => {
+                unreachable!("the report's groups are on one node each, and nothing in them is ever over")
+            }
             node::Output::Abandon => unreachable!("the report's groups are not lost"),
             node::Output::Stop { error } => unreachable!("the report's groups are on one node each: {error}"),
         }

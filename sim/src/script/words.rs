@@ -48,7 +48,7 @@ pub fn effect(group: &str, effect: &Effect) -> Option<String> {
         Effect::FencedOut => "must never serve again".into(),
         Effect::Confirmed => "is confirmed".into(),
         Effect::Closed { generation, upto, .. } => format!("generation {generation} ended: S {upto} of it counts"),
-        Effect::Spread | Effect::Began { .. } | Effect::Settled { .. } => return None,
+        Effect::Spread | Effect::Began { .. } | Effect::Settled { .. } | Effect::Compacted => return None,
         Effect::Ids { client: of, seq, answers, .. } => {
             let said = answers.iter().map(|(at, answer)| format!("id {at} {}", answer_text(*answer)));
             format!("batch {seq} of {}: {}", client(*of), said.collect::<Vec<_>>().join(", "))
@@ -98,6 +98,7 @@ pub fn to_group(cmd: &GroupCmd) -> String {
         GroupCmd::Fence { client: of, .. } => format!("fence {}", client(*of)),
         GroupCmd::Age(age) => format!("age {age}"),
         GroupCmd::Boot { nonce, .. } => format!("start {nonce}"),
+        GroupCmd::Compact { nonce } => format!("start {nonce}, with other slots"),
         GroupCmd::Ledger(ToGroup::Account(account)) => account_words(account),
         GroupCmd::Ledger(ToGroup::Opened(opened)) => {
             let leased = if opened.leased { " under a lease" } else { "" };

@@ -114,6 +114,9 @@ impl World {
             let (counter, half, generation) = self.audit.oracle.cell_of(number);
             let name = &self.names[counter];
             let slot = core.group().table().find_half(name, half, generation);
+            if slot.is_none() && self.audit.oracle.groups[at].given_back.contains(&number) {
+                continue;
+            }
             let shown = slot.map_or(0, |slot| core.group().sum(slot));
             conservation::component(&mut self.audit.findings, &self.audit.oracle, group, number, shown);
             let over = generation < self.reference.resets().generation(name);
@@ -188,6 +191,9 @@ impl World {
             for number in 0..self.audit.oracle.numbers() as u16 {
                 let (counter, half, generation) = self.audit.oracle.cell_of(number);
                 let slot = core.group().table().find_half(&self.names[counter], half, generation);
+                if slot.is_none() && self.audit.oracle.groups[at].given_back.contains(&number) {
+                    continue;
+                }
                 let shown = slot.map_or(0, |slot| core.group().sum(slot));
                 let id = number;
                 conservation::component(&mut self.audit.findings, &self.audit.oracle, at as u16, id, shown);

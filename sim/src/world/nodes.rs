@@ -88,6 +88,9 @@ pub fn groups(plan: &Plan) -> Vec<GroupId> {
 /// those that ship.
 fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
     let shipped = NodeConfig { wall_origin: BEGAN_AT, ..NodeConfig::new(group, lanes) };
+    // What ships waits for more cells than a run has.
+    let (min, part) = if plan.forgetting.compacts { (1, 64) } else { (shipped.compacted_min, shipped.compacted_part) };
+    let shipped = NodeConfig { compacted_min: min, compacted_part: part, ..shipped };
     let shipped = if plan.clocked { shipped } else { NodeConfig { commit_share_percent: 0, ..shipped } };
     if plan.days.is_some() {
         return shipped;
@@ -353,7 +356,11 @@ impl World {
         let Some(core) = &self.nodes[node].core else { return };
         let group = self.nodes[node].group;
         let table = core.group().table();
-        for slot in self.audit.oracle.groups[group].slots.len() as u32..table.len() {
+        // Entries that are yet to be read go by the slots that they were proposed with.
+        let truth = &self.audit.oracle.groups[group];
+        let known =
+            if truth.compactions == core.group().compactions() { truth.slots.len() as u32 } else { table.len() };
+        for slot in known..table.len() {
             self.audit.oracle.name_slot(group as u16, &table.name(slot));
         }
         if self.nodes[node].log.member.is_some() {

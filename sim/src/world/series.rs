@@ -26,6 +26,9 @@ impl World {
         let Some(state) = group.series_of(NAMESPACE) else { return };
         let (counter, half, generation) = self.audit.oracle.cell_of(number);
         let slot = group.table().find_half(&self.names[counter], half, generation);
+        if slot.is_none() && self.audit.oracle.groups[at].given_back.contains(&number) {
+            return;
+        }
         let lanes = slot.into_iter().flat_map(|slot| (0..group.lanes()).map(move |lane| (slot, lane)));
         let held: Vec<Cow<'_, Row>> = lanes.filter_map(|(slot, lane)| group.buckets(slot, lane)).collect();
         let rows: Vec<&Row> = held.iter().map(|row| &**row).collect();

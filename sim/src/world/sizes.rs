@@ -19,6 +19,8 @@ const STREAM_BYTES_MAX: u64 = 128;
 const PLACED_AGES_LATER_MAX: u32 = 6;
 /// Certified increments that a group remembers until the ledger has heard of them, and a few more until it forgets them.
 const JOURNAL_MAX: u64 = JOURNAL_TRIM_MIN as u64 + QUEUED_MAX;
+/// Cells of generations that are over, until the group gives them back.
+const CELLS_OVER_MAX: u64 = 4;
 /// Rows of a view: nothing in them is of a client or an increment.
 const VIEW_BYTES_MAX: u64 = 4 << 10;
 /// Increments that wait for a place, and places that a group has not acknowledged: of minutes in which something is cut off.
@@ -55,7 +57,7 @@ impl World {
     }
 
     fn measure_groups(&mut self) {
-        let cells = self.cells();
+        let cells = self.names.len() as u64 + CELLS_OVER_MAX;
         let clients = self.clients.iter().filter(|client| client.is_alive()).count() as u64;
         for group in 0..self.groups.len() {
             let truth = &self.audit.oracle.groups[group];
@@ -123,7 +125,7 @@ impl World {
         self.measured("ledger bytes", bytes, LEDGER_BYTES_MAX + AWARD_BYTES_MAX * awards);
     }
 
-    /// Cells that there may be: one for each generation that a counter has had.
+    /// Cells that a view may have: one for each generation that a counter has had.
     fn cells(&self) -> u64 {
         let generations = self.names.iter().map(|name| u64::from(self.reference.resets().generation(name)) + 1);
         generations.sum()

@@ -127,7 +127,20 @@ impl Begun {
         loaded.map_err(|what| malformed(key, what))
     }
 
+    /// What a compaction has left on disk goes with the next checkpoint.
+    fn is_left(&mut self, is_there: bool, tag: u8, block: u32) -> bool {
+        let is_left = !is_there && self.meta.compactions > 0;
+        if is_left {
+            self.group.saved.left.push((tag, block));
+        }
+        is_left
+    }
+
     fn on_names(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
+        let is_there = block < self.meta.slots.div_ceil(NAMES_PER_BLOCK);
+        if self.is_left(is_there, NAMES, block) {
+            return Ok(());
+        }
         let table = &mut self.group.cells.table;
         if block.checked_mul(NAMES_PER_BLOCK) != Some(table.len()) {
             return Err("names before it are missing");
@@ -142,6 +155,10 @@ impl Begun {
 
     fn on_components(&mut self, mut content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
         self.group.cells.names_loaded();
+        let is_there = block < self.meta.components.div_ceil(COMPONENTS_PER_BLOCK);
+        if self.is_left(is_there, COMPONENTS, block) {
+            return Ok(());
+        }
         let cells = &mut self.group.cells;
         if block.checked_mul(COMPONENTS_PER_BLOCK) != Some(cells.len()) {
             return Err("components before it are missing");
@@ -194,6 +211,9 @@ impl Begun {
         let wrong = |what| LoadError::Malformed { key: key_of(BUCKETS, number, side), what };
         // An unfinished checkpoint may have known of a component that was not there yet when the next one was made.
         let components = self.group.cells.len();
+        if self.is_left(number < components, BUCKETS, number) {
+            return Ok(());
+        }
         if number >= components {
             return if row.is_empty() && shelved.is_none() {
                 Ok(())
@@ -234,6 +254,7 @@ impl Begun {
         group.ids = loaded.ok_or(malformed(&[META], "ids do not belong together"))?;
         group.ids.dirty = dirty;
         group.ids.set_terms(meta.id_terms);
+        group.compactions = meta.compactions;
         group.saved.number = meta.number;
         group.applied = meta.applied;
         (group.boots, group.starts) = (meta.boots, meta.starts);

@@ -118,8 +118,9 @@ impl RowReader {
                 let mut content = &self.content[..];
                 let row = self.decoder.take_pieces(&mut content);
                 let row = row.map_err(|_| malformed(&self.key, "not a row of buckets"))?;
-                let shelved = get_place(content).ok_or(malformed(&self.key, "not a place of old buckets"))?;
-                Kind::Buckets { number: block_of(&self.key), side: self.key[self.key.len() - 1], row, shelved }
+                let number = block_of(&self.key);
+                let shelved = get_place(number, content).ok_or(malformed(&self.key, "not a place of old buckets"))?;
+                Kind::Buckets { number, side: self.key[self.key.len() - 1], row, shelved }
             }
             _ => Kind::Block { key: self.key.clone(), content: self.content.clone() },
         }));

@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_types, reason = "a disk beside the group, which a test writes")]
 
+mod compaction;
+
 use super::*;
 use crate::group::{Budget, Effect, Group, GroupConfig, Row as Saved, Shelf, is_shelved};
 use crate::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, Start};
@@ -132,7 +134,7 @@ impl Consumer {
     fn pull(&self, bytes_max: u32) -> FeedPull {
         let slots_known = self.names as u32;
         let (cursor, walk, rows_told) = (self.cursor, self.walk, self.rows_told);
-        FeedPull { group: id(), cursor, walk, slots_known, bytes_max, rows_told }
+        FeedPull { group: id(), cursor, walk, slots_known, bytes_max, rows_told, compactions: 0 }
     }
 
     fn take(&mut self, chunk: FeedChunk) {
