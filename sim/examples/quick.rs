@@ -1,7 +1,7 @@
 //! Quick runs while developing: `run SEED`, `replay SEED`, `shrink SEED`, `sweep FIRST COUNT`, with a bug as the fourth
 //! word, and `teeth [BUG…]`, which looks for seeds that show bugs (`--features teeth`).
 use tidemark_proto::teeth::Bug;
-use tidemark_sim::plan::{Admin, Plan};
+use tidemark_sim::plan::Plan;
 use tidemark_sim::runner;
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation};
 
@@ -23,10 +23,6 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
         Bug::CountedIdForgotten | Bug::IdsNotSaved | Bug::OtherContentTaken | Bug::LateIdsTaken => plan.once.is_some(),
         Bug::OlderViewShown => plan.reads.is_some(),
         Bug::TailRefused => plan.versions.is_mixed(),
-        Bug::PresentForgotten | Bug::NumbersKept => {
-            let is_reset = |of: &Admin| matches!(of, Admin::Reset { .. } | Admin::Expire { .. });
-            plan.forgetting.compacts && plan.admin.iter().any(|(_, of)| is_reset(of))
-        }
         Bug::ExpiredKept | Bug::LastPartOnly => plan.series.is_some(),
         Bug::BucketsStay => plan.series.is_some() && plan.edges.is_some(),
         Bug::DiamondCountedTwice

@@ -556,6 +556,27 @@ impl World {
     }
 }
 
+/// The group gave back the first of two cells: the other one has its number.
+#[test]
+fn a_feed_whose_slots_have_other_numbers_goes_on_by_the_names_of_now() {
+    let mut world = World::new();
+    let told = |world: &mut World, compactions, first_slot, cells: Vec<CellId>, components: Vec<(u32, u8, u64)>| {
+        let (base, upto, start) = (LogIndex(world.fed), LogIndex(world.fed + 1), Start { number: 1, nonce: 1 });
+        let of_group = FeedChunk { group: group(0), start, base, upto, applied: upto, ..FeedChunk::default() };
+        let chunk = FeedChunk { first_slot, cells, components, compactions, ..of_group };
+        world.say(Input::Group { group: group(0), msg: FromGroup::Feed(chunk) });
+        world.core.view().sum_of(&life(1), 0) + 1_000 * world.core.view().sum_of(&life(2), 0)
+    };
+    let both = vec![life(1).total(), life(2).total()];
+    assert_eq!(told(&mut world, 0, 0, both, vec![(0, 0, 5), (1, 0, 6)]), 6_005);
+    world.fed += 1;
+    assert_eq!(told(&mut world, 1, 1, vec![], vec![(0, 0, 7)]), 6_005, "names begin anew");
+    assert_eq!(told(&mut world, 1, 0, vec![life(2).total()], vec![(0, 0, 7)]), 7_005);
+    world.fed += 1;
+    assert_eq!(told(&mut world, 0, 2, vec![], vec![(0, 0, 9)]), 7_005, "who led before is behind");
+    assert_eq!(told(&mut world, 1, 1, vec![], vec![(0, 0, 8)]), 8_005);
+}
+
 #[test]
 fn a_group_hears_of_many_resets_in_pages_each_behind_what_it_has_heard() {
     const LIVES: u32 = 20_000;

@@ -59,7 +59,7 @@ impl Plan {
             admin,
             claims,
             leases: LeasePlan::of(vec![Policy::Strict, Policy::Timely], root.fork(10), dcs, dcs),
-            forgetting: Forgetting::drawn(&mut root.fork(15)),
+            forgetting: Forgetting::drawn(&root),
             eras: EraPlan::new(&mut root.fork(14), dcs, safety_end),
             updown: None,
             once: None,

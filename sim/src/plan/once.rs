@@ -45,8 +45,10 @@ impl OncePlan {
         let (age_unit, streams, ids) = (rng.between(300, 800), rng.between(30, 60), rng.between(3, 8));
         let (age_unit, streams, ids) = (Span::from_millis(age_unit), streams as u32, ids as u32);
         // Streams are remembered for longer than ids, as they are outside of runs.
-        let soon = Forgetting { age_unit, kept: streams, renew_after: Span(age_unit.0 * u64::from(streams) / 4) };
-        let forgetting = if short_lived { soon } else { Forgetting::late() };
+        let compacts = plan.forgetting.compacts;
+        let renew_after = Span(age_unit.0 * u64::from(streams) / 4);
+        let soon = Forgetting { age_unit, kept: streams, renew_after, compacts };
+        let forgetting = if short_lived { soon } else { Forgetting { compacts, ..Forgetting::late() } };
         let kept = if short_lived { ids } else { IDS_KEPT_AGES };
         let max = if rng.per_10k(LITTLE_ROOM_PER_10K) { rng.between(20, 200) as u32 } else { IDS_MAX };
         let once = OncePlan {
