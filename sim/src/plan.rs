@@ -380,7 +380,11 @@ impl Forgetting {
         let renew_after = Span(age_unit.0 * u64::from(kept) / 4);
         let soon = rng.per_10k(FORGETFUL_PER_10K);
         let compacts = root.fork(COMPACTS_FORK).per_10k(COMPACTS_PER_10K);
-        if soon { Forgetting { age_unit, kept, renew_after, compacts } } else { Forgetting { compacts, ..Forgetting::late() } }
+        if soon {
+            Forgetting { age_unit, kept, renew_after, compacts }
+        } else {
+            Forgetting { compacts, ..Forgetting::late() }
+        }
     }
 
     /// As outside of runs: after days.

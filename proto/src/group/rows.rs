@@ -94,7 +94,7 @@ pub(super) struct Saved {
     gone: Vec<Vec<u8>>,
 }
 
-/// How many blocks of names and of components there are, and rows of buckets.
+/// How many blocks of names and of components there are, and components, each of which may have a row of buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extent {
     names: u32,
@@ -107,7 +107,8 @@ impl Extent {
         Extent {
             names: group.cells.table.len().div_ceil(NAMES_PER_BLOCK),
             components: group.cells.len().div_ceil(COMPONENTS_PER_BLOCK),
-            rows: group.series.len(),
+            // One without buckets keeps its empty row: of one on disk that is deleted in part, a side of before might be believed.
+            rows: group.cells.len(),
         }
     }
 
@@ -269,10 +270,23 @@ impl Group {
             rows.push(row);
         }
         if !self.is_making_checkpoint() {
-            let gone = std::mem::take(&mut self.saved.gone).into_iter().chain(self.series.take_gone());
-            rows.extend(gone.map(|key| (key, Vec::new())));
+            let gone = std::mem::take(&mut self.saved.gone);
+            gone.iter().for_each(|key| self.begin_sides_anew(key));
+            rows.extend(gone.into_iter().chain(self.series.take_gone()).map(|key| (key, Vec::new())));
         }
         rows
+    }
+
+    /// Nothing is on disk under either key of a block: the next checkpoint that writes it takes the side that a process would take
+    /// which has read the disk, so that of two attempts at one checkpoint the second overwrites what the first has left.
+    fn begin_sides_anew(&mut self, key: &[u8]) {
+        let block = block_of(key);
+        match key[0] {
+            NAMES => self.saved.names.loaded(block, 0),
+            COMPONENTS => self.cells.dirty.loaded(block, 0),
+            BUCKETS => self.series.loaded_side(block, 0),
+            _ => {}
+        }
     }
 
     /// Puts the rest of a checkpoint together that is being made: it is of the state as it was.

@@ -322,6 +322,11 @@ impl Series {
         self.dirty.loaded(number, side);
     }
 
+    /// The row of this component stands on this side on disk.
+    pub fn loaded_side(&mut self, number: u32, side: u8) {
+        self.dirty.loaded(number, side);
+    }
+
     /// An unfinished checkpoint has written a row of this component: the next one writes it again.
     pub fn load_leftover(&mut self, number: u32) {
         self.dirty.set(number);

@@ -139,6 +139,7 @@ impl Begun {
     fn on_names(&mut self, content: &[u8], block: u32, side: u8) -> Result<(), &'static str> {
         let is_there = block < self.meta.slots.div_ceil(NAMES_PER_BLOCK);
         if self.is_left(is_there, NAMES, block) {
+            self.group.saved.names.loaded(block, side);
             return Ok(());
         }
         let table = &mut self.group.cells.table;
@@ -157,6 +158,7 @@ impl Begun {
         self.group.cells.names_loaded();
         let is_there = block < self.meta.components.div_ceil(COMPONENTS_PER_BLOCK);
         if self.is_left(is_there, COMPONENTS, block) {
+            self.group.cells.dirty.loaded(block, side);
             return Ok(());
         }
         let cells = &mut self.group.cells;
@@ -209,16 +211,16 @@ impl Begun {
 
     fn on_buckets(&mut self, number: u32, side: u8, row: Buckets, shelved: Option<Place>) -> Result<(), LoadError> {
         let wrong = |what| LoadError::Malformed { key: key_of(BUCKETS, number, side), what };
-        // An unfinished checkpoint may have known of a component that was not there yet when the next one was made.
         let components = self.group.cells.len();
-        if self.is_left(number < components, BUCKETS, number) {
-            return Ok(());
-        }
         if number >= components {
-            return if row.is_empty() && shelved.is_none() {
-                Ok(())
-            } else {
-                Err(wrong("buckets of a component that is not there"))
+            // A component of this number may come again without buckets: then an empty row has to stand there, and on the other side.
+            self.group.series.loaded_side(number, side);
+            self.group.series.load_leftover(number);
+            // An unfinished checkpoint may have known of a component that was not there yet when the next one was made.
+            let is_empty = row.is_empty() && shelved.is_none();
+            return match self.is_left(false, BUCKETS, number) || is_empty {
+                true => Ok(()),
+                false => Err(wrong("buckets of a component that is not there")),
             };
         }
         if row.most() > self.group.cells.component(number).value {

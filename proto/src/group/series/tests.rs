@@ -263,11 +263,13 @@ fn save_some(group: &mut Group, store: &mut Store, log: &mut Vec<GroupEntry>, co
 
 /// The group after a crash amid its checkpoint, of which so many rows are on disk.
 fn restarted(mut group: Group, store: &mut Store, log: &[GroupEntry], cut: u8) -> Group {
+    let before_log = group.applied().0 - log.len() as u64;
     let saved = if group.is_making_checkpoint() { group.next_rows(usize::MAX) } else { group.checkpoint() };
     let kept = usize::from(cut) % saved.len();
     store.put(saved.into_iter().take(kept));
     let mut group = store.load().expect("one is complete");
-    log.iter().for_each(|entry| drop(apply(&mut group, entry)));
+    let covered = (group.applied().0 - before_log) as usize;
+    log[covered..].iter().for_each(|entry| drop(apply(&mut group, entry)));
     group.tells_from_here();
     group
 }
