@@ -463,7 +463,7 @@ impl NodeCore {
     }
 
     /// Before this process has told an aggregator anything, one that knows of entries that the disk does not hold heard of them from
-    /// another process of the group: the disk is an old copy of that one's (hole A7). Any of them may know it.
+    /// another process of the group: the disk is an old copy of that one's (A7). Any of them may know it.
     fn on_pull(&mut self, now: Time, seat: u8, pull: FeedPull, wanted: Option<(ScopedPull, CounterOrder)>) {
         let fills = wanted.as_ref().is_some_and(|(pull, _)| pull.fills);
         let feed = &mut self.feeds[usize::from(seat) + if fills { SEATS } else { 0 }];

@@ -19,7 +19,7 @@ mod tests;
 
 pub use rate::RateEstimator;
 
-/// Largest single grant (PROTOCOL C7).
+/// Largest single grant (C7 in docs/internals/protocol.md).
 pub const GRANT_MAX: u64 = u32::MAX as u64;
 const RATE_MAX: f64 = 1e12;
 const RECONSIDER_MIN_US: u64 = 2_000;

@@ -113,7 +113,7 @@ proptest! {
         prop_assert_eq!(plan(&s), plan(&s));
     }
 
-    /// PROTOCOL C5: whatever was predicted, a holder is asked once the wait is over and no recall can be on its way.
+    /// C5: whatever was predicted, a holder is asked once the wait is over and no recall can be on its way.
     #[test]
     fn while_undecided_every_holder_is_recalled_within_the_bound(s in any_situation()) {
         let mut s = Situation { undecided: true, ..s };
@@ -210,7 +210,6 @@ fn the_last_recall_leaves_a_round_trip_before_the_milestone_is_due() {
     assert!(recalls(&plan, 1) && !recalls(&plan, 0));
 }
 
-/// PROTOCOL C10: with less left than a grant and a recall need to travel, the drained stay drained.
 /// Of 150,000 left, one of three equal groups holds ten seconds' worth. In two seconds it is due: the others need what that one
 /// will not use.
 #[test]
@@ -250,6 +249,7 @@ fn a_floor_is_no_surplus() {
     assert!(!recalls(&slow, 1) && !recalls(&slow, 2), "{slow:?}");
 }
 
+/// C10: with less left than a grant and a recall need to travel, the drained stay drained.
 #[test]
 fn after_a_drain_a_short_rest_is_sequenced() {
     let drained =
@@ -258,7 +258,7 @@ fn after_a_drain_a_short_rest_is_sequenced() {
     assert!(granted(&plan(&drained(5_000))) > 0);
 }
 
-/// PROTOCOL C12: an inflated rate takes half of the rest at most.
+/// C12: an inflated rate takes half of the rest at most.
 #[test]
 fn an_inflated_rate_does_not_take_everything() {
     let accounts = vec![account(0, 0, 1e12, 10_000), account(1, 0, 1_000.0, 10_000)];

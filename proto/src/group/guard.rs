@@ -1,6 +1,6 @@
 //! Rights of the group for one guarded counter, and the queue of increments that await a place.
 //!
-//! PROTOCOL section 1, "Valve apply". The account is cumulative (granted, spent, returned); an increment that does not fit is
+//! See docs/internals/protocol.md, "State". The account is cumulative (granted, spent, returned); an increment that does not fit is
 //! queued at the next position, and only `Placed` resolves it.
 
 use crate::group::lease::Tenure;

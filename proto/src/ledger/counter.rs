@@ -1,4 +1,4 @@
-//! The ledger of one guarded counter: accounts, window, settlement, awards. Source: the rights protocol, section 1.
+//! The ledger of one guarded counter: accounts, window, settlement, awards. See docs/internals/protocol.md, "Settlement".
 //!
 //! `certain` is what is surely counted, `out` the rights that are outstanding. While a milestone M is armed,
 //! `certain + out <= M - 1`, so M cannot have happened unseen. An offered increment with `ahead` weight before it in the

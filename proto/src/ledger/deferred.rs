@@ -1,5 +1,5 @@
 //! Turns that are lost: under `timely` a block whose group does not say who stands at the milestone goes behind what others offered.
-//! Source: the rights protocol, holes C13 and B, and its invariant I10.
+//! See docs/internals/protocol.md, B6, C13 and I10.
 //!
 //! So what stands behind such a block is not surely behind the milestone: its least ordinal is reckoned without the block. What the
 //! group had offered behind the block goes with it, in order, so that of each group the placed increments are the first of its queue.

@@ -1,4 +1,4 @@
-//! A new era: the ledger of a cluster that was restored as a whole from images of its data centres (protocol, A7 d).
+//! A new era: the ledger of a cluster that was restored as a whole from images of its data centres (A7 in docs/internals/protocol.md).
 //!
 //! Nothing that was outstanding comes back: every group of before is lost, and what is known of it is counted, once. What was awarded
 //! stays awarded. A milestone that was not may have been awarded after the newest image was taken; nobody here can tell, so who

@@ -1,5 +1,5 @@
-//! Groups that are lost for good: an operator has declared that what only their disks held will not come back. Source: the rights
-//! protocol, holes A8, C8 and C9.
+//! Groups that are lost for good: an operator has declared that what only their disks held will not come back. See
+//! docs/internals/protocol.md, A8, C8 and C9.
 //!
 //! Their rights are written off: increments up to that weight may have been answered as counted and be nowhere. What is found of a
 //! lost group in a view beyond what is known here, its *remains*, is counted without names: below the next milestone as far as

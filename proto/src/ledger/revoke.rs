@@ -1,4 +1,4 @@
-//! Generations of accounts: opened for good or under a lease, closed by revocation. Source: the rights protocol, holes A4 and B.
+//! Generations of accounts: opened for good or under a lease, closed by revocation. See docs/internals/protocol.md, A4 and B1 to B5.
 //!
 //! Whether rights are leased is fixed for a generation. It changes, with the policy of the milestones, only when nothing of the
 //! generation is outstanding. A group learns of a generation by a message that only applied state makes, and says so by its next

@@ -2,8 +2,8 @@
 //! groups and a ledger can reach by [`Group::apply`](tidemark_proto::group::Group::apply) and
 //! [`Ledger::apply`](tidemark_proto::ledger::Ledger::apply), whatever their messages meet with, whatever a leader proposes.
 //!
-//! In every state and at every step PROTOCOL's invariants are checked; from every state the protocol must be able to come to rest
-//! without new increments. What is left out and why that is sound: `docs/model-check.md`.
+//! In every state and at every step the protocol's invariants are checked (docs/internals/protocol.md); from every state the
+//! protocol must be able to come to rest without new increments. What is left out and why that is sound: `docs/model-check.md`.
 
 pub mod channel;
 pub mod config;
@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// A property that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Its number in PROTOCOL, or a word.
+    /// Its label in docs/internals/protocol.md, or a word.
     pub property: &'static str,
     pub what: String,
 }

@@ -1,5 +1,5 @@
-//! PROTOCOL's invariants as far as one look at the whole shows them. What one machine shows alone is checked where its states are
-//! made (`groups`, `ledgers`), what messages show where they are said (`channel`).
+//! The invariants of docs/internals/protocol.md as far as one look at the whole shows them. What one machine shows alone is
+//! checked where its states are made (`groups`, `ledgers`), what messages show where they are said (`channel`).
 
 use super::Violation;
 use super::groups::Facts;

@@ -1,5 +1,5 @@
 //! An old copy of a node's disk takes its place. If the ledger knows more of the group than the copy does, the process on it is
-//! fenced out and offers nothing (hole A7 of the protocol); nobody else is disturbed, and a run ends soon after that: what the copy
+//! fenced out and offers nothing (A7 in docs/internals/protocol.md); nobody else is disturbed, and a run ends soon after that: what the copy
 //! lacks is lost with it, and a data centre whose rights are lost keeps the next milestone from being awarded.
 
 use super::faults::WAIT_FOR_SITUATION;
