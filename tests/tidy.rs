@@ -1,20 +1,26 @@
 //! Style as a test: the rules of this code base that a machine can check, applied to the tree.
 //!
 //! Dependency direction, the core's allow-list, determinism, bounded queues, prose on every file, short functions, no
-//! unfinished work, a tidy top folder, and an ARCHITECTURE.md whose invariants name their tests. The rules stand in
-//! `tidy/rules.rs`, each beside a test in which it fails.
+//! unfinished work, a tidy top folder, an ARCHITECTURE.md whose invariants name their tests, and a protocol whose
+//! labels are defined. The rules stand in `tidy/rules.rs` and `tidy/internals.rs`, each beside a test in which it
+//! fails.
 
+#[path = "tidy/internals.rs"]
+mod internals;
 #[path = "tidy/rules.rs"]
 mod rules;
 #[path = "tidy/scan.rs"]
 mod scan;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Functions that were longer than the limit when the limit came. The list only shrinks.
 const LONG_FUNCTIONS: &[&str] = &[];
+
+/// Defines the labels that code, scripts and documents cite.
+const PROTOCOL: &str = "docs/internals/protocol.md";
 
 /// Real inputs and generated files may hold anything.
 const DATA_ENDINGS: [&str; 5] = ["csv", "tsv", "log", "lock", "json"];
@@ -92,6 +98,31 @@ fn the_glossary_is_in_order() {
     assert!(words.len() > 50, "{} words", words.len());
     let out_of_order = words.windows(2).filter(|pair| pair[0] >= pair[1]);
     refuse(out_of_order.map(|pair| format!("docs/glossary.md: {} stands before {}", pair[0], pair[1])));
+}
+
+#[test]
+fn labels_of_the_protocol_are_defined_and_cited() {
+    let mut cited: BTreeMap<String, String> = BTreeMap::new();
+    let citing = |path: &String| ["rs", "md", "txt"].iter().any(|ending| has_ending(path, ending));
+    let elsewhere = |path: &String| path != PROTOCOL && !path.starts_with("tests/tidy");
+    for path in files().into_iter().filter(citing).filter(elsewhere) {
+        let labels = internals::labels(&read(&path)).into_iter().chain(internals::label_of_script(&path));
+        for label in labels {
+            cited.entry(label).or_insert_with(|| path.clone());
+        }
+    }
+    assert!(cited.len() > 40, "{cited:?}");
+    refuse(report(PROTOCOL, internals::protocol(&read(PROTOCOL), &cited)));
+}
+
+#[test]
+fn paths_and_names_in_the_internals_exist() {
+    let files: BTreeSet<String> = files().into_iter().collect();
+    let words = |text: &str| scan::words(text).map(|(_, word)| word.to_owned()).collect();
+    let words = sources().into_iter().map(|(path, text)| (path, words(&text))).collect();
+    let tree = internals::Tree { files, words };
+    let pages = tree.files.iter().filter(|path| path.starts_with("docs/internals/") && has_ending(path, "md"));
+    refuse(pages.flat_map(|path| report(path, internals::page(&read(path), &tree))));
 }
 
 #[test]
