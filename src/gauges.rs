@@ -177,4 +177,18 @@ mod tests {
             assert!(help.ends_with('.') && help.len() <= 120, "{name}: {help}");
         }
     }
+
+    /// The book's page of metrics lists each with what the program says of it.
+    #[test]
+    fn page_of_metrics_has_every_description() {
+        let page = include_str!("../docs/reference/metrics.md");
+        let kinds = GAUGES.iter().map(|metric| ("gauge", metric));
+        let kinds = kinds.chain(COUNTERS.iter().map(|metric| ("counter", metric)));
+        let row = |(kind, Described { name, unit, help }): (&str, &Described)| {
+            format!("| `{name}` | {kind} | {} | {help} |", format!("{unit:?}").to_lowercase())
+        };
+        let mut rows: Vec<String> = kinds.map(row).collect();
+        rows.sort();
+        assert_eq!(page.lines().filter(|line| line.starts_with("| `")).collect::<Vec<_>>(), rows);
+    }
 }

@@ -9,6 +9,7 @@ mod live;
 mod memory;
 mod positions;
 mod receiver;
+mod reference;
 mod requests;
 mod rows;
 mod series;
