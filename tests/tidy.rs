@@ -104,7 +104,8 @@ fn the_map_is_short_and_its_invariants_are_guarded() {
 fn the_glossary_is_in_order() {
     let text = read("docs/glossary.md");
     let rows = text.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
-    let word = |row: &str| Some(row.split('|').nth(1)?.trim().trim_start_matches('[').split(']').next()?.to_lowercase());
+    let word =
+        |row: &str| Some(row.split('|').nth(1)?.trim().trim_start_matches('[').split(']').next()?.to_lowercase());
     let words: Vec<String> = rows.filter_map(word).collect();
     assert!(words.len() > 35, "{} words", words.len());
     let out_of_order = words.windows(2).filter(|pair| pair[0] >= pair[1]);
@@ -184,15 +185,26 @@ fn rust_in_pages_is_compiled_as_an_example() {
 }
 
 #[test]
+fn tests_that_guarantees_name_exist() {
+    let script = |path: &String| Some(path.strip_prefix("sim/scripts/")?.split('.').next()?.to_owned());
+    let mut known: BTreeSet<String> = code().iter().flat_map(|(_, code)| scan::tests(code)).collect();
+    known.extend(files().iter().filter_map(script));
+    refuse(report("docs/guarantees.md", book::unknown_tests(&read("docs/guarantees.md"), &known)));
+}
+
+#[test]
 fn every_error_code_is_explained() {
     let explained = book::first_cells(&read("docs/reference/errors.md"));
     let served = |path: &str| path.starts_with("src/") && !rules::is_test_file(path);
     let sources: Vec<(String, String)> = sources().into_iter().filter(|(path, _)| served(path)).collect();
-    let given = sources.iter().flat_map(|(path, text)| book::error_codes(text).into_iter().map(move |code| (path, code)));
+    let given =
+        sources.iter().flat_map(|(path, text)| book::error_codes(text).into_iter().map(move |code| (path, code)));
     let unexplained = given.filter(|(_, code)| !explained.contains(code));
-    let unexplained = unexplained.map(|(path, code)| format!("{path} gives the code {code}, which docs/reference/errors.md does not explain"));
+    let unexplained = unexplained
+        .map(|(path, code)| format!("{path} gives the code {code}, which docs/reference/errors.md does not explain"));
     let is_given = |code: &String| sources.iter().any(|(_, text)| text.contains(&format!("\"{code}\"")));
-    let unknown = explained.iter().filter(|code| !is_given(code)).map(|code| format!("no source gives the code {code}"));
+    let unknown =
+        explained.iter().filter(|code| !is_given(code)).map(|code| format!("no source gives the code {code}"));
     refuse(unexplained.chain(unknown));
 }
 

@@ -1,4 +1,5 @@
-//! The cookbook, block by block, against a data centre as `serve` starts it: what the document says is what is answered.
+//! Pages of the book, block by block, against a data centre as `serve` starts it: what a page says is what is answered. `sh` blocks run in
+//! the folder of `tidemark-data`; a `text` block behind one is what it says. `http` blocks are requests, `json` blocks their answers.
 
 use crate::http::{self, TOKEN};
 use crate::process::{Process, WAIT_MAX, command, until};
@@ -10,24 +11,44 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tidemark::running::DATA_DIR;
 
-const COOKBOOK: &str = include_str!("../../docs/cookbook.md");
+/// Kinds of blocks that are for readers only.
+const FOR_READERS: [&str; 2] = ["console", "rust"];
+/// Where pages say that `serve` listens.
+const SERVED: &str = "127.0.0.1:7171";
 /// Stands for anything.
 const ANYTHING: char = '…';
 /// Between two tries of what is only read.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// A block of the document, with the line on which it begins.
-struct Block {
-    line: usize,
-    kind: &'static str,
-    text: String,
+/// A page of the book.
+#[derive(Clone, Copy)]
+pub struct Page {
+    pub path: &'static str,
+    pub text: &'static str,
 }
 
-fn blocks() -> Vec<Block> {
+/// A block of a page, with the line on which it begins.
+pub struct Block {
+    pub line: usize,
+    pub kind: &'static str,
+    pub text: String,
+}
+
+/// Where the scripts of a page run: in a folder, beside a server.
+pub struct Place<'a> {
+    pub page: Page,
+    pub folder: &'a Path,
+    pub environment: Vec<(&'static str, String)>,
+    /// What a page names, and what it is called here.
+    pub called: Vec<(String, String)>,
+}
+
+pub fn blocks(page: Page) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut is_open = false;
-    for (line, text) in COOKBOOK.lines().enumerate() {
+    for (line, text) in page.text.lines().enumerate() {
         match text.strip_prefix("```") {
             Some("") => is_open = false,
             Some(kind) => {
@@ -38,6 +59,7 @@ fn blocks() -> Vec<Block> {
             None => {}
         }
     }
+    blocks.retain(|block| !FOR_READERS.contains(&block.kind));
     blocks
 }
 
@@ -89,7 +111,7 @@ fn has(answer: &Value, expected: &Value, names: &mut BTreeMap<String, String>) -
     }
 }
 
-/// A data centre as the document's first block starts it, but on any port and with the tests' token.
+/// A data centre as the page's first block starts it, but on any port and with the tests' token.
 async fn served(block: &Block, data: &Path) -> (Process, SocketAddr) {
     std::fs::create_dir_all(data).unwrap();
     let mut options = std::fs::OpenOptions::new();
@@ -104,31 +126,36 @@ async fn served(block: &Block, data: &Path) -> (Process, SocketAddr) {
 }
 
 /// What a shell says.
-fn shell(script: &str, at: SocketAddr) -> String {
+fn shell(script: &str, place: &Place) -> String {
+    let script = place.called.iter().fold(script.to_owned(), |script, (page, here)| script.replace(page, here));
     let folder = Path::new(env!("CARGO_BIN_EXE_tidemark")).parent().unwrap();
     let path = std::env::join_paths(
         [folder.to_owned()].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
     );
     let mut shell = Command::new("bash");
-    shell.args(["-euo", "pipefail", "-c", script]).stdin(Stdio::null()).env("PATH", path.unwrap());
-    let output = shell.env("TIDEMARK_SERVER", format!("http://{at}")).env("TIDEMARK_TOKEN", TOKEN).output().unwrap();
-    assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
+    shell.args(["-euo", "pipefail", "-c", &script]).stdin(Stdio::null()).env("PATH", path.unwrap());
+    let output = shell.current_dir(place.folder).envs(place.environment.iter().cloned()).output().unwrap();
+    assert!(output.status.success(), "{}: {script}\n{}", place.page.path, String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a script; again until it says what is expected, if anything is: such a one only reads.
-async fn run(script: &Block, expected: Option<&Block>, at: SocketAddr) {
+/// Runs a script. Again until it says what is expected, if anything is: one that counts says it at once, and one that reads may be early.
+pub async fn run(script: &Block, expected: Option<&Block>, place: &Place<'_>) {
     let start = Instant::now();
     loop {
-        let said = shell(&script.text, at);
+        let said = shell(&script.text, place);
         let Some(expected) = expected else { break };
         if lines_match(&lines(&expected.text), &lines(&said)) {
             break;
         }
         let late = start.elapsed() > WAIT_MAX / 4;
-        assert!(!late, "docs/cookbook.md:{}: {} is expected, not {said}", script.line, expected.text);
+        assert!(!late, "{}:{}: {} is expected, not {said}", place.page.path, script.line, expected.text);
         tokio::time::sleep(AGAIN).await;
     }
+}
+
+/// Until the series of namespaces that a script has begun are kept.
+async fn until_kept(script: &Block, at: SocketAddr) {
     for line in script.text.lines() {
         if let Some(rest) = line.strip_prefix("tidemark namespaces series ") {
             holds(at, rest.split(' ').next().unwrap()).await;
@@ -147,7 +174,7 @@ async fn holds(at: SocketAddr, namespace: &str) {
 }
 
 /// Sends a request; what is read, again until the answer has what is expected.
-async fn ask(request: &Block, expected: &Block, at: SocketAddr, names: &mut BTreeMap<String, String>) {
+async fn ask(page: Page, request: &Block, expected: &Block, at: SocketAddr, names: &mut BTreeMap<String, String>) {
     let (first, body) = request.text.split_once('\n').unwrap();
     let (method, path) = first.split_once(' ').unwrap();
     let body = names.iter().fold(body.to_owned(), |body, (name, value)| body.replace(name, value));
@@ -159,24 +186,51 @@ async fn ask(request: &Block, expected: &Block, at: SocketAddr, names: &mut BTre
             return;
         }
         let is_final = path != "/v1/read" || start.elapsed() > WAIT_MAX / 4;
-        assert!(!is_final, "docs/cookbook.md:{}: {wanted} is expected, not {answer}", request.line);
+        assert!(!is_final, "{}:{}: {wanted} is expected, not {answer}", page.path, request.line);
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_cookbook_says_what_is_answered() {
-    let (blocks, folder) = (blocks(), tempfile::tempdir().unwrap());
-    let (_process, at) = served(&blocks[0], &folder.path().join("data")).await;
+async fn runs(page: Page) {
+    let (blocks, folder) = (blocks(page), tempfile::tempdir().unwrap());
+    let (_process, at) = served(&blocks[0], &folder.path().join(DATA_DIR)).await;
+    let called = vec![(SERVED.to_owned(), at.to_string())];
+    let place = Place { page, folder: folder.path(), environment: Vec::new(), called };
     let mut names = BTreeMap::new();
     let mut rest = blocks[1..].iter().peekable();
     while let Some(block) = rest.next() {
         match block.kind {
-            "sh" => run(block, rest.next_if(|next| next.kind == "text"), at).await,
-            "http" => ask(block, rest.next_if(|next| next.kind == "json").expect("an answer"), at, &mut names).await,
-            kind => panic!("docs/cookbook.md:{}: a block of {kind:?} behind nothing that it belongs to", block.line),
+            "sh" => {
+                run(block, rest.next_if(|next| next.kind == "text"), &place).await;
+                until_kept(block, at).await;
+            }
+            "http" => {
+                let answer = rest.next_if(|next| next.kind == "json").expect("an answer");
+                ask(page, block, answer, at, &mut names).await;
+            }
+            kind => panic!("{}:{}: a block of {kind:?} behind nothing that it belongs to", page.path, block.line),
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cookbook_says_what_is_answered() {
+    runs(Page { path: "docs/cookbook.md", text: include_str!("../../docs/cookbook.md") }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn page_of_one_node_says_what_is_answered() {
+    runs(Page { path: "docs/start/one-node.md", text: include_str!("../../docs/start/one-node.md") }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn page_of_the_first_client_says_what_is_answered() {
+    runs(Page { path: "docs/start/first-client.md", text: include_str!("../../docs/start/first-client.md") }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guide_to_history_says_what_is_answered() {
+    runs(Page { path: "docs/guides/history.md", text: include_str!("../../docs/guides/history.md") }).await;
 }
 
 #[test]

@@ -39,6 +39,7 @@ mod slots;
 mod soak;
 mod split;
 mod split_slots;
+mod three_regions;
 mod updown;
 mod voters;
 mod waits;

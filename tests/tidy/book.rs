@@ -27,7 +27,8 @@ pub fn long_cells(text: &str) -> Vec<String> {
     let rows = outside_of_blocks(text).filter(|(_, line)| line.trim_start().starts_with('|'));
     let cells = rows.flat_map(|(at, line)| cells(line).into_iter().map(move |cell| (at, cell.chars().count())));
     let long = cells.filter(|&(_, chars)| chars > CELL_CHARS_MAX);
-    long.map(|(at, chars)| format!("line {at} has a cell of {chars} characters; the limit is {CELL_CHARS_MAX}")).collect()
+    long.map(|(at, chars)| format!("line {at} has a cell of {chars} characters; the limit is {CELL_CHARS_MAX}"))
+        .collect()
 }
 
 /// The cells of a row; `\|` is part of a cell.
@@ -54,7 +55,12 @@ pub fn broken_links(path: &str, pages: &BTreeMap<String, String>, exists: impl F
     local.filter_map(|(at, link)| Some(format!("line {at}: {link} {}", broken(path, link, pages, &exists)?))).collect()
 }
 
-fn broken(path: &str, link: &str, pages: &BTreeMap<String, String>, exists: impl Fn(&str) -> bool) -> Option<&'static str> {
+fn broken(
+    path: &str,
+    link: &str,
+    pages: &BTreeMap<String, String>,
+    exists: impl Fn(&str) -> bool,
+) -> Option<&'static str> {
     let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
     let target = if file.is_empty() { path.to_owned() } else { beside(path, file) };
     if !exists(&target) {
@@ -114,9 +120,19 @@ pub fn untried_rust(text: &str, examples: &[String]) -> Vec<String> {
 
 /// Codes of errors that a source file gives, as far as they stand beside what makes a failure.
 pub fn error_codes(source: &str) -> BTreeSet<String> {
-    const BEFORE: [&str; 8] =
-        ["code:", "invalid(", "conflict(", "NOT_FOUND,", "FAILED,", "TYPE,", "_REQUIRED,", "ALLOWED,"];
-    let compact: String = source.split_whitespace().collect::<Vec<_>>().join(" ");
+    const BEFORE: [&str; 9] = [
+        "code:",
+        "invalid(",
+        "conflict(",
+        "_FAILED,",
+        "_TYPE,",
+        "_REQUIRED,",
+        "_ALLOWED,",
+        "_TOO_LONG,",
+        "_TOO_LARGE,",
+    ];
+    let product = source.split("#[cfg(test)]").next().unwrap_or(source);
+    let compact: String = product.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut codes = BTreeSet::new();
     for mark in BEFORE {
         let rests = compact.split(mark).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
@@ -131,6 +147,20 @@ pub fn error_codes(source: &str) -> BTreeSet<String> {
 
 fn is_code(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c == '-')
+}
+
+/// Names in backticks that look like a test's, or like a golden script's, and are none. A script's name may end with `*`.
+pub fn unknown_tests(page: &str, known: &BTreeSet<String>) -> Vec<String> {
+    const UNDERSCORES_MIN: usize = 4;
+    let quoted = page.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let is_name =
+        |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '*'));
+    let names = quoted.filter(|text| is_name(text) && text.matches('_').count() >= UNDERSCORES_MIN);
+    let exists = |name: &str| match name.strip_suffix('*') {
+        Some(start) => known.iter().any(|known| known.starts_with(start)),
+        None => known.contains(name),
+    };
+    names.filter(|name| !exists(name)).map(|name| format!("there is no test {name}")).collect()
 }
 
 /// The first cells of rows, without backticks: names that a reference page explains.
@@ -181,7 +211,10 @@ mod tests {
         let listed = "- [A](a.md)\n- [B](b/c.md)\n";
         let good = [("docs/SUMMARY.md", listed), ("docs/a.md", ""), ("docs/b/c.md", ""), ("README.md", "")];
         assert_eq!(summary(&pages(&good)), [""; 0]);
-        assert_eq!(summary(&pages(&[&good[..], &[("docs/d.md", "")]].concat())), ["docs/d.md is listed 0 times, not once"]);
+        assert_eq!(
+            summary(&pages(&[&good[..], &[("docs/d.md", "")]].concat())),
+            ["docs/d.md is listed 0 times, not once"]
+        );
         let twice = format!("{listed}- [A](./a.md)\n");
         assert_eq!(summary(&pages(&[("docs/SUMMARY.md", &twice), ("docs/a.md", "")])).len(), 1);
     }
@@ -195,8 +228,18 @@ mod tests {
     }
 
     #[test]
+    fn a_test_that_does_not_exist_is_refused() {
+        let known = ["a_cut_off_site_goes_on", "a07_an_era_is_another_cluster"].map(str::to_owned).into();
+        assert_eq!(
+            unknown_tests("`a_cut_off_site_goes_on`, `a07_an_era_is_*`, `ids_max`, `a b_c_d_e_f`", &known),
+            [""; 0]
+        );
+        assert_eq!(unknown_tests("see `a_cut_off_site_is_gone`", &known).len(), 1);
+    }
+
+    #[test]
     fn codes_are_found_beside_what_makes_a_failure() {
-        let source = "Failure::Conflict { code: \"taken\", message }; invalid(\n  \"delta\", x); http(StatusCode::NOT_FOUND, \"gone\", m);
+        let source = "Failure::Conflict { code: \"taken\", message }; invalid(\n  \"delta\", x); http(StatusCode::URI_TOO_LONG, \"gone\", m);
             let code = match error { A => \"one\", B { .. } => \"two-b\", }; let other = match x { A => \"no\" }; f(\"Not a code\")";
         let codes: Vec<String> = error_codes(source).into_iter().collect();
         assert_eq!(codes, ["delta", "gone", "one", "taken", "two-b"]);
