@@ -83,3 +83,20 @@ async fn guide_to_three_regions_says_what_is_answered() {
     }
     assert_eq!(processes.len(), 2 * REGIONS.len());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_of_the_guide_to_certificates_run() {
+    const CERTIFICATES: Page =
+        Page { path: "docs/guides/certificates.md", text: include_str!("../../docs/guides/certificates.md") };
+    let folder = tempfile::tempdir().unwrap();
+    let guide = blocks(GUIDE);
+    let layout = guide.iter().find(|block| block.kind == "toml cluster.toml").expect("a layout");
+    std::fs::write(folder.path().join("cluster.toml"), &layout.text).unwrap();
+    let place = Place { page: CERTIFICATES, folder: folder.path(), environment: Vec::new(), called: Vec::new() };
+    for block in blocks(CERTIFICATES).iter().filter(|block| block.kind == "sh") {
+        run(block, None, &place).await;
+    }
+    for made in ["ca/ca-key.pem", "credentials/asia/aggregator/session-keys", "clients/web/cert.pem"] {
+        assert!(folder.path().join(made).is_file(), "{made} is not made");
+    }
+}
