@@ -258,6 +258,7 @@ impl State {
                 (_, Some((content, _))) if *content != id.content => Err(IdAnswer::Other),
                 (_, Some((_, places))) => Ok(places.clone()),
             });
+            let is_known = known.is_some();
             let placed = match known {
                 Some(known) => known,
                 None if id.items == 0 => {
@@ -278,6 +279,9 @@ impl State {
             };
             match placed {
                 Ok(placed) => {
+                    if is_known {
+                        answers.push((at, IdAnswer::Known));
+                    }
                     places.extend(all.zip(placed).filter_map(|(idx, place)| Some((idx as u32, place?))));
                 }
                 Err(answer) => answers.push((at, answer)),

@@ -477,6 +477,11 @@ impl Flusher {
                     cell.set_durable();
                 }
             }
+            Output::Known { ticket } => {
+                if let Some(cell) = &self.cells[ticket.0 as usize] {
+                    cell.set_known();
+                }
+            }
             Output::Resolved { ticket, outcome } => {
                 if let Some(cell) = self.cell(ticket) {
                     self.answer(&cell, resolved(outcome));

@@ -61,6 +61,7 @@ struct HitState {
     /// The core's ticket, once the core has it.
     ticket: Option<u64>,
     durable: bool,
+    known: bool,
     outcome: Option<Result<Place, HitError>>,
     waker: Option<Waker>,
 }
@@ -81,6 +82,11 @@ impl HitCell {
         let waker = state.waker.take();
         drop(state);
         waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Before it is durable.
+    pub fn set_known(&self) {
+        self.lock().known = true;
     }
 
     pub fn resolve(&self, outcome: Result<Place, HitError>) {
@@ -111,6 +117,12 @@ impl Hit {
     /// Errors: those that say that it was not counted, or that nobody knows.
     pub fn durable(&self) -> HitDurable<'_> {
         HitDurable(self)
+    }
+
+    /// Whether its id counted before, and nothing was counted now, once it is durable. So it is also of a hit that was counted and sent
+    /// again, since the answer was lost. Without an id it never is.
+    pub fn is_known(&self) -> bool {
+        self.0.lock().known
     }
 
     /// Waits for the place for at most `timeout`; a hit that is not placed by then is given back as `Pending`.

@@ -273,7 +273,7 @@ impl Used<'_> {
             match timeout_at(until, events.recv()).await {
                 Ok(Some((_, Event::Connected))) => {
                     *opening = Opening::Greeted;
-                    if !link.send(FromClient::Open { client: *client, since: None }) {
+                    if !link.send(FromClient::Open { client: *client, since: None, asks_known: false }) {
                         return (Attempt::Broken, sent);
                     }
                 }
@@ -299,7 +299,7 @@ impl From<IdAnswer> for NamedError {
             IdAnswer::Other => NamedError::Reused,
             IdAnswer::Full { max } => NamedError::Full { max },
             IdAnswer::Fenced => NamedError::Fenced,
-            IdAnswer::Open | IdAnswer::Counted => NamedError::Unknown,
+            IdAnswer::Open | IdAnswer::Counted | IdAnswer::Known => NamedError::Unknown,
         }
     }
 }

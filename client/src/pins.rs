@@ -91,7 +91,7 @@ impl Pins {
     }
 
     fn make(&self, dialer: Dialer) -> Client {
-        let config = ClientConfig { sites: 1, renew_after: RENEW_AFTER, ..self.config.clone() };
+        let config = ClientConfig { sites: 1, asks_known: true, renew_after: RENEW_AFTER, ..self.config.clone() };
         let hits_max = config.buffer_bytes_max / HIT_BYTES;
         let (flush_interval, close_timeout) = (self.flush_interval, self.close_timeout);
         let made = Mutex::default();

@@ -459,9 +459,14 @@ async fn a_hit_with_an_id_counts_once_and_the_same_id_for_another_is_refused() {
         assert_eq!(pinned.hit_once(&queries, hit(1, 5, 1)).await.unwrap().await, Ok(Place::Number(1)));
         assert_eq!(pinned.hit_once(&queries, hit(2, 1, 1)).await.unwrap().await, Ok(Place::Number(6)));
     }
+    for (n, known) in [(1, true), (3, false), (3, true)] {
+        let hit = pinned.hit_once(&queries, hit(n, if n == 1 { 5 } else { 1 }, 1)).await.unwrap();
+        hit.durable().await.unwrap();
+        assert_eq!(hit.is_known(), known, "id {n}");
+    }
     let reused = pinned.hit_once(&queries, hit(1, 7, 2)).await.unwrap().await;
     assert_eq!(reused, Err(HitError::Failed(tidemark_proto::client::AddError::IdReused)));
-    assert_eq!(cluster.value("search", b"queries"), 6);
+    assert_eq!(cluster.value("search", b"queries"), 7);
     assert_eq!(pinned.group().map(|group| group.ids_kept), Some(144));
     client.close().await.unwrap();
     assert!(pinned.hit_once(&queries, hit(9, 1, 1)).await.is_err(), "it is closed with the client that made it");

@@ -90,7 +90,7 @@ impl Bench {
 
     fn open(&mut self, client: u64) {
         self.input(Input::ClientUp { conn: ConnId(client), owner: OwnerId(0) });
-        let msg = FromClient::Open { client: ClientId(client.into()), since: None };
+        let msg = FromClient::Open { client: ClientId(client.into()), since: None, asks_known: false };
         self.input(Input::Client { conn: ConnId(client), msg });
     }
 

@@ -93,6 +93,8 @@ pub struct ClientConfig {
     /// An increment with an id that could not be sent for so long fails: the group may have grown older meanwhile than its batch will
     /// say. At most an age of the group ([`AGE_UNIT`]).
     pub id_unsent_max: Span,
+    /// Whether [`Output::Known`] is said of increments with ids.
+    pub asks_known: bool,
     /// How long one id is used: groups forget streams of which nothing comes.
     pub renew_after: Span,
     /// Back-off of reconnects and refused batches: doubles from the first to the second, with jitter.
@@ -145,6 +147,7 @@ impl Default for ClientConfig {
             probe_interval: Span::from_secs(5),
             return_after: Span::from_secs(10),
             id_unsent_max: AGE_UNIT,
+            asks_known: false,
             renew_after: STAY_MAX,
             backoff_min: Span::from_millis(50),
             backoff_max: Span::from_secs(5),
@@ -201,6 +204,11 @@ pub enum Output {
     },
     /// The hit is durable but not yet placed; `Resolved` follows. At most once per ticket.
     Durable {
+        ticket: Ticket,
+    },
+    /// The hit's id counted before, and nothing was counted now; or an earlier copy of the hit was counted, whose answer was lost. `Durable`
+    /// or `Resolved` follows.
+    Known {
         ticket: Ticket,
     },
     /// The last word on a hit. Exactly once per ticket.
@@ -290,7 +298,7 @@ impl From<IdAnswer> for Outcome {
             IdAnswer::Other => Outcome::Failed(AddError::IdReused),
             IdAnswer::Full { max } => Outcome::Failed(AddError::IdsFull { max }),
             IdAnswer::Fenced => Outcome::Failed(AddError::IdFenced),
-            IdAnswer::Open | IdAnswer::Counted => Outcome::PlaceUnknown,
+            IdAnswer::Open | IdAnswer::Counted | IdAnswer::Known => Outcome::PlaceUnknown,
         }
     }
 }

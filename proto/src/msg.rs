@@ -107,7 +107,13 @@ pub fn defined(definition: u32) -> (u32, Half) {
 pub enum FromClient {
     /// Opens the connection: who speaks. The id must be one of the certificate's ([`ClientId::owner`]). `since` is the age that
     /// the group had when it first welcomed this id; `None` for one that it has not welcomed yet.
-    Open { client: ClientId, since: Option<u32> },
+    Open {
+        client: ClientId,
+        since: Option<u32>,
+        /// The client asks which ids counted before ([`IdAnswer::Known`]). In the tail.
+        #[serde(skip)]
+        asks_known: bool,
+    },
     /// Batch `seq` of the stream (client, lane). Sequence numbers start at 1 and have no gaps. `times` are the event times of the items,
     /// one for each; or none, and what is counted happens when it is logged. So increments with and without a time go in different batches.
     Batch { lane: u8, seq: u64, defs: Vec<(u32, CounterName)>, items: Vec<WireItem>, times: Vec<UnixTime> },
@@ -154,6 +160,9 @@ pub enum IdAnswer {
     Fenced,
     /// Answer to a fence: it counted before.
     Counted,
+    /// It counted before, and its place is known: `Durable` and `Placed` say it as the first time. Sent only to a client whose `Open` asks
+    /// for it.
+    Known,
 }
 
 /// From a node to a client.

@@ -28,7 +28,7 @@ pub fn fenced(seq: u64, message: &ToClient) -> Option<Result<bool, IdAnswer>> {
     Some(match answer {
         IdAnswer::Counted => Ok(true),
         IdAnswer::Fenced => Ok(false),
-        IdAnswer::Other | IdAnswer::Open | IdAnswer::Full { .. } => Err(answer),
+        IdAnswer::Other | IdAnswer::Open | IdAnswer::Known | IdAnswer::Full { .. } => Err(answer),
     })
 }
 
@@ -133,8 +133,10 @@ impl NamedIncrement {
                 self.durable = true;
                 return self.known();
             }
-            Some(refused) => return NamedAnswer::Id(refused),
-            None => self.durable = true,
+            Some(IdAnswer::Known) | None => self.durable = true,
+            Some(refused @ (IdAnswer::Other | IdAnswer::Full { .. } | IdAnswer::Fenced | IdAnswer::Counted)) => {
+                return NamedAnswer::Id(refused);
+            }
         }
         for (place, idx) in self.places.iter_mut().zip(0..) {
             if !pending.contains(&idx) {

@@ -441,7 +441,7 @@ impl NodeCore {
             Effect::Spread => self.broadcast_spread(),
             Effect::Began { counter } => self.lift_counter(counter),
             Effect::Settled { namespaces } => self.lift_namespaces(namespaces),
-            Effect::Ids { client, lane, seq, answers } => self.tell(client, ToClient::Ids { lane, seq, answers }),
+            Effect::Ids { client, lane, seq, answers } => self.tell_ids(client, lane, seq, answers),
             Effect::Closed { guard, upto, .. } => self.on_closed(guard, upto),
             Effect::Compacted => self.on_compacted(),
         }

@@ -302,6 +302,29 @@ impl Message for FromClient {
             }
         }
     }
+
+    fn tail(&self) -> Vec<u8> {
+        match self {
+            FromClient::Open { asks_known, .. } => {
+                postcard::to_allocvec(asks_known).expect("a truth value can be encoded")
+            }
+            FromClient::Batch { .. } | FromClient::Fence { .. } | FromClient::Keyed { .. } => Vec::new(),
+        }
+    }
+
+    fn needs_tail(&self) -> bool {
+        matches!(self, FromClient::Open { asks_known: true, .. })
+    }
+
+    fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
+        if let FromClient::Open { asks_known, .. } = self
+            && !tail.is_empty()
+        {
+            let malformed = |error| WireError::Malformed(format!("tail of what opens a connection: {error}"));
+            (*asks_known, _) = postcard::take_from_bytes(tail).map_err(malformed)?;
+        }
+        Ok(())
+    }
 }
 
 impl Message for ToClient {

@@ -209,7 +209,7 @@ part!(query: Query { At, Series, Range, Top, Relatives });
 part!(refusal: QueryRefusal { Query, Zone, UnknownNamespace, NotServing });
 part!(edges_refusal: EdgesRefusal { Edges, NotPermitted, Contended, InDoubt, Outdated, NotServing });
 part!(edge_fault: EdgeFault { UnknownNamespace, NotAllowed, UnknownCounter, ToItself, Duplicate, Absent, Cycle, Full, Names });
-part!(id_answer: IdAnswer { Other, Open, Full, Fenced, Counted });
+part!(id_answer: IdAnswer { Other, Open, Full, Fenced, Counted, Known });
 part!(place: Place { Counted, Number, Milestone });
 
 fn again<M: Message>(bytes: &[u8]) -> Result<Vec<u8>, WireError> {
@@ -423,7 +423,9 @@ fn handshakes(samples: &mut Samples) {
 }
 
 fn clients(samples: &mut Samples) {
-    samples.add(FromClient::Open { client: ClientId(7), since: Some(2) }, vec![]);
+    for asks_known in [false, true] {
+        samples.add(FromClient::Open { client: ClientId(7), since: Some(2), asks_known }, vec![]);
+    }
     samples.add(FromClient::Fence { of: ClientId(7), lane: 2 }, vec![]);
     let item = WireItem { number: 3, delta: 7, session: Some(SessionId([8; 16])) };
     let batch = |defs, items, times| FromClient::Batch { lane: 1, seq: 9, defs, items, times };
@@ -483,7 +485,15 @@ fn answers(samples: &mut Samples) {
     samples.add(ToClient::Fenced { of: ClientId(7), lane: 1, last_seq: 5 }, vec![]);
     samples.add(ToClient::Forgotten { of: ClientId(7), lane: 1 }, vec![]);
     samples.add(ToClient::NotYours { of: ClientId(7) }, vec![]);
-    for said in [IdAnswer::Other, IdAnswer::Open, IdAnswer::Full { max: 5 }, IdAnswer::Fenced, IdAnswer::Counted] {
+    let answers = [
+        IdAnswer::Other,
+        IdAnswer::Open,
+        IdAnswer::Full { max: 5 },
+        IdAnswer::Fenced,
+        IdAnswer::Counted,
+        IdAnswer::Known,
+    ];
+    for said in answers {
         let ids = |at| ToClient::Ids { lane: 1, seq: 2, answers: vec![(at, said)] };
         let wrong = vec![(ids(BATCH_ITEMS_MAX as u32), "id of a batch, plus one")];
         samples.add_part(ids(4), id_answer(&said), wrong);

@@ -105,7 +105,7 @@ fn confirm(all: &mut [Replica], leader: usize, ledger: &mut Ledger, index: u64) 
 fn connect(replica: &mut Replica, client: ClientId) {
     let conn = ConnId(1);
     replica.handle(Input::ClientUp { conn, owner: client.owner() });
-    replica.handle(Input::Client { conn, msg: FromClient::Open { client, since: None } });
+    replica.handle(Input::Client { conn, msg: FromClient::Open { client, since: None, asks_known: false } });
 }
 
 fn add(replica: &mut Replica, seq: u64, delta: u64) {

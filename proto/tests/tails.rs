@@ -94,7 +94,7 @@ fn every_message_of_connections(ask: &impl Ask) -> Result<(), TestCaseError> {
     ask.of(GroupsReached { groups: vec![(GroupId { dc: DcId(1), group: 2, incarnation: 3 }, 40)] })?;
     ask.of(Admission::Serves)?;
     ask.of(Admission::Elsewhere { node: Some(4) })?;
-    ask.of(FromClient::Open { client: client(), since: None })?;
+    ask.of(FromClient::Open { client: client(), since: None, asks_known: false })?;
     let items = vec![WireItem { number: 3, delta: 7, session: Some(SessionId([1; 16])) }];
     ask.of(FromClient::Batch { lane: 1, seq: 9, defs: vec![(3, counter())], items, times: Vec::new() })?;
     ask.of(ToClient::Durable { lane: 1, seq: 9, pending: vec![0] })?;

@@ -167,7 +167,10 @@ impl Node {
         node.hear(confirmed(0));
         node.hear(ToGroup::Namespaces(vec!["stock".into()]));
         node.put(Input::ClientUp { conn: node.conn, owner: OwnerId(0) });
-        node.put(Input::Client { conn: node.conn, msg: FromClient::Open { client: ClientId(9), since: None } });
+        node.put(Input::Client {
+            conn: node.conn,
+            msg: FromClient::Open { client: ClientId(9), since: None, asks_known: false },
+        });
         node
     }
 

@@ -114,7 +114,7 @@ pub fn hold_node(cells: usize) -> Result<f64, Box<dyn Error>> {
     let clients = cells.div_ceil(CELLS_PER_CLIENT);
     for client in 0..clients as u64 {
         node.put_in(Input::ClientUp { conn: ConnId(client), owner: OwnerId(0) })?;
-        let msg = FromClient::Open { client: ClientId(client.into()), since: None };
+        let msg = FromClient::Open { client: ClientId(client.into()), since: None, asks_known: false };
         node.put_in(Input::Client { conn: ConnId(client), msg })?;
     }
     let mut sequence = vec![0; clients];

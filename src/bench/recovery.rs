@@ -186,7 +186,7 @@ async fn count_once(endpoint: Endpoint, place: Place) -> Option<()> {
     let site = GroupSite::new(place.nodes.into(), peer, crate::local::GROUP.into());
     let Channel { mut writer, mut reader } = site.open(&endpoint).await.ok()?.1;
     let client = ClientId::new(OwnerId(endpoint.identity().digest()), rand::random());
-    writer.send_bytes(wire::encode(&FromClient::Open { client, since: None }).into()).await.ok()?;
+    writer.send_bytes(wire::encode(&FromClient::Open { client, since: None, asks_known: false }).into()).await.ok()?;
     let counter = CounterName::new(NAMESPACE, PROBE).ok()?;
     let items = vec![WireItem { number: 0, delta: 1, session: None }];
     let batch = FromClient::Batch { lane: 0, seq: 1, defs: vec![(0, counter)], items, times: Vec::new() };

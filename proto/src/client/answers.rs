@@ -25,8 +25,8 @@ impl ClientCore {
 
     pub(super) fn on_connected(&mut self, link: LinkId) {
         let Some(id) = self.by_link(link).filter(|id| !self.stays[id].is_up()) else { return };
-        let stay = &self.stays[&id];
-        let message = FromClient::Open { client: stay.client, since: stay.home.map(|home| home.since) };
+        let (stay, asks_known) = (&self.stays[&id], self.config.asks_known);
+        let message = FromClient::Open { client: stay.client, since: stay.home.map(|home| home.since), asks_known };
         self.outputs.push_back(Output::Send { link, message });
     }
 
@@ -150,7 +150,8 @@ impl ClientCore {
     }
 
     /// Ids whose increments were not counted now: of those that counted before, and whose places are not known, as of those that were
-    /// refused, nothing more will be said. Their weight is settled here; `Durable` follows for the others.
+    /// refused, nothing more will be said. Their weight is settled here; `Durable` follows for the others, with those that counted before and
+    /// whose places are known.
     fn on_ids(&mut self, id: StayId, lane: u8, seq: u64, answers: &[(u32, IdAnswer)]) {
         let Some(stream) = self.stay_mut(id).streams.get_mut(&lane) else { return };
         let Some(at) = stream.find(seq) else { return };
@@ -160,6 +161,14 @@ impl ClientCore {
                 return;
             }
             let Ok(hit) = batch.hits.binary_search_by_key(idx, |hit| hit.idx) else { continue };
+            if matches!(answer, IdAnswer::Known | IdAnswer::Open) {
+                let ticket = batch.hits[hit].ticket;
+                self.outputs.push_back(Output::Known { ticket });
+            }
+            if *answer == IdAnswer::Known {
+                continue;
+            }
+            let batch = &mut self.stay_mut(id).stream(lane).batches[at];
             let hit = batch.hits.remove(hit);
             let delta = batch.items.get(*idx as usize).map_or(0, |item| item.delta);
             if !batch.durable {
@@ -168,7 +177,7 @@ impl ClientCore {
                     IdAnswer::Other | IdAnswer::Full { .. } | IdAnswer::Fenced => {
                         self.totals.refused += u128::from(delta)
                     }
-                    IdAnswer::Open | IdAnswer::Counted => self.totals.durable += u128::from(delta),
+                    IdAnswer::Open | IdAnswer::Counted | IdAnswer::Known => self.totals.durable += u128::from(delta),
                 }
                 self.settled = true;
             }

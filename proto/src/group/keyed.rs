@@ -150,9 +150,9 @@ impl Group {
                 Unit::Fresh(_) => {}
                 Unit::Refused(refused) => answers.push((at, *refused)),
                 Unit::Known(first) => {
-                    if all.zip(*first..).any(|(idx, number)| self.stands_open(idx, number, own, &mut answer)) {
-                        answers.push((at, IdAnswer::Open));
-                    }
+                    let is_open =
+                        all.zip(*first..).any(|(idx, number)| self.stands_open(idx, number, own, &mut answer));
+                    answers.push((at, if is_open { IdAnswer::Open } else { IdAnswer::Known }));
                 }
             }
         }

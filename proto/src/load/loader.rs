@@ -383,7 +383,7 @@ impl Loader {
             Goal::Fence(stream) | Goal::Resume(stream) => (stream.client, Some(stream.since)),
             Goal::Begin(client) => (client, None),
         };
-        self.outputs.push_back(Output::Send(FromClient::Open { client, since }));
+        self.outputs.push_back(Output::Send(FromClient::Open { client, since, asks_known: false }));
     }
 
     fn on_message(&mut self, now: Time, message: ToClient) {

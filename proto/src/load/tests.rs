@@ -310,7 +310,7 @@ fn what_a_group_has_forgotten_is_not_counted_again() {
         let mut loader = loader(&rows, progress.clone(), 1);
         loader.handle(Time(0), Input::Tick);
         loader.handle(Time(0), Input::Connected);
-        let opened = FromClient::Open { client: stream.client, since: Some(0) };
+        let opened = FromClient::Open { client: stream.client, since: Some(0), asks_known: false };
         let outputs: Vec<Output> = std::iter::from_fn(|| loader.poll_output()).collect();
         assert_eq!(outputs, [Output::Connect { group: Some(0) }, Output::Send(opened)]);
         answers.into_iter().for_each(|answer| loader.handle(Time(0), Input::FromNode(answer)));

@@ -5,7 +5,9 @@
 
 use crate::ids::{ClientId, CounterName, Half, OwnerId};
 use crate::limits::{BATCH_ITEMS_MAX, DELTA_MAX, LANES_MAX};
-use crate::msg::{Batch, BatchError, FromClient, GroupCmd, Item, ItemId, Keyed, Place, ToClient, WireItem, defined};
+use crate::msg::{
+    Batch, BatchError, FromClient, GroupCmd, IdAnswer, Item, ItemId, Keyed, Place, ToClient, WireItem, defined,
+};
 use crate::node::commit::{ID_BYTES, batch_bytes, batch_bytes_max};
 use crate::node::{ConnId, NodeCore, Output};
 use crate::number_table::NumberTable;
@@ -52,6 +54,8 @@ struct Conn {
     /// The group's age when it first welcomed the client.
     since: u32,
     own_lane: u8,
+    /// The client asks which ids counted before.
+    asks_known: bool,
     /// By number: a slot, or what the constants say.
     numbers: NumberTable<u32>,
     unbound: Unbound,
@@ -193,7 +197,7 @@ impl NodeCore {
             FromClient::Open { client: of, .. } | FromClient::Fence { of, .. } if !self.clients.may_use(conn, of) => {
                 self.outputs.push_back(Output::Client { conn, msg: ToClient::NotYours { of } });
             }
-            FromClient::Open { client, since } => self.on_open(conn, client, since),
+            FromClient::Open { client, since, asks_known } => self.on_open(conn, client, since, asks_known),
             FromClient::Fence { of, lane } => self.on_fence(conn, of, lane),
             FromClient::Batch { lane, seq, defs, items, times } => {
                 self.take_batch(conn, Asked { lane, seq, defs, items, times, ids: None });
@@ -209,16 +213,14 @@ impl NodeCore {
         self.group.lanes().max(self.config.group.lanes)
     }
 
-    fn on_open(&mut self, conn: ConnId, client: ClientId, since: Option<u32>) {
+    fn on_open(&mut self, conn: ConnId, client: ClientId, since: Option<u32>, asks_known: bool) {
         self.clients.close(conn);
         let age = self.group.age();
         let since = since.map_or(age, |since| since.min(age));
         let lanes = self.lanes();
         let own_lane = self.clients.own_lane(client, lanes);
-        self.clients.conns.insert(
-            conn,
-            Conn { client, since, own_lane, numbers: NumberTable::new(UNDEFINED), unbound: Unbound::default() },
-        );
+        let (numbers, unbound) = (NumberTable::new(UNDEFINED), Unbound::default());
+        self.clients.conns.insert(conn, Conn { client, since, own_lane, asks_known, numbers, unbound });
         self.clients.by_client.insert(client, conn);
         let (group, ids_kept) = (self.config.group.id, self.group.id_terms().kept);
         let msg = ToClient::Welcome { group, own_lane, lanes, age, ids_kept };
@@ -260,6 +262,18 @@ impl NodeCore {
     pub(super) fn tell(&mut self, client: ClientId, msg: ToClient) {
         if let Some(&conn) = self.clients.by_client.get(&client) {
             self.outputs.push_back(Output::Client { conn, msg });
+        }
+    }
+
+    /// Which ids counted before is said to a client that asks for it. Another one takes them for counted now.
+    pub(super) fn tell_ids(&mut self, client: ClientId, lane: u8, seq: u64, mut answers: Vec<(u32, IdAnswer)>) {
+        let clients = &self.clients;
+        let conn = clients.by_client.get(&client).and_then(|conn| clients.conns.get(conn));
+        if !conn.is_some_and(|conn| conn.asks_known) {
+            answers.retain(|(_, answer)| *answer != IdAnswer::Known);
+        }
+        if !answers.is_empty() {
+            self.tell(client, ToClient::Ids { lane, seq, answers });
         }
     }
 

@@ -12,7 +12,7 @@ use super::*;
 use crate::ids::{ClientId, CounterName, DcId, OwnerId, SessionId};
 use crate::ledger::Ledger;
 use crate::limits::DELTA_MAX;
-use crate::msg::OfferBody;
+use crate::msg::{IdAnswer, ItemId, OfferBody};
 use crate::series::UnixTime;
 use crate::wire::decode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,6 +96,8 @@ struct World {
     revoked_in: Option<u64>,
     /// Late increments that were queued.
     late: u64,
+    /// What connections were told of ids.
+    ids_told: Vec<(ConnId, Vec<(u32, IdAnswer)>)>,
 }
 
 impl World {
@@ -128,6 +130,7 @@ impl World {
             policy: Policy::Strict,
             revoked_in: None,
             late: 0,
+            ids_told: Vec::new(),
         };
         world.propose(LedgerCmd::Namespace("test".into()));
         world.connect_aggregator();
@@ -226,7 +229,7 @@ impl World {
         self.next_conn += 1;
         self.conns.insert(conn, client);
         self.inbox.push_back(Input::ClientUp { conn, owner: client.owner() });
-        self.inbox.push_back(Input::Client { conn, msg: FromClient::Open { client, since: None } });
+        self.inbox.push_back(Input::Client { conn, msg: FromClient::Open { client, since: None, asks_known: false } });
         self.send(client);
     }
 
@@ -253,6 +256,9 @@ impl World {
     }
 
     fn on_answer(&mut self, conn: ConnId, msg: ToClient) {
+        if let ToClient::Ids { answers, .. } = &msg {
+            self.ids_told.push((conn, answers.clone()));
+        }
         let Some(&client) = self.conns.get(&conn) else { return };
         match msg {
             ToClient::Durable { lane, seq, pending } => {
@@ -766,9 +772,9 @@ fn a_fence_answers_the_connection_that_asked_and_ends_the_stream() {
     let batch = |seq| batch(0, seq, &[(1, 1)]);
     let inputs = [
         Input::ClientUp { conn, owner: OwnerId(0) },
-        ask(FromClient::Open { client: ClientId(2), since: None }),
+        ask(FromClient::Open { client: ClientId(2), since: None, asks_known: false }),
         ask(FromClient::Fence { of: ClientId(1), lane: 0 }),
-        ask(FromClient::Open { client: ClientId(1), since: None }),
+        ask(FromClient::Open { client: ClientId(1), since: None, asks_known: false }),
         ask(batch(2)),
     ];
     for input in inputs {
@@ -824,13 +830,35 @@ fn a_stream_is_its_certificates_and_nobody_elses() {
     };
     let refused = |conn| vec![(ConnId(conn), ToClient::NotYours { of: client })];
     assert_eq!(says(900, Some(OwnerId(8)), FromClient::Fence { of: client, lane: 0 }), refused(900));
-    assert_eq!(says(900, None, FromClient::Open { client, since: None }), refused(900));
-    assert_eq!(says(901, None, FromClient::Open { client, since: None }), refused(901), "of whom nothing is known");
+    assert_eq!(says(900, None, FromClient::Open { client, since: None, asks_known: false }), refused(900));
+    assert_eq!(
+        says(901, None, FromClient::Open { client, since: None, asks_known: false }),
+        refused(901),
+        "of whom nothing is known"
+    );
     let batch = says(900, None, batch(0, 2, &[(1, 1)]));
     assert!(matches!(&batch[..], [(_, ToClient::Refused { error: BatchError::NotServing(_), .. })]));
-    let opened = says(902, Some(mine), FromClient::Open { client, since: None });
+    let opened = says(902, Some(mine), FromClient::Open { client, since: None, asks_known: false });
     assert!(matches!(&opened[..], [(ConnId(902), ToClient::Welcome { .. }), ..]), "{opened:?}");
     assert_eq!(world.core.group().stream(client, 0), Some((1, false)), "not ended by others");
+}
+
+#[test]
+fn a_client_that_asks_is_told_which_ids_counted_before() {
+    let mut world = World::new(config());
+    world.pass(Span::from_secs(1));
+    let id = ItemId { digest: [1; 16], content: [2; 8], items: 1 };
+    for (n, asks_known) in [(1, true), (2, false), (3, true)] {
+        let (conn, client) = (ConnId(700 + n), ClientId(n.into()));
+        let FromClient::Batch { lane, seq, defs, items, times } = batch(0, 1, &[(1, 1)]) else { unreachable!() };
+        let keyed = FromClient::Keyed { lane, seq, defs, items, times, asked: u32::MAX, ids: vec![id] };
+        let said = [FromClient::Open { client, since: None, asks_known }, keyed];
+        world.inbox.push_back(Input::ClientUp { conn, owner: client.owner() });
+        world.inbox.extend(said.map(|msg| Input::Client { conn, msg }));
+        world.pass(Span::from_secs(1));
+    }
+    assert_eq!(world.ids_told, [(ConnId(703), vec![(0, IdAnswer::Known)])]);
+    assert_eq!(world.core.group().ids(), 1);
 }
 
 #[test]
@@ -839,7 +867,7 @@ fn a_client_is_told_its_lane_again_and_lanes_are_shared_out() {
     world.pass(Span::from_secs(1));
     let mut lane = |client: u128, conn: u64| {
         world.core.handle(world.now, Input::ClientUp { conn: ConnId(conn), owner: OwnerId(0) });
-        let msg = FromClient::Open { client: ClientId(client), since: None };
+        let msg = FromClient::Open { client: ClientId(client), since: None, asks_known: false };
         world.core.handle(world.now, Input::Client { conn: ConnId(conn), msg });
         let outputs: Vec<_> = std::iter::from_fn(|| world.core.poll_output()).collect();
         match &outputs[..] {
@@ -856,7 +884,10 @@ fn refusal(world: &mut World, msg: FromClient) -> BatchError {
     let conn = ConnId(1_000);
     world.core.handle(world.now, Input::ClientUp { conn, owner: OwnerId(0) });
     while world.core.poll_output().is_some() {}
-    world.core.handle(world.now, Input::Client { conn, msg: FromClient::Open { client: ClientId(77), since: None } });
+    world.core.handle(
+        world.now,
+        Input::Client { conn, msg: FromClient::Open { client: ClientId(77), since: None, asks_known: false } },
+    );
     while world.core.poll_output().is_some() {}
     world.core.handle(world.now, Input::Client { conn, msg });
     match std::iter::from_fn(|| world.core.poll_output()).next() {

@@ -269,7 +269,10 @@ impl Drive {
         let (node, client) = (self.front_ends[front_end].node, self.front_ends[front_end].id);
         let (conn, owner) = (ConnId(front_end as u64), FrontEnd::owner(front_end));
         self.node_input(node, node::Input::ClientUp { conn, owner });
-        self.node_input(node, node::Input::Client { conn, msg: FromClient::Open { client, since: None } });
+        self.node_input(
+            node,
+            node::Input::Client { conn, msg: FromClient::Open { client, since: None, asks_known: false } },
+        );
     }
 
     fn on_flush(&mut self, number: usize) {

@@ -64,6 +64,7 @@ fn answer_text(answer: IdAnswer) -> String {
         IdAnswer::Full { max } => format!("finds {max} ids remembered: not counted"),
         IdAnswer::Fenced => "is fenced: it never counts".into(),
         IdAnswer::Counted => "counted before it was fenced".into(),
+        IdAnswer::Known => "counted before".into(),
     }
 }
 

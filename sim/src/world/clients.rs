@@ -241,7 +241,7 @@ impl World {
             Output::Unknown { counter, delta, .. } => {
                 self.audit.oracle.tell_unknown(client as u32, counter.0 as u16, delta);
             }
-            Output::Flushed { .. } | Output::Writable | Output::Closed { .. } => {}
+            Output::Known { .. } | Output::Flushed { .. } | Output::Writable | Output::Closed { .. } => {}
         }
     }
 

@@ -28,7 +28,7 @@ impl World {
         let inputs = [
             Input::ClientUp { conn, owner: OWNER },
             says(FromClient::Fence { of, lane }),
-            says(FromClient::Open { client: of, since: None }),
+            says(FromClient::Open { client: of, since: None, asks_known: false }),
             says(batch),
             Input::ClientGone { conn },
         ];

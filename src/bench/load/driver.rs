@@ -303,7 +303,11 @@ impl Driver {
                     self.seen.unknown += unknown;
                     self.on_answer(ticket, refused + unknown == 0, true);
                 }
-                Output::Failed { .. } | Output::Unknown { .. } | Output::Writable | Output::Closed { .. } => {}
+                Output::Known { .. }
+                | Output::Failed { .. }
+                | Output::Unknown { .. }
+                | Output::Writable
+                | Output::Closed { .. } => {}
             }
         }
         // An error shows when the link is read from.

@@ -127,7 +127,7 @@ impl FrontEnd {
                 Output::Resolved { ticket, outcome } => self.on_resolved(now_us, ticket, &outcome, tally),
                 Output::Failed { delta, .. } => tally.counts.failed += delta,
                 Output::Unknown { delta, .. } => tally.counts.unknown += delta,
-                Output::Flushed { .. } | Output::Writable | Output::Closed { .. } => {}
+                Output::Known { .. } | Output::Flushed { .. } | Output::Writable | Output::Closed { .. } => {}
             }
         }
         let durable = self.core.totals().durable as u64;

@@ -499,7 +499,7 @@ impl World {
                     link.to_node.push_back((at, message));
                 }
             }
-            Output::Durable { ticket } => assert!(!self.resolved.contains_key(&ticket.0)),
+            Output::Durable { ticket } | Output::Known { ticket } => assert!(!self.resolved.contains_key(&ticket.0)),
             Output::Resolved { ticket, outcome } => {
                 if let Outcome::Failed(error) = &outcome {
                     self.check_hit_refusal(ticket, error);

@@ -51,7 +51,10 @@ impl Spike {
         world.pass(Span::from_secs(1));
         let (conn, owner) = (ConnId(7), OwnerId(0));
         world.inbox.push_back(Input::ClientUp { conn, owner });
-        world.inbox.push_back(Input::Client { conn, msg: FromClient::Open { client: ClientId(1), since: None } });
+        world.inbox.push_back(Input::Client {
+            conn,
+            msg: FromClient::Open { client: ClientId(1), since: None, asks_known: false },
+        });
         world.pass(Span::from_secs(1));
         let World { core, now, .. } = world;
         let (seq, next, unsaid, counted) = (0, 0, 0, 0);

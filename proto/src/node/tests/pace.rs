@@ -31,7 +31,7 @@ impl Paced {
         for client in 0..clients {
             let (conn, of) = (ConnId(client as u64), ClientId(client as u128));
             paced.handle(Input::ClientUp { conn, owner: of.owner() });
-            paced.handle(Input::Client { conn, msg: FromClient::Open { client: of, since: None } });
+            paced.handle(Input::Client { conn, msg: FromClient::Open { client: of, since: None, asks_known: false } });
         }
         paced.run_until(now + Span::from_millis(500));
         paced.commits.clear();
