@@ -45,7 +45,7 @@ use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warn
 use crate::http::series::Of;
 use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use crate::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, HealthCheck, History,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Counted, Failure, HealthCheck, History,
     MilestoneList, MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, Progress, ReadVersion,
 };
 use crate::idempotency::Idempotency;
@@ -386,7 +386,7 @@ impl Backend for LocalBackend {
         Ok(added)
     }
 
-    async fn add_all(&self, adds: Vec<Add>) -> Vec<Result<(), Failure>> {
+    async fn add_all(&self, adds: Vec<Add>) -> Vec<Result<Counted, Failure>> {
         let outcomes = many::count_all(&self.client, Some(&self.idempotency), &adds).await;
         adds.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()).for_each(|(add, _)| self.note(add));
         outcomes

@@ -1,7 +1,7 @@
 //! Many increments at once: all are sent before the first is waited for.
 
 use super::{DURABLE_PATIENCE, failure, late_node};
-use crate::http::{Add, Failure};
+use crate::http::{Add, Counted, Failure};
 use crate::idempotency::{Idempotency, Reached};
 use futures_util::FutureExt;
 use std::time::Duration;
@@ -70,7 +70,11 @@ struct Sent {
 }
 
 /// Waits until all are durable or refused, for as long as one of them would be waited for. In their order.
-pub(super) async fn count_all(client: &Client, ids: Option<&Idempotency>, adds: &[Add]) -> Vec<Result<(), Failure>> {
+pub(super) async fn count_all(
+    client: &Client,
+    ids: Option<&Idempotency>,
+    adds: &[Add],
+) -> Vec<Result<Counted, Failure>> {
     let until = Instant::now() + DURABLE_PATIENCE;
     let mut sent = Vec::with_capacity(adds.len());
     for add in adds {
@@ -79,8 +83,11 @@ pub(super) async fn count_all(client: &Client, ids: Option<&Idempotency>, adds: 
     let mut outcomes = Vec::with_capacity(adds.len());
     for sent in sent {
         outcomes.push(match sent {
-            Ok(Sent { hit, owner: Some(owner) }) => owner.durable(&hit, until).await,
-            Ok(Sent { hit, owner: None }) => durable(client, &hit, until).await,
+            Ok(Sent { hit, owner: Some(owner) }) => owner.durable(&hit, until).await.map(|()| match hit.is_known() {
+                true => Counted::Before,
+                false => Counted::Now,
+            }),
+            Ok(Sent { hit, owner: None }) => durable(client, &hit, until).await.map(|()| Counted::Now),
             Err(failure) => Err(failure),
         });
     }
@@ -139,7 +146,7 @@ mod tests {
     async fn increments_that_cannot_be_sent_are_refused_soon_and_never_counted() {
         let cluster = FakeCluster::new();
         let client = client(&cluster).await;
-        assert_eq!(count_all(&client, None, &[add(Half::Up, 5, None)]).await, [Ok(())]);
+        assert_eq!(count_all(&client, None, &[add(Half::Up, 5, None)]).await, [Ok(Counted::Now)]);
         cluster.set_reachable(false);
         // The clock of the test goes on when the client has noticed: what it sends before is in doubt.
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -155,7 +162,7 @@ mod tests {
         }
         cluster.set_reachable(true);
         let more = [add(Half::Up, 7, None)];
-        while count_all(&client, None, &more).await != [Ok(())] {
+        while count_all(&client, None, &more).await != [Ok(Counted::Now)] {
             // Only then does the clock of the test go on, and the client connects.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

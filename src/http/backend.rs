@@ -69,6 +69,14 @@ pub struct AddId {
     pub first_sent: Option<UnixTime>,
 }
 
+/// When an increment was counted that is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    Now,
+    /// Its id had counted before, be it by an earlier copy of the same request.
+    Before,
+}
+
 /// A durable increment's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
@@ -222,11 +230,11 @@ pub trait Backend: Send + Sync + 'static {
     fn add(&self, add: Add) -> impl Future<Output = Result<Added, Failure>> + Send;
 
     /// Counts each durably, or says why not, in their order. Places are not waited for.
-    fn add_all(&self, adds: Vec<Add>) -> impl Future<Output = Vec<Result<(), Failure>>> + Send {
+    fn add_all(&self, adds: Vec<Add>) -> impl Future<Output = Vec<Result<Counted, Failure>>> + Send {
         async move {
             let mut outcomes = Vec::with_capacity(adds.len());
             for add in adds {
-                outcomes.push(self.add(add).await.map(drop));
+                outcomes.push(self.add(add).await.map(|_| Counted::Now));
             }
             outcomes
         }

@@ -8,7 +8,7 @@ use super::answer::{FailureText, json};
 use super::body::{EventAt, Signed};
 use super::once::Said;
 use super::operation::{Ask, whole_body};
-use super::{Add, AddId, Backend, Failure};
+use super::{Add, AddId, Backend, Counted, Failure};
 use crate::json::{self as strict, without_mark};
 use crate::names::parse_counter;
 use axum::body::Body;
@@ -62,8 +62,15 @@ pub struct BulkBody {
     pub error: Option<FailureText>,
     /// Lines that are counted, durably.
     pub added: u64,
+    /// Of those, lines whose ids had counted before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub known: u64,
     /// Lines that are not counted or, with the code `in_doubt`, of which that is not known.
     pub errors: Vec<BulkErrorBody>,
+}
+
+fn is_zero(lines: &u64) -> bool {
+    *lines == 0
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,29 +108,32 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<Response,
     }
     let Folded { adds, lines, .. } = folded;
     let outcomes = if adds.is_empty() { Vec::new() } else { shared.backend.add_all(adds).await };
-    let mut added = 0;
+    let (mut added, mut known) = (0, 0);
     for (outcome, lines) in outcomes.into_iter().zip(lines) {
         match outcome {
-            Ok(()) => added += lines.len() as u64,
+            Ok(counted) => {
+                added += lines.len() as u64;
+                known += if counted == Counted::Before { lines.len() as u64 } else { 0 };
+            }
             Err(failure) => refused.extend(lines.into_iter().map(|line| (line, failure.clone()))),
         }
     }
     refused.sort_by_key(|(line, _)| *line);
-    Ok(answer(added, &refused))
+    Ok(answer((added, known), &refused))
 }
 
 /// Where nothing was added, the status and the code are those of all lines, if they are the same; a line in doubt goes before others.
-fn answer(added: u64, refused: &[(u64, Failure)]) -> Response {
+fn answer((added, known): (u64, u64), refused: &[(u64, Failure)]) -> Response {
     let errors = refused.iter().map(BulkErrorBody::of).collect();
     if added > 0 {
-        return json(StatusCode::OK, &BulkBody { error: None, added, errors });
+        return json(StatusCode::OK, &BulkBody { error: None, added, known, errors });
     }
     let Some((line, first)) =
         refused.iter().find(|(_, failure)| matches!(failure, Failure::InDoubt(_))).or(refused.first())
     else {
         let message = "the body has no increments: nothing was added".to_owned();
         let error = Some(FailureText { code: "nothing_added".to_owned(), message });
-        return json(StatusCode::BAD_REQUEST, &BulkBody { error, added, errors });
+        return json(StatusCode::BAD_REQUEST, &BulkBody { error, added, known, errors });
     };
     let codes: BTreeSet<&str> = refused.iter().map(|(_, failure)| failure.code()).collect();
     let is_one = codes.len() == 1 || matches!(first, Failure::InDoubt(_));
@@ -131,7 +141,7 @@ fn answer(added: u64, refused: &[(u64, Failure)]) -> Response {
         if is_one { (first.status(), first.code()) } else { (StatusCode::BAD_REQUEST, "nothing_added") };
     let message = format!("none of {} increments was added; line {line}: {first}", refused.len());
     let error = Some(FailureText { code: code.to_owned(), message });
-    let mut response = json(status, &BulkBody { error, added, errors });
+    let mut response = json(status, &BulkBody { error, added, known, errors });
     if status == StatusCode::SERVICE_UNAVAILABLE {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }

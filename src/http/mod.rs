@@ -48,7 +48,7 @@ pub use answer::{Failure, FailureText};
 pub(crate) use asset::Asset;
 pub use auth::{Access, is_origin};
 pub use backend::{
-    Add, AddId, Added, AwardFilter, AwardState, Backend, ClaimTurn, HealthCheck, HealthState, MilestoneList,
+    Add, AddId, Added, AwardFilter, AwardState, Backend, ClaimTurn, Counted, HealthCheck, HealthState, MilestoneList,
     MilestoneState, MilestoneStatus, News, Progress,
 };
 pub use bulk::{BULK_BYTES_MAX, BULK_LINES_MAX, BULKS_MAX, BulkBody, BulkErrorBody, BulkLine};
