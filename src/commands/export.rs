@@ -301,7 +301,7 @@ mod tests {
     fn read(path: &Path) -> Vec<tidemark_proto::load::Row> {
         let mut source = Source::open(&File::open(path).unwrap(), &Naming::default()).unwrap();
         let rows = std::iter::from_fn(|| source.next_row().unwrap());
-        rows.map(|read| read.row.unwrap().unwrap()).collect()
+        rows.map(|read| read.row.unwrap().unwrap().row).collect()
     }
 
     #[tokio::test]

@@ -5,10 +5,12 @@
 //!   a column that is there is an error. 0 counts nothing.
 //! * `at` is a number of seconds since 1970, a time with its offset, or a date or time by the clock of `--zone`. A row without a value
 //!   happens when it is logged.
+//! * `--event-id` names a column of ids: a text of visible ASCII characters or a whole number. A missing value is an error.
 //! * Names of columns are compared without regard to the case of ASCII letters. Two columns of one name are an error. Other columns are
 //!   ignored.
 
-use crate::names::key_bytes;
+use crate::http::IDEMPOTENCY_BYTES_MAX;
+use crate::names::{is_id, key_bytes};
 use std::borrow::Cow;
 use tidemark_proto::ids::{CounterName, Half};
 use tidemark_proto::limits::DELTA_MAX;
@@ -35,6 +37,9 @@ pub struct Naming {
     pub counter: String,
     pub delta: String,
     pub at: String,
+    /// Of ids, each of which counts once; `None`: rows have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<String>,
     /// Stands in front of every counter.
     pub prefix: String,
     /// Takes the place of every counter's namespace.
@@ -49,8 +54,16 @@ pub struct Naming {
 
 impl Default for Naming {
     fn default() -> Naming {
-        let Columns { counter, delta, at } = USUAL.map(str::to_owned);
-        Naming { counter, delta, at, prefix: String::new(), namespace: None, zone: None, delimiter: None }
+        Naming {
+            counter: USUAL.counter.to_owned(),
+            delta: USUAL.delta.to_owned(),
+            at: USUAL.at.to_owned(),
+            event_id: None,
+            prefix: String::new(),
+            namespace: None,
+            zone: None,
+            delimiter: None,
+        }
     }
 }
 
@@ -60,9 +73,19 @@ pub struct Columns<T> {
     pub counter: T,
     pub delta: T,
     pub at: T,
+    pub event_id: T,
 }
 
-const USUAL: Columns<&str> = Columns { counter: "counter", delta: "delta", at: "at" };
+/// Names of columns, unless others are given. Ids have none.
+const USUAL: Columns<&str> = Columns { counter: "counter", delta: "delta", at: "at", event_id: "" };
+
+/// What a row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub row: Row,
+    /// Where [`Naming::event_id`] names a column: with the same id it counts once.
+    pub id: Option<String>,
+}
 
 /// What stands in a column of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,30 +133,35 @@ pub struct Rule {
 
 impl<T> Columns<T> {
     pub fn map<U>(self, mut change: impl FnMut(T) -> U) -> Columns<U> {
-        Columns { counter: change(self.counter), delta: change(self.delta), at: change(self.at) }
+        let Columns { counter, delta, at, event_id } = self;
+        Columns { counter: change(counter), delta: change(delta), at: change(at), event_id: change(event_id) }
     }
 
     /// As [`map`](Columns::map), up to the first error.
     pub fn try_map<U, E>(self, mut change: impl FnMut(T) -> Result<U, E>) -> Result<Columns<U>, E> {
-        Ok(Columns { counter: change(self.counter)?, delta: change(self.delta)?, at: change(self.at)? })
+        let Columns { counter, delta, at, event_id } = self;
+        Ok(Columns { counter: change(counter)?, delta: change(delta)?, at: change(at)?, event_id: change(event_id)? })
     }
 
     pub fn as_ref(&self) -> Columns<&T> {
-        Columns { counter: &self.counter, delta: &self.delta, at: &self.at }
+        Columns { counter: &self.counter, delta: &self.delta, at: &self.at, event_id: &self.event_id }
     }
 
     pub fn as_mut(&mut self) -> Columns<&mut T> {
-        Columns { counter: &mut self.counter, delta: &mut self.delta, at: &mut self.at }
+        let Columns { counter, delta, at, event_id } = self;
+        Columns { counter, delta, at, event_id }
     }
 
-    pub fn into_array(self) -> [T; 3] {
-        [self.counter, self.delta, self.at]
+    pub fn into_array(self) -> [T; 4] {
+        [self.counter, self.delta, self.at, self.event_id]
     }
 }
 
 impl Naming {
-    pub fn columns(&self) -> Columns<&str> {
-        Columns { counter: &self.counter, delta: &self.delta, at: &self.at }
+    /// What each is called; `None` of one that is not read.
+    pub fn columns(&self) -> Columns<Option<&str>> {
+        let event_id = self.event_id.as_deref();
+        Columns { counter: Some(&self.counter), delta: Some(&self.delta), at: Some(&self.at), event_id }
     }
 
     /// Finds the columns among the names that a file has.
@@ -141,16 +169,17 @@ impl Naming {
     /// # Errors
     /// A column that is needed, or that has been given a name of its own, is missing; or there are two of it.
     pub fn find<S: AsRef<str>>(&self, names: &[S]) -> Result<Columns<Option<usize>>, String> {
-        let (wanted, usual) = (self.columns(), USUAL);
+        let usual = USUAL;
         let needed = |name: &str| match position(names, name)? {
             Some(at) => Ok(Some(at)),
             None => Err(format!("there is no column {name:?}: there are {}", shown_names(names))),
         };
         let optional = |name: &str, usual: &str| if name == usual { position(names, name) } else { needed(name) };
         Ok(Columns {
-            counter: needed(wanted.counter)?,
-            delta: optional(wanted.delta, usual.delta)?,
-            at: optional(wanted.at, usual.at)?,
+            counter: needed(&self.counter)?,
+            delta: optional(&self.delta, usual.delta)?,
+            at: optional(&self.at, usual.at)?,
+            event_id: self.event_id.as_deref().map_or(Ok(None), needed)?,
         })
     }
 }
@@ -195,6 +224,19 @@ impl<'a> Cell<'a> {
 
     pub fn float(value: f32) -> Cell<'a> {
         Cell::Float { value: value.into(), exact_max: FLOAT_EXACT_MAX }
+    }
+
+    /// The text that names something, or the digits of a whole number. `expected` says what is missing.
+    fn name(&self, column: &str, expected: &str) -> Result<Cow<'_, str>, String> {
+        match self {
+            Cell::NoColumn => Err(format!("{column} is missing")),
+            Cell::Missing => Err(format!("{column} is empty: {expected} expected")),
+            Cell::Text(text) => Ok(Cow::Borrowed(text)),
+            Cell::Whole(whole) => Ok(Cow::Owned(whole.to_string())),
+            Cell::Float { value, .. } => Err(format!("{column} {value}: a text or a whole number expected")),
+            Cell::Instant(_) | Cell::Clock(_) => Err(format!("{column} is a time: a text expected")),
+            Cell::Other(what) => Err(format!("{column} is {what}: a text expected")),
+        }
     }
 
     /// The whole number that a cell is; of a text, if it is one.
@@ -278,36 +320,21 @@ impl Rule {
     ///
     /// # Errors
     /// [`NoRow`].
-    pub fn row(&self, cells: &Columns<Cell<'_>>) -> Result<Option<Row>, NoRow> {
-        let number;
-        let name = &self.naming.counter;
-        let counter = match &cells.counter {
-            Cell::NoColumn => return Err(format!("{name} is missing").into()),
-            Cell::Missing => return Err(format!("{name} is empty: NAMESPACE/KEY expected").into()),
-            Cell::Text(text) => text.as_ref(),
-            Cell::Whole(whole) => {
-                number = whole.to_string();
-                &number
-            }
-            Cell::Float { value, .. } => {
-                return Err(format!("{name} {value}: a text or a whole number expected").into());
-            }
-            Cell::Instant(_) | Cell::Clock(_) => return Err(format!("{name} is a time: a text expected").into()),
-            Cell::Other(what) => return Err(format!("{name} is {what}: a text expected").into()),
-        };
-        let counter = self.counter(counter)?;
+    pub fn row(&self, cells: &Columns<Cell<'_>>) -> Result<Option<Event>, NoRow> {
+        let counter = self.counter(&cells.counter.name(&self.naming.counter, "NAMESPACE/KEY")?)?;
         let delta = match &cells.delta {
             Cell::NoColumn => 1,
             delta => delta.whole(&self.naming.delta)?,
         };
         let at = self.time(&cells.at)?;
+        let id = self.naming.event_id.as_deref().map(|name| id_of(name, &cells.event_id)).transpose()?;
         if delta == 0 {
             return Ok(None);
         }
         let half = if delta < 0 { Half::Down } else { Half::Up };
         let weight = u64::try_from(delta.unsigned_abs()).ok().filter(|weight| *weight <= DELTA_MAX);
         let delta = weight.ok_or_else(|| format!("{} {delta}: at most {DELTA_MAX} up or down", self.naming.delta))?;
-        Ok(Some(Row { counter, half, delta, at }))
+        Ok(Some(Event { row: Row { counter, half, delta, at }, id }))
     }
 
     fn counter(&self, text: &str) -> Result<CounterName, String> {
@@ -367,6 +394,17 @@ impl Rule {
             None => Err(error.into()),
         }
     }
+}
+
+/// The id of a row, as HTTP takes it.
+fn id_of(column: &str, cell: &Cell<'_>) -> Result<String, String> {
+    let allowed = format!("1 to {IDEMPOTENCY_BYTES_MAX} visible ASCII characters");
+    let id = cell.name(column, &allowed)?;
+    if is_id(&id, IDEMPOTENCY_BYTES_MAX) {
+        return Ok(id.into_owned());
+    }
+    let size = if id.len() > IDEMPOTENCY_BYTES_MAX { format!(" of {} bytes", id.len()) } else { String::new() };
+    Err(format!("{column} {:?}{size}: {allowed} allowed", shown(&id)))
 }
 
 /// PostgreSQL and DuckDB write the offset of a time in whole hours without its minutes: `+00`.

@@ -71,7 +71,7 @@ impl Cursor<'_> {
             let Read { line, row } = read.ok_or(DriveError::Changed(self.next + 1))?;
             (self.next, self.line) = (self.next + 1, line);
             if self.next > number {
-                return Ok(row.ok().flatten());
+                return Ok(row.ok().flatten().map(|event| event.row));
             }
         }
     }

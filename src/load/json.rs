@@ -98,7 +98,7 @@ impl<R: BufRead> JsonLines<R> {
 
 /// An object, of which some fields are read.
 struct Object<'n> {
-    wanted: Columns<&'n str>,
+    wanted: Columns<Option<&'n str>>,
     ignored: &'n mut Vec<String>,
 }
 
@@ -121,12 +121,13 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut cells = Columns { counter: Cell::NoColumn, delta: Cell::NoColumn, at: Cell::NoColumn };
+        let mut cells = self.wanted.map(|_| Cell::NoColumn);
         while let Some(Name(name)) = map.next_key()? {
             let places = self.wanted.into_array().into_iter().zip(cells.as_mut().into_array());
             let mut is_wanted = false;
             let value = map.next_value::<AnyCell<'de>>()?.0;
-            for (_, cell) in places.filter(|(wanted, _)| name.eq_ignore_ascii_case(wanted)) {
+            let is_it = |wanted: &Option<&str>| wanted.is_some_and(|wanted| name.eq_ignore_ascii_case(wanted));
+            for (_, cell) in places.filter(|(wanted, _)| is_it(wanted)) {
                 if *cell != Cell::NoColumn {
                     return Err(A::Error::custom(format_args!("{name:?} stands twice")));
                 }

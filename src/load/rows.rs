@@ -1,13 +1,12 @@
 //! Rows of files: CSV with a line of names, or a JSON object in each line, plain or compressed with gzip or zstd; or Parquet, where the
 //! program was built with that feature. The content of a file says which. What columns mean is in [`columns`](super::columns).
 
-use super::columns::{Cell, Columns, Naming, NoRow, Rule};
+use super::columns::{Cell, Columns, Event, Naming, NoRow, Rule};
 use super::csv::{Fields, Record, Records};
 use super::json::JsonLines;
 use super::unpack::{BUFFER_BYTES, PARQUET_MAGIC, Text};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _, Seek};
-use tidemark_proto::load::Row;
 use tidemark_proto::series::calendar::UnknownZone;
 
 /// What is said of a file of Parquet where it cannot be read or written.
@@ -50,7 +49,7 @@ pub struct Read {
     /// Line of the file in which the row begins, or row of a file of [`Source::unit`], from 1 on.
     pub line: u64,
     /// `None`: its delta is 0, and nothing of it is counted.
-    pub row: Result<Option<Row>, String>,
+    pub row: Result<Option<Event>, String>,
 }
 
 /// Which columns a file has.
@@ -192,14 +191,14 @@ impl Found {
         let missing = naming.columns().into_array().into_iter().zip(read).filter(|(_, at)| at.is_none());
         let ignored = (0..names.len()).filter(|at| !read.contains(&Some(*at)) && !names[*at].is_empty());
         Found {
-            missing: missing.map(|(name, _)| name.to_owned()).collect(),
+            missing: missing.filter_map(|(name, _)| name.map(str::to_owned)).collect(),
             ignored: ignored.map(|at| names[at].clone()).collect(),
         }
     }
 }
 
 /// What is read of a row. One time without a zone stands for the whole file.
-pub fn read(unit: &str, line: u64, row: Result<Option<Row>, NoRow>) -> Result<Read, RowError> {
+pub fn read(unit: &str, line: u64, row: Result<Option<Event>, NoRow>) -> Result<Read, RowError> {
     match row {
         Ok(row) => Ok(Read { line, row: Ok(row) }),
         Err(NoRow::Broken(why)) => Ok(Read { line, row: Err(why) }),

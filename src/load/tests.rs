@@ -1,6 +1,6 @@
 //! Rows as users write them: each format, each rule of columns, and CSV against two other readers.
 
-use super::columns::Naming;
+use super::columns::{Event, Naming};
 use super::csv::{FIELDS_MAX, RECORD_BYTES_MAX, Record, Records};
 use super::rows::{Found, Lines, Read, RowError, Source, parse_delimiter};
 use super::unpack::Text;
@@ -31,9 +31,10 @@ fn all(bytes: &[u8], naming: &Naming) -> Result<Vec<Read>, RowError> {
 /// A row, or why it is none, in one line.
 pub fn shown(read: &Read) -> String {
     match &read.row {
-        Ok(Some(Row { counter, half, delta, at })) => {
+        Ok(Some(Event { row: Row { counter, half, delta, at }, id })) => {
             let at = at.map_or("-".to_owned(), |at| at.s().to_string());
-            format!("{}: {counter} {half:?} {delta} {at}", read.line)
+            let id = id.as_ref().map_or(String::new(), |id| format!(" id {id}"));
+            format!("{}: {counter} {half:?} {delta} {at}{id}", read.line)
         }
         Ok(None) => format!("{}: nothing", read.line),
         Err(why) => format!("{}: {why}", read.line),
@@ -293,6 +294,56 @@ fn a_missing_column_a_missing_value_and_a_null_mean_the_same_in_each_format() {
     }
     assert_eq!(told("counter\nqa/a\n"), ["2: qa/a Up 1 -"]);
     assert_eq!(told("{\"counter\":\"qa/a\"}\n"), ["1: qa/a Up 1 -"]);
+}
+
+fn with_ids(column: &str) -> Naming {
+    Naming { event_id: Some(column.to_owned()), ..Naming::default() }
+}
+
+#[test]
+fn ids_are_texts_or_whole_numbers_and_broken_ones_name_column_value_and_limit() {
+    let longest = "x".repeat(128);
+    let csv = |id: &str| told_as(format!("counter,delta,Pay\nqa/a,2,{id}\n").as_bytes(), &with_ids("pay")).unwrap();
+    let json = |id: &str| {
+        told_as(format!("{{\"counter\":\"qa/a\",\"delta\":2,\"PAY\":{id}}}\n").as_bytes(), &with_ids("pay")).unwrap()
+    };
+    let row = |line: &str, id: &str| vec![format!("{line}: qa/a Up 2 - id {id}")];
+    for id in ["p-1", "a/b#?%=", "007", "1.50", longest.as_str()] {
+        assert_eq!(csv(id), row("2", id));
+        assert_eq!(json(&format!("{id:?}")), row("1", id));
+    }
+    assert_eq!((csv("7"), json("7")), (row("2", "7"), row("1", "7")), "a number is its digits");
+    assert_eq!(json("-18446744073709551615"), ["1: pay -18446744073709552000: a text or a whole number expected"]);
+    let allowed = "1 to 128 visible ASCII characters";
+    for (id, why) in [
+        ("\"\"", format!("pay is empty: {allowed} expected")),
+        ("\" \"", format!("pay is empty: {allowed} expected")),
+        ("\"a b\"", format!("pay \"a b\": {allowed} allowed")),
+        ("\"é\"", format!("pay \"é\": {allowed} allowed")),
+        (&format!("\"{}\"", "x".repeat(129)), format!("pay \"{}…\" of 129 bytes: {allowed} allowed", "x".repeat(80))),
+    ] {
+        assert_eq!(csv(id), [format!("2: {why}")]);
+        assert_eq!(json(id), [format!("1: {why}")]);
+    }
+    for (value, why) in [
+        ("null", format!("pay is empty: {allowed} expected")),
+        ("1.5", "pay 1.5: a text or a whole number expected".to_owned()),
+        ("true", "pay is true or false: a text expected".to_owned()),
+        ("[1]", "pay is a list: a text expected".to_owned()),
+        ("{}", "pay is an object: a text expected".to_owned()),
+    ] {
+        assert_eq!(json(value), [format!("1: {why}")]);
+    }
+    let absent = told_as(b"{\"counter\":\"qa/a\"}\n", &with_ids("pay")).unwrap();
+    assert_eq!(absent, ["1: pay is missing"]);
+    // The column must be there, and is none of those that are ignored; without the flag it is one of them.
+    let missing = told_as(b"counter\nqa/a\n", &with_ids("pay")).unwrap_err();
+    assert!(missing.contains("there is no column \"pay\": there are \"counter\""), "{missing}");
+    assert!(told_as(b"counter,pay,PAY\n", &with_ids("pay")).unwrap_err().contains("two columns are called"));
+    let ignored = |naming: &Naming| lines(b"counter,pay\nqa/a,1\n", naming).unwrap().found().ignored;
+    assert_eq!((ignored(&with_ids("pay")), ignored(&Naming::default())), (vec![], vec!["pay".to_owned()]));
+    // What counts nothing needs an id all the same.
+    assert_eq!(told_as(b"counter,delta,pay\nqa/a,0,\nqa/a,0,1\n", &with_ids("pay")).unwrap()[1], "3: nothing");
 }
 
 #[test]

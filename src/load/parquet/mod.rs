@@ -1,4 +1,4 @@
-//! Rows of Parquet: up to three columns of a file, read in step, a few rows at a time.
+//! Rows of Parquet: up to four columns of a file, read in step, a few rows at a time.
 //!
 //! A file that is damaged is an error of the file, and never a panic nor more memory than [`guard`] names. It gives the same rows each time
 //! that it is read, so that rows keep their numbers.
@@ -58,6 +58,8 @@ struct Column {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
+    /// Of 16 bytes; read as its text of 36 characters.
+    Uuid,
     Signed,
     Unsigned,
     Float,
@@ -151,14 +153,15 @@ impl<R: ChunkReader + 'static> Rows<R> {
             self.open = None;
             return Ok(true);
         }
-        let Columns { counter, delta, at } = &mut group.readers;
+        let Columns { counter, delta, at, event_id } = &mut group.readers;
         let read = |reader: &mut Option<Reader>| match reader {
             Some(reader) => reader.read(rows),
             None => Ok((0..rows).map(|_| Value::Cell(Cell::NoColumn)).collect()),
         };
-        let (counter, delta, at) = (read(counter)?, read(delta)?, read(at)?);
-        let rest = counter.into_iter().zip(delta).zip(at);
-        self.ready.extend(rest.map(|((counter, delta), at)| Columns { counter, delta, at }));
+        let (counter, delta, at, event_id) = (read(counter)?, read(delta)?, read(at)?, read(event_id)?);
+        let rest = counter.into_iter().zip(delta).zip(at).zip(event_id);
+        let columns = |(((counter, delta), at), event_id)| Columns { counter, delta, at, event_id };
+        self.ready.extend(rest.map(columns));
         group.left -= rows as u64;
         Ok(true)
     }
@@ -189,9 +192,11 @@ fn find(metadata: &ParquetMetaData, rule: &Rule) -> Result<(Columns<Option<Colum
         let leaf = leaf.ok_or_else(|| RowError::Parquet(format!("column {:?} has no values", names[root])))?;
         Column::new(leaf, &schema.columns()[leaf], &schema.root_schema().get_fields()[root]).map(Some)
     })?;
-    let Columns { counter, delta, at } = &columns;
+    let Columns { counter, delta, at, event_id } = &columns;
     let unfit = |column: &Option<Column>, name: &str, is_delta: bool| {
         let what = match column.as_ref()?.kind {
+            Kind::Text | Kind::Uuid if !is_delta => return None,
+            Kind::Uuid => "UUIDs",
             Kind::Text | Kind::Signed | Kind::Unsigned | Kind::Decimal(_) => return None,
             Kind::Float if is_delta => return None,
             Kind::Float => "floating-point numbers",
@@ -200,8 +205,16 @@ fn find(metadata: &ParquetMetaData, rule: &Rule) -> Result<(Columns<Option<Colum
         Some(RowError::Parquet(format!("column {name:?} has {what}: texts or whole numbers expected")))
     };
     let naming = &rule.naming;
-    if let Some(error) = unfit(counter, &naming.counter, false).or_else(|| unfit(delta, &naming.delta, true)) {
+    let id_name = naming.event_id.as_deref().unwrap_or_default();
+    let named = [(counter, naming.counter.as_str(), false), (delta, &naming.delta, true), (event_id, id_name, false)];
+    if let Some(error) = named.into_iter().find_map(|(column, name, is_delta)| unfit(column, name, is_delta)) {
         return Err(error);
+    }
+    if at.as_ref().is_some_and(|at| at.kind == Kind::Uuid) {
+        return Err(RowError::Parquet(format!(
+            "column {:?} has UUIDs: times, texts or whole numbers expected",
+            naming.at
+        )));
     }
     let has_no_zone = |column: &Column| matches!(column.kind, Kind::Clock(_) | Kind::Date | Kind::JulianTime);
     if at.as_ref().is_some_and(has_no_zone) && !rule.has_zone() {
@@ -250,6 +263,7 @@ impl Kind {
                 use ConvertedType::{ENUM, JSON, NONE, UTF8};
                 matches!(converted, NONE | UTF8 | ENUM | JSON).then_some(Kind::Text)
             }
+            (Type::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Uuid), _) => Some(Kind::Uuid),
             (Type::INT96, ..) => Some(Kind::JulianTime),
             (Type::FLOAT | Type::DOUBLE, None, ConvertedType::NONE) => Some(Kind::Float),
             (Type::INT32, Some(LogicalType::Date), _) | (Type::INT32, None, ConvertedType::DATE) => Some(Kind::Date),
@@ -288,7 +302,7 @@ impl Kind {
             Kind::Clock(per_s) => Cell::Clock(number.div_euclid(per_s)),
             Kind::Date => Cell::Clock(number * DAY_S),
             Kind::Decimal(scale) => decimal(number, scale),
-            Kind::Text | Kind::Signed | Kind::Float | Kind::JulianTime => Cell::Whole(number),
+            Kind::Text | Kind::Uuid | Kind::Signed | Kind::Float | Kind::JulianTime => Cell::Whole(number),
         })
     }
 
@@ -298,9 +312,18 @@ impl Kind {
                 Some(number) => decimal(number, scale),
                 None => Cell::Other("a decimal number of more than 16 bytes"),
             }),
+            Kind::Uuid => Value::Cell(uuid(bytes.data())),
             _ => Value::Text(bytes),
         }
     }
+}
+
+/// A UUID as it is written elsewhere, in lower case.
+fn uuid(bytes: &[u8]) -> Cell<'static> {
+    let Ok(bytes) = <[u8; 16]>::try_from(bytes) else { return Cell::Other("a UUID of other than 16 bytes") };
+    let digits = crate::names::hex(&bytes);
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+    Cell::Text(Cow::Owned(parts.join("-")))
 }
 
 /// A number of bytes with the highest first, negative where the first bit is set. `None`: it has more than 128 bits.

@@ -1,6 +1,7 @@
 //! Files as writers make them, and damaged ones.
 
 use super::*;
+use crate::load::columns::Event;
 use crate::load::rows::{Lines, Read};
 use crate::load::tests::shown;
 use crate::load::unpack::Text;
@@ -15,7 +16,6 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
-use tidemark_proto::load::Row;
 use tidemark_proto::series::UnixTime;
 
 /// A column as it is written: `None` is null.
@@ -169,6 +169,49 @@ fn counters_may_be_numbers_and_columns_have_other_names() {
     assert_eq!(missing, Err("Parquet: there is no column \"views\": there are \"answer\", \"delta\"".to_owned()));
     let times = told(&bytes("optional int64 answer (TIMESTAMP(MILLIS,true)); optional int64 views;"), &naming);
     assert_eq!(times, Err("Parquet: column \"answer\" has times: texts or whole numbers expected".to_owned()));
+}
+
+#[test]
+fn ids_may_be_texts_whole_numbers_or_uuids() {
+    let naming = Naming { event_id: Some("pay".to_owned()), ..Naming::default() };
+    let read = |schema: &str, column: Written, rows: usize| {
+        let counters = Written::Texts(vec![Some("qa/a"); rows]);
+        let bytes = file(
+            &format!("optional binary counter; optional {schema};"),
+            WriterProperties::builder(),
+            vec![vec![counters, column]],
+        );
+        told(&bytes, &naming).unwrap_or_else(|error| vec![error]).join(", ").replace("qa/a Up 1 - id ", "")
+    };
+    let allowed = "1 to 128 visible ASCII characters";
+    assert_eq!(
+        read("binary pay (STRING)", Written::Texts(vec![Some("p-1"), Some(""), None, Some("a b")]), 4),
+        format!(
+            "1: p-1, 2: pay is empty: {allowed} expected, 3: pay is empty: {allowed} expected, 4: pay \"a b\": {allowed} allowed"
+        )
+    );
+    assert_eq!(read("int64 Pay", Written::I64(vec![Some(-7), Some(i64::MAX)]), 2), "1: -7, 2: 9223372036854775807");
+    assert_eq!(read("int64 pay (DECIMAL(9,2))", Written::I64(vec![Some(700), Some(750)]), 2), "1: 7, 2: 7.50");
+    let uuid: Vec<u8> = (0..16).map(|byte| byte * 17).collect();
+    assert_eq!(
+        read("fixed_len_byte_array(16) pay (UUID)", Written::Fixed(vec![Some(uuid), None]), 2),
+        format!("1: 00112233-4455-6677-8899-aabbccddeeff, 2: pay is empty: {allowed} expected")
+    );
+    let refused = "Parquet: column \"pay\" has";
+    assert_eq!(
+        read("double pay", Written::F64(vec![Some(1.0)]), 1),
+        format!("{refused} floating-point numbers: texts or whole numbers expected")
+    );
+    let times = read("int64 pay (TIMESTAMP(MILLIS,true))", Written::I64(vec![Some(1)]), 1);
+    assert_eq!(times, format!("{refused} times: texts or whole numbers expected"));
+    assert!(read("int64 other", Written::I64(vec![Some(1)]), 1).contains("there is no column \"pay\""));
+    let uuids = |column: &str| {
+        let schema = format!("optional binary counter; optional fixed_len_byte_array(16) {column} (UUID);");
+        let columns = vec![Written::Texts(vec![Some("qa/a")]), Written::Fixed(vec![Some(vec![0; 16])])];
+        told(&file(&schema, WriterProperties::builder(), vec![columns]), &Naming::default()).unwrap_err()
+    };
+    assert_eq!(uuids("delta"), "Parquet: column \"delta\" has UUIDs: texts or whole numbers expected");
+    assert_eq!(uuids("at"), "Parquet: column \"at\" has UUIDs: times, texts or whole numbers expected");
 }
 
 /// Numbers as DuckDB's `sum()`, Snowflake and pandas write them.
@@ -421,7 +464,7 @@ const DAMAGES: u32 = 3_000;
 const ROWS_READ_MAX: u64 = 2_000;
 
 /// How many rows a file gives, each with its number, and whether it ends with an error, which is then its last word.
-fn outcome(bytes: &Bytes) -> (Vec<Result<Option<Row>, String>>, Option<String>) {
+fn outcome(bytes: &Bytes) -> (Vec<Result<Option<Event>, String>>, Option<String>) {
     let mut rows = match Rows::open(bytes.clone(), &Naming::default()) {
         Ok(rows) => rows,
         Err(error) => return (Vec::new(), Some(error.to_string())),
