@@ -4,8 +4,12 @@ use super::Outcome;
 use super::remote::{Remote, RemoteError};
 use crate::backend::wall_now;
 use crate::config::{ClusterFile, DcLayout};
+use crate::http::{BulkBody, BulkLine};
+use crate::load::columns::Event;
 use crate::load::drive::{self, Load};
+use crate::load::ids::{FILE_IDS_MAX, FileIds, IdProgress, Repeat, row_text};
 use crate::load::journal::Head;
+use crate::load::keyed::{self, Destination, NoAnswer, Stopped};
 use crate::load::meter::Meter;
 use crate::load::rows::{Found, Read, parse_delimiter};
 use crate::load::{Journal, Naming, RowError, Source};
@@ -19,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tidemark_client::Groups;
-use tidemark_proto::ids::Half;
+use tidemark_proto::ids::{Half, OwnerId};
 use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::load::{Row, RowRefused, Spaces};
 use tidemark_proto::series::calendar::Zone;
@@ -65,6 +69,10 @@ pub struct LoadArgs {
     /// Column of times; rows without one happen when they are logged
     #[arg(long, value_name = "COLUMN", default_value = "at")]
     at: String,
+    /// Column of ids, 1 to 128 visible ASCII characters or a whole number. Each row counts once for its id, for as long as ids are
+    /// remembered (a day): in whichever file it stands, and through whichever aggregator it goes. Rows are sent to --server
+    #[arg(long, value_name = "COLUMN", conflicts_with = "cluster")]
+    event_id: Option<String>,
     /// Zone of dates and times that do not say their offset, such as UTC or Europe/Berlin; left out: such a file is refused
     #[arg(long, value_parser = parse_zone)]
     zone: Option<String>,
@@ -92,10 +100,15 @@ Rules of columns, the same in CSV, JSON lines and Parquet:
            there is broken. 0 counts nothing.
   at       seconds since 1970, RFC 3339, or a date or time by the clock of --zone. Of a time that the clock shows twice it is the first; one
            that the clock leaves out is as much later as the clock leaps. A row without a value happens when it is logged.
+  The column of --event-id is a text of 1 to 128 visible ASCII characters or a whole number. A row without a value is broken. Ids of two
+  namespaces are two. Rows with the same id and content count once. With other content: in one file, nothing of it is counted; else the
+  load ends at that row. Rows with ids go over HTTP to the groups that own the ids, and need no certificate. The same id in
+  POST /v1/add is the same increment.
   Upper and lower case are the same in names of columns. Two columns of one name are refused. Other columns are ignored, and named.
   Empty and null are no value. Blanks around an unquoted field of CSV are no part of it.
 
-Example:
+Examples:
+  tidemark load payments.csv --event-id payment --server http://127.0.0.1:7171
   tidemark load clicks.csv.zst --zone Europe/Berlin --check --cluster layout.toml --dc usa-0 --credentials clients/loader";
 
 /// What was found in a file before anything is sent.
@@ -109,6 +122,11 @@ struct Scan {
     zero: u64,
     total_only: u64,
     refused: u64,
+    /// Of each row that may be counted, if rows have ids.
+    ids: Option<FileIds>,
+    /// Rows with the id and the content of an earlier one, and those with other content than that.
+    repeated: u64,
+    contradicting: u64,
     found: Found,
     /// Each row is a line.
     has_only_lines: bool,
@@ -136,22 +154,68 @@ struct LoadedBody {
     rows_per_s: u64,
 }
 
+/// What became of a file whose rows have ids.
+#[derive(serde::Serialize)]
+struct LoadedIdsBody {
+    file: PathBuf,
+    rows: u64,
+    /// Counted now.
+    counted: u64,
+    /// Their ids had counted before.
+    known: u64,
+    /// An earlier row of the file has the same id and content.
+    repeated: u64,
+    total_only: u64,
+    refused: u64,
+    broken: u64,
+    /// Rows whose delta is 0.
+    zero: u64,
+    /// It was loaded before; nothing was done.
+    before: bool,
+    rows_per_s: u64,
+    /// Why the load ended before its last row; rows behind may have been counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped: Option<Stopped>,
+}
+
+impl Destination for Remote {
+    fn address(&self) -> String {
+        self.authority().map_or_else(|error| error.to_string(), str::to_owned)
+    }
+
+    async fn add(&self, lines: &[&BulkLine]) -> Result<BulkBody, NoAnswer> {
+        self.add_all(lines).await.map_err(|error| NoAnswer { passes: error.passes(), why: error.to_string() })
+    }
+}
+
 pub fn run(args: LoadArgs) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(load_all(args))
 }
 
+impl LoadArgs {
+    fn naming(&self) -> Naming {
+        let LoadArgs { counter, delta, at, event_id, prefix, namespace, zone, delimiter, .. } = self;
+        Naming {
+            counter: counter.clone(),
+            delta: delta.clone(),
+            at: at.clone(),
+            event_id: event_id.clone(),
+            prefix: prefix.clone(),
+            namespace: namespace.clone(),
+            zone: zone.clone(),
+            delimiter: *delimiter,
+        }
+    }
+}
+
 async fn load_all(args: LoadArgs) -> Outcome {
-    let counted_by = if args.check { None } else { Some(CountedBy::find(&args)?) };
-    let naming = Naming {
-        counter: args.counter.clone(),
-        delta: args.delta.clone(),
-        at: args.at.clone(),
-        prefix: args.prefix.clone(),
-        namespace: args.namespace.clone(),
-        zone: args.zone.clone(),
-        delimiter: args.delimiter,
+    let counted_by = match (args.check, &args.event_id) {
+        (true, _) => None,
+        (false, None) => Some(CountedBy::Groups(Box::new(CountingGroups::find(&args)?))),
+        (false, Some(_)) => Some(CountedBy::Owners { cluster: cluster_of(&args.remote).await? }),
     };
+    let naming = args.naming();
     let mut is_whole = true;
     for path in &args.files {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
@@ -161,43 +225,81 @@ async fn load_all(args: LoadArgs) -> Outcome {
         }
         let (bytes, sha256) = digest(&file).map_err(|error| named(&error))?;
         let before = file.metadata()?;
-        let scan = scan(&args, path, &file, &naming).await?;
+        let mut scan = scan(&args, path, &file, &naming).await?;
         announce(path, &scan, &naming);
-        let Some(CountedBy { cluster, dc, groups }) = &counted_by else {
-            is_whole &= scan.broken + scan.refused == 0;
+        let Some(counted_by) = &counted_by else {
+            is_whole &= scan.broken + scan.refused + scan.contradicting == 0;
             continue;
         };
-        until_policies_hold(path, &scan).await;
-        let head = Head::new(bytes, sha256, cluster, &dc.name, groups.owner(), &naming);
-        let dir = args.journal.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).join(JOURNALS));
-        let load = Load {
-            file: &file,
-            naming: &naming,
-            rows: scan.rows,
-            spaces: scan.spaces.clone(),
-            groups,
-            nodes: &dc.nodes,
-        };
-        let loaded = load_one(path, &load, &dir, &head, &scan).await.map_err(|error| named(&error))?;
-        if !drive::is_same(&before, &file.metadata()?)? {
-            return Err(named(&"the file has changed while it was loaded").into());
+        if scan.contradicting > 0 {
+            let message = format!(
+                "{} rows have the id of an earlier row and other content: nothing of the file was counted",
+                scan.contradicting
+            );
+            return Err(named(&message).into());
         }
-        is_whole &= loaded.refused + loaded.broken == 0;
-        super::show(args.remote.json, &loaded, || text(&loaded))?;
+        until_policies_hold(path, &scan).await;
+        let dir = args.journal.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).join(JOURNALS));
+        let (rows, spaces) = (scan.rows, scan.spaces.clone());
+        let same = || match drive::is_same(&before, &file.metadata()?)? {
+            true => Ok(()),
+            false => Err(Box::<dyn std::error::Error>::from(named(&"the file has changed while it was loaded"))),
+        };
+        match counted_by {
+            CountedBy::Groups(counting) => {
+                let CountingGroups { cluster, dc, groups } = &**counting;
+                let head = Head::new(bytes, sha256, cluster, &dc.name, groups.owner(), &naming);
+                let load = Load { file: &file, naming: &naming, rows, spaces, groups, nodes: &dc.nodes };
+                let loaded = load_one(path, &load, &dir, &head, &scan).await.map_err(|error| named(&error))?;
+                same()?;
+                is_whole &= loaded.refused + loaded.broken == 0;
+                super::show(args.remote.json, &loaded, || text(&loaded))?;
+            }
+            CountedBy::Owners { cluster } => {
+                let head = Head::new(bytes, sha256, cluster, "", OwnerId(0), &naming);
+                let ids = scan.ids.take().unwrap_or_default();
+                let load = keyed::Load { file: &file, naming: &naming, rows, spaces, ids };
+                let loaded =
+                    load_ids(path, load, &args.remote, &dir, &head, &scan).await.map_err(|error| named(&error))?;
+                same()?;
+                is_whole &= loaded.refused + loaded.broken == 0;
+                super::show(args.remote.json, &loaded, || ids_text(&loaded))?;
+                if let Some(stopped) = &loaded.stopped {
+                    return Err(named(&stopped.text(scan.unit)).into());
+                }
+            }
+        }
     }
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Where rows are counted.
+enum CountedBy {
+    /// In a group of one data centre.
+    Groups(Box<CountingGroups>),
+    /// By the owners of their ids.
+    Owners { cluster: String },
+}
+
+/// The name of the cluster of a process.
+async fn cluster_of(remote: &Remote) -> Result<String, RemoteError> {
+    #[derive(serde::Deserialize)]
+    struct StatusBody {
+        cluster: String,
+    }
+    remote.get::<StatusBody>("/v1/status").await.map(|status| status.cluster)
+}
+
 /// The data centre that counts.
-struct CountedBy {
+struct CountingGroups {
     cluster: String,
     dc: DcLayout,
     groups: Groups,
 }
 
-impl CountedBy {
+impl CountingGroups {
     /// What the flags name, else the `tidemark serve` of the data directory.
-    fn find(args: &LoadArgs) -> Result<CountedBy, Box<dyn std::error::Error>> {
+    fn find(args: &LoadArgs) -> Result<CountingGroups, Box<dyn std::error::Error>> {
         let (layout, dc, credentials) = match (&args.cluster, &args.dc, &args.credentials) {
             (Some(layout), Some(dc), Some(credentials)) => (layout.clone(), dc.clone(), credentials.clone()),
             _ => {
@@ -215,7 +317,7 @@ impl CountedBy {
         let dc = known.swap_remove(at);
         let credentials = Credentials::load(&credentials)?;
         let cluster = credentials.identity().cluster().to_owned();
-        Ok(CountedBy { groups: Groups::new(&dc.name, &dc.nodes, credentials)?, cluster, dc })
+        Ok(CountingGroups { groups: Groups::new(&dc.name, &dc.nodes, credentials)?, cluster, dc })
     }
 }
 
@@ -257,6 +359,66 @@ async fn load_one(
     })
 }
 
+/// Loads rows with ids.
+async fn load_ids(
+    path: &Path,
+    load: keyed::Load<'_>,
+    remote: &Remote,
+    dir: &Path,
+    head: &Head,
+    scan: &Scan,
+) -> Result<LoadedIdsBody, Box<dyn std::error::Error>> {
+    let (journal, progress) = Journal::open_as::<IdProgress>(dir, head, scan.has_only_lines)?;
+    let (label, rows) = (path.file_name().unwrap_or_default().to_string_lossy().into_owned(), load.rows);
+    let (before, first) = (progress.finished.is_some(), progress.done_before().min(rows));
+    if first > 0 && !before {
+        errln!("{label}: goes on behind row {first}");
+    }
+    let mut meter = Meter::new(&label, rows, first);
+    let mut shown = 0;
+    let refused = |meter: &Meter, line: u64, why: &str| {
+        shown += 1;
+        if shown <= BAD_ROWS_SHOWN_MAX {
+            meter.say(&format!("{}: {} {line}: {why}", path.display(), scan.unit));
+        }
+    };
+    let loaded = match before {
+        true => keyed::Loaded { tally: progress.tally, stopped: None, done_before: rows },
+        false => keyed::run(load, remote, (journal, progress), &mut meter, refused).await?,
+    };
+    let keyed::Loaded { tally, stopped, done_before } = loaded;
+    Ok(LoadedIdsBody {
+        file: path.to_owned(),
+        rows,
+        counted: tally.counted,
+        known: tally.known,
+        repeated: tally.repeated,
+        total_only: tally.total_only,
+        refused: tally.refused,
+        broken: scan.broken,
+        zero: scan.zero,
+        before,
+        rows_per_s: meter.rate(done_before) as u64,
+        stopped,
+    })
+}
+
+fn ids_text(loaded: &LoadedIdsBody) -> String {
+    let LoadedIdsBody { file, rows, counted, known, repeated, total_only, .. } = loaded;
+    let LoadedIdsBody { refused, broken, zero, before, rows_per_s, stopped, .. } = loaded;
+    let file = file.display();
+    if *before {
+        return format!(
+            "{file}: loaded already, nothing was done ({counted} rows were counted, {known} were known, {refused} refused)"
+        );
+    }
+    let whole = if stopped.is_some() { ", and the load ended before the last row" } else { "" };
+    format!(
+        "{file}: {rows} rows, {counted} counted, {known} known before, {repeated} repeated ({total_only} in totals only), {refused} refused, \
+         {broken} broken, {zero} of delta 0{whole}; {rows_per_s} rows a second"
+    )
+}
+
 fn text(loaded: &LoadedBody) -> String {
     let LoadedBody { file, rows, counted, total_only, refused, broken, zero, items, before, rows_per_s } = loaded;
     let file = file.display();
@@ -293,8 +455,10 @@ fn digest(mut file: &File) -> io::Result<(u64, String)> {
 /// Reads all rows once; says which are broken. With `--check` it says too which would be refused.
 async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Result<Scan, Box<dyn std::error::Error>> {
     let named = |error: RowError| format!("{}: {error}", path.display());
+    let named_text = |error: String| format!("{}: {error}", path.display());
     let mut source = Source::open(file, naming).map_err(named)?;
-    let mut scan = Scan { unit: source.unit(), ..Scan::default() };
+    let ids = naming.event_id.is_some().then(FileIds::default);
+    let mut scan = Scan { unit: source.unit(), ids, ..Scan::default() };
     let now = UnixTime::from_wall(wall_now());
     while let Some(Read { line, row }) = source.next_row().map_err(named)? {
         scan.rows += 1;
@@ -303,16 +467,35 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
                 scan.zero += 1;
                 continue;
             }
-            Ok(Some(row)) => match scan.take((&args.remote, args.check), &row, now).await? {
-                Some(why) if args.check => why.to_string(),
-                _ => continue,
+            Ok(Some(event)) => match scan.repeat(line, &event) {
+                Repeat::Same => continue,
+                Repeat::Other { first } => {
+                    let (name, id) = (naming.event_id.as_deref().unwrap_or_default(), event.id.unwrap_or_default());
+                    format!(
+                        "{name} {id:?}, {}: the id stands for another increment in {} {first}",
+                        row_text(&event.row),
+                        scan.unit
+                    )
+                }
+                Repeat::Full => {
+                    return Err(named_text(format!(
+                        "{} {line}: more than {FILE_IDS_MAX} ids, as many as a file may have: split it, and load the parts one after the other",
+                        scan.unit
+                    ))
+                    .into());
+                }
+                Repeat::First => match scan.take((&args.remote, args.check), &event.row, now).await? {
+                    Some(why) if args.check => why.to_string(),
+                    _ => continue,
+                },
             },
             Err(why) => {
                 scan.broken += 1;
                 why
             }
         };
-        if scan.broken + if args.check { scan.refused } else { 0 } <= BAD_ROWS_SHOWN_MAX {
+        let bad = scan.broken + scan.contradicting + if args.check { scan.refused } else { 0 };
+        if bad <= BAD_ROWS_SHOWN_MAX {
             errln!("{}: {} {line}: {why}", path.display(), scan.unit);
         }
     }
@@ -321,6 +504,20 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
 }
 
 impl Scan {
+    /// What a row is to those before it. Without ids each is one of its own.
+    fn repeat(&mut self, line: u64, event: &Event) -> Repeat {
+        let repeat = match (&mut self.ids, &event.id) {
+            (Some(ids), Some(id)) => ids.enter(line, &event.row, id),
+            _ => Repeat::First,
+        };
+        match repeat {
+            Repeat::Same => self.repeated += 1,
+            Repeat::Other { .. } => self.contradicting += 1,
+            Repeat::First | Repeat::Full => {}
+        }
+        repeat
+    }
+
     /// Why a row would be refused, as far as that is known before it is sent. A check goes on where nobody can be asked how namespaces keep
     /// series.
     async fn take(
@@ -418,6 +615,12 @@ fn announce(path: &Path, scan: &Scan, naming: &Naming) {
         };
         errln!("{file}: {namespace} takes events up to {late} late; others are {otherwise}");
     }
-    let Scan { rows, broken, zero, total_only, refused, .. } = scan;
-    errln!("{file}: {rows} rows: {broken} broken, {refused} refused, {total_only} for totals only, {zero} of delta 0");
+    let Scan { rows, broken, zero, total_only, refused, repeated, contradicting, .. } = scan;
+    let ids = match &scan.ids {
+        Some(_) => format!(", {repeated} repeated, {contradicting} with the id of another row"),
+        None => String::new(),
+    };
+    errln!(
+        "{file}: {rows} rows: {broken} broken, {refused} refused, {total_only} for totals only, {zero} of delta 0{ids}"
+    );
 }

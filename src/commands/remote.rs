@@ -1,6 +1,6 @@
 //! A running process's HTTP interface, seen from the command line.
 
-use crate::http::{FailureText, HEAD_BYTES_MAX, REQUEST_TIMEOUT};
+use crate::http::{BulkBody, BulkLine, FailureText, HEAD_BYTES_MAX, REQUEST_TIMEOUT};
 use crate::names::counter_text;
 use crate::running::{DATA_DIR, HTTP_PORT, Running, RunningError};
 use crate::tls::{TlsError, Trust};
@@ -128,14 +128,35 @@ impl Remote {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<A, RemoteError> {
+        let (status, bytes) = self.answer(method, path, body).await?;
         let authority = self.authority()?.to_owned();
-        let exchange = tokio::time::timeout(ANSWER_TIMEOUT, self.exchange(method, path, body)).await;
-        let late = || RemoteError::Answer { authority: authority.clone(), reason: "no answer in time".to_owned() };
-        let (status, bytes) = exchange.map_err(|_| late())??;
         if !status.is_success() {
             return Err(refused(authority, status, &bytes));
         }
         serde_json::from_slice(&bytes).map_err(|error| RemoteError::Answer { authority, reason: error.to_string() })
+    }
+
+    /// Sends many increments. An answer of which each is refused says so of each, and is no error.
+    pub async fn add_all(&self, lines: &[&BulkLine]) -> Result<BulkBody, RemoteError> {
+        let (status, bytes) = self.answer(Method::POST, "/v1/add", Some(&lines)).await?;
+        let authority = self.authority()?.to_owned();
+        match serde_json::from_slice(&bytes) {
+            Ok(body) => Ok(body),
+            Err(_) if !status.is_success() => Err(refused(authority, status, &bytes)),
+            Err(error) => Err(RemoteError::Answer { authority, reason: error.to_string() }),
+        }
+    }
+
+    /// Sends a request and reads the answer, whatever its status.
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<(StatusCode, Bytes), RemoteError> {
+        let authority = self.authority()?;
+        let late = || RemoteError::Answer { authority: authority.to_owned(), reason: "no answer in time".to_owned() };
+        tokio::time::timeout(ANSWER_TIMEOUT, self.exchange(method, path, body)).await.map_err(|_| late())?
     }
 
     /// Asks for a long answer and hands its pieces on as they come; `take` says why it does not want any more.
@@ -316,6 +337,30 @@ impl Remote {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         request.body(Full::from(bytes.unwrap_or_default())).map_err(|error| failed(error.to_string()))
+    }
+}
+
+impl RemoteError {
+    /// Whether the same request may be answered soon.
+    pub fn passes(&self) -> bool {
+        match self {
+            RemoteError::Unreachable { .. } | RemoteError::Answer { .. } => true,
+            RemoteError::Refused { status, .. } => {
+                let passing = [
+                    StatusCode::REQUEST_TIMEOUT,
+                    StatusCode::TOO_MANY_REQUESTS,
+                    StatusCode::BAD_GATEWAY,
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    StatusCode::GATEWAY_TIMEOUT,
+                ];
+                passing.contains(status)
+            }
+            RemoteError::Address(_)
+            | RemoteError::Plain(_)
+            | RemoteError::Tls(_)
+            | RemoteError::Token(_)
+            | RemoteError::Running(_) => false,
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::Naming;
 use crate::names::{hex, sha256_prefix};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, Write};
@@ -27,8 +28,9 @@ pub struct Head {
     /// Of the file's content, hexadecimal.
     pub sha256: String,
     pub cluster: String,
+    /// Empty where rows have ids: they go to the owners of these, wherever they are.
     pub dc: String,
-    /// Of the certificate whose streams are used.
+    /// Of the certificate whose streams are used; 0 where rows have ids.
     pub owner: OwnerId,
     pub naming: Naming,
 }
@@ -51,10 +53,36 @@ pub enum JournalError {
     Damaged { path: PathBuf, line: u64, reason: String },
 }
 
+/// How far a load has come, as the lines of its journal say.
+pub trait Replay: Default {
+    type Record: DeserializeOwned;
+
+    /// Takes the next line.
+    ///
+    /// # Errors
+    /// It does not follow from those before.
+    fn replay(&mut self, record: &Self::Record) -> Result<(), String>;
+
+    /// Whether rows were on their way, and not all are done.
+    fn is_cut_off(&self) -> bool;
+}
+
+impl Replay for Progress {
+    type Record = Record;
+
+    fn replay(&mut self, record: &Record) -> Result<(), String> {
+        self.apply(record).map_err(|error: BadRecord| error.to_string())
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.has_begun() && self.finished().is_none()
+    }
+}
+
 /// What a journal says: its whole lines.
 #[derive(Default)]
-struct Before {
-    progress: Progress,
+struct Before<P> {
+    progress: P,
     bytes: u64,
     version: Option<u32>,
 }
@@ -84,9 +112,10 @@ impl Head {
     fn check(&self, before: &Head, path: &Path) -> Result<(), JournalError> {
         let is_of_lines = before.version == VERSION_OF_LINES;
         let columns = |naming: &Naming| {
-            let names = naming.columns().into_array().map(|name| format!("{name:?}")).join(" ");
+            let names = [&naming.counter, &naming.delta, &naming.at].map(|name| format!("{name:?}")).join(" ");
+            let ids = naming.event_id.as_ref().map_or(String::new(), |name| format!(" with ids in {name:?}"));
             let delimiter = naming.delimiter.map_or(String::new(), |delimiter| format!(" separated by {delimiter:?}"));
-            names + &delimiter
+            names + &ids + &delimiter
         };
         let zone = |naming: &Naming| match naming.zone.as_deref() {
             Some(zone) if !is_of_lines || zone != ZONE_OF_LINES => format!("{zone:?}"),
@@ -98,9 +127,9 @@ impl Head {
             ("size", before.bytes.to_string(), self.bytes.to_string()),
             ("content", before.sha256.clone(), self.sha256.clone()),
             ("cluster", before.cluster.clone(), self.cluster.clone()),
+            ("choice of columns", columns(&before.naming), columns(&self.naming)),
             ("data centre", before.dc.clone(), self.dc.clone()),
             ("certificate", format!("{:x}", before.owner.0), format!("{:x}", self.owner.0)),
-            ("choice of columns", columns(&before.naming), columns(&self.naming)),
             ("zone", zone(&before.naming), zone(&self.naming)),
         ];
         match pairs.into_iter().find(|(_, before, now)| before != now) {
@@ -113,6 +142,11 @@ impl Head {
 impl Journal {
     /// Opens or begins the journal of a load in a folder, and how far that has come. `has_only_lines`: each row of the file is a line.
     pub fn open(dir: &Path, head: &Head, has_only_lines: bool) -> Result<(Journal, Progress), JournalError> {
+        Journal::open_as(dir, head, has_only_lines)
+    }
+
+    /// The same of a load whose lines say something else.
+    pub fn open_as<P: Replay>(dir: &Path, head: &Head, has_only_lines: bool) -> Result<(Journal, P), JournalError> {
         let path = dir.join(head.name());
         let failed = |error| JournalError::Io { path: path.clone(), error };
         std::fs::create_dir_all(dir).map_err(failed)?;
@@ -124,9 +158,8 @@ impl Journal {
             Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
         let mut journal = Journal { path: path.clone(), file, is_dirty: true };
-        let Before { progress, bytes: whole, version } = journal.read(head)?;
-        let is_cut_off = progress.has_begun() && progress.finished().is_none();
-        if version == Some(VERSION_OF_LINES) && is_cut_off && !has_only_lines {
+        let Before { progress, bytes: whole, version } = journal.read::<P>(head)?;
+        if version == Some(VERSION_OF_LINES) && progress.is_cut_off() && !has_only_lines {
             return Err(JournalError::Renumbered(path));
         }
         journal.file.set_len(whole).map_err(failed)?;
@@ -139,8 +172,8 @@ impl Journal {
         Ok((journal, progress))
     }
 
-    fn read(&self, head: &Head) -> Result<Before, JournalError> {
-        let mut found = Before::default();
+    fn read<P: Replay>(&self, head: &Head) -> Result<Before<P>, JournalError> {
+        let mut found = Before::<P>::default();
         let mut reader = BufReader::new(&self.file);
         let mut text = Vec::new();
         for line in 1.. {
@@ -155,15 +188,15 @@ impl Journal {
                 head.check(&before, &self.path)?;
                 found.version = Some(before.version);
             } else {
-                let record: Record = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-                found.progress.apply(&record).map_err(|error: BadRecord| damaged(error.to_string()))?;
+                let record = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+                found.progress.replay(&record).map_err(damaged)?;
             }
             found.bytes += text.len() as u64 + 1;
         }
         Ok(found)
     }
 
-    pub fn append(&mut self, record: &Record) -> Result<(), JournalError> {
+    pub fn append(&mut self, record: &impl Serialize) -> Result<(), JournalError> {
         self.write(record)
     }
 
@@ -249,6 +282,22 @@ mod tests {
         // A file that was loaded stays loaded, however its rows would be numbered now.
         written_by_the_first_version(dir.path(), &head, &(begun + &line(&Record::Finished { rows: 5 })));
         assert_eq!(Journal::open(dir.path(), &head, false).unwrap().1.finished(), Some(5));
+    }
+
+    #[test]
+    fn a_file_that_was_loaded_without_ids_is_not_loaded_with_them_and_the_reverse() {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = Head::new(7, "ab".into(), "test", "usa-0", OwnerId(3), &Naming::default());
+        let naming = Naming { event_id: Some("pay".into()), ..Naming::default() };
+        let with_ids = Head::new(7, "ab".into(), "test", "", OwnerId(0), &naming);
+        drop(Journal::open(dir.path(), &plain, true).unwrap());
+        let refused = Journal::open_as::<crate::load::ids::IdProgress>(dir.path(), &with_ids, true).unwrap_err();
+        let choice = "another choice of columns: \"counter\" \"delta\" \"at\" before, \"counter\" \"delta\" \"at\" with ids in \"pay\" now";
+        assert!(refused.to_string().ends_with(choice), "{refused}");
+        let other = tempfile::tempdir().unwrap();
+        drop(Journal::open_as::<crate::load::ids::IdProgress>(other.path(), &with_ids, true).unwrap());
+        let refused = Journal::open(other.path(), &plain, true).unwrap_err().to_string();
+        assert!(refused.contains("another choice of columns"), "{refused}");
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Loading history from files: reading rows, the journal, and moving what the loader of the core says.
 //!
-//! Nothing here decides what is counted: [`tidemark_proto::load`] does.
+//! Nothing here decides what is counted: [`tidemark_proto::load`] does, and of rows with ids the groups that own these.
 
 pub mod columns;
 pub mod csv;
 pub mod drive;
+pub mod ids;
 pub mod journal;
 mod json;
+pub mod keyed;
 pub mod meter;
 pub mod outage;
 #[cfg(feature = "parquet")]

@@ -1,4 +1,4 @@
-//! What a loader says of times in which no node answers: once that it is so, and once that it is over.
+//! What a loader says of times in which nobody answers: once that it is so, and once that it is over.
 
 use tidemark_proto::time::{Span, Time};
 use tidemark_transport::HostPort;
@@ -10,8 +10,10 @@ const US_PER_S: u64 = Span::from_secs(1).0;
 /// Since when there is no link, and what was said of it.
 #[derive(Debug)]
 pub struct Outage {
+    /// What is said of it, and of its end.
+    said: (&'static str, &'static str),
     /// Who is tried.
-    nodes: String,
+    tried: String,
     since: Option<Time>,
     /// Why the last link ended, or none came about.
     why: Option<String>,
@@ -22,8 +24,13 @@ pub struct Outage {
 impl Outage {
     /// Nobody has answered yet.
     pub fn new(nodes: &[HostPort], now: Time) -> Outage {
-        let nodes = nodes.iter().map(HostPort::to_string).collect::<Vec<_>>().join(", ");
-        Outage { nodes, since: Some(now), why: None, said_since: None }
+        let said = ("no node has answered", "a node answers again");
+        Outage::of(said, nodes.iter().map(HostPort::to_string).collect::<Vec<_>>().join(", "), now)
+    }
+
+    /// The same in other words: what is said of an outage, and of its end.
+    pub fn of(said: (&'static str, &'static str), tried: String, now: Time) -> Outage {
+        Outage { said, tried, since: Some(now), why: None, said_since: None }
     }
 
     /// A node has answered.
@@ -43,14 +50,12 @@ impl Outage {
             (Some(since), None) if now - since >= SAID_AFTER => {
                 self.said_since = Some(since);
                 let why = self.why.as_deref().unwrap_or("nothing has come back");
-                let (waited_s, nodes) = ((now - since).0 / US_PER_S, &self.nodes);
-                Some(format!(
-                    "no node has answered for {waited_s} s, and it goes on trying: {nodes}; the last error: {why}"
-                ))
+                let (waited_s, Outage { said: (gone, _), tried, .. }) = ((now - since).0 / US_PER_S, &*self);
+                Some(format!("{gone} for {waited_s} s, and it goes on trying: {tried}; the last error: {why}"))
             }
             (None, Some(since)) => {
                 self.said_since = None;
-                Some(format!("a node answers again after {} s", (now - since).0 / US_PER_S))
+                Some(format!("{} after {} s", self.said.1, (now - since).0 / US_PER_S))
             }
             _ => None,
         }

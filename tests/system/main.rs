@@ -14,6 +14,7 @@ mod cookbook;
 mod crashes;
 mod disk;
 mod edge_changes;
+mod event_ids;
 mod first;
 mod forget;
 mod graph;
