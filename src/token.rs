@@ -88,10 +88,10 @@ mod tests {
         assert!(Token::of_dir(dir.path()).unwrap().is(token.as_str()));
         let path = dir.path().join(TOKEN_FILE);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(
             Token::of_dir(dir.path()),
-            Err(TokenError::Secret(SecretError::Readable { mode: 0o640, .. }))
+            Err(TokenError::Secret(SecretError::Readable { mode: 0o644, .. }))
         ));
     }
 
