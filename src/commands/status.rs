@@ -3,17 +3,25 @@
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Arguments of `tidemark status`.
 #[derive(Debug, Args)]
 pub struct Status {
+    /// Say only whether the process is ready, for probes: exit code 0, or 1 with the reason. It needs no token
+    #[arg(long)]
+    ready: bool,
     #[command(flatten)]
     remote: Remote,
 }
 
 pub fn run(args: Status) -> Outcome {
     block_on(async {
+        if args.ready {
+            // Not ready is an answer of 503, which is an error with the reason.
+            args.remote.stream("/readyz", |_| Ok(())).await?;
+            return show(args.remote.json, &json!({ "ready": true }), || "ready".to_owned());
+        }
         let status: Value = args.remote.get("/v1/status").await?;
         show(args.remote.json, &status, || text(&status))
     })
