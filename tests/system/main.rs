@@ -8,6 +8,7 @@ mod backfill;
 mod backup;
 mod bad_input;
 mod centres;
+mod certificates;
 mod claims;
 mod cluster;
 mod cookbook;
@@ -29,6 +30,7 @@ mod outages;
 mod pairs;
 mod positions;
 mod process;
+mod python;
 #[allow(dead_code, reason = "of its behaviours, only some are needed here")]
 #[path = "../http/receiver.rs"]
 mod receiver;

@@ -39,7 +39,7 @@ const SHELLS_KNOW: &[&str] = &["tidemark-proto", "tidemark-transport", "tidemark
 const PROTO_DEPENDENCIES: [&str; 8] = ["bytes", "crdts", "hashbrown", "jiff", "postcard", "rand", "serde", "thiserror"];
 const PROTO_DEV_DEPENDENCIES: [&str; 1] = ["proptest"];
 
-const TOP_LEVEL: [&str; 25] = [
+const TOP_LEVEL: [&str; 26] = [
     ".cargo",
     ".ci",
     ".gitignore",
@@ -56,6 +56,7 @@ const TOP_LEVEL: [&str; 25] = [
     "deny.toml",
     "deploy",
     "docs",
+    "examples",
     "node",
     "proto",
     "rollup",
