@@ -4,10 +4,11 @@
 use crate::cluster::Cluster;
 use crate::http;
 use crate::process::until;
+use crate::python::{environment, must};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_proto::series::calendar::Zone;
@@ -24,37 +25,11 @@ const LINES: usize = 10_000;
 /// What was counted, by the beginning of the label of each hour or day.
 type Counts = BTreeMap<String, i64>;
 
-fn must(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{command:?}: {said}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// A Python that has the pinned DuckDB, beside the build output; made once for each list of what is pinned.
-fn python() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("duckdb");
-    let (python, pinned, done) =
-        (folder.join("bin/python"), Path::new(FOLDER).join("requirements.txt"), folder.join("pinned"));
-    let wanted = std::fs::read_to_string(&pinned).unwrap();
-    if std::fs::read_to_string(&done).ok().as_deref() != Some(&*wanted) {
-        let venv = |folder: &Path| Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder).status();
-        if !venv(&folder).is_ok_and(|status| status.success()) {
-            let _ = Command::new("apt-get").args(["update", "-qq"]).status();
-            must(Command::new("apt-get").args(["install", "-y", "--no-install-recommends", "python3-venv"]));
-            assert!(venv(&folder).unwrap().success());
-        }
-        let install = ["-m", "pip", "install", "--quiet", "--only-binary=:all:", "--require-hashes", "--requirement"];
-        must(Command::new(&python).args(install).arg(&pinned));
-        std::fs::write(done, wanted).unwrap();
-    }
-    python
-}
-
 /// What DuckDB counts, by zone.
 fn by_duckdb(now_s: u64) -> Value {
     let (script, log) = (format!("{FOLDER}/by_zone.py"), format!("{FOLDER}/log.csv"));
-    let said = must(Command::new(python()).args([script, log, now_s.to_string()]).args(ZONES));
+    let python = environment("duckdb", &Path::new(FOLDER).join("requirements.txt")).join("python");
+    let said = must(Command::new(python).args([script, log, now_s.to_string()]).args(ZONES));
     serde_json::from_str(&said).unwrap()
 }
 
