@@ -71,10 +71,10 @@ mod tests {
 
     #[test]
     fn group_may_read_what_root_owns_only() {
-        assert_eq!([0o600, 0o400, 0o640, 0o440].map(|mode| mode & others(ROOT)), [0; 4]);
-        assert!([0o660, 0o644, 0o604, 0o650].iter().all(|mode| mode & others(ROOT) != 0));
-        assert_eq!([0o600, 0o400].map(|mode| mode & others(1_000)), [0; 2]);
-        assert!([0o640, 0o440, 0o604].iter().all(|mode| mode & others(1_000) != 0));
+        assert_eq!([0o600_u32, 0o400, 0o640, 0o440].map(|mode| mode & others(ROOT)), [0; 4]);
+        assert!([0o660_u32, 0o644, 0o604, 0o650].iter().all(|mode| mode & others(ROOT) != 0));
+        assert_eq!([0o600_u32, 0o400].map(|mode| mode & others(1_000)), [0; 2]);
+        assert!([0o640_u32, 0o440, 0o604].iter().all(|mode| mode & others(1_000) != 0));
     }
 
     #[test]

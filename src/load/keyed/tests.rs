@@ -208,7 +208,7 @@ async fn each_row_counts_once_whatever_is_lost_and_however_often_the_loader_is_k
         let ids = cluster.state.lock().unwrap().ids.len() as u64;
         let tally = (counted + known, loaded.tally.repeated, loaded.tally.refused);
         assert_eq!(tally, (ids, repeated, refused), "seed {seed}");
-        assert!(known > 0 && known < counted, "seed {seed}: answers that were lost: {known} of {counted}");
+        assert!(known > 0, "seed {seed}: no answer was lost, and {counted} were heard");
         let (_, again) = loads.journal();
         assert_eq!((again.finished, again.tally), (Some(15_000), loaded.tally), "seed {seed}");
         // Without its journal every row is known.
