@@ -67,7 +67,10 @@ impl Driver {
     fn connect(&mut self, conn: u64) {
         let client = ClientId(5);
         self.put(Input::ClientUp { conn: ConnId(conn), owner: client.owner() });
-        self.put(Input::Client { conn: ConnId(conn), msg: FromClient::Open { client, since: None } });
+        self.put(Input::Client {
+            conn: ConnId(conn),
+            msg: FromClient::Open { client, since: None, asks_known: false },
+        });
     }
 
     fn send(&mut self, conn: u64, msg: FromClient) {
