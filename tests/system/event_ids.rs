@@ -181,7 +181,7 @@ async fn a_row_whose_id_stands_for_something_else_is_named_and_ends_the_load() {
         let named = (&stopped["line"], &stopped["id"], &stopped["row"], &stopped["code"]);
         let expected = (&json!(4), &json!("pay-1"), &json!("+7 on search/plain"), &json!("id_reused"));
         assert_eq!(named, expected, "{loaded}");
-        let text = "the load ended at line 4, id \"pay-1\", +7 on search/plain: the id was used before";
+        let text = "the load ended at line 4, id \"pay-1\", +7 on search/plain: not counted: the id was used before";
         assert!(said.contains(text), "{said}");
     }
     until_views_show(&[at], PLAIN, 7).await;
