@@ -140,10 +140,10 @@ fn a_checkpoint_from_before_there_were_series_and_counters_that_go_down_is_read(
     let meta = &rows[&vec![0]];
     assert_eq!(
         (meta[0], &meta[meta.len() - 3..]),
-        (10, &[0; 3][..]),
+        (11, &[0; 3][..]),
         "no namespace goes down or keeps series, no stamp"
     );
-    for (format, lacks) in [(10, 0), (9, 4), (8, 4), (7, 4), (6, 6), (5, 7)] {
+    for (format, lacks) in [(11, 0), (10, 1), (9, 5), (8, 5), (7, 5), (6, 7), (5, 8)] {
         let mut before = rows.clone();
         let meta = before.get_mut(&vec![0]).unwrap();
         meta[0] = format;
