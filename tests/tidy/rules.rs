@@ -10,7 +10,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const ARCHITECTURE_LINES_MAX: usize = 250;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
-const MAY_KNOW: [(&str, &[&str]); 9] = [
+const MAY_KNOW: [(&str, &[&str]); 10] = [
     ("tidemark-proto", &[]),
     ("tidemark-transport", &["tidemark-proto"]),
     ("tidemark-consensus", &["tidemark-proto"]),
@@ -19,6 +19,7 @@ const MAY_KNOW: [(&str, &[&str]); 9] = [
     ("tidemark-client", SHELLS_KNOW),
     ("tidemark-sim", &["tidemark-proto"]),
     ("tidemark-sim-raft", &["tidemark-proto", "tidemark-consensus", "tidemark-sim", "tidemark-transport"]),
+    ("tidemark-streams-core", &["tidemark-proto"]),
     (
         "tidemark",
         &[
@@ -64,6 +65,7 @@ const TOP_LEVEL: [&str; 26] = [
     "rustfmt.toml",
     "sim",
     "src",
+    "streams",
     "tests",
     "transport",
 ];

@@ -1,0 +1,117 @@
+//! Blobs: immutable files of rollup rows or dead letters, and what the manifest keeps of each.
+
+use crate::time::HourRange;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A partition of the stream: the unit of ownership, position and commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PartitionId(pub u32);
+
+/// Which claim of a partition. A later claim has a higher epoch, and fences the owners of all earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Epoch(pub u64);
+
+/// The number of a commit of a partition. It rises, also from one epoch to the next, and may leave numbers out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Seq(pub u64);
+
+/// The unique name of a blob: the commit that names it, and its place in that commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BlobKey {
+    pub partition: PartitionId,
+    pub epoch: Epoch,
+    pub seq: Seq,
+    pub part: u32,
+}
+
+/// What a blob holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Level {
+    /// Rows of one flush, of any hour.
+    Delta,
+    /// Rows of one day of UTC, or of several days where one merge wrote very many.
+    Day,
+    /// Rows of a source that were refused.
+    DeadLetters,
+}
+
+/// What the manifest keeps of a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobMeta {
+    pub key: BlobKey,
+    pub level: Level,
+    /// The first and the last hour of its rows; of dead letters, hour 0.
+    pub hours: HourRange,
+    pub rows: u64,
+    /// The sum of all counts; of dead letters, 0.
+    pub total: u64,
+    pub stored: StoredBlob,
+}
+
+/// A blob as the store wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredBlob {
+    pub bytes: u64,
+    /// XXH3 with 64 bits of all bytes.
+    pub checksum: u64,
+}
+
+/// A text that names no blob.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} names no blob: PARTITION-EPOCH-SEQ-PART is expected, such as 0-1-7-0")]
+pub struct BlobKeyError(String);
+
+impl fmt::Display for BlobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}-{}", self.partition.0, self.epoch.0, self.seq.0, self.part)
+    }
+}
+
+impl FromStr for BlobKey {
+    type Err = BlobKeyError;
+
+    /// The text that `Display` gives, and no other.
+    fn from_str(text: &str) -> Result<BlobKey, BlobKeyError> {
+        let error = || BlobKeyError(text.chars().take(80).collect());
+        let mut numbers = text.split('-').map(|number| number.parse::<u64>().ok());
+        let mut next = || numbers.next().flatten().ok_or_else(error);
+        let partition = next()?;
+        let epoch = next()?;
+        let seq = next()?;
+        let part = next()?;
+        let short = |number: u64| u32::try_from(number).map_err(|_| error());
+        let key = BlobKey {
+            partition: PartitionId(short(partition)?),
+            epoch: Epoch(epoch),
+            seq: Seq(seq),
+            part: short(part)?,
+        };
+        if key.to_string() == text { Ok(key) } else { Err(error()) }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Delta => "delta",
+            Level::Day => "day",
+            Level::DeadLetters => "dead-letters",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blob_names_are_read_as_they_are_written() {
+        let key = BlobKey { partition: PartitionId(3), epoch: Epoch(2), seq: Seq(u64::MAX), part: 7 };
+        assert_eq!(key.to_string().parse(), Ok(key));
+        for text in ["", "1-2-3", "1-2-3-4-5", "1-2-3-+4", "01-2-3-4", "a-b-c-d", "1-2-3-4294967296", "1--2-3"] {
+            assert!(text.parse::<BlobKey>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Encodings of what the manifest's log keeps: a version, then postcard. Every bound is checked when bytes are read.
+
+use crate::blob::{BlobKey, BlobMeta, Level};
+use crate::limits::{COMMAND_BYTES_MAX, COMMIT_BLOBS_MAX, PARTITIONS_MAX};
+use crate::manifest::{Claim, Command, Commit, Fence};
+use crate::time::{Hour, HourRange};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The version of encoded commands.
+const COMMAND_VERSION: u8 = 1;
+
+/// Why bytes are not what they should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("no bytes")]
+    Empty,
+    #[error("{bytes} bytes: at most {COMMAND_BYTES_MAX}")]
+    TooLong { bytes: usize },
+    #[error("version {found}: this program reads version {known}; a later program wrote it")]
+    Version { found: u8, known: u8 },
+    #[error("damaged: {0}")]
+    Damaged(String),
+    #[error("{0} bytes stand behind the end")]
+    Tail(usize),
+    #[error("partition {0}: at most {max}", max = PARTITIONS_MAX - 1)]
+    Partition(u32),
+    #[error("{0} blobs: at most {COMMIT_BLOBS_MAX}")]
+    Blobs(usize),
+    #[error("blob {key}: hours {first} to {last} are none", first = hours.first.0, last = hours.last.0)]
+    Hours { key: BlobKey, hours: HourRange },
+    #[error("blob {0} of dead letters counts events")]
+    DeadLetters(BlobKey),
+}
+
+/// A command is too long to be proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a command of the manifest has {bytes} bytes: at most {COMMAND_BYTES_MAX}")]
+pub struct CommandTooLong {
+    pub bytes: usize,
+}
+
+impl Command {
+    /// # Errors
+    /// [`CommandTooLong`]: nobody would read it.
+    pub fn encode(&self) -> Result<Vec<u8>, CommandTooLong> {
+        let bytes = encode_versioned(COMMAND_VERSION, self);
+        if bytes.len() > COMMAND_BYTES_MAX { Err(CommandTooLong { bytes: bytes.len() }) } else { Ok(bytes) }
+    }
+
+    /// # Errors
+    /// [`DecodeError`].
+    pub fn decode(bytes: &[u8]) -> Result<Command, DecodeError> {
+        if bytes.len() > COMMAND_BYTES_MAX {
+            return Err(DecodeError::TooLong { bytes: bytes.len() });
+        }
+        let command: Command = decode_versioned(COMMAND_VERSION, bytes)?;
+        match &command {
+            Command::Claim(Claim { partition, .. }) | Command::Fence(Fence { partition, .. }) => {
+                check_partition(partition.0)?;
+            }
+            Command::Commit(commit) => check_commit(commit)?,
+        }
+        Ok(command)
+    }
+}
+
+fn check_commit(commit: &Commit) -> Result<(), DecodeError> {
+    check_partition(commit.partition.0)?;
+    let blobs = commit.add.len().max(commit.remove.len());
+    if blobs > COMMIT_BLOBS_MAX {
+        return Err(DecodeError::Blobs(blobs));
+    }
+    commit.remove.iter().try_for_each(|key| check_partition(key.partition.0))?;
+    commit.add.iter().try_for_each(check_meta)
+}
+
+fn check_partition(partition: u32) -> Result<(), DecodeError> {
+    if partition < PARTITIONS_MAX { Ok(()) } else { Err(DecodeError::Partition(partition)) }
+}
+
+pub(crate) fn check_meta(meta: &BlobMeta) -> Result<(), DecodeError> {
+    check_partition(meta.key.partition.0)?;
+    let hours = meta.hours;
+    if hours.first > hours.last || hours.last > Hour::MAX {
+        return Err(DecodeError::Hours { key: meta.key, hours });
+    }
+    match meta.level {
+        Level::DeadLetters if meta.total != 0 => Err(DecodeError::DeadLetters(meta.key)),
+        Level::Delta | Level::Day | Level::DeadLetters => Ok(()),
+    }
+}
+
+pub(crate) fn encode_versioned(version: u8, value: &impl Serialize) -> Vec<u8> {
+    // Writing to a vector fails only for types of unknown length, which none of these has.
+    postcard::to_extend(value, vec![version]).unwrap_or_default()
+}
+
+pub(crate) fn decode_versioned<T: DeserializeOwned>(known: u8, bytes: &[u8]) -> Result<T, DecodeError> {
+    let (&found, body) = bytes.split_first().ok_or(DecodeError::Empty)?;
+    if found != known {
+        return Err(DecodeError::Version { found, known });
+    }
+    let taken = postcard::take_from_bytes(body).map_err(|error| DecodeError::Damaged(error.to_string()));
+    let (value, tail) = taken?;
+    if tail.is_empty() { Ok(value) } else { Err(DecodeError::Tail(tail.len())) }
+}

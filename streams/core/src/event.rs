@@ -1,0 +1,240 @@
+//! Events: what a row of a source says, and why a row is refused.
+
+use crate::limits::{
+    EVENT_COUNT_MAX, EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, FUTURE_MAX_S, LISTING_BYTES_MAX, TENANT_BYTES_MAX,
+};
+use crate::time::{Now, Quarter};
+
+/// Bytes of a value that an error shows.
+const SHOWN_BYTES_MAX: usize = 40;
+
+/// A row as a source says it, before it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawEvent<'a> {
+    pub tenant: &'a str,
+    pub listing: &'a str,
+    /// Seconds since 1970.
+    pub at_s: i64,
+    /// The name of its type; one of the [`EventTypes`].
+    pub event_type: &'a str,
+    /// How many times the event happened.
+    pub count: i64,
+}
+
+/// A row that was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    pub tenant: &'a str,
+    pub listing: &'a str,
+    pub quarter: Quarter,
+    pub event_type: EventType,
+    pub count: u32,
+}
+
+/// An event type: its place among the [`EventTypes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EventType(pub(crate) u8);
+
+/// The event types that are accepted, in the order in which they were configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventTypes(Vec<String>);
+
+/// Why event types are refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventTypesError {
+    #[error("no event type is configured: name at least one, such as impression")]
+    None,
+    #[error("{0} event types are configured: at most {EVENT_TYPES_MAX}")]
+    TooMany(usize),
+    #[error(
+        "event type {0:?}: 1 to {EVENT_TYPE_BYTES_MAX} lower-case letters, digits, `_` or `-`, beginning with a letter"
+    )]
+    Name(String),
+    #[error("event type {0:?} is configured twice")]
+    Twice(String),
+}
+
+/// Why a row is refused. It becomes a dead letter with this reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    #[error("tenant is empty")]
+    NoTenant,
+    #[error("listing is empty")]
+    NoListing,
+    #[error("tenant has {bytes} bytes: at most {TENANT_BYTES_MAX}")]
+    LongTenant { bytes: usize },
+    #[error("listing has {bytes} bytes: at most {LISTING_BYTES_MAX}")]
+    LongListing { bytes: usize },
+    #[error("{field} {shown:?} has a control character")]
+    ControlCharacter { field: &'static str, shown: String },
+    #[error("event type {shown:?} is not configured; configured are: {known}")]
+    UnknownType { shown: String, known: String },
+    #[error("count {count} is negative: at least 0")]
+    NegativeCount { count: i64 },
+    #[error("count {count} is too large: at most {EVENT_COUNT_MAX}")]
+    LargeCount { count: i64 },
+    #[error("time {at_s} s is before 1970")]
+    BeforeEpoch { at_s: i64 },
+    #[error("time {at_s} s is {ahead_s} s ahead of now: at most {FUTURE_MAX_S} s; are these milliseconds?")]
+    Future { at_s: i64, ahead_s: u64 },
+    #[error("time {at_s} s is behind the last time that a row may have")]
+    TooLate { at_s: i64 },
+}
+
+impl EventTypes {
+    /// # Errors
+    /// [`EventTypesError`].
+    pub fn new<S: AsRef<str>>(names: &[S]) -> Result<EventTypes, EventTypesError> {
+        if names.is_empty() {
+            return Err(EventTypesError::None);
+        }
+        if names.len() > EVENT_TYPES_MAX {
+            return Err(EventTypesError::TooMany(names.len()));
+        }
+        let mut types: Vec<String> = Vec::with_capacity(names.len());
+        for name in names.iter().map(AsRef::as_ref) {
+            if !is_event_type_name(name) {
+                return Err(EventTypesError::Name(cut(name)));
+            }
+            if types.iter().any(|known| known == name) {
+                return Err(EventTypesError::Twice(name.to_owned()));
+            }
+            types.push(name.to_owned());
+        }
+        Ok(EventTypes(types))
+    }
+
+    pub fn find(&self, name: &str) -> Option<EventType> {
+        self.0.iter().position(|known| known == name).map(|at| EventType(at as u8))
+    }
+
+    pub fn name(&self, event_type: EventType) -> &str {
+        self.0.get(usize::from(event_type.0)).map_or("", String::as_str)
+    }
+
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+}
+
+/// Whether a text may name an event type.
+pub fn is_event_type_name(name: &str) -> bool {
+    let is_short = (1..=EVENT_TYPE_BYTES_MAX).contains(&name.len());
+    let is_sign = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+    is_short && name.bytes().all(is_sign) && name.as_bytes()[0].is_ascii_lowercase()
+}
+
+impl<'a> RawEvent<'a> {
+    /// # Errors
+    /// [`EventError`]: the row becomes a dead letter.
+    pub fn check(&self, now: Now, types: &EventTypes) -> Result<Event<'a>, EventError> {
+        check_tenant(self.tenant)?;
+        check_listing(self.listing)?;
+        let event_type = types
+            .find(self.event_type)
+            .ok_or_else(|| EventError::UnknownType { shown: cut(self.event_type), known: types.0.join(", ") })?;
+        let at_s = self.at_s;
+        let count = self.count;
+        if count < 0 {
+            return Err(EventError::NegativeCount { count });
+        }
+        let small = u32::try_from(count).ok().filter(|count| *count <= EVENT_COUNT_MAX);
+        let count = small.ok_or(EventError::LargeCount { count })?;
+        let seconds = u64::try_from(at_s).map_err(|_| EventError::BeforeEpoch { at_s })?;
+        let ahead_s = seconds.saturating_sub(now.seconds());
+        if ahead_s > FUTURE_MAX_S {
+            return Err(EventError::Future { at_s, ahead_s });
+        }
+        let quarter = Quarter::of_s(seconds).ok_or(EventError::TooLate { at_s })?;
+        Ok(Event { tenant: self.tenant, listing: self.listing, quarter, event_type, count })
+    }
+}
+
+/// Checks a tenant's id, as an event or a stored row says it.
+pub(crate) fn check_tenant(id: &str) -> Result<(), EventError> {
+    match id.len() {
+        0 => Err(EventError::NoTenant),
+        bytes if bytes > TENANT_BYTES_MAX => Err(EventError::LongTenant { bytes }),
+        _ => check_characters("tenant", id),
+    }
+}
+
+/// Checks a listing's id.
+pub(crate) fn check_listing(id: &str) -> Result<(), EventError> {
+    match id.len() {
+        0 => Err(EventError::NoListing),
+        bytes if bytes > LISTING_BYTES_MAX => Err(EventError::LongListing { bytes }),
+        _ => check_characters("listing", id),
+    }
+}
+
+fn check_characters(field: &'static str, id: &str) -> Result<(), EventError> {
+    match id.chars().any(char::is_control) {
+        true => Err(EventError::ControlCharacter { field, shown: cut(id) }),
+        false => Ok(()),
+    }
+}
+
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(SHOWN_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Now = Now(1_800_000_000_000);
+
+    fn raw() -> RawEvent<'static> {
+        RawEvent { tenant: "330", listing: "1095275", at_s: 1_483_271_606, event_type: "impression", count: 1 }
+    }
+
+    fn refused(event: RawEvent<'_>) -> String {
+        let types = EventTypes::new(&["impression", "click"]).unwrap();
+        event.check(NOW, &types).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn valid_event_lands_in_its_quarter() {
+        let types = EventTypes::new(&["impression"]).unwrap();
+        let event = raw().check(NOW, &types).unwrap();
+        assert_eq!((event.quarter.start_s(), event.quarter.index(), event.count), (1_483_271_100, 3, 1));
+    }
+
+    #[test]
+    fn bad_events_are_refused_with_value_and_limit() {
+        let long = "x".repeat(1 << 20);
+        assert_eq!(refused(RawEvent { tenant: "", ..raw() }), "tenant is empty");
+        assert_eq!(refused(RawEvent { tenant: &long, ..raw() }), "tenant has 1048576 bytes: at most 128");
+        assert_eq!(refused(RawEvent { listing: &long, ..raw() }), "listing has 1048576 bytes: at most 255");
+        assert_eq!(refused(RawEvent { tenant: "a\nb", ..raw() }), "tenant \"a\\nb\" has a control character");
+        assert!(refused(RawEvent { event_type: "view", ..raw() }).ends_with("configured are: impression, click"));
+        assert_eq!(refused(RawEvent { count: -1, ..raw() }), "count -1 is negative: at least 0");
+        assert_eq!(refused(RawEvent { count: 1 << 31, ..raw() }), "count 2147483648 is too large: at most 2147483647");
+        assert_eq!(refused(RawEvent { at_s: -62_135_596_800, ..raw() }), "time -62135596800 s is before 1970");
+        // The year 9999, and milliseconds in place of seconds.
+        for at_s in [253_402_300_799, 1_483_271_606_000] {
+            assert!(refused(RawEvent { at_s, ..raw() }).ends_with("at most 300 s; are these milliseconds?"));
+        }
+        let at_s = NOW.seconds() as i64;
+        let types = EventTypes::new(&["impression"]).unwrap();
+        assert!(RawEvent { at_s: at_s + 300, ..raw() }.check(NOW, &types).is_ok());
+        assert!(refused(RawEvent { at_s: at_s + 301, ..raw() }).contains("301 s ahead of now"));
+    }
+
+    #[test]
+    fn event_types_are_few_short_and_distinct() {
+        let many: Vec<String> = (0..65).map(|number| format!("t{number}")).collect();
+        assert_eq!(EventTypes::new::<&str>(&[]), Err(EventTypesError::None));
+        assert_eq!(EventTypes::new(&many), Err(EventTypesError::TooMany(65)));
+        assert!(EventTypes::new(&many[..64]).is_ok());
+        assert_eq!(EventTypes::new(&["a", "a"]), Err(EventTypesError::Twice("a".into())));
+        for name in ["", "A", "1a", "a b", &"a".repeat(33)] {
+            assert!(matches!(EventTypes::new(&[name]), Err(EventTypesError::Name(_))), "{name:?}");
+        }
+    }
+}

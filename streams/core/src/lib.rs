@@ -1,0 +1,26 @@
+//! The rules of event streams: hourly rollups of events per (tenant, listing), each event counted exactly once.
+//!
+//! Nothing here does IO, reads a clock or iterates in an order that differs between two runs. Two machines carry the rules:
+//!
+//! * [`manifest::Manifest`] is replicated: `apply(command) -> outcome`. It knows which blobs are live and up to which row of each
+//!   source they count.
+//! * [`owner::Owner`] is event-driven: `handle(now, input)`, `poll_output()` until `None`, `poll_timeout()`. It folds the rows of
+//!   a source in memory, writes blobs, and commits them to the manifest.
+//!
+//! Reading order: [`limits`], [`event`], [`rollup`], [`fold`], [`blob`], [`manifest`], [`owner`], [`merge`], [`collector`],
+//! [`query`].
+
+pub mod blob;
+pub mod codec;
+pub mod collector;
+pub mod event;
+pub mod fold;
+pub mod limits;
+pub mod manifest;
+pub mod merge;
+pub mod owner;
+pub mod query;
+pub mod rollup;
+pub mod source;
+pub mod teeth;
+pub mod time;

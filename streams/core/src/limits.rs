@@ -1,0 +1,36 @@
+//! Every limit of event streams, by name. What happens at a limit stands beside it.
+
+/// Bytes of a tenant's id. A longer one makes the row a dead letter.
+pub const TENANT_BYTES_MAX: usize = 128;
+/// Bytes of a listing's id. A longer one makes the row a dead letter.
+pub const LISTING_BYTES_MAX: usize = 255;
+/// Bytes of the name of an event type. A longer one is refused where it is configured.
+pub const EVENT_TYPE_BYTES_MAX: usize = 32;
+/// Event types that may be configured. One more is refused.
+pub const EVENT_TYPES_MAX: usize = 64;
+/// The largest count of one event: 2^31 - 1. A larger one makes the row a dead letter.
+pub const EVENT_COUNT_MAX: u32 = i32::MAX as u32;
+/// The largest count of a quarter of an hour in one row. A larger sum is split over several rows.
+pub const QUARTER_COUNT_MAX: u32 = i32::MAX as u32;
+/// Seconds that an event may lie ahead of now. One further ahead makes the row a dead letter.
+pub const FUTURE_MAX_S: u64 = 300;
+/// Quarters of an hour since 1970 that a row may name: up to the year 2448, as 24 bits hold them. A later event is a dead letter.
+pub const QUARTERS_MAX: u32 = 1 << 24;
+/// Bytes of the reason and of the record that a dead letter keeps. What is longer is cut.
+pub const DEAD_LETTER_TEXT_BYTES_MAX: usize = 512;
+
+/// Partitions of a manifest. A claim of a further one is refused.
+pub const PARTITIONS_MAX: u32 = 1 << 16;
+/// Sources whose positions a partition keeps. A commit of a further one is refused.
+pub const SOURCES_MAX: usize = 100_000;
+/// Blobs that one commit adds, and those that it removes. A commit with more is refused.
+pub const COMMIT_BLOBS_MAX: usize = 4_096;
+/// Bytes of an encoded command of the manifest. A longer one is refused.
+pub const COMMAND_BYTES_MAX: usize = 1 << 20;
+/// Day blobs that one merge writes. A merge of more days puts several days into one blob.
+pub const MERGE_BLOBS_MAX: usize = 1_024;
+/// Rows that one merge reads. A merge takes fewer blobs rather than more rows.
+pub const MERGE_ROWS_MAX: u64 = 8 << 20;
+
+/// Bytes of text that one set of rows may hold. Its owner flushes before.
+pub const ROWS_TEXT_BYTES_MAX: usize = 1 << 30;

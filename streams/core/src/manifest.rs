@@ -1,0 +1,87 @@
+//! The manifest: which blobs are live, and up to which row of each source they count.
+//!
+//! It is a replicated machine: commands come in one order, and [`Manifest::apply`] is a function of the state and the command. The
+//! rules keep two laws at every log index:
+//!
+//! 1. Every row of a source below its position is in exactly one live blob, or is a dead letter.
+//! 2. What an owner of an earlier epoch proposes changes nothing.
+
+mod apply;
+mod command;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+pub use apply::{ClaimRefused, CommitRefused, Committed, FenceRefused, Outcome};
+pub use command::{Claim, Command, Commit, Fence, Generation, MemberId, Progress};
+pub use snapshot::SnapshotError;
+
+use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};
+use crate::source::{SourceId, SourceState};
+use std::collections::BTreeMap;
+
+/// The replicated state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    index: u64,
+    partitions: BTreeMap<PartitionId, Partition>,
+}
+
+/// What is known of a partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Partition {
+    pub epoch: Epoch,
+    /// Of the last claim.
+    pub generation: Generation,
+    /// Who claimed it last; nobody once it was fenced.
+    pub owner: Option<MemberId>,
+    /// Of the last commit that was applied, in whatever epoch.
+    pub last_commit: Option<AppliedCommit>,
+    pub sources: BTreeMap<SourceId, SourceState>,
+    pub live: BTreeMap<BlobKey, BlobMeta>,
+    /// The sum of all counts that were accepted. It equals the sum over all live blobs.
+    pub total: u128,
+}
+
+/// Which commit was applied last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct AppliedCommit {
+    pub epoch: Epoch,
+    pub seq: Seq,
+}
+
+impl Manifest {
+    pub fn new() -> Manifest {
+        Manifest::default()
+    }
+
+    /// How many commands were applied.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    pub fn partition(&self, id: PartitionId) -> Option<&Partition> {
+        self.partitions.get(&id)
+    }
+
+    pub fn partitions(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
+        self.partitions.iter().map(|(id, partition)| (*id, partition))
+    }
+
+    /// All live blobs, by partition and name.
+    pub fn live(&self) -> impl Iterator<Item = &BlobMeta> {
+        self.partitions.values().flat_map(|partition| partition.live.values())
+    }
+}
+
+impl Partition {
+    /// How far a source is counted.
+    pub fn source(&self, id: SourceId) -> SourceState {
+        self.sources.get(&id).copied().unwrap_or_default()
+    }
+
+    /// The number of the last commit; 0 before the first.
+    pub fn last_seq(&self) -> Seq {
+        self.last_commit.map_or(Seq(0), |last| last.seq)
+    }
+}

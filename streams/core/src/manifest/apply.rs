@@ -1,0 +1,247 @@
+//! What a command does, or why it does nothing.
+
+use super::{AppliedCommit, Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Partition, Progress};
+use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq};
+use crate::limits::{COMMIT_BLOBS_MAX, PARTITIONS_MAX, SOURCES_MAX};
+use crate::source::{SourceId, SourceState};
+use crate::teeth::{Bug, bites};
+use std::collections::BTreeSet;
+
+/// What became of a command. It names the command, so that whoever proposed it knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Claim { partition: PartitionId, generation: Generation, member: MemberId, result: Result<Epoch, ClaimRefused> },
+    Commit { partition: PartitionId, epoch: Epoch, seq: Seq, result: Result<Committed, CommitRefused> },
+    Fence { partition: PartitionId, result: Result<Epoch, FenceRefused> },
+}
+
+/// How a commit is in the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// By this command.
+    Now,
+    /// By an earlier copy of this command.
+    Already,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimRefused {
+    #[error("partition {} is too high: a manifest has {PARTITIONS_MAX}", .0.0)]
+    NoSuchPartition(PartitionId),
+    #[error("generation {} is not above {}, of another member", generation.0, known.0)]
+    OldGeneration { generation: Generation, known: Generation },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FenceRefused {
+    #[error("partition {} was never claimed", .0.0)]
+    NoSuchPartition(PartitionId),
+    #[error("epoch {} was named, and {} holds", epoch.0, known.0)]
+    OtherEpoch { epoch: Epoch, known: Epoch },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitRefused {
+    #[error("partition {} was never claimed", .0.0)]
+    NoSuchPartition(PartitionId),
+    #[error("epoch {} was named, and {} holds: another process has claimed the partition", epoch.0, known.0)]
+    OtherEpoch { epoch: Epoch, known: Epoch },
+    #[error("number {} is not above {}, the last that was applied", seq.0, last.0)]
+    OldSeq { seq: Seq, last: Seq },
+    #[error("it begins at row {from} of source {source_id}, whose position is {position}")]
+    OtherPosition { source_id: SourceId, from: u64, position: u64 },
+    #[error("source {source_id} is read in another way than before: other columns, or another zone")]
+    OtherReading { source_id: SourceId },
+    #[error("it ends at row {to} of a source, before it begins at {from}")]
+    Backwards { from: u64, to: u64 },
+    #[error("source {0} is complete and has no further rows")]
+    SourceComplete(SourceId),
+    #[error("{dead_letters} dead letters of {rows} rows")]
+    TooManyDeadLetters { dead_letters: u64, rows: u64 },
+    #[error("more than {SOURCES_MAX} sources")]
+    TooManySources,
+    #[error("{blobs} blobs are added or removed: at most {COMMIT_BLOBS_MAX}")]
+    TooManyBlobs { blobs: usize },
+    #[error("blob {0} is added, and its name is not of this commit, or stands twice")]
+    ForeignName(BlobKey),
+    #[error("blob {0} is removed, and is not live, or stands twice")]
+    NotLive(BlobKey),
+    #[error("it adds blobs that count {added}, and removes blobs and counts rows that count {accounted}")]
+    SumChanges { added: u128, accounted: u128 },
+    #[error("blob {0} of dead letters is removed by a merge")]
+    DeadLettersRemoved(BlobKey),
+    #[error("{named} dead letters are named, and {stored} are in blobs that are added")]
+    DeadLettersDiffer { named: u64, stored: u64 },
+}
+
+impl Manifest {
+    /// Applies the next command of the log.
+    pub fn apply(&mut self, command: &Command) -> Outcome {
+        self.index += 1;
+        match command {
+            Command::Claim(claim) => {
+                let Claim { partition, generation, member } = *claim;
+                Outcome::Claim { partition, generation, member, result: self.claim(claim) }
+            }
+            Command::Commit(commit) => {
+                let &Commit { partition, epoch, seq, .. } = commit;
+                Outcome::Commit { partition, epoch, seq, result: self.commit(commit) }
+            }
+            Command::Fence(fence) => Outcome::Fence { partition: fence.partition, result: self.fence(fence) },
+        }
+    }
+
+    fn claim(&mut self, claim: &Claim) -> Result<Epoch, ClaimRefused> {
+        let Claim { partition: id, generation, member } = *claim;
+        if id.0 >= PARTITIONS_MAX {
+            return Err(ClaimRefused::NoSuchPartition(id));
+        }
+        let known = self.partitions.get(&id).map(|known| (known.generation, known.owner));
+        if let Some((known, owner)) = known {
+            let is_again = generation == known && owner == Some(member);
+            if generation <= known && !is_again {
+                return Err(ClaimRefused::OldGeneration { generation, known });
+            }
+        }
+        let partition = self.partitions.entry(id).or_default();
+        partition.epoch = Epoch(partition.epoch.0 + 1);
+        (partition.generation, partition.owner) = (generation, Some(member));
+        Ok(partition.epoch)
+    }
+
+    fn fence(&mut self, fence: &Fence) -> Result<Epoch, FenceRefused> {
+        let Fence { partition: id, epoch } = *fence;
+        let partition = self.partitions.get_mut(&id).ok_or(FenceRefused::NoSuchPartition(id))?;
+        if epoch != partition.epoch {
+            return Err(FenceRefused::OtherEpoch { epoch, known: partition.epoch });
+        }
+        partition.epoch = Epoch(epoch.0 + 1);
+        partition.owner = None;
+        Ok(partition.epoch)
+    }
+
+    fn commit(&mut self, commit: &Commit) -> Result<Committed, CommitRefused> {
+        let id = commit.partition;
+        let partition = self.partitions.get_mut(&id).ok_or(CommitRefused::NoSuchPartition(id))?;
+        let this = AppliedCommit { epoch: commit.epoch, seq: commit.seq };
+        if commit.epoch != partition.epoch {
+            return Err(CommitRefused::OtherEpoch { epoch: commit.epoch, known: partition.epoch });
+        }
+        if partition.last_commit == Some(this) {
+            return Ok(Committed::Already);
+        }
+        partition.check(commit)?;
+        partition.replace(commit);
+        partition.last_commit = Some(this);
+        Ok(Committed::Now)
+    }
+}
+
+impl Partition {
+    fn check(&self, commit: &Commit) -> Result<(), CommitRefused> {
+        let last = self.last_seq();
+        if commit.seq <= last {
+            return Err(CommitRefused::OldSeq { seq: commit.seq, last });
+        }
+        let blobs = commit.add.len().max(commit.remove.len());
+        if blobs > COMMIT_BLOBS_MAX {
+            return Err(CommitRefused::TooManyBlobs { blobs });
+        }
+        if let Some(progress) = &commit.progress {
+            self.check_progress(progress)?;
+        }
+        check_names(commit)?;
+        let removed = self.removed(commit)?;
+        check_sums(commit, &removed)
+    }
+
+    fn check_progress(&self, progress: &Progress) -> Result<(), CommitRefused> {
+        let Progress { source, from, to, dead_letters, .. } = *progress;
+        let known = self.source(source);
+        if from != known.next_row {
+            return Err(CommitRefused::OtherPosition { source_id: source, from, position: known.next_row });
+        }
+        if to < from {
+            return Err(CommitRefused::Backwards { from, to });
+        }
+        if self.sources.contains_key(&source) && known.reading != progress.reading {
+            return Err(CommitRefused::OtherReading { source_id: source });
+        }
+        if known.is_complete {
+            return Err(CommitRefused::SourceComplete(source));
+        }
+        if dead_letters > to - from {
+            return Err(CommitRefused::TooManyDeadLetters { dead_letters, rows: to - from });
+        }
+        if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&source) {
+            return Err(CommitRefused::TooManySources);
+        }
+        Ok(())
+    }
+
+    /// The live blobs that a commit removes.
+    fn removed<'a>(&'a self, commit: &Commit) -> Result<Vec<&'a BlobMeta>, CommitRefused> {
+        if bites(Bug::MergeWithoutLiveCheck) {
+            return Ok(commit.remove.iter().filter_map(|key| self.live.get(key)).collect());
+        }
+        let distinct: BTreeSet<&BlobKey> = commit.remove.iter().collect();
+        if distinct.len() != commit.remove.len() {
+            return Err(CommitRefused::NotLive(commit.remove[0]));
+        }
+        let live = |key: &BlobKey| self.live.get(key).ok_or(CommitRefused::NotLive(*key));
+        commit.remove.iter().map(live).collect()
+    }
+
+    fn replace(&mut self, commit: &Commit) {
+        for key in &commit.remove {
+            self.live.remove(key);
+        }
+        self.live.extend(commit.add.iter().map(|meta| (meta.key, *meta)));
+        let Some(progress) = &commit.progress else { return };
+        let rows = progress.to - progress.from;
+        let known = self.source(progress.source);
+        self.sources.insert(
+            progress.source,
+            SourceState {
+                reading: progress.reading,
+                next_row: progress.to,
+                is_complete: progress.is_end,
+                accepted: known.accepted + (rows - progress.dead_letters),
+                dead_letters: known.dead_letters + progress.dead_letters,
+            },
+        );
+        self.total += u128::from(progress.total);
+    }
+}
+
+/// Every blob that is added has a name of this commit.
+fn check_names(commit: &Commit) -> Result<(), CommitRefused> {
+    let mut parts = BTreeSet::new();
+    let is_foreign = |meta: &&BlobMeta| {
+        let BlobKey { partition, epoch, seq, part } = meta.key;
+        (partition, epoch, seq) != (commit.partition, commit.epoch, commit.seq) || !parts.insert(part)
+    };
+    match commit.add.iter().find(is_foreign) {
+        Some(meta) => Err(CommitRefused::ForeignName(meta.key)),
+        None => Ok(()),
+    }
+}
+
+/// A commit adds what it counts and what it removes: no more and no less.
+fn check_sums(commit: &Commit, removed: &[&BlobMeta]) -> Result<(), CommitRefused> {
+    if let Some(meta) = removed.iter().find(|meta| meta.level == Level::DeadLetters) {
+        return Err(CommitRefused::DeadLettersRemoved(meta.key));
+    }
+    let dead_letters = commit.add.iter().filter(|meta| meta.level == Level::DeadLetters);
+    let stored = dead_letters.map(|meta| meta.rows).fold(0, u64::saturating_add);
+    let named = commit.progress.map_or(0, |progress| progress.dead_letters);
+    if named != stored {
+        return Err(CommitRefused::DeadLettersDiffer { named, stored });
+    }
+    let sum = |metas: &mut dyn Iterator<Item = &BlobMeta>| -> u128 { metas.map(|meta| u128::from(meta.total)).sum() };
+    let added = sum(&mut commit.add.iter());
+    let counted = commit.progress.map_or(0, |progress| u128::from(progress.total));
+    let accounted = counted + sum(&mut removed.iter().copied());
+    let is_left_out = bites(Bug::MergeWithoutLiveCheck);
+    if added == accounted || is_left_out { Ok(()) } else { Err(CommitRefused::SumChanges { added, accounted }) }
+}

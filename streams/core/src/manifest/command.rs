@@ -1,0 +1,64 @@
+//! Commands of the manifest.
+
+use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};
+use crate::source::{ReadingId, SourceId};
+use serde::{Deserialize, Serialize};
+
+/// The number of a claim, given out by whoever assigns partitions: a consumer group, or the one process of a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Generation(pub u64);
+
+/// A process that owns partitions, told apart from all others by a random number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MemberId(pub u64);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    Claim(Claim),
+    Commit(Commit),
+    Fence(Fence),
+}
+
+/// Makes a member the owner of a partition, under a new epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    pub partition: PartitionId,
+    pub generation: Generation,
+    pub member: MemberId,
+}
+
+/// Replaces blobs by others, and moves the position of a source with the blobs that hold its rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Commit {
+    pub partition: PartitionId,
+    pub epoch: Epoch,
+    pub seq: Seq,
+    /// `None`: a merge.
+    pub progress: Option<Progress>,
+    pub add: Vec<BlobMeta>,
+    pub remove: Vec<BlobKey>,
+}
+
+/// Which rows of a source a commit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    pub source: SourceId,
+    pub reading: ReadingId,
+    /// The position that the commit begins at, and the next row to read behind it.
+    pub from: u64,
+    pub to: u64,
+    /// Rows of these that became dead letters. All others were accepted.
+    pub dead_letters: u64,
+    /// The sum of the counts that were accepted.
+    pub total: u64,
+    /// Whether the source ends at `to`.
+    pub is_end: bool,
+}
+
+/// Raises the epoch of a partition that has no owner, or whose owner is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence {
+    pub partition: PartitionId,
+    /// The epoch that the proposer knows. The command is void once another one holds.
+    pub epoch: Epoch,
+}

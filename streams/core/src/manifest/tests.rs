@@ -1,0 +1,216 @@
+//! The rules of commits, one by one, and the laws that any sequence of commands keeps.
+
+use super::*;
+use crate::blob::{Level, StoredBlob};
+use crate::source::ReadingId;
+use crate::time::{Hour, HourRange};
+use proptest::prelude::*;
+
+const P: PartitionId = PartitionId(0);
+const SOURCE: SourceId = SourceId([1; 32]);
+const READING: ReadingId = ReadingId(5);
+
+fn key(epoch: u64, seq: u64, part: u32) -> BlobKey {
+    BlobKey { partition: P, epoch: Epoch(epoch), seq: Seq(seq), part }
+}
+
+fn blob(key: BlobKey, total: u64) -> BlobMeta {
+    let stored = StoredBlob { bytes: 1, checksum: 2 };
+    BlobMeta { key, level: Level::Delta, hours: HourRange::of(Hour(1)), rows: total, total, stored }
+}
+
+fn claim(generation: u64, member: u64) -> Command {
+    Command::Claim(Claim { partition: P, generation: Generation(generation), member: MemberId(member) })
+}
+
+/// Counts rows `from` to `to` of the source, each once.
+fn flush(epoch: u64, seq: u64, from: u64, to: u64) -> Commit {
+    let progress =
+        Progress { source: SOURCE, reading: READING, from, to, dead_letters: 0, total: to - from, is_end: false };
+    let add = vec![blob(key(epoch, seq, 0), to - from)];
+    Commit { partition: P, epoch: Epoch(epoch), seq: Seq(seq), progress: Some(progress), add, remove: Vec::new() }
+}
+
+fn result(manifest: &mut Manifest, commit: &Commit) -> Result<Committed, CommitRefused> {
+    match manifest.apply(&Command::Commit(commit.clone())) {
+        Outcome::Commit { result, .. } => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Epoch 1, with commit 1 of rows 0 to 10 and commit 2 of rows 10 to 15.
+fn manifest() -> Manifest {
+    let mut manifest = Manifest::new();
+    manifest.apply(&claim(1, 1));
+    assert_eq!(result(&mut manifest, &flush(1, 1, 0, 10)), Ok(Committed::Now));
+    assert_eq!(result(&mut manifest, &flush(1, 2, 10, 15)), Ok(Committed::Now));
+    manifest
+}
+
+#[test]
+fn claim_needs_a_higher_generation_or_the_same_member() {
+    let mut manifest = manifest();
+    let result = |outcome| match outcome {
+        Outcome::Claim { result, .. } => result,
+        other => panic!("{other:?}"),
+    };
+    let old = Err(ClaimRefused::OldGeneration { generation: Generation(1), known: Generation(1) });
+    assert_eq!(result(manifest.apply(&claim(1, 2))), old);
+    assert_eq!(result(manifest.apply(&claim(1, 1))), Ok(Epoch(2)));
+    assert_eq!(result(manifest.apply(&claim(2, 2))), Ok(Epoch(3)));
+    assert!(result(manifest.apply(&claim(1, 1))).is_err());
+    let far = Claim { partition: PartitionId(1 << 16), generation: Generation(1), member: MemberId(1) };
+    assert!(result(manifest.apply(&Command::Claim(far))).is_err());
+}
+
+#[test]
+fn commit_of_another_epoch_is_refused() {
+    let mut manifest = manifest();
+    manifest.apply(&claim(2, 2));
+    let refused = CommitRefused::OtherEpoch { epoch: Epoch(1), known: Epoch(2) };
+    assert_eq!(result(&mut manifest, &flush(1, 3, 15, 20)), Err(refused));
+    // Also the last one that was applied: its owner is deposed.
+    assert_eq!(result(&mut manifest, &flush(1, 2, 10, 15)), Err(refused));
+    assert_eq!(result(&mut manifest, &flush(2, 3, 15, 20)), Ok(Committed::Now));
+}
+
+#[test]
+fn fence_deposes_the_owner_once() {
+    let mut manifest = manifest();
+    let fence = Command::Fence(Fence { partition: P, epoch: Epoch(1) });
+    assert_eq!(manifest.apply(&fence), Outcome::Fence { partition: P, result: Ok(Epoch(2)) });
+    let refused = FenceRefused::OtherEpoch { epoch: Epoch(1), known: Epoch(2) };
+    assert_eq!(manifest.apply(&fence), Outcome::Fence { partition: P, result: Err(refused) });
+    assert!(matches!(result(&mut manifest, &flush(1, 3, 15, 16)), Err(CommitRefused::OtherEpoch { .. })));
+    assert_eq!(manifest.partition(P).unwrap().owner, None);
+}
+
+#[test]
+fn last_commit_again_is_answered_and_changes_nothing() {
+    let mut manifest = manifest();
+    let before = manifest.partition(P).cloned();
+    assert_eq!(result(&mut manifest, &flush(1, 2, 10, 15)), Ok(Committed::Already));
+    let refused = CommitRefused::OldSeq { seq: Seq(1), last: Seq(2) };
+    assert_eq!(result(&mut manifest, &flush(1, 1, 0, 10)), Err(refused));
+    assert_eq!(manifest.partition(P).cloned(), before);
+}
+
+#[test]
+fn commit_that_begins_elsewhere_is_refused() {
+    let mut manifest = manifest();
+    for from in [0, 14, 16] {
+        let refused = CommitRefused::OtherPosition { source_id: SOURCE, from, position: 15 };
+        assert_eq!(result(&mut manifest, &flush(1, 3, from, 20)), Err(refused));
+    }
+    let mut other = flush(1, 3, 15, 16);
+    other.progress.as_mut().unwrap().reading = ReadingId(6);
+    assert_eq!(result(&mut manifest, &other), Err(CommitRefused::OtherReading { source_id: SOURCE }));
+    let mut end = flush(1, 3, 15, 15);
+    end.add.clear();
+    end.progress.as_mut().unwrap().is_end = true;
+    assert_eq!(result(&mut manifest, &end), Ok(Committed::Now));
+    assert_eq!(result(&mut manifest, &flush(1, 4, 15, 16)), Err(CommitRefused::SourceComplete(SOURCE)));
+}
+
+#[test]
+fn merge_of_a_blob_that_is_not_live_is_refused() {
+    let mut manifest = manifest();
+    let remove = vec![key(1, 1, 0), key(1, 2, 0)];
+    let merge =
+        Commit { progress: None, add: vec![blob(key(1, 3, 0), 15)], remove: remove.clone(), ..flush(1, 3, 0, 15) };
+    let mut twice = merge.clone();
+    twice.remove = vec![key(1, 1, 0), key(1, 1, 0)];
+    assert!(matches!(result(&mut manifest, &twice), Err(CommitRefused::NotLive(_))));
+    assert_eq!(result(&mut manifest, &merge), Ok(Committed::Now));
+    let again = Commit { seq: Seq(4), add: vec![blob(key(1, 4, 0), 15)], ..merge };
+    assert_eq!(result(&mut manifest, &again), Err(CommitRefused::NotLive(key(1, 1, 0))));
+    assert_eq!(manifest.live().map(|meta| meta.key).collect::<Vec<_>>(), [key(1, 3, 0)]);
+}
+
+#[test]
+fn commit_whose_sums_differ_is_refused() {
+    let mut manifest = manifest();
+    let mut commit = flush(1, 3, 15, 20);
+    commit.add[0].total = 6;
+    assert_eq!(result(&mut manifest, &commit), Err(CommitRefused::SumChanges { added: 6, accounted: 5 }));
+    let mut commit = flush(1, 3, 15, 20);
+    commit.progress.as_mut().unwrap().dead_letters = 6;
+    assert!(matches!(result(&mut manifest, &commit), Err(CommitRefused::TooManyDeadLetters { .. })));
+    commit.progress.as_mut().unwrap().dead_letters = 1;
+    assert_eq!(result(&mut manifest, &commit), Err(CommitRefused::DeadLettersDiffer { named: 1, stored: 0 }));
+}
+
+#[test]
+fn names_of_another_commit_are_refused() {
+    let mut manifest = manifest();
+    for foreign in [key(1, 2, 0), key(2, 3, 0), BlobKey { partition: PartitionId(1), ..key(1, 3, 0) }] {
+        let mut commit = flush(1, 3, 15, 20);
+        commit.add[0].key = foreign;
+        assert_eq!(result(&mut manifest, &commit), Err(CommitRefused::ForeignName(foreign)));
+    }
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let numbers = (0..4_u64, 0..6_u64, 0..8_u64, 0..5_u64);
+    let removed = proptest::collection::vec((0..4_u64, 0..6_u64, 0..2_u32), 0..3);
+    (0..6_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
+        0 => claim(epoch, seq),
+        1 => Command::Fence(Fence { partition: P, epoch: Epoch(epoch) }),
+        2 => {
+            let remove = removed.into_iter().map(|(epoch, seq, part)| key(epoch, seq, part)).collect();
+            let add = vec![blob(key(epoch, seq, 0), from), blob(key(epoch, seq, 1), rows)];
+            Command::Commit(Commit { progress: None, add, remove, ..flush(epoch, seq, 0, 0) })
+        }
+        _ => Command::Commit(flush(epoch, seq, from, from + rows)),
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_commands_keep_the_laws_and_a_snapshot_is_the_state(
+        commands in proptest::collection::vec(command(), 0..60),
+    ) {
+        let mut manifest = Manifest::new();
+        let mut counted = 0_u64;
+        for command in &commands {
+            let before = manifest.clone();
+            let outcome = manifest.apply(command);
+            let is_refused = matches!(
+                outcome,
+                Outcome::Claim { result: Err(_), .. }
+                    | Outcome::Fence { result: Err(_), .. }
+                    | Outcome::Commit { result: Err(_) | Ok(Committed::Already), .. }
+            );
+            if is_refused {
+                prop_assert_eq!(&manifest.partitions, &before.partitions);
+            }
+            if let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) {
+                counted += commit.progress.map_or(0, |progress| progress.to - progress.from);
+            }
+            let live: u64 = manifest.live().map(|meta| meta.total).sum();
+            let position = manifest.partition(P).map_or(0, |partition| partition.source(SOURCE).next_row);
+            prop_assert_eq!((live, position), (counted, counted));
+            let back = Manifest::from_snapshot(&manifest.snapshot());
+            prop_assert_eq!(back.as_ref(), Ok(&manifest));
+            let encoded = command.encode().unwrap();
+            let decoded = Command::decode(&encoded);
+            prop_assert_eq!(decoded.as_ref(), Ok(command));
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused_or_understood(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        for version in [0, 1, 2] {
+            let bytes = [&[version][..], &bytes].concat();
+            if let Ok(command) = Command::decode(&bytes) {
+                Manifest::new().apply(&command);
+                let again = Command::decode(&command.encode().unwrap());
+                prop_assert_eq!(again, Ok(command));
+            }
+            if let Ok(manifest) = Manifest::from_snapshot(&bytes) {
+                let again = Manifest::from_snapshot(&manifest.snapshot());
+                prop_assert_eq!(again, Ok(manifest));
+            }
+        }
+    }
+}

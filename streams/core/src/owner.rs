@@ -1,0 +1,318 @@
+//! The owner of a partition: folds the rows of sources, writes blobs, and commits them to the manifest.
+//!
+//! One job is under way at a time: a flush, which writes what was folded, or a merge. Both write blobs first and propose a commit that
+//! names them once the store has them. While a job writes, no further rows are taken, so memory stays bounded.
+//!
+//! The shell carries out each [`Output`] and answers with an [`Input`]; any answer may be lost with the process. Whatever is lost, the
+//! next owner claims the partition and reads each source from the position in the manifest.
+
+mod claim;
+mod job;
+mod window;
+
+use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
+use crate::event::{EventTypes, RawEvent};
+use crate::manifest::{ClaimRefused, Command, CommitRefused, Generation, Manifest, MemberId, Outcome};
+use crate::merge::MergePolicy;
+use crate::query::OwnerRows;
+use crate::rollup::{Rollups, RowError};
+use crate::source::{ReadingId, SourceId, SourceState};
+use crate::time::Now;
+use job::{Load, Write};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use window::{Flushed, SourceEnd, Window};
+
+/// Settings of an owner.
+#[derive(Clone, Debug)]
+pub struct OwnerConfig {
+    pub partition: PartitionId,
+    pub member: MemberId,
+    pub generation: Generation,
+    pub types: EventTypes,
+    /// Of the hash tables in memory.
+    pub seed: u64,
+    /// A row waits so long before it is flushed.
+    pub flush_after_ms: u64,
+    /// Counts that are held before they are flushed.
+    pub cells_max: usize,
+    /// Memory that is held before it is flushed.
+    pub fold_bytes_max: usize,
+    /// Dead letters that are held before they are flushed.
+    pub dead_letters_max: usize,
+    pub merge: MergePolicy,
+    /// A proposal without an outcome, and a write that failed, are tried again after this.
+    pub retry_after_ms: u64,
+    /// A set of rows stays readable for so long after its commit.
+    pub keep_flushed_ms: u64,
+}
+
+/// A row of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    Event(RawEvent<'a>),
+    /// It cannot be read. It becomes a dead letter with this reason and as much of its text as a dead letter keeps.
+    Broken {
+        reason: &'a str,
+        text: &'a str,
+    },
+}
+
+/// Rows of a source that follow each other.
+#[derive(Clone, Copy, Debug)]
+pub struct RowBatch<'a> {
+    pub source: SourceId,
+    pub reading: ReadingId,
+    /// The number of the first, from 0 on.
+    pub from: u64,
+    pub records: &'a [Record<'a>],
+}
+
+/// A row that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetter {
+    pub source: SourceId,
+    /// Its number in the source, from 0 on.
+    pub row: u64,
+    pub reason: String,
+    /// What it says, cut.
+    pub text: String,
+}
+
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// Time has passed.
+    Tick,
+    /// Rows to count. [`Owner::position`] says how many were taken.
+    Rows(RowBatch<'a>),
+    /// A source has no row behind this one.
+    End {
+        source: SourceId,
+        reading: ReadingId,
+        rows: u64,
+    },
+    /// Flush now what is held.
+    Flush,
+    /// Flush, and merge all that can be merged.
+    Seal,
+    /// The store has a blob: file and directory are synced.
+    Stored {
+        key: BlobKey,
+        stored: StoredBlob,
+    },
+    /// The store could not write or read a blob. It is tried again.
+    StoreFailed {
+        key: BlobKey,
+    },
+    Loaded {
+        key: BlobKey,
+        rows: Rollups,
+    },
+    /// A command was applied; the manifest is the state right behind it.
+    Applied {
+        outcome: &'a Outcome,
+        manifest: &'a Manifest,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    Propose(Command),
+    Put(Put),
+    Load(BlobKey),
+    /// The owner does nothing from now on.
+    Stopped(Stop),
+}
+
+/// A blob to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    pub key: BlobKey,
+    pub level: Level,
+    pub origin: Origin,
+    pub content: Content,
+}
+
+/// Where the rows of a blob come from. Blobs say it of themselves, so that a lost manifest can be built again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Rows `from` to `to` of a source, `to` not included.
+    Source { source: SourceId, from: u64, to: u64 },
+    /// Other blobs, which it replaces together with the other blobs of its commit.
+    Blobs(Arc<[BlobKey]>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    Rows(Arc<Rollups>),
+    DeadLetters(Arc<Vec<DeadLetter>>),
+}
+
+/// Why an owner has stopped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    #[error("another process has claimed the partition, or fenced it")]
+    Deposed,
+    #[error("the claim was refused: {0}")]
+    Claim(#[from] ClaimRefused),
+    #[error("a commit was refused: {0}")]
+    Commit(#[from] CommitRefused),
+    #[error("rows of source {source_id} from {from} on were given, and the next one is {expected}")]
+    Gap { source_id: SourceId, expected: u64, from: u64 },
+    #[error("source {source_id} ends at row {rows}, and {expected} rows of it are counted")]
+    ShortSource { source_id: SourceId, rows: u64, expected: u64 },
+    #[error("rows: {0}")]
+    Rows(#[from] RowError),
+}
+
+/// The machine.
+pub struct Owner {
+    config: OwnerConfig,
+    state: State,
+    epoch: Epoch,
+    last_seq: Seq,
+    sources: BTreeMap<SourceId, SourceState>,
+    live: BTreeMap<BlobKey, BlobMeta>,
+    window: Window,
+    flushed: Option<Flushed>,
+    is_sealing: bool,
+    retry_at: Option<Now>,
+    outputs: VecDeque<Output>,
+}
+
+enum State {
+    Claiming,
+    Idle,
+    Loading(Load),
+    Writing(Write),
+    Stopped(Stop),
+}
+
+impl Owner {
+    /// An owner that claims its partition.
+    pub fn new(now: Now, config: OwnerConfig) -> Owner {
+        let mut owner = Owner {
+            window: Window::new(&config),
+            config,
+            state: State::Claiming,
+            epoch: Epoch(0),
+            last_seq: Seq(0),
+            sources: BTreeMap::new(),
+            live: BTreeMap::new(),
+            flushed: None,
+            is_sealing: false,
+            retry_at: None,
+            outputs: VecDeque::new(),
+        };
+        owner.propose_claim(now);
+        owner
+    }
+
+    pub fn handle(&mut self, now: Now, input: Input<'_>) {
+        if self.stopped().is_some() {
+            return;
+        }
+        match input {
+            Input::Tick => self.retry(now),
+            Input::Rows(batch) => self.take(now, &batch),
+            Input::End { source, reading, rows } => self.end(now, SourceEnd { source, reading, rows }),
+            Input::Flush => self.window.flush_soon(now),
+            Input::Seal => {
+                self.is_sealing = true;
+                self.window.flush_soon(now);
+            }
+            Input::Stored { key, stored } => self.stored(now, key, stored),
+            Input::StoreFailed { key } => self.store_failed(now, key),
+            Input::Loaded { key, rows } => self.loaded(now, key, &rows),
+            Input::Applied { outcome, manifest } => self.applied(now, outcome, manifest),
+        }
+        self.begin_job(now);
+    }
+
+    /// What to do next, until `None`.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When to come back with [`Input::Tick`] at the latest.
+    pub fn poll_timeout(&self) -> Option<Now> {
+        match &self.state {
+            State::Idle => self.window.flush_at(),
+            State::Claiming | State::Loading(_) | State::Writing(_) => self.retry_at,
+            State::Stopped(_) => None,
+        }
+    }
+
+    /// The next row of a source that it takes; `None` before the partition is claimed.
+    pub fn position(&self, source: SourceId) -> Option<u64> {
+        let committed = self.sources.get(&source).map_or(0, |state| state.next_row);
+        match &self.state {
+            State::Claiming | State::Stopped(_) => None,
+            State::Writing(write) => {
+                Some(write.end_of(source).or_else(|| self.window.end_of(source)).unwrap_or(committed))
+            }
+            State::Idle | State::Loading(_) => Some(self.window.end_of(source).unwrap_or(committed)),
+        }
+    }
+
+    /// Whether rows that are given now are taken.
+    pub fn takes_rows(&self) -> bool {
+        matches!(self.state, State::Idle | State::Loading(_)) && !self.window.is_due()
+    }
+
+    /// Whether a source is counted to its end, by commits.
+    pub fn is_complete(&self, source: SourceId) -> bool {
+        self.sources.get(&source).is_some_and(|state| state.is_complete)
+    }
+
+    /// Whether nothing is held and nothing is under way.
+    pub fn is_quiet(&self) -> bool {
+        matches!(self.state, State::Idle) && self.window.is_empty() && !self.is_sealing && self.outputs.is_empty()
+    }
+
+    pub fn stopped(&self) -> Option<&Stop> {
+        match &self.state {
+            State::Stopped(stop) => Some(stop),
+            State::Claiming | State::Idle | State::Loading(_) | State::Writing(_) => None,
+        }
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// What the window holds, in memory.
+    pub fn size(&self) -> crate::fold::FoldSize {
+        self.window.size()
+    }
+
+    /// The rows of a tenant that were read and are, or were a moment ago, in no blob: sets in the order of their rows.
+    ///
+    /// # Errors
+    /// As of [`Fold::rollups_of`](crate::fold::Fold::rollups_of).
+    pub fn rows_of(&self, now: Now, tenant: &str) -> Result<Vec<OwnerRows>, RowError> {
+        let epoch = self.epoch;
+        let flushed = self.flushed.iter().filter(|set| now < set.until);
+        let mut sets: Vec<OwnerRows> = flushed.map(|set| set.rows_of(epoch, tenant)).collect::<Result<_, _>>()?;
+        if let State::Writing(write) = &self.state
+            && let Some(set) = write.flushing()
+        {
+            sets.push(set.rows_of(epoch, tenant)?);
+        }
+        sets.extend(self.window.rows_of(epoch, tenant)?);
+        Ok(sets)
+    }
+
+    fn stop(&mut self, stop: Stop) {
+        self.outputs.clear();
+        self.outputs.push_back(Output::Stopped(stop.clone()));
+        self.state = State::Stopped(stop);
+    }
+
+    fn retry_later(&mut self, now: Now) {
+        self.retry_at = Some(now.plus_ms(self.config.retry_after_ms));
+    }
+}
+
+#[cfg(test)]
+mod tests;

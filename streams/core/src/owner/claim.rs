@@ -1,0 +1,65 @@
+//! How an owner comes by its partition, and how it loses it.
+
+use super::{Output, Owner, State, Stop};
+use crate::blob::Epoch;
+use crate::manifest::{Claim, Command, CommitRefused, Committed, Manifest, Outcome};
+use crate::time::Now;
+
+impl Owner {
+    pub(super) fn propose_claim(&mut self, now: Now) {
+        let partition = self.config.partition;
+        let generation = self.config.generation;
+        let member = self.config.member;
+        self.outputs.push_back(Output::Propose(Command::Claim(Claim { partition, generation, member })));
+        self.retry_later(now);
+    }
+
+    pub(super) fn applied(&mut self, now: Now, outcome: &Outcome, manifest: &Manifest) {
+        let own = self.config.partition;
+        match outcome {
+            Outcome::Claim { partition, .. } | Outcome::Commit { partition, .. } | Outcome::Fence { partition, .. }
+                if *partition != own => {}
+            Outcome::Claim { generation, member, result, .. } => {
+                let is_own = (*generation, *member) == (self.config.generation, self.config.member);
+                match (is_own, result) {
+                    (true, Ok(epoch)) => self.adopt(*epoch, manifest),
+                    (true, Err(refused)) => self.stop(Stop::Claim(*refused)),
+                    (false, Ok(epoch)) if *epoch > self.epoch && !matches!(self.state, State::Claiming) => {
+                        self.stop(Stop::Deposed);
+                    }
+                    (false, _) => {}
+                }
+            }
+            Outcome::Commit { epoch, seq, result, .. } => {
+                let State::Writing(write) = &self.state else { return };
+                if *epoch != self.epoch || !write.is_proposed_as(*seq) {
+                    return;
+                }
+                match result {
+                    Ok(Committed::Now | Committed::Already) => self.committed(now),
+                    Err(CommitRefused::OtherEpoch { .. }) => self.stop(Stop::Deposed),
+                    Err(refused) => self.stop(Stop::Commit(*refused)),
+                }
+            }
+            Outcome::Fence { result: Ok(epoch), .. } if *epoch > self.epoch && self.epoch > Epoch(0) => {
+                self.stop(Stop::Deposed);
+            }
+            Outcome::Fence { .. } => {}
+        }
+    }
+
+    /// Takes over what the manifest says under a new epoch. What was read under an earlier one is read again.
+    fn adopt(&mut self, epoch: Epoch, manifest: &Manifest) {
+        let partition = manifest.partition(self.config.partition).filter(|partition| partition.epoch == epoch);
+        let Some(partition) = partition else { return self.stop(Stop::Deposed) };
+        self.epoch = epoch;
+        self.last_seq = partition.last_seq();
+        self.sources = partition.sources.clone();
+        self.live = partition.live.clone();
+        self.window = super::Window::new(&self.config);
+        self.flushed = None;
+        self.retry_at = None;
+        self.outputs.clear();
+        self.state = State::Idle;
+    }
+}

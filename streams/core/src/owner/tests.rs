@@ -1,0 +1,269 @@
+//! An owner counts each row once, whatever is lost, repeated or delayed.
+
+use super::*;
+use crate::manifest::{Generation, Manifest};
+use crate::rollup::RollupRow;
+use proptest::prelude::*;
+
+const PARTITION: PartitionId = PartitionId(0);
+const SOURCE: SourceId = SourceId([7; 32]);
+const READING: ReadingId = ReadingId(1);
+const NOW: Now = Now(1_800_000_000_000);
+const STORED: StoredBlob = StoredBlob { bytes: 1, checksum: 2 };
+
+fn config(generation: u64) -> OwnerConfig {
+    OwnerConfig {
+        partition: PARTITION,
+        member: MemberId(generation),
+        generation: Generation(generation),
+        types: EventTypes::new(&["impression", "click"]).unwrap(),
+        seed: 3,
+        flush_after_ms: 1_000,
+        cells_max: 4,
+        fold_bytes_max: 1 << 30,
+        dead_letters_max: 2,
+        merge: MergePolicy { deltas_min: 3, day_blobs_min: 2, rows_max: 1_000 },
+        retry_after_ms: 100,
+        keep_flushed_ms: 10_000,
+    }
+}
+
+/// Everything around an owner.
+struct World {
+    now: Now,
+    owner: Owner,
+    generation: u64,
+    manifest: Manifest,
+    store: BTreeMap<BlobKey, Content>,
+    outputs: Vec<Output>,
+    proposals: Vec<Command>,
+    rows: Vec<Row>,
+}
+
+/// A row as the tests make it: a bad one has a negative count.
+#[derive(Clone, Debug)]
+struct Row {
+    tenant: String,
+    listing: String,
+    at_s: i64,
+    event_type: &'static str,
+    count: i64,
+}
+
+impl World {
+    fn new(rows: Vec<Row>) -> World {
+        let owner = Owner::new(NOW, config(1));
+        let (store, outputs, proposals) = Default::default();
+        World { now: NOW, owner, generation: 1, manifest: Manifest::new(), store, outputs, proposals, rows }
+    }
+
+    fn pull(&mut self) {
+        while let Some(output) = self.owner.poll_output() {
+            self.outputs.push(output);
+        }
+    }
+
+    fn give_rows(&mut self, count: usize) {
+        let Some(from) = self.owner.position(SOURCE) else { return };
+        let end = (from as usize + count).min(self.rows.len());
+        // A row more in front, which was taken before.
+        let begin = (from as usize).saturating_sub(1);
+        let records: Vec<Record<'_>> = self.rows[begin..end].iter().map(Row::record).collect();
+        let batch = RowBatch { source: SOURCE, reading: READING, from: begin as u64, records: &records };
+        self.owner.handle(self.now, Input::Rows(batch));
+        if end == self.rows.len() {
+            self.owner.handle(self.now, Input::End { source: SOURCE, reading: READING, rows: end as u64 });
+        }
+    }
+
+    /// Carries out an output that is waiting.
+    fn carry_out(&mut self, at: usize) {
+        self.pull();
+        if self.outputs.is_empty() {
+            return;
+        }
+        let at = at % self.outputs.len();
+        match self.outputs.remove(at) {
+            Output::Propose(command) => self.proposals.push(command),
+            Output::Put(put) => {
+                assert!(self.store.insert(put.key, put.content).is_none(), "a name is used once");
+                self.owner.handle(self.now, Input::Stored { key: put.key, stored: STORED });
+            }
+            Output::Load(key) => match self.store.get(&key) {
+                Some(Content::Rows(rows)) => {
+                    let rows = Rollups::clone(rows);
+                    self.owner.handle(self.now, Input::Loaded { key, rows });
+                }
+                other => panic!("{key}: {other:?}"),
+            },
+            Output::Stopped(stop) => assert_eq!(stop, Stop::Deposed),
+        }
+    }
+
+    fn fail(&mut self, at: usize) {
+        self.pull();
+        let count = self.outputs.len().max(1);
+        if let Some(Output::Put(put)) = self.outputs.get(at % count) {
+            let key = put.key;
+            self.outputs.remove(at % count);
+            self.owner.handle(self.now, Input::StoreFailed { key });
+        }
+    }
+
+    fn apply(&mut self, at: usize, is_kept: bool) {
+        if self.proposals.is_empty() {
+            return;
+        }
+        let at = at % self.proposals.len();
+        let command = if is_kept { self.proposals[at].clone() } else { self.proposals.remove(at) };
+        let command = Command::decode(&command.encode().unwrap()).unwrap();
+        let outcome = self.manifest.apply(&command);
+        self.owner.handle(self.now, Input::Applied { outcome: &outcome, manifest: &self.manifest });
+        self.check();
+        let snapshot = Manifest::from_snapshot(&self.manifest.snapshot()).unwrap();
+        assert_eq!(snapshot, self.manifest);
+    }
+
+    fn tick(&mut self, ms: u64) {
+        self.now = self.now.plus_ms(ms);
+        self.owner.handle(self.now, Input::Tick);
+    }
+
+    fn crash(&mut self) {
+        self.generation += 1;
+        self.outputs.clear();
+        self.owner = Owner::new(self.now, config(self.generation));
+    }
+
+    /// The sum of all live blobs is what the rows below the position say, key by key.
+    fn check(&self) {
+        let Some(partition) = self.manifest.partition(PARTITION) else { return };
+        let mut found = Rollups::new();
+        let mut letters = Vec::new();
+        for key in partition.live.keys() {
+            match &self.store[key] {
+                Content::Rows(rows) => rows.iter().for_each(|row| found.push(row).unwrap()),
+                Content::DeadLetters(some) => letters.extend(some.iter().map(|letter| letter.row)),
+            }
+        }
+        found.combine();
+        let below = partition.source(SOURCE).next_row as usize;
+        let (rows, bad) = brute_force(&self.rows[..below]);
+        letters.sort_unstable();
+        assert_eq!((found, letters), (rows, bad));
+    }
+
+    fn finish(&mut self) {
+        self.crash();
+        for _ in 0..100_000 {
+            if self.owner.is_complete(SOURCE) && self.owner.is_quiet() {
+                return self.check();
+            }
+            if self.owner.stopped().is_some() {
+                self.crash();
+            }
+            self.give_rows(5);
+            self.carry_out(0);
+            self.apply(0, false);
+            self.tick(50);
+            if self.owner.is_complete(SOURCE) && self.owner.is_quiet() {
+                self.owner.handle(self.now, Input::Seal);
+                self.pull();
+                if self.outputs.is_empty() {
+                    return self.check();
+                }
+            }
+        }
+        panic!("it never ends");
+    }
+}
+
+impl Row {
+    fn record(&self) -> Record<'_> {
+        if self.event_type == "broken" {
+            return Record::Broken { reason: "no JSON", text: "{" };
+        }
+        let Row { tenant, listing, at_s, event_type, count } = self;
+        Record::Event(RawEvent { tenant, listing, at_s: *at_s, event_type, count: *count })
+    }
+}
+
+/// What rows say, added up by a plain loop, and the numbers of the bad ones.
+fn brute_force(rows: &[Row]) -> (Rollups, Vec<u64>) {
+    let mut all = Rollups::new();
+    let mut bad = Vec::new();
+    for (number, row) in (0..).zip(rows) {
+        if row.count < 0 || row.event_type == "broken" {
+            bad.push(number);
+            continue;
+        }
+        let mut quarters = [0; 4];
+        quarters[(row.at_s % 3_600 / 900) as usize] = row.count as u32;
+        let hour = crate::time::Hour((row.at_s / 3_600) as u32);
+        let tenant = &row.tenant;
+        let listing = &row.listing;
+        let event_type = row.event_type;
+        all.push(RollupRow { tenant, listing, hour, event_type, quarters }).unwrap();
+    }
+    all.combine();
+    (all, bad)
+}
+
+fn row() -> impl Strategy<Value = Row> {
+    let types = prop_oneof![4 => Just("impression"), 2 => Just("click"), 1 => Just("broken")];
+    (0..3_u8, 0..3_u8, 0..400_i64, types, -1..4_i64).prop_map(|(tenant, listing, quarter, event_type, count)| Row {
+        tenant: format!("t{tenant}"),
+        listing: format!("l{listing}"),
+        at_s: 1_700_000_000 + quarter * 900,
+        event_type,
+        count,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_row_counts_once_whatever_is_lost_repeated_or_delayed(
+        rows in proptest::collection::vec(row(), 0..60),
+        steps in proptest::collection::vec((0..12_u8, 0..100_usize), 0..300),
+    ) {
+        let mut world = World::new(rows);
+        for (step, at) in steps {
+            match step {
+                0..=2 => world.give_rows(at % 7),
+                3..=6 => world.carry_out(at),
+                7 => world.apply(at, true),
+                8 | 9 => world.apply(at, false),
+                10 => world.tick(at as u64 * 20),
+                _ if at % 3 > 0 => world.fail(at),
+                _ => world.crash(),
+            }
+        }
+        world.finish();
+    }
+}
+
+#[test]
+fn rows_that_skip_some_stop_the_owner() {
+    let mut world = World::new(Vec::new());
+    world.carry_out(0);
+    world.apply(0, false);
+    let batch = RowBatch { source: SOURCE, reading: READING, from: 3, records: &[] };
+    world.owner.handle(NOW, Input::Rows(batch));
+    assert_eq!(world.owner.stopped(), Some(&Stop::Gap { source_id: SOURCE, expected: 0, from: 3 }));
+}
+
+#[test]
+fn source_that_became_shorter_stops_the_owner() {
+    let row = Row { tenant: "a".into(), listing: "b".into(), at_s: 0, event_type: "click", count: 1 };
+    let mut world = World::new(vec![row.clone(), row]);
+    world.carry_out(0);
+    world.apply(0, false);
+    let records = [world.rows[0].record(), world.rows[1].record()];
+    let batch = RowBatch { source: SOURCE, reading: READING, from: 0, records: &records };
+    world.owner.handle(NOW, Input::Rows(batch));
+    world.owner.handle(NOW, Input::End { source: SOURCE, reading: READING, rows: 1 });
+    let stop = Stop::ShortSource { source_id: SOURCE, rows: 1, expected: 2 };
+    assert_eq!(world.owner.stopped(), Some(&stop));
+}

@@ -1,0 +1,236 @@
+//! What an owner has read of one source and not begun to flush.
+
+use super::{DeadLetter, Owner, OwnerConfig, Record, RowBatch, Stop};
+use crate::blob::Epoch;
+use crate::event::{EventTypes, RawEvent};
+use crate::fold::{Fold, FoldSize};
+use crate::limits::DEAD_LETTER_TEXT_BYTES_MAX;
+use crate::query::OwnerRows;
+use crate::rollup::{Rollups, RowError};
+use crate::source::{ReadingId, SourceId};
+use crate::time::Now;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Rows of one source, folded.
+pub(super) struct Window {
+    fold: Fold,
+    dead_letters: Vec<DeadLetter>,
+    open: Option<Open>,
+    limits: Limits,
+}
+
+/// Which rows the window holds.
+#[derive(Clone, Copy)]
+struct Open {
+    source: SourceId,
+    reading: ReadingId,
+    from: u64,
+    to: u64,
+    is_end: bool,
+    flush_at: Now,
+    is_due: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    cells: usize,
+    bytes: usize,
+    dead_letters: usize,
+    flush_after_ms: u64,
+}
+
+/// A source has so many rows.
+#[derive(Clone, Copy)]
+pub(super) struct SourceEnd {
+    pub source: SourceId,
+    pub reading: ReadingId,
+    pub rows: u64,
+}
+
+/// What a flush writes.
+pub(super) struct Taken {
+    pub reading: ReadingId,
+    pub set: Flushed,
+    pub dead_letters: Vec<DeadLetter>,
+    pub is_end: bool,
+    pub total: u64,
+}
+
+/// A set of rows on its way to a blob, or in one since a moment.
+pub(super) struct Flushed {
+    pub source: SourceId,
+    pub from: u64,
+    pub to: u64,
+    pub rows: Arc<Rollups>,
+    /// Until when it can be read.
+    pub until: Now,
+}
+
+impl Window {
+    pub fn new(config: &OwnerConfig) -> Window {
+        let limits = Limits {
+            cells: config.cells_max,
+            bytes: config.fold_bytes_max,
+            dead_letters: config.dead_letters_max,
+            flush_after_ms: config.flush_after_ms,
+        };
+        Window { fold: Fold::new(config.types.clone(), config.seed), dead_letters: Vec::new(), open: None, limits }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.open.is_none()
+    }
+
+    pub fn end_of(&self, source: SourceId) -> Option<u64> {
+        self.open.filter(|open| open.source == source).map(|open| open.to)
+    }
+
+    pub fn flush_at(&self) -> Option<Now> {
+        self.open.map(|open| open.flush_at)
+    }
+
+    /// Whether a flush has to come before any further row.
+    pub fn is_due(&self) -> bool {
+        self.open.is_some_and(|open| open.is_due)
+    }
+
+    pub fn flush_soon(&mut self, now: Now) {
+        if let Some(open) = &mut self.open {
+            (open.flush_at, open.is_due) = (now, true);
+        }
+    }
+
+    pub fn size(&self) -> FoldSize {
+        self.fold.size()
+    }
+
+    pub fn is_of(&self, source: SourceId) -> bool {
+        self.open.is_none_or(|open| open.source == source)
+    }
+
+    /// Counts rows of a source, which begin where the window ends, until it is full.
+    pub fn fold(&mut self, now: Now, types: &EventTypes, batch: &RowBatch<'_>) {
+        for (row, record) in (batch.from..).zip(batch.records) {
+            let flush_at = now.plus_ms(self.limits.flush_after_ms);
+            let RowBatch { source, reading, .. } = *batch;
+            let fresh = Open { source, reading, from: row, to: row, is_end: false, flush_at, is_due: false };
+            let open = self.open.get_or_insert(fresh);
+            if open.is_due {
+                return;
+            }
+            open.to = row + 1;
+            match record {
+                Record::Broken { reason, text } => self.dead_letters.push(letter(batch.source, row, reason, text)),
+                Record::Event(raw) => match raw.check(now, types) {
+                    Ok(event) => self.fold.add(&event),
+                    Err(error) => {
+                        self.dead_letters.push(letter(batch.source, row, &error.to_string(), &shown(raw)));
+                    }
+                },
+            }
+            open.is_due = self.dead_letters.len() >= self.limits.dead_letters || self.fold.is_full(&self.limits);
+        }
+    }
+
+    /// The source ends where the window does.
+    pub fn end(&mut self, end: SourceEnd) {
+        let SourceEnd { source, reading, rows } = end;
+        let fresh = Open { source, reading, from: rows, to: rows, is_end: true, flush_at: Now(0), is_due: true };
+        let open = self.open.get_or_insert(fresh);
+        (open.is_end, open.is_due) = (true, true);
+    }
+
+    pub fn rows_of(&self, epoch: Epoch, tenant: &str) -> Result<Option<OwnerRows>, RowError> {
+        let Some(Open { source, from, to, .. }) = self.open else { return Ok(None) };
+        Ok(Some(OwnerRows { epoch, source, from, to, rows: self.fold.rollups_of(tenant)? }))
+    }
+
+    /// All that it holds; it is empty then.
+    pub fn take(&mut self, config: &OwnerConfig) -> Result<Option<Taken>, RowError> {
+        let Some(Open { source, reading, from, to, is_end, .. }) = self.open.take() else { return Ok(None) };
+        let full = std::mem::replace(self, Window::new(config));
+        let rows = Arc::new(full.fold.rollups()?);
+        let total = full.fold.total();
+        let set = Flushed { source, from, to, rows, until: Now(u64::MAX) };
+        Ok(Some(Taken { reading, set, dead_letters: full.dead_letters, is_end, total }))
+    }
+}
+
+impl Fold {
+    fn is_full(&self, limits: &Limits) -> bool {
+        let size = self.size();
+        size.cells >= limits.cells || size.bytes >= limits.bytes
+    }
+}
+
+impl Flushed {
+    pub fn rows_of(&self, epoch: Epoch, tenant: &str) -> Result<OwnerRows, RowError> {
+        let mut rows = Rollups::new();
+        self.rows.iter().filter(|row| row.tenant == tenant).try_for_each(|row| rows.push(row))?;
+        Ok(OwnerRows { epoch, source: self.source, from: self.from, to: self.to, rows })
+    }
+}
+
+impl Owner {
+    pub(super) fn take(&mut self, now: Now, batch: &RowBatch<'_>) {
+        if !self.takes_rows() || self.is_complete(batch.source) {
+            return;
+        }
+        if !self.window.is_of(batch.source) {
+            return self.window.flush_soon(now);
+        }
+        let expected = self.position(batch.source).unwrap_or(0);
+        if batch.from > expected {
+            let source_id = batch.source;
+            let from = batch.from;
+            return self.stop(Stop::Gap { source_id, expected, from });
+        }
+        // Rows before the position were counted already.
+        let skipped = usize::try_from(expected - batch.from).unwrap_or(usize::MAX);
+        if let Some(records) = batch.records.get(skipped..) {
+            let rest = RowBatch { from: expected, records, ..*batch };
+            self.window.fold(now, &self.config.types, &rest);
+        }
+    }
+
+    pub(super) fn end(&mut self, now: Now, end: SourceEnd) {
+        let SourceEnd { source, rows, .. } = end;
+        let Some(expected) = self.position(source).filter(|_| self.takes_rows() && !self.is_complete(source)) else {
+            return;
+        };
+        match expected.cmp(&rows) {
+            Ordering::Equal if self.window.is_of(source) => self.window.end(end),
+            Ordering::Equal => self.window.flush_soon(now),
+            // The rows before the end were not all taken yet.
+            Ordering::Less => {}
+            Ordering::Greater => self.stop(Stop::ShortSource { source_id: source, rows, expected }),
+        }
+    }
+}
+
+fn letter(source: SourceId, row: u64, reason: &str, text: &str) -> DeadLetter {
+    DeadLetter { source, row, reason: cut(reason), text: cut(text) }
+}
+
+fn shown(raw: &RawEvent<'_>) -> String {
+    let RawEvent { tenant, listing, at_s, event_type, count } = *raw;
+    format!(
+        "tenant={:?} listing={:?} at={at_s} type={:?} n={count}",
+        cut_to(tenant, 128),
+        cut_to(listing, 128),
+        cut_to(event_type, 64)
+    )
+}
+
+fn cut(text: &str) -> String {
+    cut_to(text, DEAD_LETTER_TEXT_BYTES_MAX).to_owned()
+}
+
+fn cut_to(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

@@ -1,0 +1,117 @@
+//! Queries: which blobs a range of hours needs, which rows of the owner belong to the same moment, and hours of a zone's clock.
+
+use crate::blob::{BlobMeta, Epoch, Level, PartitionId};
+use crate::manifest::Manifest;
+use crate::rollup::{RollupRow, Rollups};
+use crate::source::{SourceId, SourceState};
+use crate::teeth::{Bug, bites};
+use crate::time::{HourRange, Quarter};
+use std::collections::BTreeMap;
+use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Zone};
+use tidemark_proto::series::{UnixTime, Window};
+
+/// What a query reads: the state of one partition at one index of the manifest's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub index: u64,
+    pub partition: PartitionId,
+    /// Live blobs of rows whose hours overlap the range.
+    pub blobs: Vec<BlobMeta>,
+    /// How far each source is in these blobs.
+    pub sources: BTreeMap<SourceId, SourceState>,
+}
+
+/// Rows that an owner has read and not committed: rows `from` to `to` of a source, `to` not included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerRows {
+    pub epoch: Epoch,
+    pub source: SourceId,
+    pub from: u64,
+    pub to: u64,
+    pub rows: Rollups,
+}
+
+/// Whether the rows of an owner continue the blobs of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continues {
+    /// These rows are not in the blobs, and those before them are: they are added.
+    Yes,
+    /// The blobs hold these rows already: they are left out.
+    InBlobs,
+    /// Rows between the blobs and these are missing: the query waits for the manifest's feed and plans again.
+    Gap { position: u64 },
+}
+
+/// Plans a query of a range of hours.
+pub fn plan(manifest: &Manifest, id: PartitionId, hours: HourRange) -> Plan {
+    let partition = manifest.partition(id);
+    let is_needed = |meta: &&BlobMeta| match meta.level {
+        Level::Delta | Level::Day => meta.hours.overlaps(&hours),
+        Level::DeadLetters => false,
+    };
+    Plan {
+        index: manifest.index(),
+        partition: id,
+        blobs: partition.map_or_else(Vec::new, |known| known.live.values().filter(is_needed).copied().collect()),
+        sources: partition.map_or_else(BTreeMap::new, |known| known.sources.clone()),
+    }
+}
+
+impl Plan {
+    /// Judges the owner's sets of rows in their order. A set that continues moves the plan's position of its source.
+    pub fn join(&mut self, rows: &OwnerRows) -> Continues {
+        let position = self.sources.get(&rows.source).map_or(0, |state| state.next_row);
+        if rows.from != position && !bites(Bug::OwnerRowsWithoutFrom) {
+            return if rows.to <= position { Continues::InBlobs } else { Continues::Gap { position } };
+        }
+        self.sources.entry(rows.source).or_default().next_row = rows.to;
+        Continues::Yes
+    }
+}
+
+/// Counts by hours, or other units, of a zone's clock.
+pub struct LocalCounts {
+    zone: Zone,
+    unit: CalendarUnit,
+    last: Option<Window>,
+    counts: BTreeMap<UnixTime, u64>,
+}
+
+impl LocalCounts {
+    pub fn new(zone: Zone, unit: CalendarUnit) -> LocalCounts {
+        LocalCounts { zone, unit, last: None, counts: BTreeMap::new() }
+    }
+
+    /// Adds the quarters of a row, each to the local unit in which it begins.
+    ///
+    /// # Errors
+    /// The unit is outside the calendar.
+    pub fn add(&mut self, row: &RollupRow<'_>) -> Result<(), CalendarError> {
+        for (at, &count) in row.quarters.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let unit = self.unit_of(row.hour.quarter(at))?;
+            *self.counts.entry(unit.from()).or_default() += u64::from(count);
+        }
+        Ok(())
+    }
+
+    fn unit_of(&mut self, quarter: Quarter) -> Result<Window, CalendarError> {
+        let time = |at_s: u64| UnixTime::from_s(at_s as i64);
+        let out = || CalendarError::Time(quarter.start_s().to_string());
+        let at = time(quarter.start_s()).map_err(|_| out())?;
+        if let Some(last) = self.last.filter(|last| last.from() <= at && at < last.to()) {
+            return Ok(last);
+        }
+        let unit = self.zone.unit(self.unit, at, 0)?;
+        self.last = Some(unit);
+        Ok(unit)
+    }
+
+    /// The first second of each unit that counted something, with its count.
+    pub fn counts(&self) -> &BTreeMap<UnixTime, u64> {
+        &self.counts
+    }
+
+    pub fn zone(&self) -> &Zone {
+        &self.zone
+    }
+}

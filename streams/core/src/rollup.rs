@@ -1,0 +1,259 @@
+//! Rollup rows: how often a listing's events of one type happened in each quarter of one hour.
+//!
+//! [`Rollups`] holds many rows in little memory: 36 bytes a row and its texts, which equal neighbours share. Blobs are written from
+//! such rows and read into them.
+
+use crate::event::{EventError, check_listing, check_tenant, is_event_type_name};
+use crate::limits::{EVENT_TYPES_MAX, QUARTER_COUNT_MAX, ROWS_TEXT_BYTES_MAX};
+use crate::time::{Hour, HourRange};
+use std::cmp::Ordering;
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RollupRow<'a> {
+    pub tenant: &'a str,
+    pub listing: &'a str,
+    pub hour: Hour,
+    pub event_type: &'a str,
+    pub quarters: [u32; 4],
+}
+
+/// What a row counts. Sets of rows are sorted by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RollupKey<'a> {
+    pub tenant: &'a str,
+    pub listing: &'a str,
+    pub hour: Hour,
+    pub event_type: &'a str,
+}
+
+/// Many rows.
+#[derive(Clone, Debug, Default)]
+pub struct Rollups {
+    text: String,
+    types: Vec<String>,
+    rows: Vec<PackedRow>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PackedRow {
+    tenant: u32,
+    listing: u32,
+    hour: Hour,
+    quarters: [u32; 4],
+    tenant_bytes: u8,
+    listing_bytes: u8,
+    event_type: u8,
+}
+
+/// Why a row is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    #[error(transparent)]
+    Id(#[from] EventError),
+    #[error("event type {0:?} is no name of an event type")]
+    TypeName(String),
+    #[error("more than {EVENT_TYPES_MAX} event types")]
+    TooManyTypes,
+    #[error("hour {0} since 1970 is behind the last that a row may have")]
+    Hour(u32),
+    #[error("a quarter of an hour counts {0}: at most {QUARTER_COUNT_MAX}")]
+    Quarter(u32),
+    #[error("texts of more than {ROWS_TEXT_BYTES_MAX} bytes")]
+    TooMuchText,
+}
+
+impl<'a> RollupRow<'a> {
+    pub fn key(&self) -> RollupKey<'a> {
+        let RollupRow { tenant, listing, hour, event_type, quarters: _ } = *self;
+        RollupKey { tenant, listing, hour, event_type }
+    }
+
+    /// The sum of its quarters.
+    pub fn count(&self) -> u64 {
+        self.quarters.iter().map(|&count| u64::from(count)).sum()
+    }
+}
+
+impl Rollups {
+    pub fn new() -> Rollups {
+        Rollups::default()
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// # Panics
+    /// There are fewer rows.
+    pub fn get(&self, at: usize) -> RollupRow<'_> {
+        self.unpacked(&self.rows[at])
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = RollupRow<'_>> {
+        self.rows.iter().map(|row| self.unpacked(row))
+    }
+
+    /// The sum of all counts.
+    pub fn total(&self) -> u64 {
+        self.iter().map(|row| row.count()).sum()
+    }
+
+    /// The first and the last hour; `None` without rows.
+    pub fn hours(&self) -> Option<HourRange> {
+        let mut hours = self.rows.iter().map(|row| row.hour);
+        let mut range = HourRange::of(hours.next()?);
+        hours.for_each(|hour| range.include(hour));
+        Some(range)
+    }
+
+    /// Adds a row behind the others.
+    ///
+    /// # Errors
+    /// A value of it is outside its limit.
+    pub fn push(&mut self, row: RollupRow<'_>) -> Result<(), RowError> {
+        check_tenant(row.tenant)?;
+        check_listing(row.listing)?;
+        if row.hour > Hour::MAX {
+            return Err(RowError::Hour(row.hour.0));
+        }
+        if let Some(&count) = row.quarters.iter().find(|&&count| count > QUARTER_COUNT_MAX) {
+            return Err(RowError::Quarter(count));
+        }
+        let event_type = self.type_index(row.event_type)?;
+        if self.text.len() + row.tenant.len() + row.listing.len() > ROWS_TEXT_BYTES_MAX {
+            return Err(RowError::TooMuchText);
+        }
+        let last = self.rows.last().copied();
+        let tenant = match last {
+            Some(last) if self.text_at(last.tenant, last.tenant_bytes) == row.tenant => last.tenant,
+            _ => self.push_text(row.tenant),
+        };
+        let listing = match last {
+            Some(last) if self.text_at(last.listing, last.listing_bytes) == row.listing => last.listing,
+            _ => self.push_text(row.listing),
+        };
+        self.rows.push(PackedRow {
+            tenant,
+            listing,
+            hour: row.hour,
+            quarters: row.quarters,
+            tenant_bytes: row.tenant.len() as u8,
+            listing_bytes: row.listing.len() as u8,
+            event_type,
+        });
+        Ok(())
+    }
+
+    /// Sorts the rows by their keys and adds those of equal keys together. A sum beyond [`QUARTER_COUNT_MAX`] takes more than one
+    /// row.
+    pub fn combine(&mut self) {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.sort_unstable_by(|a, b| self.compare(a, b));
+        let mut combined: Vec<PackedRow> = Vec::with_capacity(rows.len());
+        for group in rows.chunk_by(|a, b| self.compare(a, b).is_eq()) {
+            let mut sums = [0_u64; 4];
+            for row in group {
+                sums.iter_mut().zip(row.quarters).for_each(|(sum, count)| *sum += u64::from(count));
+            }
+            while sums.iter().any(|&sum| sum > 0) {
+                let quarters = sums.map(|sum| sum.min(QUARTER_COUNT_MAX.into()) as u32);
+                sums.iter_mut().zip(quarters).for_each(|(sum, count)| *sum -= u64::from(count));
+                combined.push(PackedRow { quarters, ..group[0] });
+            }
+        }
+        self.rows = combined;
+    }
+
+    fn compare(&self, a: &PackedRow, b: &PackedRow) -> Ordering {
+        self.unpacked(a).key().cmp(&self.unpacked(b).key())
+    }
+
+    fn unpacked(&self, row: &PackedRow) -> RollupRow<'_> {
+        RollupRow {
+            tenant: self.text_at(row.tenant, row.tenant_bytes),
+            listing: self.text_at(row.listing, row.listing_bytes),
+            hour: row.hour,
+            event_type: &self.types[usize::from(row.event_type)],
+            quarters: row.quarters,
+        }
+    }
+
+    fn text_at(&self, start: u32, bytes: u8) -> &str {
+        &self.text[start as usize..start as usize + usize::from(bytes)]
+    }
+
+    fn push_text(&mut self, text: &str) -> u32 {
+        let start = self.text.len() as u32;
+        self.text.push_str(text);
+        start
+    }
+
+    fn type_index(&mut self, name: &str) -> Result<u8, RowError> {
+        if let Some(at) = self.types.iter().position(|known| known == name) {
+            return Ok(at as u8);
+        }
+        if !is_event_type_name(name) {
+            return Err(RowError::TypeName(name.chars().take(EVENT_TYPES_MAX).collect()));
+        }
+        if self.types.len() == EVENT_TYPES_MAX {
+            return Err(RowError::TooManyTypes);
+        }
+        self.types.push(name.to_owned());
+        Ok(self.types.len() as u8 - 1)
+    }
+}
+
+impl PartialEq for Rollups {
+    fn eq(&self, other: &Rollups) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Rollups {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: RollupRow<'static> =
+        RollupRow { tenant: "b", listing: "l1", hour: Hour(7), event_type: "click", quarters: [0, 2, 0, 1] };
+
+    #[test]
+    fn combined_rows_are_sorted_and_summed() {
+        let mut rows = Rollups::new();
+        rows.push(ROW).unwrap();
+        rows.push(RollupRow { tenant: "a", ..ROW }).unwrap();
+        rows.push(RollupRow { quarters: [1, 1, 0, 0], ..ROW }).unwrap();
+        rows.push(RollupRow { event_type: "buy", quarters: [0; 4], ..ROW }).unwrap();
+        rows.combine();
+        let expected = [RollupRow { tenant: "a", ..ROW }, RollupRow { quarters: [1, 3, 0, 1], ..ROW }];
+        assert_eq!(rows.iter().collect::<Vec<_>>(), expected);
+        assert_eq!((rows.total(), rows.hours()), (8, Some(HourRange::of(Hour(7)))));
+    }
+
+    #[test]
+    fn sum_beyond_a_quarters_limit_takes_two_rows() {
+        let mut rows = Rollups::new();
+        for _ in 0..2 {
+            rows.push(RollupRow { quarters: [QUARTER_COUNT_MAX, 1, 0, 0], ..ROW }).unwrap();
+        }
+        rows.combine();
+        let quarters: Vec<_> = rows.iter().map(|row| row.quarters).collect();
+        assert_eq!(quarters, [[QUARTER_COUNT_MAX, 2, 0, 0], [QUARTER_COUNT_MAX, 0, 0, 0]]);
+    }
+
+    #[test]
+    fn rows_outside_a_limit_are_refused() {
+        let mut rows = Rollups::new();
+        assert!(matches!(rows.push(RollupRow { tenant: "", ..ROW }), Err(RowError::Id(_))));
+        assert!(matches!(rows.push(RollupRow { event_type: "Ä", ..ROW }), Err(RowError::TypeName(_))));
+        assert_eq!(rows.push(RollupRow { hour: Hour(Hour::MAX.0 + 1), ..ROW }), Err(RowError::Hour(Hour::MAX.0 + 1)));
+        assert_eq!(rows.push(RollupRow { quarters: [1 << 31, 0, 0, 0], ..ROW }), Err(RowError::Quarter(1 << 31)));
+        assert!(rows.is_empty());
+    }
+}

@@ -1,0 +1,39 @@
+//! Deliberate bugs, for the simulator's tests that its checkers bite. Without the `teeth` feature, as in every shipped build,
+//! [`bites`] is `false` at compile time. With it, it is `false` unless a thread has left a rule out.
+
+/// One rule left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// The collector deletes a blob that is not live because it is old, whatever its epoch and number.
+    OrphansCollectedByAge,
+    /// A merge applies although a blob that it removes is not live.
+    MergeWithoutLiveCheck,
+    /// A query adds the owner's rows wherever they begin.
+    OwnerRowsWithoutFrom,
+}
+
+#[cfg(feature = "teeth")]
+mod on {
+    use super::Bug;
+    use std::cell::Cell;
+
+    thread_local!(static BITTEN: Cell<Option<Bug>> = const { Cell::new(None) });
+
+    /// Leaves a rule out on this thread from now on, or none.
+    pub fn bite(bug: Option<Bug>) {
+        BITTEN.set(bug);
+    }
+
+    pub fn bites(bug: Bug) -> bool {
+        BITTEN.get() == Some(bug)
+    }
+}
+
+#[cfg(feature = "teeth")]
+pub use on::{bite, bites};
+
+/// Whether this rule is left out.
+#[cfg(not(feature = "teeth"))]
+pub const fn bites(_: Bug) -> bool {
+    false
+}

@@ -1,0 +1,117 @@
+//! Time as plain integers: hours and their quarters, since 1970 in UTC.
+
+use crate::limits::QUARTERS_MAX;
+use serde::{Deserialize, Serialize};
+
+pub const HOUR_S: u64 = 3_600;
+pub const QUARTER_S: u64 = 900;
+pub const QUARTERS_PER_HOUR: u32 = 4;
+pub const HOURS_PER_DAY: u32 = 24;
+
+/// Milliseconds since 1970 by the clock of the shell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now(pub u64);
+
+/// An hour since 1970 in UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Hour(pub u32);
+
+/// A quarter of an hour since 1970 in UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Quarter(u32);
+
+/// A day since 1970 in UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Day(pub u32);
+
+/// Hours from `first` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HourRange {
+    pub first: Hour,
+    pub last: Hour,
+}
+
+impl Now {
+    pub fn seconds(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    pub fn plus_ms(self, ms: u64) -> Now {
+        Now(self.0.saturating_add(ms))
+    }
+}
+
+impl Hour {
+    /// The last hour that a row may name.
+    pub const MAX: Hour = Hour(QUARTERS_MAX / QUARTERS_PER_HOUR - 1);
+
+    pub fn start_s(self) -> u64 {
+        u64::from(self.0) * HOUR_S
+    }
+
+    pub fn day(self) -> Day {
+        Day(self.0 / HOURS_PER_DAY)
+    }
+
+    /// The quarter at an index from 0 to 3.
+    pub fn quarter(self, index: usize) -> Quarter {
+        Quarter(self.0 * QUARTERS_PER_HOUR + index as u32)
+    }
+}
+
+impl Quarter {
+    /// The quarter that holds a second; `None` behind the last one.
+    pub fn of_s(seconds: u64) -> Option<Quarter> {
+        let quarter = u32::try_from(seconds / QUARTER_S).ok()?;
+        (quarter < QUARTERS_MAX).then_some(Quarter(quarter))
+    }
+
+    /// The quarter of this number, which [`Quarter::number`] gave.
+    pub(crate) fn from_number(number: u32) -> Quarter {
+        Quarter(number)
+    }
+
+    /// Quarters since 1970: below [`QUARTERS_MAX`].
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    pub fn start_s(self) -> u64 {
+        u64::from(self.0) * QUARTER_S
+    }
+
+    pub fn hour(self) -> Hour {
+        Hour(self.0 / QUARTERS_PER_HOUR)
+    }
+
+    /// Its index within the hour, from 0 to 3.
+    pub fn index(self) -> usize {
+        (self.0 % QUARTERS_PER_HOUR) as usize
+    }
+}
+
+impl HourRange {
+    pub const ALL: HourRange = HourRange { first: Hour(0), last: Hour::MAX };
+
+    pub fn of(hour: Hour) -> HourRange {
+        HourRange { first: hour, last: hour }
+    }
+
+    pub fn include(&mut self, hour: Hour) {
+        self.first = self.first.min(hour);
+        self.last = self.last.max(hour);
+    }
+
+    pub fn overlaps(&self, other: &HourRange) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    pub fn contains(&self, hour: Hour) -> bool {
+        self.first <= hour && hour <= self.last
+    }
+
+    /// The day that holds all of its hours, if one does.
+    pub fn single_day(&self) -> Option<Day> {
+        (self.first.day() == self.last.day()).then(|| self.first.day())
+    }
+}

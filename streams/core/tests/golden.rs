@@ -1,0 +1,117 @@
+//! Bytes that the manifest's log keeps for ever: each command and a snapshot, as hexadecimal text. Bless with `TIDEMARK_BLESS=1`.
+
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
+use tidemark_streams_core::codec::DecodeError;
+use tidemark_streams_core::limits::COMMAND_BYTES_MAX;
+use tidemark_streams_core::manifest::{
+    Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Progress, SnapshotError,
+};
+use tidemark_streams_core::source::{ReadingId, SourceId};
+use tidemark_streams_core::time::{Hour, HourRange};
+
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest.txt");
+const P: PartitionId = PartitionId(7);
+
+fn key(epoch: u64, seq: u64, part: u32) -> BlobKey {
+    BlobKey { partition: P, epoch: Epoch(epoch), seq: Seq(seq), part }
+}
+
+fn blob(key: BlobKey, level: Level, total: u64) -> BlobMeta {
+    let hours = HourRange { first: Hour(412_018), last: Hour(412_041) };
+    BlobMeta { key, level, hours, rows: 3, total, stored: StoredBlob { bytes: 1_234, checksum: 0xfeed_beef } }
+}
+
+/// A short life of a manifest with every command in it.
+fn commands() -> Vec<(&'static str, Command)> {
+    let progress = Progress {
+        source: SourceId([0xab; 32]),
+        reading: ReadingId(77),
+        from: 0,
+        to: 300,
+        dead_letters: 3,
+        total: 1_000,
+        is_end: false,
+    };
+    let flush = Commit {
+        partition: P,
+        epoch: Epoch(1),
+        seq: Seq(1),
+        progress: Some(progress),
+        add: vec![blob(key(1, 1, 0), Level::Delta, 1_000), blob(key(1, 1, 1), Level::DeadLetters, 0)],
+        remove: Vec::new(),
+    };
+    let merge = Commit {
+        partition: P,
+        epoch: Epoch(1),
+        seq: Seq(2),
+        progress: None,
+        add: vec![blob(key(1, 2, 0), Level::Day, 600), blob(key(1, 2, 1), Level::Day, 400)],
+        remove: vec![key(1, 1, 0)],
+    };
+    vec![
+        ("claim", Command::Claim(Claim { partition: P, generation: Generation(1), member: MemberId(u64::MAX) })),
+        ("flush", Command::Commit(flush)),
+        ("merge", Command::Commit(merge)),
+        ("fence", Command::Fence(Fence { partition: P, epoch: Epoch(1) })),
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
+#[test]
+fn bytes_of_the_log_are_those_of_version_1() {
+    let mut manifest = Manifest::new();
+    let mut lines = Vec::new();
+    for (name, command) in commands() {
+        manifest.apply(&command);
+        lines.push(format!("{name} {}\n", hex(&command.encode().unwrap())));
+    }
+    lines.push(format!("snapshot {}\n", hex(&manifest.snapshot())));
+    if std::env::var_os("TIDEMARK_BLESS").is_some() {
+        std::fs::write(PATH, lines.concat()).unwrap();
+        return;
+    }
+    let golden = std::fs::read_to_string(PATH).unwrap();
+    assert_eq!(lines.concat(), golden);
+    let bytes = |name: &str| {
+        let line = golden.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        unhex(line.unwrap())
+    };
+    for (name, command) in commands() {
+        assert_eq!(Command::decode(&bytes(name)), Ok(command));
+    }
+    assert_eq!(Manifest::from_snapshot(&bytes("snapshot")), Ok(manifest.clone()));
+    assert_eq!(manifest.live().map(|meta| meta.total).sum::<u64>(), 1_000);
+}
+
+#[test]
+fn bytes_that_are_none_are_refused_with_value_and_limit() {
+    let (_, claim) = commands().remove(0);
+    let bytes = claim.encode().unwrap();
+    let later = [&[2], &bytes[1..]].concat();
+    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 2, known: 1 }));
+    assert_eq!(Command::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Tail(1)));
+    assert!(matches!(Command::decode(&bytes[..bytes.len() - 1]), Err(DecodeError::Damaged(_))));
+    assert_eq!(Command::decode(&[]), Err(DecodeError::Empty));
+    let long = vec![1; COMMAND_BYTES_MAX + 1];
+    assert_eq!(Command::decode(&long), Err(DecodeError::TooLong { bytes: COMMAND_BYTES_MAX + 1 }));
+    let far = Command::Fence(Fence { partition: PartitionId(1 << 16), epoch: Epoch(1) });
+    assert_eq!(Command::decode(&far.encode().unwrap()), Err(DecodeError::Partition(1 << 16)));
+    assert!(matches!(Manifest::from_snapshot(&[9]), Err(SnapshotError::Decode(DecodeError::Version { found: 9, .. }))));
+}
+
+#[test]
+fn too_many_blobs_are_refused_when_they_are_read() {
+    let (_, command) = commands().remove(2);
+    let Command::Commit(mut commit) = command else { panic!("a merge") };
+    commit.remove = (0..4_097).map(|part| key(1, 1, part)).collect();
+    let bytes = Command::Commit(commit).encode().unwrap();
+    assert_eq!(Command::decode(&bytes), Err(DecodeError::Blobs(4_097)));
+}
