@@ -10,7 +10,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const ARCHITECTURE_LINES_MAX: usize = 250;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
-const MAY_KNOW: [(&str, &[&str]); 10] = [
+const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("tidemark-proto", &[]),
     ("tidemark-transport", &["tidemark-proto"]),
     ("tidemark-consensus", &["tidemark-proto"]),
@@ -20,6 +20,7 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
     ("tidemark-sim", &["tidemark-proto"]),
     ("tidemark-sim-raft", &["tidemark-proto", "tidemark-consensus", "tidemark-sim", "tidemark-transport"]),
     ("tidemark-streams-core", &["tidemark-proto"]),
+    ("tidemark-streams-sim", &["tidemark-streams-core"]),
     (
         "tidemark",
         &[

@@ -1,0 +1,117 @@
+//! Others who touch the partition: a compaction worker, the collector, and queries.
+
+use crate::checkers::{self, Violation};
+use crate::oracle::{Source, combined};
+use crate::rng::Rng;
+use crate::store::{Store, checksum};
+use crate::worker::PARTITION;
+use std::rc::Rc;
+use std::sync::Arc;
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, Seq, StoredBlob};
+use tidemark_streams_core::collector::{Verdict, judge};
+use tidemark_streams_core::manifest::{Command, Commit, Manifest};
+use tidemark_streams_core::owner::Content;
+use tidemark_streams_core::query::{self, Continues, OwnerRows, Plan};
+use tidemark_streams_core::rollup::RollupRow;
+use tidemark_streams_core::time::{Hour, HourRange};
+
+/// A merge that is proposed from an old copy of the manifest, as by a process that was paused meanwhile.
+pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<Command> {
+    let partition = old.partition(PARTITION)?;
+    let rows = |meta: &&BlobMeta| meta.level != Level::DeadLetters && rng.percent(60);
+    let inputs: Vec<BlobMeta> = partition.live.values().filter(rows).copied().collect();
+    let contents: Option<Vec<&Content>> = inputs.iter().map(|meta| store.read(&meta.key)).collect();
+    let contents: Vec<Content> = contents?.into_iter().cloned().collect();
+    let rows = combined(contents.iter().flat_map(rows_of));
+    if inputs.is_empty() || rows.is_empty() {
+        return None;
+    }
+    // Numbers of its own: an owner gives out those that follow the last one.
+    let seq = Seq(partition.last_seq().0 + rng.between(1_000, 2_000));
+    let key = BlobKey { partition: PARTITION, epoch: partition.epoch, seq, part: 0 };
+    let meta = BlobMeta {
+        key,
+        level: Level::Delta,
+        hours: rows.hours().unwrap_or(HourRange::of(Hour(0))),
+        rows: rows.len() as u64,
+        total: rows.total(),
+        stored: StoredBlob { bytes: 1, checksum: checksum(key) },
+    };
+    if !store.write(key, Content::Rows(Arc::new(rows))) {
+        return None;
+    }
+    store.sync(key)?;
+    Some(Command::Commit(Commit {
+        partition: PARTITION,
+        epoch: partition.epoch,
+        seq,
+        progress: None,
+        add: vec![meta],
+        remove: inputs.iter().map(|meta| meta.key).collect(),
+    }))
+}
+
+fn rows_of(content: &Content) -> Box<dyn Iterator<Item = RollupRow<'_>> + '_> {
+    match content {
+        Content::Rows(rows) => Box::new(rows.iter()),
+        Content::DeadLetters(_) => Box::new(std::iter::empty()),
+    }
+}
+
+/// Deletes what the collector may delete, of a list and by a copy of the manifest that may both be old. Returns how many.
+pub fn collect(old: &Manifest, list: &[BlobKey], store: &mut Store) -> u64 {
+    let unreachable = list.iter().filter(|key| judge(old, key) == Verdict::Unreachable);
+    unreachable.filter(|key| store.delete(key)).count() as u64
+}
+
+/// A query between its steps.
+#[derive(Clone, Debug)]
+pub struct Query {
+    pub tenant: String,
+    pub plan: Plan,
+    /// The owner's rows, once it was asked.
+    pub owner_rows: Vec<OwnerRows>,
+}
+
+/// How a query ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    FromBlobs,
+    WithOwnerRows,
+    OwnerRowsInBlobs,
+    BehindOwner,
+    /// A blob of its plan is gone: it plans again.
+    Replanned,
+}
+
+impl Query {
+    pub fn pin(manifest: &Rc<Manifest>, rng: &mut Rng) -> Query {
+        let tenant = format!("tenant-{}", rng.below(3));
+        Query { tenant, plan: query::plan(manifest, PARTITION, HourRange::ALL), owner_rows: Vec::new() }
+    }
+
+    /// Adds blobs and the owner's rows, and checks the answer.
+    ///
+    /// # Errors
+    /// The answer is wrong.
+    pub fn answer(mut self, store: &Store, sources: &[Source]) -> Result<Answered, Violation> {
+        let contents: Option<Vec<&Content>> = self.plan.blobs.iter().map(|meta| store.read(&meta.key)).collect();
+        let Some(contents) = contents else { return Ok(Answered::Replanned) };
+        let tenant = &self.tenant;
+        let of_tenant = |row: &RollupRow<'_>| row.tenant == tenant;
+        let mut answered = Answered::FromBlobs;
+        let mut rows: Vec<RollupRow<'_>> = contents.into_iter().flat_map(rows_of).filter(of_tenant).collect();
+        for set in &self.owner_rows {
+            match self.plan.join(set) {
+                Continues::Yes => {
+                    rows.extend(set.rows.iter());
+                    answered = Answered::WithOwnerRows;
+                }
+                Continues::InBlobs => answered = Answered::OwnerRowsInBlobs,
+                Continues::Gap { .. } => answered = Answered::BehindOwner,
+            }
+        }
+        checkers::answer(&self.plan, tenant, &combined(rows.into_iter()), sources)?;
+        Ok(answered)
+    }
+}

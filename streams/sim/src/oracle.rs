@@ -1,0 +1,103 @@
+//! The rows of the sources, and what they add up to by a plain loop.
+
+use crate::rng::Rng;
+use tidemark_streams_core::event::{EventTypes, EventTypesError, RawEvent};
+use tidemark_streams_core::owner::Record;
+use tidemark_streams_core::rollup::{RollupRow, Rollups};
+use tidemark_streams_core::source::SourceId;
+use tidemark_streams_core::time::Hour;
+
+/// When the run begins, and what events are near.
+pub const START_S: u64 = 1_700_000_000;
+const TYPES: [&str; 2] = ["impression", "click"];
+/// A row whose type is this cannot be read.
+const BROKEN: &str = "broken";
+
+#[derive(Clone, Debug)]
+pub struct Row {
+    tenant: String,
+    listing: String,
+    at_s: i64,
+    event_type: &'static str,
+    count: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub id: SourceId,
+    pub rows: Vec<Row>,
+}
+
+pub fn types() -> Result<EventTypes, EventTypesError> {
+    EventTypes::new(&TYPES)
+}
+
+impl Source {
+    pub fn draw(number: u8, rng: &mut Rng) -> Source {
+        let rows = (0..rng.between(5, 120)).map(|_| Row::draw(rng)).collect();
+        Source { id: SourceId([number; 32]), rows }
+    }
+
+    /// What the first so many rows count.
+    pub fn counted(&self, below: u64, is_wanted: impl Fn(&Row) -> bool) -> impl Iterator<Item = RollupRow<'_>> {
+        let rows = self.rows.iter().take(below as usize).filter(|row| !row.is_bad());
+        rows.filter(move |row| is_wanted(row)).map(Row::rollup)
+    }
+
+    /// The numbers of those of the first so many rows that are refused.
+    pub fn refused(&self, below: u64) -> Vec<u64> {
+        let numbered = (0..below).zip(&self.rows);
+        numbered.filter(|(_, row)| row.is_bad()).map(|(number, _)| number).collect()
+    }
+}
+
+impl Row {
+    /// Most are near now, some are late by days, some are bad.
+    fn draw(rng: &mut Rng) -> Row {
+        let late_s = if rng.percent(20) { rng.below(4 * 86_400) } else { rng.below(7_200) };
+        Row {
+            tenant: format!("tenant-{}", rng.below(3)),
+            listing: format!("listing-{}", rng.below(4)),
+            at_s: (START_S - late_s) as i64,
+            event_type: if rng.percent(4) { BROKEN } else { TYPES[rng.below(2) as usize] },
+            count: if rng.percent(4) { -1 } else { rng.below(4) as i64 },
+        }
+    }
+
+    pub fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    pub fn record(&self) -> Record<'_> {
+        if self.event_type == BROKEN {
+            return Record::Broken { reason: "cannot be read", text: BROKEN };
+        }
+        let Row { tenant, listing, at_s, event_type, count } = self;
+        Record::Event(RawEvent { tenant, listing, at_s: *at_s, event_type, count: *count })
+    }
+
+    fn is_bad(&self) -> bool {
+        self.count < 0 || self.event_type == BROKEN
+    }
+
+    fn rollup(&self) -> RollupRow<'_> {
+        let at_s = self.at_s as u64;
+        let mut quarters = [0; 4];
+        quarters[(at_s % 3_600 / 900) as usize] = self.count as u32;
+        let tenant = &self.tenant;
+        let listing = &self.listing;
+        let event_type = self.event_type;
+        RollupRow { tenant, listing, hour: Hour((at_s / 3_600) as u32), event_type, quarters }
+    }
+}
+
+/// Rows added up.
+pub fn combined<'a>(rows: impl Iterator<Item = RollupRow<'a>>) -> Rollups {
+    let mut all = Rollups::new();
+    for row in rows {
+        // Drawn rows are within their limits; one that is not would be missing, which the checkers see.
+        let _ = all.push(row);
+    }
+    all.combine();
+    all
+}

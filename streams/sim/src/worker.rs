@@ -1,0 +1,60 @@
+//! A worker: a process that may own the partition, and what it has on its way.
+
+use crate::oracle::types;
+use crate::rng::Rng;
+use tidemark_streams_core::blob::PartitionId;
+use tidemark_streams_core::event::EventTypesError;
+use tidemark_streams_core::manifest::{Generation, MemberId};
+use tidemark_streams_core::merge::MergePolicy;
+use tidemark_streams_core::owner::{Owner, OwnerConfig};
+use tidemark_streams_core::time::Now;
+
+pub const PARTITION: PartitionId = PartitionId(0);
+
+pub struct Worker {
+    /// `None`: it is down.
+    pub owner: Option<Owner>,
+    /// How often it was started: what was on its way to an earlier life is lost.
+    pub life: u64,
+    /// It does nothing until then, and does not know it.
+    pub paused_until: Now,
+    /// Commands reach it in the order of the log.
+    pub last_delivery: Now,
+}
+
+impl Worker {
+    pub fn down() -> Worker {
+        Worker { owner: None, life: 0, paused_until: Now(0), last_delivery: Now(0) }
+    }
+
+    /// # Errors
+    /// Never: the types of the run are valid.
+    pub fn start(&mut self, now: Now, generation: u64, rng: &mut Rng) -> Result<(), EventTypesError> {
+        let config = OwnerConfig {
+            partition: PARTITION,
+            member: MemberId(rng.draw()),
+            generation: Generation(generation),
+            types: types()?,
+            seed: rng.draw(),
+            flush_after_ms: rng.between(200, 2_000),
+            cells_max: rng.between(2, 12) as usize,
+            fold_bytes_max: 1 << 30,
+            dead_letters_max: 3,
+            merge: MergePolicy {
+                deltas_min: rng.between(2, 5) as usize,
+                day_blobs_min: 2,
+                rows_max: rng.between(8, 200),
+            },
+            retry_after_ms: rng.between(300, 1_500),
+            keep_flushed_ms: 1_000,
+        };
+        self.life += 1;
+        self.owner = Some(Owner::new(now, config));
+        Ok(())
+    }
+
+    pub fn kill(&mut self) {
+        self.owner = None;
+        self.life += 1;
+    }
+}

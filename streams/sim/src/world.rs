@@ -1,0 +1,439 @@
+//! The event loop of a run: virtual time, faults, and deliveries between the machines.
+
+use crate::checkers::{self, COMPLETE, Positions, Violation};
+use crate::helpers::{self, Answered, Query};
+use crate::oracle::{START_S, Source};
+use crate::rng::Rng;
+use crate::store::Store;
+use crate::worker::{PARTITION, Worker};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use tidemark_streams_core::blob::BlobKey;
+use tidemark_streams_core::collector;
+use tidemark_streams_core::manifest::{ClaimRefused, Command, CommitRefused, Committed, Manifest, Outcome as Applied};
+use tidemark_streams_core::owner::{Content, Input, Output, Put, Record, RowBatch, Stop};
+use tidemark_streams_core::source::ReadingId;
+use tidemark_streams_core::time::Now;
+
+const READING: ReadingId = ReadingId(1);
+const WORKERS: usize = 2;
+/// Faults happen until then, in virtual milliseconds.
+const FAULTS_MS: u64 = 60_000;
+/// Without faults a run ends long before.
+const END_MS: u64 = 600_000;
+/// Copies of the manifest that are kept for those who act on an old one.
+const COPIES: usize = 12;
+
+/// What a run met, by the names of situations.
+pub type Situations = BTreeMap<&'static str, u64>;
+
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub violation: Option<Violation>,
+    pub situations: Situations,
+    /// Equal runs have equal traces.
+    pub trace: u64,
+    pub commands: u64,
+}
+
+/// What happens at a time.
+#[derive(Clone, Debug)]
+enum Event {
+    Work { worker: usize, life: u64 },
+    Synced { worker: usize, life: u64, key: BlobKey },
+    Failed { worker: usize, life: u64, key: BlobKey },
+    Load { worker: usize, life: u64, key: BlobKey },
+    Propose(Command),
+    Deliver { worker: usize, life: u64, outcome: Applied, manifest: Rc<Manifest> },
+    Start { worker: usize },
+    Fault,
+    Collect { copy: Rc<Manifest>, list: Vec<BlobKey> },
+    AskOwner(Query),
+    Answer(Query),
+}
+
+struct World {
+    now: Now,
+    rng: Rng,
+    queue: BTreeMap<(Now, u64), Event>,
+    queued: u64,
+    workers: Vec<Worker>,
+    generation: u64,
+    sources: Vec<Source>,
+    manifest: Rc<Manifest>,
+    copies: Vec<Rc<Manifest>>,
+    positions: Positions,
+    store: Store,
+    has_compaction_worker: bool,
+    situations: Situations,
+    trace: u64,
+    violation: Option<Violation>,
+}
+
+/// Runs a seed.
+pub fn run(seed: u64) -> Outcome {
+    let mut world = World::new(seed);
+    while world.violation.is_none() {
+        let Some(((at, _), event)) = world.queue.pop_first() else { break };
+        world.now = at;
+        if world.is_done() {
+            break;
+        }
+        if at >= Now(START_S * 1_000 + END_MS) {
+            let position = world.manifest.partition(PARTITION).map(|partition| partition.sources.clone());
+            let what = format!("the run does not end; positions: {position:?}");
+            world.violation = Some(Violation { checker: COMPLETE, what });
+            break;
+        }
+        if let Err(violation) = world.happen(event) {
+            world.violation = Some(violation);
+        }
+    }
+    let commands = world.manifest.index();
+    Outcome { violation: world.violation, situations: world.situations, trace: world.trace, commands }
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let sources = (0..rng.between(1, 3) as u8).map(|number| Source::draw(number, &mut rng)).collect();
+        let mut world = World {
+            now: Now(START_S * 1_000),
+            has_compaction_worker: rng.percent(30),
+            rng,
+            queue: BTreeMap::new(),
+            queued: 0,
+            workers: (0..WORKERS).map(|_| Worker::down()).collect(),
+            generation: 0,
+            sources,
+            manifest: Rc::new(Manifest::new()),
+            copies: Vec::new(),
+            positions: Positions::default(),
+            store: Store::default(),
+            situations: Situations::new(),
+            trace: seed,
+            violation: None,
+        };
+        world.after(0, 10, Event::Start { worker: 0 });
+        world.after(100, 2_000, Event::Fault);
+        world
+    }
+
+    fn after(&mut self, least_ms: u64, most_ms: u64, event: Event) {
+        let at = self.now.plus_ms(self.rng.between(least_ms, most_ms));
+        self.at(at, event);
+    }
+
+    fn at(&mut self, at: Now, event: Event) {
+        self.queued += 1;
+        self.queue.insert((at, self.queued), event);
+    }
+
+    fn meet(&mut self, situation: &'static str) {
+        *self.situations.entry(situation).or_default() += 1;
+    }
+
+    fn has_faults(&self) -> bool {
+        self.now < Now(START_S * 1_000 + FAULTS_MS)
+    }
+
+    /// Whether faults are over, and everything is counted and merged.
+    fn is_done(&self) -> bool {
+        let is_complete = |worker: &Worker| {
+            let owner = worker.owner.as_ref();
+            owner.is_some_and(|owner| owner.is_quiet() && self.sources.iter().all(|of| owner.is_complete(of.id)))
+        };
+        !self.has_faults() && self.workers.iter().any(is_complete)
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Violation> {
+        if let Some(until) = self.paused(&event) {
+            self.at(until, event);
+            return Ok(());
+        }
+        match event {
+            Event::Work { worker, life } => self.work(worker, life),
+            Event::Synced { worker, life, key } => {
+                if let Some(stored) = self.store.sync(key) {
+                    self.give(worker, life, Input::Stored { key, stored });
+                }
+            }
+            Event::Failed { worker, life, key } => self.give(worker, life, Input::StoreFailed { key }),
+            Event::Load { worker, life, key } => self.load(worker, life, key),
+            Event::Propose(command) => return self.apply(&command),
+            Event::Deliver { worker, life, outcome, manifest } => {
+                self.give(worker, life, Input::Applied { outcome: &outcome, manifest: &manifest });
+            }
+            Event::Start { worker } => self.start(worker),
+            Event::Fault => self.fault(),
+            Event::Collect { copy, list } => {
+                let deleted = helpers::collect(&copy, &list, &mut self.store);
+                *self.situations.entry("file collected").or_default() += deleted;
+            }
+            Event::AskOwner(query) => self.ask_owner(query),
+            Event::Answer(query) => return self.answer(query),
+        }
+        Ok(())
+    }
+
+    /// Until when the worker of an event is paused.
+    fn paused(&self, event: &Event) -> Option<Now> {
+        let worker = match event {
+            Event::Work { worker, .. } | Event::Synced { worker, .. } | Event::Failed { worker, .. } => *worker,
+            Event::Load { worker, .. } | Event::Deliver { worker, .. } => *worker,
+            Event::Propose(_) | Event::Start { .. } | Event::Fault => return None,
+            Event::Collect { .. } | Event::AskOwner(_) | Event::Answer(_) => return None,
+        };
+        Some(self.workers[worker].paused_until).filter(|until| *until > self.now)
+    }
+
+    fn start(&mut self, worker: usize) {
+        if self.workers[worker].owner.is_some() {
+            return;
+        }
+        self.generation += 1;
+        // The types of the run are valid, so an owner starts; a run without one would not be complete.
+        let _ = self.workers[worker].start(self.now, self.generation, &mut self.rng);
+        let life = self.workers[worker].life;
+        self.work(worker, life);
+    }
+
+    fn give(&mut self, worker: usize, life: u64, input: Input<'_>) {
+        let now = self.now;
+        let known = &mut self.workers[worker];
+        let Some(owner) = known.owner.as_mut().filter(|_| known.life == life) else { return };
+        owner.handle(now, input);
+        self.carry_out(worker);
+    }
+
+    /// A turn of a worker: time passes, and it reads rows.
+    fn work(&mut self, worker: usize, life: u64) {
+        if self.workers[worker].life != life || self.workers[worker].owner.is_none() {
+            return;
+        }
+        self.give(worker, life, Input::Tick);
+        let number = self.rng.below(self.sources.len() as u64) as usize;
+        let source = self.sources[number].clone();
+        let count = self.rng.below(8) as usize;
+        if let Some(owner) = &mut self.workers[worker].owner {
+            let position = owner.position(source.id).unwrap_or(0);
+            let begin = (position as usize).min(source.rows.len());
+            let end = (begin + count).min(source.rows.len());
+            let records: Vec<Record<'_>> = source.rows[begin..end].iter().map(|row| row.record()).collect();
+            let batch = RowBatch { source: source.id, reading: READING, from: begin as u64, records: &records };
+            if owner.position(source.id).is_some() {
+                owner.handle(self.now, Input::Rows(batch));
+                if end == source.rows.len() {
+                    owner.handle(self.now, Input::End { source: source.id, reading: READING, rows: end as u64 });
+                }
+            }
+        }
+        if !self.has_faults() || self.rng.percent(2) {
+            self.give(worker, life, Input::Seal);
+        }
+        self.carry_out(worker);
+        self.after(5, 60, Event::Work { worker, life });
+    }
+
+    fn carry_out(&mut self, worker: usize) {
+        let life = self.workers[worker].life;
+        loop {
+            let Some(owner) = &mut self.workers[worker].owner else { return };
+            let Some(output) = owner.poll_output() else { return };
+            match output {
+                Output::Propose(command) => self.propose(command),
+                Output::Put(put) => self.put(worker, life, put),
+                Output::Load(key) => self.after(1, 40, Event::Load { worker, life, key }),
+                Output::Stopped(stop) => self.stopped(worker, &stop),
+            }
+        }
+    }
+
+    fn stopped(&mut self, worker: usize, stop: &Stop) {
+        match stop {
+            Stop::Deposed => self.meet("owner deposed"),
+            Stop::Claim(_) => self.meet("claim refused"),
+            Stop::Commit(_) => self.meet("owner stopped by a refused commit"),
+            Stop::Gap { .. } | Stop::ShortSource { .. } | Stop::Rows(_) => {
+                self.violation = Some(Violation { checker: COMPLETE, what: stop.to_string() });
+            }
+        }
+        self.workers[worker].kill();
+        // Once faults are over, one worker is enough: two would depose each other for ever.
+        if self.has_faults() || worker == 0 {
+            self.after(50, 1_500, Event::Start { worker });
+        }
+    }
+
+    fn propose(&mut self, command: Command) {
+        if self.has_faults() && self.rng.percent(5) {
+            return self.meet("proposal lost");
+        }
+        let copies = if self.has_faults() && self.rng.percent(8) { 2 } else { 1 };
+        for _ in 0..copies {
+            let slow_ms = if self.has_faults() && self.rng.percent(10) { 5_000 } else { 60 };
+            self.after(1, slow_ms, Event::Propose(command.clone()));
+        }
+    }
+
+    fn put(&mut self, worker: usize, life: u64, put: Put) {
+        let key = put.key;
+        if !self.store.write(key, put.content) {
+            return self.after(1, 50, Event::Failed { worker, life, key });
+        }
+        if self.has_faults() && self.rng.percent(8) {
+            self.store.tear(key);
+            self.meet("torn write");
+            return self.after(1, 500, Event::Failed { worker, life, key });
+        }
+        let slow_ms = if self.has_faults() && self.rng.percent(10) { 4_000 } else { 80 };
+        self.after(1, slow_ms, Event::Synced { worker, life, key });
+    }
+
+    fn load(&mut self, worker: usize, life: u64, key: BlobKey) {
+        let is_slow = self.has_faults() && self.rng.percent(5);
+        match self.store.read(&key).cloned() {
+            Some(Content::Rows(rows)) if !is_slow => {
+                let rows = (*rows).clone();
+                self.give(worker, life, Input::Loaded { key, rows });
+            }
+            Some(Content::Rows(_)) | Some(Content::DeadLetters(_)) | None => {
+                self.give(worker, life, Input::StoreFailed { key });
+            }
+        }
+    }
+
+    fn apply(&mut self, command: &Command) -> Result<(), Violation> {
+        let mut manifest = Manifest::clone(&self.manifest);
+        let outcome = manifest.apply(command);
+        self.trace = self.trace.rotate_left(7) ^ fingerprint(&outcome);
+        self.count(command, &outcome);
+        self.positions.on_applied(command, &outcome)?;
+        checkers::state(&manifest, &self.store, &self.sources)?;
+        self.manifest = Rc::new(manifest);
+        self.copies.push(Rc::clone(&self.manifest));
+        if self.copies.len() > COPIES {
+            self.copies.remove(0);
+        }
+        for worker in 0..self.workers.len() {
+            let at = self.now.plus_ms(self.rng.between(1, 80)).max(self.workers[worker].last_delivery);
+            self.workers[worker].last_delivery = at;
+            let life = self.workers[worker].life;
+            let outcome = outcome.clone();
+            self.at(at, Event::Deliver { worker, life, outcome, manifest: Rc::clone(&self.manifest) });
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, command: &Command, outcome: &Applied) {
+        match (command, outcome) {
+            (_, Applied::Claim { result: Ok(_), .. }) => self.meet("claim"),
+            (_, Applied::Claim { result: Err(ClaimRefused::OldGeneration { .. }), .. }) => self.meet("old claim"),
+            (Command::Commit(commit), Applied::Commit { result: Ok(Committed::Now), .. }) => {
+                self.meet(if commit.progress.is_some() { "flush" } else { "merge" });
+            }
+            (_, Applied::Commit { result: Ok(Committed::Already), .. }) => self.meet("commit again"),
+            (_, Applied::Commit { result: Err(CommitRefused::OtherEpoch { .. }), .. }) => {
+                self.meet("commit of a deposed owner");
+            }
+            (_, Applied::Commit { result: Err(CommitRefused::NotLive(_)), .. }) => self.meet("merge of a removed blob"),
+            (_, Applied::Commit { result: Err(_), .. }) => self.meet("commit refused"),
+            (_, Applied::Fence { result: Ok(_), .. }) => self.meet("fence"),
+            (_, Applied::Fence { .. } | Applied::Claim { .. } | Applied::Commit { .. }) => {}
+        }
+    }
+
+    fn fault(&mut self) {
+        if !self.has_faults() {
+            // Whatever state the faults left, one worker is started from now on.
+            for worker in 0..self.workers.len() {
+                self.workers[worker].paused_until = Now(0);
+            }
+            return self.after(0, 10, Event::Start { worker: 0 });
+        }
+        self.after(100, 1_200, Event::Fault);
+        let worker = self.rng.below(WORKERS as u64) as usize;
+        match self.rng.below(20) {
+            0..=2 => {
+                self.workers[worker].kill();
+                self.meet("worker killed");
+                self.after(10, 3_000, Event::Start { worker });
+            }
+            3 | 4 => self.after(1, 500, Event::Start { worker }),
+            5 | 6 => {
+                self.workers[worker].paused_until = self.now.plus_ms(self.rng.between(100, 8_000));
+                self.meet("worker paused");
+            }
+            7 => self.power_cut(),
+            8..=10 => self.collect(),
+            11 if self.rng.percent(40) => {
+                let command = collector::fence(&self.manifest, PARTITION);
+                command.into_iter().for_each(|command| self.propose(command));
+            }
+            12 | 13 if self.has_compaction_worker => self.compact(),
+            _ => self.ask(),
+        }
+    }
+
+    /// All processes end, and what was not synced is lost.
+    fn power_cut(&mut self) {
+        let lost = self.store.power_cut(&mut self.rng);
+        self.meet("power cut");
+        *self.situations.entry("file lost or torn by a power cut").or_default() += lost.files;
+        for worker in 0..self.workers.len() {
+            self.workers[worker].kill();
+            self.after(10, 3_000, Event::Start { worker });
+        }
+    }
+
+    fn old_copy(&mut self) -> Option<Rc<Manifest>> {
+        let at = self.rng.below(self.copies.len() as u64) as usize;
+        self.copies.get(at).cloned()
+    }
+
+    fn collect(&mut self) {
+        let Some(copy) = self.old_copy() else { return };
+        let list = self.store.list();
+        self.after(1, 3_000, Event::Collect { copy, list });
+    }
+
+    fn compact(&mut self) {
+        let Some(copy) = self.old_copy() else { return };
+        let merge = helpers::stale_merge(&copy, &mut self.store, &mut self.rng);
+        merge.into_iter().for_each(|command| self.propose(command));
+    }
+
+    fn ask(&mut self) {
+        let manifest = Rc::clone(&self.manifest);
+        let query = Query::pin(&manifest, &mut self.rng);
+        self.after(0, 200, Event::AskOwner(query));
+    }
+
+    fn ask_owner(&mut self, mut query: Query) {
+        let worker = self.rng.below(WORKERS as u64) as usize;
+        if let Some(owner) = &self.workers[worker].owner
+            && let Ok(rows) = owner.rows_of(self.now, &query.tenant)
+        {
+            query.owner_rows = rows;
+        }
+        self.after(0, 200, Event::Answer(query));
+    }
+
+    fn answer(&mut self, query: Query) -> Result<(), Violation> {
+        let answered = query.answer(&self.store, &self.sources)?;
+        self.meet(match answered {
+            Answered::FromBlobs => "query from blobs",
+            Answered::WithOwnerRows => "query with the owner's rows",
+            Answered::OwnerRowsInBlobs => "query whose blobs hold the owner's rows",
+            Answered::BehindOwner => "query behind the owner",
+            Answered::Replanned => "query planned again",
+        });
+        Ok(())
+    }
+}
+
+/// FNV-1a of what an outcome prints.
+fn fingerprint(outcome: &Applied) -> u64 {
+    let text = format!("{outcome:?}");
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
