@@ -41,7 +41,7 @@ const SHELLS_KNOW: &[&str] = &["tidemark-proto", "tidemark-transport", "tidemark
 const PROTO_DEPENDENCIES: [&str; 8] = ["bytes", "crdts", "hashbrown", "jiff", "postcard", "rand", "serde", "thiserror"];
 const PROTO_DEV_DEPENDENCIES: [&str; 1] = ["proptest"];
 
-const TOP_LEVEL: [&str; 26] = [
+const TOP_LEVEL: [&str; 27] = [
     ".cargo",
     ".ci",
     ".gitignore",
