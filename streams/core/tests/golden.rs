@@ -1,5 +1,7 @@
 //! Bytes that the manifest's log keeps for ever: each command and a snapshot, as hexadecimal text. Bless with `TIDEMARK_BLESS=1`.
 
+#![expect(clippy::disallowed_methods, reason = "golden bytes lie in a file")]
+
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
 use tidemark_streams_core::codec::DecodeError;
 use tidemark_streams_core::limits::COMMAND_BYTES_MAX;

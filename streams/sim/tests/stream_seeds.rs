@@ -34,6 +34,7 @@ const SITUATIONS: [&str; 21] = [
     "worker paused",
 ];
 
+#[expect(clippy::disallowed_methods, reason = "which seeds run is said from outside")]
 fn seeds() -> std::ops::Range<u64> {
     let Ok(text) = std::env::var(SEEDS_VARIABLE) else { return 0..SEEDS };
     let (first, end) = text.split_once("..").expect("FIRST..END");
