@@ -1,7 +1,7 @@
 //! Merging: which blobs an owner replaces by fewer or by day blobs, and how their rows are cut by day.
 //!
 //! Two merges exist. Deltas become day blobs. Several blobs of one day become one. Either one is bounded by
-//! [`MERGE_ROWS_MAX`](crate::limits::MERGE_ROWS_MAX), so a late row rewrites nothing but what its own merge reads.
+//! [`MERGE_ROWS_MAX`], so a late row rewrites nothing but what its own merge reads.
 
 use crate::blob::{BlobKey, BlobMeta, Level};
 use crate::limits::{MERGE_BLOBS_MAX, MERGE_ROWS_MAX};
