@@ -130,7 +130,7 @@ pub enum Bug {
     NothingGivenBack,
     /// A group that gives back what is over forgets what is present.
     PresentForgotten,
-    /// Who follows a group whose slots have other numbers goes by those that it knows.
+    /// A consumer of the feed keeps the slots that it knows when the group has numbered them anew.
     NumbersKept,
     /// A view shows all generations of a counter.
     ResetNotShown,
@@ -257,4 +257,13 @@ pub const fn bites(_: Bug) -> bool {
 #[cfg(feature = "teeth")]
 pub fn leave_out(bug: Option<Bug>) {
     BUG.set(bug);
+}
+
+/// Whether a test fails on this thread while the rule is left out. The test must not be one that records its failures.
+#[cfg(all(test, feature = "teeth"))]
+pub fn is_shown_by(bug: Bug, test: impl FnOnce() + std::panic::UnwindSafe) -> bool {
+    leave_out(Some(bug));
+    let shown = std::panic::catch_unwind(test);
+    leave_out(None);
+    shown.is_err()
 }

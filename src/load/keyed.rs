@@ -1,7 +1,7 @@
-//! Loads rows with ids over HTTP, each as an increment with its id: whoever sends it again, it counts once (decision 0060).
+//! Loads rows with ids over HTTP, each as an increment with its id. However often a row is sent, it counts once (decision 0060).
 //!
 //! Groups remember ids for a day, so nothing needs to be fenced: after a lost answer or a crash rows are sent again. The journal says
-//! which rows were on their way, and since when, so that rows of which groups may have forgotten are never sent again.
+//! which rows were on their way, and since when, so that a row whose id groups may have forgotten is never sent again.
 
 use super::columns::Event;
 use super::ids::{FileIds, IdProgress, IdRecord, IdTally, row_text};
@@ -145,7 +145,7 @@ enum Verdict {
     Again,
     /// It is not counted, and the others go on.
     Refused,
-    /// Nobody goes on.
+    /// The load ends.
     Stop,
 }
 

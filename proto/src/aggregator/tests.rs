@@ -573,8 +573,15 @@ fn a_feed_whose_slots_have_other_numbers_goes_on_by_the_names_of_now() {
     assert_eq!(told(&mut world, 1, 1, vec![], vec![(0, 0, 7)]), 6_005, "names begin anew");
     assert_eq!(told(&mut world, 1, 0, vec![life(2).total()], vec![(0, 0, 7)]), 7_005);
     world.fed += 1;
-    assert_eq!(told(&mut world, 0, 2, vec![], vec![(0, 0, 9)]), 7_005, "who led before is behind");
+    assert_eq!(told(&mut world, 0, 2, vec![], vec![(0, 0, 9)]), 7_005, "a deposed leader is behind");
     assert_eq!(told(&mut world, 1, 1, vec![], vec![(0, 0, 8)]), 8_005);
+}
+
+#[test]
+#[cfg(feature = "teeth")]
+fn slots_kept_over_a_compaction_are_noticed() {
+    use crate::teeth::{Bug, is_shown_by};
+    assert!(is_shown_by(Bug::NumbersKept, a_feed_whose_slots_have_other_numbers_goes_on_by_the_names_of_now));
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl Group {
         self.walk(filling.anew(pull), FeedWalk { started: self.applied, next_slot: 0 })
     }
 
-    /// Who was told of slots by other numbers knows none: names are told again, and a walk, or the rows of one entry, from the beginning.
+    /// A consumer that was told other numbers of slots knows none: names are told again, and a walk, or the rows of one entry, from the beginning.
     fn with_numbers_of_now(&self, pull: &FeedPull) -> FeedPull {
         if pull.compactions == self.compactions {
             return *pull;

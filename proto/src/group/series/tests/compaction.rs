@@ -1,4 +1,4 @@
-//! What is over is given back, and what is present goes on, whatever is interleaved: checkpoints, crashes, and who follows the feed.
+//! A group gives back what is over and keeps what is present, whatever is interleaved: checkpoints, crashes, and a consumer of its feed.
 
 use super::*;
 use crate::ids::{CellId, Half};
@@ -59,7 +59,7 @@ fn present_components(group: &Group, model: &Model) -> BTreeMap<(CellId, u8), u6
     all.filter(|((cell, _), value)| *value > 0 && model.is_present(cell)).collect()
 }
 
-/// Who follows the feed and goes by cells.
+/// A consumer of the feed, which keeps components and rows by cell.
 #[derive(Default)]
 struct Follower {
     pull: FeedPull,
@@ -201,7 +201,7 @@ impl World {
             15 => {
                 self.group = restarted(self.group.clone(), &mut self.store, &self.log, cut);
                 (self.covered, self.crashed) = (0, true);
-                // Who follows comes back, too: what it was told in part is void.
+                // The consumer connects again, too: what it was told in part is void.
                 (self.follower.pull.walk, self.follower.pull.rows_told) = (None, 0);
                 self.follower.names.clear();
             }
@@ -294,4 +294,11 @@ fn a_half_that_goes_down_is_named_anew_after_its_cells_are_given_back() {
     assert_eq!(world.group.cell_of(&name(0), Half::Down), down(1));
     world.apply(vec![down(1)], vec![batch(0, 2, &[(1, 4), (0, 2)], Vec::new())]);
     assert_eq!((world.group.sum(0), world.group.sum(1)), (2, 4));
+}
+
+#[test]
+#[cfg(feature = "teeth")]
+fn present_cells_forgotten_by_a_compaction_are_noticed() {
+    use crate::teeth::{Bug, is_shown_by};
+    assert!(is_shown_by(Bug::PresentForgotten, a_half_that_goes_down_is_named_anew_after_its_cells_are_given_back));
 }
