@@ -1,12 +1,12 @@
 //! JSON lines: an object in each line. Lines end with LF, CRLF or CR; empty ones say nothing.
 
 use super::columns::{Cell, Columns, Naming};
-use super::csv::RECORD_BYTES_MAX;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead};
+use tidemark_files::csv::RECORD_BYTES_MAX;
 
 /// Names of other fields that are remembered, to say that they are ignored.
 const IGNORED_MAX: usize = 16;

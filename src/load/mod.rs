@@ -3,7 +3,6 @@
 //! Nothing here decides what is counted: [`tidemark_proto::load`] does, and of rows with ids the groups that own these.
 
 pub mod columns;
-pub mod csv;
 pub mod drive;
 pub mod ids;
 pub mod journal;
@@ -16,7 +15,6 @@ pub mod parquet;
 pub mod rows;
 #[cfg(test)]
 pub mod tests;
-pub mod unpack;
 
 pub use columns::Naming;
 pub use journal::{Journal, JournalError};

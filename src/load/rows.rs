@@ -2,11 +2,11 @@
 //! program was built with that feature. The content of a file says which. What columns mean is in [`columns`](super::columns).
 
 use super::columns::{Cell, Columns, Event, Naming, NoRow, Rule};
-use super::csv::{Fields, Record, Records};
 use super::json::JsonLines;
-use super::unpack::{BUFFER_BYTES, PARQUET_MAGIC, Text};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _, Seek};
+use tidemark_files::csv::{CsvError, Fields, Record, Records};
+use tidemark_files::unpack::{BUFFER_BYTES, PARQUET_MAGIC, Text};
 use tidemark_proto::series::calendar::UnknownZone;
 
 /// What is said of a file of Parquet where it cannot be read or written.
@@ -77,6 +77,15 @@ pub struct Lines {
 enum Format {
     Csv { records: Records<Reader>, columns: Columns<Option<usize>>, names: Vec<String> },
     Json(JsonLines<Reader>),
+}
+
+impl From<CsvError> for RowError {
+    fn from(error: CsvError) -> RowError {
+        match error {
+            CsvError::Io(error) => RowError::Io(error),
+            CsvError::Quote(why) => RowError::Quote(why),
+        }
+    }
 }
 
 impl Source {

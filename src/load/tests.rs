@@ -1,14 +1,14 @@
 //! Rows as users write them: each format, each rule of columns, and CSV against two other readers.
 
 use super::columns::{Event, Naming};
-use super::csv::{FIELDS_MAX, RECORD_BYTES_MAX, Record, Records};
 use super::rows::{Found, Lines, Read, RowError, Source, parse_delimiter};
-use super::unpack::Text;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Write};
 use std::process::{Command, Stdio};
+use tidemark_files::csv::{FIELDS_MAX, RECORD_BYTES_MAX, Record, Records};
+use tidemark_files::unpack::Text;
 use tidemark_proto::load::Row;
 
 /// Small pieces, so that records begin and end anywhere in them.

@@ -13,9 +13,9 @@ use tidemark::load::Naming;
 #[cfg(feature = "parquet")]
 use tidemark::load::parquet::Rows;
 use tidemark::load::rows::Lines;
-use tidemark::load::unpack::Text;
 use tidemark::session::SessionKeys;
 use tidemark::webhook::{Failed, Limits, Queue};
+use tidemark_files::unpack::Text;
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, ImageReader};
 use tidemark_proto::asking::{Question, Reply};
 use tidemark_proto::edge_changes::EdgesAnswer;

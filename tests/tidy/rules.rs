@@ -10,13 +10,14 @@ const FUNCTION_LINES_MAX: usize = 70;
 const ARCHITECTURE_LINES_MAX: usize = 250;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
-const MAY_KNOW: [(&str, &[&str]); 11] = [
+const MAY_KNOW: [(&str, &[&str]); 12] = [
     ("tidemark-proto", &[]),
     ("tidemark-transport", &["tidemark-proto"]),
     ("tidemark-consensus", &["tidemark-proto"]),
     ("tidemark-node", SHELLS_KNOW),
     ("tidemark-aggregator", SHELLS_KNOW),
     ("tidemark-client", SHELLS_KNOW),
+    ("tidemark-files", &[]),
     ("tidemark-sim", &["tidemark-proto"]),
     ("tidemark-sim-raft", &["tidemark-proto", "tidemark-consensus", "tidemark-sim", "tidemark-transport"]),
     ("tidemark-streams-core", &["tidemark-proto"]),
@@ -30,6 +31,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
             "tidemark-node",
             "tidemark-aggregator",
             "tidemark-client",
+            "tidemark-files",
             "tidemark-sim",
             "tidemark-sim-raft",
         ],

@@ -1,17 +1,14 @@
 //! Rows of Parquet: up to four columns of a file, read in step, a few rows at a time.
 //!
-//! A file that is damaged is an error of the file, and never a panic nor more memory than [`guard`] names. It gives the same rows each time
-//! that it is read, so that rows keep their numbers.
+//! A file that is damaged is an error of the file, and never a panic nor more memory than [`tidemark_files::parquet::guard`] names. It gives
+//! the same rows each time that it is read, so that rows keep their numbers.
 
-pub mod guard;
 #[cfg(test)]
 mod tests;
-mod walk;
 
 use super::columns::{Cell, Columns, Naming, NoRow, Rule};
 use super::rows::{Found, Read, RowError, read as read_row};
 use crate::lines::too_long;
-use guard::{Bounded, Pages, caught};
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
@@ -24,6 +21,7 @@ use parquet::schema::types::{ColumnDescriptor, Type as SchemaType};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use tidemark_files::parquet::guard::{Bounded, Pages, caught};
 
 /// Rows that are read at a time.
 const BATCH_ROWS: u64 = 128;

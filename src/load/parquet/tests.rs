@@ -4,7 +4,6 @@ use super::*;
 use crate::load::columns::Event;
 use crate::load::rows::{Lines, Read};
 use crate::load::tests::shown;
-use crate::load::unpack::Text;
 use bytes::Bytes;
 use parquet::basic::{Compression, CompressionCodec, Encoding};
 use parquet::data_type::{
@@ -16,6 +15,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
+use tidemark_files::unpack::Text;
 use tidemark_proto::series::UnixTime;
 
 /// A column as it is written: `None` is null.

@@ -6,13 +6,22 @@
 //!
 //! `csv-core` reads the same sound records (a test compares them), and takes text behind a closing quote in silence: decision 0071.
 
-use super::rows::RowError;
 use std::io::{self, BufRead};
 
 /// Bytes of a record with its quotes. A longer one is a broken row, or an error of the file where a quoted field does not end before.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
 /// Fields of a record. More: the record is a broken row.
 pub const FIELDS_MAX: usize = 4_096;
+
+/// Why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum CsvError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A quote is in doubt.
+    #[error("{0}")]
+    Quote(String),
+}
 
 /// Reads records one after the other.
 pub struct Records<R> {
@@ -115,7 +124,7 @@ impl<R: BufRead> Records<R> {
     ///
     /// # Errors
     /// The file cannot be read, or a quote is in doubt.
-    pub fn read(&mut self) -> Result<Record, RowError> {
+    pub fn read(&mut self) -> Result<Record, CsvError> {
         loop {
             self.fields.clear();
             self.line = self.breaks + 1;
@@ -152,7 +161,7 @@ impl<R: BufRead> Records<R> {
         Ok(true)
     }
 
-    fn any_record(&mut self) -> Result<Record, RowError> {
+    fn any_record(&mut self) -> Result<Record, CsvError> {
         let mut machine = Machine::new(self.delimiter);
         let is_end = loop {
             let buffer = self.reader.fill_buf()?;
@@ -179,10 +188,10 @@ impl<R: BufRead> Records<R> {
         self.judge(&machine)
     }
 
-    fn judge(&self, machine: &Machine) -> Result<Record, RowError> {
+    fn judge(&self, machine: &Machine) -> Result<Record, CsvError> {
         let line = self.line;
         if machine.state == State::Quoted {
-            return Err(RowError::Quote(format!(
+            return Err(CsvError::Quote(format!(
                 "line {line}: a quote opens a field, and no quote closes it before the file ends: {} lines would be one row",
                 machine.breaks + 1
             )));
@@ -190,7 +199,7 @@ impl<R: BufRead> Records<R> {
         if let Some(breaks) = machine.misquoted {
             if machine.breaks > 0 {
                 let (end, at) = (self.breaks, line + breaks);
-                return Err(RowError::Quote(format!(
+                return Err(CsvError::Quote(format!(
                     "lines {line} to {end} would be one row: a quote opens a field, and text stands behind the quote that closes it in \
                      line {at}; a quote within a field is written twice"
                 )));
@@ -208,8 +217,8 @@ impl<R: BufRead> Records<R> {
         })
     }
 
-    fn too_long(&self) -> RowError {
-        RowError::Quote(format!(
+    fn too_long(&self) -> CsvError {
+        CsvError::Quote(format!(
             "line {}: a quote opens a field, and its row is longer than {RECORD_BYTES_MAX} bytes: close the quote, or leave the column out",
             self.line
         ))
