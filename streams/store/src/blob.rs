@@ -1,0 +1,34 @@
+//! A blob's content as bytes, and back.
+
+use crate::dead_letters::{self, DeadLettersError};
+use crate::parquet_rows::{self, Footer, RowsError};
+use tidemark_streams_core::blob::Level;
+use tidemark_streams_core::owner::{Content, Put};
+
+/// Why content cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    #[error(transparent)]
+    Rows(#[from] RowsError),
+    #[error(transparent)]
+    DeadLetters(#[from] DeadLettersError),
+}
+
+/// The bytes of a blob. `directory` is the id of the directory it is written to.
+///
+/// # Errors
+/// [`BlobError`]: the library cannot write it.
+pub fn encode(put: &Put, directory: &str) -> Result<Vec<u8>, BlobError> {
+    match &put.content {
+        Content::Rows(rows) => Ok(parquet_rows::encode(rows, &Footer::of(put, directory))?),
+        Content::DeadLetters(letters) => Ok(dead_letters::encode(letters)?),
+    }
+}
+
+/// Whether a level holds rows, as all do but one.
+pub fn holds_rows(level: Level) -> bool {
+    match level {
+        Level::Delta | Level::Day => true,
+        Level::DeadLetters => false,
+    }
+}

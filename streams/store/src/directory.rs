@@ -1,0 +1,297 @@
+//! A directory of event streams: its identity, its blobs, and its manifest.
+//!
+//! ```text
+//! streams.json     which directory this is, and the version of its layout
+//! manifest.redb    the manifest's log; held by one process at a time
+//! blobs/           blobs, by name
+//! ```
+//!
+//! What does not fit together is refused by name: a manifest of another directory, a manifest without its blobs, blobs without their
+//! manifest. Nothing is changed then.
+
+use crate::blob::{BlobError, encode};
+use crate::disk::{LocalDisk, sync_folder, write_new};
+use crate::folder::{Folder, FolderError, Found, ReadError, file_name};
+use crate::host::{ManifestError, ManifestHost};
+use crate::parquet_rows::{self, RowsError, Wanted};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tidemark_consensus::local::OpenError;
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, StoredBlob};
+use tidemark_streams_core::collector::{Verdict, judge};
+use tidemark_streams_core::manifest::{Command, Manifest, Outcome};
+use tidemark_streams_core::owner::Put;
+use tidemark_streams_core::rollup::Rollups;
+
+const MARKER: &str = "streams.json";
+const MANIFEST: &str = "manifest.redb";
+const BLOBS: &str = "blobs";
+const VERSION: u32 = 1;
+
+/// An open directory. No other process has it open.
+pub struct Directory {
+    path: PathBuf,
+    id: String,
+    host: ManifestHost,
+    folder: Folder<LocalDisk>,
+}
+
+/// Whether a directory is created where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfMissing {
+    Create,
+    Refuse,
+}
+
+/// What is written in `streams.json`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Marker {
+    version: u32,
+    id: String,
+}
+
+/// Why a directory is not opened, or what failed in it.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    #[error("{}: there are no event streams here; `tidemark-streams load` creates them", path.display())]
+    NoStreams { path: PathBuf },
+    #[error("{}: the directory has files of something else ({name}): name an empty one", path.display())]
+    NotEmpty { path: PathBuf, name: String },
+    #[error("{}: the file that names the directory is damaged: {why}", path.display())]
+    Marker { path: PathBuf, why: String },
+    #[error("{}: version {found} of the layout; this program knows version {VERSION}", path.display())]
+    Version { path: PathBuf, found: u32 },
+    #[error(
+        "{}: {MARKER} is missing, and a manifest is there: restore {MARKER}; nothing else says whose manifest it is",
+        path.display()
+    )]
+    NoMarker { path: PathBuf },
+    #[error(
+        "{}: the manifest is missing, and {blobs} blobs are there: restore {MANIFEST}; without it nobody knows which blobs count",
+        path.display()
+    )]
+    NoManifest { path: PathBuf, blobs: usize },
+    #[error(
+        "{}: the manifest is of another directory ({found}), and this one is {expected}: restore the manifest of this directory",
+        path.display()
+    )]
+    OtherManifest { path: PathBuf, found: String, expected: String },
+    #[error(
+        "{}: another process has it open: two processes cannot share one directory; wait for it, or end it",
+        path.display()
+    )]
+    Locked { path: PathBuf },
+    #[error(
+        "{}: {missing} of {live} live blobs are missing, the first is {first}: restore them from a copy of the directory",
+        path.display()
+    )]
+    MissingBlobs { path: PathBuf, missing: usize, live: usize, first: String },
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("blob {name}: {error}")]
+    Content { name: String, error: BlobError },
+    #[error("{}: {error}", path.display())]
+    Folder { path: PathBuf, error: FolderError },
+    #[error("{}: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+}
+
+/// What a collection did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    pub deleted: usize,
+    pub bytes: u64,
+    /// Files that a commit may still name.
+    pub pending: usize,
+    /// Files of other directories, or no blobs at all. They stay.
+    pub foreign: usize,
+}
+
+impl Directory {
+    /// Opens a directory, which no other process may have open.
+    ///
+    /// # Errors
+    /// [`DirectoryError`] names what is wrong.
+    pub fn open(path: &Path, if_missing: IfMissing) -> Result<Directory, DirectoryError> {
+        let io = |error| DirectoryError::Io { path: path.to_owned(), error };
+        let marker = match read_marker(path)? {
+            Some(marker) => marker,
+            None => create(path, if_missing)?,
+        };
+        let id = marker.id;
+        let blobs = path.join(BLOBS);
+        fs::create_dir_all(&blobs).map_err(io)?;
+        let is_new = !path.join(MANIFEST).exists();
+        let files = fs::read_dir(&blobs).map_err(io)?.count();
+        if is_new && files > 0 {
+            return Err(DirectoryError::NoManifest { path: path.to_owned(), blobs: files });
+        }
+        let host = ManifestHost::open(&path.join(MANIFEST), &id).map_err(|error| refused(path, error))?;
+        sync_folder(path).map_err(io)?;
+        let folder = Folder::open(&blobs).map_err(|error| DirectoryError::Folder { path: blobs, error })?;
+        let directory = Directory { path: path.to_owned(), id, host, folder };
+        directory.check_blobs()?;
+        Ok(directory)
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn manifest(&self) -> &Manifest {
+        self.host.manifest()
+    }
+
+    /// # Errors
+    /// [`ManifestError`].
+    pub fn propose(&mut self, command: &Command) -> Result<Outcome, DirectoryError> {
+        Ok(self.host.propose(command)?)
+    }
+
+    /// Stores a blob durably.
+    ///
+    /// # Errors
+    /// It cannot be written, or a file of its name is there.
+    pub fn put(&mut self, put: &Put) -> Result<StoredBlob, DirectoryError> {
+        let name = file_name(&put.key, put.level);
+        let bytes = encode(put, &self.id).map_err(|error| DirectoryError::Content { name, error })?;
+        self.folder.put(&put.key, put.level, bytes).map_err(|error| self.failed(error))
+    }
+
+    /// The bytes of a live blob, checked against the manifest.
+    ///
+    /// # Errors
+    /// [`ReadError`] names the blob.
+    pub fn read(&self, meta: &BlobMeta) -> Result<Bytes, DirectoryError> {
+        Ok(self.folder.read(meta)?)
+    }
+
+    /// The rows of a live blob.
+    ///
+    /// # Errors
+    /// The blob is missing or damaged.
+    pub fn rows(&self, meta: &BlobMeta, wanted: Wanted<'_>) -> Result<Rollups, DirectoryError> {
+        let content = |error: RowsError| DirectoryError::Content {
+            name: file_name(&meta.key, meta.level),
+            error: BlobError::Rows(error),
+        };
+        parquet_rows::decode(self.read(meta)?, wanted).map_err(content)
+    }
+
+    /// Deletes the files that no commit will name any more.
+    ///
+    /// # Errors
+    /// The folder cannot be read or changed.
+    pub fn collect(&mut self) -> Result<Collected, DirectoryError> {
+        let listing = self.folder.list().map_err(|error| self.failed(error))?;
+        let mut collected = Collected { foreign: listing.others.len(), ..Collected::default() };
+        let mut unreachable: Vec<Found> = Vec::new();
+        for found in listing.blobs {
+            match judge(self.host.manifest(), &found.key) {
+                Verdict::Live => {}
+                Verdict::Pending => collected.pending += 1,
+                Verdict::Foreign => collected.foreign += 1,
+                Verdict::Unreachable => unreachable.push(found),
+            }
+        }
+        collected.deleted = unreachable.len();
+        collected.bytes = unreachable.iter().map(|found| found.bytes).sum();
+        self.folder.remove(&unreachable).map_err(|error| self.failed(error))?;
+        Ok(collected)
+    }
+
+    /// Names of live blobs are all there.
+    fn check_blobs(&self) -> Result<(), DirectoryError> {
+        let listing = self.folder.list().map_err(|error| self.failed(error))?;
+        let names: std::collections::BTreeSet<&str> = listing.blobs.iter().map(|found| found.name.as_str()).collect();
+        let live = self.host.manifest().live().map(|meta| file_name(&meta.key, meta.level));
+        let live: Vec<String> = live.collect();
+        let mut missing = live.iter().filter(|name| !names.contains(name.as_str()));
+        match missing.next() {
+            None => Ok(()),
+            Some(first) => Err(DirectoryError::MissingBlobs {
+                path: self.path.clone(),
+                missing: 1 + missing.count(),
+                live: live.len(),
+                first: first.clone(),
+            }),
+        }
+    }
+
+    fn failed(&self, error: FolderError) -> DirectoryError {
+        DirectoryError::Folder { path: self.path.join(BLOBS), error }
+    }
+}
+
+/// A live blob of a name.
+pub fn live_blob<'m>(manifest: &'m Manifest, key: &BlobKey) -> Option<&'m BlobMeta> {
+    manifest.partition(key.partition)?.live.get(key)
+}
+
+fn read_marker(path: &Path) -> Result<Option<Marker>, DirectoryError> {
+    let text = match fs::read(path.join(MARKER)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(DirectoryError::Io { path: path.to_owned(), error }),
+    };
+    let marker: Marker = serde_json::from_slice(&text)
+        .map_err(|error| DirectoryError::Marker { path: path.join(MARKER), why: error.to_string() })?;
+    match marker.version {
+        VERSION => Ok(Some(marker)),
+        found => Err(DirectoryError::Version { path: path.to_owned(), found }),
+    }
+}
+
+/// Makes a directory that has nothing in it one of event streams.
+fn create(path: &Path, if_missing: IfMissing) -> Result<Marker, DirectoryError> {
+    let io = |error| DirectoryError::Io { path: path.to_owned(), error };
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries.collect::<io::Result<Vec<_>>>().map_err(io)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(io(error)),
+    };
+    if path.join(MANIFEST).exists() {
+        return Err(DirectoryError::NoMarker { path: path.to_owned() });
+    }
+    if if_missing == IfMissing::Refuse {
+        return Err(DirectoryError::NoStreams { path: path.to_owned() });
+    }
+    // What a start that was cut off may have left.
+    let is_own = |name: &str| name == NEW_MARKER;
+    let names = entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    if let Some(name) = names.into_iter().find(|name| !is_own(name)) {
+        return Err(DirectoryError::NotEmpty { path: path.to_owned(), name });
+    }
+    fs::create_dir_all(path).map_err(io)?;
+    let marker = Marker { version: VERSION, id: format!("{:016x}", rand::random::<u64>()) };
+    let text = serde_json::to_vec(&marker).map_err(|error| io(io::Error::other(error)))?;
+    match write_new(path, NEW_MARKER, MARKER, &text) {
+        Ok(()) => Ok(marker),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(DirectoryError::Locked { path: path.to_owned() })
+        }
+        Err(error) => Err(io(error)),
+    }
+}
+
+const NEW_MARKER: &str = "streams.json.new";
+
+fn refused(path: &Path, error: ManifestError) -> DirectoryError {
+    match error {
+        ManifestError::Open(OpenError::Locked { .. }) => DirectoryError::Locked { path: path.to_owned() },
+        ManifestError::Open(OpenError::Foreign { field: "cluster", expected, found, .. }) => {
+            DirectoryError::OtherManifest { path: path.to_owned(), found, expected }
+        }
+        other => DirectoryError::Manifest(other),
+    }
+}

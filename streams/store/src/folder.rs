@@ -1,0 +1,183 @@
+//! Blobs as files of a folder, through `object_store`. A blob that [`Folder::put`] has stored outlives a power cut, whole.
+//!
+//! `object_store` writes a blob under a temporary name and links it to its own name, which no file may have. Then the file is synced,
+//! then the folder. A crash before that leaves a file that no commit names: the collector deletes it. Names are used once.
+
+use crate::disk::{Durability, LocalDisk};
+use futures_util::TryStreamExt;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as ObjectPath;
+use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode};
+use std::fs;
+use std::io;
+use std::path::Path;
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, StoredBlob};
+use tokio::runtime::{Builder, Runtime};
+use xxhash_rust::xxh3::xxh3_64;
+
+const ROWS_ENDING: &str = ".parquet";
+const DEAD_LETTERS_ENDING: &str = ".ndjson";
+
+/// A folder of blobs. No other process writes to it.
+#[derive(Debug)]
+pub struct Folder<D> {
+    store: LocalFileSystem,
+    disk: D,
+    runtime: Runtime,
+}
+
+/// A file of the folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub key: BlobKey,
+    pub name: String,
+    pub bytes: u64,
+}
+
+/// What is in the folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    pub blobs: Vec<Found>,
+    /// Files that are no blobs. They stay.
+    pub others: Vec<String>,
+}
+
+/// Why a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Why a blob is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("blob {name} is missing")]
+    Missing { name: String },
+    #[error("blob {name} is damaged: it has {bytes} bytes, and the manifest says {expected}")]
+    Length { name: String, bytes: u64, expected: u64 },
+    #[error("blob {name} is damaged: its checksum is {found:016x}, and the manifest says {expected:016x}")]
+    Checksum { name: String, found: u64, expected: u64 },
+    #[error("blob {name}: {error}")]
+    Store { name: String, error: StoreError },
+}
+
+/// The name of a blob's file.
+pub fn file_name(key: &BlobKey, level: Level) -> String {
+    match level {
+        Level::Delta | Level::Day => format!("{key}{ROWS_ENDING}"),
+        Level::DeadLetters => format!("{key}{DEAD_LETTERS_ENDING}"),
+    }
+}
+
+impl Folder<LocalDisk> {
+    /// Opens a folder that is there.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn open(path: &Path) -> Result<Folder<LocalDisk>, FolderError> {
+        Folder::on(path, LocalDisk::new(path))
+    }
+}
+
+impl<D: Durability> Folder<D> {
+    /// Opens a folder that is there, and removes what a crash left half written.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn on(path: &Path, mut disk: D) -> Result<Folder<D>, FolderError> {
+        let mut has_removed = false;
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(is_half_written) {
+                fs::remove_file(entry.path())?;
+                has_removed = true;
+            }
+        }
+        if has_removed {
+            disk.sync_names()?;
+        }
+        let store = LocalFileSystem::new_with_prefix(path)?;
+        Ok(Folder { store, disk, runtime: Builder::new_current_thread().build()? })
+    }
+
+    /// Stores a blob. When this returns, the blob outlives a power cut.
+    ///
+    /// # Errors
+    /// A file of its name is there, or it cannot be written.
+    pub fn put(&mut self, key: &BlobKey, level: Level, bytes: Vec<u8>) -> Result<StoredBlob, FolderError> {
+        let name = file_name(key, level);
+        let stored = StoredBlob { bytes: bytes.len() as u64, checksum: xxh3_64(&bytes) };
+        let path = ObjectPath::from(name.as_str());
+        self.runtime.block_on(self.store.put_opts(&path, bytes.into(), PutMode::Create.into()))?;
+        self.disk.sync_file(&name)?;
+        self.disk.sync_names()?;
+        Ok(stored)
+    }
+
+    /// The bytes of a live blob, which are those that were stored.
+    ///
+    /// # Errors
+    /// [`ReadError`] names the blob and what is wrong with it.
+    pub fn read(&self, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
+        let name = file_name(&meta.key, meta.level);
+        let path = ObjectPath::from(name.as_str());
+        let bytes = match self.runtime.block_on(async { self.store.get(&path).await?.bytes().await }) {
+            Ok(bytes) => bytes,
+            Err(StoreError::NotFound { .. }) => return Err(ReadError::Missing { name }),
+            Err(error) => return Err(ReadError::Store { name, error }),
+        };
+        let StoredBlob { bytes: expected, checksum } = meta.stored;
+        let len = bytes.len() as u64;
+        if len != expected {
+            return Err(ReadError::Length { name, bytes: len, expected });
+        }
+        let found = xxh3_64(&bytes);
+        if found != checksum {
+            return Err(ReadError::Checksum { name, found, expected: checksum });
+        }
+        Ok(bytes)
+    }
+
+    /// All files, in the order of their names.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn list(&self) -> Result<Listing, FolderError> {
+        let mut found: Vec<ObjectMeta> = self.runtime.block_on(self.store.list(None).try_collect())?;
+        found.sort_by(|a, b| a.location.cmp(&b.location));
+        let mut listing = Listing::default();
+        for ObjectMeta { location, size, .. } in found {
+            let name = location.to_string();
+            match key_of(&name) {
+                Some(key) => listing.blobs.push(Found { key, name, bytes: size }),
+                None => listing.others.push(name),
+            }
+        }
+        Ok(listing)
+    }
+
+    /// Removes files. A file that comes back after a power cut is removed again by the next collection.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub fn remove(&mut self, found: &[Found]) -> Result<(), FolderError> {
+        for Found { name, .. } in found {
+            self.runtime.block_on(self.store.delete(&ObjectPath::from(name.as_str())))?;
+        }
+        Ok(self.disk.sync_names()?)
+    }
+}
+
+/// Whether `object_store` gives this name to a file that it is still writing: `NAME#1`. It does not list such files.
+fn is_half_written(name: &str) -> bool {
+    let number = name.rsplit_once('#').map(|(_, number)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn key_of(name: &str) -> Option<BlobKey> {
+    let stem = name.strip_suffix(ROWS_ENDING).or_else(|| name.strip_suffix(DEAD_LETTERS_ENDING))?;
+    stem.parse().ok()
+}

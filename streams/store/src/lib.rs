@@ -1,0 +1,16 @@
+//! Where event streams are kept: blobs in a folder, and the manifest on a local log beside them.
+//!
+//! * [`directory`]: one directory on disk, with its identity, its blobs and its manifest; what is wrong with it is named.
+//! * [`folder`] and [`disk`]: blobs as files through `object_store`, durable before a commit names them.
+//! * [`blob`]: what is in a file: [`parquet_rows`] for rows, [`dead_letters`] for rows that were refused.
+//! * [`host`]: the manifest machine on the log of `tidemark-consensus`.
+//!
+//! Nothing here decides what is counted: `tidemark-streams-core` does.
+
+pub mod blob;
+pub mod dead_letters;
+pub mod directory;
+pub mod disk;
+pub mod folder;
+pub mod host;
+pub mod parquet_rows;
