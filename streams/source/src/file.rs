@@ -1,0 +1,109 @@
+//! The rows of a file, from the first on.
+
+use crate::lines::Lines;
+use crate::mapping::{Mapping, MappingError};
+use crate::table::Table;
+use crate::value::{Reading, Row};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Seek};
+use tidemark_files::csv::CsvError;
+use tidemark_files::unpack::{BUFFER_BYTES, PARQUET_MAGIC, Text};
+
+/// Why a file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("CSV: {0}")]
+    Csv(#[from] CsvError),
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    #[error("CSV: the first line, which names the columns: {0}")]
+    Names(String),
+    #[error("the file is empty: a line of names, JSON objects or Parquet are expected")]
+    Empty,
+    #[error(
+        "the file begins with \"[\": a JSON array is not read: write one object in each line, as `jq -c '.[]'` does"
+    )]
+    JsonArray,
+    #[error("Parquet: {0}")]
+    Parquet(String),
+    #[error("Parquet: column {name:?} is {found}: {expected}")]
+    Column { name: String, found: String, expected: &'static str },
+}
+
+/// A file that is read.
+pub struct FileRows {
+    format: Format,
+    reading: Reading,
+    has_clock: bool,
+}
+
+enum Format {
+    Lines(Box<Lines>),
+    Table(Box<Table<File>>),
+}
+
+impl FileRows {
+    /// From the beginning of a file.
+    ///
+    /// # Errors
+    /// [`SourceError`]: nothing of it can be read.
+    pub fn open(file: &File, reading: Reading) -> Result<FileRows, SourceError> {
+        let mut file = file.try_clone()?;
+        file.rewind()?;
+        let mut buffered = BufReader::with_capacity(BUFFER_BYTES, file);
+        let format = match buffered.fill_buf()?.starts_with(PARQUET_MAGIC) {
+            true => Format::Table(Box::new(Table::open(buffered.into_inner(), &reading.mapping)?)),
+            false => Format::Lines(Box::new(Lines::open(Text::open(buffered)?, &reading.mapping)?)),
+        };
+        let has_clock = match &format {
+            Format::Table(table) => table.has_clock(),
+            Format::Lines(_) => false,
+        };
+        Ok(FileRows { format, reading, has_clock })
+    }
+
+    /// Whether its type says that times stand without a zone: they are read by the clock of the zone that was named.
+    pub fn has_clock(&self) -> bool {
+        self.has_clock
+    }
+
+    pub fn mapping(&self) -> &Mapping {
+        &self.reading.mapping
+    }
+
+    /// Adds the next rows to a batch, at most so many. Fewer: the file ends.
+    ///
+    /// # Errors
+    /// [`SourceError`]: the file is damaged from there on.
+    pub fn read(&mut self, rows: &mut Vec<Row>, most: usize) -> Result<(), SourceError> {
+        for _ in 0..most {
+            let row = match &mut self.format {
+                Format::Lines(lines) => lines.next(&self.reading)?,
+                Format::Table(table) => table.next(&self.reading)?,
+            };
+            match row {
+                Some(row) => rows.push(row),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over rows that were counted before. Returns how many there were.
+    ///
+    /// # Errors
+    /// As of [`FileRows::read`].
+    pub fn skip(&mut self, count: u64) -> Result<u64, SourceError> {
+        let mut row = Vec::with_capacity(1);
+        for skipped in 0..count {
+            row.clear();
+            self.read(&mut row, 1)?;
+            if row.is_empty() {
+                return Ok(skipped);
+            }
+        }
+        Ok(count)
+    }
+}

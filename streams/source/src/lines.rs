@@ -1,0 +1,197 @@
+//! Rows of text: CSV with a line of names, or a JSON object in each line.
+
+use crate::file::SourceError;
+use crate::mapping::{Columns, Mapping};
+use crate::value::{Reading, Row, Value};
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::io::{self, BufRead, Read};
+use tidemark_files::csv::{Fields, RECORD_BYTES_MAX, Record, Records};
+use tidemark_files::unpack::Text;
+
+const COMMA: u8 = b',';
+/// Letters of a line that a dead letter shows.
+const SHOWN_MAX: usize = 200;
+
+type Reader = Box<dyn BufRead + Send>;
+
+pub enum Lines {
+    Csv { records: Records<Reader>, columns: Columns<Option<usize>>, names: usize },
+    Json { reader: Reader, line: Vec<u8> },
+}
+
+impl Lines {
+    pub fn open(text: Text, mapping: &Mapping) -> Result<Lines, SourceError> {
+        let Text { reader, begin } = text;
+        match begin.trim_ascii_start().first() {
+            None => Err(SourceError::Empty),
+            Some(b'[') => Err(SourceError::JsonArray),
+            Some(b'{') => Ok(Lines::Json { reader, line: Vec::new() }),
+            Some(_) => Lines::csv(reader, mapping),
+        }
+    }
+
+    fn csv(reader: Reader, mapping: &Mapping) -> Result<Lines, SourceError> {
+        let mut records = Records::new(reader, COMMA, 0);
+        match records.read()? {
+            Record::End => return Err(SourceError::Empty),
+            Record::Broken(why) => return Err(SourceError::Names(why)),
+            Record::Sound => {}
+        }
+        let names: Result<Vec<&str>, _> = records.fields().iter().map(std::str::from_utf8).collect();
+        let names = names.map_err(|_| SourceError::Names("it is no UTF-8".to_owned()))?;
+        let columns = mapping.find(&names)?;
+        let names = names.len();
+        Ok(Lines::Csv { records, columns, names })
+    }
+
+    pub fn next(&mut self, reading: &Reading) -> Result<Option<Row>, SourceError> {
+        match self {
+            Lines::Csv { records, columns, names } => match records.read()? {
+                Record::End => Ok(None),
+                Record::Broken(reason) => {
+                    let text = format!("line {}", records.line());
+                    Ok(Some(Row::Broken { reason, text }))
+                }
+                Record::Sound => Ok(Some(csv_row(records.fields(), columns, *names, reading))),
+            },
+            Lines::Json { reader, line } => {
+                while next_line(reader, line)? {
+                    if !line.trim_ascii().is_empty() {
+                        return Ok(Some(json_row(line, reading)));
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// A record has as many fields as there are names, or more where nothing is in them.
+fn csv_row(fields: &Fields, columns: &Columns<Option<usize>>, names: usize, reading: &Reading) -> Row {
+    let is_empty = |at: usize| fields.get(at).is_none_or(<[u8]>::is_empty);
+    if fields.len() < names || !(names..fields.len()).all(is_empty) {
+        let texts: Vec<_> = fields.iter().take(8).map(String::from_utf8_lossy).collect();
+        let reason = format!("{} fields: the first line names {names} columns", fields.len());
+        return Row::Broken { reason, text: shown(&texts.join(",")) };
+    }
+    let values = columns.as_ref().try_map(|at| {
+        let Some(at) = *at else { return Ok(Value::NoColumn) };
+        let text = std::str::from_utf8(fields.get(at).unwrap_or_default());
+        text.map(text_value).map_err(|_| at + 1)
+    });
+    match values {
+        Ok(values) => reading.row(&values),
+        Err(field) => Row::Broken { reason: format!("field {field} is no UTF-8"), text: String::new() },
+    }
+}
+
+fn text_value(text: &str) -> Value<'_> {
+    if text.trim().is_empty() { Value::Missing } else { Value::Text(Cow::Borrowed(text)) }
+}
+
+/// Reads a line, of which no more than a limit is kept. `false`: there is none.
+fn next_line(reader: &mut Reader, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    reader.by_ref().take(RECORD_BYTES_MAX as u64 + 1).read_until(b'\n', line)?;
+    if line.len() > RECORD_BYTES_MAX && line.last() != Some(&b'\n') {
+        reader.skip_until(b'\n')?;
+    }
+    Ok(!line.is_empty())
+}
+
+fn json_row(line: &[u8], reading: &Reading) -> Row {
+    let broken = |reason: String| Row::Broken { reason, text: shown(&String::from_utf8_lossy(line)) };
+    if line.len() > RECORD_BYTES_MAX {
+        return broken(format!("a line of more than {RECORD_BYTES_MAX} bytes"));
+    }
+    let object: serde_json::Map<String, Json> = match serde_json::from_slice(line) {
+        Ok(object) => object,
+        Err(error) => return broken(format!("no JSON object: {error}")),
+    };
+    let value = |name: Option<&str>| {
+        let Some(name) = name else { return Value::NoColumn };
+        let found = object.get(name).or_else(|| {
+            let mut others = object.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+            others.next().map(|(_, value)| value)
+        });
+        found.map_or(Value::NoColumn, json_value)
+    };
+    reading.row(&reading.mapping.names().map(value))
+}
+
+fn json_value(json: &Json) -> Value<'_> {
+    match json {
+        Json::Null => Value::Missing,
+        Json::Bool(_) => Value::Other("true or false"),
+        Json::Array(_) => Value::Other("a list"),
+        Json::Object(_) => Value::Other("an object"),
+        Json::String(text) => text_value(text),
+        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => Value::Whole(whole),
+            (None, Some(float)) => Value::Float(float),
+            (None, None) => Value::Other("a number that is too large"),
+        },
+    }
+}
+
+fn shown(text: &str) -> String {
+    text.trim_end().chars().take(SHOWN_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+    use tidemark_proto::series::calendar::Zone;
+
+    fn rows(text: &str) -> Result<Vec<String>, SourceError> {
+        let mapping = Mapping::parse("tenant=t,listing=l,at=a,n=n", None).unwrap();
+        let reading = Reading { mapping, zone: Zone::UTC };
+        let mut lines = Lines::open(Text::open(Cursor::new(text.as_bytes().to_vec()))?, &reading.mapping)?;
+        let mut rows = Vec::new();
+        while let Some(row) = lines.next(&reading)? {
+            rows.push(match row {
+                Row::Event { tenant, listing, at_s, count, .. } => format!("{tenant} {listing} {at_s} {count}"),
+                Row::Broken { reason, .. } => format!("broken: {reason}"),
+            });
+        }
+        Ok(rows)
+    }
+
+    #[test]
+    fn csv_and_json_lines_give_the_same_rows() {
+        let csv = "t,l,a,n,other\nx,1,100,2,\n\ny,\"a\nb\",200,3.0,z\n";
+        let json = r#"{"t":"x","l":1,"a":100,"n":2}
+
+{"n":3.0,"T":"y","l":"a\nb","a":"200"}"#;
+        let expected = ["x 1 100 2", "y a\nb 200 3"];
+        assert_eq!(rows(csv).unwrap(), expected);
+        assert_eq!(rows(json).unwrap(), expected);
+    }
+
+    #[test]
+    fn bad_rows_are_broken_and_the_next_is_read() {
+        let csv = "t,l,a,n\nx,1,100\nx,1,100,many\nx,\"1\"2,100,1\nx,1,100,1\n";
+        let found = rows(csv).unwrap();
+        assert_eq!(found[0], "broken: 3 fields: the first line names 4 columns");
+        assert_eq!(found[1], "broken: n \"many\": a whole number is expected");
+        assert!(found[2].contains("a quote within a field is written twice"), "{}", found[2]);
+        assert_eq!(found[3], "x 1 100 1");
+        let json = "{\"t\":\"x\"}\n{\"t\"\n[1]\n{\"t\":true,\"l\":1,\"a\":1,\"n\":1}\n";
+        let found = rows(json).unwrap();
+        assert_eq!(found.len(), 4);
+        assert!(found.iter().all(|row| row.starts_with("broken: ")), "{found:?}");
+        let long = format!("{{\"t\":\"{}\"}}\n{{\"t\":\"x\",\"l\":1,\"a\":1,\"n\":1}}\n", "x".repeat(2 << 20));
+        let found = rows(&long).unwrap();
+        assert_eq!(found, ["broken: a line of more than 1048576 bytes", "x 1 1 1"]);
+    }
+
+    #[test]
+    fn file_without_its_columns_is_refused() {
+        assert!(rows("t,l,a\n").unwrap_err().to_string().contains("no column \"n\""));
+        assert!(matches!(rows(""), Err(SourceError::Empty)));
+        assert!(matches!(rows("[{}]"), Err(SourceError::JsonArray)));
+        assert!(matches!(rows("t,l,a,n\nx,\"1"), Err(SourceError::Csv(_))));
+    }
+}

@@ -1,0 +1,251 @@
+//! What stands in a column of a row, and what it means. All formats share these rules.
+//!
+//! * A tenant and a listing are a text or a whole number.
+//! * A time is a number of seconds since 1970, a time with its offset, or a time by the clock of the file's zone.
+//! * A count is a whole number. `5` and `5.0` are the same.
+
+use crate::mapping::{Columns, Mapping, TypeOf};
+use std::borrow::Cow;
+use tidemark_proto::series::UnixTime;
+use tidemark_proto::series::calendar::{NoTime, Zone};
+use tidemark_streams_core::event::RawEvent;
+use tidemark_streams_core::owner::Record;
+
+/// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the file may have meant a neighbour.
+const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+
+const AT: &str = "at";
+
+/// What stands in a column.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// The mapping has no such column, or this row has not.
+    NoColumn,
+    Missing,
+    Text(Cow<'a, str>),
+    Whole(i64),
+    Float(f64),
+    /// Seconds since 1970.
+    Instant(i64),
+    /// Seconds since 1970-01-01 by a clock whose zone the file does not say.
+    Clock(i64),
+    /// Something that no column takes.
+    Other(&'static str),
+}
+
+/// A row that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Row {
+    Event { tenant: String, listing: String, at_s: i64, event_type: Option<String>, count: i64 },
+    Broken { reason: String, text: String },
+}
+
+/// Why values are no event. It becomes the reason of a dead letter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    #[error("{field} {shown}: {expected} is expected")]
+    Value { field: &'static str, shown: String, expected: &'static str },
+    #[error("{field} is {found}: {expected} is expected")]
+    Kind { field: &'static str, found: &'static str, expected: &'static str },
+    #[error("at: {0}")]
+    Time(NoTime),
+    #[error("at {seconds} s from 1970 on: not between 1970 and 3000")]
+    Clock { seconds: i64 },
+}
+
+/// How rows are made of values.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub mapping: Mapping,
+    /// Of times that do not say their offset.
+    pub zone: Zone,
+}
+
+impl Row {
+    /// The row as the core takes it. `event_type` is the type of all rows that do not name one.
+    pub fn record<'a>(&'a self, event_type: &'a str) -> Record<'a> {
+        match self {
+            Row::Broken { reason, text } => Record::Broken { reason, text },
+            Row::Event { tenant, listing, at_s, event_type: own, count } => Record::Event(RawEvent {
+                tenant,
+                listing,
+                at_s: *at_s,
+                event_type: own.as_deref().unwrap_or(event_type),
+                count: *count,
+            }),
+        }
+    }
+}
+
+impl Reading {
+    pub fn row(&self, values: &Columns<Value<'_>>) -> Row {
+        self.event(values).unwrap_or_else(|error| Row::Broken { reason: error.to_string(), text: shown(values) })
+    }
+
+    fn event(&self, values: &Columns<Value<'_>>) -> Result<Row, ValueError> {
+        let event_type = match self.mapping.event_type {
+            TypeOf::All(_) => None,
+            TypeOf::Column(_) => Some(id("type", &values.event_type)?),
+        };
+        let count = match (&self.mapping.count, &values.count) {
+            (None, _) => 1,
+            (Some(_), value) => whole("n", value)?,
+        };
+        Ok(Row::Event {
+            tenant: id("tenant", &values.tenant)?,
+            listing: id("listing", &values.listing)?,
+            at_s: self.time(&values.at)?,
+            event_type,
+            count,
+        })
+    }
+
+    fn time(&self, value: &Value<'_>) -> Result<i64, ValueError> {
+        match value {
+            Value::NoColumn | Value::Missing => Err(ValueError::Missing(AT)),
+            Value::Instant(seconds) => Ok(*seconds),
+            Value::Clock(seconds) => {
+                let at = self.zone.at_clock(*seconds).map(|at| at.s() as i64);
+                at.ok_or(ValueError::Clock { seconds: *seconds })
+            }
+            Value::Whole(seconds) => number_of_seconds(*seconds),
+            Value::Float(_) => number_of_seconds(whole(AT, value)?),
+            Value::Text(text) => self.time_of_text(text.trim()),
+            Value::Other(found) => Err(ValueError::Kind { field: AT, found, expected: "a time" }),
+        }
+    }
+
+    fn time_of_text(&self, text: &str) -> Result<i64, ValueError> {
+        if let Ok(seconds) = text.parse::<i64>() {
+            return number_of_seconds(seconds);
+        }
+        let error = match text.parse::<UnixTime>() {
+            Ok(at) => return Ok(at.s() as i64),
+            Err(error) => error,
+        };
+        let is_fraction = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+        let whole = text.split_once('.').filter(|(_, rest)| is_fraction(rest)).map_or(text, |(whole, _)| whole);
+        self.zone.time(whole).map(|at| at.s() as i64).map_err(|_| ValueError::Time(error))
+    }
+}
+
+/// Seconds since 1970. A number that reads as a date is refused, as whoever writes it means the date.
+fn number_of_seconds(seconds: i64) -> Result<i64, ValueError> {
+    match UnixTime::of_number(seconds.into()) {
+        Err(error @ NoTime::Ambiguous { .. }) => Err(ValueError::Time(error)),
+        // The core names what is out of range.
+        Err(NoTime::Range(_) | NoTime::Text(_)) | Ok(_) => Ok(seconds),
+    }
+}
+
+fn id(field: &'static str, value: &Value<'_>) -> Result<String, ValueError> {
+    let expected = "a text or a whole number";
+    match value {
+        Value::Text(text) => Ok(text.clone().into_owned()),
+        Value::Whole(number) => Ok(number.to_string()),
+        Value::NoColumn | Value::Missing => Err(ValueError::Missing(field)),
+        Value::Float(value) => Err(ValueError::Value { field, shown: value.to_string(), expected }),
+        Value::Instant(_) | Value::Clock(_) => Err(ValueError::Kind { field, found: "a time", expected }),
+        Value::Other(found) => Err(ValueError::Kind { field, found, expected }),
+    }
+}
+
+fn whole(field: &'static str, value: &Value<'_>) -> Result<i64, ValueError> {
+    let expected = "a whole number";
+    let no = |shown: String| ValueError::Value { field, shown, expected };
+    match value {
+        Value::Whole(number) => Ok(*number),
+        Value::Float(value) => whole_of_float(*value).ok_or_else(|| no(value.to_string())),
+        Value::Text(text) => {
+            let text = text.trim();
+            let float = || text.parse().ok().and_then(whole_of_float);
+            text.parse().ok().or_else(float).ok_or_else(|| no(format!("{:?}", cut(text))))
+        }
+        Value::NoColumn | Value::Missing => Err(ValueError::Missing(field)),
+        Value::Instant(_) | Value::Clock(_) => Err(ValueError::Kind { field, found: "a time", expected }),
+        Value::Other(found) => Err(ValueError::Kind { field, found, expected }),
+    }
+}
+
+fn whole_of_float(value: f64) -> Option<i64> {
+    (value.fract() == 0.0 && value.abs() <= FLOAT_EXACT_MAX).then_some(value as i64)
+}
+
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(40).map_or(text, |(end, _)| &text[..end])
+}
+
+/// A row as a dead letter shows it.
+fn shown(values: &Columns<Value<'_>>) -> String {
+    let Columns { tenant, listing, at, count, event_type } = values.as_ref().map(|value| match value {
+        Value::NoColumn => None,
+        Value::Missing => Some("(missing)".to_owned()),
+        Value::Text(text) => Some(format!("{:?}", text.chars().take(80).collect::<String>())),
+        Value::Whole(number) | Value::Instant(number) | Value::Clock(number) => Some(number.to_string()),
+        Value::Float(value) => Some(value.to_string()),
+        Value::Other(what) => Some(format!("({what})")),
+    });
+    let named = [("tenant", tenant), ("listing", listing), ("at", at), ("n", count), ("type", event_type)];
+    let shown = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(zone: &str) -> Reading {
+        let mapping = Mapping::parse("tenant=t,listing=l,at=a,n=n", None).unwrap();
+        Reading { mapping, zone: Zone::named(zone).unwrap() }
+    }
+
+    fn values(at: Value<'static>, count: Value<'static>) -> Columns<Value<'static>> {
+        let tenant = Value::Whole(330);
+        let listing = Value::Text("x".into());
+        Columns { tenant, listing, at, count, event_type: Value::NoColumn }
+    }
+
+    fn at_s(zone: &str, at: Value<'static>) -> Result<i64, String> {
+        match reading(zone).row(&values(at, Value::Whole(1))) {
+            Row::Event { at_s, .. } => Ok(at_s),
+            Row::Broken { reason, .. } => Err(reason),
+        }
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        let text = |text: &'static str| Value::Text(text.into());
+        for at in ["1483271606", "2017-01-01T11:53:26Z", "2017-01-01 11:53:26", "2017-01-01 11:53:26.75"] {
+            assert_eq!(at_s("UTC", text(at)), Ok(1_483_271_606), "{at}");
+        }
+        assert_eq!(at_s("Asia/Kathmandu", text("2017-01-01 17:38:26")), Ok(1_483_271_606));
+        assert_eq!(at_s("Asia/Kathmandu", Value::Clock(1_483_271_606 + 20_700)), Ok(1_483_271_606));
+        assert_eq!(at_s("UTC", Value::Float(1_483_271_606.0)), Ok(1_483_271_606));
+        assert!(at_s("UTC", text("20170101")).unwrap_err().contains("ambiguous"));
+        assert!(at_s("UTC", text("yesterday")).is_err());
+        assert!(at_s("UTC", Value::Float(0.5)).unwrap_err().contains("a whole number is expected"));
+    }
+
+    #[test]
+    fn broken_rows_say_why_and_what_they_were() {
+        let row = reading("UTC").row(&values(Value::Missing, Value::Text("many".into())));
+        let Row::Broken { reason, text } = row else { panic!("{row:?}") };
+        assert_eq!(reason, "n \"many\": a whole number is expected");
+        assert_eq!(text, "tenant=330 listing=\"x\" at=(missing) n=\"many\"");
+    }
+
+    #[test]
+    fn counts_are_whole_numbers_that_the_file_means_exactly() {
+        for (count, expected) in
+            [(Value::Text("5.0".into()), Some(5)), (Value::Float(1e17), None), (Value::Missing, None)]
+        {
+            let found = match reading("UTC").row(&values(Value::Whole(0), count)) {
+                Row::Event { count, .. } => Some(count),
+                Row::Broken { .. } => None,
+            };
+            assert_eq!(found, expected);
+        }
+    }
+}
