@@ -10,7 +10,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const ARCHITECTURE_LINES_MAX: usize = 250;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
-const MAY_KNOW: [(&str, &[&str]); 14] = [
+const MAY_KNOW: [(&str, &[&str]); 15] = [
     ("tidemark-proto", &[]),
     ("tidemark-transport", &["tidemark-proto"]),
     ("tidemark-consensus", &["tidemark-proto"]),
@@ -24,6 +24,10 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("tidemark-streams-sim", &["tidemark-streams-core"]),
     ("tidemark-streams-source", &["tidemark-files", "tidemark-proto", "tidemark-streams-core"]),
     ("tidemark-streams-store", &["tidemark-consensus", "tidemark-streams-core"]),
+    (
+        "tidemark-streams",
+        &["tidemark-proto", "tidemark-streams-core", "tidemark-streams-source", "tidemark-streams-store"],
+    ),
     (
         "tidemark",
         &[

@@ -1,0 +1,143 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+const LOAD_EXAMPLE: &str = "Example:
+  tidemark-streams load transactions.parquet --dir shop \\
+    --map tenant=store_id,listing=product_id,at=transaction_timestamp,n=quantity";
+const QUERY_EXAMPLES: &str = "Examples:
+  tidemark-streams query 367 --by hour --zone Asia/Kathmandu --dir shop
+  tidemark-streams query 367 --by listing --from 2017-03-01 --to 2017-04-01 --dir shop";
+const AUDIT_EXAMPLES: &str = "Examples:
+  tidemark-streams audit --dir shop
+  tidemark-streams audit --dir shop --against transactions.parquet --map tenant=store_id,...";
+
+/// Count events per tenant, listing and hour, each exactly once
+#[derive(Debug, Parser)]
+#[command(name = "tidemark-streams", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Count the rows of a file, each exactly once
+    ///
+    /// The file is Parquet, CSV with a line of names, or JSON lines, plain or packed with gzip or zstd. A load that was killed is run
+    /// again: it goes on behind the rows that are counted. A file that is counted is not counted again. A row that cannot be counted
+    /// becomes a dead letter.
+    #[command(after_help = LOAD_EXAMPLE)]
+    Load(LoadArgs),
+    /// Print the counts of one tenant, by hours or days of a zone's clock, or by listing
+    ///
+    /// A line has the begin of an hour or day, or a listing, then a tab and the count. Hours, days and listings that count nothing are
+    /// left out.
+    #[command(after_help = QUERY_EXAMPLES)]
+    Query(QueryArgs),
+    /// List the blobs that count
+    Blobs(DirectoryArgs),
+    /// Print the rows that were refused, as JSON lines with row number and reason
+    DeadLetters(DirectoryArgs),
+    /// Check all blobs against the manifest, and recount a file if one is named
+    ///
+    /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of a file are counted again and
+    /// compared with the blobs. All rows are held in memory.
+    #[command(after_help = AUDIT_EXAMPLES)]
+    Audit(AuditArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct DirectoryArgs {
+    /// The directory of the event streams
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// How the rows of a file are read.
+#[derive(Debug, Args)]
+pub struct ReadingArgs {
+    /// Which column is what: tenant, listing and at (the time); n (the count, 1 without it) and type are optional
+    #[arg(long, value_name = "FIELD=COLUMN,...")]
+    pub map: String,
+    /// The event type of all rows [default: impression]
+    #[arg(long = "type", value_name = "NAME")]
+    pub event_type: Option<String>,
+    /// The zone of times that do not say their offset
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    pub file_zone: String,
+}
+
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// The file
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// Event types that a column of types may name
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["impression", "click"])]
+    pub types: Vec<String>,
+    /// Stop once more rows than this were refused
+    #[arg(long, value_name = "ROWS", default_value_t = 10_000)]
+    pub dead_letters_max: u64,
+    /// Distinct (tenant, listing, quarter of an hour, type) that are held in memory before they are written
+    #[arg(long, value_name = "COUNTS", default_value_t = 262_144, value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
+    pub flush_counts: u64,
+}
+
+/// What counts are grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Hours of the zone's clock
+    Hour,
+    /// Days of the zone's calendar
+    Day,
+    /// Listings, the largest count first
+    Listing,
+}
+
+#[derive(Debug, Args)]
+pub struct QueryArgs {
+    /// The tenant
+    pub tenant: String,
+    #[arg(long, value_enum, default_value_t = By::Hour)]
+    pub by: By,
+    /// The zone of hours, days, --from and --to, by its name in the IANA database
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    pub zone: String,
+    /// The first time that counts, rounded down to a quarter of an hour
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+    /// The end: the first time that does not count, rounded down to a quarter of an hour
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+    /// Count events of this type only
+    #[arg(long = "type", value_name = "NAME")]
+    pub event_type: Option<String>,
+    /// One JSON object in each line
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// The file that was loaded into this directory
+    #[arg(long, value_name = "FILE", requires = "map")]
+    pub against: Option<PathBuf>,
+    /// As of `load`
+    #[arg(long, value_name = "FIELD=COLUMN,...")]
+    pub map: Option<String>,
+    /// As of `load`
+    #[arg(long = "type", value_name = "NAME")]
+    pub event_type: Option<String>,
+    /// As of `load`
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    pub file_zone: String,
+}

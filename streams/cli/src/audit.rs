@@ -1,0 +1,157 @@
+//! `audit`: compares every live blob with the manifest, and the counts with a file that was loaded.
+
+use crate::args::{AuditArgs, ReadingArgs};
+use crate::dead_letters;
+use crate::driver::PARTITION;
+use crate::error::CliError;
+use crate::load::{OpenFile, open};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use tidemark_streams_core::blob::BlobMeta;
+use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::fold::Fold;
+use tidemark_streams_core::owner::Record;
+use tidemark_streams_core::rollup::{RollupKey, RollupRow, Rollups};
+use tidemark_streams_core::time::Now;
+use tidemark_streams_source::mapping::{TYPE_DEFAULT, TypeOf};
+use tidemark_streams_store::blob::holds_rows;
+use tidemark_streams_store::directory::{Directory, IfMissing};
+use tidemark_streams_store::folder::file_name;
+use tidemark_streams_store::parquet_rows::Wanted;
+
+/// Differences that are named one by one.
+const NAMED_MAX: u64 = 20;
+
+pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
+    let mut all = Rollups::new();
+    let mut blobs = 0;
+    let mut differences = 0;
+    for meta in directory.manifest().live() {
+        blobs += 1;
+        if let Some(problem) = check(&directory, meta, &mut all) {
+            differences += 1;
+            writeln!(out, "{}: {problem}", file_name(&meta.key, meta.level))?;
+        }
+    }
+    all.combine();
+    let total = directory.manifest().partition(PARTITION).map_or(0, |partition| partition.total);
+    if differences == 0 && u128::from(all.total()) != total {
+        differences += 1;
+        writeln!(out, "the blobs count {}, and the manifest {total}", all.total())?;
+    }
+    if let Some(path) = &args.against {
+        let reading = ReadingArgs {
+            map: args.map.clone().unwrap_or_default(),
+            event_type: args.event_type.clone(),
+            file_zone: args.file_zone.clone(),
+        };
+        let recounted = recount(&directory, path, &reading, &all)?;
+        differences += compare(&all, &recounted, out)?;
+    }
+    if differences > 0 {
+        return Err(CliError::Audit { differences, blobs });
+    }
+    writeln!(out, "{blobs} blobs are whole; {} rows count {total}", all.len())?;
+    Ok(())
+}
+
+/// What is wrong with a blob. Its rows are added to all.
+fn check(directory: &Directory, meta: &BlobMeta, all: &mut Rollups) -> Option<String> {
+    if !holds_rows(meta.level) {
+        return match dead_letters::read(directory, meta) {
+            Ok(letters) if letters.len() as u64 == meta.rows => None,
+            Ok(letters) => Some(format!("{} dead letters, and the manifest says {}", letters.len(), meta.rows)),
+            Err(error) => Some(error.to_string()),
+        };
+    }
+    let rows = match directory.rows(meta, Wanted::All) {
+        Ok(rows) => rows,
+        Err(error) => return Some(error.to_string()),
+    };
+    if let Err(error) = rows.iter().try_for_each(|row| all.push(row)) {
+        return Some(error.to_string());
+    }
+    let found = (rows.len() as u64, rows.total(), rows.hours());
+    let expected = (meta.rows, meta.total, Some(meta.hours));
+    (found != expected).then(|| {
+        let (rows, total, _) = found;
+        format!("{rows} rows that count {total}, and the manifest says {} that count {}", meta.rows, meta.total)
+    })
+}
+
+/// Counts the rows of a file again, up to the position in the manifest, without the dead letters.
+fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Rollups) -> Result<Rollups, CliError> {
+    let OpenFile { mut rows, source, reading } = open(path, reading)?;
+    let partition = directory.manifest().partition(PARTITION);
+    let sources = partition.map_or(0, |partition| partition.sources.len());
+    let state = partition.and_then(|partition| partition.sources.get(&source).copied());
+    let state = state.ok_or_else(|| CliError::NotLoaded { path: path.to_owned(), source_id: source })?;
+    if state.reading != reading {
+        return Err(CliError::OtherReading { path: path.to_owned(), source_id: source, next_row: state.next_row });
+    }
+    if sources > 1 {
+        return Err(CliError::ManySources { sources });
+    }
+    let mut refused = BTreeSet::new();
+    for meta in dead_letters::blobs(directory) {
+        refused.extend(dead_letters::read(directory, meta)?.into_iter().map(|letter| letter.row));
+    }
+    let event_type = match &rows.mapping().event_type {
+        TypeOf::All(name) => name.clone(),
+        TypeOf::Column(_) => TYPE_DEFAULT.to_owned(),
+    };
+    let mut names: BTreeSet<&str> = all.iter().map(|row| row.event_type).collect();
+    names.insert(&event_type);
+    let types = EventTypes::new(&names.into_iter().collect::<Vec<_>>())?;
+    let mut fold = Fold::new(types.clone(), rand::random());
+    let mut row = Vec::with_capacity(1);
+    for number in 0..state.next_row {
+        row.clear();
+        rows.read(&mut row, 1).map_err(|error| CliError::Source { path: path.to_owned(), error })?;
+        let Some(Record::Event(event)) = row.first().map(|row| row.record(&event_type)) else { continue };
+        // The load has judged times by its clock. A row that is in no dead letter was accepted; where it cannot be counted now, its
+        // count is missing here, and the comparison names it.
+        if let Some(event) = event.check(Now(u64::MAX), &types).ok().filter(|_| !refused.contains(&number)) {
+            fold.add(&event);
+        }
+    }
+    Ok(fold.rollups()?)
+}
+
+/// Names the keys whose counts differ.
+fn compare(blobs: &Rollups, file: &Rollups, out: &mut impl Write) -> Result<u64, CliError> {
+    let mut blobs = blobs.iter().peekable();
+    let mut file = file.iter().peekable();
+    let mut differences = 0;
+    loop {
+        let least: RollupKey<'_> = match (blobs.peek(), file.peek()) {
+            (None, None) => return Ok(differences),
+            (Some(row), None) | (None, Some(row)) => row.key(),
+            (Some(a), Some(b)) => a.key().min(b.key()),
+        };
+        let found = sum(&mut blobs, &least);
+        let expected = sum(&mut file, &least);
+        if found != expected {
+            differences += 1;
+            if differences <= NAMED_MAX {
+                let RollupKey { tenant, listing, hour, event_type } = least;
+                writeln!(
+                    out,
+                    "tenant {tenant:?} listing {listing:?} type {event_type} hour {}: the blobs count {found:?}, the file {expected:?}",
+                    hour.start_s()
+                )?;
+            }
+        }
+    }
+}
+
+/// The quarters of all rows of a key.
+fn sum<'a>(rows: &mut std::iter::Peekable<impl Iterator<Item = RollupRow<'a>>>, key: &RollupKey<'_>) -> [u64; 4] {
+    let mut sums = [0; 4];
+    while let Some(row) = rows.next_if(|row| row.key() == *key) {
+        sums.iter_mut().zip(row.quarters).for_each(|(sum, count)| *sum += u64::from(count));
+    }
+    sums
+}

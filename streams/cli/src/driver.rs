@@ -1,0 +1,96 @@
+//! Carries out what an owner asks for, on a directory.
+
+use crate::error::CliError;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidemark_streams_core::blob::PartitionId;
+use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::manifest::{Generation, MemberId};
+use tidemark_streams_core::merge::MergePolicy;
+use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig};
+use tidemark_streams_core::time::Now;
+use tidemark_streams_store::directory::{Directory, DirectoryError, live_blob};
+use tidemark_streams_store::folder::ReadError;
+use tidemark_streams_store::parquet_rows::Wanted;
+
+/// A directory has one partition.
+pub const PARTITION: PartitionId = PartitionId(0);
+/// Memory of a fold. Its owner flushes before it takes more.
+const FOLD_BYTES_MAX: usize = 1 << 30;
+/// Dead letters that are held before they are written.
+const DEAD_LETTERS_HELD_MAX: usize = 1_000;
+/// A row of a file waits at most so long for its flush.
+const FLUSH_AFTER_MS: u64 = 60_000;
+/// The local log loses no proposal, and a blob that cannot be written ends the command: neither is tried again.
+const RETRY_AFTER_MS: u64 = 60_000;
+const KEEP_FLUSHED_MS: u64 = 10_000;
+
+pub struct Driver {
+    pub directory: Directory,
+    pub owner: Owner,
+}
+
+pub fn now() -> Now {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now(since.as_millis() as u64)
+}
+
+impl Driver {
+    /// Claims the partition of a directory.
+    ///
+    /// # Errors
+    /// The directory fails, or the claim is refused.
+    pub fn claim(directory: Directory, types: EventTypes, flush_counts: u64) -> Result<Driver, CliError> {
+        let generation = directory.manifest().partition(PARTITION).map_or(0, |partition| partition.generation.0);
+        let config = OwnerConfig {
+            partition: PARTITION,
+            member: MemberId(rand::random()),
+            // The directory is open in this process only, which therefore gives the generations out.
+            generation: Generation(generation + 1),
+            types,
+            seed: rand::random(),
+            flush_after_ms: FLUSH_AFTER_MS,
+            cells_max: usize::try_from(flush_counts).unwrap_or(usize::MAX),
+            fold_bytes_max: FOLD_BYTES_MAX,
+            dead_letters_max: DEAD_LETTERS_HELD_MAX,
+            merge: MergePolicy::default(),
+            retry_after_ms: RETRY_AFTER_MS,
+            keep_flushed_ms: KEEP_FLUSHED_MS,
+        };
+        let mut driver = Driver { directory, owner: Owner::new(now(), config) };
+        driver.settle()?;
+        Ok(driver)
+    }
+
+    /// Gives the owner an input, and carries out all that follows.
+    ///
+    /// # Errors
+    /// As of [`Driver::claim`].
+    pub fn handle(&mut self, input: Input<'_>) -> Result<(), CliError> {
+        self.owner.handle(now(), input);
+        self.settle()
+    }
+
+    fn settle(&mut self) -> Result<(), CliError> {
+        while let Some(output) = self.owner.poll_output() {
+            match output {
+                Output::Propose(command) => {
+                    let outcome = self.directory.propose(&command)?;
+                    let manifest = self.directory.manifest();
+                    self.owner.handle(now(), Input::Applied { outcome: &outcome, manifest });
+                }
+                Output::Put(put) => {
+                    let stored = self.directory.put(&put)?;
+                    self.owner.handle(now(), Input::Stored { key: put.key, stored });
+                }
+                Output::Load(key) => {
+                    let missing = || DirectoryError::Read(ReadError::Missing { name: key.to_string() });
+                    let meta = *live_blob(self.directory.manifest(), &key).ok_or_else(missing)?;
+                    let rows = self.directory.rows(&meta, Wanted::All)?;
+                    self.owner.handle(now(), Input::Loaded { key, rows });
+                }
+                Output::Stopped(stop) => return Err(CliError::Stopped(stop)),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! What a command says when it fails.
+
+use std::io;
+use std::path::PathBuf;
+use tidemark_proto::series::calendar::{CalendarError, UnknownZone};
+use tidemark_streams_core::event::EventTypesError;
+use tidemark_streams_core::owner::Stop;
+use tidemark_streams_core::rollup::RowError;
+use tidemark_streams_core::source::SourceId;
+use tidemark_streams_source::file::SourceError;
+use tidemark_streams_source::mapping::MappingError;
+use tidemark_streams_store::dead_letters::DeadLettersError;
+use tidemark_streams_store::directory::DirectoryError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("{}: {error}", path.display())]
+    Source { path: PathBuf, error: SourceError },
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    #[error(transparent)]
+    Zone(#[from] UnknownZone),
+    #[error(transparent)]
+    Types(#[from] EventTypesError),
+    #[error("the load stops: {0}")]
+    Stopped(#[from] Stop),
+    #[error(
+        "the load stops: {refused} rows of the file were refused, and {max} are allowed; the last: row {row}: {reason}. \
+         `tidemark-streams dead-letters` lists them; what was counted stays; --dead-letters-max allows more"
+    )]
+    TooManyDeadLetters { refused: u64, max: u64, row: u64, reason: String },
+    #[error(
+        "{}: source {source_id} was loaded with other columns or another --file-zone; its rows are counted up to row {next_row}. \
+         Name the same columns and zone as then",
+        path.display()
+    )]
+    OtherReading { path: PathBuf, source_id: SourceId, next_row: u64 },
+    #[error(transparent)]
+    Calendar(#[from] CalendarError),
+    #[error("--from {from} is not before --to {to}")]
+    EmptyRange { from: String, to: String },
+    #[error(transparent)]
+    Rows(#[from] RowError),
+    #[error("blob {name}: {error}")]
+    DeadLetters { name: String, error: DeadLettersError },
+    #[error("differences were found: {differences}, in {blobs} blobs; they are named above, of counts the first 20")]
+    Audit { differences: u64, blobs: u64 },
+    #[error("the directory has {sources} sources; --against compares a directory with one")]
+    ManySources { sources: usize },
+    #[error("{}: the file was not loaded into this directory under this type: its source {source_id} is unknown", path.display())]
+    NotLoaded { path: PathBuf, source_id: SourceId },
+    #[error("output: {0}")]
+    Output(#[from] io::Error),
+}

@@ -1,0 +1,136 @@
+//! `load`: counts the rows of a file.
+
+use crate::args::{LoadArgs, ReadingArgs};
+use crate::dead_letters;
+use crate::driver::{Driver, PARTITION};
+use crate::error::CliError;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use tidemark_proto::series::calendar::Zone;
+use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::owner::{Input, Record, RowBatch};
+use tidemark_streams_core::source::{ReadingId, SourceId, SourceState};
+use tidemark_streams_source::digest::{reading_id, source_id};
+use tidemark_streams_source::file::{FileRows, SourceError};
+use tidemark_streams_source::mapping::{Mapping, TypeOf};
+use tidemark_streams_source::value::{Reading, Row};
+use tidemark_streams_store::directory::{Directory, IfMissing};
+
+/// Rows that are read at a time.
+const BATCH_ROWS: usize = 4_096;
+
+/// A file, and which source it is.
+pub struct OpenFile {
+    pub rows: FileRows,
+    pub source: SourceId,
+    pub reading: ReadingId,
+}
+
+pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let mut file = open(&args.file, &args.reading)?;
+    let types = match &file.rows.mapping().event_type {
+        TypeOf::All(name) => EventTypes::new(&[name])?,
+        TypeOf::Column(_) => EventTypes::new(&args.types)?,
+    };
+    let directory = Directory::open(&args.directory.dir, IfMissing::Create)?;
+    let known = known(&directory, file.source);
+    if let Some(known) = known.filter(|known| known.reading != file.reading) {
+        let path = args.file.clone();
+        let source_id = file.source;
+        let next_row = known.next_row;
+        return Err(CliError::OtherReading { path, source_id, next_row });
+    }
+    if file.rows.has_clock() {
+        let _ = writeln!(
+            io::stderr(),
+            "note: the times of the file have no zone and are read by the clock of {}; --file-zone names another",
+            args.reading.file_zone
+        );
+    }
+    let is_complete = known.is_some_and(|known| known.is_complete);
+    let mut driver = Driver::claim(directory, types, args.flush_counts)?;
+    if !is_complete {
+        count(&mut driver, &mut file, args)?;
+    }
+    // A load that was killed behind its last row has left merges and files to later.
+    driver.handle(Input::Seal)?;
+    driver.directory.collect()?;
+    let SourceState { next_row, accepted, dead_letters, .. } = known_after(&driver, file.source);
+    let path = args.file.display();
+    match is_complete {
+        true => writeln!(out, "{path}: already counted: {next_row} rows; nothing is counted again")?,
+        false => writeln!(out, "{path}: {next_row} rows: {accepted} counted, {dead_letters} dead letters")?,
+    }
+    Ok(())
+}
+
+/// Opens a file and its first rows, so that a file that cannot be read changes nothing.
+///
+/// # Errors
+/// The file, the mapping or the zone is none.
+pub fn open(path: &Path, args: &ReadingArgs) -> Result<OpenFile, CliError> {
+    let of_file = |error: SourceError| CliError::Source { path: path.to_owned(), error };
+    let mapping = Mapping::parse(&args.map, args.event_type.as_deref())?;
+    let zone = Zone::named(&args.file_zone)?;
+    let mut file = File::open(path).map_err(|error| of_file(error.into()))?;
+    let reading = ReadingId(reading_id(&mapping, &zone));
+    let source = source_id(&mut file, &mapping.event_type).map_err(|error| of_file(error.into()))?;
+    let rows = FileRows::open(&file, Reading { mapping, zone }).map_err(of_file)?;
+    Ok(OpenFile { rows, source, reading })
+}
+
+fn known(directory: &Directory, source: SourceId) -> Option<SourceState> {
+    directory.manifest().partition(PARTITION)?.sources.get(&source).copied()
+}
+
+fn known_after(driver: &Driver, source: SourceId) -> SourceState {
+    known(&driver.directory, source).unwrap_or_default()
+}
+
+fn count(driver: &mut Driver, file: &mut OpenFile, args: &LoadArgs) -> Result<(), CliError> {
+    let of_file = |error: SourceError| CliError::Source { path: args.file.clone(), error };
+    let OpenFile { rows, source, reading } = file;
+    let source = *source;
+    let reading = *reading;
+    let event_type = match &rows.mapping().event_type {
+        TypeOf::All(name) => name.clone(),
+        TypeOf::Column(_) => String::new(),
+    };
+    let begin = driver.owner.position(source).unwrap_or(0);
+    let mut read = rows.skip(begin).map_err(of_file)?;
+    let mut batch: Vec<Row> = Vec::with_capacity(BATCH_ROWS);
+    let mut reported = begin;
+    loop {
+        batch.clear();
+        rows.read(&mut batch, BATCH_ROWS).map_err(of_file)?;
+        let records: Vec<Record<'_>> = batch.iter().map(|row| row.record(&event_type)).collect();
+        let end = read + records.len() as u64;
+        while driver.owner.position(source).is_some_and(|position| position < end) {
+            driver.handle(Input::Rows(RowBatch { source, reading, from: read, records: &records }))?;
+            reported = report(driver, source, reported, args)?;
+        }
+        read = end;
+        if batch.is_empty() {
+            driver.handle(Input::End { source, reading, rows: read })?;
+            report(driver, source, reported, args)?;
+            return Ok(());
+        }
+    }
+}
+
+/// Says how far the source is counted, and stops where too many rows were refused.
+fn report(driver: &Driver, source: SourceId, reported: u64, args: &LoadArgs) -> Result<u64, CliError> {
+    let SourceState { next_row, dead_letters, .. } = known_after(driver, source);
+    if next_row == reported {
+        return Ok(reported);
+    }
+    let _ = writeln!(io::stderr(), "counted rows {} to {next_row}", reported + 1);
+    if dead_letters > args.dead_letters_max {
+        let last = dead_letters::last(&driver.directory)?;
+        let (row, reason) = last.map_or((0, String::new()), |letter| (letter.row + 1, letter.reason));
+        let max = args.dead_letters_max;
+        return Err(CliError::TooManyDeadLetters { refused: dead_letters, max, row, reason });
+    }
+    Ok(next_row)
+}

@@ -1,0 +1,43 @@
+//! `tidemark-streams`: counts events of files into hourly rollups per tenant and listing, and answers queries.
+//!
+//! The command moves bytes between files, the machines of `tidemark-streams-core` and a directory. It decides nothing about counts.
+
+mod args;
+mod audit;
+mod blobs;
+mod dead_letters;
+mod driver;
+mod error;
+mod load;
+mod query;
+
+use args::{Cli, Command};
+use clap::Parser;
+use error::CliError;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let done = run(&Cli::parse(), &mut out).and_then(|()| Ok(out.flush()?));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads the output has enough.
+        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = out.flush();
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
+    match &cli.command {
+        Command::Load(args) => load::run(args, out),
+        Command::Query(args) => query::run(args, out),
+        Command::Blobs(args) => blobs::run(args, out),
+        Command::DeadLetters(args) => dead_letters::run(args, out),
+        Command::Audit(args) => audit::run(args, out),
+    }
+}

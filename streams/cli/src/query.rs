@@ -1,0 +1,119 @@
+//! `query`: prints the counts of one tenant.
+
+use crate::args::{By, QueryArgs};
+use crate::driver::PARTITION;
+use crate::error::CliError;
+use serde_json::json;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use tidemark_proto::series::UnixTime;
+use tidemark_proto::series::calendar::{CalendarUnit, Zone};
+use tidemark_streams_core::query::{self, LocalCounts, Plan};
+use tidemark_streams_core::rollup::RollupRow;
+use tidemark_streams_core::time::{Hour, HourRange, Quarter};
+use tidemark_streams_store::directory::{Directory, IfMissing};
+use tidemark_streams_store::parquet_rows::Wanted;
+
+/// Quarters of an hour that a query counts, the last not included.
+struct Range {
+    from: u32,
+    to: u32,
+}
+
+pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let zone = Zone::named(&args.zone)?;
+    let range = Range::of(args, &zone)?;
+    let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
+    let unit = match args.by {
+        By::Hour => CalendarUnit::Hour,
+        By::Day | By::Listing => CalendarUnit::Day,
+    };
+    let mut by_time = LocalCounts::new(zone, unit);
+    let mut by_listing: BTreeMap<String, u64> = BTreeMap::new();
+    let plan = query::plan(directory.manifest(), PARTITION, range.hours());
+    warn_of_incomplete(&plan);
+    for meta in plan.blobs {
+        for row in directory.rows(&meta, Wanted::Tenant(&args.tenant))?.iter() {
+            let row = range.cut(row);
+            if args.event_type.as_deref().is_some_and(|wanted| wanted != row.event_type) || row.count() == 0 {
+                continue;
+            }
+            match args.by {
+                By::Hour | By::Day => by_time.add(&row)?,
+                By::Listing => *by_listing.entry(row.listing.to_owned()).or_default() += row.count(),
+            }
+        }
+    }
+    match args.by {
+        By::Hour | By::Day => print_times(&by_time, args, out),
+        By::Listing => print_listings(by_listing, args, out),
+    }
+}
+
+/// A load that was killed has counted a part of its file.
+fn warn_of_incomplete(plan: &Plan) {
+    for (source, state) in plan.sources.iter().filter(|(_, state)| !state.is_complete) {
+        let next_row = state.next_row;
+        let _ = writeln!(
+            io::stderr(),
+            "note: source {source} is counted up to row {next_row} only: its load was stopped; run it again"
+        );
+    }
+}
+
+fn print_times(counts: &LocalCounts, args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
+    for (start, n) in counts.counts() {
+        let start = counts.zone().text(*start);
+        match args.json {
+            true => writeln!(out, "{}", json!({ "from": start, "n": n }))?,
+            false => writeln!(out, "{start}\t{n}")?,
+        }
+    }
+    Ok(())
+}
+
+fn print_listings(counts: BTreeMap<String, u64>, args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, n)| Reverse(*n));
+    for (listing, n) in counts {
+        match args.json {
+            true => writeln!(out, "{}", json!({ "listing": listing, "n": n }))?,
+            false => writeln!(out, "{listing}\t{n}")?,
+        }
+    }
+    Ok(())
+}
+
+impl Range {
+    fn of(args: &QueryArgs, zone: &Zone) -> Result<Range, CliError> {
+        let quarter = |text: &Option<String>, otherwise: u32| -> Result<u32, CliError> {
+            let Some(text) = text else { return Ok(otherwise) };
+            let at: UnixTime = zone.time(text)?;
+            Ok(Quarter::of_s(at.s()).map_or(otherwise, Quarter::number))
+        };
+        let end = HourRange::ALL.last.quarter(3).number() + 1;
+        let range = Range { from: quarter(&args.from, 0)?, to: quarter(&args.to, end)? };
+        if range.from < range.to {
+            return Ok(range);
+        }
+        let shown = |text: &Option<String>| text.clone().unwrap_or_default();
+        Err(CliError::EmptyRange { from: shown(&args.from), to: shown(&args.to) })
+    }
+
+    fn hours(&self) -> HourRange {
+        HourRange { first: Hour(self.from / 4), last: Hour((self.to - 1) / 4) }
+    }
+
+    /// A row without the quarters that do not count.
+    fn cut<'a>(&self, row: RollupRow<'a>) -> RollupRow<'a> {
+        let mut quarters = row.quarters;
+        for (at, count) in quarters.iter_mut().enumerate() {
+            let number = row.hour.quarter(at).number();
+            if !(self.from..self.to).contains(&number) {
+                *count = 0;
+            }
+        }
+        RollupRow { quarters, ..row }
+    }
+}

@@ -1,0 +1,301 @@
+//! The command on small files: what is refused is named, and nothing else changes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+use tidemark_streams_store::directory::{Directory, IfMissing};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
+const MAP: &str = "tenant=shop,listing=item,at=at,n=n";
+const CSV: &str =
+    "shop,item,at,n\na,x,2026-01-01T00:10:00Z,2\na,y,2026-01-01T00:50:00Z,3\nb,x,2026-01-02T05:00:00Z,4\n";
+
+/// A folder with a file, and a directory of streams.
+struct Shop {
+    folder: TempDir,
+}
+
+impl Shop {
+    fn new(csv: &str) -> Shop {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("sales.csv"), csv).unwrap();
+        Shop { folder }
+    }
+
+    fn loaded(csv: &str) -> Shop {
+        let shop = Shop::new(csv);
+        let said = shop.load(&[]);
+        assert!(said.status.success(), "{said:?}");
+        shop
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.folder.path().join("streams")
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(PROGRAM).args(arguments).arg("--dir").arg(self.dir()).output().unwrap()
+    }
+
+    fn load(&self, arguments: &[&str]) -> Output {
+        let file = self.folder.path().join("sales.csv");
+        self.run(&[&["load", file.to_str().unwrap(), "--map", MAP], arguments].concat())
+    }
+
+    fn said(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        error(&self.run(arguments))
+    }
+
+    /// The files of blobs.
+    fn blobs(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.dir().join("blobs")).unwrap();
+        let mut blobs: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        blobs.sort();
+        blobs
+    }
+}
+
+/// The one line that a command said when it failed.
+fn error(output: &Output) -> String {
+    assert!(!output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{said}");
+    errors[0].to_owned()
+}
+
+#[test]
+fn counts_are_printed_by_hour_day_and_listing() {
+    let shop = Shop::loaded(CSV);
+    assert_eq!(shop.said(&["query", "a"]), "2026-01-01T00:00:00+00:00\t5\n");
+    let kathmandu = ["query", "a", "--zone", "Asia/Kathmandu"];
+    assert_eq!(shop.said(&kathmandu), "2026-01-01T05:00:00+05:45\t2\n2026-01-01T06:00:00+05:45\t3\n");
+    assert_eq!(shop.said(&["query", "a", "--by", "listing"]), "y\t3\nx\t2\n");
+    assert_eq!(
+        shop.said(&["query", "b", "--by", "day", "--json"]),
+        "{\"from\":\"2026-01-02T00:00:00+00:00\",\"n\":4}\n"
+    );
+    assert_eq!(shop.said(&["query", "a", "--to", "2026-01-01T00:45:00Z", "--by", "listing"]), "x\t2\n");
+    assert_eq!(shop.said(&["query", "nobody"]), "");
+    assert_eq!(shop.said(&["query", "a", "--type", "click"]), "");
+    assert!(shop.refused(&["query", "a", "--from", "2026-01-02", "--to", "2026-01-01"]).contains("is not before"));
+    assert!(shop.refused(&["query", "a", "--zone", "Mars/Base"]).contains("unknown time zone \"Mars/Base\""));
+}
+
+#[test]
+fn a_file_is_counted_once_and_under_two_types_twice() {
+    let shop = Shop::loaded(CSV);
+    let again = shop.load(&[]);
+    assert!(String::from_utf8_lossy(&again.stdout).contains("already counted: 3 rows"), "{again:?}");
+    let other = shop.load(&["--file-zone", "Asia/Tokyo"]);
+    assert!(error(&other).contains("was loaded with other columns or another --file-zone"));
+    assert!(shop.load(&["--type", "click"]).status.success());
+    assert_eq!(shop.said(&["query", "a", "--type", "click", "--by", "listing"]), "y\t3\nx\t2\n");
+    assert_eq!(shop.said(&["query", "a"]), "2026-01-01T00:00:00+00:00\t10\n");
+}
+
+#[test]
+fn bad_rows_become_dead_letters_with_row_and_reason() {
+    let long = "x".repeat(1 << 19);
+    let csv = format!(
+        "shop,item,at,n\na,x,2026-01-01,1\na,{long},2026-01-01,1\na,x,9999-01-01T00:00:00Z,1\na,x,0001-01-01,1\n\
+         a,x,1767225180000,1\na,x,2026-01-01,-1\na,x,2026-01-01,2147483648\na,x,2026-01-01,many\n,x,2026-01-01,1\na,x\n\
+         a,x,2026-01-01,1\n"
+    );
+    let shop = Shop::loaded(&csv);
+    let letters = shop.said(&["dead-letters"]);
+    let letters: Vec<serde_json::Value> = letters.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows: Vec<u64> = letters.iter().map(|letter| letter["row"].as_u64().unwrap()).collect();
+    assert_eq!(rows, [2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    for (at, reason) in [
+        (0, "listing has 524288 bytes: at most 255"),
+        (3, "are these milliseconds?"),
+        (4, "count -1 is negative"),
+        (5, "count 2147483648 is too large"),
+        (6, "n \"many\": a whole number is expected"),
+        (7, "tenant is missing"),
+        (8, "2 fields"),
+    ] {
+        let found = letters[at]["reason"].as_str().unwrap();
+        assert!(found.contains(reason), "row {}: {found}", rows[at]);
+    }
+    assert_eq!(shop.said(&["query", "a", "--by", "day"]), "2026-01-01T00:00:00+00:00\t2\n");
+    assert!(shop.said(&["audit"]).starts_with("2 blobs are whole"));
+}
+
+#[test]
+fn load_stops_at_too_many_dead_letters_and_goes_on_with_a_higher_limit() {
+    let mut csv = "shop,item,at,n\n".to_owned();
+    csv.extend((0..2_500).map(|_| "a,x,2026-01-01,-1\n"));
+    csv.push_str("a,x,2026-01-01,1\n");
+    let shop = Shop::new(&csv);
+    let stopped = error(&shop.load(&["--dead-letters-max", "1500"]));
+    assert!(stopped.contains("2000 rows of the file were refused, and 1500 are allowed"), "{stopped}");
+    assert!(stopped.contains("row 2000: count -1 is negative"), "{stopped}");
+    let said = shop.load(&["--dead-letters-max", "5000"]);
+    assert!(String::from_utf8_lossy(&said.stdout).ends_with("2501 rows: 1 counted, 2500 dead letters\n"), "{said:?}");
+    assert_eq!(shop.said(&["dead-letters"]).lines().count(), 2_500);
+}
+
+#[test]
+fn files_that_cannot_be_read_create_nothing() {
+    let shop = Shop::new("shop,item\na,x\n");
+    assert!(error(&shop.load(&[])).contains("the file has no column \"at\": its columns are shop, item"));
+    assert!(shop.refused(&["load", "missing.csv", "--map", MAP]).contains("missing.csv"));
+    assert!(error(&shop.load(&["--file-zone", "Nowhere"])).contains("unknown time zone"));
+    let text = shop.folder.path().join("text");
+    std::fs::write(&text, b"PAR1 is no Parquet").unwrap();
+    assert!(shop.refused(&["load", text.to_str().unwrap(), "--map", MAP]).contains("Parquet: it is cut off"));
+    assert!(!shop.dir().exists());
+    assert!(shop.refused(&["query", "a"]).contains("there are no event streams here"));
+    assert!(!shop.dir().exists());
+}
+
+#[test]
+fn directory_of_something_else_is_refused() {
+    let shop = Shop::new(CSV);
+    std::fs::create_dir(shop.dir()).unwrap();
+    std::fs::write(shop.dir().join("thesis.tex"), "x").unwrap();
+    assert!(error(&shop.load(&[])).contains("has files of something else (thesis.tex)"));
+}
+
+#[test]
+fn two_processes_on_one_directory_are_refused() {
+    let shop = Shop::loaded(CSV);
+    let held = Directory::open(&shop.dir(), IfMissing::Refuse).unwrap();
+    assert!(shop.refused(&["query", "a"]).contains("another process has it open"));
+    assert!(error(&shop.load(&["--type", "click"])).contains("another process has it open"));
+    drop(held);
+    assert_eq!(shop.said(&["query", "a", "--by", "day"]), "2026-01-01T00:00:00+00:00\t5\n");
+}
+
+#[test]
+fn directory_that_was_changed_by_hand_is_refused_by_name() {
+    let refused = |change: &dyn Fn(&Shop)| {
+        let shop = Shop::loaded(CSV);
+        change(&shop);
+        assert_eq!(error(&shop.load(&["--type", "click"])), shop.refused(&["query", "a"]), "whoever opens it");
+        shop.refused(&["query", "a"])
+    };
+    let emptied = refused(&|shop| shop.blobs().iter().for_each(|blob| std::fs::remove_file(blob).unwrap()));
+    assert!(emptied.contains("2 of 2 live blobs are missing, the first is 0-1-2-0.parquet"), "{emptied}");
+    let other = refused(&|shop| {
+        let other = Shop::loaded(CSV);
+        let file = |shop: &Shop| shop.dir().join("manifest.redb");
+        std::fs::copy(file(&other), file(shop)).unwrap();
+    });
+    assert!(other.contains("the manifest is of another directory (streams "), "{other}");
+    let lost = refused(&|shop| std::fs::remove_file(shop.dir().join("manifest.redb")).unwrap());
+    assert!(lost.contains("the manifest is missing, and 2 blobs are there"), "{lost}");
+    let nameless = refused(&|shop| std::fs::remove_file(shop.dir().join("streams.json")).unwrap());
+    assert!(nameless.contains("streams.json is missing, and a manifest is there"), "{nameless}");
+    let damaged = refused(&|shop| std::fs::write(shop.dir().join("streams.json"), "{").unwrap());
+    assert!(damaged.contains("the file that names the directory is damaged"), "{damaged}");
+    let later = refused(&|shop| {
+        std::fs::write(shop.dir().join("streams.json"), r#"{"version":9,"id":"x"}"#).unwrap();
+    });
+    assert!(later.contains("version 9 of the layout; this program knows version 1"), "{later}");
+}
+
+#[test]
+fn damaged_blob_is_named_and_not_counted() {
+    let flip = |path: &Path, at: usize| {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    };
+    let shop = Shop::loaded(CSV);
+    flip(&shop.blobs()[0], 100);
+    let said = shop.refused(&["query", "a"]);
+    assert!(said.contains("blob 0-1-2-0.parquet is damaged: its checksum is"), "{said}");
+    let audit = shop.run(&["audit"]);
+    assert!(error(&audit).contains("differences were found: 1, in 2 blobs"));
+    assert!(String::from_utf8_lossy(&audit.stdout).starts_with("0-1-2-0.parquet: blob 0-1-2-0.parquet is damaged"));
+    std::fs::write(&shop.blobs()[0], b"short").unwrap();
+    assert!(shop.refused(&["query", "a"]).contains("it has 5 bytes, and the manifest says"));
+}
+
+#[test]
+fn audit_compares_with_the_file_and_names_what_differs() {
+    let shop = Shop::loaded(CSV);
+    let file = shop.folder.path().join("sales.csv");
+    let against = ["audit", "--map", MAP, "--against", file.to_str().unwrap()];
+    assert!(shop.said(&against).contains("count 9"));
+    let other = ["audit", "--map", "tenant=shop,listing=item,at=at", "--against", file.to_str().unwrap()];
+    assert!(shop.refused(&other).contains("was loaded with other columns"));
+    std::fs::write(&file, CSV.replace(",4\n", ",5\n")).unwrap();
+    assert!(shop.refused(&against).contains("was not loaded into this directory"));
+}
+
+#[test]
+fn load_that_is_killed_anywhere_and_run_again_counts_each_row_once() {
+    let mut csv = "shop,item,at,n\n".to_owned();
+    csv.extend((0..9_000).map(|row| format!("shop-{},item-{row},2026-01-{:02},{}\n", row % 7, 1 + row % 9, row % 5)));
+    let shop = Shop::new(&csv);
+    let file = shop.folder.path().join("sales.csv");
+    let kill = |dir: &Path, after_ms: u64| {
+        let mut load = Command::new(PROGRAM);
+        load.arg("load").arg(&file).args(["--map", MAP, "--flush-counts", "500", "--dir"]).arg(dir);
+        let mut child = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(after_ms));
+        let _ = child.kill();
+        child.wait().unwrap();
+    };
+    // While the directory comes into being.
+    for after_ms in (0..40).step_by(8) {
+        let dir = shop.folder.path().join(format!("fresh-{after_ms}"));
+        kill(&dir, after_ms);
+        std::fs::rename(&dir, shop.dir()).or_else(|_| std::fs::create_dir(shop.dir())).unwrap();
+        assert!(shop.load(&[]).status.success());
+        assert_eq!(shop.said(&["audit"]).rsplit_once(' ').unwrap().1, "18000\n", "killed after {after_ms} ms");
+        std::fs::remove_dir_all(shop.dir()).unwrap();
+    }
+    // Again and again in one directory.
+    for run in 0..20 {
+        kill(&shop.dir(), 30 + 13 * (run % 5));
+    }
+    assert!(shop.load(&[]).status.success());
+    let against = ["audit", "--map", MAP, "--against", file.to_str().unwrap()];
+    assert!(shop.said(&against).ends_with(" rows count 18000\n"));
+    let live = shop.said(&["blobs"]).lines().count() - 1;
+    assert_eq!(shop.blobs().len(), live, "no file is left that does not count");
+}
+
+#[test]
+fn query_says_that_a_load_was_stopped() {
+    let csv = format!("shop,item,at,n\n{}a,x,2026-01-01,1\n", "a,x,2026-01-01,-1\n".repeat(1_000));
+    let shop = Shop::new(&csv);
+    assert!(error(&shop.load(&["--dead-letters-max", "10"])).contains("1000 rows of the file were refused"));
+    let query = shop.run(&["query", "a"]);
+    assert!(String::from_utf8_lossy(&query.stderr).contains("is counted up to row 1000 only"), "{query:?}");
+}
+
+#[test]
+fn files_that_no_commit_will_name_are_deleted_by_the_next_load() {
+    let shop = Shop::loaded(CSV);
+    let orphan = shop.dir().join("blobs/0-1-1-7.parquet");
+    let pending = shop.dir().join("blobs/0-9-1-0.parquet");
+    let temporary = shop.dir().join("blobs/0-1-3-0.parquet#1");
+    for path in [&orphan, &pending, &temporary] {
+        std::fs::write(path, "x").unwrap();
+    }
+    assert!(shop.load(&["--type", "click"]).status.success());
+    assert!(!orphan.exists() && !temporary.exists());
+    assert!(pending.exists(), "an epoch that the manifest does not know is of another directory");
+}
+
+#[test]
+fn help_says_what_each_command_does_and_gives_an_example() {
+    for (command, example) in [("load", "Example:"), ("query", "Examples:"), ("audit", "Examples:")] {
+        let output = Command::new(PROGRAM).args([command, "--help"]).output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(help.contains(example) && help.contains("Usage: tidemark-streams"), "{help}");
+    }
+}

