@@ -8,14 +8,13 @@ use crate::load::{OpenFile, open};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
-use tidemark_streams_core::blob::BlobMeta;
+use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::fold::Fold;
 use tidemark_streams_core::owner::Record;
 use tidemark_streams_core::rollup::{RollupKey, RollupRow, Rollups};
 use tidemark_streams_core::time::Now;
 use tidemark_streams_source::mapping::{TYPE_DEFAULT, TypeOf};
-use tidemark_streams_store::blob::holds_rows;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::folder::file_name;
 use tidemark_streams_store::parquet_rows::Wanted;
@@ -59,13 +58,17 @@ pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
 
 /// What is wrong with a blob. Its rows are added to all.
 fn check(directory: &Directory, meta: &BlobMeta, all: &mut Rollups) -> Option<String> {
-    if !holds_rows(meta.level) {
-        return match dead_letters::read(directory, meta) {
+    match meta.level {
+        Level::Delta | Level::Day => check_rows(directory, meta, all),
+        Level::DeadLetters => match dead_letters::read(directory, meta) {
             Ok(letters) if letters.len() as u64 == meta.rows => None,
             Ok(letters) => Some(format!("{} dead letters, and the manifest says {}", letters.len(), meta.rows)),
             Err(error) => Some(error.to_string()),
-        };
+        },
     }
+}
+
+fn check_rows(directory: &Directory, meta: &BlobMeta, all: &mut Rollups) -> Option<String> {
     let rows = match directory.rows(meta, Wanted::All) {
         Ok(rows) => rows,
         Err(error) => return Some(error.to_string()),

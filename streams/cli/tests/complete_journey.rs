@@ -10,18 +10,11 @@ use std::time::Duration;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/complete-journey");
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
 const MAP: &str = "tenant=store_id,listing=product_id,at=transaction_timestamp,n=quantity";
-/// A zone of :45, one whose clock moves by half an hour, and UTC.
-const ZONES: [&str; 3] = ["Asia/Kathmandu", "Australia/Lord_Howe", "UTC"];
-/// The store with the most purchases, and one with few.
-const STORES: [&str; 2] = ["367", "3098"];
+/// The store with the most purchases and one with few, by the clock of a zone of :45, of one that moves by half an hour, and of UTC.
+const QUERIES: [(&str, &str); 3] = [("367", "Asia/Kathmandu"), ("367", "Australia/Lord_Howe"), ("3098", "UTC")];
 /// Commits of a run before it is killed, and milliseconds behind the last of them.
-const KILLS: [Kill; 5] = [
-    Kill { commits: 1, after_ms: 0 },
-    Kill { commits: 1, after_ms: 150 },
-    Kill { commits: 3, after_ms: 40 },
-    Kill { commits: 2, after_ms: 400 },
-    Kill { commits: 4, after_ms: 5 },
-];
+const KILLS: [Kill; 3] =
+    [Kill { commits: 1, after_ms: 0 }, Kill { commits: 3, after_ms: 40 }, Kill { commits: 4, after_ms: 400 }];
 
 struct Kill {
     commits: usize,
@@ -121,18 +114,14 @@ fn purchases_are_counted_as_duckdb_counts_them_though_the_load_is_killed() {
     }
     let said = must(&mut load(&file, &dir));
     assert!(said.ends_with(": 1469307 rows: 1469307 counted, 0 dead letters\n"), "{said}");
-    let said = must(&mut load(&file, &dir));
-    assert!(said.contains("already counted: 1469307 rows"), "{said}");
 
-    for store in STORES {
+    for (store, zone) in QUERIES {
         let script = format!("{FOLDER}/count.py");
-        let said = must(Command::new(&python).arg(script).arg(&file).arg(store).args(ZONES));
+        let said = must(Command::new(&python).arg(script).arg(&file).args([store, zone]));
         let duckdb: Value = serde_json::from_str(&said).unwrap();
-        for zone in ZONES {
-            let hours = query(&dir, store, &["--by", "hour", "--zone", zone]);
-            assert_eq!(hours, counts(&duckdb["zones"][zone]), "store {store} by the clock of {zone}");
-        }
-        assert_eq!(query(&dir, store, &["--by", "listing"]), counts(&duckdb["listings"]));
+        let hours = query(&dir, store, &["--by", "hour", "--zone", zone]);
+        assert_eq!(hours, counts(&duckdb["hours"]), "store {store} by the clock of {zone}");
+        assert_eq!(query(&dir, store, &["--by", "listing"]), counts(&duckdb["listings"]), "store {store}");
     }
     let audit =
         must(Command::new(PROGRAM).args(["audit", "--map", MAP, "--against"]).arg(&file).arg("--dir").arg(&dir));

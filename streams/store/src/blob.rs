@@ -2,7 +2,6 @@
 
 use crate::dead_letters::{self, DeadLettersError};
 use crate::parquet_rows::{self, Footer, RowsError};
-use tidemark_streams_core::blob::Level;
 use tidemark_streams_core::owner::{Content, Put};
 
 /// Why content cannot be written or read.
@@ -22,13 +21,5 @@ pub fn encode(put: &Put, directory: &str) -> Result<Vec<u8>, BlobError> {
     match &put.content {
         Content::Rows(rows) => Ok(parquet_rows::encode(rows, &Footer::of(put, directory))?),
         Content::DeadLetters(letters) => Ok(dead_letters::encode(letters)?),
-    }
-}
-
-/// Whether a level holds rows, as all do but one.
-pub fn holds_rows(level: Level) -> bool {
-    match level {
-        Level::Delta | Level::Day => true,
-        Level::DeadLetters => false,
     }
 }

@@ -102,17 +102,6 @@ pub enum DirectoryError {
     Io { path: PathBuf, error: io::Error },
 }
 
-/// What a collection did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
-    pub deleted: usize,
-    pub bytes: u64,
-    /// Files that a commit may still name.
-    pub pending: usize,
-    /// Files of other directories, or no blobs at all. They stay.
-    pub foreign: usize,
-}
-
 impl Directory {
     /// Opens a directory, which no other process may have open.
     ///
@@ -138,14 +127,6 @@ impl Directory {
         let directory = Directory { path: path.to_owned(), id, host, folder };
         directory.check_blobs()?;
         Ok(directory)
-    }
-
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     pub fn manifest(&self) -> &Manifest {
@@ -188,26 +169,18 @@ impl Directory {
         parquet_rows::decode(self.read(meta)?, wanted).map_err(content)
     }
 
-    /// Deletes the files that no commit will name any more.
+    /// Deletes the files that no commit will name any more. Files of other directories, and what is no blob, stay.
     ///
     /// # Errors
     /// The folder cannot be read or changed.
-    pub fn collect(&mut self) -> Result<Collected, DirectoryError> {
+    pub fn collect(&mut self) -> Result<(), DirectoryError> {
         let listing = self.folder.list().map_err(|error| self.failed(error))?;
-        let mut collected = Collected { foreign: listing.others.len(), ..Collected::default() };
-        let mut unreachable: Vec<Found> = Vec::new();
-        for found in listing.blobs {
-            match judge(self.host.manifest(), &found.key) {
-                Verdict::Live => {}
-                Verdict::Pending => collected.pending += 1,
-                Verdict::Foreign => collected.foreign += 1,
-                Verdict::Unreachable => unreachable.push(found),
-            }
-        }
-        collected.deleted = unreachable.len();
-        collected.bytes = unreachable.iter().map(|found| found.bytes).sum();
-        self.folder.remove(&unreachable).map_err(|error| self.failed(error))?;
-        Ok(collected)
+        let is_unreachable = |found: &Found| match judge(self.host.manifest(), &found.key) {
+            Verdict::Unreachable => true,
+            Verdict::Live | Verdict::Pending | Verdict::Foreign => false,
+        };
+        let unreachable: Vec<Found> = listing.blobs.into_iter().filter(is_unreachable).collect();
+        self.folder.remove(&unreachable).map_err(|error| self.failed(error))
     }
 
     /// Names of live blobs are all there.

@@ -6,12 +6,12 @@
 mod read;
 mod write;
 
-pub use read::{Wanted, decode, footer};
+pub use read::{Wanted, decode};
 pub use write::encode;
 
 use parquet::errors::ParquetError;
 use std::collections::BTreeMap;
-use tidemark_streams_core::blob::{BlobKey, Level};
+use tidemark_streams_core::blob::BlobKey;
 use tidemark_streams_core::owner::{Origin, Put};
 use tidemark_streams_core::rollup::{RollupRow, RowError};
 use xxhash_rust::xxh3::Xxh3Default;
@@ -95,12 +95,6 @@ impl Footer {
 
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
-    }
-
-    /// Of rows without a place in a directory, as tests and measurements write them.
-    pub fn plain(level: Level) -> Footer {
-        let values = [(FORMAT_KEY, FORMAT.to_owned()), ("tidemark.level", level.to_string())];
-        Footer(values.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
 }
 

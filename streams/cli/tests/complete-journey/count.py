@@ -1,9 +1,8 @@
-"""What DuckDB counts of the purchases of stores, by hours of a zone's clock.
+"""What DuckDB counts of the purchases of a store, by hours of a zone's clock.
 
-    count.py FILE STORE ZONE...
+    count.py FILE STORE ZONE
 
-prints one JSON object: of the whole file `rows` and `total`; of the store `listings` (counts by product) and `zones` (for each
-zone, counts by the clock's hour, such as "2017-04-02T01").
+prints one JSON object: `listings`, counts by product; `hours`, counts by the clock's hour, such as "2017-04-02T01".
 """
 
 import json
@@ -11,27 +10,21 @@ import sys
 
 import duckdb
 
+SALES = """
+select product_id, quantity as n, timezone($zone, timezone('UTC', transaction_timestamp)) as clock
+from read_parquet($file) where store_id = $store
+"""
 
-def main(path, store, zones):
+
+def main(file, store, zone):
     db = duckdb.connect()
-    db.execute("set timezone = 'UTC'")
-    db.execute("create view sales as select store_id, product_id, quantity as n, transaction_timestamp as sold "
-               f"from read_parquet('{path}')")
-    rows, total = db.execute("select count(*), sum(n)::bigint from sales").fetchone()
-    listings = db.execute("select product_id::varchar, sum(n)::bigint from sales where store_id = ? group by all "
-                          "having sum(n) > 0", [store]).fetchall()
-    answers = {"rows": rows, "total": total, "listings": dict(listings), "zones": {}}
-    for zone in zones:
-        counted = db.execute(
-            """
-            with instants as (select timezone('UTC', sold) as instant, n from sales where store_id = $store),
-                 clocks as (select timezone($zone, instant) as clock, n from instants)
-            select strftime(clock, '%Y-%m-%dT%H') as hour, sum(n)::bigint from clocks group by hour having sum(n) > 0
-            """,
-            {"store": store, "zone": zone},
-        )
-        answers["zones"][zone] = dict(counted.fetchall())
-    print(json.dumps(answers))
+    values = {"file": file, "store": store, "zone": zone}
+
+    def counted(key):
+        grouped = f"select {key} as key, sum(n)::bigint from ({SALES}) group by key having sum(n) > 0"
+        return dict(db.execute(grouped, values).fetchall())
+
+    print(json.dumps({"listings": counted("product_id::varchar"), "hours": counted("strftime(clock, '%Y-%m-%dT%H')")}))
 
 
-main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -34,15 +34,6 @@ struct Columns {
     sums: Vec<i64>,
 }
 
-/// What a blob says of itself.
-///
-/// # Errors
-/// [`RowsError`]: it is no blob of rows.
-pub fn footer(bytes: Bytes) -> Result<Footer, RowsError> {
-    let reader = SerializedFileReader::new(bytes)?;
-    checked_footer(reader.metadata())
-}
-
 /// The rows of a blob. Its bytes are those that were stored: the checksum in the manifest was compared before.
 ///
 /// # Errors

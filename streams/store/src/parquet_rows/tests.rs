@@ -3,11 +3,20 @@
 use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
+use std::sync::Arc;
+use tidemark_streams_core::blob::{Epoch, Level, PartitionId, Seq};
+use tidemark_streams_core::owner::Content;
 use tidemark_streams_core::rollup::Rollups;
+use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::Hour;
 
 const GOLDEN: &[u8] = include_bytes!("../../tests/golden/rollups-1.parquet");
 const GOLDEN_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rollups-1.parquet");
+
+/// Of rows without a place in a directory.
+fn plain() -> Footer {
+    Footer(BTreeMap::from([(FORMAT_KEY.to_owned(), FORMAT.to_owned())]))
+}
 
 fn rows(tenants: u32, listings: u32, hours: u32) -> Rollups {
     let mut rows = Rollups::new();
@@ -31,7 +40,7 @@ fn rows(tenants: u32, listings: u32, hours: u32) -> Rollups {
 #[test]
 fn tenant_is_read_from_a_few_pages_of_many_groups() {
     let rows = rows(1_000, 10, 24);
-    let bytes = Bytes::from(encode(&rows, &Footer::plain(Level::Day)).unwrap());
+    let bytes = Bytes::from(encode(&rows, &plain()).unwrap());
     let per_row = bytes.len() as f64 / rows.len() as f64;
     assert!(per_row < 4.0, "{per_row} bytes a row");
     assert_eq!(decode(bytes.clone(), Wanted::All).unwrap(), rows);
@@ -46,7 +55,7 @@ fn tenant_is_read_from_a_few_pages_of_many_groups() {
 #[test]
 fn only_pages_that_may_hold_the_tenant_are_decoded() {
     let rows = rows(1_000, 10, 24);
-    let bytes = Bytes::from(encode(&rows, &Footer::plain(Level::Day)).unwrap());
+    let bytes = Bytes::from(encode(&rows, &plain()).unwrap());
     let options = parquet::file::serialized_reader::ReadOptionsBuilder::new().with_page_index().build();
     let reader = parquet::file::serialized_reader::SerializedFileReader::new_with_options(bytes, options).unwrap();
     use parquet::file::reader::FileReader;
@@ -62,19 +71,24 @@ fn only_pages_that_may_hold_the_tenant_are_decoded() {
 #[test]
 fn golden_file_is_read_and_written() {
     let rows = rows(3, 2, 2);
-    let bytes = encode(&rows, &Footer::plain(Level::Delta)).unwrap();
+    let put = Put {
+        key: BlobKey { partition: PartitionId(0), epoch: Epoch(2), seq: Seq(7), part: 1 },
+        level: Level::Delta,
+        origin: Origin::Source { source: SourceId([0xab; 32]), from: 100, to: 112 },
+        content: Content::Rows(Arc::new(rows.clone())),
+    };
+    let bytes = encode(&rows, &Footer::of(&put, "0123456789abcdef")).unwrap();
     if std::env::var_os("TIDEMARK_BLESS").is_some() {
         std::fs::write(GOLDEN_PATH, &bytes).unwrap();
         return;
     }
     assert_eq!(decode(GOLDEN.into(), Wanted::All).unwrap(), rows);
-    assert_eq!(footer(GOLDEN.into()).unwrap().get("tidemark.level"), Some("delta"));
     assert!(bytes == GOLDEN, "the writer's bytes have changed");
 }
 
 #[test]
 fn another_file_is_refused_by_format() {
-    let mut other = Footer::plain(Level::Delta);
+    let mut other = plain();
     other.0.insert(FORMAT_KEY.to_owned(), "tidemark-rollups-9".to_owned());
     let bytes = encode(&rows(1, 1, 1), &other).unwrap().into();
     assert!(matches!(decode(bytes, Wanted::All), Err(RowsError::Format { found }) if found == "tidemark-rollups-9"));
@@ -99,7 +113,7 @@ proptest! {
             rows.push(row).unwrap();
         }
         rows.combine();
-        let bytes = Bytes::from(encode(&rows, &Footer::plain(Level::Day)).unwrap());
+        let bytes = Bytes::from(encode(&rows, &plain()).unwrap());
         prop_assert_eq!(decode(bytes, Wanted::All).unwrap(), rows);
     }
 }

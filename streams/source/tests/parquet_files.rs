@@ -1,0 +1,113 @@
+//! Parquet as other programs write it, and damaged.
+
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use tidemark_proto::series::calendar::Zone;
+use tidemark_streams_source::file::FileRows;
+use tidemark_streams_source::mapping::Mapping;
+use tidemark_streams_source::value::{Reading, Row};
+
+const SCHEMA: &str = "message sales {
+    optional binary shop (STRING);
+    required int32 item;
+    required int64 at (TIMESTAMP(NANOS,false));
+    required double n;
+    required boolean paid;
+}";
+/// 2017-01-01T11:53:26 by a clock without a zone.
+const AT_S: i64 = 1_483_271_606;
+/// Rows of the file; the second has no shop, the third half a count.
+const ROWS: usize = 300;
+
+fn sales() -> Vec<u8> {
+    let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+    let properties = WriterProperties::builder().set_data_page_row_count_limit(50).set_write_batch_size(50).build();
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let levels: Vec<i16> = (0..ROWS).map(|row| i16::from(row != 1)).collect();
+    let shops = vec![ByteArray::from("a"); ROWS - 1];
+    column.typed::<ByteArrayType>().write_batch(&shops, Some(&levels), None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let items: Vec<i32> = (0..ROWS as i32).collect();
+    column.typed::<Int32Type>().write_batch(&items, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let times: Vec<i64> = (0..ROWS as i64).map(|row| (AT_S + row) * 1_000_000_000 + 999).collect();
+    column.typed::<Int64Type>().write_batch(&times, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let counts: Vec<f64> = (0..ROWS).map(|row| if row == 2 { 0.5 } else { 2.0 }).collect();
+    column.typed::<DoubleType>().write_batch(&counts, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<parquet::data_type::BoolType>().write_batch(&[true; ROWS], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+fn file(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+/// All rows up to the end or the first error.
+fn read(bytes: &[u8], map: &str, zone: &str) -> (Vec<Row>, Option<String>) {
+    let reading = Reading { mapping: Mapping::parse(map, None).unwrap(), zone: Zone::named(zone).unwrap() };
+    let mut rows = Vec::new();
+    let read = FileRows::open(&file(bytes), reading).and_then(|mut file| file.read(&mut rows, 10 * ROWS));
+    (rows, read.err().map(|error| error.to_string()))
+}
+
+const MAP: &str = "tenant=shop,listing=item,at=at,n=n";
+
+#[test]
+fn columns_are_read_by_their_types() {
+    let (rows, error) = read(&sales(), MAP, "Asia/Kathmandu");
+    assert_eq!((rows.len(), error), (ROWS, None));
+    let at_s = AT_S - 20_700;
+    let event = Row::Event { tenant: "a".into(), listing: "0".into(), at_s, event_type: None, count: 2 };
+    assert_eq!(rows[0], event);
+    let reason = |row: &Row| match row {
+        Row::Broken { reason, .. } => reason.clone(),
+        Row::Event { .. } => String::new(),
+    };
+    assert_eq!(reason(&rows[1]), "tenant is missing");
+    assert_eq!(reason(&rows[2]), "n 0.5: a whole number is expected");
+    assert!(rows[3..].iter().all(|row| matches!(row, Row::Event { count: 2, .. })));
+}
+
+#[test]
+fn column_of_another_type_is_refused_by_name() {
+    let (rows, error) = read(&sales(), "tenant=shop,listing=item,at=at,n=paid", "UTC");
+    assert!(rows.is_empty());
+    assert_eq!(error.unwrap(), "Parquet: column \"paid\" is BOOLEAN: texts, whole numbers or times are expected");
+}
+
+/// A damaged file is an error or gives rows, the same ones each time, so that they keep their numbers.
+#[test]
+fn damaged_file_gives_the_same_rows_each_time() {
+    let sound = sales();
+    let mut errors = 0;
+    for at in (0..sound.len()).step_by(7) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        let first = read(&bytes, MAP, "UTC");
+        assert_eq!(first, read(&bytes, MAP, "UTC"), "byte {at}");
+        assert!(first.0.len() <= ROWS);
+        errors += usize::from(first.1.is_some());
+    }
+    for end in (0..sound.len()).step_by(101) {
+        let (rows, error) = read(&sound[..end], MAP, "UTC");
+        assert!(rows.is_empty() && error.is_some(), "cut at {end}");
+    }
+    assert!(errors > 10, "{errors} damages were noticed");
+}
