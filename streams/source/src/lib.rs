@@ -2,7 +2,7 @@
 //!
 //! * [`mapping`]: which column is what.
 //! * [`value`]: what stands in a column, and what it means.
-//! * [`file`]: the rows of a file, from the first on, in the same order each time.
+//! * [`mod@file`]: the rows of a file, from the first on, in the same order each time.
 //! * [`digest`]: which source a file is.
 
 pub mod digest;
