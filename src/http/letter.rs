@@ -11,6 +11,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Body as _;
 
+/// Where operations are that take other methods too.
+const OPERATIONS: &str = "/v1/";
+
 /// Conditions about versions of a resource, which answers here do not have.
 const CONDITIONS: [HeaderName; 3] = [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_UNMODIFIED_SINCE];
 
@@ -27,7 +30,8 @@ async fn checked(request: Request) -> Result<Request, Failure> {
     check_host(request.version(), headers)?;
     check_coding(headers)?;
     if method.is_safe() {
-        if request.body().is_end_stream() {
+        // Operations refuse a body themselves, once it is known that the method is possible.
+        if request.body().is_end_stream() || request.uri().path().starts_with(OPERATIONS) {
             return Ok(request);
         }
         let (parts, body) = request.into_parts();
