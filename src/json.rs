@@ -2,7 +2,7 @@
 //!
 //! serde reads a struct from an array by position, and keeps the last of two equal names of a map. Both hide mistakes: an empty batch that
 //! is sent to the wrong path would count 1. Here an object is an object at every depth, and a name stands once in it. A byte order mark
-//! in front is skipped, as RFC 8259 (section 8.1) allows.
+//! in front is skipped, as RFC 8259 (section 8.1) allows. JSON has one kind of number: `5.0` is the whole number 5, as in JSON Schema.
 
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor, value,
@@ -13,6 +13,9 @@ use std::fmt;
 
 /// U+FEFF in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Up to here, 2^53, each whole number has a floating point number of its own.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Reads one value, and nothing behind it.
 ///
@@ -167,9 +170,17 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Reading<V> {
 
     visit! {
         visit_bool bool visit_i8 i8 visit_i16 i16 visit_i32 i32 visit_i64 i64 visit_i128 i128 visit_u8 u8 visit_u16 u16
-        visit_u32 u32 visit_u64 u64 visit_u128 u128 visit_f32 f32 visit_f64 f64 visit_char char visit_str &str
+        visit_u32 u32 visit_u64 u64 visit_u128 u128 visit_f32 f32 visit_char char visit_str &str
         visit_borrowed_str &'de str visit_string String visit_bytes &[u8] visit_borrowed_bytes &'de [u8]
         visit_byte_buf Vec<u8>
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<V::Value, E> {
+        match value.fract() == 0.0 && value.abs() <= WHOLE_MAX {
+            true if value < 0.0 => self.visitor.visit_i64(value as i64),
+            true => self.visitor.visit_u64(value as u64),
+            false => self.visitor.visit_f64(value),
+        }
     }
 
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
@@ -410,5 +421,16 @@ mod tests {
     fn fields_are_those_of_the_object() {
         assert_eq!(fields::<Outer>(), ["delta", "inner", "all", "map", "pair", "kind"]);
         assert!(fields::<Vec<Outer>>().is_empty());
+    }
+
+    #[test]
+    fn whole_numbers_may_have_a_fraction_of_zero() {
+        let delta = |text: &str| from_slice::<Outer>(format!("{{\"delta\":{text}}}").as_bytes()).map(|read| read.delta);
+        for (text, value) in [("5.0", 5), ("-5.0", -5), ("5e2", 500), ("-0.0", 0), ("9007199254740992.0", 1 << 53)] {
+            assert_eq!(delta(text).unwrap(), value, "{text}");
+        }
+        for text in ["5.5", "9007199254740994.0", "1e300"] {
+            assert!(delta(text).unwrap_err().to_string().contains("floating point"), "{text}");
+        }
     }
 }
