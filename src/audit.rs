@@ -4,6 +4,7 @@
 use crate::backend::wall_now;
 use crate::http::{Failure, ReadVersion};
 use crate::names::counter_text;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_aggregator::{Aggregator, AuditError, CounterAudit};
@@ -17,7 +18,7 @@ use tidemark_proto::series::{BucketId, Granularity, UnixTime};
 const FAULTS_TOLD_MAX: usize = 32;
 
 /// What an audit of a counter found at one aggregator, or, joined, at several.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditBody {
     /// `NAMESPACE/KEY`.
     pub counter: String,
@@ -45,7 +46,7 @@ pub struct AuditBody {
     pub merged: BTreeMap<String, (u64, u64)>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditState {
     Agrees,
@@ -60,7 +61,7 @@ pub enum AuditState {
 }
 
 /// One component.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ComponentBody {
     /// `DC/GROUP#INCARNATION`.
     pub group: String,
@@ -88,7 +89,7 @@ pub struct ComponentBody {
 }
 
 /// What flows to a counter along edges: as reads show it, and counted anew.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TotalAuditBody {
     pub state: AuditState,
     /// Counters from which it is reached.

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::de::DeserializeOwned;
-use serde_json::json;
 use tidemark_aggregator::{
     Aggregator, Cluster, GroupStanding, IMAGES_MAX, ImageError, LEDGER_PATIENCE, MemberStanding,
     MilestoneState as State, VoterChange, shown,
@@ -45,8 +44,9 @@ use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warn
 use crate::http::series::Of;
 use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
 use crate::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Counted, Failure, HealthCheck, History,
-    MilestoneList, MilestoneState, MilestoneStatus, Mode, NamespaceBody, News, Progress, ReadVersion,
+    Add, Added, AggregatorStatusBody, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Counted, Failure,
+    HealthCheck, History, LedgerStatusBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, NamespaceBody, News,
+    Progress, ReadVersion, SilentGroupBody, StatusBody,
 };
 use crate::idempotency::Idempotency;
 use crate::lag::ViewLag;
@@ -695,37 +695,35 @@ impl Backend for LocalBackend {
         self.members().await
     }
 
-    async fn status(&self) -> serde_json::Value {
-        let silent: Vec<GroupBody> = self.groups().await.map_or_else(|_| Vec::new(), |body| body.groups);
+    async fn status(&self) -> StatusBody {
+        let silent = self.groups().await.map_or_else(|_| Vec::new(), |body| body.groups);
         let silent = silent.into_iter().filter(|group| group.state == GroupState::Silent);
-        let silent: Vec<_> = silent
-            .map(|GroupBody { name, silent_s, rights, .. }| {
-                let if_lost = format!("tidemark declare-lost {name}");
-                json!({ "group": name, "silent_s": silent_s, "rights": rights, "if_its_disks_are_gone": if_lost })
-            })
-            .collect();
-        let (cluster, voters) = (self.aggregator.cluster(), self.aggregator.voter_names());
-        let (metrics, ledger) = (self.aggregator.raft(), self.aggregator.ledger_standing());
-        let (groups, applied) = self.aggregator.with_ledger(|ledger| (ledger.groups().len(), ledger.applied().0));
-        json!({
-            "cluster": cluster.name,
-            "dc": cluster.name_of(self.aggregator.dc()),
-            "ready": self.ready().is_ok(),
-            "reason": self.ready().err(),
-            "checks": self.health(),
-            "groups": groups,
-            "silent_groups": silent,
-            "view": ViewLag::of(&self.aggregator),
-            "ledger": {
-                "index": applied,
-                "is_leader": metrics.is_leader,
-                "leader": standing::leader(&self.aggregator),
-                "voters_reached": ledger.voters_reached,
-                "changing": metrics.changes_to.is_some(),
-                "warning": voters_warning(&metrics),
-                "voters": voters,
+        let silent = silent.map(|GroupBody { name, silent_s, rights, .. }| {
+            let if_its_disks_are_gone = format!("tidemark declare-lost {name}");
+            SilentGroupBody { group: name, silent_s, rights, if_its_disks_are_gone }
+        });
+        let cluster = self.aggregator.cluster();
+        let (metrics, standing) = (self.aggregator.raft(), self.aggregator.ledger_standing());
+        let (groups, index) = self.aggregator.with_ledger(|ledger| (ledger.groups().len(), ledger.applied().0));
+        StatusBody::Aggregator(Box::new(AggregatorStatusBody {
+            cluster: cluster.name.clone(),
+            dc: cluster.name_of(self.aggregator.dc()).map(str::to_owned),
+            ready: self.ready().is_ok(),
+            reason: self.ready().err(),
+            checks: self.health(),
+            groups,
+            silent_groups: silent.collect(),
+            view: ViewLag::of(&self.aggregator),
+            ledger: LedgerStatusBody {
+                index,
+                is_leader: metrics.is_leader,
+                leader: standing::leader(&self.aggregator),
+                voters_reached: standing.voters_reached,
+                changing: metrics.changes_to.is_some(),
+                warning: voters_warning(&metrics),
+                voters: self.aggregator.voter_names(),
             },
-        })
+        }))
     }
 
     fn measure(&self) {

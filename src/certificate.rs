@@ -10,6 +10,7 @@ pub use verify::{Certified, Refusal, Voters, verify};
 
 use crate::names::hex;
 use fields::AwardFields;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::msg::{Award, AwardSignature};
 
@@ -21,7 +22,7 @@ pub const VERSION: u32 = 1;
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// The file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
     format: String,
@@ -39,7 +40,7 @@ pub struct Certificate {
 }
 
 /// One aggregator's signature; who it is stands in its certificate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SignatureFields {
     /// Ed25519, hexadecimal.

@@ -3,6 +3,7 @@
 use crate::backend::late;
 use crate::http::Failure;
 use crate::names::{is_id, sha256_prefix};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tidemark_aggregator::{Aggregator, LEDGER_PATIENCE, LEDGER_POLL, shown};
@@ -26,13 +27,15 @@ const ALSO_MAX: usize = 100;
 pub struct Claims(Aggregator);
 
 /// How a counter's awards to come are claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimRuleBody {
     /// For how long, in seconds, 1 to 30 days; 0: not at all.
+    #[schemars(schema_with = "crate::schemas::claim_period")]
     pub period_s: u32,
     /// What becomes of those that nobody claims.
     #[serde(default = "nobody")]
+    #[schemars(schema_with = "crate::schemas::fallback")]
     pub fallback: Fallback,
 }
 
@@ -41,7 +44,7 @@ fn nobody() -> Fallback {
 }
 
 /// How an award's claim stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimBody {
     pub state: ClaimStateBody,
     /// The award's (first) milestone.
@@ -50,6 +53,7 @@ pub struct ClaimBody {
     pub holder: u64,
     /// Until when it may, in milliseconds since 1970; `null` for a moment at the beginning.
     pub until_unix_ms: Option<u64>,
+    #[schemars(schema_with = "crate::schemas::fallback")]
     pub fallback: Fallback,
     /// The ledger entry that made the claim count.
     pub index: Option<u64>,
@@ -58,14 +62,14 @@ pub struct ClaimBody {
 }
 
 /// An award that has passed to the winner of a later one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AlsoBody {
     /// Its (first) milestone.
     pub at: u64,
     pub state: ClaimStateBody,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimStateBody {
     Open,

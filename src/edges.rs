@@ -3,6 +3,7 @@
 use crate::backend::late;
 use crate::http::Failure;
 use crate::names::{counter_text, parse_counter};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_aggregator::{Aggregator, LEDGER_PATIENCE, shown};
 use tidemark_proto::edge_changes::{EdgesMade, EdgesRefusal};
@@ -24,10 +25,12 @@ pub struct Edges {
 }
 
 /// A change of edges: counts of the first of each pair flow to the second, or no longer do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChangeBody {
+    #[schemars(schema_with = "crate::schemas::edges")]
     pub insert: Vec<(String, String)>,
+    #[schemars(schema_with = "crate::schemas::edges")]
     pub remove: Vec<(String, String)>,
     /// What is there already is not inserted again, and what is not there not removed; else both are refused.
     pub lenient: bool,
@@ -40,8 +43,9 @@ pub struct ChangeBody {
 }
 
 /// What becomes of an edge of a counter of which nothing was counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "UnknownCounters")]
 pub enum Unknown {
     #[default]
     Refuse,
@@ -49,7 +53,7 @@ pub enum Unknown {
 }
 
 /// How the graph stands after a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangedBody {
     /// Commands on changes that were decided so far, and single changes that were made.
     pub revision: u64,
@@ -62,7 +66,7 @@ pub struct ChangedBody {
 }
 
 /// A change that was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedBody {
     /// Which, from 0: those to be removed come before those to be inserted.
     pub change: usize,
@@ -71,12 +75,14 @@ pub struct RefusedBody {
 }
 
 /// One counter in the graph.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphBody {
     pub counter: String,
     /// Its own count: up less down. Milestones stand on this.
+    #[schemars(schema_with = "crate::schemas::whole")]
     pub direct: i128,
     /// With the direct counts of all counters from which it can be reached, each once.
+    #[schemars(schema_with = "crate::schemas::whole")]
     pub total: i128,
     /// From where counts flow to it next, and to where its own do.
     pub parents: Vec<String>,
@@ -92,7 +98,8 @@ pub struct GraphBody {
 }
 
 /// The last batches of changes, newest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "EdgesAuditBody")]
 pub struct AuditBody {
     pub revision: u64,
     pub index: u64,
@@ -101,7 +108,7 @@ pub struct AuditBody {
 }
 
 /// One of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BatchBody {
     /// Of the graph before it.
     pub revision: u64,
@@ -117,7 +124,7 @@ pub struct BatchBody {
 }
 
 /// The edges of one batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangesBody {
     pub insert: Vec<(String, String)>,
     pub remove: Vec<(String, String)>,

@@ -2,6 +2,7 @@
 //! of memory: for `GET /v1/status` and `/metrics`. A spike that the view cannot follow shows here, and is caught up.
 
 use crate::http::groups::GroupName;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidemark_aggregator::Aggregator;
 use tidemark_proto::aggregator::{AggregatorCore, FeedLag};
@@ -11,7 +12,7 @@ use tidemark_proto::limits::COUNTER_LIVES_MAX;
 const US_PER_MS: f64 = 1_000.0;
 
 /// The answer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ViewLag {
     pub groups: Vec<GroupLag>,
     /// Totals are those of the graph after so many changes of edges.
@@ -30,7 +31,7 @@ pub struct ViewLag {
 }
 
 /// What of the ledger's room for lives of counters is used.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LivesUsed {
     /// Counters that were reset or removed, or that expire.
     pub used: usize,
@@ -55,7 +56,7 @@ impl LivesUsed {
 }
 
 /// Behind one group.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct GroupLag {
     pub group: String,
     /// Of its log that were heard of and are not all in the view.

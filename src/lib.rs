@@ -39,6 +39,7 @@ pub mod pages;
 pub mod places;
 mod plan;
 pub mod running;
+mod schemas;
 pub mod secret;
 pub mod series;
 pub mod serve;

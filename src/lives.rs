@@ -5,6 +5,7 @@ use crate::backend::late;
 use crate::http::Failure;
 use crate::http::body::Signed;
 use crate::lag::LivesUsed;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_aggregator::{Aggregator, LEDGER_PATIENCE, LEDGER_POLL, shown};
@@ -26,7 +27,7 @@ const HEARD_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Lives(Aggregator);
 
 /// The present life of a counter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LifeBody {
     /// How often the counter began again.
     pub generation: u32,
@@ -41,7 +42,7 @@ pub struct LifeBody {
 }
 
 /// A counter that began again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BegunBody {
     pub generation: u32,
     /// What it stood at here, as far as was known; `null` in the answer to a request that was carried out before.
@@ -54,7 +55,7 @@ pub struct BegunBody {
 }
 
 /// `POST …/reset`.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResetBody {
     /// Resets only this generation: said again, it is the same reset.
@@ -63,7 +64,7 @@ pub struct ResetBody {
 }
 
 /// `PUT …/life`: one of both, or neither for a counter that never expires.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExpiryBody {
     /// In milliseconds since 1970.
@@ -71,6 +72,7 @@ pub struct ExpiryBody {
     pub expires_unix_ms: Option<u64>,
     /// In seconds from now on, 1 to 100 years.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::expires_or_null")]
     pub expires_s: Option<u64>,
     /// Only if the counter is in this generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,7 @@
 //! Where data centres stand: what a person calls the place, and its coordinates. Those of the reference layout are the sites
 //! whose round trips were measured.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ pub const LATITUDE_MAX: f64 = 90.0;
 pub const LONGITUDE_MAX: f64 = 180.0;
 
 /// A place on the globe.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
     /// As a person would say it: `Dublin, Ireland`.

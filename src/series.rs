@@ -6,6 +6,7 @@ use crate::http::slots::{MoveBody, PartBody, SlotBody, SlotsBody, SplitsBody};
 use crate::names::{counter_text, key_text};
 use crate::places::Place;
 use crate::{audit, standing};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -42,8 +43,9 @@ pub struct Series {
 }
 
 /// How a namespace keeps series, as text.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "SeriesPolicyBody")]
 pub struct PolicyBody {
     /// Granularities, each with how long its buckets are kept: `{"1m": "2d", "1h": "30d", "1d": "730d"}`.
     pub keep: BTreeMap<String, String>,
@@ -58,7 +60,7 @@ pub struct PolicyBody {
     pub out_of_range: OutOfRangeBody,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutOfRangeBody {
     /// It is refused and counts nowhere
@@ -69,7 +71,7 @@ pub enum OutOfRangeBody {
 }
 
 /// A namespace's way of keeping series.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TermsBody {
     pub namespace: String,
     /// Counts the changes.

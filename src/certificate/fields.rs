@@ -2,12 +2,13 @@
 
 use crate::http::body::CounterBody;
 use crate::names::{from_hex, hex, key_bytes, key_text};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
 use tidemark_proto::msg::Award;
 
 /// [`Award`], readable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AwardFields {
     counter: CounterBody,
@@ -28,7 +29,7 @@ pub struct AwardFields {
     ledger_index: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct GroupFields {
     dc: u16,
@@ -37,7 +38,7 @@ struct GroupFields {
 }
 
 /// Weight that a group counted before the award.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BeforeFields {
     group: GroupFields,

@@ -5,11 +5,10 @@ use super::process::{self, DataDir, Place, ProcessArgs};
 use crate::config::NodeFile;
 use crate::gauges;
 use crate::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, HealthCheck, HealthState,
-    History, MilestoneList, News, Progress,
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, GroupRole, GroupStatusBody,
+    HealthCheck, HealthState, History, MilestoneList, News, NodeStatusBody, Progress, StatusBody,
 };
 use clap::Args;
-use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_node::{GroupStatus, Node, NodeOptions, Role as LogRole, Statuses};
@@ -171,10 +170,10 @@ impl Backend for NodeBackend {
         self.elsewhere()
     }
 
-    async fn status(&self) -> serde_json::Value {
-        let groups: Vec<_> = self.statuses.get().iter().map(group_status).collect();
-        let ready = self.ready();
-        json!({ "dc": self.dc, "node": self.node, "ready": ready.is_ok(), "reason": ready.err(), "groups": groups })
+    async fn status(&self) -> StatusBody {
+        let groups = self.statuses.get().iter().map(group_status).collect();
+        let (dc, node, ready) = (self.dc.clone(), self.node, self.ready());
+        StatusBody::Node(NodeStatusBody { dc, node, ready: ready.is_ok(), reason: ready.err(), groups })
     }
 
     fn measure(&self) {
@@ -204,31 +203,31 @@ impl Backend for NodeBackend {
     }
 }
 
-fn group_status(status: &GroupStatus) -> serde_json::Value {
+fn group_status(status: &GroupStatus) -> GroupStatusBody {
     let role = match status.role {
-        LogRole::Alone => "alone",
-        LogRole::Leads => "leads",
-        LogRole::Follows => "follows",
+        LogRole::Alone => GroupRole::Alone,
+        LogRole::Leads => GroupRole::Leads,
+        LogRole::Follows => GroupRole::Follows,
     };
-    json!({
-        "group": status.group.map(|group| group.group),
-        "incarnation": status.group.map(|group| group.incarnation),
-        "role": role,
-        "leader": status.leader,
-        "holders": status.holders,
-        "valves": status.valves,
-        "serving": status.serving,
-        "caught_up": status.caught_up,
-        "failed": status.failed,
-        "trouble": status.trouble,
-        "connections": status.connections,
-        "applied": status.applied,
-        "commits": status.commits,
-        "buckets_bytes": status.buckets_bytes,
-        "buckets_bytes_max": status.buckets_bytes_max,
-        "rows_shelved": status.rows_shelved,
-        "ids": status.ids,
-        "ids_max": status.ids_max,
-        "held_ms": status.held_ms,
-    })
+    GroupStatusBody {
+        group: status.group.map(|group| group.group),
+        incarnation: status.group.map(|group| group.incarnation),
+        role,
+        leader: status.leader,
+        holders: status.holders.clone(),
+        valves: status.valves,
+        serving: status.serving,
+        caught_up: status.caught_up,
+        failed: status.failed.clone(),
+        trouble: status.trouble.clone(),
+        connections: status.connections,
+        applied: status.applied,
+        commits: status.commits,
+        buckets_bytes: status.buckets_bytes,
+        buckets_bytes_max: status.buckets_bytes_max,
+        rows_shelved: status.rows_shelved,
+        ids: status.ids,
+        ids_max: status.ids_max,
+        held_ms: status.held_ms,
+    }
 }

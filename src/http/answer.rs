@@ -3,6 +3,7 @@
 use super::namespaces::UNKNOWN_NAMESPACE;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use tidemark_aggregator::{ForgetError, FreshError, VoterError};
 use tidemark_consensus::raft::{ChangeError, ReadError};
@@ -62,18 +63,25 @@ pub struct HttpRefusal {
 }
 
 /// The body of every failure.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
 struct FailureBody {
     error: FailureText,
 }
 
 /// A failure in JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ErrorText")]
 pub struct FailureText {
     /// For programs.
     pub code: String,
     /// For people.
     pub message: String,
+}
+
+/// The shape of that body.
+pub(super) fn failure_shape(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<FailureBody>()
 }
 
 impl Failure {

@@ -35,7 +35,7 @@ impl Asset {
         get(async move |asked: HeaderMap| self.answer(&asked))
     }
 
-    fn answer(&self, asked: &HeaderMap) -> Response {
+    pub(super) fn answer(&self, asked: &HeaderMap) -> Response {
         let vary = (header::VARY, "accept-encoding");
         if takes_gzip(asked) {
             let bytes = self.gzip.get_or_init(|| compressed(self.text)).clone();

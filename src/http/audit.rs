@@ -1,19 +1,18 @@
 //! `GET /v1/audit?counter=NAMESPACE/KEY`: what the view shows of a counter beside what its data centre's groups hold.
 
-use super::answer::json;
 use super::operation::Ask;
 use super::params::value;
 use super::routes::counter_param;
+use super::typed::Json;
 use super::{Backend, Failure};
-use axum::http::StatusCode;
-use axum::response::Response;
+use crate::audit::AuditBody;
 
-pub(super) async fn audit<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn audit<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<AuditBody>, Failure> {
     let counter = counter_param(&params)?;
     let rows = match value(&params, "rows") {
         None | Some("false") => false,
         Some("true") => true,
         Some(other) => return Err(Failure::invalid("rows", format!("rows is {other:?}: true or false expected"))),
     };
-    Ok(json(StatusCode::OK, &shared.backend.audit(&counter, rows).await?))
+    Ok(Json(shared.backend.audit(&counter, rows).await?))
 }

@@ -6,6 +6,7 @@ use super::ledger::{ChangeVotersBody, MembersBody};
 use super::position::{AwardPosition, History};
 use super::series::Of;
 use super::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
+use super::status::StatusBody;
 use super::{ClusterBody, Failure, Mode, NamespaceBody, ReadVersion};
 use crate::audit::AuditBody;
 use crate::backup::serve::ImageStream;
@@ -14,6 +15,7 @@ use crate::edges::{AuditBody as EdgesAuditBody, ChangeBody, ChangedBody, GraphBo
 use crate::hops::Hops;
 use crate::lives::Lives;
 use crate::series::TermsBody;
+use schemars::JsonSchema;
 use std::future::Future;
 use tidemark_proto::ids::{CounterName, DcId, Half, SessionId};
 use tidemark_proto::ledger::{Awarded, Turn};
@@ -24,7 +26,7 @@ use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 
 /// One part of a process, and what is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, JsonSchema)]
 pub struct HealthCheck {
     pub name: &'static str,
     pub state: HealthState,
@@ -33,7 +35,7 @@ pub struct HealthCheck {
 }
 
 /// How a part of a process works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HealthState {
     Ok,
@@ -86,7 +88,7 @@ pub enum Added {
 }
 
 /// How far a milestone is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MilestoneState {
     /// Baselines are being collected: nothing is promised yet.
@@ -99,7 +101,7 @@ pub enum MilestoneState {
 }
 
 /// One milestone.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
 pub struct MilestoneStatus {
     pub at: u64,
     pub state: MilestoneState,
@@ -112,7 +114,7 @@ pub struct MilestoneStatus {
 }
 
 /// A counter's milestones, ascending.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
 pub struct MilestoneList {
     pub milestones: Vec<MilestoneStatus>,
     /// The rule: every multiple of this.
@@ -434,7 +436,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// The process's state, for people.
-    fn status(&self) -> impl Future<Output = serde_json::Value> + Send;
+    fn status(&self) -> impl Future<Output = StatusBody> + Send;
 
     /// Sets the gauges that `/metrics` is about to show.
     fn measure(&self) {}

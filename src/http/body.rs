@@ -11,27 +11,30 @@ use super::series::Of;
 use super::{Added, AnewReason, AwardPosition, ClaimTurn, Failure, ReadVersion, TrialBody};
 use crate::json;
 use crate::names::{hex, key_text};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{CounterName, GroupId};
 use tidemark_proto::ledger::{Births, Turn, TurnKind};
 use tidemark_proto::msg::{Award, MilestoneSpec, Place, Policy, Reading};
 
 /// `GET /readyz?verbose`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ReadyBody {
     pub ready: bool,
     pub checks: Vec<super::HealthCheck>,
 }
 
 /// `POST …/add`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddBody {
     /// Weight, 1 when left out; a negative one is counted down, where the counter's namespace allows that.
     #[serde(default = "one")]
+    #[schemars(schema_with = "crate::schemas::delta")]
     pub delta: Signed,
     /// The session's token; only its digest is kept. What is counted down has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::session_or_null")]
     pub session: Option<String>,
     /// When it happened; when it is logged, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,6 +45,7 @@ pub struct AddBody {
     /// Sent again with the same id, 1 to 128 visible ASCII characters, it is not counted again. The header `Idempotency-Key` says the
     /// same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::id_or_null")]
     pub id: Option<String>,
     /// Name of the data centre that remembers the id; one that follows from the id, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +65,7 @@ fn one() -> Signed {
 
 /// Answer to [`AddBody`]: `{"place":"counted"}`, `{"place":"number","number":7}`,
 /// `{"place":"milestone","at":1000,"first":1000}` or `{"place":"pending"}`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "place", rename_all = "lowercase")]
 pub enum AddedBody {
     Counted,
@@ -71,7 +75,7 @@ pub enum AddedBody {
 }
 
 /// Answer to [`AddBody`] with what it asked for besides.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AddAnswerBody {
     #[serde(flatten)]
     pub place: AddedBody,
@@ -110,7 +114,7 @@ impl AddAnswerBody {
 }
 
 /// A counter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CounterBody {
     pub namespace: String,
@@ -119,7 +123,7 @@ pub struct CounterBody {
 }
 
 /// `GET` of a counter's value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadingBody {
     pub counter: CounterBody,
     /// Never exceeds what happened; never goes back here, but by what is counted down: it is `up` less `down`.
@@ -141,7 +145,7 @@ pub struct ReadingBody {
 
 /// Of a counter of which something was counted down, both halves: neither goes back here. Milestones are about `up`. Of others they are
 /// left out, and `up` is the value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HalvesBody {
     pub up: u64,
     pub down: u64,
@@ -169,7 +173,7 @@ fn is_first(generation: &u32) -> bool {
 }
 
 /// Several values.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadingsBody {
     pub counters: Vec<ReadingBody>,
 }
@@ -179,17 +183,20 @@ const MILESTONE_OF_TOTAL: &str = "milestones stand on direct counts: a total is 
      away again, so no increment is its n-th; define it on the counters that are counted, or count each event on this one too";
 
 /// `PUT …/milestones`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DefineBody {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schemas::milestones")]
     pub at: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::milestone_or_null")]
     pub every: Option<u64>,
     /// `strict` when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::milestone_or_null")]
     pub sequence_from: Option<u64>,
     /// Which of its counts; only direct ones have milestones.
     #[serde(default, skip_serializing_if = "Of::is_direct")]
@@ -197,7 +204,7 @@ pub struct DefineBody {
 }
 
 /// What a milestone does about rights that are out of reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyBody {
     /// Waits for them
@@ -216,7 +223,7 @@ impl From<Policy> for PolicyBody {
 }
 
 /// An award as it is shown; the whole of it stands in its certificate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AwardBody {
     pub counter: CounterBody,
     pub at: u64,
@@ -242,7 +249,7 @@ pub struct AwardBody {
 }
 
 /// Several awards.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AwardsBody {
     pub awards: Vec<AwardBody>,
     /// Where to go on (`?after=`), when there may be more.
@@ -250,11 +257,12 @@ pub struct AwardsBody {
 }
 
 /// What became of an award that is to be claimed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimTurnBody {
     pub counter: CounterBody,
     /// The award's (first) milestone.
     pub at: u64,
+    #[schemars(schema_with = "crate::schemas::turn")]
     pub state: TurnKind,
     /// The award whose session this is about: the award's own, or a later one of the counter to whose winner it has passed.
     pub holder: u64,
@@ -265,7 +273,7 @@ pub struct ClaimTurnBody {
 }
 
 /// A message of a subscription.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum LiveBody {
     Total(ReadingBody),
@@ -294,7 +302,7 @@ pub enum LiveBody {
 }
 
 /// Which awards of a subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Whose {
     /// Anybody's: `after`.
@@ -311,16 +319,19 @@ impl LiveBody {
 }
 
 /// `POST /v1/sessions`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IssueBody {
     /// The namespace that the sessions are for.
+    #[schemars(schema_with = "crate::schemas::namespace")]
     pub namespace: String,
     /// How many tokens.
     #[serde(default = "one_session")]
+    #[schemars(range(min = 1, max = 10_000))]
     pub count: usize,
     /// How long they live, in seconds; a day when left out.
     #[serde(default = "a_day_s")]
+    #[schemars(range(min = 1, max = 2_592_000))]
     pub expires_s: u64,
 }
 
@@ -333,7 +344,7 @@ fn a_day_s() -> u64 {
 }
 
 /// Answer to [`IssueBody`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionsBody {
     pub sessions: Vec<String>,
     /// When they end, in seconds since 1970.

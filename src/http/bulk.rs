@@ -8,12 +8,14 @@ use super::answer::{FailureText, json};
 use super::body::{EventAt, Signed};
 use super::once::Said;
 use super::operation::{Ask, whole_body};
+use super::typed::{Answer, AnswerForm};
 use super::{Add, AddId, Backend, Counted, Failure};
 use crate::json::{self as strict, without_mark};
 use crate::names::parse_counter;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -30,19 +32,22 @@ pub const BULK_BYTES_MAX: usize = 2 << 20;
 pub const BULKS_MAX: usize = 16;
 
 /// One increment of many.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkLine {
     /// `NAMESPACE/KEY`.
+    #[schemars(schema_with = "crate::schemas::counter")]
     pub counter: String,
     /// As of [`AddBody`](super::body::AddBody).
     #[serde(default = "one")]
+    #[schemars(schema_with = "crate::schemas::delta")]
     pub delta: Signed,
     /// When it happened; when it is logged, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<EventAt>,
     /// As of [`AddBody`](super::body::AddBody).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::id_or_null")]
     pub id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
@@ -55,7 +60,7 @@ fn one() -> Signed {
 }
 
 /// Answer: every line is in `added` or has an error. Its status is 200 where something was added.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BulkBody {
     /// Why nothing was added, as in all failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,12 +78,28 @@ fn is_zero(lines: &u64) -> bool {
     *lines == 0
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BulkErrorBody {
     /// Its line of the body, or its place in the array, from 1 on.
     pub line: u64,
     pub code: String,
     pub message: String,
+}
+
+/// Statuses of requests of which nothing was added: those of their lines.
+const NOTHING_ADDED: [StatusCode; 6] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::NOT_FOUND,
+    StatusCode::CONFLICT,
+    StatusCode::UNPROCESSABLE_ENTITY,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::GATEWAY_TIMEOUT,
+];
+
+/// The answer with its status.
+pub(super) struct BulkAnswer {
+    status: StatusCode,
+    body: BulkBody,
 }
 
 /// Numbers of lines, and what each says or why it says nothing.
@@ -92,7 +113,7 @@ struct Folded {
     known: HashMap<(CounterName, Half, Option<UnixTime>), usize>,
 }
 
-pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<Response, Failure> {
+pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<BulkAnswer, Failure> {
     let key = Said::of(ask.headers())?;
     let shared = &ask.shared;
     let overloaded =
@@ -123,17 +144,17 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<Response,
 }
 
 /// Where nothing was added, the status and the code are those of all lines, if they are the same; a line in doubt goes before others.
-fn answer((added, known): (u64, u64), refused: &[(u64, Failure)]) -> Response {
+fn answer((added, known): (u64, u64), refused: &[(u64, Failure)]) -> BulkAnswer {
     let errors = refused.iter().map(BulkErrorBody::of).collect();
     if added > 0 {
-        return json(StatusCode::OK, &BulkBody { error: None, added, known, errors });
+        return BulkAnswer { status: StatusCode::OK, body: BulkBody { error: None, added, known, errors } };
     }
     let Some((line, first)) =
         refused.iter().find(|(_, failure)| matches!(failure, Failure::InDoubt(_))).or(refused.first())
     else {
         let message = "the body has no increments: nothing was added".to_owned();
         let error = Some(FailureText { code: "nothing_added".to_owned(), message });
-        return json(StatusCode::BAD_REQUEST, &BulkBody { error, added, known, errors });
+        return BulkAnswer { status: StatusCode::BAD_REQUEST, body: BulkBody { error, added, known, errors } };
     };
     let codes: BTreeSet<&str> = refused.iter().map(|(_, failure)| failure.code()).collect();
     let is_one = codes.len() == 1 || matches!(first, Failure::InDoubt(_));
@@ -141,11 +162,26 @@ fn answer((added, known): (u64, u64), refused: &[(u64, Failure)]) -> Response {
         if is_one { (first.status(), first.code()) } else { (StatusCode::BAD_REQUEST, "nothing_added") };
     let message = format!("none of {} increments was added; line {line}: {first}", refused.len());
     let error = Some(FailureText { code: code.to_owned(), message });
-    let mut response = json(status, &BulkBody { error, added, known, errors });
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    BulkAnswer { status, body: BulkBody { error, added, known, errors } }
+}
+
+impl IntoResponse for BulkAnswer {
+    fn into_response(self) -> Response {
+        let mut response = json(self.status, &self.body);
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
-    response
+}
+
+impl Answer for BulkAnswer {
+    fn forms() -> Vec<AnswerForm> {
+        let refused = |status| AnswerForm::json::<BulkBody>(status, "None of the increments was added.");
+        let mut forms = vec![AnswerForm::json::<BulkBody>(StatusCode::OK, "At least one increment was added.")];
+        forms.extend(NOTHING_ADDED.map(refused));
+        forms
+    }
 }
 
 impl BulkErrorBody {

@@ -1,43 +1,44 @@
 //! `…/claims`: how a counter's awards are claimed. `GET` and `POST /v1/awards/{namespace}/{key}/{at}/claim`: how an award's claim
 //! stands, and claiming it.
 
-use super::answer::json;
 use super::operation::Ask;
 use super::path::award_of;
 use super::routes::{is_signed, session_of};
 use super::server::Shared;
+use super::typed::Json;
 use super::{Backend, Failure};
-use crate::claims::{ClaimRuleBody, Claims};
-use axum::http::StatusCode;
-use axum::response::Response;
+use crate::claims::{ClaimBody, ClaimRuleBody, Claims};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `POST …/claim`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimingBody {
     /// Token of the session that claims. One that is not signed by the cluster needs the bearer token beside it.
+    #[schemars(schema_with = "crate::schemas::session")]
     pub session: String,
     /// The claim's own name, 1 to 128 visible ASCII characters: said again, it is the same claim.
+    #[schemars(schema_with = "crate::schemas::id")]
     pub id: String,
 }
 
-pub(super) async fn rule<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &claims(&ask.shared)?.rule(&ask.counter()?)))
+pub(super) async fn rule<B: Backend>(ask: Ask<B>) -> Result<Json<ClaimRuleBody>, Failure> {
+    Ok(Json(claims(&ask.shared)?.rule(&ask.counter()?)))
 }
 
-pub(super) async fn set_rule<B: Backend>(ask: Ask<B>, wanted: ClaimRuleBody) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &claims(&ask.shared)?.set_rule(&ask.counter()?, wanted).await?))
+pub(super) async fn set_rule<B: Backend>(ask: Ask<B>, wanted: ClaimRuleBody) -> Result<Json<ClaimRuleBody>, Failure> {
+    Ok(Json(claims(&ask.shared)?.set_rule(&ask.counter()?, wanted).await?))
 }
 
-pub(super) async fn of<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn of<B: Backend>(ask: Ask<B>) -> Result<Json<ClaimBody>, Failure> {
     let (counter, at) = award_of(ask.rest())?;
-    Ok(json(StatusCode::OK, &claims(&ask.shared)?.of(&counter, at)?))
+    Ok(Json(claims(&ask.shared)?.of(&counter, at)?))
 }
 
 /// The token of a session is the permission where we have signed it. Others are the front end's own, with names that may be guessed:
 /// the front end shows its own permission with them.
-pub(super) async fn claim<B: Backend>(ask: Ask<B>, said: ClaimingBody) -> Result<Response, Failure> {
+pub(super) async fn claim<B: Backend>(ask: Ask<B>, said: ClaimingBody) -> Result<Json<ClaimBody>, Failure> {
     let shared = &ask.shared;
     shared.access.check_origin(ask.headers())?;
     let (counter, at) = award_of(ask.rest())?;
@@ -49,7 +50,7 @@ pub(super) async fn claim<B: Backend>(ask: Ask<B>, said: ClaimingBody) -> Result
             session_of(shared, &session, &counter)?
         }
     };
-    Ok(json(StatusCode::OK, &claims(shared)?.claim(&counter, at, session, &id).await?))
+    Ok(Json(claims(shared)?.claim(&counter, at, session, &id).await?))
 }
 
 fn claims<B: Backend>(shared: &Shared<B>) -> Result<&Claims, Failure> {

@@ -2,13 +2,14 @@
 
 use super::body::{AwardBody, CounterBody, HalvesBody, Signed};
 use crate::places::Place;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Awards in one answer, at most: the newest.
 pub const CLUSTER_AWARDS_MAX: usize = 10;
 
 /// The answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterBody {
     /// The data centre that answers: all of this is what is known there.
     pub dc: String,
@@ -32,7 +33,7 @@ pub struct ClusterBody {
 }
 
 /// The ledger as it is applied here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LedgerBody {
     /// The last entry.
     pub index: u64,
@@ -41,7 +42,8 @@ pub struct LedgerBody {
 }
 
 /// One data centre.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ClusterDcBody")]
 pub struct DcBody {
     pub name: String,
     /// `null` where nobody has said it.
@@ -68,7 +70,7 @@ pub struct DcBody {
 }
 
 /// How a data centre's increments are placed at present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// No milestone concerns it.

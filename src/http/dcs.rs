@@ -1,22 +1,21 @@
 //! Data centres as operators see them: who is there, what is outstanding, and that one is given up that never returns.
 
-use super::answer::json;
 use super::operation::Ask;
+use super::typed::Json;
 use super::{Backend, Failure};
-use axum::http::StatusCode;
-use axum::response::Response;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `GET /v1/dcs`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DcsBody {
     /// In the order of the layout.
     pub dcs: Vec<DcBody>,
 }
 
 /// One data centre, as the one that answers knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DcBody {
     pub name: String,
     /// It can be reached from here, or is this one.
@@ -34,7 +33,7 @@ pub struct DcBody {
 }
 
 /// What its aggregator is in the ledger: of several, what any is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Member {
     Voter,
@@ -43,7 +42,7 @@ pub enum Member {
 }
 
 /// `POST …/forgotten`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForgetBody {
     /// Although it was heard of a moment ago.
@@ -56,13 +55,13 @@ pub fn forgotten_path(dc: &str) -> String {
     format!("/v1/dcs/{}/forgotten", utf8_percent_encode(dc, NON_ALPHANUMERIC))
 }
 
-pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.dcs().await?))
+pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Json<DcsBody>, Failure> {
+    Ok(Json(ask.shared.backend.dcs().await?))
 }
 
 /// `{dc}/forgotten`.
-pub(super) async fn forget<B: Backend>(ask: Ask<B>, said: ForgetBody) -> Result<Response, Failure> {
+pub(super) async fn forget<B: Backend>(ask: Ask<B>, said: ForgetBody) -> Result<Json<DcBody>, Failure> {
     let no_text = |_| Failure::NotFound("the name of the data centre is no UTF-8".to_owned());
     let name = percent_encoding::percent_decode_str(ask.rest()).decode_utf8().map_err(no_text)?;
-    Ok(json(StatusCode::OK, &ask.shared.backend.forget(&name, said.force).await?))
+    Ok(Json(ask.shared.backend.forget(&name, said.force).await?))
 }

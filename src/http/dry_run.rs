@@ -1,19 +1,18 @@
 //! `POST /v1/awards/{namespace}/{key}/{at}/dry-run`: rehearses an award that is still to come. Whoever would be told is told, by a
 //! trial that says that it is one; nothing is counted, awarded or kept.
 
-use super::answer::json;
 use super::operation::Ask;
 use super::path::award_of;
+use super::typed::Json;
 use super::{AwardState, Backend, Failure, MilestoneState, ProgressBody, milestone};
 use crate::claims::ClaimRuleBody;
 use crate::http::body::{CounterBody, LiveBody};
 use crate::webhook::TestResult;
-use axum::http::StatusCode;
-use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `POST …/dry-run`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DryRunBody {
     /// Token of a session whose connections to this process are told, as if it were the winner; one that the cluster has signed.
@@ -22,7 +21,7 @@ pub struct DryRunBody {
 }
 
 /// What an award would set off here.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DryRunReport {
     pub state: MilestoneState,
     /// How far it is, if it is the counter's next.
@@ -36,7 +35,7 @@ pub struct DryRunReport {
 }
 
 /// One receiver's answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WebhookTrial {
     pub webhook: String,
     /// Whether an award would wait until somebody releases it.
@@ -46,13 +45,13 @@ pub struct WebhookTrial {
 }
 
 /// What the session's pages are told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrialBody {
     pub counter: CounterBody,
     pub at: u64,
 }
 
-pub(super) async fn dry_run<B: Backend>(ask: Ask<B>, said: DryRunBody) -> Result<Response, Failure> {
+pub(super) async fn dry_run<B: Backend>(ask: Ask<B>, said: DryRunBody) -> Result<Json<DryRunReport>, Failure> {
     let (counter, at) = award_of(ask.rest())?;
     let (shared, DryRunBody { session }) = (&ask.shared, said);
     let session = match session {
@@ -77,5 +76,5 @@ pub(super) async fn dry_run<B: Backend>(ask: Ask<B>, said: DryRunBody) -> Result
         None => Vec::new(),
     };
     let progress = (progress.next == Some(at)).then_some(progress);
-    Ok(json(StatusCode::OK, &DryRunReport { state, progress, claims, webhooks, connections }))
+    Ok(Json(DryRunReport { state, progress, claims, webhooks, connections }))
 }

@@ -1,24 +1,23 @@
 //! Groups as operators see them: who is heard of, what is outstanding, and that one is declared lost.
 
-use super::answer::json;
 use super::body::CounterBody;
 use super::operation::Ask;
+use super::typed::Json;
 use super::{Backend, Failure};
-use axum::http::StatusCode;
-use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// `GET /v1/groups`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupsBody {
     /// Every incarnation that ever registered.
     pub groups: Vec<GroupBody>,
 }
 
 /// One incarnation of a group, as the data centre that answers knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupBody {
     /// `DC/GROUP#INCARNATION`.
     pub name: String,
@@ -34,7 +33,7 @@ pub struct GroupBody {
     pub counters: Vec<StakeBody>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GroupState {
     /// It is connected, or was a moment ago, whatever it counts.
@@ -48,7 +47,7 @@ pub enum GroupState {
 }
 
 /// What a group holds of one counter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StakeBody {
     pub counter: CounterBody,
     /// Rights outstanding: weight that it may have counted unseen.
@@ -58,7 +57,7 @@ pub struct StakeBody {
 }
 
 /// `POST …/lost`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoseBody {
     /// Although it was heard of a moment ago.
@@ -100,15 +99,15 @@ pub fn lost_path(dc: &str, group: u16, incarnation: u32) -> String {
     format!("/v1/groups/{dc}/{group}/{incarnation}/lost")
 }
 
-pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.groups().await?))
+pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Json<GroupsBody>, Failure> {
+    Ok(Json(ask.shared.backend.groups().await?))
 }
 
 /// `{dc}/{group}/{incarnation}/lost`.
-pub(super) async fn lose<B: Backend>(ask: Ask<B>, said: LoseBody) -> Result<Response, Failure> {
+pub(super) async fn lose<B: Backend>(ask: Ask<B>, said: LoseBody) -> Result<Json<GroupBody>, Failure> {
     let (name, incarnation) = ask.rest().rsplit_once('/').unwrap_or((ask.rest(), ""));
     let name: GroupName = format!("{name}#{incarnation}").parse().map_err(|error| Failure::invalid("group", error))?;
-    Ok(json(StatusCode::OK, &ask.shared.backend.declare_lost(name, said.force).await?))
+    Ok(Json(ask.shared.backend.declare_lost(name, said.force).await?))
 }
 
 #[cfg(test)]

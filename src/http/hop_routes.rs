@@ -1,34 +1,37 @@
 //! `POST /v1/hops` and `POST /v1/hops/count`: queries that are sent on to another data centre.
 
-use super::answer::json;
 use super::body::{AddedBody, CounterBody};
 use super::namespaces::check_namespace;
 use super::operation::Ask;
 use super::routes::session_of;
+use super::typed::{InTime, Json};
 use super::{Added, Backend, Failure};
 use crate::hop::HOP_LIFE_S;
 use crate::hops::{HopAsked, HopCounted, HopIssued, Hops};
 use crate::names::parse_counter;
-use axum::http::StatusCode;
-use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::CounterName;
 
 /// `POST /v1/hops`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IssueHopBody {
     /// Name of the data centre that shall count the query.
     pub home: String,
     /// `NAMESPACE/KEY`, 1 to 8 of them; each gets 1.
+    #[schemars(schema_with = "crate::schemas::hop_counters")]
     pub counters: Vec<String>,
     /// Token of the session that asks; only its digest is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::session_or_null")]
     pub session: Option<String>,
     /// The query's own id, 1 to 128 visible ASCII characters: asked again, it is the same hop.
+    #[schemars(schema_with = "crate::schemas::id")]
     pub id: String,
     /// How long the token may be used, in seconds, up to a day; a quarter of an hour when left out.
     #[serde(default = "life_s")]
+    #[schemars(range(min = 1, max = 86_400))]
     pub expires_s: u64,
 }
 
@@ -37,7 +40,7 @@ fn life_s() -> u64 {
 }
 
 /// Answer to [`IssueHopBody`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HopIssuedBody {
     pub hop: String,
     /// When it ends, in seconds since 1970.
@@ -47,14 +50,14 @@ pub struct HopIssuedBody {
 }
 
 /// `POST /v1/hops/count`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CountHopBody {
     pub hop: String,
 }
 
 /// Answer to [`CountHopBody`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HopCountedBody {
     /// The data centre that has counted it.
     pub dc: String,
@@ -63,14 +66,14 @@ pub struct HopCountedBody {
 }
 
 /// A hop's place in one counter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HopPlaceBody {
     pub counter: CounterBody,
     #[serde(flatten)]
     pub place: AddedBody,
 }
 
-pub(super) async fn issue<B: Backend>(ask: Ask<B>, asked: IssueHopBody) -> Result<Response, Failure> {
+pub(super) async fn issue<B: Backend>(ask: Ask<B>, asked: IssueHopBody) -> Result<Json<HopIssuedBody>, Failure> {
     let shared = &ask.shared;
     let counter = |text: &String| {
         let counter = parse_counter(text).map_err(|error| Failure::invalid("counters", error))?;
@@ -84,16 +87,15 @@ pub(super) async fn issue<B: Backend>(ask: Ask<B>, asked: IssueHopBody) -> Resul
     let session = asked.session.as_deref().map(session_for).transpose()?.flatten();
     let asked = HopAsked { home: asked.home, counters, session, id: asked.id, life_s: asked.expires_s };
     let HopIssued { token, expires, reachable } = hops(&*shared.backend)?.issue(asked)?;
-    Ok(json(StatusCode::OK, &HopIssuedBody { hop: token, expires, reachable }))
+    Ok(Json(HopIssuedBody { hop: token, expires, reachable }))
 }
 
 /// The token is the permission: it was issued for exactly this.
-pub(super) async fn count<B: Backend>(ask: Ask<B>, said: CountHopBody) -> Result<Response, Failure> {
+pub(super) async fn count<B: Backend>(ask: Ask<B>, said: CountHopBody) -> Result<InTime<HopCountedBody>, Failure> {
     ask.shared.access.check_origin(ask.headers())?;
     let counted = hops(&*ask.shared.backend)?.count(&said.hop).await?;
     let is_pending = counted.places.iter().flatten().any(|place| *place == Added::Pending);
-    let status = if is_pending { StatusCode::ACCEPTED } else { StatusCode::OK };
-    Ok(json(status, &HopCountedBody::from(counted)))
+    Ok(InTime::new(HopCountedBody::from(counted), is_pending))
 }
 
 fn hops<B: Backend>(backend: &B) -> Result<&Hops, Failure> {

@@ -1,15 +1,14 @@
 //! The ledger's members as operators see them: who votes, who is behind, whose view arming waits for; and the changes of both.
 
-use super::answer::json;
 use super::operation::Ask;
+use super::typed::Json;
 use super::{Backend, Failure};
-use axum::http::StatusCode;
-use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_consensus::raft::Metrics;
 
 /// `GET /v1/ledger`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MembersBody {
     /// Who leads, as far as is known here.
     pub leader: Option<String>,
@@ -40,7 +39,7 @@ pub fn voters_warning(metrics: &Metrics) -> Option<String> {
 }
 
 /// One aggregator as a member of the ledger, as another one knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberBody {
     /// `DC`, or `DC/second`, `DC/third` and so on.
     pub aggregator: String,
@@ -57,7 +56,7 @@ pub struct MemberBody {
 }
 
 /// `POST /v1/ledger/voters`: one of the two, or both for one in the place of the other.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeVotersBody {
     /// The aggregator that votes from then on.
@@ -69,22 +68,25 @@ pub struct ChangeVotersBody {
 }
 
 /// `POST /v1/ledger/set-aside`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetAsideBody {
     pub aggregator: String,
 }
 
-pub(super) async fn members<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.members().await?))
+pub(super) async fn members<B: Backend>(ask: Ask<B>) -> Result<Json<MembersBody>, Failure> {
+    Ok(Json(ask.shared.backend.members().await?))
 }
 
-pub(super) async fn change_voters<B: Backend>(ask: Ask<B>, change: ChangeVotersBody) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.change_voters(change).await?))
+pub(super) async fn change_voters<B: Backend>(
+    ask: Ask<B>,
+    change: ChangeVotersBody,
+) -> Result<Json<MembersBody>, Failure> {
+    Ok(Json(ask.shared.backend.change_voters(change).await?))
 }
 
-pub(super) async fn set_aside<B: Backend>(ask: Ask<B>, said: SetAsideBody) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.set_aside(said.aggregator).await?))
+pub(super) async fn set_aside<B: Backend>(ask: Ask<B>, said: SetAsideBody) -> Result<Json<MembersBody>, Failure> {
+    Ok(Json(ask.shared.backend.set_aside(said.aggregator).await?))
 }
 
 #[cfg(test)]

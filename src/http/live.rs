@@ -3,9 +3,11 @@
 //! A subscriber that takes no byte for [`SEND_TIMEOUT`](super::SEND_TIMEOUT) is disconnected, as on every connection, and comes
 //! back with `?after=` the last position it saw.
 
+use super::body::LiveBody;
 use super::feed::{End, Feed, Frame};
 use super::operation::Ask;
 use super::server::Shared;
+use super::typed::{Answer, AnswerForm, shape_of};
 use super::{Backend, Failure, GivenPosition, LIVE_PING_INTERVAL};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -35,8 +37,14 @@ const EVENTS_RETRY: Duration = Duration::from_secs(2);
 /// How long a goodbye may take.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// A connection that becomes a WebSocket, of which a description of HTTP says nothing.
+pub(super) struct Subscribed(Response);
+
+/// Server-sent events.
+pub(super) struct Events(Response);
+
 /// Subscribes over a WebSocket.
-pub(super) async fn upgrade<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn upgrade<B: Backend>(ask: Ask<B>) -> Result<Subscribed, Failure> {
     let Ask { shared, mut parts, params, .. } = ask;
     let session = shared.access.live(&parts.headers)?;
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await.map_err(no_upgrade)?;
@@ -44,10 +52,36 @@ pub(super) async fn upgrade<B: Backend>(ask: Ask<B>) -> Result<Response, Failure
     let feed = Feed::open(shared, session, &params, None)?;
     let upgrade = upgrade.protocols([LIVE_PROTOCOL]).max_message_size(MESSAGE_BYTES_MAX);
     let upgrade = upgrade.read_buffer_size(READ_BUFFER_BYTES).write_buffer_size(0);
-    Ok(upgrade.max_write_buffer_size(WRITE_BUFFER_BYTES_MAX).on_upgrade(async move |socket| {
+    let answer = upgrade.max_write_buffer_size(WRITE_BUFFER_BYTES_MAX).on_upgrade(async move |socket| {
         run(feed, socket).await;
         drop(permit);
-    }))
+    });
+    Ok(Subscribed(answer))
+}
+
+impl IntoResponse for Subscribed {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
+impl Answer for Subscribed {
+    fn forms() -> Vec<AnswerForm> {
+        Vec::new()
+    }
+}
+
+impl IntoResponse for Events {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
+impl Answer for Events {
+    fn forms() -> Vec<AnswerForm> {
+        let about = "Events without an end. The data of each is a `LiveBody`; that of an award has its position as id.";
+        vec![AnswerForm { shape: shape_of::<LiveBody>, ..AnswerForm::text(about, "text/event-stream") }]
+    }
 }
 
 /// Another version is told the one that there is (RFC 6455, section 4.4).
@@ -63,7 +97,7 @@ fn no_upgrade(rejection: WebSocketUpgradeRejection) -> Failure {
 
 /// Subscribes to server-sent events. An event about anybody's awards has its position as id, so that a browser that comes back says
 /// it. Each holds a connection, unlike a WebSocket: they get a part of those only.
-pub(super) async fn events<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn events<B: Backend>(ask: Ask<B>) -> Result<Events, Failure> {
     let Ask { shared, parts, params, .. } = ask;
     let session = shared.access.live(&parts.headers)?;
     let overloaded =
@@ -83,7 +117,7 @@ pub(super) async fn events<B: Backend>(ask: Ask<B>) -> Result<Response, Failure>
     // A proxy that gathers an answer before it sends it would gather this one for ever.
     let unbuffered = (HeaderName::from_static("x-accel-buffering"), "no");
     let headers = [(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff"), unbuffered];
-    Ok((headers, Sse::new(events)).into_response())
+    Ok(Events((headers, Sse::new(events)).into_response()))
 }
 
 fn permit<B>(shared: &Shared<B>) -> Result<OwnedSemaphorePermit, Failure> {

@@ -2,37 +2,39 @@
 //!
 //! `if_generation` may stand in the URL or in the body. A counter of which nothing is known is not found, and nothing is kept of it.
 
-use super::answer::json;
 use super::operation::Ask;
 use super::params::value;
 use super::server::Shared;
+use super::typed::Json;
 use super::{Backend, Failure};
-use crate::lives::{ExpiryBody, Lives, ResetBody};
-use axum::http::StatusCode;
-use axum::response::Response;
+use crate::lives::{BegunBody, ExpiryBody, LifeBody, Lives, ResetBody};
 
-pub(super) async fn show<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &lives(&ask.shared)?.of(&ask.counter()?).await?))
+pub(super) async fn show<B: Backend>(ask: Ask<B>) -> Result<Json<LifeBody>, Failure> {
+    Ok(Json(lives(&ask.shared)?.of(&ask.counter()?).await?))
 }
 
-pub(super) async fn reset<B: Backend>(ask: Ask<B>, said: ResetBody) -> Result<Response, Failure> {
+pub(super) async fn reset<B: Backend>(ask: Ask<B>, said: ResetBody) -> Result<Json<BegunBody>, Failure> {
     begin_again(&ask, true, said).await
 }
 
-pub(super) async fn remove<B: Backend>(ask: Ask<B>, said: ResetBody) -> Result<Response, Failure> {
+pub(super) async fn remove<B: Backend>(ask: Ask<B>, said: ResetBody) -> Result<Json<BegunBody>, Failure> {
     begin_again(&ask, false, said).await
 }
 
-async fn begin_again<B: Backend>(ask: &Ask<B>, keeps_milestones: bool, said: ResetBody) -> Result<Response, Failure> {
+async fn begin_again<B: Backend>(
+    ask: &Ask<B>,
+    keeps_milestones: bool,
+    said: ResetBody,
+) -> Result<Json<BegunBody>, Failure> {
     let (counter, if_generation) = (ask.counter()?, generation_of(ask, said.if_generation)?);
     let lives = lives(&ask.shared)?;
-    Ok(json(StatusCode::OK, &lives.reset(&counter, keeps_milestones, if_generation).await?))
+    Ok(Json(lives.reset(&counter, keeps_milestones, if_generation).await?))
 }
 
-pub(super) async fn expire<B: Backend>(ask: Ask<B>, said: ExpiryBody) -> Result<Response, Failure> {
+pub(super) async fn expire<B: Backend>(ask: Ask<B>, said: ExpiryBody) -> Result<Json<LifeBody>, Failure> {
     let (counter, if_generation) = (ask.counter()?, generation_of(&ask, said.if_generation)?);
     let lives = lives(&ask.shared)?;
-    Ok(json(StatusCode::OK, &lives.expire(&counter, ExpiryBody { if_generation, ..said }).await?))
+    Ok(Json(lives.expire(&counter, ExpiryBody { if_generation, ..said }).await?))
 }
 
 /// Said in the URL, in the body, or in both if they agree.

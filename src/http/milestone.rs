@@ -1,12 +1,11 @@
 //! One milestone over HTTP: waiting for its award, and how far its counter is from it.
 
-use super::answer::json;
 use super::operation::Ask;
 use super::params::{number, value};
 use super::path::award_of;
+use super::typed::InTime;
 use super::{AWARD_WAIT_MAX, AwardState, Backend, Failure, MilestoneState, Mode, News, Progress, body};
-use axum::http::StatusCode;
-use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
@@ -18,7 +17,7 @@ use tokio::time::Instant;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// `GET /v1/awards/NS/KEY/AT`: with `200` the award, with `202` how far the milestone is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AwardStateBody {
     pub state: MilestoneState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,7 +25,7 @@ pub struct AwardStateBody {
 }
 
 /// `GET …/progress`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProgressBody {
     pub counter: body::CounterBody,
     pub value: body::Signed,
@@ -50,7 +49,7 @@ pub struct ProgressBody {
 }
 
 /// Answers a wait: at once, or when something is known, or when the time is over.
-pub(super) async fn award<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn award<B: Backend>(ask: Ask<B>) -> Result<InTime<AwardStateBody>, Failure> {
     let (shared, (counter, at)) = (&ask.shared, award_of(ask.rest())?);
     let given =
         value(&ask.params, "wait_s").map(|text| number("wait_s", text, AWARD_WAIT_MAX.as_secs())).transpose()?;
@@ -66,7 +65,7 @@ pub(super) async fn award<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> 
             AwardState::Awarded(award) => {
                 let (state, award) =
                     (MilestoneState::Awarded, Some(body::AwardBody::new(&award, &shared.backend.history().births)));
-                return Ok(json(StatusCode::OK, &AwardStateBody { state, award }));
+                return Ok(InTime::Known(AwardStateBody { state, award }));
             }
             AwardState::Coming(state) => state,
             AwardState::Passed => return Err(passed(&counter, at)),
@@ -74,7 +73,7 @@ pub(super) async fn award<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> 
         };
         let over = Instant::now() >= deadline || *stopping.borrow_and_update();
         if over {
-            return Ok(json(StatusCode::ACCEPTED, &AwardStateBody { state, award: None }));
+            return Ok(InTime::Pending(AwardStateBody { state, award: None }));
         }
         tokio::select! {
             () = next_award_of(&mut news, &counter) => {}

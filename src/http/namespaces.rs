@@ -1,11 +1,10 @@
 //! `GET /v1/namespaces`: those that exist; and what is said of one that does not.
 
-use super::answer::json;
 use super::operation::Ask;
 use super::server::Shared;
+use super::typed::Json;
 use super::{Backend, Failure};
-use axum::http::StatusCode;
-use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Namespaces that an error lists; of further ones it says how many.
@@ -16,14 +15,14 @@ const NEAR_SHARE: usize = 3;
 const NEAR_MAX: usize = 3;
 
 /// `GET /v1/namespaces`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NamespacesBody {
     /// In the order of their names.
     pub namespaces: Vec<NamespaceBody>,
 }
 
 /// One namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NamespaceBody {
     pub name: String,
     /// Its counters may go down.
@@ -32,8 +31,8 @@ pub struct NamespaceBody {
     pub series: bool,
 }
 
-pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &NamespacesBody { namespaces: ask.shared.backend.namespaces()? }))
+pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Json<NamespacesBody>, Failure> {
+    Ok(Json(NamespacesBody { namespaces: ask.shared.backend.namespaces()? }))
 }
 
 /// Refuses a namespace that does not exist. A process that is not ready may not have heard of it yet.

@@ -8,6 +8,7 @@ use super::namespaces::check_namespace;
 use super::params::{Param, Params, read_params};
 use super::path::counter_of;
 use super::server::Shared;
+use super::typed::{Answer, AnswerForm, Shape, shape_of};
 use super::{BODY_BYTES_MAX, Backend, Failure, body};
 use crate::json;
 use axum::body::{Body, Bytes};
@@ -18,6 +19,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -45,6 +47,8 @@ pub enum Permission {
 /// What a request has to be. Known to tests too, which try everything else.
 #[derive(Clone, Debug)]
 pub struct Rules {
+    /// What a client calls it.
+    pub name: &'static str,
     pub method: Method,
     /// Names in braces stand for parts of the path; `{key}` may hold further `/`.
     pub path: &'static str,
@@ -57,7 +61,18 @@ pub struct Rules {
     pub body_bytes_max: usize,
     /// It takes an `Idempotency-Key`.
     pub keyed: bool,
+    /// What it reads.
+    pub body_shape: Option<Shape>,
+    /// Whether it needs a body: an empty object is refused.
+    pub needs_body: bool,
+    /// How it answers when it does not fail.
+    pub answers: Vec<AnswerForm>,
+    /// With which errors it may fail, besides those of every request like it.
+    pub fails: Vec<ErrorCode>,
 }
+
+/// An error of an operation, by its status and its code.
+pub type ErrorCode = (u16, &'static str);
 
 type Handler<B> = Box<dyn Fn(Ask<B>, Body) -> BoxFuture<'static, Result<Response, Failure>> + Send + Sync>;
 
@@ -76,101 +91,133 @@ pub(super) struct Ask<B> {
     rest: Range<usize>,
 }
 
-/// Reads without a body.
-pub(super) fn get<B, F>(path: &'static str, handler: impl Fn(Ask<B>) -> F + Send + Sync + 'static) -> Operation<B>
-where
-    B: Backend,
-    F: Future<Output = Result<Response, Failure>> + Send + 'static,
-{
-    bare(Method::GET, path, handler).with(Permission::Read)
-}
+/// A row of the table: what a client calls it, and the method and path.
+pub(super) type Row = (&'static str, Method, &'static str);
 
-/// Changes something without a body.
-pub(super) fn bare<B, F>(
-    method: Method,
+/// Reads without a body.
+pub(super) fn get<B, A, F>(
+    name: &'static str,
     path: &'static str,
     handler: impl Fn(Ask<B>) -> F + Send + Sync + 'static,
 ) -> Operation<B>
 where
     B: Backend,
-    F: Future<Output = Result<Response, Failure>> + Send + 'static,
+    A: Answer,
+    F: Future<Output = Result<A, Failure>> + Send + 'static,
+{
+    bare((name, Method::GET, path), handler).with(Permission::Read)
+}
+
+/// Changes something without a body.
+pub(super) fn bare<B, A, F>(
+    (name, method, path): Row,
+    handler: impl Fn(Ask<B>) -> F + Send + Sync + 'static,
+) -> Operation<B>
+where
+    B: Backend,
+    A: Answer,
+    F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
     let handler = Arc::new(handler);
     let whole: Handler<B> = Box::new(move |ask, body| {
         let handler = handler.clone();
         Box::pin(async move {
             refuse_body(body).await?;
-            handler(ask).await
+            handler(ask).await.map(A::into_response)
         })
     });
-    Operation { rules: Rules::new(method, path, None), handler: whole }
+    Operation { rules: Rules { answers: A::forms(), ..Rules::new(name, method, path) }, handler: whole }
 }
 
 /// Reads one JSON object; no body is an empty object.
-pub(super) fn json<B, T, F>(
-    method: Method,
-    path: &'static str,
-    handler: impl Fn(Ask<B>, T) -> F + Send + Sync + 'static,
-) -> Operation<B>
+pub(super) fn json<B, T, A, F>(row: Row, handler: impl Fn(Ask<B>, T) -> F + Send + Sync + 'static) -> Operation<B>
 where
     B: Backend,
-    T: DeserializeOwned + Send + 'static,
-    F: Future<Output = Result<Response, Failure>> + Send + 'static,
+    T: DeserializeOwned + JsonSchema + Send + 'static,
+    A: Answer,
+    F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
-    json_of(method, path, BODY_BYTES_MAX, handler)
+    json_of(row, BODY_BYTES_MAX, handler)
 }
 
 /// The same of a longer body.
-pub(super) fn json_of<B, T, F>(
-    method: Method,
-    path: &'static str,
+pub(super) fn json_of<B, T, A, F>(
+    (name, method, path): Row,
     most: usize,
     handler: impl Fn(Ask<B>, T) -> F + Send + Sync + 'static,
 ) -> Operation<B>
 where
     B: Backend,
-    T: DeserializeOwned + Send + 'static,
-    F: Future<Output = Result<Response, Failure>> + Send + 'static,
+    T: DeserializeOwned + JsonSchema + Send + 'static,
+    A: Answer,
+    F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
     let handler = Arc::new(handler);
     let whole: Handler<B> = Box::new(move |ask, bytes| {
         let handler = handler.clone();
         Box::pin(async move {
             let bytes = whole_body(bytes, most).await?;
-            handler(ask, body::parse(&bytes)?).await
+            handler(ask, body::parse(&bytes)?).await.map(A::into_response)
         })
     });
-    let rules = Rules { body_bytes_max: most, ..Rules::new(method, path, Some(json::fields::<T>())) };
+    let rules = Rules {
+        answers: A::forms(),
+        body: Some(json::fields::<T>()),
+        body_shape: Some(shape_of::<T>),
+        needs_body: body::parse::<T>(b"").is_err(),
+        body_bytes_max: most,
+        ..Rules::new(name, method, path)
+    };
     Operation { rules, handler: whole }
 }
 
 /// Reads a body of many objects itself, as [`whole_body`] does.
-pub(super) fn many<B, T, F>(
-    path: &'static str,
+pub(super) fn many<B, T, A, F>(
+    row: Row,
     most: usize,
     handler: impl Fn(Ask<B>, Body) -> F + Send + Sync + 'static,
 ) -> Operation<B>
 where
     B: Backend,
-    T: DeserializeOwned,
-    F: Future<Output = Result<Response, Failure>> + Send + 'static,
+    T: DeserializeOwned + JsonSchema,
+    A: Answer,
+    F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
-    let rules = Rules::new(Method::POST, path, Some(json::fields::<T>()));
-    let handler: Handler<B> = Box::new(move |ask, body| Box::pin(handler(ask, body)));
-    Operation { rules: Rules { body_bytes_max: most, many: true, ..rules }, handler }
+    let (name, method, path) = row;
+    let handler = Arc::new(handler);
+    let whole: Handler<B> = Box::new(move |ask, body| {
+        let handler = handler.clone();
+        Box::pin(async move { handler(ask, body).await.map(A::into_response) })
+    });
+    let rules = Rules {
+        answers: A::forms(),
+        body: Some(json::fields::<T>()),
+        body_shape: Some(shape_of::<T>),
+        needs_body: true,
+        body_bytes_max: most,
+        many: true,
+        ..Rules::new(name, method, path)
+    };
+    Operation { rules, handler: whole }
 }
 
 impl Rules {
-    fn new(method: Method, path: &'static str, body: Option<&'static [&'static str]>) -> Rules {
+    /// Of an operation that takes and answers nothing.
+    pub(super) fn new(name: &'static str, method: Method, path: &'static str) -> Rules {
         Rules {
+            name,
             method,
             path,
             permission: Permission::Write,
             params: Vec::new(),
-            body,
+            body: None,
             many: false,
             body_bytes_max: BODY_BYTES_MAX,
             keyed: false,
+            body_shape: None,
+            needs_body: false,
+            answers: Vec::new(),
+            fails: Vec::new(),
         }
     }
 }
@@ -183,6 +230,12 @@ impl<B: Backend> Operation<B> {
 
     pub fn params(mut self, params: &[&[Param]]) -> Operation<B> {
         self.rules.params = params.concat();
+        self
+    }
+
+    /// May fail with these errors, besides those of every request like it.
+    pub fn fails(mut self, with: &[&[ErrorCode]]) -> Operation<B> {
+        self.rules.fails = with.concat();
         self
     }
 
@@ -319,7 +372,8 @@ impl<B: Backend> Api<B> {
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         match resource.operations.iter().find(|operation| operation.rules.method == *method) {
             Some(operation) => {
-                operation.answer(self.shared.clone(), request, rest).await.unwrap_or_else(Failure::into_response)
+                let answer = operation.answer(self.shared.clone(), request, rest).await;
+                answer.unwrap_or_else(|failure| operation.rules.failed(failure))
             }
             None => not_allowed(method, path, &resource.allow),
         }

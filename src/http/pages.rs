@@ -1,4 +1,4 @@
-//! The pages of every server: all counters with awards and health, the cluster on a map, one counter over time, and one award with its proof.
+//! The pages of every server: all counters with awards and health, the cluster on a map, one counter over time, one award with its proof, and the API.
 //! They load nothing from elsewhere and talk to nobody but us.
 
 use super::asset::Asset;
@@ -28,6 +28,9 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route("/assets/counter/counter.js", asset(JAVASCRIPT, include_str!("counter/counter.js")))
         .route("/assets/counter/series-chart.js", asset(JAVASCRIPT, include_str!("counter/series-chart.js")))
         .route("/assets/counter/edge-graph.js", asset(JAVASCRIPT, include_str!("counter/edge-graph.js")))
+        .route("/api", files_page(include_str!("api/api.html")))
+        .route("/assets/api/api.css", asset(CSS, include_str!("api/api.css")))
+        .route("/assets/api/api.js", asset(JAVASCRIPT, include_str!("api/api.js")))
         .route("/award", files_page(include_str!("award/award.html")))
         .route("/assets/award/award.css", asset(CSS, include_str!("award/award.css")))
         .route("/assets/award/award.js", asset(JAVASCRIPT, include_str!("award/award.js")))

@@ -13,12 +13,22 @@ pub struct Param {
     pub kind: ParamKind,
     /// It may stand more than once.
     pub repeats: bool,
+    /// The operation is refused without it.
+    pub is_needed: bool,
 }
 
 /// What a parameter says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamKind {
-    Text,
+    /// Of this form: a regular expression that matches all that is read.
+    Text(&'static str),
+    /// A whole number.
+    Number {
+        min: u64,
+        max: u64,
+    },
+    /// One of these.
+    OneOf(&'static [&'static str]),
     /// Nothing but that it stands there.
     Flag,
     Namespace,
@@ -32,11 +42,23 @@ pub enum ParamKind {
 
 impl Param {
     pub const fn new(name: &'static str, kind: ParamKind) -> Param {
-        Param { name, kind, repeats: false }
+        Param { name, kind, repeats: false, is_needed: false }
     }
 
-    pub const fn text(name: &'static str) -> Param {
-        Param::new(name, ParamKind::Text)
+    pub const fn text(name: &'static str, pattern: &'static str) -> Param {
+        Param::new(name, ParamKind::Text(pattern))
+    }
+
+    pub const fn number(name: &'static str, min: u64, max: u64) -> Param {
+        Param::new(name, ParamKind::Number { min, max })
+    }
+
+    pub const fn one_of(name: &'static str, values: &'static [&'static str]) -> Param {
+        Param::new(name, ParamKind::OneOf(values))
+    }
+
+    pub const fn needed(self) -> Param {
+        Param { is_needed: true, ..self }
     }
 
     pub const fn repeated(self) -> Param {
@@ -53,7 +75,9 @@ impl Param {
         match self.kind {
             ParamKind::Namespace => Some(value),
             ParamKind::Counter | ParamKind::Prefix => value.split_once(['/', ':']).map(|(namespace, _)| namespace),
-            ParamKind::Text | ParamKind::Flag | ParamKind::Key => None,
+            ParamKind::Text(_) | ParamKind::Number { .. } | ParamKind::OneOf(_) | ParamKind::Flag | ParamKind::Key => {
+                None
+            }
         }
     }
 }
@@ -85,9 +109,27 @@ fn value_of(param: Param, value: &[u8]) -> Result<String, Failure> {
     }
     // As text, a byte that is none is written %XX, which is read as that byte.
     match std::str::from_utf8(value) {
-        Ok(text) => Ok(text.to_owned()),
+        Ok(text) => checked(param, text).map(|()| text.to_owned()),
         Err(_) if param.holds_bytes() => Ok(text_of(value)),
         Err(_) => Err(Failure::invalid(name, format!("{name} is {}: UTF-8 expected", text_of(value)))),
+    }
+}
+
+/// Refuses a value that its kind does not have. Text is left to the operation, which reads it.
+fn checked(param: Param, text: &str) -> Result<(), Failure> {
+    let Param { name, kind, .. } = param;
+    match kind {
+        ParamKind::Number { min, max } => within(name, text, min, max).map(|_| ()),
+        ParamKind::OneOf(values) if !values.contains(&text) => {
+            Err(Failure::invalid(name, format!("{name} is {text:?}: {} allowed", values.join(", "))))
+        }
+        ParamKind::Text(_)
+        | ParamKind::OneOf(_)
+        | ParamKind::Flag
+        | ParamKind::Namespace
+        | ParamKind::Counter
+        | ParamKind::Prefix
+        | ParamKind::Key => Ok(()),
     }
 }
 
@@ -118,31 +160,30 @@ pub(super) fn value<'p>(params: &'p [(String, String)], wanted: &str) -> Option<
 
 /// A number of at least 1.
 pub(super) fn number(what: &'static str, text: &str, max: u64) -> Result<u64, Failure> {
-    let value = text.parse().ok().filter(|&value| value >= 1 && value <= max);
-    value.ok_or_else(|| Failure::invalid(what, format!("{what} is {text:?}: 1 to {max} allowed")))
+    within(what, text, 1, max)
+}
+
+fn within(what: &'static str, text: &str, min: u64, max: u64) -> Result<u64, Failure> {
+    // A sign is no digit, though Rust reads one.
+    let digits = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let value = digits.and_then(|digits| digits.parse().ok()).filter(|value| (min..=max).contains(value));
+    value.ok_or_else(|| Failure::invalid(what, format!("{what} is {text:?}: {min} to {max} allowed")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::BODY_BYTES_MAX;
-    use crate::http::operation::Permission;
     use axum::http::Method;
 
     fn read(query: &str) -> Result<Params, Failure> {
         let rules = Rules {
-            method: Method::GET,
-            path: "/v1/x",
-            permission: Permission::Read,
             params: vec![
-                Param::text("limit"),
+                Param::text("limit", ".+"),
                 Param::new("counter", ParamKind::Counter).repeated(),
                 Param::new("rule", ParamKind::Flag),
             ],
             body: Some(&["delta"]),
-            many: false,
-            body_bytes_max: BODY_BYTES_MAX,
-            keyed: false,
+            ..Rules::new("x", Method::GET, "/v1/x")
         };
         read_params(&rules, query)
     }

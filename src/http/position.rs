@@ -7,6 +7,7 @@
 
 use super::{Backend, Failure};
 use crate::names::sha256_prefix;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU64;
@@ -56,7 +57,7 @@ pub struct History {
 }
 
 /// Why a caller cannot go on where it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnewReason {
     /// The cluster was founded anew, or restored from images that are older than the position; or the position names no birth.

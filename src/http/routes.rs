@@ -9,9 +9,11 @@ use super::operations::operations;
 use super::params::{number, value};
 use super::path::numbered_award;
 use super::server::Shared;
+use super::status::StatusBody;
+use super::typed::{Answer, AnswerForm, Exposition, InTime, Json, Line};
 use super::{
-    AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, GivenPosition, ProgressBody,
-    READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, letter, pages, position, series, version,
+    AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, GivenPosition, MilestoneList,
+    ProgressBody, READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, letter, pages, position, series, version,
 };
 use crate::certificate::Certificate;
 use crate::names::{parse_counter, session_id};
@@ -87,40 +89,74 @@ fn method_label(method: &Method) -> String {
     if known.contains(method) { method.to_string() } else { "other".to_owned() }
 }
 
+/// Whether requests should be sent here: a line, or each check.
+pub(super) enum Ready {
+    Line,
+    Checks(body::ReadyBody),
+}
+
+/// `GET /healthz`.
+pub(super) async fn alive<B: Backend>(_: Ask<B>) -> Result<Line, Failure> {
+    Ok(Line("ok\n"))
+}
+
 /// 200 while requests should be sent here. `?verbose` answers each check, whatever the status.
-pub(super) async fn ready<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn ready<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Ready, Failure> {
     let ready = shared.backend.ready();
     if params.is_empty() {
-        return ready.map(|()| "ready\n".into_response()).map_err(Failure::NotServing);
+        return ready.map(|()| Ready::Line).map_err(Failure::NotServing);
     }
-    let status = if ready.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Ok(json(status, &body::ReadyBody { ready: ready.is_ok(), checks: shared.backend.health() }))
+    Ok(Ready::Checks(body::ReadyBody { ready: ready.is_ok(), checks: shared.backend.health() }))
 }
 
-pub(super) async fn metrics_text<B: Backend>(Ask { shared, .. }: Ask<B>) -> Result<Response, Failure> {
+impl IntoResponse for Ready {
+    fn into_response(self) -> Response {
+        match self {
+            Ready::Line => Line("ready\n").into_response(),
+            Ready::Checks(body) if body.ready => json(StatusCode::OK, &body),
+            Ready::Checks(body) => json(StatusCode::SERVICE_UNAVAILABLE, &body),
+        }
+    }
+}
+
+impl Answer for Ready {
+    fn forms() -> Vec<AnswerForm> {
+        let checks = |status, about| AnswerForm::json::<body::ReadyBody>(status, about);
+        let mut forms = Line::forms();
+        forms.push(checks(StatusCode::OK, "Requests should be sent here."));
+        forms.push(checks(StatusCode::SERVICE_UNAVAILABLE, "Requests should go elsewhere."));
+        forms
+    }
+}
+
+pub(super) async fn metrics_text<B: Backend>(Ask { shared, .. }: Ask<B>) -> Result<Exposition, Failure> {
     let metrics = shared.metrics.as_ref().ok_or_else(|| Failure::NotFound("this process keeps no metrics".into()))?;
     shared.backend.measure();
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render()).into_response())
+    Ok(Exposition(metrics.render()))
 }
 
-pub(super) async fn status<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.status().await))
+pub(super) async fn status<B: Backend>(ask: Ask<B>) -> Result<Json<StatusBody>, Failure> {
+    Ok(Json(ask.shared.backend.status().await))
 }
 
-pub(super) async fn cluster<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn cluster<B: Backend>(
+    Ask { shared, params, .. }: Ask<B>,
+) -> Result<Json<super::ClusterBody>, Failure> {
     let counter = counter_param(&params)?;
-    Ok(json(StatusCode::OK, &shared.backend.cluster(&counter).await?))
+    Ok(Json(shared.backend.cluster(&counter).await?))
 }
 
-pub(super) async fn read_counters<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn read_counters<B: Backend>(
+    Ask { shared, params, .. }: Ask<B>,
+) -> Result<Json<body::ReadingsBody>, Failure> {
     let counters = series::some_counters(&params)?;
     let readings = shared.backend.read(&counters).await?;
     let counters =
         counters.iter().zip(&readings).map(|(name, reading)| body::ReadingBody::new(name, reading)).collect();
-    Ok(json(StatusCode::OK, &body::ReadingsBody { counters }))
+    Ok(Json(body::ReadingsBody { counters }))
 }
 
-pub(super) async fn get_counter<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn get_counter<B: Backend>(ask: Ask<B>) -> Result<Json<body::ReadingBody>, Failure> {
     let (name, backend) = (ask.counter()?, &*ask.shared.backend);
     let reading = match value(&ask.params, "at_least") {
         Some(wanted) => version::at_least(backend, &name, wanted).await?,
@@ -129,21 +165,21 @@ pub(super) async fn get_counter<B: Backend>(ask: Ask<B>) -> Result<Response, Fai
             readings.into_iter().next().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?
         }
     };
-    Ok(json(StatusCode::OK, &body::ReadingBody::new(&name, &reading)))
+    Ok(Json(body::ReadingBody::new(&name, &reading)))
 }
 
-pub(super) async fn progress<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn progress<B: Backend>(ask: Ask<B>) -> Result<Json<ProgressBody>, Failure> {
     let name = ask.counter()?;
     let progress = ask.shared.backend.progress(&name).await?;
-    Ok(json(StatusCode::OK, &ProgressBody::new(&name, &progress)))
+    Ok(Json(ProgressBody::new(&name, &progress)))
 }
 
-pub(super) async fn milestones<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.milestones(&ask.counter()?).await?))
+pub(super) async fn milestones<B: Backend>(ask: Ask<B>) -> Result<Json<MilestoneList>, Failure> {
+    Ok(Json(ask.shared.backend.milestones(&ask.counter()?).await?))
 }
 
 /// `POST …/add`.
-pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<Response, Failure> {
+pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<InTime<body::AddAnswerBody>, Failure> {
     let (counter, shared) = (ask.counter()?, &ask.shared);
     let session = said.session.as_deref().map(|token| session_of(shared, token, &counter)).transpose()?;
     let event = said.at.as_ref().map(EventAt::time).transpose()?;
@@ -159,32 +195,32 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<
     let id = of_body.or(&Said::of(ask.headers())?)?.id_of(&counter)?;
     let added = shared.backend.add(Add { counter, half, delta, session, event, id }).await;
     let added = added.map_err(|failure| explained(shared, failure, &ask.namespace()))?;
-    let status = if added == Added::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let is_pending = added == Added::Pending;
     let answer = body::AddAnswerBody::new(added);
     // Whatever becomes of the value, the increment is counted.
     let answer = match wants_value {
         Some(counter) => answer.with_value(shared.backend.read_fresh(&counter).await),
         None => answer,
     };
-    Ok(json(status, &answer))
+    Ok(InTime::new(answer, is_pending))
 }
 
 /// `PUT …/milestones`.
-pub(super) async fn define<B: Backend>(ask: Ask<B>, define: body::DefineBody) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.define(ask.counter()?, define.spec()?).await?))
+pub(super) async fn define<B: Backend>(ask: Ask<B>, define: body::DefineBody) -> Result<Json<MilestoneList>, Failure> {
+    Ok(Json(ask.shared.backend.define(ask.counter()?, define.spec()?).await?))
 }
 
 /// `DELETE …/milestones`: `?at=N` removes that one, `?rule` the rule "every k". Neither is an error: nothing is removed by accident.
-pub(super) async fn disarm<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn disarm<B: Backend>(ask: Ask<B>) -> Result<Json<MilestoneList>, Failure> {
     let at = match (value(&ask.params, "at"), value(&ask.params, "rule")) {
         (Some(at), None) => Some(number("at", at, MILESTONE_MAX)?),
         (None, Some(_)) => None,
         _ => return Err(Failure::invalid("parameter", "either ?at=N or ?rule is needed")),
     };
-    Ok(json(StatusCode::OK, &ask.shared.backend.disarm(ask.counter()?, at).await?))
+    Ok(Json(ask.shared.backend.disarm(ask.counter()?, at).await?))
 }
 
-pub(super) async fn awards<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn awards<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<body::AwardsBody>, Failure> {
     let filter = award_filter(&params)?;
     let after = position::found(&*shared.backend, position_of(&params, "after")?).await?;
     let filter = AwardFilter { after, ..filter };
@@ -193,23 +229,26 @@ pub(super) async fn awards<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Re
     let full = awards.len() >= filter.limit;
     let next = awards.last().filter(|_| full).map(|last| AwardPosition::of(last).marked(&births).to_string());
     let awards = awards.iter().map(|award| body::AwardBody::new(award, &births)).collect();
-    Ok(json(StatusCode::OK, &body::AwardsBody { awards, next }))
+    Ok(Json(body::AwardsBody { awards, next }))
 }
 
 /// `GET /v1/awards/…/certificate`.
-pub(super) async fn certificate<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn certificate<B: Backend>(ask: Ask<B>) -> Result<Json<Certificate>, Failure> {
     let (counter, at) = numbered_award(ask.rest())?;
     let awarded = ask.shared.backend.certificate(&counter, at).await?;
     let awarded = awarded.ok_or_else(|| Failure::NotFound(format!("milestone {at} of {counter} is not awarded")))?;
-    Ok(json(StatusCode::OK, &Certificate::new(&awarded.award, &awarded.signatures, awarded.written_off)))
+    Ok(Json(Certificate::new(&awarded.award, &awarded.signatures, awarded.written_off)))
 }
 
 /// `POST /v1/sessions`.
-pub(super) async fn issue_sessions<B: Backend>(ask: Ask<B>, said: body::IssueBody) -> Result<Response, Failure> {
+pub(super) async fn issue_sessions<B: Backend>(
+    ask: Ask<B>,
+    said: body::IssueBody,
+) -> Result<Json<body::SessionsBody>, Failure> {
     let body::IssueBody { namespace, count, expires_s } = said;
     let (sessions, expires) = ask.shared.access.sessions()?.issue(&namespace, count, expires_s)?;
     check_namespace(&ask.shared, &namespace)?;
-    Ok(json(StatusCode::OK, &body::SessionsBody { sessions, expires }))
+    Ok(Json(body::SessionsBody { sessions, expires }))
 }
 
 /// A session's digest. A token that says that it is signed must be good, and for the counter's namespace.

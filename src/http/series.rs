@@ -15,18 +15,18 @@ pub(super) use export::export;
 pub use export::{ExportBody, ExportedBody, HalfBody};
 pub use tidemark_proto::limits::RANGE_MAX;
 
-use super::answer::json;
 use super::namespaces::check_namespace;
 use super::operation::Ask;
 use super::params::{number, value};
 use super::routes::counters_of;
 use super::server::Shared;
+use super::typed::Json;
 use super::{Backend, Failure};
 use crate::names::{key_bytes, key_text, parse_counter};
-use crate::series::PolicyBody;
+use crate::series::{PolicyBody, TermsBody};
 use asked::key_range;
-use axum::http::StatusCode;
-use axum::response::Response;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::{QUERY_COUNTERS_MAX, RANKS_MAX};
@@ -39,24 +39,32 @@ const RANGE_DEFAULT: usize = 100;
 /// Places of a ranking, unless the request says it.
 const RANKS_DEFAULT: usize = 10;
 
+/// Answer to `GET /v1/range`: with `every` in steps, else as of one instant.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum RangeBody {
+    Values(AsOfBody),
+    Series(RangeSeriesBody),
+}
+
 /// `GET …/window`.
-pub(super) async fn window<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn window<B: Backend>(ask: Ask<B>) -> Result<Json<WindowBody>, Failure> {
     let (counter, params) = (ask.counter()?, &ask.params);
     let query = WindowAsk::of(params)?.window()?;
     let read = as_of(&ask.shared, Of::asked(params)?, &[counter], &[query]).await?;
     let body = read.single().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
-    Ok(json(StatusCode::OK, &body))
+    Ok(Json(body))
 }
 
 /// `GET …/series`.
-pub(super) async fn series<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn series<B: Backend>(ask: Ask<B>) -> Result<Json<SeriesBody>, Failure> {
     let (counter, params) = (ask.counter()?, &ask.params);
     let every =
         value(params, "every").ok_or_else(|| Failure::invalid("every", "every=PERIOD is needed, such as 1d"))?;
     let query = steps_of(params, every)?;
     let many = (counter.namespace(), std::slice::from_ref(&counter));
     let read = ask.shared.backend.read_series(Of::asked(params)?, many, &query).await?;
-    Ok(json(StatusCode::OK, &SeriesBody::new(&counter, &read, &query.zone, every)))
+    Ok(Json(SeriesBody::new(&counter, &read, &query.zone, every)))
 }
 
 fn steps_of(params: &[(String, String)], every: &str) -> Result<SeriesQuery, Failure> {
@@ -66,13 +74,13 @@ fn steps_of(params: &[(String, String)], every: &str) -> Result<SeriesQuery, Fai
 }
 
 /// `GET /v1/window?counter=…&counter=…`.
-pub(super) async fn windows<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn windows<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<AsOfBody>, Failure> {
     let query = WindowAsk::of(&params)?.window()?;
-    Ok(json(StatusCode::OK, &as_of(&shared, Of::asked(&params)?, &some_counters(&params)?, &[query]).await?))
+    Ok(Json(as_of(&shared, Of::asked(&params)?, &some_counters(&params)?, &[query]).await?))
 }
 
 /// `POST /v1/read`: up to 10,000 counters at one instant.
-pub(super) async fn read<B: Backend>(ask: Ask<B>, said: ReadBody) -> Result<Response, Failure> {
+pub(super) async fn read<B: Backend>(ask: Ask<B>, said: ReadBody) -> Result<Json<AsOfBody>, Failure> {
     let ReadBody { counters, windows, of } = said;
     if counters.len() > QUERY_COUNTERS_MAX {
         let message = format!("{} counters: at most {QUERY_COUNTERS_MAX} allowed", counters.len());
@@ -83,11 +91,11 @@ pub(super) async fn read<B: Backend>(ask: Ask<B>, said: ReadBody) -> Result<Resp
     let namespaces: BTreeSet<&str> = counters.iter().map(CounterName::namespace).collect();
     namespaces.into_iter().try_for_each(|namespace| check_namespace(&ask.shared, namespace))?;
     let queries = windows.iter().map(WindowAsk::window).collect::<Result<Vec<_>, _>>()?;
-    Ok(json(StatusCode::OK, &as_of(&ask.shared, of, &counters, &queries).await?))
+    Ok(Json(as_of(&ask.shared, of, &counters, &queries).await?))
 }
 
 /// `GET /v1/range?prefix=NAMESPACE/PREFIX`: counters in the order of their keys, with a window or without, or with `every=1d` in steps.
-pub(super) async fn range<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn range<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<RangeBody>, Failure> {
     let keys = key_range(&params)?;
     let limit = value(&params, "limit").map(|text| number("limit", text, RANGE_MAX as u64)).transpose()?;
     let limit = limit.map_or(RANGE_DEFAULT, |limit| limit as usize);
@@ -99,25 +107,25 @@ pub(super) async fn range<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Res
         let queries = if ask == WindowAsk::default() { Vec::new() } else { vec![ask.window()?] };
         let page = shared.backend.scan(of, &keys, limit).await?;
         let read = as_of(&shared, of, &page.counters, &queries).await?;
-        return Ok(json(StatusCode::OK, &AsOfBody { next: page.next.as_deref().map(key_text), ..read }));
+        return Ok(Json(RangeBody::Values(AsOfBody { next: page.next.as_deref().map(key_text), ..read })));
     };
     let query = steps_of(&params, every)?;
     let page = shared.backend.scan(of, &keys, limit).await?;
     let read = shared.backend.read_series(of, (&keys.namespace, &page.counters), &query).await?;
     let body = RangeSeriesBody::new(&page.counters, &read, &query.zone, every);
-    Ok(json(StatusCode::OK, &RangeSeriesBody { next: page.next.as_deref().map(key_text), ..body }))
+    Ok(Json(RangeBody::Series(RangeSeriesBody { next: page.next.as_deref().map(key_text), ..body })))
 }
 
 /// `GET /v1/top?prefix=NAMESPACE/PREFIX&last=7d&k=10`: those that counted most in a window; with `children=NAMESPACE/KEY` of
 /// those whose counts flow straight to that counter.
-pub(super) async fn top<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn top<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<TopBody>, Failure> {
     let among = among_of(&params)?;
     let k = value(&params, "k").map(|text| number("k", text, RANKS_MAX as u64)).transpose()?;
     let (of, window) = (Of::asked(&params)?, WindowAsk::of(&params)?.window()?);
     let zones = [window.zone.clone()];
     let ranking = Ranking::new(among, k.map_or(RANKS_DEFAULT, |k| k as usize), window)?;
     let TopAsOf { looked_at, counters, read } = shared.backend.top(of, ranking).await?;
-    Ok(json(StatusCode::OK, &TopBody { looked_at, ranked: AsOfBody::new(&counters, read, &zones) }))
+    Ok(Json(TopBody { looked_at, ranked: AsOfBody::new(&counters, read, &zones) }))
 }
 
 /// What is to be ranked.
@@ -131,14 +139,14 @@ fn among_of(params: &[(String, String)]) -> Result<Among, Failure> {
 }
 
 /// `GET /v1/namespaces/{namespace}/series`.
-pub(super) async fn policy<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.series_terms(&namespace_of(&ask)?).await?))
+pub(super) async fn policy<B: Backend>(ask: Ask<B>) -> Result<Json<TermsBody>, Failure> {
+    Ok(Json(ask.shared.backend.series_terms(&namespace_of(&ask)?).await?))
 }
 
 /// `PUT` of the same.
-pub(super) async fn set_policy<B: Backend>(ask: Ask<B>, wanted: PolicyBody) -> Result<Response, Failure> {
+pub(super) async fn set_policy<B: Backend>(ask: Ask<B>, wanted: PolicyBody) -> Result<Json<TermsBody>, Failure> {
     let terms = ask.shared.backend.set_series_terms(&namespace_of(&ask)?, wanted.policy()?).await?;
-    Ok(json(StatusCode::OK, &terms))
+    Ok(Json(terms))
 }
 
 fn namespace_of<B: Backend>(ask: &Ask<B>) -> Result<String, Failure> {

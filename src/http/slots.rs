@@ -2,16 +2,15 @@
 //!
 //! One or two aggregators of a data centre hold all of them; of more each holds some (decision 0048).
 
-use super::answer::json;
 use super::operation::Ask;
+use super::typed::Json;
 use super::{Backend, Failure};
 use crate::names::parse_counter;
-use axum::http::StatusCode;
-use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `GET /v1/slots`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SlotsBody {
     /// By the data centre's clock, milliseconds since 1970: of two answers, how fast weight grew.
     pub at_unix_ms: u64,
@@ -23,7 +22,7 @@ pub struct SlotsBody {
 }
 
 /// One range of counters, as the aggregator that answers has it; where it does not hold it, it knows only who does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SlotBody {
     pub slot: u16,
     /// Its first counter, or any of its first part, as `NAMESPACE/KEY`; `null`: it begins before all.
@@ -59,7 +58,7 @@ pub struct SlotBody {
 }
 
 /// What lies together: all counters of a space's namespaces whose keys have one piece in common. It is never cut.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PartBody {
     pub space: String,
     /// The piece, as in keys of counters; empty for keys without it.
@@ -67,7 +66,7 @@ pub struct PartBody {
 }
 
 /// From which aggregator of the data centre to which other one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MoveBody {
     pub from: String,
     pub to: String,
@@ -77,7 +76,7 @@ pub struct MoveBody {
 }
 
 /// How far a slot is split, at the aggregator that answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum SplitsBody {
     /// Of its cells so many are in its parts, of so many. A counter has some: of each generation, and of each period of its series.
@@ -89,7 +88,7 @@ pub enum SplitsBody {
 }
 
 /// `POST /v1/slots/move`: a slot is to be held by one aggregator in the place of another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveSlotBody {
     pub slot: u16,
@@ -100,25 +99,26 @@ pub struct MoveSlotBody {
 }
 
 /// `POST /v1/slots/stay`: a slot that is being moved stays where it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StaySlotBody {
     pub slot: u16,
 }
 
 /// `POST /v1/slots/split`: a slot is to be two, in all data centres.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SplitSlotBody {
     pub slot: u16,
     /// The first counter of the second of the two, as `NAMESPACE/KEY`, or any of the first part, with `shard_by`; left out: the middle one of
     /// those that the aggregator that is asked has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::counter_or_null")]
     pub at: Option<String>,
 }
 
 /// A slot that the ledger has split.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SplitBody {
     /// The one that was split: its number is given to none again.
     pub slot: u16,
@@ -130,20 +130,20 @@ pub struct SplitBody {
     pub held_by: Vec<String>,
 }
 
-pub(super) async fn move_one<B: Backend>(ask: Ask<B>, asked: MoveSlotBody) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.move_slot(asked).await?))
+pub(super) async fn move_one<B: Backend>(ask: Ask<B>, asked: MoveSlotBody) -> Result<Json<SlotBody>, Failure> {
+    Ok(Json(ask.shared.backend.move_slot(asked).await?))
 }
 
-pub(super) async fn split<B: Backend>(ask: Ask<B>, said: SplitSlotBody) -> Result<Response, Failure> {
+pub(super) async fn split<B: Backend>(ask: Ask<B>, said: SplitSlotBody) -> Result<Json<SplitBody>, Failure> {
     let SplitSlotBody { slot, at } = said;
     let named = at.map(|at| parse_counter(&at).map_err(|error| Failure::invalid("at", error)));
-    Ok(json(StatusCode::OK, &ask.shared.backend.split_slot(slot, named.transpose()?).await?))
+    Ok(Json(ask.shared.backend.split_slot(slot, named.transpose()?).await?))
 }
 
-pub(super) async fn stay<B: Backend>(ask: Ask<B>, said: StaySlotBody) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.stay_slot(said.slot).await?))
+pub(super) async fn stay<B: Backend>(ask: Ask<B>, said: StaySlotBody) -> Result<Json<SlotBody>, Failure> {
+    Ok(Json(ask.shared.backend.stay_slot(said.slot).await?))
 }
 
-pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
-    Ok(json(StatusCode::OK, &ask.shared.backend.slots().await?))
+pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Json<SlotsBody>, Failure> {
+    Ok(Json(ask.shared.backend.slots().await?))
 }

@@ -1,16 +1,15 @@
 //! Webhooks as operators see them: what waits, what was given up, and what may be asked for. All of it needs the token.
 
-use super::answer::json;
 use super::operation::Ask;
+use super::typed::Json;
 use super::{Backend, Failure};
 use crate::names::key_bytes;
-use crate::webhook::{HeldBody, Webhooks, WebhooksBody};
-use axum::http::StatusCode;
-use axum::response::Response;
+use crate::webhook::{HeldBody, Redelivered, TestResult, WebhookStatus, Webhooks, WebhooksBody};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// `POST …/redeliver`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RedeliverBody {
     /// Of one dead letter; all when left out.
@@ -19,31 +18,31 @@ pub(super) struct RedeliverBody {
 }
 
 /// `POST …/test`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NothingBody {}
 
-pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Response, Failure> {
+pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Json<WebhooksBody>, Failure> {
     let webhooks = match &ask.shared.webhooks {
         Some(webhooks) => webhooks.list().await,
         None => Vec::new(),
     };
-    Ok(json(StatusCode::OK, &WebhooksBody { webhooks }))
+    Ok(Json(WebhooksBody { webhooks }))
 }
 
-pub(super) async fn redeliver<B: Backend>(ask: Ask<B>, said: RedeliverBody) -> Result<Response, Failure> {
+pub(super) async fn redeliver<B: Backend>(ask: Ask<B>, said: RedeliverBody) -> Result<Json<Redelivered>, Failure> {
     let (webhooks, name) = named(&ask)?;
-    Ok(json(StatusCode::OK, &webhooks.redeliver(&name, said.id).await?))
+    Ok(Json(webhooks.redeliver(&name, said.id).await?))
 }
 
-pub(super) async fn hold<B: Backend>(ask: Ask<B>, said: HeldBody) -> Result<Response, Failure> {
+pub(super) async fn hold<B: Backend>(ask: Ask<B>, said: HeldBody) -> Result<Json<WebhookStatus>, Failure> {
     let (webhooks, name) = named(&ask)?;
-    Ok(json(StatusCode::OK, &webhooks.hold(&name, said.held).await?))
+    Ok(Json(webhooks.hold(&name, said.held).await?))
 }
 
-pub(super) async fn test<B: Backend>(ask: Ask<B>, _: NothingBody) -> Result<Response, Failure> {
+pub(super) async fn test<B: Backend>(ask: Ask<B>, _: NothingBody) -> Result<Json<TestResult>, Failure> {
     let (webhooks, name) = named(&ask)?;
-    Ok(json(StatusCode::OK, &webhooks.test(&name).await?))
+    Ok(Json(webhooks.test(&name).await?))
 }
 
 /// The webhooks, and the name of the one that the path is about.

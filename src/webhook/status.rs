@@ -4,19 +4,20 @@
 use super::queue::{Delivery, NowMs, Queue};
 use super::{Wanted, Webhook};
 use crate::http::body::CounterBody;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Dead letters shown of one receiver, oldest first.
 pub const DEAD_LETTERS_SHOWN_MAX: usize = 100;
 
 /// `GET /v1/webhooks`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WebhooksBody {
     pub webhooks: Vec<WebhookStatus>,
 }
 
 /// One receiver.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WebhookStatus {
     pub name: String,
     /// Without its path.
@@ -46,7 +47,7 @@ pub struct WebhookStatus {
 }
 
 /// A delivery that was given up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeadLetter {
     pub id: String,
     /// `NAMESPACE/KEY`.
@@ -59,7 +60,7 @@ pub struct DeadLetter {
 }
 
 /// Answer to `POST …/redeliver`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Redelivered {
     /// Dead letters that are open again.
     pub queued: usize,
@@ -68,14 +69,15 @@ pub struct Redelivered {
 }
 
 /// `POST …/hold`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "HoldBody")]
 pub struct HeldBody {
     pub held: bool,
 }
 
 /// Answer to `POST …/test`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TestResult {
     pub id: String,
     /// The receiver's status, if it acknowledged.

@@ -58,7 +58,7 @@ async fn counting_from_the_shell() {
     );
     let json = said(&["get", "search/b", "--json"]).await.1;
     assert!(json.contains(r#""value":4"#), "{json}");
-    assert!(said(&["status"]).await.1.contains("awards: 1"));
+    assert!(said(&["status"]).await.1.contains("dc: usa-0"));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use tidemark::http::series::Of;
 use tidemark::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
     Failure, HealthCheck, HealthState, History, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode,
-    NamespaceBody, News, Progress, ReadVersion,
+    NamespaceBody, News, NodeStatusBody, Progress, ReadVersion, StatusBody,
 };
 use tidemark::names::counter_text;
 use tidemark::series::TermsBody;
@@ -472,8 +472,9 @@ impl Backend for Memory {
         Ok(Progress { reading, next, rate_per_s: next.map(|_| self.rate.load(Ordering::Relaxed)), mode })
     }
 
-    async fn status(&self) -> serde_json::Value {
-        serde_json::json!({ "dc": "usa-0", "awards": self.state.lock().unwrap().awards.len() })
+    async fn status(&self) -> StatusBody {
+        let (dc, ready) = ("usa-0".to_owned(), self.ready());
+        StatusBody::Node(NodeStatusBody { dc, node: 0, ready: ready.is_ok(), reason: ready.err(), groups: Vec::new() })
     }
 
     fn health(&self) -> Vec<HealthCheck> {

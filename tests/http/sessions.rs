@@ -150,7 +150,7 @@ async fn pages_of_other_origins_are_refused_unless_they_are_named() {
     let running = start_with(Memory::new(None), Options { access, ..options() }).await;
     let ask = async |origin: &str| {
         let headers = format!("authorization: Bearer {TOKEN}\r\norigin: {origin}\r\n");
-        running.send_with("GET", "/v1/events?awards=some", &headers, "").await
+        running.send_with("GET", "/v1/events?awards=all&after=some", &headers, "").await
     };
     // The parameter is wrong, which is seen only behind the check of the origin.
     let named = ask("https://search.example").await;

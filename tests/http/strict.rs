@@ -39,7 +39,9 @@ fn path_of(rules: &Rules, namespace: &str) -> String {
 
 fn value_of(param: &Param, namespace: &str) -> String {
     match param.kind {
-        ParamKind::Text => "1".to_owned(),
+        ParamKind::Text(_) => "1".to_owned(),
+        ParamKind::Number { min, .. } => min.to_string(),
+        ParamKind::OneOf(values) => values[0].to_owned(),
         ParamKind::Flag => String::new(),
         ParamKind::Namespace => namespace.to_owned(),
         ParamKind::Counter | ParamKind::Prefix => format!("{namespace}/q"),
@@ -94,7 +96,22 @@ fn wrong_params(rules: &Rules) -> Vec<Wrong> {
             }
             _ => all.push(Wrong::new(rules, "empty", (400, name)).query(format!("{name}="))),
         }
-        if matches!(param.kind, ParamKind::Text | ParamKind::Namespace) {
+        match param.kind {
+            ParamKind::Number { min, max } => {
+                let beyond = max.checked_add(1).map_or("18446744073709551616".to_owned(), |beyond| beyond.to_string());
+                let below = min.checked_sub(1).map_or("-1".to_owned(), |below| below.to_string());
+                let wrong = [beyond, below, "%2B1".to_owned(), "1.0".to_owned(), "one".to_owned()];
+                all.extend(
+                    wrong
+                        .map(|wrong| Wrong::new(rules, "no such number", (400, name)).query(format!("{name}={wrong}"))),
+                );
+            }
+            ParamKind::OneOf(_) => {
+                all.push(Wrong::new(rules, "none of them", (400, name)).query(format!("{name}=nonsense")));
+            }
+            _ => {}
+        }
+        if !matches!(param.kind, ParamKind::Flag | ParamKind::Counter | ParamKind::Prefix | ParamKind::Key) {
             all.push(Wrong::new(rules, "no UTF-8", (400, name)).query(format!("{name}=a%FF")));
         }
     }
@@ -162,8 +179,10 @@ fn unknown_namespaces(rules: &Rules) -> Vec<Wrong> {
         let wrong = Wrong::new(rules, "a namespace that is none", refused);
         all.push(Wrong { path: path_of(rules, "serach"), ..wrong });
     }
-    let named =
-        rules.params.iter().filter(|param| !matches!(param.kind, ParamKind::Text | ParamKind::Flag | ParamKind::Key));
+    let named = rules
+        .params
+        .iter()
+        .filter(|param| matches!(param.kind, ParamKind::Namespace | ParamKind::Counter | ParamKind::Prefix));
     all.extend(named.map(|param| {
         let query = format!("{}={}", param.name, value_of(param, "serach"));
         Wrong::new(rules, "a namespace that is none", refused).query(query)

@@ -13,6 +13,8 @@ pub enum EventAt {
     Text(String),
 }
 
+crate::schemas::described_by!(EventAt, "EventAt", crate::schemas::time);
+
 impl From<UnixTime> for EventAt {
     fn from(time: UnixTime) -> EventAt {
         EventAt::Seconds(time.s().into())

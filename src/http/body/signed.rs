@@ -10,6 +10,8 @@ use tidemark_proto::ids::Half;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Signed(pub i128);
 
+crate::schemas::described_by!(Signed, "Signed", crate::schemas::whole);
+
 impl From<u64> for Signed {
     fn from(value: u64) -> Signed {
         Signed(value.into())

@@ -3,7 +3,9 @@
 use crate::http::Failure;
 use crate::http::params::{Param, number, value};
 use crate::names::key_bytes;
+use crate::schemas::{CLOCK_PATTERN, ERROR_PATTERN, PERIOD_PATTERN, UNITS, ZONE_PATTERN};
 use crate::series::seconds;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::query::{self, Asked, KeyRange, SeriesQuery, WindowQuery};
@@ -11,24 +13,28 @@ use tidemark_proto::series::Window;
 use tidemark_proto::series::calendar::{Anchor, Zone};
 
 /// A window: one of `last`, `from` with `to` or without, and `unit`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WindowAsk {
     /// So much up to now: 90m, 7d, 1mo
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::period_or_null")]
     pub last: Option<String>,
     /// Begins here: seconds since 1970, or a date or time by the zone's clock
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::clock_or_null")]
     pub from: Option<String>,
     /// The first moment after it; left out: now
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::clock_or_null")]
     pub to: Option<String>,
     /// A unit of the zone's calendar: hour, day, week, month, year
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::unit_or_null")]
     pub unit: Option<String>,
     /// So many units ago: 1 for yesterday, last week; left out: the one that holds now
     #[arg(long)]
@@ -37,10 +43,12 @@ pub struct WindowAsk {
     /// A time zone of the IANA database; left out: UTC
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::zone_or_null")]
     pub zone: Option<String>,
     /// The accepted error at either end, such as 5m; left out: as small as what is kept allows
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::error_or_null")]
     pub error: Option<String>,
     /// With the period before; of windows only
     #[arg(long, value_enum)]
@@ -49,14 +57,14 @@ pub struct WindowAsk {
 }
 
 /// What a window is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CompareBody {
     Previous,
 }
 
 /// Which counts of a counter are asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Of {
     /// What it has counted itself
@@ -109,7 +117,7 @@ impl From<query::Of> for Of {
 }
 
 /// How an interval is cut.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AnchorBody {
     /// Where the zone's calendar begins a unit
@@ -121,14 +129,14 @@ pub enum AnchorBody {
 
 /// The names of a window's parameters.
 pub(in crate::http) const WINDOW_PARAMS: [Param; 8] = [
-    Param::text("last"),
-    Param::text("from"),
-    Param::text("to"),
-    Param::text("unit"),
-    Param::text("back"),
-    Param::text("zone"),
-    Param::text("error"),
-    Param::text("compare"),
+    Param::text("last", PERIOD_PATTERN),
+    Param::text("from", CLOCK_PATTERN),
+    Param::text("to", CLOCK_PATTERN),
+    Param::one_of("unit", UNITS),
+    Param::number("back", 0, u32::MAX as u64),
+    Param::text("zone", ZONE_PATTERN),
+    Param::text("error", ERROR_PATTERN),
+    Param::one_of("compare", &["previous"]),
 ];
 
 impl WindowAsk {

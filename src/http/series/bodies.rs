@@ -3,6 +3,7 @@
 use super::asked::{AnchorBody, Of, WindowAsk};
 use crate::http::Failure;
 use crate::http::body::{CounterBody, Signed, is_known, is_known_by_default};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{AggregatorId, CounterName, GroupId, LogIndex};
 use tidemark_proto::msg::Version;
@@ -12,7 +13,7 @@ use tidemark_proto::series::{Cover, Window};
 use tidemark_proto::shards::ShardId;
 
 /// An interval that was asked for and the one that is answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IntervalBody {
     /// By the clock of the zone that was asked for, with its offset.
     pub from: String,
@@ -28,7 +29,7 @@ pub struct IntervalBody {
 }
 
 /// What was counted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CountedBody {
     /// Exact for the covered interval.
     pub value: Signed,
@@ -38,7 +39,7 @@ pub struct CountedBody {
 }
 
 /// What totals are made of at least, as views move while they answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BasisBody {
     /// The ledger's last entry as applied by who answers.
     pub ledger_index: u64,
@@ -54,7 +55,7 @@ pub struct BasisBody {
 }
 
 /// The log of one group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupVersionBody {
     pub dc: u16,
     pub group: u16,
@@ -63,7 +64,7 @@ pub struct GroupVersionBody {
 }
 
 /// The stream of one aggregator of another data centre.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamVersionBody {
     pub dc: u16,
     pub seat: u8,
@@ -95,7 +96,7 @@ impl From<&Basis> for BasisBody {
 }
 
 /// `GET …/window`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WindowBody {
     pub counter: CounterBody,
     /// As of [`CounterAsOfBody`].
@@ -118,20 +119,20 @@ pub struct WindowBody {
 }
 
 /// Why the period before has no answer: what the error would be if only that period had been asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NoPreviousBody {
     pub code: String,
     pub message: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PreviousBody {
     pub window: IntervalBody,
     pub counted: CountedBody,
 }
 
 /// `GET …/series`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesBody {
     pub counter: CounterBody,
     /// As of [`CounterAsOfBody`].
@@ -152,7 +153,7 @@ pub struct SeriesBody {
 }
 
 /// `GET /v1/range` with `every`: many counters over the same steps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RangeSeriesBody {
     pub at_unix_ms: u64,
     /// As of [`AsOfBody`].
@@ -174,7 +175,7 @@ pub struct RangeSeriesBody {
 }
 
 /// A step of all of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StepOfManyBody {
     pub from: String,
     pub from_s: u64,
@@ -184,7 +185,7 @@ pub struct StepOfManyBody {
 }
 
 /// One of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CounterSeriesBody {
     pub counter: CounterBody,
     /// All that it has counted.
@@ -201,7 +202,7 @@ pub struct CounterSeriesBody {
     pub at_most: Vec<Option<Signed>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StepBody {
     pub from: String,
     pub from_s: u64,
@@ -216,13 +217,15 @@ pub struct StepBody {
 }
 
 /// `POST /v1/read`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadBody {
     /// `NAMESPACE/KEY`, each.
+    #[schemars(schema_with = "crate::schemas::counters")]
     pub counters: Vec<String>,
     /// Of all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schemas::windows::<WindowAsk>")]
     pub windows: Vec<WindowAsk>,
     /// Which counts of theirs; direct ones when left out.
     #[serde(default)]
@@ -230,7 +233,7 @@ pub struct ReadBody {
 }
 
 /// Many counters at one instant; where a view is split over more than two aggregators, those of each answer of theirs at one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AsOfBody {
     pub at_unix_ms: u64,
     /// Of how many instants it is: as many as answers of aggregators went into it.
@@ -256,13 +259,13 @@ fn is_one(instants: &usize) -> bool {
     *instants == 1
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlansBody {
     pub namespace: String,
     pub windows: Vec<PlanBody>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanBody {
     pub window: IntervalBody,
     pub previous: Option<IntervalBody>,
@@ -271,7 +274,7 @@ pub struct PlanBody {
     pub no_previous: Option<NoPreviousBody>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CounterAsOfBody {
     pub counter: CounterBody,
     /// All that it has counted.
@@ -283,7 +286,7 @@ pub struct CounterAsOfBody {
     pub windows: Vec<WindowedBody>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WindowedBody {
     pub counted: CountedBody,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -291,7 +294,7 @@ pub struct WindowedBody {
 }
 
 /// `GET /v1/top`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TopBody {
     /// Counters among which these are the first.
     pub looked_at: usize,

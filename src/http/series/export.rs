@@ -2,18 +2,17 @@
 
 use super::asked::{Of, key_range};
 use super::{RANGE_DEFAULT, RANGE_MAX};
-use crate::http::answer::json;
 use crate::http::operation::Ask;
 use crate::http::params::{number, value};
+use crate::http::typed::Json;
 use crate::http::{Backend, Failure};
 use crate::names::{counter_text, key_text};
-use axum::http::StatusCode;
-use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::query::{Exported, ExportedHalf};
 
 /// Its answer: a page of counters in the order of their keys, read at one instant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExportBody {
     /// When they were read, milliseconds since 1970.
     pub at_unix_ms: u64,
@@ -24,7 +23,7 @@ pub struct ExportBody {
 }
 
 /// A counter's own counts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExportedBody {
     /// `NAMESPACE/KEY`.
     pub counter: String,
@@ -35,7 +34,7 @@ pub struct ExportedBody {
 }
 
 /// One half of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HalfBody {
     /// Seconds since 1970, and what is to be counted then so that all buckets hold what they hold now.
     pub parts: Vec<(u64, u64)>,
@@ -62,7 +61,9 @@ impl From<Exported> for ExportedBody {
     }
 }
 
-pub(in crate::http) async fn export<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Response, Failure> {
+pub(in crate::http) async fn export<B: Backend>(
+    Ask { shared, params, .. }: Ask<B>,
+) -> Result<Json<ExportBody>, Failure> {
     let keys = key_range(&params)?;
     let limit = value(&params, "limit").map(|text| number("limit", text, RANGE_MAX as u64)).transpose()?;
     let page = shared.backend.scan(Of::Direct, &keys, limit.map_or(RANGE_DEFAULT, |limit| limit as usize)).await?;
@@ -72,5 +73,5 @@ pub(in crate::http) async fn export<B: Backend>(Ask { shared, params, .. }: Ask<
         None => page.next.as_deref().map(key_text),
     };
     let counters = read.into_iter().map(ExportedBody::from).collect();
-    Ok(json(StatusCode::OK, &ExportBody { at_unix_ms: at.0, counters, next }))
+    Ok(Json(ExportBody { at_unix_ms: at.0, counters, next }))
 }
