@@ -28,6 +28,7 @@ mod load;
 mod lost;
 mod names;
 mod network;
+mod openapi;
 mod outages;
 mod pairs;
 mod positions;
