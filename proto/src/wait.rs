@@ -155,13 +155,10 @@ impl Message for WaitAnswer {
         }
     }
 
-    /// When the award was decided, if that is known: it is no part of the record. Then the birth that the index is of.
+    /// When the award was decided, if that is known: it is no part of the record. Then the birth that the index is of; it is said though
+    /// there is none, lest a reader takes for it what a later version says behind.
     fn tail(&self) -> Vec<u8> {
-        let time = postcard::to_allocvec(&self.award_time()).expect("a time can be encoded");
-        match self.heard.birth {
-            Some(_) => postcard::to_extend(&self.heard.birth, time).expect("a birth can be encoded"),
-            None => time,
-        }
+        postcard::to_allocvec(&(self.award_time(), &self.heard.birth)).expect("numbers can be encoded")
     }
 
     fn needs_tail(&self) -> bool {
