@@ -9,25 +9,20 @@ mod tests;
 use super::columns::{Cell, Columns, Naming, NoRow, Rule};
 use super::rows::{Found, Read, RowError, read as read_row};
 use crate::lines::too_long;
-use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
-use parquet::data_type::{ByteArray, DataType};
+use parquet::basic::{ConvertedType, LogicalType};
+use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{
-    ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
-};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
 use parquet::schema::types::{ColumnDescriptor, Type as SchemaType};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tidemark_files::parquet::guard::{Bounded, Pages, caught};
+use tidemark_files::parquet::columns::{Column, Kind, Reader, Value as Stored, metadata};
+use tidemark_files::parquet::guard::{Bounded, caught};
 
 /// Rows that are read at a time.
 const BATCH_ROWS: u64 = 128;
-const DAY_S: i128 = 86_400;
-/// Digits of a decimal number, and those behind its point. Others are refused.
-const DECIMAL_DIGITS_MAX: i32 = 38;
 
 /// The rows of a file, from the first on.
 pub struct Rows<R: ChunkReader> {
@@ -45,34 +40,6 @@ pub struct Rows<R: ChunkReader> {
     failed: Option<String>,
 }
 
-/// Where a column is, and what its values mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Column {
-    leaf: usize,
-    kind: Kind,
-    is_optional: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Text,
-    /// Of 16 bytes; read as its text of 36 characters.
-    Uuid,
-    Signed,
-    Unsigned,
-    Float,
-    /// With so many digits behind the point.
-    Decimal(u32),
-    /// So many to a second, since 1970 in UTC.
-    Instant(i128),
-    /// So many to a second, by a clock whose zone the file does not say.
-    Clock(i128),
-    /// By a calendar whose zone the file does not say.
-    Date,
-    /// Days of the Julian calendar and nanoseconds, by a clock whose zone the file does not say.
-    JulianTime,
-}
-
 /// What stands in a column of a row.
 enum Value {
     Text(ByteArray),
@@ -83,16 +50,6 @@ enum Value {
 struct Group {
     left: u64,
     readers: Columns<Option<Reader>>,
-}
-
-/// A column of a row group.
-struct Reader {
-    values: ColumnReader,
-    column: Column,
-}
-
-fn damaged(why: &str) -> ParquetError {
-    ParquetError::General(format!("it is damaged: {why}"))
 }
 
 impl<R: ChunkReader + 'static> Rows<R> {
@@ -152,9 +109,11 @@ impl<R: ChunkReader + 'static> Rows<R> {
             return Ok(true);
         }
         let Columns { counter, delta, at, event_id } = &mut group.readers;
-        let read = |reader: &mut Option<Reader>| match reader {
-            Some(reader) => reader.read(rows),
-            None => Ok((0..rows).map(|_| Value::Cell(Cell::NoColumn)).collect()),
+        let read = |reader: &mut Option<Reader>| -> Result<Vec<Value>, ParquetError> {
+            match reader {
+                Some(reader) => Ok(reader.read(rows)?.into_iter().map(Value::of).collect()),
+                None => Ok((0..rows).map(|_| Value::Cell(Cell::NoColumn)).collect()),
+            }
         };
         let (counter, delta, at, event_id) = (read(counter)?, read(delta)?, read(at)?, read(event_id)?);
         let rest = counter.into_iter().zip(delta).zip(at).zip(event_id);
@@ -162,20 +121,6 @@ impl<R: ChunkReader + 'static> Rows<R> {
         self.ready.extend(rest.map(columns));
         group.left -= rows as u64;
         Ok(true)
-    }
-}
-
-/// All that is needed of a file's metadata, where it agrees with itself.
-fn metadata<R: ChunkReader>(file: &Bounded<R>) -> Result<ParquetMetaData, ParquetError> {
-    let skipped = || ParquetStatisticsPolicy::SkipAll;
-    let options = ParquetMetaDataOptions::new().with_encoding_stats_policy(skipped());
-    let options = options.with_column_stats_policy(skipped()).with_size_stats_policy(skipped());
-    let metadata = ParquetMetaDataReader::new().with_metadata_options(Some(options)).parse_and_finish(file)?;
-    let rows = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()).ok());
-    let sum = rows.into_iter().try_fold(0, |sum: u64, rows| sum.checked_add(rows?));
-    match sum.is_some() && sum == u64::try_from(metadata.file_metadata().num_rows()).ok() {
-        true => Ok(metadata),
-        false => Err(damaged("its row groups have more rows or fewer than it says")),
     }
 }
 
@@ -188,7 +133,7 @@ fn find(metadata: &ParquetMetaData, rule: &Rule) -> Result<(Columns<Option<Colum
         let Some(root) = root else { return Ok(None) };
         let leaf = (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == root);
         let leaf = leaf.ok_or_else(|| RowError::Parquet(format!("column {:?} has no values", names[root])))?;
-        Column::new(leaf, &schema.columns()[leaf], &schema.root_schema().get_fields()[root]).map(Some)
+        column_of(leaf, &schema.columns()[leaf], &schema.root_schema().get_fields()[root]).map(Some)
     })?;
     let Columns { counter, delta, at, event_id } = &columns;
     let unfit = |column: &Option<Column>, name: &str, is_delta: bool| {
@@ -214,105 +159,48 @@ fn find(metadata: &ParquetMetaData, rule: &Rule) -> Result<(Columns<Option<Colum
             naming.at
         )));
     }
-    let has_no_zone = |column: &Column| matches!(column.kind, Kind::Clock(_) | Kind::Date | Kind::JulianTime);
-    if at.as_ref().is_some_and(has_no_zone) && !rule.has_zone() {
+    if at.is_some_and(|at| at.kind.has_no_zone()) && !rule.has_zone() {
         let what = format!("column {:?}", naming.at);
         return Err(RowError::NoZone { place: "Parquet".to_owned(), what });
     }
     Ok((columns, found))
 }
 
-impl Column {
-    fn new(leaf: usize, column: &ColumnDescriptor, root: &SchemaType) -> Result<Column, RowError> {
-        let name = root.name();
-        let expected = "texts, numbers or times expected";
-        if column.max_rep_level() > 0 {
-            let is_map = root.get_basic_info().logical_type_ref() == Some(&LogicalType::Map)
-                || matches!(root.get_basic_info().converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE);
-            let what = if is_map { "maps" } else { "lists" };
-            return Err(RowError::Parquet(format!("column {name:?} has {what}: {expected}")));
-        }
-        if root.is_group() || column.max_def_level() > 1 {
-            return Err(RowError::Parquet(format!("column {name:?} has fields of its own: {expected}")));
-        }
-        match Kind::of(column) {
-            Some(kind) => Ok(Column { leaf, kind, is_optional: column.max_def_level() > 0 }),
-            None => Err(RowError::Parquet(format!(
-                "column {name:?} is {}{}: {expected}",
-                column.physical_type(),
-                column.logical_type_ref().map_or(String::new(), |logical| format!(" ({logical:?})")),
-            ))),
-        }
+/// A column that is understood, or why it is not.
+fn column_of(leaf: usize, column: &ColumnDescriptor, root: &SchemaType) -> Result<Column, RowError> {
+    let name = root.name();
+    let expected = "texts, numbers or times expected";
+    if column.max_rep_level() > 0 {
+        let is_map = root.get_basic_info().logical_type_ref() == Some(&LogicalType::Map)
+            || matches!(root.get_basic_info().converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE);
+        let what = if is_map { "maps" } else { "lists" };
+        return Err(RowError::Parquet(format!("column {name:?} has {what}: {expected}")));
     }
+    if root.is_group() || column.max_def_level() > 1 {
+        return Err(RowError::Parquet(format!("column {name:?} has fields of its own: {expected}")));
+    }
+    let found = Column::of(leaf, column);
+    found.ok_or_else(|| RowError::Parquet(format!("column {name:?} is {}: {expected}", Column::type_of(column))))
 }
 
-impl Kind {
-    /// `None` of what is not understood.
-    fn of(column: &ColumnDescriptor) -> Option<Kind> {
-        let (logical, converted) = (column.logical_type_ref(), column.converted_type());
-        if matches!(logical, Some(LogicalType::Decimal(_))) || logical.is_none() && converted == ConvertedType::DECIMAL
-        {
-            let is_number = !matches!(column.physical_type(), Type::BOOLEAN | Type::INT96 | Type::FLOAT | Type::DOUBLE);
-            let scale = (0..=DECIMAL_DIGITS_MAX).contains(&column.type_scale());
-            return (is_number && scale).then_some(Kind::Decimal(column.type_scale().unsigned_abs()));
-        }
-        match (column.physical_type(), logical, converted) {
-            (Type::BYTE_ARRAY, None | Some(LogicalType::String | LogicalType::Enum | LogicalType::Json), converted) => {
-                use ConvertedType::{ENUM, JSON, NONE, UTF8};
-                matches!(converted, NONE | UTF8 | ENUM | JSON).then_some(Kind::Text)
-            }
-            (Type::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Uuid), _) => Some(Kind::Uuid),
-            (Type::INT96, ..) => Some(Kind::JulianTime),
-            (Type::FLOAT | Type::DOUBLE, None, ConvertedType::NONE) => Some(Kind::Float),
-            (Type::INT32, Some(LogicalType::Date), _) | (Type::INT32, None, ConvertedType::DATE) => Some(Kind::Date),
-            (Type::INT64, Some(LogicalType::Timestamp(time)), _) => {
-                let per_s = match time.unit {
-                    TimeUnit::MILLIS => 1_000,
-                    TimeUnit::MICROS => 1_000_000,
-                    TimeUnit::NANOS => 1_000_000_000,
-                };
-                Some(if time.is_adjusted_to_u_t_c { Kind::Instant(per_s) } else { Kind::Clock(per_s) })
-            }
-            // The format says of these older types that they are in UTC.
-            (Type::INT64, None, ConvertedType::TIMESTAMP_MILLIS) => Some(Kind::Instant(1_000)),
-            (Type::INT64, None, ConvertedType::TIMESTAMP_MICROS) => Some(Kind::Instant(1_000_000)),
-            (Type::INT32 | Type::INT64, Some(LogicalType::Integer(number)), _) => {
-                Some(if number.is_signed { Kind::Signed } else { Kind::Unsigned })
-            }
-            (Type::INT32 | Type::INT64, None, converted) => {
-                use ConvertedType::{INT_8, INT_16, INT_32, INT_64, NONE, UINT_8, UINT_16, UINT_32, UINT_64};
-                match converted {
-                    NONE | INT_8 | INT_16 | INT_32 | INT_64 => Some(Kind::Signed),
-                    UINT_8 | UINT_16 | UINT_32 | UINT_64 => Some(Kind::Unsigned),
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
-    }
-
-    /// A number as it is written.
-    fn value(self, number: i64, unsigned: u64) -> Value {
-        let number = i128::from(number);
-        Value::Cell(match self {
-            Kind::Unsigned => Cell::Whole(unsigned.into()),
-            Kind::Instant(per_s) => Cell::Instant(number.div_euclid(per_s)),
-            Kind::Clock(per_s) => Cell::Clock(number.div_euclid(per_s)),
-            Kind::Date => Cell::Clock(number * DAY_S),
-            Kind::Decimal(scale) => decimal(number, scale),
-            Kind::Text | Kind::Uuid | Kind::Signed | Kind::Float | Kind::JulianTime => Cell::Whole(number),
-        })
-    }
-
-    fn bytes(self, bytes: ByteArray) -> Value {
-        match self {
-            Kind::Decimal(scale) => Value::Cell(match signed(bytes.data()) {
+impl Value {
+    fn of(stored: Stored) -> Value {
+        Value::Cell(match stored {
+            Stored::Text(bytes) => return Value::Text(bytes),
+            Stored::Missing => Cell::Missing,
+            Stored::Uuid(bytes) => uuid(bytes.data()),
+            Stored::Signed(number) => Cell::Whole(number.into()),
+            Stored::Unsigned(number) => Cell::Whole(number.into()),
+            Stored::Single(value) => Cell::float(value),
+            Stored::Double(value) => Cell::double(value),
+            Stored::Decimal(number, scale) => decimal(number.into(), scale),
+            Stored::DecimalBytes(bytes, scale) => match signed(bytes.data()) {
                 Some(number) => decimal(number, scale),
                 None => Cell::Other("a decimal number of more than 16 bytes"),
-            }),
-            Kind::Uuid => Value::Cell(uuid(bytes.data())),
-            _ => Value::Text(bytes),
-        }
+            },
+            Stored::Instant(seconds) => Cell::Instant(seconds.into()),
+            Stored::Clock(seconds) => Cell::Clock(seconds.into()),
+        })
     }
 }
 
@@ -351,82 +239,14 @@ impl Group {
         metadata: &RowGroupMetaData,
         columns: &Columns<Option<Column>>,
     ) -> Result<Group, ParquetError> {
-        let rows = metadata.num_rows();
-        let readers = columns.try_map(|column| {
-            let Some(column) = column else { return Ok(None) };
-            let chunk = metadata.columns().get(column.leaf).ok_or_else(|| damaged("a row group lacks a column"))?;
-            if chunk.num_values() != rows {
-                return Err(damaged("a column has more values or fewer than there are rows"));
-            }
-            let pages = Pages::new(Arc::clone(file), chunk, usize::try_from(rows)?)?;
-            let values = get_column_reader(chunk.column_descr_ptr(), Box::new(pages));
-            Ok(Some(Reader { values, column }))
-        })?;
-        Ok(Group { left: u64::try_from(rows)?, readers })
+        let open = |column: Option<Column>| column.map(|column| Reader::open(file, metadata, column)).transpose();
+        Ok(Group { left: u64::try_from(metadata.num_rows())?, readers: columns.try_map(open)? })
     }
 
     /// Whether nothing is left of any column.
     fn end(&mut self) -> Result<(), ParquetError> {
-        for reader in self.readers.as_mut().into_array().into_iter().flatten() {
-            if !reader.read_up_to(1)?.is_empty() {
-                return Err(damaged("a column has more values than there are rows"));
-            }
-        }
-        Ok(())
+        self.readers.as_mut().into_array().into_iter().flatten().try_for_each(Reader::end)
     }
-}
-
-impl Reader {
-    fn read(&mut self, rows: usize) -> Result<Vec<Value>, ParquetError> {
-        let values = self.read_up_to(rows)?;
-        match values.len() == rows {
-            true => Ok(values),
-            false => Err(damaged("a column has fewer values than there are rows")),
-        }
-    }
-
-    /// Fewer at the end of the column.
-    fn read_up_to(&mut self, rows: usize) -> Result<Vec<Value>, ParquetError> {
-        let Column { kind, is_optional, .. } = self.column;
-        match &mut self.values {
-            ColumnReader::Int32ColumnReader(reader) => {
-                read(reader, is_optional, rows, |number| kind.value(number.into(), (number as u32).into()))
-            }
-            ColumnReader::Int64ColumnReader(reader) => {
-                read(reader, is_optional, rows, |number| kind.value(number, number as u64))
-            }
-            ColumnReader::Int96ColumnReader(reader) => {
-                read(reader, is_optional, rows, |time| Value::Cell(Cell::Clock(time.to_seconds().into())))
-            }
-            ColumnReader::FloatColumnReader(reader) => {
-                read(reader, is_optional, rows, |value| Value::Cell(Cell::float(value)))
-            }
-            ColumnReader::DoubleColumnReader(reader) => {
-                read(reader, is_optional, rows, |value| Value::Cell(Cell::double(value)))
-            }
-            ColumnReader::ByteArrayColumnReader(reader) => read(reader, is_optional, rows, |bytes| kind.bytes(bytes)),
-            ColumnReader::FixedLenByteArrayColumnReader(reader) => {
-                read(reader, is_optional, rows, |bytes| kind.bytes(bytes.into()))
-            }
-            _ => Err(damaged("a column is of another type than it says")),
-        }
-    }
-}
-
-fn read<T: DataType>(
-    reader: &mut ColumnReaderImpl<T>,
-    is_optional: bool,
-    rows: usize,
-    value: impl Fn(T::T) -> Value,
-) -> Result<Vec<Value>, ParquetError> {
-    let (mut levels, mut values) = (Vec::new(), Vec::new());
-    reader.read_records(rows, is_optional.then_some(&mut levels), None, &mut values)?;
-    let mut values = values.into_iter().map(value);
-    if !is_optional {
-        return Ok(values.collect());
-    }
-    let value = |level| if level > 0 { values.next() } else { Some(Value::Cell(Cell::Missing)) };
-    levels.into_iter().map(value).collect::<Option<_>>().ok_or_else(|| damaged("a column lacks values"))
 }
 
 impl Value {

@@ -7,9 +7,9 @@ use crate::load::tests::shown;
 use bytes::Bytes;
 use parquet::basic::{Compression, CompressionCodec, Encoding};
 use parquet::data_type::{
-    ByteArrayType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type, Int96, Int96Type,
+    ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type, Int96, Int96Type,
 };
-use parquet::file::metadata::{ColumnChunkMetaDataBuilder, ParquetMetaDataWriter};
+use parquet::file::metadata::{ColumnChunkMetaDataBuilder, ParquetMetaDataReader, ParquetMetaDataWriter};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;

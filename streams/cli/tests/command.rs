@@ -181,7 +181,7 @@ fn directory_that_was_changed_by_hand_is_refused_by_name() {
     let refused = |change: &dyn Fn(&Shop)| {
         let shop = Shop::loaded(CSV);
         change(&shop);
-        assert_eq!(error(&shop.load(&["--type", "click"])), shop.refused(&["query", "a"]), "whoever opens it");
+        assert_eq!(error(&shop.load(&["--type", "click"])), shop.refused(&["query", "a"]), "by a load and by a query");
         shop.refused(&["query", "a"])
     };
     let emptied = refused(&|shop| shop.blobs().iter().for_each(|blob| std::fs::remove_file(blob).unwrap()));

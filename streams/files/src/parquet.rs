@@ -1,4 +1,5 @@
-//! What stands between a file of Parquet and the library that reads it.
+//! What stands between a file of Parquet and the library that reads it: a guard, and the columns that are understood.
 
+pub mod columns;
 pub mod guard;
 mod walk;

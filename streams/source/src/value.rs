@@ -131,7 +131,7 @@ impl Reading {
     }
 }
 
-/// Seconds since 1970. A number that reads as a date is refused, as whoever writes it means the date.
+/// Seconds since 1970. A number that reads as a date is refused: its writer means the date.
 fn number_of_seconds(seconds: i64) -> Result<i64, ValueError> {
     match UnixTime::of_number(seconds.into()) {
         Err(error @ NoTime::Ambiguous { .. }) => Err(ValueError::Time(error)),

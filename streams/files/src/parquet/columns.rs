@@ -1,0 +1,273 @@
+//! Columns of Parquet: which are understood, what their values mean, and their values, some rows at a time.
+//!
+//! A file that does not agree with itself about its rows is damaged: no row of it is left out.
+
+use super::guard::{Bounded, Pages};
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
+};
+use parquet::file::reader::ChunkReader;
+use parquet::schema::types::ColumnDescriptor;
+use std::sync::Arc;
+
+const DAY_S: i64 = 86_400;
+/// Digits of a decimal number, and those behind its point. Others are refused.
+const DECIMAL_DIGITS_MAX: i32 = 38;
+
+/// Where a column is, and what its values mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    leaf: usize,
+    pub kind: Kind,
+    is_optional: bool,
+}
+
+/// What the values of a column mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    Uuid,
+    Signed,
+    Unsigned,
+    Float,
+    /// With this many digits behind the point.
+    Decimal(u32),
+    /// Since 1970 in UTC, this many to a second.
+    Instant(i64),
+    /// This many to a second, by a clock. The file does not name its zone.
+    Clock(i64),
+    /// Days of a calendar. The file does not name its zone.
+    Date,
+    /// Days of the Julian calendar and nanoseconds, by a clock. The file does not name its zone.
+    JulianTime,
+}
+
+/// What stands in a column of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Missing,
+    Text(ByteArray),
+    /// 16 bytes, unless the file is damaged.
+    Uuid(ByteArray),
+    Signed(i64),
+    Unsigned(u64),
+    Single(f32),
+    Double(f64),
+    /// A number without its point, and the digits behind the point.
+    Decimal(i64, u32),
+    /// The same in bytes, the highest first.
+    DecimalBytes(ByteArray, u32),
+    /// Seconds since 1970.
+    Instant(i64),
+    /// Seconds since 1970-01-01 by a clock. The file does not name its zone.
+    Clock(i64),
+}
+
+/// A column of a row group.
+pub struct Reader {
+    values: ColumnReader,
+    column: Column,
+}
+
+/// What is wrong with a file that does not agree with itself.
+pub fn damaged(why: &str) -> ParquetError {
+    ParquetError::General(format!("it is damaged: {why}"))
+}
+
+/// All that is needed of a file's metadata.
+///
+/// # Errors
+/// The file is damaged, or it is no Parquet.
+pub fn metadata<R: ChunkReader>(file: &Bounded<R>) -> Result<ParquetMetaData, ParquetError> {
+    let skipped = || ParquetStatisticsPolicy::SkipAll;
+    let options = ParquetMetaDataOptions::new().with_encoding_stats_policy(skipped());
+    let options = options.with_column_stats_policy(skipped()).with_size_stats_policy(skipped());
+    let metadata = ParquetMetaDataReader::new().with_metadata_options(Some(options)).parse_and_finish(file)?;
+    let rows = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()).ok());
+    let sum = rows.into_iter().try_fold(0, |sum: u64, rows| sum.checked_add(rows?));
+    match sum.is_some() && sum == u64::try_from(metadata.file_metadata().num_rows()).ok() {
+        true => Ok(metadata),
+        false => Err(damaged("its row groups have more rows or fewer than it says")),
+    }
+}
+
+impl Column {
+    /// `None`: it is a list or a part of something, or its type is not understood.
+    pub fn of(leaf: usize, column: &ColumnDescriptor) -> Option<Column> {
+        let is_flat = column.max_rep_level() == 0 && column.max_def_level() <= 1;
+        let kind = Kind::of(column).filter(|_| is_flat)?;
+        Some(Column { leaf, kind, is_optional: column.max_def_level() > 0 })
+    }
+
+    /// The type of a column, for errors.
+    pub fn type_of(column: &ColumnDescriptor) -> String {
+        let logical = column.logical_type_ref().map_or(String::new(), |logical| format!(" ({logical:?})"));
+        format!("{}{logical}", column.physical_type())
+    }
+}
+
+impl Kind {
+    /// Whether these are times by a clock of a zone that the file does not name.
+    pub fn has_no_zone(self) -> bool {
+        matches!(self, Kind::Clock(_) | Kind::Date | Kind::JulianTime)
+    }
+
+    /// `None` of what is not understood.
+    fn of(column: &ColumnDescriptor) -> Option<Kind> {
+        let (logical, converted) = (column.logical_type_ref(), column.converted_type());
+        if matches!(logical, Some(LogicalType::Decimal(_))) || logical.is_none() && converted == ConvertedType::DECIMAL
+        {
+            let is_number = !matches!(column.physical_type(), Type::BOOLEAN | Type::INT96 | Type::FLOAT | Type::DOUBLE);
+            let scale = (0..=DECIMAL_DIGITS_MAX).contains(&column.type_scale());
+            return (is_number && scale).then_some(Kind::Decimal(column.type_scale().unsigned_abs()));
+        }
+        match (column.physical_type(), logical, converted) {
+            (Type::BYTE_ARRAY, None | Some(LogicalType::String | LogicalType::Enum | LogicalType::Json), converted) => {
+                use ConvertedType::{ENUM, JSON, NONE, UTF8};
+                matches!(converted, NONE | UTF8 | ENUM | JSON).then_some(Kind::Text)
+            }
+            (Type::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Uuid), _) => Some(Kind::Uuid),
+            (Type::INT96, ..) => Some(Kind::JulianTime),
+            (Type::FLOAT | Type::DOUBLE, None, ConvertedType::NONE) => Some(Kind::Float),
+            (Type::INT32, Some(LogicalType::Date), _) | (Type::INT32, None, ConvertedType::DATE) => Some(Kind::Date),
+            (Type::INT64, Some(LogicalType::Timestamp(time)), _) => {
+                let per_s = match time.unit {
+                    TimeUnit::MILLIS => 1_000,
+                    TimeUnit::MICROS => 1_000_000,
+                    TimeUnit::NANOS => 1_000_000_000,
+                };
+                Some(if time.is_adjusted_to_u_t_c { Kind::Instant(per_s) } else { Kind::Clock(per_s) })
+            }
+            // The format says of these older types that they are in UTC.
+            (Type::INT64, None, ConvertedType::TIMESTAMP_MILLIS) => Some(Kind::Instant(1_000)),
+            (Type::INT64, None, ConvertedType::TIMESTAMP_MICROS) => Some(Kind::Instant(1_000_000)),
+            (Type::INT32 | Type::INT64, Some(LogicalType::Integer(number)), _) => {
+                Some(if number.is_signed { Kind::Signed } else { Kind::Unsigned })
+            }
+            (Type::INT32 | Type::INT64, None, converted) => {
+                use ConvertedType::{INT_8, INT_16, INT_32, INT_64, NONE, UINT_8, UINT_16, UINT_32, UINT_64};
+                match converted {
+                    NONE | INT_8 | INT_16 | INT_32 | INT_64 => Some(Kind::Signed),
+                    UINT_8 | UINT_16 | UINT_32 | UINT_64 => Some(Kind::Unsigned),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// A number as it is stored, read with and without a sign.
+    fn number(self, signed: i64, unsigned: u64) -> Value {
+        match self {
+            Kind::Unsigned => Value::Unsigned(unsigned),
+            Kind::Instant(per_s) => Value::Instant(signed.div_euclid(per_s)),
+            Kind::Clock(per_s) => Value::Clock(signed.div_euclid(per_s)),
+            // Dates have 32 bits.
+            Kind::Date => Value::Clock(signed.saturating_mul(DAY_S)),
+            Kind::Decimal(scale) => Value::Decimal(signed, scale),
+            Kind::Text | Kind::Uuid | Kind::Signed | Kind::Float | Kind::JulianTime => Value::Signed(signed),
+        }
+    }
+
+    fn bytes(self, bytes: ByteArray) -> Value {
+        match self {
+            Kind::Decimal(scale) => Value::DecimalBytes(bytes, scale),
+            Kind::Uuid => Value::Uuid(bytes),
+            Kind::Text
+            | Kind::Signed
+            | Kind::Unsigned
+            | Kind::Float
+            | Kind::Instant(_)
+            | Kind::Clock(_)
+            | Kind::Date
+            | Kind::JulianTime => Value::Text(bytes),
+        }
+    }
+}
+
+impl Reader {
+    /// A column of a row group, from its first row on.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub fn open<R: ChunkReader + 'static>(
+        file: &Arc<Bounded<R>>,
+        group: &RowGroupMetaData,
+        column: Column,
+    ) -> Result<Reader, ParquetError> {
+        let rows = group.num_rows();
+        let chunk = group.columns().get(column.leaf).ok_or_else(|| damaged("a row group lacks a column"))?;
+        if chunk.num_values() != rows {
+            return Err(damaged("a column has more values or fewer than there are rows"));
+        }
+        let pages = Pages::new(Arc::clone(file), chunk, usize::try_from(rows)?)?;
+        Ok(Reader { values: get_column_reader(chunk.column_descr_ptr(), Box::new(pages)), column })
+    }
+
+    /// The values of the next rows.
+    ///
+    /// # Errors
+    /// There are fewer, or the file is damaged otherwise.
+    pub fn read(&mut self, rows: usize) -> Result<Vec<Value>, ParquetError> {
+        let values = self.read_up_to(rows)?;
+        match values.len() == rows {
+            true => Ok(values),
+            false => Err(damaged("a column has fewer values than there are rows")),
+        }
+    }
+
+    /// Checks behind the last row that nothing is left.
+    ///
+    /// # Errors
+    /// There are more values.
+    pub fn end(&mut self) -> Result<(), ParquetError> {
+        match self.read_up_to(1)?.is_empty() {
+            true => Ok(()),
+            false => Err(damaged("a column has more values than there are rows")),
+        }
+    }
+
+    /// Fewer at the end of the column.
+    fn read_up_to(&mut self, rows: usize) -> Result<Vec<Value>, ParquetError> {
+        let Column { kind, is_optional, .. } = self.column;
+        match &mut self.values {
+            ColumnReader::Int32ColumnReader(reader) => {
+                values(reader, is_optional, rows, |number| kind.number(number.into(), (number as u32).into()))
+            }
+            ColumnReader::Int64ColumnReader(reader) => {
+                values(reader, is_optional, rows, |number| kind.number(number, number as u64))
+            }
+            ColumnReader::Int96ColumnReader(reader) => {
+                values(reader, is_optional, rows, |time| Value::Clock(time.to_seconds()))
+            }
+            ColumnReader::FloatColumnReader(reader) => values(reader, is_optional, rows, Value::Single),
+            ColumnReader::DoubleColumnReader(reader) => values(reader, is_optional, rows, Value::Double),
+            ColumnReader::ByteArrayColumnReader(reader) => values(reader, is_optional, rows, |bytes| kind.bytes(bytes)),
+            ColumnReader::FixedLenByteArrayColumnReader(reader) => {
+                values(reader, is_optional, rows, |bytes| kind.bytes(bytes.into()))
+            }
+            ColumnReader::BoolColumnReader(_) => Err(damaged("a column is of another type than it says")),
+        }
+    }
+}
+
+fn values<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    is_optional: bool,
+    rows: usize,
+    value: impl Fn(T::T) -> Value,
+) -> Result<Vec<Value>, ParquetError> {
+    let mut levels = Vec::new();
+    let mut values = Vec::new();
+    reader.read_records(rows, is_optional.then_some(&mut levels), None, &mut values)?;
+    let mut values = values.into_iter().map(value);
+    if !is_optional {
+        return Ok(values.collect());
+    }
+    let value = |level| if level > 0 { values.next() } else { Some(Value::Missing) };
+    levels.into_iter().map(value).collect::<Option<_>>().ok_or_else(|| damaged("a column lacks values"))
+}
