@@ -1,5 +1,5 @@
 //! What HTTP itself asks of every request, pages and front ends included: one `Host`, no coding that would have to be undone, no
-//! condition that nobody checks, no body where the method has none.
+//! condition that nobody checks. Pages are read without a body; operations look at their bodies themselves.
 
 use super::Failure;
 use super::operation::refuse_body;
@@ -11,32 +11,35 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Body as _;
 
-/// Where operations are that take other methods too.
-const OPERATIONS: &str = "/v1/";
-
 /// Conditions about versions of a resource, which answers here do not have.
 const CONDITIONS: [HeaderName; 3] = [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_UNMODIFIED_SINCE];
 
 /// Refuses what breaks the rules.
 pub(super) async fn check(request: Request, next: Next) -> Response {
-    match checked(request).await {
-        Ok(request) => next.run(request).await,
+    match checked(&request) {
+        Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),
     }
 }
 
-async fn checked(request: Request) -> Result<Request, Failure> {
+/// Refuses a body that comes with a read of a page. For routes whose method is possible: it is told first.
+pub(super) async fn without_body(request: Request, next: Next) -> Response {
+    if !request.method().is_safe() || request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    let (parts, body) = request.into_parts();
+    match refuse_body(body).await {
+        Ok(()) => next.run(Request::from_parts(parts, Body::empty())).await,
+        Err(failure) => failure.into_response(),
+    }
+}
+
+fn checked(request: &Request) -> Result<(), Failure> {
     let (method, headers) = (request.method(), request.headers());
     check_host(request.version(), headers)?;
     check_coding(headers)?;
     if method.is_safe() {
-        // Operations refuse a body themselves, once it is known that the method is possible.
-        if request.body().is_end_stream() || request.uri().path().starts_with(OPERATIONS) {
-            return Ok(request);
-        }
-        let (parts, body) = request.into_parts();
-        refuse_body(body).await?;
-        return Ok(Request::from_parts(parts, Body::empty()));
+        return Ok(());
     }
     if let Some(name) = CONDITIONS.iter().find(|name| headers.contains_key(*name)) {
         let message = format!("{name}: answers here have no versions to compare; use if_generation where there is one");
@@ -45,7 +48,7 @@ async fn checked(request: Request) -> Result<Request, Failure> {
     if headers.contains_key(header::CONTENT_RANGE) {
         return Err(Failure::invalid("content_range", "a part of a body cannot be stored: send all of it"));
     }
-    Ok(request)
+    Ok(())
 }
 
 /// RFC 9112, section 3.2.

@@ -42,6 +42,7 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
     let first = front.unwrap_or_else(|| Router::new().route("/", pages::console().route()));
     first
         .merge(pages::routes())
+        .route_layer(from_fn(letter::without_body))
         .method_not_allowed_fallback(only_get)
         .fallback(async move |request: Request| api.answer(request).await)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
