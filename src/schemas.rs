@@ -18,7 +18,7 @@ use tidemark_proto::named::NAMED_ITEMS_MAX;
 pub const NAMESPACE_PATTERN: &str = "^[a-z0-9._-]{1,64}$";
 /// `NAMESPACE/KEY`. A key is 1 to 255 bytes, of which those that are no text are written `%XX`.
 pub const COUNTER_PATTERN: &str = r"^[a-z0-9._-]{1,64}/[\s\S]+$";
-/// `NAMESPACE/PREFIX`, whose prefix may be empty.
+/// `NAMESPACE/PREFIX`. The prefix may be empty.
 pub const PREFIX_PATTERN: &str = r"^[a-z0-9._-]{1,64}/[\s\S]*$";
 /// Visible ASCII characters.
 pub const ID_PATTERN: &str = "^[!-~]{1,128}$";
@@ -43,8 +43,8 @@ const _: () = assert!(NAMESPACE_BYTES_MAX == 64, "the patterns say it");
 
 /// Of a text with a pattern.
 macro_rules! texts {
-    ($($(#[$doc:meta])* $name:ident $pattern:expr;)*) => {
-        $($(#[$doc])* pub fn $name(_: &mut SchemaGenerator) -> Schema {
+    ($($name:ident $pattern:expr;)*) => {
+        $(pub fn $name(_: &mut SchemaGenerator) -> Schema {
             json_schema!({ "type": "string", "pattern": $pattern })
         })*
     };

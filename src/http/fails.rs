@@ -67,7 +67,7 @@ pub(super) const SESSIONS: &[ErrorCode] = &[
     (401, "session_expired"),
     (401, "session_namespace"),
 ];
-/// Where a session's token stands in the body of one who may write, a wrong one is a wrong request.
+/// Tokens of sessions in a body. The caller has shown the token of the process, so a wrong session makes a wrong request.
 pub(super) const SESSION_OF_ANOTHER: &[ErrorCode] = &[
     (400, "session"),
     (400, "session_malformed"),
@@ -152,6 +152,8 @@ pub(super) const VOTERS: &[ErrorCode] = &[
 /// Of every request.
 const ALL: &[ErrorCode] = &[
     (400, "host"),
+    (400, "idempotency_key"),
+    (400, "malformed_body"),
     (400, "malformed_request"),
     (400, "parameter"),
     (400, "unexpected_body"),
@@ -169,7 +171,6 @@ impl Rules {
     /// All errors with which it may fail, in order.
     pub fn errors(&self) -> BTreeSet<ErrorCode> {
         let mut errors: BTreeSet<ErrorCode> = ALL.iter().chain(&self.fails).copied().collect();
-        errors.insert((400, "idempotency_key"));
         if self.permission != Permission::Open {
             errors.insert((401, "unauthorized"));
         }
@@ -178,9 +179,7 @@ impl Rules {
         }
         if self.body.is_some() {
             errors.remove(&(400, "unexpected_body"));
-            errors.extend([(400, "malformed_body"), (413, "too_large")]);
-        } else {
-            errors.insert((400, "malformed_body"));
+            errors.insert((413, "too_large"));
         }
         if self.path.contains("{key}") {
             errors.insert((400, "counter"));

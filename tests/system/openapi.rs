@@ -73,6 +73,8 @@ async fn the_description_is_valid_and_every_answer_is_as_it_says() {
     let (_process, address, token) = serve(folder.path()).await;
     ready(address).await;
     judge(address, &token, folder.path()).await;
+    let log = std::fs::read_to_string(folder.path().join("serve.log")).unwrap();
+    assert!(!log.contains("the API does not declare"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

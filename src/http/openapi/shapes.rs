@@ -15,7 +15,7 @@ const COMPONENTS: &str = "#/components/schemas/";
 const READ: &str = "Read";
 /// Before such a name, until it is known which it gets.
 const MARK: &str = "read:";
-/// Keywords whose schemas describe the same object as the schema around them.
+/// Keywords with schemas of the same object as the schema around them.
 const PARTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
 /// Makes schemas, and collects those that have names.
@@ -67,7 +67,7 @@ impl Shapes {
     }
 }
 
-/// Removes schemas that nothing refers to, such as those whose fields stand in another one.
+/// Removes schemas that nothing refers to, such as one with fields that were copied into another.
 fn keep_used(all: &mut BTreeMap<String, Value>, paths: &mut Value) {
     loop {
         let used = RefCell::new(BTreeSet::new());
