@@ -26,7 +26,9 @@ function shape(schema) {
   if (schema.const !== undefined) return [make("code", JSON.stringify(schema.const))];
   if (schema.enum) return schema.enum.flatMap((one, at) => [at ? ", " : "", make("code", JSON.stringify(one))]);
   const type = [schema.type ?? "value"].flat().join(" or ");
-  if (schema.prefixItems) return ["[", ...schema.prefixItems.flatMap((one, at) => at ? [", ", ...shape(one)] : shape(one)), "]"];
+  if (schema.prefixItems) {
+    return ["[", ...schema.prefixItems.flatMap((one, at) => at ? [", ", ...shape(one)] : shape(one)), "]"];
+  }
   if (schema.items) return ["list of ", ...shape(schema.items), limits(schema)];
   if (schema.additionalProperties && !schema.properties) return ["map of ", ...shape(schema.additionalProperties)];
   return [type, limits(schema), ...(schema.pattern ? [" ", make("code", schema.pattern)] : [])];
@@ -40,29 +42,35 @@ function limits(schema) {
     range(schema.minItems, schema.maxItems, " items");
 }
 
+/** What people read of something, if there is anything. */
+const about = said => said.description ? [make("p", prose(said.description))] : [];
+
+const optional = needed => needed ? "" : " (may be left out)";
+
 const row = (term, ...said) => make("div", [make("dt", term), make("dd", said.flat())]);
 
 /** The fields of an object, and of the objects that it may be. */
 function fields(schema) {
   const needed = new Set(schema.required);
   const own = Object.entries(schema.properties ?? {}).map(([name, field]) =>
-    row([make("code", name), needed.has(name) ? "" : " (may be left out)"], shape(field), field.description ? make("p", prose(field.description)) : ""));
+    row([make("code", name), optional(needed.has(name))], shape(field), about(field)));
   const parts = (schema.oneOf ?? schema.anyOf ?? []).filter(part => part.properties);
   return [...own, ...parts.flatMap(part => [row("or"), ...fields(part)])];
 }
 
 function operation(path, method, said, shared) {
   const params = [...shared, ...said.parameters ?? []].map(param => row(
-    [make("code", param.name), ` in ${param.in}${param.required ? "" : " (may be left out)"}`], shape(param.schema), param.description ? make("p", prose(param.description)) : ""));
+    [make("code", param.name), ` in ${param.in}${optional(param.required)}`], shape(param.schema), about(param)));
   const bodies = Object.entries(said.requestBody?.content ?? {}).map(([media, { schema }]) => row(media, shape(schema)));
   const answers = Object.entries(said.responses).map(([status, response]) => row(
-    make("code", status), make("span", prose(response.description)), Object.values(response.content ?? {}).map(({ schema }) => make("div", shape(schema)))));
+    make("code", status), make("span", prose(response.description)),
+    Object.values(response.content ?? {}).map(({ schema }) => make("div", shape(schema)))));
   const part = (title, rows) => rows.length ? [make("h3", title), make("dl", rows)] : [];
   const name = make("span", method.toUpperCase(), { className: "method" });
   name.dataset.method = method;
   const summary = make("summary", [name, make("code", path), make("small", prose(said.summary))]);
-  const made = make("details", [summary, make("p", prose(said.description)), ...part("Takes", params), ...part("Reads", bodies), ...part("Answers", answers)], { id: said.operationId });
-  return made;
+  const parts = [...part("Takes", params), ...part("Reads", bodies), ...part("Answers", answers)];
+  return make("details", [summary, ...about(said), ...parts], { id: said.operationId });
 }
 
 function show(api) {
@@ -78,16 +86,20 @@ function show(api) {
   }
   for (const [name, schema] of Object.entries(api.components.schemas)) {
     const rows = fields(schema);
-    const said = schema.description ? [make("p", prose(schema.description))] : [];
-    $("types").append(make("details", [make("summary", make("code", name)), ...said, rows.length ? make("dl", rows) : make("p", shape(schema))], { id: `type-${name}` }));
+    const content = rows.length ? make("dl", rows) : make("p", shape(schema));
+    $("types").append(make("details", [make("summary", make("code", name)), ...about(schema), content], { id: `type-${name}` }));
   }
 }
 
 /** Leaves those that have a text, and opens what an address names. */
 function find() {
   const wanted = $("find").value.trim().toLowerCase();
-  for (const made of document.querySelectorAll("details")) made.hidden = !made.textContent.toLowerCase().includes(wanted);
-  for (const section of document.querySelectorAll("#operations section")) section.hidden = !section.querySelector("details:not([hidden])");
+  for (const made of document.querySelectorAll("details")) {
+    made.hidden = !made.textContent.toLowerCase().includes(wanted);
+  }
+  for (const section of document.querySelectorAll("#operations section")) {
+    section.hidden = !section.querySelector("details:not([hidden])");
+  }
 }
 
 function open() {
