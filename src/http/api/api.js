@@ -12,8 +12,8 @@ function make(kind, content = [], fields = {}) {
   return made;
 }
 
-/** Text in which pieces between back quotes are code. */
-const prose = text => text.split("`").map((piece, at) => at % 2 ? make("code", piece) : piece);
+/** Text in which pieces between back quotes are code. A line ends where a paragraph or an item of a list does. */
+const prose = text => text.replace(/([^\n])\n(?![\n*-])/g, "$1 ").split("`").map((piece, at) => at % 2 ? make("code", piece) : piece);
 
 const link = name => make("a", name, { href: `#type-${name}` });
 
@@ -36,8 +36,11 @@ function shape(schema) {
 
 /** The range of a number or a length. */
 function limits(schema) {
-  const range = (least, most, unit) =>
-    least === undefined && most === undefined ? "" : ` (${[least ?? "", most ?? ""].join(" to ")}${unit})`;
+  const range = (least, most, unit) => {
+    if (least === undefined && most === undefined) return "";
+    if (least === undefined) return ` (at most ${most}${unit})`;
+    return most === undefined ? ` (at least ${least}${unit})` : ` (${least} to ${most}${unit})`;
+  };
   return range(schema.minimum, schema.maximum, "") + range(schema.minLength, schema.maxLength, " characters") +
     range(schema.minItems, schema.maxItems, " items");
 }
