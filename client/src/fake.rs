@@ -292,7 +292,10 @@ impl State {
         }
         let placed = places.iter().map(|&(idx, place)| ToClient::Placed { lane, seq, idx, count: 1, place });
         let ids = (!answers.is_empty()).then_some(ToClient::Ids { lane, seq, answers });
-        ids.into_iter().chain(placed).chain([ToClient::Durable { lane, seq, pending: Vec::new() }]).collect()
+        ids.into_iter()
+            .chain(placed)
+            .chain([ToClient::Durable { lane, seq, pending: Vec::new(), next_us: 0 }])
+            .collect()
     }
 
     fn on_batch(
@@ -319,7 +322,7 @@ impl State {
         }
         let places = &self.streams[&(link.client, lane)].places[seq as usize - 1];
         let placed = places.iter().map(|&(idx, place)| ToClient::Placed { lane, seq, idx, count: 1, place });
-        placed.chain([ToClient::Durable { lane, seq, pending: Vec::new() }]).collect()
+        placed.chain([ToClient::Durable { lane, seq, pending: Vec::new(), next_us: 0 }]).collect()
     }
 
     fn admit(&mut self, link: &FakeLink, lane: u8, seq: u64, items: &[WireItem]) -> Result<(), BatchError> {

@@ -77,8 +77,8 @@ pub struct ClientConfig {
     /// The longest that a hit waits while batches of its lane are under way; with none under way it is sent at once. `None`: a
     /// hit waits as long as added content does.
     pub gather_max: Option<Span>,
-    /// After the answer to a batch of several hits, the next batch gathers for this many round trips, unless as many hits
-    /// wait as lately went together. 0: it does not gather.
+    /// After the answer to a batch of several hits, the next batch gathers for this many round trips, or until shortly before the log's
+    /// next commit if the answer says when that is, unless as many hits wait as lately went together. 0: it does not gather.
     pub gather_round_trips: u32,
     /// A batch or fence without an answer is sent again after this; after [`TIMEOUTS_MAX`] in a row the link is dropped.
     pub retry_timeout: Span,

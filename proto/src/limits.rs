@@ -26,6 +26,8 @@ pub const GRANT_MAX: u64 = 1 << 32;
 pub const GRANTED_CUMULATIVE_MAX: u64 = 1 << 62;
 /// Items in one client batch. More: refused at decode.
 pub const BATCH_ITEMS_MAX: usize = 65_536;
+/// Microseconds until the end of the next commit, as an answer says: a second. A node says no more. More: refused at decode.
+pub const NEXT_US_MAX: u32 = 1_000_000;
 /// Client batches in one group log entry; the rest waits for the next entry.
 pub const ENTRY_BATCHES_MAX: usize = 65_536;
 /// Bytes of one message between processes, and of one log entry. More: refused at decode, and no sender builds one.

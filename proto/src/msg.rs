@@ -183,7 +183,15 @@ pub enum ToClient {
     Spread { counters: Vec<CounterName> },
     /// The batch is durable. Items whose index is in `pending` are not yet placed, or (in the answer to a retry) get their
     /// place by the `Placed` that follows; all others are counted.
-    Durable { lane: u8, seq: u64, pending: Vec<u32> },
+    Durable {
+        lane: u8,
+        seq: u64,
+        pending: Vec<u32>,
+        /// Microseconds until the log's next commit ends, as its leader expects, if that commit does not begin at once: content that arrives
+        /// before it begins goes with it. At most [`NEXT_US_MAX`](crate::limits::NEXT_US_MAX); 0 says nothing. In the tail.
+        #[serde(skip)]
+        next_us: u32,
+    },
     /// The batch was refused and changed nothing.
     Refused { lane: u8, seq: u64, error: BatchError },
     /// Items `idx .. idx + count` of batch `seq` are placed: the first at `place`, each other as [`Place::after`] says.

@@ -101,7 +101,7 @@ impl NamedIncrement {
     pub fn on_message(&mut self, message: ToClient) -> NamedAnswer {
         match message {
             ToClient::Ids { lane: LANE, seq, answers } if seq == self.seq => self.on_ids(&answers),
-            ToClient::Durable { lane: LANE, seq, pending } if seq == self.seq => self.on_durable(&pending),
+            ToClient::Durable { lane: LANE, seq, pending, .. } if seq == self.seq => self.on_durable(&pending),
             ToClient::Placed { lane: LANE, seq, idx, count, place } if seq == self.seq => {
                 self.on_placed(idx, count, place)
             }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn durable(seq: u64, pending: &[u32]) -> ToClient {
-        ToClient::Durable { lane: LANE, seq, pending: pending.to_vec() }
+        ToClient::Durable { lane: LANE, seq, pending: pending.to_vec(), next_us: 0 }
     }
 
     fn ids(seq: u64, answer: IdAnswer) -> ToClient {

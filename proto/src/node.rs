@@ -427,7 +427,8 @@ impl NodeCore {
         match effect {
             Effect::Acked { client, lane, seq, pending, leased } => {
                 let pending = self.pending_now(now, (client, lane, seq), pending, &leased);
-                self.tell(client, ToClient::Durable { lane, seq, pending });
+                let next_us = self.log.next_us(now, &self.config);
+                self.tell(client, ToClient::Durable { lane, seq, pending, next_us });
             }
             Effect::Refused { client, lane, seq, error } => {
                 self.clients.note_refusal(&error);

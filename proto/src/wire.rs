@@ -341,7 +341,8 @@ impl Message for ToClient {
                 at_most("spread counters", counters.len() as u64, max as u64)?;
                 counters.iter().try_for_each(name)
             }
-            ToClient::Durable { pending, .. } => {
+            ToClient::Durable { pending, next_us, .. } => {
+                at_most("microseconds until the next commit ends", (*next_us).into(), NEXT_US_MAX.into())?;
                 at_most("items of a batch that are not placed", pending.len() as u64, BATCH_ITEMS_MAX as u64)?;
                 let item =
                     |idx: &u32| at_most("item of a batch, plus one", u64::from(*idx) + 1, BATCH_ITEMS_MAX as u64);
@@ -372,8 +373,8 @@ impl Message for ToClient {
     fn tail(&self) -> Vec<u8> {
         match self {
             ToClient::Welcome { ids_kept, .. } => postcard::to_allocvec(ids_kept).expect("a number can be encoded"),
+            ToClient::Durable { next_us, .. } => postcard::to_allocvec(next_us).expect("a number can be encoded"),
             ToClient::Spread { .. }
-            | ToClient::Durable { .. }
             | ToClient::Refused { .. }
             | ToClient::Placed { .. }
             | ToClient::Fenced { .. }
@@ -385,15 +386,25 @@ impl Message for ToClient {
     }
 
     fn needs_tail(&self) -> bool {
-        matches!(self, ToClient::Welcome { ids_kept: 1.., .. })
+        matches!(self, ToClient::Welcome { ids_kept: 1.., .. } | ToClient::Durable { next_us: 1.., .. })
     }
 
     fn take_tail(&mut self, tail: &[u8]) -> Result<(), WireError> {
-        if let ToClient::Welcome { ids_kept, .. } = self
-            && !tail.is_empty()
-        {
-            let malformed = |error| WireError::Malformed(format!("tail of a welcome: {error}"));
-            (*ids_kept, _) = postcard::take_from_bytes(tail).map_err(malformed)?;
+        let (number, what) = match self {
+            ToClient::Welcome { ids_kept, .. } => (ids_kept, "a welcome"),
+            ToClient::Durable { next_us, .. } => (next_us, "an answer to a batch"),
+            ToClient::Spread { .. }
+            | ToClient::Refused { .. }
+            | ToClient::Placed { .. }
+            | ToClient::Fenced { .. }
+            | ToClient::Forgotten { .. }
+            | ToClient::NotYours { .. }
+            | ToClient::Lifted { .. }
+            | ToClient::Ids { .. } => return Ok(()),
+        };
+        if !tail.is_empty() {
+            let malformed = |error| WireError::Malformed(format!("tail of {what}: {error}"));
+            (*number, _) = postcard::take_from_bytes(tail).map_err(malformed)?;
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ fn answers(group: &mut Group, cmd: GroupCmd) -> Vec<ToClient> {
     let entry = GroupEntry { now: WallMs(1), first_new_slot: 0, new_cells: Vec::new(), cmds: vec![cmd] };
     group.apply(group.applied().next(), &entry);
     let said = |effect| match effect {
-        Effect::Acked { lane, seq, pending, .. } => Some(ToClient::Durable { lane, seq, pending }),
+        Effect::Acked { lane, seq, pending, .. } => Some(ToClient::Durable { lane, seq, pending, next_us: 0 }),
         Effect::Refused { lane, seq, error, .. } => Some(ToClient::Refused { lane, seq, error }),
         Effect::Ids { lane, seq, answers, .. } => Some(ToClient::Ids { lane, seq, answers }),
         _ => None,
@@ -202,7 +202,7 @@ fn behind_the_fence_nothing_is_counted() {
     let mut increment = NamedIncrement::new(ID, vec![(counter(), 1)], None);
     let said = answers(&mut world.groups[0], logged(77, increment.start(SEQ)));
     let fenced = ToClient::Ids { lane: 0, seq: SEQ, answers: vec![(0, IdAnswer::Fenced)] };
-    assert_eq!(said, [fenced, ToClient::Durable { lane: 0, seq: SEQ, pending: Vec::new() }]);
+    assert_eq!(said, [fenced, ToClient::Durable { lane: 0, seq: SEQ, pending: Vec::new(), next_us: 0 }]);
     assert_eq!(world.groups[0].sum(0), 0);
 }
 

@@ -466,14 +466,19 @@ fn answers(samples: &mut Samples) {
         spread(vec![counter()]),
         vec![(spread(many(short, GUARDED_COUNTERS_MAX + SPREAD_ASKED_MAX)), "spread counters")],
     );
-    let durable = |pending| ToClient::Durable { lane: 1, seq: 2, pending };
+    let durable = |pending| ToClient::Durable { lane: 1, seq: 2, pending, next_us: 0 };
     samples.add(
         durable(vec![0, 5]),
         vec![
+            (
+                ToClient::Durable { lane: 1, seq: 2, pending: Vec::new(), next_us: NEXT_US_MAX + 1 },
+                "microseconds until the next commit ends",
+            ),
             (durable(many(0, BATCH_ITEMS_MAX)), "items of a batch that are not placed"),
             (durable(vec![BATCH_ITEMS_MAX as u32]), "item of a batch, plus one"),
         ],
     );
+    samples.add(ToClient::Durable { lane: 1, seq: 2, pending: Vec::new(), next_us: 7_000 }, vec![]);
     for kind in [Place::Counted, Place::Number(6), Place::Milestone { at: 9, first: 8 }] {
         let placed = |idx| ToClient::Placed { lane: 1, seq: 2, idx, count: 3, place: kind };
         samples.add_part(

@@ -97,7 +97,8 @@ fn every_message_of_connections(ask: &impl Ask) -> Result<(), TestCaseError> {
     ask.of(FromClient::Open { client: client(), since: None, asks_known: false })?;
     let items = vec![WireItem { number: 3, delta: 7, session: Some(SessionId([1; 16])) }];
     ask.of(FromClient::Batch { lane: 1, seq: 9, defs: vec![(3, counter())], items, times: Vec::new() })?;
-    ask.of(ToClient::Durable { lane: 1, seq: 9, pending: vec![0] })?;
+    ask.of(ToClient::Durable { lane: 1, seq: 9, pending: vec![0], next_us: 0 })?;
+    ask.of(ToClient::Durable { lane: 1, seq: 9, pending: vec![0], next_us: 7_000 })?;
     ask.of(ToClient::Spread { counters: vec![counter()] })?;
     ask.of(FromGroup::Feed(feed()))?;
     ask.of(FromGroup::Resigned { group: group() })?;

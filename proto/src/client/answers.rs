@@ -1,7 +1,7 @@
 //! What the node says, and what becomes of batches then.
 
 use super::counters::{QueuedHit, Routes, Unsent};
-use super::stay::{Asked, Batch, BatchItem, Home, LinkState, Numbers, Phase, Role, Stay, StayId};
+use super::stay::{Answer, Asked, Batch, BatchItem, Home, LinkState, Numbers, Phase, Role, Stay, StayId};
 use super::{
     AddError, BARS_MAX, Bar, Barred, ClientCore, CounterRef, EventBar, Full, LinkId, Outcome, Output, STAYS_MAX, SiteId,
 };
@@ -9,7 +9,7 @@ use crate::ids::{ClientId, CounterName, Half};
 use crate::limits::LANES_MAX;
 use crate::msg::{BatchError, FromClient, IdAnswer, Place, ToClient};
 use crate::series::UnixTime;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// Refusals in a row that say that the node has forgotten durable batches, before the stream is given up as unknown.
 const FORGOTTEN_MAX: u32 = 8;
@@ -43,7 +43,9 @@ impl ClientCore {
                 self.on_welcome(now, id, Home { group, own_lane, lanes, since: age, ids_kept });
             }
             ToClient::Spread { counters } => self.on_spread(id, counters),
-            ToClient::Durable { lane, seq, pending } => self.on_durable(now, id, lane, seq, pending),
+            ToClient::Durable { lane, seq, pending, next_us } => {
+                self.on_durable(now, id, (lane, seq, next_us), pending);
+            }
             ToClient::Ids { lane, seq, answers } => self.on_ids(id, lane, seq, &answers),
             ToClient::Placed { lane, seq, idx, count, place } => self.on_placed(id, lane, seq, idx, count, place),
             ToClient::Refused { lane, seq, error } => self.on_refused(now, id, lane, seq, error),
@@ -106,7 +108,7 @@ impl ClientCore {
         }
     }
 
-    fn on_durable(&mut self, now: Time, id: StayId, lane: u8, seq: u64, mut pending: Vec<u32>) {
+    fn on_durable(&mut self, now: Time, id: StayId, (lane, seq, next_us): (u8, u64, u32), mut pending: Vec<u32>) {
         let config = &self.config;
         let stay = self.stays.get_mut(&id).expect("looked up by the caller");
         stay.trouble_since = None;
@@ -114,7 +116,9 @@ impl ClientCore {
         (stream.timeouts, stream.refusals) = (0, 0);
         let Some(at) = stream.find(seq) else { return };
         if let Asked::At(sent) = stream.batches[at].asked {
-            stream.pace.answered(now, now - sent, stream.batches[at].hits.len(), config);
+            let answer =
+                Answer { round_trip: now - sent, next: Span(next_us.into()), hits: stream.batches[at].hits.len() };
+            stream.pace.answered(now, answer, config);
         }
         stream.answered(at);
         pending.sort_unstable();

@@ -108,23 +108,50 @@ pub(super) struct Stream {
 /// When a lane's next batch of hits goes, as the answers to earlier ones say.
 ///
 /// A lone hit goes as soon as the one before is answered. Where several went together, more are likely on their way: the next
-/// batch gathers for as long as the last round trip took, so that a busy client does not send more and smaller batches. It
-/// gathers no longer than until as many hits wait as lately went together: whoever waited for those answers is back.
+/// batch gathers until shortly before the log's next commit, if the answer says when that is: a batch that is sent sooner would only wait
+/// there. Otherwise it gathers for as long as the last round trip took, so that a busy client does not send more and smaller batches. It
+/// gathers no longer than until as many hits wait as lately went together: all who waited for those answers are back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pace {
     free_at: Time,
     /// Hits of the largest of the last batches; falls by an eighth with every batch that was smaller.
     together: usize,
+    /// The shortest of the last round trips; rises by an eighth with every one that was longer.
+    quickest: Span,
+}
+
+/// A batch is sent this part of a round trip before it has to be, for a next commit that it would otherwise miss.
+const LEAD_PART: u64 = 4;
+
+/// What the answer to a batch says about when the next one should go.
+pub(super) struct Answer {
+    pub round_trip: Span,
+    /// Until the log's next commit ends; 0 if that is not known.
+    pub next: Span,
+    pub hits: usize,
 }
 
 impl Pace {
-    /// A batch with so many hits was answered after a round trip. One without hits says nothing about who comes back.
-    pub fn answered(&mut self, now: Time, round_trip: Span, hits: usize, config: &ClientConfig) {
-        let Some(others) = hits.checked_sub(1) else { return };
+    /// A batch was answered. One without hits says nothing about who comes back.
+    pub fn answered(&mut self, now: Time, answer: Answer, config: &ClientConfig) {
+        let Answer { round_trip, next, hits } = answer;
+        if hits == 0 {
+            return;
+        }
         self.together = hits.max(self.together - self.together.div_ceil(8));
-        let longest = config.gather_max.unwrap_or_default();
-        let full = round_trip.0.saturating_mul(config.gather_round_trips.into()).min(longest.0);
-        self.free_at = now + Span(full / hits as u64 * others as u64);
+        self.quickest = match self.quickest {
+            Span(0) => round_trip,
+            Span(quickest) => round_trip.min(Span(quickest + quickest / 8)),
+        };
+        let (longest, hits) = (config.gather_max.unwrap_or_default().0, hits as u64);
+        let needs = self.quickest.0 + self.quickest.0 / LEAD_PART;
+        let gathers = match next.0.saturating_sub(needs) {
+            _ if hits == 1 => 0,
+            0 => round_trip.0.saturating_mul(config.gather_round_trips.into()).min(longest) / hits * (hits - 1),
+            until_sent if config.gather_round_trips > 0 => until_sent.min(longest),
+            _ => 0,
+        };
+        self.free_at = now + Span(gathers);
     }
 
     /// From when on a batch with so many hits goes, once nothing of its lane is under way.

@@ -51,7 +51,7 @@ impl FakeGroup {
                 let last = self.last.get(&stream).copied().unwrap_or(0);
                 let refused = |error| Some(ToClient::Refused { lane, seq, error });
                 if seq <= last {
-                    return Some(ToClient::Durable { lane, seq, pending: Vec::new() });
+                    return Some(ToClient::Durable { lane, seq, pending: Vec::new(), next_us: 0 });
                 }
                 if self.fenced.contains(&stream) {
                     return refused(BatchError::Fenced { last });
@@ -75,7 +75,7 @@ impl FakeGroup {
                     let (counter, half) = named[&item.number].clone();
                     *self.counts.entry((counter, half, minute(times.get(idx).copied()))).or_default() += item.delta;
                 }
-                Some(ToClient::Durable { lane, seq, pending: Vec::new() })
+                Some(ToClient::Durable { lane, seq, pending: Vec::new(), next_us: 0 })
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use crate::group::{Group, generation_of};
 use crate::ids::{CellId, ClientId, LogIndex};
-use crate::limits::{BATCH_ITEMS_MAX, ENTRY_BATCHES_MAX, NAMESPACE_BYTES_MAX};
+use crate::limits::{BATCH_ITEMS_MAX, ENTRY_BATCHES_MAX, NAMESPACE_BYTES_MAX, NEXT_US_MAX};
 use crate::msg::{Account, GroupCmd, GroupEntry, ToGroup};
 use crate::node::{NodeConfig, NodeCore, Output};
 use crate::time::{Span, Time, WallMs};
@@ -27,6 +27,10 @@ const _: () = assert!(ENTRY_BATCHES_MAX <= BATCH_ITEMS_MAX);
 /// The least time between two commits while waiting gathers more: at most 143 a second. A commit costs some 0.2 ms of CPU, whatever it
 /// holds.
 pub const COMMIT_INTERVAL_LEAST: Span = Span::from_millis(7);
+/// And this for each client of the last commit: each sends a batch for each commit, so clients that are many do so less often.
+pub const COMMIT_INTERVAL_PER_CLIENT: Span = Span::from_millis(1);
+/// A shorter rest is not worth a word.
+const REST_SAID_MIN: Span = Span::from_millis(1);
 /// The least time between two commits of which the second begins while the first is under way: at most 200 a second.
 pub const COMMIT_INTERVAL_MIN: Span = Span::from_millis(5);
 /// So many bytes, about 1,000 hits, share the cost of a commit: they do not wait for the one under way.
@@ -88,6 +92,8 @@ struct Pace {
     takes: Span,
     /// Clients of the last commit with batches of which none came since.
     missing: BTreeSet<ClientId>,
+    /// How many that commit had.
+    clients: u32,
 }
 
 impl Pace {
@@ -95,6 +101,7 @@ impl Pace {
         self.begun = Some(now);
         // What the ledger says among batches tells nothing about clients.
         if !clients.is_empty() {
+            self.clients = clients.len() as u32;
             self.missing = clients;
         }
     }
@@ -113,7 +120,8 @@ impl Pace {
         let Some(begun) = self.begun.filter(|_| !self.missing.is_empty()) else { return Time(0) };
         let share = u64::from(config.commit_share_percent.clamp(1, 100));
         let rest = Span(self.takes.0.saturating_mul(100 - share) / share);
-        let rested = (self.ended + rest).max(begun + COMMIT_INTERVAL_LEAST);
+        let least = Span(COMMIT_INTERVAL_PER_CLIENT.0 * u64::from(self.clients) + COMMIT_INTERVAL_LEAST.0);
+        let rested = (self.ended + rest).max(begun + least);
         rested.min(begun + config.commit_interval)
     }
 
@@ -343,6 +351,16 @@ impl Log {
         for commit in self.commits.iter_mut().filter(|commit| commit.last <= upto) {
             commit.begun.take().into_iter().for_each(|begun| self.pace.end(now, begun));
         }
+    }
+
+    /// When the next commit is expected to end, as clients are told; 0 where the log does not rest before it, or another is under way.
+    pub fn next_us(&self, now: Time, config: &NodeConfig) -> u32 {
+        let is_under_way = self.commits.iter().any(|commit| commit.begun.is_some());
+        if is_under_way || config.commit_share_percent == 0 {
+            return 0;
+        }
+        let rest = Span(self.pace.rested(config).0.saturating_sub(now.0));
+        if rest < REST_SAID_MIN { 0 } else { (rest.0 + self.pace.takes.0).min(NEXT_US_MAX.into()) as u32 }
     }
 
     pub fn is_durable_next(&self) -> bool {

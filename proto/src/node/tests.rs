@@ -261,7 +261,7 @@ impl World {
         }
         let Some(&client) = self.conns.get(&conn) else { return };
         match msg {
-            ToClient::Durable { lane, seq, pending } => {
+            ToClient::Durable { lane, seq, pending, .. } => {
                 let key = |idx| (client, lane, seq, idx);
                 let items = self.streams[&(client, lane)].batches[seq as usize - 1].len() as u32;
                 self.pending.retain(|&(of, on, at, idx)| (of, on, at) != (client, lane, seq) || idx >= items);

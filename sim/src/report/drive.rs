@@ -333,7 +333,7 @@ impl Drive {
         self.books.deliver(&Parcel::to_client(msg));
         match msg {
             ToClient::Welcome { own_lane, .. } => self.front_ends[number].own_lane = *own_lane,
-            ToClient::Durable { lane, seq, pending } => {
+            ToClient::Durable { lane, seq, pending, .. } => {
                 let weight = self.front_ends[number].on_durable(self.now, *lane, *seq);
                 self.nodes[node].flying -= weight;
                 self.watch.last_applied = self.now;

@@ -432,7 +432,7 @@ impl World {
         let (now, group, mut of_late) = (self.now, self.nodes[node].group as u16, Vec::new());
         let audit = &mut self.audit;
         match msg {
-            ToClient::Durable { lane, seq, pending } => {
+            ToClient::Durable { lane, seq, pending, .. } => {
                 let from = answers::From { group, client, lane: *lane };
                 answers::durable(&mut audit.findings, &mut audit.oracle, from, *seq, pending, now);
             }

@@ -279,7 +279,7 @@ mod tests {
         bench.front_end.tick(100_000);
         bench.drain(100_000);
         assert_eq!(bench.batches.iter().map(|batch| batch.3).sum::<usize>(), 3, "one batch with all three");
-        bench.answer(101_000, |lane, seq| ToClient::Durable { lane, seq, pending: vec![1, 2] });
+        bench.answer(101_000, |lane, seq| ToClient::Durable { lane, seq, pending: vec![1, 2], next_us: 0 });
         assert_eq!(
             (bench.tally.counts.acknowledged, bench.tally.counts.counted, bench.tally.counts.sequenced),
             (3, 1, 2)

@@ -467,7 +467,7 @@ impl World {
             }
         }
         placed.into_iter().for_each(|message| self.answer(id, message));
-        self.answer(id, ToClient::Durable { lane, seq, pending });
+        self.answer(id, ToClient::Durable { lane, seq, pending, next_us: 0 });
     }
 
     fn drain(&mut self) {

@@ -12,6 +12,8 @@ struct Driven {
     link: LinkId,
     counter: CounterRef,
     next_ticket: u64,
+    /// What answers say of the next commit.
+    next_us: u32,
     /// Batches without an answer: lane, number, items.
     under_way: VecDeque<(u8, u64, usize)>,
 }
@@ -25,7 +27,8 @@ impl Driven {
         let message = ToClient::Welcome { group: GroupId::default(), own_lane: 0, lanes: 1, age: 0, ids_kept: 0 };
         core.handle(Time(1), Input::FromNode { link, message });
         let counter = core.counter(&CounterName::new("test", b"one").unwrap()).unwrap();
-        let mut driven = Driven { core, now: Time(1_000), link, counter, next_ticket: 0, under_way: VecDeque::new() };
+        let mut driven =
+            Driven { core, now: Time(1_000), link, counter, next_ticket: 0, next_us: 0, under_way: VecDeque::new() };
         driven.tick(Span(0));
         driven
     }
@@ -60,7 +63,7 @@ impl Driven {
 
     fn answer(&mut self) {
         let (lane, seq, _) = self.under_way.pop_front().expect("a batch is under way");
-        let message = ToClient::Durable { lane, seq, pending: Vec::new() };
+        let message = ToClient::Durable { lane, seq, pending: Vec::new(), next_us: self.next_us };
         self.core.handle(self.now, Input::FromNode { link: self.link, message });
         self.drain();
     }
@@ -125,6 +128,35 @@ fn a_busy_client_gathers_for_as_long_as_the_last_round_trip_took() {
     client.answer();
     client.hit(1);
     assert_eq!(client.sizes(), [1], "one that is told not to gather does not");
+}
+
+#[test]
+fn a_busy_client_sends_shortly_before_the_next_commit() {
+    let mut client = Driven::new(config(1));
+    let (round_trip, next) = (Span::from_millis(2), Span::from_millis(10));
+    client.next_us = next.0 as u32;
+    client.hit(4);
+    client.tick(round_trip);
+    client.answer();
+    client.hit(1);
+    // A quarter of a round trip to spare.
+    let gathers = next.0 - round_trip.0 * 5 / 4;
+    client.tick(Span(gathers - 1));
+    assert_eq!(client.sizes(), [0; 0]);
+    client.tick(Span(1));
+    assert_eq!(client.sizes(), [1]);
+}
+
+#[test]
+fn a_lone_hit_does_not_wait_for_the_next_commit() {
+    let mut client = Driven::new(config(1));
+    client.next_us = 10_000;
+    for _ in 0..5 {
+        client.hit(1);
+        assert_eq!(client.sizes(), [1]);
+        client.tick(Span::from_millis(2));
+        client.answer();
+    }
 }
 
 #[test]
