@@ -761,7 +761,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What the clock of this host shows.
-pub(crate) fn wall_now() -> WallMs {
+pub fn wall_now() -> WallMs {
     WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64)
 }
 

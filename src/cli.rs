@@ -1,29 +1,55 @@
-//! The command line: one variant per subcommand, each handed on to the module that does the work.
+//! The command line: one variant per subcommand, each handed on to the module that does the work. Experiments are in another program,
+//! `tidemark-lab`, which is started where it stands beside this one.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, audit, award, awards, backup, bench, certs, claims, counter, dc, declare_lost, export,
-    get, graph, ledger, load, milestones, namespaces, node, restore, series, slots, status, verify, watch, webhooks,
+    Outcome, add, aggregator, audit, award, awards, backup, certs, claims, counter, dc, declare_lost, export, get,
+    graph, ledger, load, milestones, namespaces, node, restore, series, slots, status, verify, watch, webhooks,
 };
-use crate::demo::{self, options::DemoOptions};
 use crate::serve::{self, ServeOptions};
-use crate::soak::{self, SoakOptions};
-use crate::{plan, sim};
+use crate::{lab, plan};
 
 /// Count anything, in every region, and know exactly who was the billionth.
 #[derive(Debug, Parser)]
 #[command(name = "tidemark", version)]
 pub struct Cli {
     #[command(subcommand)]
-    command: Command,
+    called: Called,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum Called {
+    #[command(flatten)]
+    Command(Box<Command>),
+    /// Run the demo of 15 data centres (a command of tidemark-lab)
+    #[command(disable_help_flag = true)]
+    Demo(HandedOver),
+    /// Measure what is promised on this machine (a command of tidemark-lab)
+    #[command(disable_help_flag = true)]
+    Bench(HandedOver),
+    /// Run a cluster under load and faults (a command of tidemark-lab)
+    #[command(disable_help_flag = true)]
+    Soak(HandedOver),
+    /// Run the deterministic simulator of the core (a command of tidemark-lab)
+    #[command(disable_help_flag = true)]
+    Sim(HandedOver),
+}
+
+/// What another program parses.
+#[derive(Debug, Args)]
+struct HandedOver {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+/// The commands of the product.
+#[derive(Debug, Subcommand)]
+pub enum Command {
     /// Runs a node: it holds valves and makes increments durable
     Node(node::NodeArgs),
     /// Runs an aggregator: it shows the view and is a member of the ledger
@@ -83,16 +109,6 @@ enum Command {
     /// A cluster's CA, and the credentials of its processes
     Certs(certs::Certs),
     Serve(ServeOptions),
-    Demo(Box<DemoOptions>),
-    /// The demo's load generator
-    #[command(hide = true)]
-    DemoLoad,
-    /// Measures what is promised on this machine; without a name, says what there is
-    Bench(bench::BenchArgs),
-    /// What a bench has done in another process
-    #[command(hide = true)]
-    BenchChild,
-    Soak(SoakOptions),
     /// Capacity, voters, latencies and prices of a cluster that is only on paper
     Plan {
         /// What the cluster has to carry; see deploy/plan.toml
@@ -101,9 +117,6 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run the deterministic simulator of the core: one seed, many, or one with everything that happens
-    #[command(subcommand)]
-    Sim(sim::SimCommand),
 }
 
 impl Cli {
@@ -112,7 +125,23 @@ impl Cli {
     /// # Errors
     /// The subcommand's own error; its text names what was wrong.
     pub fn run(self) -> Outcome {
-        match self.command {
+        match self.called {
+            Called::Command(command) => command.run(),
+            Called::Demo(given) => lab::run("demo", &given.arguments),
+            Called::Bench(given) => lab::run("bench", &given.arguments),
+            Called::Soak(given) => lab::run("soak", &given.arguments),
+            Called::Sim(given) => lab::run("sim", &given.arguments),
+        }
+    }
+}
+
+impl Command {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The subcommand's own error; its text names what was wrong.
+    pub fn run(self) -> Outcome {
+        match self {
             Command::Node(args) => node::run(args),
             Command::Aggregator(args) => aggregator::run(args),
             Command::Add(args) => add::run(args),
@@ -146,19 +175,10 @@ impl Cli {
                 serve::run(&options)?;
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Demo(options) => Ok(demo::run::run(&options)?),
-            Command::DemoLoad => {
-                demo::load::run()?;
-                Ok(ExitCode::SUCCESS)
-            }
-            Command::Bench(args) => bench::run(args),
-            Command::BenchChild => crate::bench::task::run().map(|()| ExitCode::SUCCESS),
-            Command::Soak(options) => soak::run(&options),
             Command::Plan { file, json } => {
                 outln!("{}", plan::run(&file, json)?.trim_end());
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Sim(command) => sim::run(command).map(|()| ExitCode::SUCCESS).map_err(Into::into),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What surrounds the cores in the `tidemark` command: configuration, certificates, HTTP, and the subcommands.
 //!
 //! It never decides anything about counting: what it is asked goes to an [`http::Backend`], what it prints came from one.
-//! [`local`] brings a whole cluster up inside this process, for [`serve`] and for [`demo`].
+//! [`local`] brings a whole cluster up inside this process, for [`serve`].
 
 #[macro_use]
 pub mod out;
@@ -9,16 +9,12 @@ pub mod out;
 pub mod audit;
 pub mod backend;
 pub mod backup;
-pub mod bench;
 pub mod certificate;
 pub mod claims;
 pub mod cli;
 pub mod commands;
 pub mod config;
-pub mod cost;
-pub mod demo;
 pub mod edges;
-pub mod figures;
 pub mod front;
 mod gauges;
 pub mod hop;
@@ -26,6 +22,7 @@ pub mod hops;
 pub mod http;
 pub mod idempotency;
 mod json;
+mod lab;
 mod lag;
 pub mod layout;
 pub mod lines;
@@ -44,8 +41,6 @@ pub mod secret;
 pub mod series;
 pub mod serve;
 pub mod session;
-mod sim;
-pub mod soak;
 pub mod standing;
 pub mod tls;
 pub mod token;

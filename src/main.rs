@@ -10,8 +10,9 @@ const _: () = assert!(
     "the feature `teeth` is for tests: a program without debug assertions has no deliberate bugs"
 );
 
+/// Memory here is mostly freed on other threads than it was allocated on: messages go from a connection's task to a core to a log.
 #[global_allocator]
-static ALLOCATOR: tidemark::bench::allocations::Counting = tidemark::bench::allocations::Counting;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     tidemark::cli::Cli::parse().run().unwrap_or_else(|error| {

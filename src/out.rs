@@ -15,16 +15,19 @@ pub const EXIT_CLOSED: u8 = 141;
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line; ends the process if that fails.
+#[macro_export]
 macro_rules! outln {
     ($($text:tt)*) => { $crate::out::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Prints a text; ends the process if that fails.
+#[macro_export]
 macro_rules! out {
     ($($text:tt)*) => { $crate::out::print(format_args!($($text)*)) };
 }
 
 /// Prints a line to standard error. If nobody reads it, it is dropped.
+#[macro_export]
 macro_rules! errln {
     ($($text:tt)*) => { $crate::out::report(format_args!($($text)*)) };
 }

@@ -6,7 +6,6 @@ pub mod audit;
 pub mod award;
 pub mod awards;
 pub mod backup;
-pub mod bench;
 pub mod certs;
 pub mod claims;
 pub mod counter;

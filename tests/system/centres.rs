@@ -9,7 +9,7 @@ use crate::load::{Counted, Load};
 use crate::process::until;
 use serde_json::Value;
 use std::net::SocketAddr;
-use tidemark::soak::relay::Relay;
+use tidemark_testkit::relay::Relay;
 
 const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
 const MILESTONES: [u64; 3] = [1_000, 2_000, 3_000];

@@ -211,7 +211,7 @@ fn ends_unread(mut command: Command) {
 
 #[test]
 fn output_that_nobody_reads_ends_a_command_quietly() {
-    for arguments in [&["bench"][..], &["plan", "deploy/plan.toml"]] {
+    for arguments in [&["plan", "deploy/plan.toml"][..], &["plan", "deploy/plan.toml", "--json"]] {
         let mut unread = command(arguments);
         unread.current_dir(env!("CARGO_MANIFEST_DIR"));
         ends_unread(unread);
@@ -220,7 +220,7 @@ fn output_that_nobody_reads_ends_a_command_quietly() {
 
 #[test]
 fn output_to_a_full_disk_is_an_error() {
-    for arguments in [&["bench"][..], &["plan", "deploy/plan.toml"]] {
+    for arguments in [&["plan", "deploy/plan.toml"][..], &["plan", "deploy/plan.toml", "--json"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let output = command(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).stdout(full).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
@@ -231,4 +231,42 @@ fn output_to_a_full_disk_is_an_error() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let status = command(&["get", "search/q", "--server", "nonsense"]).stderr(full).status().unwrap();
     assert_eq!(status.code(), Some(1));
+}
+
+/// The program alone in a folder, with or without another one beside it.
+fn alone(beside: Option<&str>) -> (TempDir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("tidemark");
+    std::fs::copy(env!("CARGO_BIN_EXE_tidemark"), &program).unwrap();
+    if let Some(script) = beside {
+        let lab = folder.path().join("tidemark-lab");
+        std::fs::write(&lab, script).unwrap();
+        std::fs::set_permissions(&lab, std::fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    (folder, program)
+}
+
+#[test]
+fn experiment_without_its_program_says_how_to_build_it() {
+    let (_folder, program) = alone(None);
+    for experiment in ["demo", "bench", "soak", "sim"] {
+        let output = Command::new(&program).args([experiment, "--json"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let how = format!("in the repository: cargo run --release -p tidemark-lab -- {experiment}");
+        assert!(said.starts_with(&format!("tidemark: `{experiment}` is a command of tidemark-lab")), "{said}");
+        assert!(said.trim_end().ends_with(&how), "{said}");
+    }
+}
+
+#[test]
+fn experiment_is_handed_over_with_all_its_arguments() {
+    let (_folder, program) = alone(Some("#!/bin/sh\necho \"$@\"; exit 3\n"));
+    for arguments in [&["demo", "--json", "--rate", "5"][..], &["sim", "run", "--help"], &["bench"], &["soak", "-h"]] {
+        let output = Command::new(&program).args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!((output.status.code(), said.trim_end()), (Some(3), arguments.join(" ").as_str()));
+    }
 }

@@ -42,7 +42,6 @@ mod series;
 mod shard_by;
 mod shelved;
 mod slots;
-mod soak;
 mod split;
 mod split_slots;
 mod three_regions;

@@ -10,7 +10,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const ARCHITECTURE_LINES_MAX: usize = 250;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
-const MAY_KNOW: [(&str, &[&str]); 15] = [
+const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("tidemark-proto", &[]),
     ("tidemark-transport", &["tidemark-proto"]),
     ("tidemark-consensus", &["tidemark-proto"]),
@@ -38,8 +38,22 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
             "tidemark-aggregator",
             "tidemark-client",
             "tidemark-files",
+            "tidemark-testkit",
+        ],
+    ),
+    ("tidemark-testkit", &[]),
+    (
+        "tidemark-lab",
+        &[
+            "tidemark",
+            "tidemark-proto",
+            "tidemark-transport",
+            "tidemark-consensus",
+            "tidemark-aggregator",
+            "tidemark-client",
             "tidemark-sim",
             "tidemark-sim-raft",
+            "tidemark-testkit",
         ],
     ),
 ];
@@ -49,7 +63,7 @@ const SHELLS_KNOW: &[&str] = &["tidemark-proto", "tidemark-transport", "tidemark
 const PROTO_DEPENDENCIES: [&str; 8] = ["bytes", "crdts", "hashbrown", "jiff", "postcard", "rand", "serde", "thiserror"];
 const PROTO_DEV_DEPENDENCIES: [&str; 1] = ["proptest"];
 
-const TOP_LEVEL: [&str; 27] = [
+const TOP_LEVEL: [&str; 28] = [
     ".cargo",
     ".ci",
     ".gitignore",
@@ -76,6 +90,7 @@ const TOP_LEVEL: [&str; 27] = [
     "src",
     "streams",
     "tests",
+    "tools",
     "transport",
 ];
 

@@ -1,0 +1,59 @@
+//! The command line of `tidemark-lab`: its experiments, and all commands of `tidemark`.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tidemark::commands::Outcome;
+
+use crate::bench::{self, command::BenchArgs};
+use crate::demo::{self, options::DemoOptions};
+use crate::sim;
+use crate::soak::{self, SoakOptions};
+
+/// Run experiments with Tidemark: a demo of 15 data centres, benches, soaks and the simulator.
+#[derive(Debug, Parser)]
+#[command(name = "tidemark-lab", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Tidemark(Box<tidemark::cli::Command>),
+    Demo(Box<DemoOptions>),
+    /// The demo's load generator
+    #[command(hide = true)]
+    DemoLoad,
+    /// Measure what is promised on this machine; without a name, list the benches
+    Bench(BenchArgs),
+    /// What a bench has done in another process
+    #[command(hide = true)]
+    BenchChild,
+    Soak(SoakOptions),
+    /// Run the deterministic simulator of the core: one seed, many, or one with everything that happens
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
+}
+
+impl Cli {
+    /// Runs the subcommand.
+    ///
+    /// # Errors
+    /// The subcommand's own error; its text names what was wrong.
+    pub fn run(self) -> Outcome {
+        match self.command {
+            Command::Tidemark(command) => command.run(),
+            Command::Demo(options) => Ok(demo::run::run(&options)?),
+            Command::DemoLoad => {
+                demo::load::run()?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Bench(args) => bench::command::run(args),
+            Command::BenchChild => bench::task::run().map(|()| ExitCode::SUCCESS),
+            Command::Soak(options) => soak::run(&options),
+            Command::Sim(command) => sim::run(command).map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        }
+    }
+}

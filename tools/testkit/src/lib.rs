@@ -1,0 +1,3 @@
+//! What tests and experiments put around Tidemark's processes.
+
+pub mod relay;
