@@ -5,18 +5,22 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, audit, award, awards, backup, certs, claims, counter, dc, declare_lost, export, get,
-    graph, ledger, load, milestones, namespaces, node, restore, series, slots, status, verify, watch, webhooks,
+    Outcome, add, aggregator, audit, award, awards, backup, certs, claims, completions, counter, dc, declare_lost,
+    export, get, graph, ledger, load, man, milestones, namespaces, node, restore, series, slots, status, verify, watch,
+    webhooks,
 };
 use crate::serve::{self, ServeOptions};
 use crate::{lab, plan};
 
+/// The version, and in a release the commit that it was built from: build.rs says both.
+pub const VERSION: &str = env!("TIDEMARK_VERSION");
+
 /// Count anything, in every region, and know exactly who was the billionth.
 #[derive(Debug, Parser)]
-#[command(name = "tidemark", version)]
+#[command(name = "tidemark", version = VERSION)]
 pub struct Cli {
     #[command(subcommand)]
     called: Called,
@@ -109,6 +113,10 @@ pub enum Command {
     /// A cluster's CA, and the credentials of its processes
     Certs(certs::Certs),
     Serve(ServeOptions),
+    /// Print a script that completes commands and options in a shell
+    Completions(completions::Completions),
+    /// Write a manual page for each command
+    Man(man::Man),
     /// Capacity, voters, latencies and prices of a cluster that is only on paper
     Plan {
         /// What the cluster has to carry; see deploy/plan.toml
@@ -171,6 +179,8 @@ impl Command {
             Command::Status(args) => status::run(args),
             Command::Verify(args) => verify::run(args),
             Command::Certs(args) => certs::run(args),
+            Command::Completions(args) => completions::run(&args, Cli::command()),
+            Command::Man(args) => man::run(&args, Cli::command()),
             Command::Serve(options) => {
                 serve::run(&options)?;
                 Ok(ExitCode::SUCCESS)

@@ -116,7 +116,7 @@ fn describe_all() {
     for Described { name, unit, help } in COUNTERS {
         metrics::describe_counter!(name, unit, help);
     }
-    metrics::gauge!("tidemark_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    metrics::gauge!("tidemark_build_info", "version" => crate::cli::VERSION).set(1.0);
 }
 
 /// 1 or 0.

@@ -1,7 +1,7 @@
 //! The first minutes of a new user: `tidemark serve`, commands without any flag, a file that is loaded, logs and metrics.
 
 use crate::http;
-use crate::process::{Process, command, complaint, until};
+use crate::process::{Process, command, complaint, run, until};
 use serde_json::Value;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -269,4 +269,48 @@ fn experiment_is_handed_over_with_all_its_arguments() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!((output.status.code(), said.trim_end()), (Some(3), arguments.join(" ").as_str()));
     }
+}
+
+#[test]
+fn each_shell_gets_a_script_that_completes_commands() {
+    for (shell, mark) in [("bash", "complete -F"), ("zsh", "#compdef tidemark"), ("fish", "complete -c tidemark")] {
+        let output = run(&["completions", shell]);
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && script.contains(mark) && script.contains("milestones"), "{shell}");
+    }
+    let output = run(&["completions", "csh"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("csh") && said.contains("bash") && said.contains("zsh"), "{said}");
+    let script = run(&["completions", "bash"]).stdout;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tidemark.bash");
+    std::fs::write(&path, script).unwrap();
+    let asks = "source tidemark.bash; COMP_WORDS=(tidemark mil); COMP_CWORD=1; _tidemark tidemark mil tidemark; echo \"${COMPREPLY[@]}\"";
+    let output = Command::new("bash").args(["-c", asks]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "milestones", "{output:?}");
+}
+
+#[test]
+fn each_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("share/man1");
+    let output = run(&["man", pages.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    for (page, word) in
+        [("tidemark.1", "milestones"), ("tidemark-add.1", "COUNTER"), ("tidemark-certs-init.1", "cluster")]
+    {
+        let text = std::fs::read_to_string(pages.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+        assert!(text.contains(".TH") && text.contains(word), "{page}: {text}");
+    }
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let output = run(&["man", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("cannot write") && said.contains("file"), "{said}");
+}
+
+#[test]
+fn version_names_the_version_of_the_package() {
+    let said = String::from_utf8(run(&["--version"]).stdout).unwrap();
+    assert!(said.starts_with(concat!("tidemark ", env!("CARGO_PKG_VERSION"))), "{said}");
 }

@@ -12,7 +12,7 @@ use crate::soak::{self, SoakOptions};
 
 /// Run experiments with Tidemark: a demo of 15 data centres, benches, soaks and the simulator.
 #[derive(Debug, Parser)]
-#[command(name = "tidemark-lab", version)]
+#[command(name = "tidemark-lab", version = tidemark::cli::VERSION)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
