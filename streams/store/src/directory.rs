@@ -9,11 +9,15 @@
 //! What does not fit together is refused by name: a manifest of another directory, a manifest without its blobs, blobs without their
 //! manifest. Nothing is changed then.
 
-use crate::blob::{BlobError, encode};
-use crate::disk::{LocalDisk, sync_folder, write_new};
+mod blobs;
+
+pub use blobs::{BlobReader, Blobs};
+
+use crate::blob::BlobError;
+use crate::disk::{sync_folder, write_new};
 use crate::folder::{Folder, FolderError, Found, ReadError, file_name};
 use crate::host::{ManifestError, ManifestHost};
-use crate::parquet_rows::{self, RowsError, Wanted};
+use crate::parquet_rows::Wanted;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -34,9 +38,14 @@ const VERSION: u32 = 1;
 /// An open directory. No other process has it open.
 pub struct Directory {
     path: PathBuf,
-    id: String,
     host: ManifestHost,
-    folder: Folder<LocalDisk>,
+    blobs: Blobs,
+}
+
+/// A directory whose manifest and blobs are used by different threads.
+pub struct Parts {
+    pub host: ManifestHost,
+    pub blobs: Blobs,
 }
 
 /// Whether a directory is created where there is none.
@@ -123,8 +132,8 @@ impl Directory {
         }
         let host = ManifestHost::open(&path.join(MANIFEST), &id).map_err(|error| refused(path, error))?;
         sync_folder(path).map_err(io)?;
-        let folder = Folder::open(&blobs).map_err(|error| DirectoryError::Folder { path: blobs, error })?;
-        let directory = Directory { path: path.to_owned(), id, host, folder };
+        let folder = Folder::open(&blobs).map_err(|error| DirectoryError::Folder { path: blobs.clone(), error })?;
+        let directory = Directory { path: path.to_owned(), host, blobs: Blobs::new(blobs, id, folder) };
         directory.check_blobs()?;
         Ok(directory)
     }
@@ -139,14 +148,30 @@ impl Directory {
         Ok(self.host.propose(command)?)
     }
 
+    /// Which directory it is: a random number that `streams.json` keeps.
+    pub fn id(&self) -> &str {
+        self.blobs.directory()
+    }
+
+    /// Reads blobs beside whoever writes them.
+    ///
+    /// # Errors
+    /// The folder cannot be opened.
+    pub fn reader(&self) -> Result<BlobReader, DirectoryError> {
+        self.blobs.reader()
+    }
+
+    /// The manifest and the blobs, for two threads.
+    pub fn split(self) -> Parts {
+        Parts { host: self.host, blobs: self.blobs }
+    }
+
     /// Stores a blob durably.
     ///
     /// # Errors
     /// It cannot be written, or a file of its name is there.
     pub fn put(&mut self, put: &Put) -> Result<StoredBlob, DirectoryError> {
-        let name = file_name(&put.key, put.level);
-        let bytes = encode(put, &self.id).map_err(|error| DirectoryError::Content { name, error })?;
-        self.folder.put(&put.key, put.level, bytes).map_err(|error| self.failed(error))
+        self.blobs.put(put)
     }
 
     /// The bytes of a live blob, checked against the manifest.
@@ -154,7 +179,7 @@ impl Directory {
     /// # Errors
     /// [`ReadError`] names the blob.
     pub fn read(&self, meta: &BlobMeta) -> Result<Bytes, DirectoryError> {
-        Ok(self.folder.read(meta)?)
+        self.blobs.read(meta)
     }
 
     /// The rows of a live blob.
@@ -162,11 +187,7 @@ impl Directory {
     /// # Errors
     /// The blob is missing or damaged.
     pub fn rows(&self, meta: &BlobMeta, wanted: Wanted<'_>) -> Result<Rollups, DirectoryError> {
-        let content = |error: RowsError| DirectoryError::Content {
-            name: file_name(&meta.key, meta.level),
-            error: BlobError::Rows(error),
-        };
-        parquet_rows::decode(self.read(meta)?, wanted).map_err(content)
+        self.blobs.rows(meta, wanted)
     }
 
     /// Deletes the files that no commit will name any more. Files of other directories, and what is no blob, stay.
@@ -174,18 +195,18 @@ impl Directory {
     /// # Errors
     /// The folder cannot be read or changed.
     pub fn collect(&mut self) -> Result<(), DirectoryError> {
-        let listing = self.folder.list().map_err(|error| self.failed(error))?;
+        let listing = self.blobs.list()?;
         let is_unreachable = |found: &Found| match judge(self.host.manifest(), &found.key) {
             Verdict::Unreachable => true,
             Verdict::Live | Verdict::Pending | Verdict::Foreign => false,
         };
         let unreachable: Vec<Found> = listing.blobs.into_iter().filter(is_unreachable).collect();
-        self.folder.remove(&unreachable).map_err(|error| self.failed(error))
+        self.blobs.remove(&unreachable)
     }
 
     /// Names of live blobs are all there.
     fn check_blobs(&self) -> Result<(), DirectoryError> {
-        let listing = self.folder.list().map_err(|error| self.failed(error))?;
+        let listing = self.blobs.list()?;
         let names: std::collections::BTreeSet<&str> = listing.blobs.iter().map(|found| found.name.as_str()).collect();
         let live = self.host.manifest().live().map(|meta| file_name(&meta.key, meta.level));
         let live: Vec<String> = live.collect();
@@ -199,10 +220,6 @@ impl Directory {
                 first: first.clone(),
             }),
         }
-    }
-
-    fn failed(&self, error: FolderError) -> DirectoryError {
-        DirectoryError::Folder { path: self.path.join(BLOBS), error }
     }
 }
 

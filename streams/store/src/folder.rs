@@ -122,23 +122,7 @@ impl<D: Durability> Folder<D> {
     /// # Errors
     /// [`ReadError`] names the blob and what is wrong with it.
     pub fn read(&self, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
-        let name = file_name(&meta.key, meta.level);
-        let path = ObjectPath::from(name.as_str());
-        let bytes = match self.runtime.block_on(async { self.store.get(&path).await?.bytes().await }) {
-            Ok(bytes) => bytes,
-            Err(StoreError::NotFound { .. }) => return Err(ReadError::Missing { name }),
-            Err(error) => return Err(ReadError::Store { name, error }),
-        };
-        let StoredBlob { bytes: expected, checksum } = meta.stored;
-        let len = bytes.len() as u64;
-        if len != expected {
-            return Err(ReadError::Length { name, bytes: len, expected });
-        }
-        let found = xxh3_64(&bytes);
-        if found != checksum {
-            return Err(ReadError::Checksum { name, found, expected: checksum });
-        }
-        Ok(bytes)
+        read_blob(&self.store, &self.runtime, meta)
     }
 
     /// All files, in the order of their names.
@@ -169,6 +153,50 @@ impl<D: Durability> Folder<D> {
         }
         Ok(self.disk.sync_names()?)
     }
+}
+
+/// Blobs of a folder that another thread writes.
+#[derive(Debug)]
+pub struct FolderReader {
+    store: LocalFileSystem,
+    runtime: Runtime,
+}
+
+impl FolderReader {
+    /// # Errors
+    /// The folder is missing.
+    pub fn open(path: &Path) -> Result<FolderReader, FolderError> {
+        let store = LocalFileSystem::new_with_prefix(path)?;
+        Ok(FolderReader { store, runtime: Builder::new_current_thread().build()? })
+    }
+
+    /// As [`Folder::read`].
+    ///
+    /// # Errors
+    /// [`ReadError`] names the blob and what is wrong with it.
+    pub fn read(&self, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
+        read_blob(&self.store, &self.runtime, meta)
+    }
+}
+
+fn read_blob(store: &LocalFileSystem, runtime: &Runtime, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
+    let name = file_name(&meta.key, meta.level);
+    let path = ObjectPath::from(name.as_str());
+    let bytes = match runtime.block_on(async { store.get(&path).await?.bytes().await }) {
+        Ok(bytes) => bytes,
+        Err(StoreError::NotFound { .. }) => return Err(ReadError::Missing { name }),
+        Err(error) => return Err(ReadError::Store { name, error }),
+    };
+    let StoredBlob { bytes: expected, checksum } = meta.stored;
+    let len = bytes.len() as u64;
+    if len != expected {
+        return Err(ReadError::Length { name, bytes: len, expected });
+    }
+    let found = xxh3_64(&bytes);
+    if found != checksum {
+        return Err(ReadError::Checksum { name, found, expected: checksum });
+    }
+    Ok(bytes)
 }
 
 /// Whether `object_store` gives this name to a file that it is still writing: `NAME#1`. It does not list such files.
