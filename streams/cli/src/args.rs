@@ -13,6 +13,15 @@ const AUDIT_EXAMPLES: &str = "Examples:
   tidemark-streams audit --dir shop
   tidemark-streams audit --dir shop --against transactions.parquet --map tenant=store_id,...";
 
+const PLAN_EXAMPLES: &str = "Examples:
+  tidemark-streams plan
+  tidemark-streams plan site.toml --json
+
+A file has lines such as:
+  users = 2_000_000
+  events_per_day = 5_000_000_000
+  usd_per_gb_month = 0.021";
+
 /// Count events per tenant, listing and hour, each exactly once
 #[derive(Debug, Parser)]
 #[command(name = "tidemark-streams", version)]
@@ -46,6 +55,12 @@ pub enum Command {
     /// compared with the blobs. All rows are held in memory.
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(AuditArgs),
+    /// Print writes, bytes, memory, cores and prices for numbers of users and events
+    ///
+    /// Each figure has its formula in words. What the file leaves out has the numbers of the article that this layout comes from:
+    /// 100 million users, 10 listings each, 10^12 events a day.
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(PlanArgs),
 }
 
 #[derive(Debug, Args)]
@@ -140,4 +155,13 @@ pub struct AuditArgs {
     /// As of `load`
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     pub file_zone: String,
+}
+
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// TOML, or JSON if its name ends with .json [default: the numbers of the article]
+    pub file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }

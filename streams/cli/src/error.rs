@@ -1,5 +1,6 @@
 //! What a command says when it fails.
 
+use crate::plan::InputError;
 use std::io;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::{CalendarError, UnknownZone};
@@ -51,6 +52,8 @@ pub enum CliError {
     ManySources { sources: usize },
     #[error("{}: the file was not loaded into this directory under this type: its source {source_id} is unknown", path.display())]
     NotLoaded { path: PathBuf, source_id: SourceId },
+    #[error("{}: {error}", path.display())]
+    Plan { path: PathBuf, error: InputError },
     #[error("output: {0}")]
     Output(#[from] io::Error),
 }

@@ -9,6 +9,7 @@ mod dead_letters;
 mod driver;
 mod error;
 mod load;
+mod plan;
 mod query;
 
 use args::{Cli, Command};
@@ -39,5 +40,6 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
         Command::Blobs(args) => blobs::run(args, out),
         Command::DeadLetters(args) => dead_letters::run(args, out),
         Command::Audit(args) => audit::run(args, out),
+        Command::Plan(args) => plan::run(args, out),
     }
 }
