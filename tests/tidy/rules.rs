@@ -10,7 +10,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const ARCHITECTURE_LINES_MAX: usize = 250;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
-const MAY_KNOW: [(&str, &[&str]); 17] = [
+const MAY_KNOW: [(&str, &[&str]); 19] = [
     ("tidemark-proto", &[]),
     ("tidemark-transport", &["tidemark-proto"]),
     ("tidemark-consensus", &["tidemark-proto"]),
@@ -21,12 +21,30 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("tidemark-sim", &["tidemark-proto"]),
     ("tidemark-sim-raft", &["tidemark-proto", "tidemark-consensus", "tidemark-sim", "tidemark-transport"]),
     ("tidemark-streams-core", &["tidemark-proto"]),
+    ("tidemark-streams-intake", &["tidemark-proto", "tidemark-streams-core"]),
+    (
+        "tidemark-streams-serve",
+        &[
+            "tidemark-consensus",
+            "tidemark-proto",
+            "tidemark-streams-core",
+            "tidemark-streams-intake",
+            "tidemark-streams-store",
+        ],
+    ),
     ("tidemark-streams-sim", &["tidemark-streams-core"]),
     ("tidemark-streams-source", &["tidemark-files", "tidemark-proto", "tidemark-streams-core"]),
     ("tidemark-streams-store", &["tidemark-consensus", "tidemark-streams-core"]),
     (
         "tidemark-streams",
-        &["tidemark-proto", "tidemark-streams-core", "tidemark-streams-source", "tidemark-streams-store"],
+        &[
+            "tidemark-proto",
+            "tidemark-streams-core",
+            "tidemark-streams-intake",
+            "tidemark-streams-serve",
+            "tidemark-streams-source",
+            "tidemark-streams-store",
+        ],
     ),
     (
         "tidemark",

@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 const LOAD_EXAMPLE: &str = "Example:
@@ -13,6 +14,12 @@ const AUDIT_EXAMPLES: &str = "Examples:
   tidemark-streams audit --dir shop
   tidemark-streams audit --dir shop --against transactions.parquet --map tenant=store_id,...";
 
+const SERVE_EXAMPLES: &str = "Examples:
+  tidemark-streams serve --dir shop --listen 127.0.0.1:7180
+  curl -d '{\"tenant\":\"330\",\"listing\":\"1095275\"}' http://127.0.0.1:7180/v1/events";
+const TOKEN_EXAMPLES: &str = "Examples:
+  tidemark-streams token --secret-file secret
+  tidemark-streams token --secret-file secret --tenant 330";
 const PLAN_EXAMPLES: &str = "Examples:
   tidemark-streams plan
   tidemark-streams plan site.toml --json
@@ -55,6 +62,17 @@ pub enum Command {
     /// compared with the blobs. All rows are held in memory.
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(AuditArgs),
+    /// Take events over HTTP, and answer queries
+    ///
+    /// A request is answered once its events are durable in a log. They are folded in memory, written to blobs after --flush-s, and
+    /// counted once whatever is killed. SIGTERM writes what is held and ends the process.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Print the token of producers, or of one tenant
+    ///
+    /// The token of producers sends events and reads all tenants. The token of a tenant reads the rows of that tenant only.
+    #[command(after_help = TOKEN_EXAMPLES)]
+    Token(TokenArgs),
     /// Print writes, bytes, memory, cores and prices for numbers of users and events
     ///
     /// Each figure has its formula in words. What the file leaves out has the numbers of the article that this layout comes from:
@@ -164,4 +182,50 @@ pub struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// Where to listen; port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7180")]
+    pub listen: SocketAddr,
+    /// Event types that are taken
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["impression", "click"])]
+    pub types: Vec<String>,
+    /// Seconds that events wait in memory before they are written to a blob
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub flush_s: u64,
+    /// Distinct (tenant, listing, quarter of an hour, type) that are held in memory before they are written
+    #[arg(long, value_name = "COUNTS", default_value_t = 1_048_576, value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
+    pub flush_counts: u64,
+    /// Seconds that an event_id is known
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub event_id_s: u64,
+    /// Event ids that are known at a time; 56 bytes of memory each
+    #[arg(long, value_name = "IDS", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(0..=50_000_000))]
+    pub event_ids_max: u64,
+    /// Seconds behind the end of an hour at which its counts are settled
+    #[arg(long, value_name = "SECONDS", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(0..=2_678_400))]
+    pub lateness_s: u64,
+    /// Bytes of the log that may wait to be written to blobs; beyond that, requests are answered 503
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 30, value_parser = clap::value_parser!(u64).range(1_048_576..))]
+    pub log_bytes_max: u64,
+    /// Events a second of a tenant; beyond that, requests are answered 429; 0: no quota
+    #[arg(long, value_name = "EVENTS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    pub tenant_events_per_s: u64,
+    /// A file with a secret; then requests need a token (`tidemark-streams token`)
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct TokenArgs {
+    /// The file with the secret, as of `serve`
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: PathBuf,
+    /// The tenant whose rows the token reads [default: the token of producers]
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
 }

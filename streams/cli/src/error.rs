@@ -8,6 +8,8 @@ use tidemark_streams_core::event::EventTypesError;
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::rollup::RowError;
 use tidemark_streams_core::source::SourceId;
+use tidemark_streams_serve::ServeError;
+use tidemark_streams_serve::secret::SecretError;
 use tidemark_streams_source::file::SourceError;
 use tidemark_streams_source::mapping::MappingError;
 use tidemark_streams_store::dead_letters::DeadLettersError;
@@ -54,6 +56,10 @@ pub enum CliError {
     NotLoaded { path: PathBuf, source_id: SourceId },
     #[error("{}: {error}", path.display())]
     Plan { path: PathBuf, error: InputError },
+    #[error("{}: {error}", path.display())]
+    Secret { path: PathBuf, error: SecretError },
+    #[error(transparent)]
+    Serve(#[from] Box<ServeError>),
     #[error("output: {0}")]
     Output(#[from] io::Error),
 }

@@ -1,4 +1,4 @@
-//! `tidemark-streams`: counts events of files into hourly rollups per tenant and listing, and answers queries.
+//! `tidemark-streams`: counts events of files and of HTTP requests into hourly rollups per tenant and listing, and answers queries.
 //!
 //! The command moves bytes between files, the machines of `tidemark-streams-core` and a directory. It decides nothing about counts.
 
@@ -11,6 +11,7 @@ mod error;
 mod load;
 mod plan;
 mod query;
+mod serve;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -40,6 +41,8 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
         Command::Blobs(args) => blobs::run(args, out),
         Command::DeadLetters(args) => dead_letters::run(args, out),
         Command::Audit(args) => audit::run(args, out),
+        Command::Serve(args) => serve::run(args, out),
+        Command::Token(args) => serve::token(args, out),
         Command::Plan(args) => plan::run(args, out),
     }
 }

@@ -11,6 +11,7 @@ use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::{CalendarUnit, Zone};
 use tidemark_streams_core::query::{self, LocalCounts, Plan};
 use tidemark_streams_core::rollup::RollupRow;
+use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::{Hour, HourRange, Quarter};
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::parquet_rows::Wanted;
@@ -53,7 +54,9 @@ pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
 
 /// A load that was killed has counted a part of its file.
 fn warn_of_incomplete(plan: &Plan) {
-    for (source, state) in plan.sources.iter().filter(|(_, state)| !state.is_complete) {
+    // The log of an intake never ends.
+    let is_file = |source: &SourceId| *source != tidemark_streams_serve::SOURCE;
+    for (source, state) in plan.sources.iter().filter(|(source, state)| is_file(source) && !state.is_complete) {
         let next_row = state.next_row;
         let _ = writeln!(
             io::stderr(),

@@ -1,0 +1,36 @@
+//! `serve` and `token`: the settings of the server, and who may ask it.
+
+use crate::args::{ServeArgs, TokenArgs};
+use crate::error::CliError;
+use std::io::Write;
+use std::path::Path;
+use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_serve::secret::{Role, Secret};
+use tidemark_streams_serve::settings::Settings;
+
+pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let settings = Settings {
+        dir: args.directory.dir.clone(),
+        listen: args.listen,
+        types: EventTypes::new(&args.types)?,
+        flush_s: args.flush_s,
+        flush_counts: usize::try_from(args.flush_counts).unwrap_or(usize::MAX),
+        event_id_s: args.event_id_s,
+        event_ids_max: usize::try_from(args.event_ids_max).unwrap_or(usize::MAX),
+        lateness_s: args.lateness_s,
+        log_bytes_max: args.log_bytes_max,
+        tenant_events_per_s: args.tenant_events_per_s,
+        secret: args.secret_file.as_deref().map(secret).transpose()?,
+    };
+    Ok(tidemark_streams_serve::run(settings, out).map_err(Box::new)?)
+}
+
+pub fn token(args: &TokenArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let secret = secret(&args.secret_file)?;
+    let role = args.tenant.as_deref().map_or(Role::Producer, Role::Tenant);
+    Ok(writeln!(out, "{}", secret.token(role))?)
+}
+
+fn secret(path: &Path) -> Result<Secret, CliError> {
+    Secret::read(path).map_err(|error| CliError::Secret { path: path.to_owned(), error })
+}

@@ -1,0 +1,110 @@
+//! The page docs/reference/streams.md says what the program does: codes, limits and settings.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use tidemark_streams_intake::limits;
+
+const PAGE: &str = include_str!("../../../docs/reference/streams.md");
+/// Sources that give codes of requests.
+const HTTP: [&str; 4] = [
+    include_str!("../../serve/src/http/answer.rs"),
+    include_str!("../../serve/src/http/events.rs"),
+    include_str!("../../serve/src/http/question.rs"),
+    include_str!("../../serve/src/http/request.rs"),
+];
+const BODY: &str = include_str!("../../intake/src/body.rs");
+
+/// Words in backquotes that stand in the first cells of the tables of a section.
+fn first_cells(section: &str) -> BTreeSet<String> {
+    let begin = PAGE.find(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
+    let rest = &PAGE[begin + 4..];
+    let text = &rest[..rest.find("\n## ").unwrap_or(rest.len())];
+    let cells = text.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+/// Codes that stand behind a mark.
+fn codes<'s>(source: &'s str, marks: &'s [&str]) -> impl Iterator<Item = String> + 's {
+    let compact: String = source.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_code = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    marks.iter().flat_map(move |mark| {
+        let rests: Vec<String> = compact.split(mark).skip(1).map(str::to_owned).collect();
+        rests.into_iter().filter_map(move |rest| {
+            let code = rest.trim_start().strip_prefix('"')?.split('"').next()?.to_owned();
+            is_code(&code).then_some(code)
+        })
+    })
+}
+
+#[test]
+fn codes_of_requests_are_those_of_the_page() {
+    const MARKS: [&str; 22] = [
+        "Failure::bad(",
+        "Failure::later(",
+        "StatusCode::CONFLICT,",
+        "StatusCode::FORBIDDEN,",
+        "StatusCode::GATEWAY_TIMEOUT,",
+        "StatusCode::INTERNAL_SERVER_ERROR,",
+        "StatusCode::METHOD_NOT_ALLOWED,",
+        "StatusCode::NOT_FOUND,",
+        "StatusCode::PAYLOAD_TOO_LARGE,",
+        "StatusCode::REQUEST_TIMEOUT,",
+        "StatusCode::TOO_MANY_REQUESTS,",
+        "StatusCode::UNAUTHORIZED,",
+        "StatusCode::UNSUPPORTED_MEDIA_TYPE,",
+        "PersistError::Full(_) =>",
+        "PersistError::Io(_) =>",
+        "else {",
+        "{ \"disk_full\" } else {",
+        "let code = if why.contains(\"no space is left\") {",
+        "StatusCode::SERVICE_UNAVAILABLE,",
+        "StatusCode::BAD_REQUEST,",
+        "StatusCode::URI_TOO_LONG,",
+        "StatusCode::NOT_IMPLEMENTED,",
+    ];
+    let given: BTreeSet<String> = HTTP.iter().flat_map(|source| codes(source, &MARKS)).collect();
+    let given: BTreeSet<String> =
+        given.into_iter().filter(|code| !["none", "day", "hour"].contains(&code.as_str())).collect();
+    assert_eq!(first_cells("Error codes of requests"), given);
+}
+
+#[test]
+fn codes_of_events_are_those_of_the_page() {
+    let given: BTreeSet<String> = codes(BODY, &["=>"]).collect();
+    assert_eq!(first_cells("Codes of refused events"), given);
+}
+
+#[test]
+fn limits_are_those_of_the_page() {
+    let limits = [
+        ("BODY_BYTES_MAX", limits::BODY_BYTES_MAX),
+        ("UNPACKED_BYTES_MAX", limits::UNPACKED_BYTES_MAX),
+        ("EVENTS_MAX", limits::EVENTS_MAX),
+        ("ROWS_MAX", limits::ROWS_MAX),
+        ("EVENT_BYTES_MAX", limits::EVENT_BYTES_MAX),
+        ("LISTINGS_MAX", limits::LISTINGS_MAX),
+        ("EVENT_ID_BYTES_MAX", limits::EVENT_ID_BYTES_MAX),
+        ("PRODUCER_BYTES_MAX", limits::PRODUCER_BYTES_MAX),
+        ("PRODUCERS_MAX", limits::PRODUCERS_MAX),
+        ("LATE_TENANTS_MAX", limits::LATE_TENANTS_MAX),
+        ("QUOTA_TENANTS_MAX", limits::QUOTA_TENANTS_MAX),
+    ];
+    for (name, value) in limits {
+        let line = PAGE.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let cell = line.and_then(|line| line.split('|').nth(2)).unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(cell.trim().replace(',', "").parse(), Ok(value), "{name}");
+    }
+}
+
+#[test]
+fn settings_are_those_of_the_page() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidemark-streams")).args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let options: BTreeSet<String> = help
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("--").filter(|_| line.starts_with(' ')))
+        .map(|line| format!("--{}", line.split([' ', ',']).next().unwrap_or_default()))
+        .filter(|option| option != "--dir" && option != "--help")
+        .collect();
+    assert_eq!(first_cells("Settings"), options);
+}

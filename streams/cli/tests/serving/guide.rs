@@ -1,0 +1,73 @@
+//! The guide "Count impressions", block by block: `serve` starts a server, `sh` runs, a `text` block behind it is what it says, `stop`
+//! ends the server. `console` blocks are for readers.
+
+use crate::serving::{PROGRAM, Server, until};
+use std::path::Path;
+use std::process::Command;
+
+const GUIDE: &str = include_str!("../../../../docs/guides/impressions.md");
+/// Where the guide says that it listens.
+const ADDRESS: &str = "127.0.0.1:7180";
+
+struct Block {
+    line: usize,
+    kind: &'static str,
+    text: String,
+}
+
+fn blocks() -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut is_open = false;
+    for (at, line) in GUIDE.lines().enumerate() {
+        match line.strip_prefix("```") {
+            Some("") => is_open = false,
+            Some(kind) => {
+                blocks.push(Block { line: at + 1, kind, text: String::new() });
+                is_open = true;
+            }
+            None if is_open => blocks.last_mut().unwrap().text += &format!("{line}\n"),
+            None => {}
+        }
+    }
+    blocks
+}
+
+fn sh(script: &str, folder: &Path, line: usize) -> String {
+    let programs = Path::new(PROGRAM).parent().unwrap().display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new("sh").args(["-e", "-c", script]).current_dir(folder).env("PATH", path).output().unwrap();
+    assert!(output.status.success(), "line {line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn guide_says_what_the_program_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server: Option<Server> = None;
+    let mut said = String::new();
+    let mut ran = 0;
+    for Block { line, kind, text } in blocks() {
+        match kind {
+            "serve" => {
+                let words: Vec<&str> = text.split_whitespace().collect();
+                let dir = words.iter().position(|word| *word == "--dir").map(|at| words[at + 1]).unwrap();
+                let rest: Vec<&str> =
+                    words[2..].iter().filter(|word| **word != "--dir" && **word != dir).copied().collect();
+                server = Some(Server::start(&folder.path().join(dir), &rest));
+            }
+            "sh" => {
+                let address = server.as_ref().map_or(ADDRESS, |server| server.address.as_str());
+                said = sh(&text.replace(ADDRESS, address), folder.path(), line);
+                if let Some(server) = &server {
+                    until("the fold", || server.metric("tidemark_streams_lag_rows") == 0.0);
+                }
+                ran += 1;
+            }
+            "text" => assert_eq!(said, text, "line {line}"),
+            "stop" => server.take().unwrap().stop(),
+            "console" => {}
+            other => panic!("line {line}: a block of kind {other}"),
+        }
+    }
+    assert!(ran >= 5);
+}

@@ -1,0 +1,206 @@
+//! The JSON of an event.
+
+use super::EventRefused;
+use crate::limits::EVENTS_MAX;
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+/// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the sender may have meant a neighbour.
+const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+/// Letters of a value that a reason shows.
+const SHOWN_MAX: usize = 40;
+
+const ID: &str = "a text or a whole number";
+const TIME: &str = "seconds since 1970 or a time with its offset";
+const WHOLE: &str = "a whole number";
+const TEXT: &str = "a text";
+const LIST: &str = "a list of texts or whole numbers";
+
+const FIELDS: [(&str, &str); 7] =
+    [("tenant", ID), ("listing", ID), ("listings", LIST), ("at", TIME), ("type", TEXT), ("n", WHOLE), ("event_id", ID)];
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventBody<'a> {
+    #[serde(borrow)]
+    pub tenant: Option<Id<'a>>,
+    #[serde(borrow)]
+    pub listing: Option<Id<'a>>,
+    #[serde(borrow)]
+    pub listings: Option<Vec<Id<'a>>>,
+    #[serde(borrow)]
+    pub at: Option<At<'a>>,
+    #[serde(borrow, rename = "type")]
+    pub event_type: Option<Cow<'a, str>>,
+    #[serde(rename = "n")]
+    pub count: Option<Count>,
+    #[serde(borrow)]
+    pub event_id: Option<Id<'a>>,
+}
+
+/// A text or a whole number.
+pub struct Id<'a>(pub Cow<'a, str>);
+
+pub enum At<'a> {
+    Number(i64),
+    Text(Cow<'a, str>),
+}
+
+/// A whole number, also as `5.0`.
+pub struct Count(pub i64);
+
+/// The elements of an array, as many as a request may have; beyond that they are only counted.
+pub struct Elements<'a> {
+    pub first: Vec<&'a RawValue>,
+    pub count: usize,
+}
+
+/// What a value of an event may be; each field takes some.
+enum Scalar<'a> {
+    Text(Cow<'a, str>),
+    Whole(i64),
+    /// A whole number that is too large.
+    Huge(u64),
+}
+
+struct ScalarVisitor(&'static str);
+
+impl<'a> Visitor<'a> for ScalarVisitor {
+    type Value = Scalar<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'a str) -> Result<Scalar<'a>, E> {
+        Ok(Scalar::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Scalar<'a>, E> {
+        Ok(Scalar::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Scalar<'a>, E> {
+        Ok(Scalar::Whole(number))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Scalar<'a>, E> {
+        Ok(i64::try_from(number).map_or(Scalar::Huge(number), Scalar::Whole))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Scalar<'a>, E> {
+        let is_whole = number.fract() == 0.0 && number.abs() <= FLOAT_EXACT_MAX;
+        if is_whole { Ok(Scalar::Whole(number as i64)) } else { Err(E::custom(self.0)) }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Id<'a>, D::Error> {
+        Ok(Id(match deserializer.deserialize_any(ScalarVisitor(ID))? {
+            Scalar::Text(text) => text,
+            Scalar::Whole(number) => Cow::Owned(number.to_string()),
+            Scalar::Huge(number) => Cow::Owned(number.to_string()),
+        }))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for At<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<At<'a>, D::Error> {
+        Ok(match deserializer.deserialize_any(ScalarVisitor(TIME))? {
+            Scalar::Text(text) => At::Text(text),
+            Scalar::Whole(seconds) => At::Number(seconds),
+            Scalar::Huge(_) => At::Number(i64::MAX),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Count, D::Error> {
+        match deserializer.deserialize_any(ScalarVisitor(WHOLE))? {
+            Scalar::Text(_) => Err(D::Error::custom(WHOLE)),
+            Scalar::Whole(number) => Ok(Count(number)),
+            Scalar::Huge(_) => Ok(Count(i64::MAX)),
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Elements<'a>, D::Error> {
+        deserializer.deserialize_seq(ElementsVisitor)
+    }
+}
+
+struct ElementsVisitor;
+
+impl<'a> Visitor<'a> for ElementsVisitor {
+    type Value = Elements<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of events")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut array: A) -> Result<Elements<'a>, A::Error> {
+        let mut elements = Elements { first: Vec::new(), count: 0 };
+        while elements.count < EVENTS_MAX {
+            let Some(element) = array.next_element::<&'a RawValue>()? else { return Ok(elements) };
+            elements.first.push(element);
+            elements.count += 1;
+        }
+        while array.next_element::<IgnoredAny>()?.is_some() {
+            elements.count += 1;
+        }
+        Ok(elements)
+    }
+}
+
+/// Names the field of an event that could not be read.
+pub fn explained(text: &[u8], error: &serde_json::Error) -> EventRefused {
+    let Ok(json) = serde_json::from_slice::<serde_json::Value>(text) else {
+        return EventRefused::Json(error.to_string());
+    };
+    let serde_json::Value::Object(object) = json else {
+        return EventRefused::Json(format!("it is {}", shown(&json)));
+    };
+    for (name, value) in &object {
+        let Some((field, expected)) = FIELDS.iter().find(|(field, _)| field == name) else {
+            let known = FIELDS.map(|(field, _)| field).join(", ");
+            return EventRefused::UnknownField { name: name.chars().take(SHOWN_MAX).collect(), known };
+        };
+        if !is_of_kind(value, expected) {
+            return EventRefused::Kind { field, found: shown(value), expected };
+        }
+    }
+    // Such as a field that stands twice.
+    EventRefused::Json(error.to_string())
+}
+
+fn is_of_kind(value: &serde_json::Value, expected: &str) -> bool {
+    let is_whole = |number: &serde_json::Number| {
+        number.is_i64()
+            || number.is_u64()
+            || number.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() <= FLOAT_EXACT_MAX)
+    };
+    match value {
+        serde_json::Value::Null => true,
+        serde_json::Value::String(_) => expected != WHOLE && expected != LIST,
+        serde_json::Value::Number(number) => expected != TEXT && expected != LIST && is_whole(number),
+        serde_json::Value::Array(values) => {
+            expected == LIST && values.iter().all(|value| !value.is_null() && is_of_kind(value, ID))
+        }
+        serde_json::Value::Bool(_) | serde_json::Value::Object(_) => false,
+    }
+}
+
+fn shown(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => "null".to_owned(),
+        serde_json::Value::Array(_) => "a list".to_owned(),
+        serde_json::Value::Object(_) => "an object".to_owned(),
+        serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {
+            value.to_string().chars().take(SHOWN_MAX).collect()
+        }
+        serde_json::Value::String(text) => format!("{:?}", text.chars().take(SHOWN_MAX).collect::<String>()),
+    }
+}

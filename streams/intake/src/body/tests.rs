@@ -1,0 +1,177 @@
+//! Bodies: what is read, what becomes a dead letter, and what is refused as a whole.
+
+use super::*;
+use crate::entry::Batch;
+use proptest::prelude::*;
+
+const NOW: Now = Now(1_800_000_000_000);
+
+fn types() -> EventTypes {
+    EventTypes::new(&["impression", "click"]).unwrap()
+}
+
+fn read<'a>(body: &'a str, types: &EventTypes) -> Result<Decoded<'a>, BodyError> {
+    decode(body.as_bytes(), &Rules { now: NOW, types, seed: 1 })
+}
+
+/// The code and the reason of a body with one event, which is refused.
+fn refused(event: &str) -> (&'static str, String) {
+    let types = types();
+    let decoded = read(event, &types).unwrap();
+    assert_eq!((decoded.events.len(), decoded.dead_letters), (1, 1), "{event}");
+    assert!(matches!(decoded.events[0], Event::Broken { .. }));
+    let named = decoded.named[0].clone();
+    (named.code, named.reason)
+}
+
+#[test]
+fn lines_and_arrays_give_the_same_events() {
+    let types = types();
+    let one = r#"{"tenant":"330","listing":7,"at":"2026-01-01T00:10:00+01:00","n":2.0,"type":"click","event_id":"e"}"#;
+    let page = r#"{"listings":["a","b"],"tenant":330,"at":1799999000}"#;
+    let lines = format!("\r\n{one}\r\n\n{page}");
+    let array = format!(" [{one} ,\n {page}]\n");
+    let events = read(&lines, &types).unwrap().events;
+    assert_eq!(read(&array, &types).unwrap().events, events);
+    let Event::Valid(first) = &events[0] else { panic!("{events:?}") };
+    assert_eq!((first.tenant.as_ref(), first.at_s, first.count), ("330", 1_767_222_600, 2));
+    assert_eq!((first.listings.clone(), first.event_type.as_ref()), (Listings::One("7".into()), "click"));
+    assert_eq!(first.id, Some(event_key(1, "330", "click", "e")));
+    let Event::Valid(second) = &events[1] else { panic!("{events:?}") };
+    assert_eq!((second.rows().count(), second.count, second.event_type.as_ref()), (2, 1, "impression"));
+}
+
+#[test]
+fn event_without_a_time_happened_when_it_came() {
+    let types = types();
+    let events = read(r#"{"tenant":"a","listing":"b"}"#, &types).unwrap().events;
+    assert!(matches!(&events[0], Event::Valid(event) if event.at_s == 1_800_000_000));
+}
+
+#[test]
+fn events_that_are_none_are_named_with_value_and_limit() {
+    let long = "x".repeat(1 << 19);
+    let cases = [
+        (r#"{"tenant":"a""#.to_owned(), "event_json", "no JSON object: EOF"),
+        (
+            r#"{"tenant":"a","listing":"b","price":1}"#.to_owned(),
+            "event_field",
+            "unknown field \"price\"; known fields: tenant,",
+        ),
+        (
+            r#"{"tenant":true,"listing":"b"}"#.to_owned(),
+            "event_value",
+            "tenant is true: a text or a whole number is expected",
+        ),
+        (r#"{"tenant":"a","listing":"b","n":"2"}"#.to_owned(), "event_value", "n is \"2\": a whole number is expected"),
+        (r#"{"tenant":"a","listing":"b","n":1.5}"#.to_owned(), "event_value", "n is 1.5: a whole number"),
+        (r#"{"tenant":"a","listing":"b","type":3}"#.to_owned(), "event_value", "type is 3: a text is expected"),
+        (r#"{"tenant":"a","listings":"b"}"#.to_owned(), "event_value", "listings is \"b\": a list"),
+        (r#"{"tenant":"a","listings":[null]}"#.to_owned(), "event_value", "listings is a list"),
+        (r#"{"tenant":"a","listing":"b","at":[]}"#.to_owned(), "event_value", "at is a list: seconds since 1970"),
+        (r#"{"listing":"b"}"#.to_owned(), "event_incomplete", "tenant is missing"),
+        (r#"{"tenant":"a"}"#.to_owned(), "event_incomplete", "listing is missing"),
+        (r#"{"tenant":"","listing":"b"}"#.to_owned(), "event_tenant", "tenant is empty"),
+        (format!(r#"{{"tenant":"{long}","listing":"b"}}"#), "event_tenant", "tenant has 524288 bytes: at most 128"),
+        (format!(r#"{{"tenant":"{long}{long}","listing":"b"}}"#), "event_too_long", "bytes: at most 1048576"),
+        (r#"{"tenant":"a","listing":"b\u0000"}"#.to_owned(), "event_characters", "has a control character"),
+        (r#"{"tenant":"a","listing":"b","listings":["c"]}"#.to_owned(), "event_listings", "both given"),
+        (r#"{"tenant":"a","listings":[]}"#.to_owned(), "event_listings", "0 listings: 1 to 1000"),
+        (format!(r#"{{"tenant":"a","listings":[{}"b"]}}"#, "\"b\",".repeat(1_000)), "event_listings", "1001 listings"),
+        (r#"{"tenant":"a","listing":"b","event_id":""}"#.to_owned(), "event_id", "event_id has 0 bytes: 1 to 128"),
+        (r#"{"tenant":"a","listing":"b","type":"view"}"#.to_owned(), "event_type", "configured are: impression, click"),
+        (r#"{"tenant":"a","listing":"b","n":-1}"#.to_owned(), "event_count", "count -1 is negative: at least 0"),
+        (r#"{"tenant":"a","listing":"b","n":2147483648}"#.to_owned(), "event_count", "at most 2147483647"),
+        (r#"{"tenant":"a","listing":"b","n":18446744073709551615}"#.to_owned(), "event_count", "at most 2147483647"),
+        (r#"{"tenant":"a","listing":"b","at":"0001-01-01T00:00:00Z"}"#.to_owned(), "event_time", "at: time "),
+        (r#"{"tenant":"a","listing":"b","at":"9999-01-01T00:00:00Z"}"#.to_owned(), "event_time", "at: time "),
+        (r#"{"tenant":"a","listing":"b","at":"yesterday"}"#.to_owned(), "event_time", "at: time \"yesterday\""),
+        (r#"{"tenant":"a","listing":"b","at":20170101}"#.to_owned(), "event_time", "ambiguous"),
+        (r#"{"tenant":"a","listing":"b","at":1799999000000}"#.to_owned(), "event_time", "are these milliseconds?"),
+        (r#"{"tenant":"a","listing":"b","at":-5}"#.to_owned(), "event_time", "before 1970"),
+        (r#"{"tenant":"a","tenant":"a","listing":"b"}"#.to_owned(), "event_json", "duplicate field `tenant`"),
+    ];
+    for (event, code, reason) in cases {
+        let shown = &event[..event.len().min(80)];
+        let (found_code, found) = refused(&event);
+        assert_eq!(found_code, code, "{shown}: {found}");
+        assert!(found.contains(reason), "{shown}: {found}");
+    }
+}
+
+#[test]
+fn bad_events_leave_the_others_alone() {
+    let types = types();
+    let valid = br#"{"tenant":"a","listing":"b"}"#;
+    let body = [&valid[..], b"no json", br#""text""#, b"{\"tenant\":\"a\xff\",\"listing\":\"b\"}", valid].join(&b'\n');
+    let decoded = decode(&body, &Rules { now: NOW, types: &types, seed: 1 }).unwrap();
+    assert_eq!((decoded.events.len(), decoded.dead_letters), (5, 3));
+    let events: Vec<usize> = decoded.named.iter().map(|named| named.event).collect();
+    assert_eq!(events, [2, 3, 4]);
+    let array = r#"[1,{"tenant":"a","listing":"b"},null]"#;
+    assert_eq!(read(array, &types).unwrap().dead_letters, 2);
+    let many = "{}\n".repeat(100);
+    let decoded = read(&many, &types).unwrap();
+    assert_eq!((decoded.dead_letters, decoded.named.len()), (100, 20));
+}
+
+#[test]
+fn bodies_that_are_none_are_refused_as_a_whole() {
+    let types = types();
+    let refused = |body: &str| read(body, &types).unwrap_err();
+    assert_eq!(refused(""), BodyError::Empty);
+    assert_eq!(refused(" \n[]"), BodyError::Empty);
+    assert_eq!(refused("tenant,listing\na,b\n"), BodyError::NoJson("tenant,listing\na,b\n".into()));
+    assert!(matches!(refused(r#"[{"tenant":"a","listing":"b"}"#), BodyError::Array(_)));
+    assert!(matches!(refused("[] []"), BodyError::Array(_)));
+    assert_eq!(refused(&"{}\n".repeat(EVENTS_MAX + 1)), BodyError::TooManyEvents { events: 10_001 });
+    let array = format!("[{}0]", "0,".repeat(EVENTS_MAX + 4));
+    assert_eq!(refused(&array), BodyError::TooManyEvents { events: 10_005 });
+    let page = format!("{{\"tenant\":\"a\",\"listings\":[{}1]}}\n", "1,".repeat(999));
+    assert_eq!(refused(&page.repeat(101)), BodyError::TooManyRows { rows: 101_000 });
+    assert_eq!(read(&page.repeat(100), &types).unwrap().events.len(), 100);
+}
+
+#[test]
+fn deep_nesting_is_refused_and_not_followed() {
+    let deep = format!("{{\"tenant\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
+    assert_eq!(refused(&deep).0, "event_json");
+    let types = types();
+    let array = format!("[{}{}]", "[".repeat(10_000), "]".repeat(10_000));
+    assert!(
+        matches!(read(&array, &types), Err(BodyError::Array(_))) || read(&array, &types).unwrap().dead_letters == 1
+    );
+}
+
+/// A body that is nearly one: valid events, of which some bytes are others.
+fn nearly_a_body() -> impl Strategy<Value = Vec<u8>> {
+    const EVENTS: &str = r#"{"tenant":"330","listing":7,"at":"2026-01-01T00:10:00+01:00","n":2.0,"type":"click","event_id":"e"}
+{"listings":["a","b"],"tenant":330,"at":1799999000}
+[{"tenant":"ä","listing":"\u0041"},{"tenant":"","n":-1},null]
+"#;
+    let change = (0..EVENTS.len(), any::<u8>());
+    (any::<bool>(), prop::collection::vec(change, 0..6)).prop_map(|(is_array, changes)| {
+        let begin = if is_array { EVENTS.rfind("[{").unwrap_or(0) } else { 0 };
+        let mut body = EVENTS.as_bytes().to_vec();
+        changes.into_iter().for_each(|(at, byte)| body[at] = byte);
+        body.split_off(begin)
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_body_is_refused_or_read_again_from_its_entry(body in prop_oneof![prop::collection::vec(any::<u8>(), 0..200), nearly_a_body()]) {
+        let types = types();
+        if let Ok(decoded) = decode(&body, &Rules { now: NOW, types: &types, seed: 1 }) {
+            let broken = decoded.events.iter().filter(|event| matches!(event, Event::Broken { .. })).count();
+            prop_assert_eq!(decoded.dead_letters as usize, broken);
+            let batch = Batch { events: decoded.events, ..Batch::default() };
+            let entry = batch.encode(7, 9);
+            let (head, read) = Batch::decode(&entry).unwrap();
+            prop_assert_eq!(head.end_row(), 7 + batch.rows() as u64);
+            prop_assert_eq!(read.records(), batch.records());
+            prop_assert_eq!(&read, &batch);
+        }
+        let _ = Batch::decode(&body);
+    }
+}

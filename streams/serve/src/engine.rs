@@ -1,0 +1,208 @@
+//! The thread that owns the partition: it folds the entries of the log, commits blobs, and answers which rows are in none yet.
+//!
+//! A session claims the partition and goes on behind the committed position. Whatever fails ends the session; the next one begins a
+//! second later, from what is on disk. Requests go on meanwhile: what they bring is in the log.
+
+mod session;
+mod store;
+
+use crate::log::{IntakeLog, LogConfig, LogError};
+use crate::node::{Node, OwnerView};
+use session::{End, Session};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+use store::Done;
+use tidemark_consensus::local::PersistError;
+use tidemark_streams_core::blob::{BlobMeta, PartitionId};
+use tidemark_streams_core::owner::Stop;
+use tidemark_streams_core::rollup::{Rollups, RowError};
+use tidemark_streams_core::source::{ReadingId, SourceId};
+use tidemark_streams_core::time::HourRange;
+use tidemark_streams_intake::entry::DecodeError;
+use tidemark_streams_intake::event_ids::IdBounds;
+use tidemark_streams_intake::state::StateConfig;
+use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing};
+use tidemark_streams_store::host::ManifestError;
+use tokio::sync::oneshot;
+
+/// A directory has one partition.
+pub const PARTITION: PartitionId = PartitionId(0);
+/// The log of the intake as a source. Each directory has one.
+pub const SOURCE: SourceId = SourceId(*b"tidemark-streams intake log 0001");
+/// Entries are read in one way only.
+const READING: ReadingId = ReadingId(1);
+const LOG_FILE: &str = "intake.redb";
+/// Messages that wait for the owner's thread.
+pub const MESSAGES_MAX: usize = 1_024;
+/// Between two sessions.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the owner's thread is told.
+pub enum Message {
+    /// More of the log is durable, or the log has failed.
+    Wake,
+    /// The thread that writes blobs of a session has done what it was asked.
+    Done(u64, Done),
+    Pin(Pin),
+    /// Write what is held, and end.
+    Stop,
+}
+
+/// Asks which blobs and which rows answer a query.
+pub struct Pin {
+    pub tenant: String,
+    pub hours: HourRange,
+    pub answer: oneshot::Sender<Result<Pinned, PinError>>,
+}
+
+/// All rows of a tenant at one moment.
+pub struct Pinned {
+    pub manifest_index: u64,
+    pub blobs: Vec<BlobMeta>,
+    /// Rows that are in none of the blobs.
+    pub unwritten: Vec<Rollups>,
+    pub complete_to_ms: u64,
+    pub last_updated_at_ms: u64,
+    /// Files whose load was stopped before its end.
+    pub incomplete: Vec<String>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    #[error(transparent)]
+    Rows(#[from] RowError),
+    #[error("the owner's rows begin behind row {position}, which the blobs end at: ask again")]
+    Gap { position: u64 },
+    #[error("the owner's thread does not run: {0}")]
+    NotServing(String),
+}
+
+/// What ends a session.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("the intake's log: {0}")]
+    LogFailed(#[from] PersistError),
+    #[error("entry {index} of the intake's log: {error}")]
+    Entry { index: u64, error: DecodeError },
+    #[error("the owner has stopped: {0}")]
+    Stopped(#[from] Stop),
+    #[error("the thread that writes blobs has ended")]
+    StoreEnded,
+}
+
+/// What a session begins with.
+pub struct Opened {
+    pub directory: Directory,
+    pub log: Arc<IntakeLog>,
+}
+
+/// The thread.
+pub struct Engine {
+    pub node: Arc<Node>,
+    pub inbox: Receiver<Message>,
+    pub sessions: u64,
+}
+
+/// Opens the log of a directory.
+///
+/// # Errors
+/// [`Problem`]: it cannot be read, or is not that of the directory's manifest.
+pub fn open_log(
+    directory: &Directory,
+    settings: &crate::settings::Settings,
+    engine: &SyncSender<Message>,
+) -> Result<Arc<IntakeLog>, Problem> {
+    let config = LogConfig {
+        directory: directory.id().to_owned(),
+        state: StateConfig {
+            ids: IdBounds { kept_ms: settings.event_id_s.saturating_mul(1_000), ids_max: settings.event_ids_max },
+            lateness_s: settings.lateness_s,
+        },
+        bytes_max: settings.log_bytes_max,
+        tenant_events_per_s: settings.tenant_events_per_s,
+    };
+    let engine = engine.clone();
+    // A full queue has other messages, after which the thread looks at the log as well.
+    let on_progress = move || drop(engine.try_send(Message::Wake));
+    let path = settings.dir.join(LOG_FILE);
+    let position = position(directory);
+    if position > 0 && !path.exists() {
+        return Err(LogError::OtherPosition { first: 0, next: 0, position }.into());
+    }
+    let log = IntakeLog::open(&path, &config, on_progress)?;
+    log.check_position(position)?;
+    Ok(Arc::new(log))
+}
+
+fn position(directory: &Directory) -> u64 {
+    let partition = directory.manifest().partition(PARTITION);
+    partition.map_or(0, |partition| partition.source(SOURCE).next_row)
+}
+
+impl Engine {
+    /// Runs until it is told to stop.
+    pub fn run(mut self, opened: Opened) {
+        let mut opened = Some(opened);
+        loop {
+            match self.session(opened.take()) {
+                Ok(End::Stopped) => return,
+                Err(problem) => {
+                    self.node.counters.sessions_failed.add(1);
+                    self.node.set_owner(OwnerView { is_owner: false, ..self.node.owner() });
+                    self.node.set_problem(Some(problem.to_string()));
+                }
+            }
+            if self.node.log().is_some_and(|log| log.progress().failed.is_some()) {
+                self.node.set_log(None);
+            }
+            if self.wait() {
+                return;
+            }
+        }
+    }
+
+    fn session(&mut self, opened: Option<Opened>) -> Result<End, Problem> {
+        self.sessions += 1;
+        let opened = match opened {
+            Some(opened) => opened,
+            None => self.open()?,
+        };
+        self.node.set_log(Some(Arc::clone(&opened.log)));
+        Session::begin(self, opened)?.run()
+    }
+
+    /// Opens the directory again, and the log if it had failed.
+    fn open(&self) -> Result<Opened, Problem> {
+        let settings = &self.node.settings;
+        let directory = Directory::open(&settings.dir, IfMissing::Refuse)?;
+        let log = match self.node.log() {
+            Some(log) => log,
+            None => open_log(&directory, settings, &self.node.engine)?,
+        };
+        Ok(Opened { directory, log })
+    }
+
+    /// Waits between two sessions, and answers meanwhile. `true`: it was told to stop.
+    fn wait(&self) -> bool {
+        let end = Instant::now() + AGAIN;
+        loop {
+            match self.inbox.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
+                Ok(Message::Pin(pin)) => {
+                    let why = self.node.problem().unwrap_or_default();
+                    let _ = pin.answer.send(Err(PinError::NotServing(why)));
+                }
+                Ok(Message::Wake | Message::Done(..)) => {}
+                Err(RecvTimeoutError::Timeout) => return false,
+            }
+        }
+    }
+}

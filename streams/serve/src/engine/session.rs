@@ -1,0 +1,386 @@
+//! A session: one claim of the partition, until something fails.
+
+use super::store::{Done, Job, StoreThread};
+use super::{Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, READING, SOURCE};
+use crate::log::IntakeLog;
+use crate::node::{Node, OwnerView, now_ms};
+use crate::settings::{READER_GRACE_S, STOP_S};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use tidemark_streams_core::blob::BlobMeta;
+use tidemark_streams_core::collector::{Verdict, judge};
+use tidemark_streams_core::manifest::{Command, Generation, MemberId};
+use tidemark_streams_core::merge::MergePolicy;
+use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, RowBatch};
+use tidemark_streams_core::query::{self, Continues};
+use tidemark_streams_core::time::Now;
+use tidemark_streams_intake::entry::Batch;
+use tidemark_streams_store::directory::{DirectoryError, live_blob};
+use tidemark_streams_store::folder::{Found, ReadError, file_name};
+use tidemark_streams_store::host::ManifestHost;
+
+/// Memory of a fold. Its owner flushes before it takes more.
+const FOLD_BYTES_MAX: usize = 1 << 30;
+const DEAD_LETTERS_HELD_MAX: usize = 1_000;
+/// A blob that could not be written is written again after this.
+const RETRY_AFTER_MS: u64 = 1_000;
+const KEEP_FLUSHED_MS: u64 = 10_000;
+/// Entries that are folded before messages are looked at.
+const ENTRIES_PER_TURN: usize = 16;
+/// A query waits so long for rows that were durable before it. Then the answer says in `complete_to` what it lacks.
+const PIN_WAIT_MAX: Duration = Duration::from_secs(2);
+/// The longest wait for a message.
+const TURN: Duration = Duration::from_millis(500);
+
+/// How a session ends without a problem.
+pub enum End {
+    Stopped,
+}
+
+pub struct Session<'e> {
+    node: Arc<Node>,
+    inbox: &'e Receiver<Message>,
+    number: u64,
+    log: Arc<IntakeLog>,
+    host: ManifestHost,
+    owner: Owner,
+    store: StoreThread,
+    jobs: VecDeque<Job>,
+    is_storing: bool,
+    /// The next entry to fold, and when the last one was accepted.
+    next_index: u64,
+    folded_at_ms: u64,
+    clock_ms: u64,
+    checkpointed: u64,
+    /// Blobs that merges have replaced, which queries may still read.
+    replaced: VecDeque<Replaced>,
+    waiting: Vec<Waiting>,
+    stop_by: Option<Instant>,
+}
+
+/// A query, which is answered once all is folded that was durable when it came.
+struct Waiting {
+    pin: Pin,
+    index: u64,
+    by: Instant,
+}
+
+struct Replaced {
+    at: Instant,
+    blobs: Vec<BlobMeta>,
+}
+
+impl<'e> Session<'e> {
+    pub fn begin(engine: &'e Engine, opened: Opened) -> Result<Session<'e>, Problem> {
+        let Opened { mut directory, log } = opened;
+        let node = Arc::clone(&engine.node);
+        let known = directory.manifest().partition(PARTITION);
+        let generation = known.map_or(0, |partition| partition.generation.0);
+        let settings = &node.settings;
+        let config = OwnerConfig {
+            partition: PARTITION,
+            member: MemberId(rand::random()),
+            // The directory is open in this process only, which therefore gives the generations out.
+            generation: Generation(generation + 1),
+            types: settings.types.clone(),
+            seed: rand::random(),
+            flush_after_ms: settings.flush_s.saturating_mul(1_000),
+            cells_max: settings.flush_counts,
+            fold_bytes_max: FOLD_BYTES_MAX,
+            dead_letters_max: DEAD_LETTERS_HELD_MAX,
+            merge: MergePolicy::default(),
+            retry_after_ms: RETRY_AFTER_MS,
+            keep_flushed_ms: KEEP_FLUSHED_MS,
+        };
+        // Later on queries may still read what a merge has replaced.
+        if engine.sessions == 1 {
+            directory.collect()?;
+        }
+        let parts = directory.split();
+        let io = |error| Problem::Directory(DirectoryError::Io { path: settings.dir.clone(), error });
+        let store = StoreThread::start(parts.blobs, engine.sessions, node.engine.clone()).map_err(io)?;
+        let clock_ms = now_ms();
+        let next_index = log.first_index();
+        Ok(Session {
+            inbox: &engine.inbox,
+            number: engine.sessions,
+            host: parts.host,
+            owner: Owner::new(Now(clock_ms), config),
+            store,
+            jobs: VecDeque::new(),
+            is_storing: false,
+            next_index,
+            folded_at_ms: log.folded_before(),
+            log,
+            clock_ms,
+            checkpointed: 0,
+            replaced: VecDeque::new(),
+            waiting: Vec::new(),
+            stop_by: None,
+            node,
+        })
+    }
+
+    pub fn run(mut self) -> Result<End, Problem> {
+        loop {
+            self.settle()?;
+            let has_folded = self.fold()?;
+            self.answer_waiting();
+            self.cut_log()?;
+            self.remove_replaced();
+            self.publish();
+            if self.is_done()? {
+                return Ok(End::Stopped);
+            }
+            if !has_folded {
+                self.wait()?;
+            }
+            // All that wait: a query must not wait behind many batches.
+            while let Ok(message) = self.inbox.try_recv() {
+                self.take(message)?;
+            }
+            let now = self.now();
+            self.owner.handle(now, Input::Tick);
+        }
+    }
+
+    /// Waits for a message, or until the owner has something to do.
+    fn wait(&mut self) -> Result<(), Problem> {
+        let timeout = self.timeout();
+        match self.inbox.recv_timeout(timeout) {
+            Ok(message) => self.take(message),
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => self.take(Message::Stop),
+        }
+    }
+
+    /// The clock of this session: it never goes back, also behind what was accepted before a restart.
+    fn now(&mut self) -> Now {
+        self.clock_ms = self.clock_ms.max(now_ms());
+        Now(self.clock_ms)
+    }
+
+    fn timeout(&mut self) -> Duration {
+        let now = self.now();
+        let wait = self.owner.poll_timeout().map_or(TURN, |at| Duration::from_millis(at.0.saturating_sub(now.0)));
+        wait.min(TURN)
+    }
+
+    fn take(&mut self, message: Message) -> Result<(), Problem> {
+        let now = self.now();
+        match message {
+            Message::Wake => {
+                if let Some(error) = self.log.progress().failed {
+                    return Err(error.into());
+                }
+            }
+            Message::Done(session, done) if session == self.number => self.done(now, done),
+            Message::Done(..) => {}
+            Message::Pin(pin) => {
+                let index = self.log.progress().durable;
+                self.waiting.push(Waiting { pin, index, by: Instant::now() + PIN_WAIT_MAX });
+            }
+            Message::Stop => {
+                self.stop_by.get_or_insert(Instant::now() + Duration::from_secs(STOP_S));
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, now: Now, done: Done) {
+        self.is_storing = false;
+        let failed = |node: &Node, error: &DirectoryError| {
+            node.counters.store_errors.add(1);
+            node.set_problem(Some(error.to_string()));
+        };
+        match done {
+            Done::Stored { key, result: Ok(stored) } => {
+                self.node.set_problem(None);
+                self.owner.handle(now, Input::Stored { key, stored });
+            }
+            Done::Loaded { key, result: Ok(rows) } => self.owner.handle(now, Input::Loaded { key, rows }),
+            Done::Stored { key, result: Err(error) } | Done::Loaded { key, result: Err(error) } => {
+                failed(&self.node, &error);
+                self.owner.handle(now, Input::StoreFailed { key });
+            }
+            // They are removed by the next session.
+            Done::Removed { result: Err(error) } => failed(&self.node, &error),
+            Done::Removed { result: Ok(()) } => {}
+        }
+    }
+
+    /// Carries out what the owner asks for.
+    fn settle(&mut self) -> Result<(), Problem> {
+        while let Some(output) = self.owner.poll_output() {
+            match output {
+                Output::Propose(command) => self.propose(&command)?,
+                Output::Put(put) => self.jobs.push_back(Job::Put(put)),
+                Output::Load(key) => {
+                    let missing = || DirectoryError::Read(ReadError::Missing { name: key.to_string() });
+                    let meta = *live_blob(self.host.manifest(), &key).ok_or_else(missing)?;
+                    self.jobs.push_back(Job::Load(meta));
+                }
+                Output::Stopped(stop) => return Err(stop.into()),
+            }
+        }
+        if !self.is_storing
+            && let Some(job) = self.jobs.pop_front()
+        {
+            if !self.store.send(job) {
+                return Err(Problem::StoreEnded);
+            }
+            self.is_storing = true;
+        }
+        Ok(())
+    }
+
+    fn propose(&mut self, command: &Command) -> Result<(), Problem> {
+        let blobs = self.removed_by(command);
+        let outcome = self.host.propose(command)?;
+        self.node.counters.commits.add(1);
+        if !blobs.is_empty() {
+            self.replaced.push_back(Replaced { at: Instant::now(), blobs });
+        }
+        let now = self.now();
+        self.owner.handle(now, Input::Applied { outcome: &outcome, manifest: self.host.manifest() });
+        self.node.set_problem(None);
+        Ok(())
+    }
+
+    fn removed_by(&self, command: &Command) -> Vec<BlobMeta> {
+        match command {
+            Command::Commit(commit) => {
+                commit.remove.iter().filter_map(|key| live_blob(self.host.manifest(), key)).copied().collect()
+            }
+            Command::Claim(_) | Command::Fence(_) => Vec::new(),
+        }
+    }
+
+    /// Folds some entries of the log. `false`: none is there, or the owner takes none now.
+    fn fold(&mut self) -> Result<bool, Problem> {
+        if !self.owner.takes_rows() {
+            return Ok(false);
+        }
+        let entries = self.log.read(self.next_index, ENTRIES_PER_TURN)?;
+        let mut has_folded = false;
+        for entry in entries {
+            if !self.owner.takes_rows() {
+                break;
+            }
+            let index = entry.index;
+            let (head, batch) = Batch::decode(&entry.bytes).map_err(|error| Problem::Entry { index, error })?;
+            self.clock_ms = self.clock_ms.max(head.accepted_at_ms);
+            let now = self.now();
+            let records = batch.records();
+            let rows = RowBatch { source: SOURCE, reading: READING, from: head.first_row, records: &records };
+            self.owner.handle(now, Input::Rows(rows));
+            self.settle()?;
+            if self.owner.position(SOURCE).is_none_or(|position| position < head.end_row()) {
+                break;
+            }
+            self.next_index = index + 1;
+            self.folded_at_ms = head.accepted_at_ms;
+            has_folded = true;
+        }
+        Ok(has_folded)
+    }
+
+    fn committed(&self) -> u64 {
+        self.host.manifest().partition(PARTITION).map_or(0, |partition| partition.source(SOURCE).next_row)
+    }
+
+    /// Cuts off what is committed.
+    fn cut_log(&mut self) -> Result<(), Problem> {
+        let committed = self.committed();
+        if committed > self.checkpointed && self.log.checkpoint(committed, self.clock_ms)? {
+            self.checkpointed = committed;
+        }
+        Ok(())
+    }
+
+    fn remove_replaced(&mut self) {
+        let grace = Duration::from_secs(READER_GRACE_S);
+        while self.replaced.front().is_some_and(|replaced| replaced.at.elapsed() >= grace) {
+            let Some(Replaced { blobs, .. }) = self.replaced.pop_front() else { return };
+            let unreachable = |meta: &&BlobMeta| match judge(self.host.manifest(), &meta.key) {
+                Verdict::Unreachable => true,
+                Verdict::Live | Verdict::Pending | Verdict::Foreign => false,
+            };
+            let found = |meta: &BlobMeta| Found {
+                key: meta.key,
+                name: file_name(&meta.key, meta.level),
+                bytes: meta.stored.bytes,
+            };
+            self.jobs.push_back(Job::Remove(blobs.iter().filter(unreachable).map(found).collect()));
+        }
+    }
+
+    fn publish(&self) {
+        let size = self.owner.size();
+        let live: usize = self.host.manifest().partitions().map(|(_, partition)| partition.live.len()).sum();
+        self.node.set_owner(OwnerView {
+            is_owner: self.owner.position(SOURCE).is_some(),
+            folded: self.owner.position(SOURCE).unwrap_or_default(),
+            committed: self.committed(),
+            folded_at_ms: self.folded_at_ms,
+            counts_held: size.cells as u64,
+            bytes_held: size.bytes as u64,
+            live_blobs: live as u64,
+            manifest_index: self.host.manifest().index(),
+        });
+    }
+
+    /// Whether a stop has come to its end: all is committed, or its time is over.
+    fn is_done(&mut self) -> Result<bool, Problem> {
+        let Some(by) = self.stop_by else { return Ok(false) };
+        if self.committed() >= self.log.next_row() {
+            self.log.checkpoint(self.committed(), self.clock_ms)?;
+            return Ok(true);
+        }
+        if self.next_index > self.log.progress().durable {
+            let now = self.now();
+            self.owner.handle(now, Input::Flush);
+            self.settle()?;
+        }
+        Ok(Instant::now() >= by)
+    }
+
+    fn answer_waiting(&mut self) {
+        let next_index = self.next_index;
+        let is_ready = |waiting: &mut Waiting| next_index > waiting.index || Instant::now() >= waiting.by;
+        let ready: Vec<Waiting> = self.waiting.extract_if(.., is_ready).collect();
+        for Waiting { pin, .. } in ready {
+            let pinned = self.pin(&pin);
+            let _ = pin.answer.send(pinned);
+        }
+    }
+
+    /// Pins blobs and rows at one moment.
+    fn pin(&mut self, pin: &Pin) -> Result<Pinned, PinError> {
+        let now = self.now();
+        let is_caught_up = self.next_index > self.log.progress().durable;
+        let mut plan = query::plan(self.host.manifest(), PARTITION, pin.hours);
+        let mut unwritten = Vec::new();
+        for set in self.owner.rows_of(now, &pin.tenant)? {
+            match plan.join(&set) {
+                Continues::Yes => unwritten.push(set.rows),
+                Continues::InBlobs => {}
+                Continues::Gap { position } => return Err(PinError::Gap { position }),
+            }
+        }
+        let stopped = plan.sources.iter().filter(|(source, state)| **source != SOURCE && !state.is_complete);
+        let incomplete = stopped.map(|(source, state)| {
+            format!("source {source} is counted up to row {} only: its load was stopped", state.next_row)
+        });
+        Ok(Pinned {
+            manifest_index: plan.index,
+            unwritten,
+            complete_to_ms: if is_caught_up { now.0 } else { self.folded_at_ms },
+            last_updated_at_ms: self.folded_at_ms,
+            incomplete: incomplete.collect(),
+            blobs: plan.blobs,
+        })
+    }
+}

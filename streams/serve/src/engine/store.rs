@@ -1,0 +1,82 @@
+//! The thread that writes, reads and removes blobs, one job at a time.
+
+use super::Message;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, StoredBlob};
+use tidemark_streams_core::owner::Put;
+use tidemark_streams_core::rollup::Rollups;
+use tidemark_streams_store::directory::{Blobs, DirectoryError};
+use tidemark_streams_store::folder::Found;
+use tidemark_streams_store::parquet_rows::Wanted;
+
+pub enum Job {
+    Put(Put),
+    Load(BlobMeta),
+    Remove(Vec<Found>),
+}
+
+/// What became of a job.
+pub enum Done {
+    Stored { key: BlobKey, result: Result<StoredBlob, DirectoryError> },
+    Loaded { key: BlobKey, result: Result<Rollups, DirectoryError> },
+    Removed { result: Result<(), DirectoryError> },
+}
+
+/// The thread. Dropping it waits for the job under way.
+pub struct StoreThread {
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StoreThread {
+    pub fn start(blobs: Blobs, session: u64, engine: SyncSender<Message>) -> std::io::Result<StoreThread> {
+        let (jobs, inbox) = sync_channel(1);
+        let run = move || serve(blobs, &inbox, session, &engine);
+        let thread = std::thread::Builder::new().name("blobs".to_owned()).spawn(run)?;
+        Ok(StoreThread { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Hands a job in. `false`: the thread has ended.
+    pub fn send(&self, job: Job) -> bool {
+        self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok())
+    }
+}
+
+impl Drop for StoreThread {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(mut blobs: Blobs, jobs: &Receiver<Job>, session: u64, engine: &SyncSender<Message>) {
+    while let Ok(job) = jobs.recv() {
+        let mut done = Some(Message::Done(session, carry_out(&mut blobs, job)));
+        // The owner's thread drains its queue, or waits for this thread to end: then nobody needs the answer.
+        while let Some(message) = done.take() {
+            match engine.try_send(message) {
+                Ok(()) => {}
+                Err(std::sync::mpsc::TrySendError::Full(message)) if !is_closed(jobs) => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    done = Some(message);
+                }
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+fn is_closed(jobs: &Receiver<Job>) -> bool {
+    matches!(jobs.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected))
+}
+
+fn carry_out(blobs: &mut Blobs, job: Job) -> Done {
+    match job {
+        Job::Put(put) => Done::Stored { key: put.key, result: blobs.put(&put) },
+        Job::Load(meta) => Done::Loaded { key: meta.key, result: blobs.rows(&meta, Wanted::All) },
+        Job::Remove(found) => Done::Removed { result: blobs.remove(&found) },
+    }
+}

@@ -1,0 +1,113 @@
+//! Requests and answers over HTTP/1.1.
+
+mod answer;
+mod events;
+mod health;
+mod question;
+mod request;
+
+use crate::node::Node;
+use crate::settings::{CONNECTIONS_MAX, HEAD_BYTES_MAX};
+use answer::{Answer, Failure};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use request::Route;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+/// A request's head must have come after this, and an idle connection is closed.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// After a failed accept (too many open files) the next try waits so long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What all requests share.
+struct Server {
+    node: Arc<Node>,
+    bodies: Semaphore,
+    queries: Semaphore,
+}
+
+/// Serves connections until `stop`, and lets requests under way finish.
+pub async fn serve(listener: TcpListener, node: &Arc<Node>, stop: impl Future<Output = ()>, grace: Duration) {
+    let server = Arc::new(Server {
+        node: Arc::clone(node),
+        bodies: Semaphore::new(crate::settings::BODIES_MAX),
+        queries: Semaphore::new(crate::settings::QUERIES_MAX),
+    });
+    let (stopping, is_stopping) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
+    loop {
+        let may_accept = connections.len() < CONNECTIONS_MAX;
+        tokio::select! {
+            () = &mut stop => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept(), if may_accept => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, Arc::clone(&server), is_stopping.clone()));
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
+        }
+    }
+    node.set_stopping();
+    drop(listener);
+    stopping.send_replace(true);
+    let rest = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(grace, rest).await;
+}
+
+async fn connection(stream: TcpStream, server: Arc<Server>, mut is_stopping: watch::Receiver<bool>) {
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let server = Arc::clone(&server);
+        async move { Ok::<_, Infallible>(server.answer(request).await.into_response()) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX.max(64 << 10));
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        // A client that is gone or speaks no HTTP ends its connection only.
+        _ = connection.as_mut() => return,
+        _ = is_stopping.wait_for(|is_stopping| *is_stopping) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+impl Server {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let answered = self.carry_out(request).await;
+        answered.unwrap_or_else(|failure| {
+            self.node.counters.refused.add(1);
+            failure.into()
+        })
+    }
+
+    async fn carry_out(&self, request: Request<Incoming>) -> Result<Answer, Failure> {
+        let route = Route::of(request.uri().path())?;
+        let method = route.method();
+        if request.method() != method && !(method == Method::GET && request.method() == Method::HEAD) {
+            return Err(Failure::method(request.method(), method));
+        }
+        let params = request::params(request.uri().query(), route.params())?;
+        match route {
+            Route::Healthz => Ok(health::healthz()),
+            Route::Readyz => Ok(health::readyz(&self.node, &params)),
+            Route::Metrics => {
+                request::authorize_producer(&self.node, request.headers())?;
+                Ok(Answer::text(crate::metrics::text(&self.node)))
+            }
+            Route::Events => events::take(self, request, &params).await,
+            Route::Query => question::ask(self, request).await,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Parts of a request: its path, its parameters, its body, and who sends it.
+
+use super::answer::Failure;
+use crate::node::Node;
+use crate::secret::Role;
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Method, Request, StatusCode};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tidemark_streams_intake::unpack::{Coding, UnpackError};
+
+/// A body must have come after this.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A body that is refused is read up to so many times its limit.
+const DRAINED_TIMES: usize = 4;
+
+/// Letters of a value that an error shows.
+const SHOWN_MAX: usize = 40;
+
+/// The paths that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    Healthz,
+    Readyz,
+    Metrics,
+    Events,
+    Query,
+}
+
+const ROUTES: [(&str, Route); 5] = [
+    ("/healthz", Route::Healthz),
+    ("/readyz", Route::Readyz),
+    ("/metrics", Route::Metrics),
+    ("/v1/events", Route::Events),
+    ("/v1/impressions/query", Route::Query),
+];
+
+impl Route {
+    pub fn of(path: &str) -> Result<Route, Failure> {
+        let found = ROUTES.iter().find(|(known, _)| *known == path);
+        let missing = || {
+            let known = ROUTES.map(|(known, _)| known).join(", ");
+            let message = format!("no path {:?}; there are {known}", shown(path));
+            Failure::new(StatusCode::NOT_FOUND, "not_found", message)
+        };
+        found.map(|(_, route)| *route).ok_or_else(missing)
+    }
+
+    pub fn method(self) -> Method {
+        match self {
+            Route::Healthz | Route::Readyz | Route::Metrics => Method::GET,
+            Route::Events | Route::Query => Method::POST,
+        }
+    }
+
+    /// Parameters behind `?`.
+    pub fn params(self) -> &'static [&'static str] {
+        match self {
+            Route::Healthz | Route::Metrics | Route::Query => &[],
+            Route::Readyz => &["verbose"],
+            Route::Events => &["producer", "seq"],
+        }
+    }
+}
+
+/// Parameters by name.
+pub type Params = BTreeMap<String, String>;
+
+/// Reads parameters. Unknown and repeated ones are refused.
+pub fn params(query: Option<&str>, known: &[&str]) -> Result<Params, Failure> {
+    let mut params = Params::new();
+    for part in query.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        let decoded = decoded(name).zip(decoded(value));
+        let Some((name, value)) = decoded else {
+            return Err(Failure::bad(
+                "parameter",
+                format!("parameter {:?}: `%` is followed by two digits", shown(part)),
+            ));
+        };
+        if !known.contains(&name.as_str()) {
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let message = format!("unknown parameter {:?}; known parameters: {known}", shown(&name));
+            return Err(Failure::bad("parameter", message));
+        }
+        if params.insert(name.clone(), value).is_some() {
+            return Err(Failure::bad("parameter", format!("parameter {name} is given twice")));
+        }
+    }
+    Ok(params)
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'%' => {
+                let high = char::from(rest.next()?).to_digit(16)?;
+                let low = char::from(rest.next()?).to_digit(16)?;
+                bytes.push((16 * high + low) as u8);
+            }
+            b'+' => bytes.push(b' '),
+            byte => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+pub fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_MAX).collect()
+}
+
+/// How the body of a request is packed.
+pub fn coding(headers: &HeaderMap) -> Result<Coding, Failure> {
+    if headers.contains_key(CONTENT_RANGE) {
+        return Err(Failure::bad("content_range", "content-range: a part of a body is not read"));
+    }
+    let mut values = headers.get_all(CONTENT_ENCODING).iter();
+    let first = values.next();
+    let unsupported = |error: UnpackError| Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", error);
+    if values.next().is_some() {
+        return Err(unsupported(UnpackError::Unsupported("more than one".to_owned())));
+    }
+    let name = first.map_or(Ok(""), HeaderValue::to_str);
+    Coding::named(name.unwrap_or("no text")).map_err(unsupported)
+}
+
+/// The body of a request, up to a limit.
+pub async fn body(request: Request<Incoming>, max: usize) -> Result<Bytes, Failure> {
+    let too_large = || {
+        let message = format!("the body has more than {max} bytes: send less at a time");
+        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    };
+    let incoming = request.into_body();
+    if incoming.size_hint().lower() > max as u64 {
+        let _ = tokio::time::timeout(BODY_TIMEOUT, pass_over(incoming, DRAINED_TIMES * max)).await;
+        return Err(too_large());
+    }
+    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(incoming, max).collect()).await;
+    match collected {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => Err(Failure::bad("malformed_request", format!("the body was cut off: {error}"))),
+        Err(_) => {
+            let message = format!("the body did not come within {} s", BODY_TIMEOUT.as_secs());
+            Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message))
+        }
+    }
+}
+
+/// Reads a body that is refused, so that its sender gets to read the answer.
+async fn pass_over(mut incoming: Incoming, max: usize) {
+    let mut passed = 0;
+    while let Some(Ok(frame)) = incoming.frame().await {
+        passed += frame.data_ref().map_or(0, Bytes::len);
+        if passed > max {
+            return;
+        }
+    }
+}
+
+/// Lets producers through.
+pub fn authorize_producer(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
+    authorize(node, headers, &[Role::Producer])
+}
+
+/// Lets a tenant through, and producers.
+pub fn authorize_tenant(node: &Node, headers: &HeaderMap, tenant: &str) -> Result<(), Failure> {
+    authorize(node, headers, &[Role::Tenant(tenant), Role::Producer])
+}
+
+fn authorize(node: &Node, headers: &HeaderMap, roles: &[Role<'_>]) -> Result<(), Failure> {
+    let Some(secret) = &node.settings.secret else { return Ok(()) };
+    let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
+    let Some(token) = token else {
+        let message = format!("a token is needed: send authorization: Bearer TOKEN ({WWW_AUTHENTICATE}: Bearer)");
+        return Err(Failure::new(StatusCode::UNAUTHORIZED, "unauthorized", message));
+    };
+    match roles.iter().any(|role| secret.is_token(*role, token)) {
+        true => Ok(()),
+        false => Err(Failure::new(StatusCode::FORBIDDEN, "forbidden", "the token is not one for this request")),
+    }
+}

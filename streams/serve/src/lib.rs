@@ -1,0 +1,24 @@
+//! Event streams in one process: an intake over HTTP, the owner of the partition, and queries.
+//!
+//! A request's events are acknowledged once they are in the log of the intake. The owner folds them, writes blobs and commits them
+//! with the position of the log; then the log is cut. A start goes on behind the committed position.
+//!
+//! * [`settings`]: what a start takes.
+//! * [`log`]: the intake's log on disk; many requests share one sync.
+//! * [`engine`]: the thread that owns the partition, and the thread that writes blobs.
+//! * [`query`]: counts of a tenant, from blobs and from the owner's rows.
+//! * [`http`]: requests and answers. It decides nothing about counts.
+//! * [`node`]: what these share; [`metrics`]: what `/metrics` shows.
+
+mod engine;
+mod http;
+mod log;
+mod metrics;
+mod node;
+mod query;
+mod run;
+pub mod secret;
+pub mod settings;
+
+pub use engine::SOURCE;
+pub use run::{ServeError, run};

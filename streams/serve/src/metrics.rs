@@ -1,0 +1,242 @@
+//! What `/metrics` shows: text for Prometheus, each metric with its unit and a line of help.
+
+use crate::log::LogSize;
+use crate::node::{Node, now_ms};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, number: u64) {
+        self.0.fetch_add(number, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub requests: Counter,
+    pub refused: Counter,
+    pub body_bytes: Counter,
+    pub accepted: Counter,
+    pub dead_letters: Counter,
+    pub duplicates: Counter,
+    pub repeated: Counter,
+    pub over_quota: Counter,
+    pub queries: Counter,
+    pub commits: Counter,
+    pub store_errors: Counter,
+    pub sessions_failed: Counter,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// A metric as it is shown.
+struct Metric {
+    name: &'static str,
+    kind: Kind,
+    unit: &'static str,
+    help: &'static str,
+    value: f64,
+}
+
+fn counter(name: &'static str, unit: &'static str, help: &'static str, counter: &Counter) -> Metric {
+    Metric { name, kind: Kind::Counter, unit, help, value: counter.get() as f64 }
+}
+
+fn gauge(name: &'static str, unit: &'static str, help: &'static str, value: f64) -> Metric {
+    Metric { name, kind: Kind::Gauge, unit, help, value }
+}
+
+/// All metrics, by name.
+pub fn text(node: &Node) -> String {
+    let size = node.log().map(|log| log.size()).unwrap_or_default();
+    let mut metrics = intake(node);
+    metrics.extend(log(&size));
+    metrics.extend(progress(node, &size));
+    metrics.extend(owner(node));
+    metrics.sort_by_key(|metric| metric.name);
+    let mut text = String::new();
+    for Metric { name, kind, unit, help, value } in metrics {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        // Writing to a text cannot fail.
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n# UNIT {name} {unit}\n{name} {value}\n");
+    }
+    text
+}
+
+fn intake(node: &Node) -> Vec<Metric> {
+    let counters = &node.counters;
+    vec![
+        counter("tidemark_streams_requests_total", "count", "Requests for events.", &counters.requests),
+        counter(
+            "tidemark_streams_requests_refused_total",
+            "count",
+            "Requests of any kind that were refused.",
+            &counters.refused,
+        ),
+        counter(
+            "tidemark_streams_body_bytes_total",
+            "bytes",
+            "Bytes of events as they were sent.",
+            &counters.body_bytes,
+        ),
+        counter("tidemark_streams_events_accepted_total", "count", "Events that were accepted.", &counters.accepted),
+        counter(
+            "tidemark_streams_events_dead_letter_total",
+            "count",
+            "Events that were refused and are kept as dead letters.",
+            &counters.dead_letters,
+        ),
+        counter(
+            "tidemark_streams_events_duplicate_total",
+            "count",
+            "Events whose event_id was known; they did not count again.",
+            &counters.duplicates,
+        ),
+        counter(
+            "tidemark_streams_batches_repeated_total",
+            "count",
+            "Batches of producers that were sent again; they did not count again.",
+            &counters.repeated,
+        ),
+        counter(
+            "tidemark_streams_requests_over_quota_total",
+            "count",
+            "Requests that were refused because a tenant was over its quota.",
+            &counters.over_quota,
+        ),
+        counter("tidemark_streams_queries_total", "count", "Queries that were answered.", &counters.queries),
+    ]
+}
+
+fn log(size: &LogSize) -> Vec<Metric> {
+    vec![
+        gauge(
+            "tidemark_streams_log_entries",
+            "count",
+            "Batches that are in the log and in no blob.",
+            size.entries as f64,
+        ),
+        gauge(
+            "tidemark_streams_log_bytes",
+            "bytes",
+            "Bytes of the batches that are in the log and in no blob.",
+            size.bytes as f64,
+        ),
+        gauge("tidemark_streams_producers", "count", "Producers whose batches are numbered.", size.producers as f64),
+        gauge("tidemark_streams_event_ids", "count", "Event ids that are known.", size.event_ids as f64),
+        Metric {
+            kind: Kind::Counter,
+            ..gauge(
+                "tidemark_streams_dedupe_overflow_total",
+                "count",
+                "Event ids that were forgotten before their time, because too many were known.",
+                size.ids_forgotten_early as f64,
+            )
+        },
+        Metric {
+            kind: Kind::Counter,
+            ..gauge(
+                "tidemark_streams_late_total",
+                "count",
+                "Counts that came after their hour was settled, since the log began.",
+                size.totals.late as f64,
+            )
+        },
+    ]
+}
+
+fn flag(is_on: bool) -> f64 {
+    if is_on { 1.0 } else { 0.0 }
+}
+
+/// How far the owner is.
+fn progress(node: &Node, size: &LogSize) -> Vec<Metric> {
+    let owner = node.owner();
+    let now = now_ms();
+    let lag_rows = size.next_row.saturating_sub(owner.folded);
+    let age_s = |since_ms: Option<u64>| since_ms.map_or(0.0, |at| now.saturating_sub(at) as f64 / 1e3);
+    let lag_s = age_s((lag_rows > 0).then_some(owner.folded_at_ms).filter(|at| *at > 0));
+    vec![
+        gauge("tidemark_streams_lag_rows", "count", "Rows that were accepted and are not folded yet.", lag_rows as f64),
+        gauge(
+            "tidemark_streams_uncommitted_rows",
+            "count",
+            "Rows that were accepted and are in no committed blob yet.",
+            size.next_row.saturating_sub(owner.committed) as f64,
+        ),
+        gauge("tidemark_streams_lag_seconds", "seconds", "Since when rows wait to be folded; 0: none waits.", lag_s),
+        gauge(
+            "tidemark_streams_freshness_seconds",
+            "seconds",
+            "Age of the oldest batch that is in no blob; 0: all are.",
+            age_s(size.oldest_at_ms),
+        ),
+        gauge(
+            "tidemark_streams_stuck",
+            "count",
+            "1 while the owner makes no progress; /readyz?verbose says why.",
+            flag(node.problem().is_some()),
+        ),
+    ]
+}
+
+fn owner(node: &Node) -> Vec<Metric> {
+    let owner = node.owner();
+    vec![
+        gauge("tidemark_streams_owner", "count", "1 while this process owns the partition.", flag(owner.is_owner)),
+        gauge(
+            "tidemark_streams_counts_held",
+            "count",
+            "Counts in memory that are in no blob.",
+            owner.counts_held as f64,
+        ),
+        gauge(
+            "tidemark_streams_counts_held_bytes",
+            "bytes",
+            "Memory of the counts that are in no blob.",
+            owner.bytes_held as f64,
+        ),
+        gauge("tidemark_streams_live_blobs", "count", "Blobs that count.", owner.live_blobs as f64),
+        gauge(
+            "tidemark_streams_manifest_index",
+            "count",
+            "Entries of the manifest's log that are applied.",
+            owner.manifest_index as f64,
+        ),
+        counter(
+            "tidemark_streams_commits_total",
+            "count",
+            "Commands that the manifest has taken.",
+            &node.counters.commits,
+        ),
+        counter(
+            "tidemark_streams_store_errors_total",
+            "count",
+            "Blobs that could not be written or read.",
+            &node.counters.store_errors,
+        ),
+        counter(
+            "tidemark_streams_sessions_failed_total",
+            "count",
+            "How often the owner ended and began again.",
+            &node.counters.sessions_failed,
+        ),
+        gauge("tidemark_streams_uptime_seconds", "seconds", "Since the start.", node.started.elapsed().as_secs_f64()),
+    ]
+}

@@ -1,0 +1,94 @@
+//! What requests and the owner's thread share.
+
+use crate::engine::Message;
+use crate::log::IntakeLog;
+use crate::metrics::Counters;
+use crate::settings::Settings;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tidemark_streams_store::directory::BlobReader;
+
+/// A running server.
+pub struct Node {
+    pub settings: Settings,
+    pub reader: BlobReader,
+    pub engine: SyncSender<Message>,
+    pub counters: Counters,
+    pub started: Instant,
+    state: Mutex<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    log: Option<Arc<IntakeLog>>,
+    problem: Option<String>,
+    owner: OwnerView,
+    is_stopping: bool,
+}
+
+/// What the owner's thread says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnerView {
+    /// The partition is claimed.
+    pub is_owner: bool,
+    /// The row behind all that are folded, and behind all that are committed.
+    pub folded: u64,
+    pub committed: u64,
+    /// When the last batch that is folded was accepted.
+    pub folded_at_ms: u64,
+    pub counts_held: u64,
+    pub bytes_held: u64,
+    pub live_blobs: u64,
+    pub manifest_index: u64,
+}
+
+impl Node {
+    pub fn new(settings: Settings, reader: BlobReader, engine: SyncSender<Message>) -> Node {
+        let counters = Counters::default();
+        Node { settings, reader, engine, counters, started: Instant::now(), state: Mutex::default() }
+    }
+
+    /// The log, while it is open.
+    pub fn log(&self) -> Option<Arc<IntakeLog>> {
+        self.shared().log.clone()
+    }
+
+    pub fn set_log(&self, log: Option<Arc<IntakeLog>>) {
+        self.shared().log = log;
+    }
+
+    /// Why the owner's thread makes no progress.
+    pub fn problem(&self) -> Option<String> {
+        self.shared().problem.clone()
+    }
+
+    pub fn set_problem(&self, problem: Option<String>) {
+        self.shared().problem = problem;
+    }
+
+    pub fn owner(&self) -> OwnerView {
+        self.shared().owner
+    }
+
+    pub fn set_owner(&self, owner: OwnerView) {
+        self.shared().owner = owner;
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.shared().is_stopping
+    }
+
+    pub fn set_stopping(&self) {
+        self.shared().is_stopping = true;
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Milliseconds since 1970 by the clock of this machine.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}

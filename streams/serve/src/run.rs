@@ -1,0 +1,75 @@
+//! A server from its start to its end.
+
+use crate::engine::{Engine, MESSAGES_MAX, Message, Opened, Problem, open_log};
+use crate::http;
+use crate::node::Node;
+use crate::settings::{STOP_S, Settings};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Why a server does not start, or ends.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Problem(#[from] Problem),
+    #[error("--listen {listen}: {error}")]
+    Listen { listen: SocketAddr, error: io::Error },
+    #[error(
+        "--listen {listen}: other machines reach it, and requests need no token: name --secret-file, or listen on 127.0.0.1"
+    )]
+    Open { listen: SocketAddr },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Serves until SIGTERM or SIGINT. `out` is told where it listens.
+///
+/// # Errors
+/// [`ServeError`].
+pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
+    let listen = settings.listen;
+    if !listen.ip().is_loopback() && settings.secret.is_none() {
+        return Err(ServeError::Open { listen });
+    }
+    let directory = Directory::open(&settings.dir, IfMissing::Create)?;
+    let (sender, inbox) = sync_channel(MESSAGES_MAX);
+    let log = open_log(&directory, &settings, &sender)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let bound = runtime.block_on(TcpListener::bind(listen));
+    let listener = bound.map_err(|error| ServeError::Listen { listen, error })?;
+    let address = listener.local_addr()?;
+    let node = Arc::new(Node::new(settings, directory.reader()?, sender));
+    node.set_log(Some(Arc::clone(&log)));
+    let engine = Engine { node: Arc::clone(&node), inbox, sessions: 0 };
+    let thread = std::thread::Builder::new().name("owner".to_owned());
+    let owner = thread.spawn(move || engine.run(Opened { directory, log }))?;
+    writeln!(out, "listening on http://{address}")?;
+    out.flush()?;
+    runtime.block_on(serve(listener, &node))?;
+    // The queue is bounded, and the thread takes from it until it ends.
+    let _ = node.engine.send(Message::Stop);
+    let _ = owner.join();
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(())
+}
+
+async fn serve(listener: TcpListener, node: &Arc<Node>) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    http::serve(listener, node, stop, Duration::from_secs(STOP_S)).await;
+    Ok(())
+}

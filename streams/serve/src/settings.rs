@@ -1,0 +1,54 @@
+//! Settings of a server, with their defaults and limits.
+
+use crate::secret::Secret;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tidemark_streams_core::event::EventTypes;
+
+/// Connections at a time. A further one waits until another is closed.
+pub const CONNECTIONS_MAX: usize = 1_024;
+/// Bodies that are read and decoded at a time. A further request is answered 503.
+pub const BODIES_MAX: usize = 32;
+/// Queries at a time. A further one is answered 503.
+pub const QUERIES_MAX: usize = 4;
+/// Rows of an answer, unless a query names another number, and at most.
+pub const ROWS_DEFAULT: usize = 1_000;
+pub const ROWS_MAX: usize = 100_000;
+/// Distinct groups that a query holds. A query with more is refused.
+pub const GROUPS_MAX: usize = 1_000_000;
+/// Bytes of the body of a query. More: the request is refused.
+pub const QUERY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a request's head. More: the connection is closed with 431.
+pub const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Entries of the intake's log that wait for their commit. More: requests are answered 503.
+pub const LOG_ENTRIES_MAX: usize = 1_000_000;
+/// Memory for entries that were just accepted. Older ones are read from the log.
+pub const RECENT_BYTES_MAX: usize = 64 << 20;
+/// A blob that a merge has replaced is kept for so long, for queries that have begun.
+pub const READER_GRACE_S: u64 = 15 * 60;
+/// Seconds that a stop takes at most. What is not written by then is in the log.
+pub const STOP_S: u64 = 20;
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub dir: PathBuf,
+    pub listen: SocketAddr,
+    pub types: EventTypes,
+    /// An event waits so long in memory before it is written to a blob.
+    pub flush_s: u64,
+    /// Distinct (tenant, listing, quarter of an hour, type) that are held in memory before they are written.
+    pub flush_counts: usize,
+    /// An `event_id` is known for so long.
+    pub event_id_s: u64,
+    /// So many are known at a time.
+    pub event_ids_max: usize,
+    /// An hour is settled so long after its end.
+    pub lateness_s: u64,
+    /// Bytes of the intake's log that wait for their commit.
+    pub log_bytes_max: u64,
+    /// Events a second of a tenant; 0: no quota.
+    pub tenant_events_per_s: u64,
+    /// Requests need a token that is made of this.
+    pub secret: Option<Secret>,
+}

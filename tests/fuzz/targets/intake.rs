@@ -1,0 +1,38 @@
+//! Fuzzes what the intake of event streams reads: bodies of requests, packed or not, and entries and rows of its log. A body is refused or
+//! becomes an entry that means the same when it is read again.
+
+#![no_main]
+
+use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::time::Now;
+use tidemark_streams_intake::body::{self, Rules};
+use tidemark_streams_intake::entry::{Batch, Head};
+use tidemark_streams_intake::event_ids;
+use tidemark_streams_intake::limits::UNPACKED_BYTES_MAX;
+use tidemark_streams_intake::producers::Producers;
+use tidemark_streams_intake::unpack::Coding;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let types = EventTypes::new(&["impression", "click"]).expect("names of types");
+    let rules = Rules { now: Now(1_800_000_000_000), types: &types, seed: 1 };
+    if let Ok(decoded) = body::decode(bytes, &rules) {
+        let batch = Batch { events: decoded.events, ..Batch::default() };
+        let entry = batch.encode(7, 9);
+        let (head, read) = Batch::decode(&entry).expect("what was written is read");
+        assert_eq!((head.end_row(), &read), (7 + batch.rows() as u64, &batch));
+        assert_eq!(read.records().len(), batch.rows());
+    }
+    for coding in [Coding::Gzip, Coding::Zstd] {
+        if let Ok(unpacked) = coding.unpack(bytes) {
+            assert!(unpacked.len() <= UNPACKED_BYTES_MAX);
+        }
+    }
+    if let Ok((head, batch)) = Batch::decode(bytes) {
+        assert_eq!(Head::decode(bytes), Ok(head));
+        assert_eq!(u64::from(head.rows), batch.records().len() as u64);
+    }
+    if let Ok(ids) = event_ids::decode_row(bytes) {
+        assert_eq!(event_ids::decode_row(&event_ids::encode_row(&ids)), Ok(ids));
+    }
+    let _ = Producers::default().restore(b"producer", bytes);
+});
