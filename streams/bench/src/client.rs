@@ -1,0 +1,44 @@
+//! A client that keeps one connection and waits for each answer.
+
+use crate::BenchError;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+/// A connection.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+    address: String,
+}
+
+impl Client {
+    pub fn connect(address: &str) -> Result<Client, BenchError> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Client { stream: BufReader::new(stream), address: address.to_owned() })
+    }
+
+    /// Sends a body, and returns that of the answer if its status is 200.
+    pub fn post(&mut self, path: &str, body: &[u8]) -> Result<String, BenchError> {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n", self.address, body.len());
+        let stream = self.stream.get_mut();
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(body)?;
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status: u16 = status.ok_or_else(|| BenchError::Http(line.clone()))?;
+        let mut length = 0;
+        loop {
+            line.clear();
+            self.stream.read_line(&mut line)?;
+            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse().map_err(|_| BenchError::Http(line.clone()))?;
+            }
+        }
+        let mut answer = vec![0; length];
+        self.stream.read_exact(&mut answer)?;
+        let body = String::from_utf8_lossy(&answer).into_owned();
+        if status == 200 { Ok(body) } else { Err(BenchError::Refused { status, body }) }
+    }
+}

@@ -1,0 +1,74 @@
+//! `tidemark-streams-bench`: measures the intake over HTTP, and the fold alone.
+//!
+//! It is a program of its own, so the product has no load generator.
+
+mod client;
+mod fold;
+mod intake;
+mod process;
+
+use clap::{Parser, Subcommand};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Measure event streams
+#[derive(Debug, Parser)]
+#[command(name = "tidemark-streams-bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Send events to a server of its own, and compare the blobs with a recount
+    Intake(intake::IntakeArgs),
+    /// Fold events that are decoded, on one core
+    Fold(fold::FoldArgs),
+}
+
+/// Why there is no measurement.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the server said {0:?}, and not where it listens")]
+    Address(String),
+    #[error("a request was answered {status}: {body}")]
+    Refused { status: u16, body: String },
+    #[error("an answer is no HTTP: {0:?}")]
+    Http(String),
+    #[error("the server ended with {0}")]
+    Ended(std::process::ExitStatus),
+    #[error("the blobs count {found}, and {sent} events were sent; {tenants} tenants differ")]
+    Differs { found: u64, sent: u64, tenants: usize },
+    #[error(
+        "the server's stop ended before all was written: the blobs count {written} of {sent} events; measure a shorter time"
+    )]
+    Unwritten { written: u128, sent: u64 },
+    #[error("tenant {0:?} was never sent")]
+    Tenant(String),
+    #[error("a generator thread has panicked")]
+    Panicked,
+    #[error(transparent)]
+    Directory(#[from] tidemark_streams_store::directory::DirectoryError),
+    #[error(transparent)]
+    Event(#[from] tidemark_streams_core::event::EventError),
+    #[error(transparent)]
+    Types(#[from] tidemark_streams_core::event::EventTypesError),
+}
+
+fn main() -> ExitCode {
+    let measured = match Cli::parse().command {
+        Command::Intake(args) => intake::run(&args),
+        Command::Fold(args) => fold::run(&args),
+    };
+    let said = match &measured {
+        Ok(text) => writeln!(io::stdout(), "{text}"),
+        Err(error) => writeln!(io::stderr(), "error: {error}"),
+    };
+    match (measured, said) {
+        (Ok(_), Ok(())) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}

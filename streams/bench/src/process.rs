@@ -1,0 +1,65 @@
+//! The server that is measured, as a process of its own.
+
+use crate::BenchError;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Clock ticks of a second in `/proc`, on every Linux that runs Rust.
+const TICKS_PER_S: f64 = 100.0;
+
+/// A running server. It is killed when it is dropped.
+pub struct Server {
+    child: Child,
+    pub address: String,
+}
+
+impl Server {
+    pub fn start(program: &Path, arguments: &[&str]) -> Result<Server, BenchError> {
+        let mut child = Command::new(program).args(arguments).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut line)?;
+        }
+        let mut server = Server { child, address: String::new() };
+        match line.trim_end().strip_prefix("listening on http://") {
+            Some(address) => address.clone_into(&mut server.address),
+            None => return Err(BenchError::Address(line)),
+        }
+        Ok(server)
+    }
+
+    pub fn cpu_s(&self) -> f64 {
+        cpu_s(&self.child.id().to_string())
+    }
+
+    /// The most memory that it had, in bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        peak.and_then(|peak| peak.trim().split(' ').next()?.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
+    }
+
+    /// Ends it by SIGTERM, and waits until all is written.
+    pub fn stop(mut self) -> Result<(), BenchError> {
+        Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(BenchError::Ended(status)) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Seconds of processors that a process and its threads have used.
+pub fn cpu_s(process: &str) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name stands in parentheses and may hold anything.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 = rest.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    ticks as f64 / TICKS_PER_S
+}
