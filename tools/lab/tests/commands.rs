@@ -32,10 +32,16 @@ fn check(path: &str, wanted: &str) {
     assert!(found == wanted, "{path} is not what the program says, from line {line:?} on: run with TIDEMARK_BLESS=1");
 }
 
+/// All commands, under the name by which users call them.
+fn commands() -> Command {
+    let mut top = Cli::command().name("tidemark").bin_name("tidemark");
+    top.build();
+    top
+}
+
 #[test]
 fn the_page_of_commands_is_what_clap_says() {
-    let mut top = Cli::command();
-    top.build();
+    let top = commands();
     let commands: Vec<&Command> = top.get_subcommands().filter(|command| is_shown(command)).collect();
     let mut page = read("docs/reference/cli.md");
     page.truncate(page.find("\n## ").map_or(page.len(), |at| at + 1));
@@ -125,8 +131,7 @@ fn option(argument: &Arg) -> String {
 /// Every command that a page names exists, with the options that it is given.
 #[test]
 fn commands_in_pages_exist() {
-    let mut top = Cli::command();
-    top.build();
+    let top = commands();
     let mut wrong = Vec::new();
     let mut seen = 0;
     for path in pages() {
@@ -198,8 +203,7 @@ fn unknown_in(said: &str, top: &Command) -> Option<String> {
 
 #[test]
 fn a_command_that_does_not_exist_is_found() {
-    let mut top = Cli::command();
-    top.build();
+    let top = commands();
     assert_eq!(unknown_in("tidemark add NS/KEY 5 --id x", &top), None);
     assert_eq!(unknown_in("tidemark add NS/KEY --identity x", &top).as_deref(), Some("--identity"));
     assert_eq!(unknown_in("tidemark counter forget NS/KEY", &top).as_deref(), Some("forget"));
