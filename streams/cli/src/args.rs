@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use tidemark_streams_core::layout::PeriodUnit;
 
 const LOAD_EXAMPLE: &str = "Example:
   tidemark-streams load transactions.parquet --dir shop \\
@@ -28,6 +29,9 @@ A file has lines such as:
   users = 2_000_000
   events_per_day = 5_000_000_000
   usd_per_gb_month = 0.021";
+const LAYOUT_EXAMPLES: &str = "Examples:
+  tidemark-streams layout --dir shop --virtual-partitions 10 --buckets 100
+  tidemark-streams layout --dir shop --split 367 --parts 8 --from 2027-01-01";
 
 /// Count events per tenant, listing and hour, each exactly once
 #[derive(Debug, Parser)]
@@ -52,6 +56,12 @@ pub enum Command {
     /// left out.
     #[command(after_help = QUERY_EXAMPLES)]
     Query(QueryArgs),
+    /// Print or change how rows are spread over blobs
+    ///
+    /// Tenants are spread over virtual partitions and their buckets by hash. A bucket has one blob for each period. Once rows are
+    /// counted, a layout only grows: buckets of later days, and more large tenants.
+    #[command(after_help = LAYOUT_EXAMPLES)]
+    Layout(LayoutArgs),
     /// List the blobs that count
     Blobs(DirectoryArgs),
     /// Print the rows that were refused, as JSON lines with row number and reason
@@ -155,6 +165,30 @@ pub struct QueryArgs {
     pub json: bool,
     #[command(flatten)]
     pub directory: DirectoryArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct LayoutArgs {
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// How long a period is: week, month or quarter [default: month]
+    #[arg(long, value_name = "UNIT")]
+    pub period: Option<PeriodUnit>,
+    /// Virtual partitions [default: 1]
+    #[arg(long, value_name = "COUNT")]
+    pub virtual_partitions: Option<u32>,
+    /// Buckets of each virtual partition: as many as give a bucket 1,000 tenants [default: 1]
+    #[arg(long, value_name = "COUNT")]
+    pub buckets: Option<u32>,
+    /// Split the rows of this large tenant by listing
+    #[arg(long, value_name = "TENANT", requires = "parts")]
+    pub split: Option<String>,
+    /// Into how many parts
+    #[arg(long, value_name = "COUNT", requires = "split")]
+    pub parts: Option<u32>,
+    /// The first day, of UTC, that the buckets or parts are for; without it, all days
+    #[arg(long, value_name = "DATE")]
+    pub from: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -29,7 +29,7 @@ pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
     let mut differences = 0;
     for meta in directory.manifest().live() {
         blobs += 1;
-        if let Some(problem) = check(&directory, meta, &mut all) {
+        if let Some(problem) = check(&directory, &meta, &mut all) {
             differences += 1;
             writeln!(out, "{}: {problem}", file_name(&meta.key, meta.level))?;
         }
@@ -59,7 +59,7 @@ pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
 /// What is wrong with a blob. Its rows are added to all.
 fn check(directory: &Directory, meta: &BlobMeta, all: &mut Rollups) -> Option<String> {
     match meta.level {
-        Level::Delta | Level::Day => check_rows(directory, meta, all),
+        Level::Delta | Level::Hour | Level::Day | Level::Period => check_rows(directory, meta, all),
         Level::DeadLetters => match dead_letters::read(directory, meta) {
             Ok(letters) if letters.len() as u64 == meta.rows => None,
             Ok(letters) => Some(format!("{} dead letters, and the manifest says {}", letters.len(), meta.rows)),
@@ -99,7 +99,7 @@ fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Roll
     }
     let mut refused = BTreeSet::new();
     for meta in dead_letters::blobs(directory) {
-        refused.extend(dead_letters::read(directory, meta)?.into_iter().map(|letter| letter.row));
+        refused.extend(dead_letters::read(directory, &meta)?.into_iter().map(|letter| letter.row));
     }
     let event_type = match &rows.mapping().event_type {
         TypeOf::All(name) => name.clone(),

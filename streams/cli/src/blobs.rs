@@ -5,22 +5,23 @@ use crate::error::CliError;
 use std::io::Write;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
-use tidemark_streams_core::blob::Level;
+use tidemark_streams_core::blob::BlobMeta;
 use tidemark_streams_core::time::Hour;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::folder::file_name;
 
 pub fn run(args: &DirectoryArgs, out: &mut impl Write) -> Result<(), CliError> {
     let directory = Directory::open(&args.dir, IfMissing::Refuse)?;
-    writeln!(out, "blob\tlevel\tfirst hour\tlast hour\trows\tn\tbytes")?;
+    writeln!(out, "blob\tlevel\tfirst hour\tlast hour\trows\tn\tbytes\ttenants")?;
     for meta in directory.manifest().live() {
-        let (first, last) = match meta.level {
-            Level::Delta | Level::Day => (text(meta.hours.first), text(meta.hours.last)),
-            Level::DeadLetters => ("-".to_owned(), "-".to_owned()),
+        let (first, last) = match meta.level.is_of_rows() {
+            true => (text(meta.hours.first), text(meta.hours.last)),
+            false => ("-".to_owned(), "-".to_owned()),
         };
         let name = file_name(&meta.key, meta.level);
         let bytes = meta.stored.bytes;
-        writeln!(out, "{name}\t{}\t{first}\t{last}\t{}\t{}\t{bytes}", meta.level, meta.rows, meta.total)?;
+        let BlobMeta { level, scope, rows, total, .. } = meta;
+        writeln!(out, "{name}\t{level}\t{first}\t{last}\t{rows}\t{total}\t{bytes}\t{scope}")?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use tidemark_streams_store::folder::file_name;
 pub fn run(args: &DirectoryArgs, out: &mut impl Write) -> Result<(), CliError> {
     let directory = Directory::open(&args.dir, IfMissing::Refuse)?;
     for meta in blobs(&directory) {
-        let letters = read(&directory, meta)?;
+        let letters = read(&directory, &meta)?;
         let name = || file_name(&meta.key, meta.level);
         out.write_all(&encode(&letters).map_err(|error| CliError::DeadLetters { name: name(), error })?)?;
     }
@@ -20,7 +20,7 @@ pub fn run(args: &DirectoryArgs, out: &mut impl Write) -> Result<(), CliError> {
 }
 
 /// The blobs of dead letters, in the order of their commits.
-pub fn blobs(directory: &Directory) -> impl Iterator<Item = &BlobMeta> {
+pub fn blobs(directory: &Directory) -> impl Iterator<Item = BlobMeta> {
     directory.manifest().live().filter(|meta| meta.level == Level::DeadLetters)
 }
 
@@ -32,5 +32,5 @@ pub fn read(directory: &Directory, meta: &BlobMeta) -> Result<Vec<DeadLetter>, C
 /// The dead letter that was written last.
 pub fn last(directory: &Directory) -> Result<Option<DeadLetter>, CliError> {
     let last = blobs(directory).max_by_key(|meta| meta.key.seq);
-    last.map_or(Ok(None), |meta| Ok(read(directory, meta)?.pop()))
+    last.map_or(Ok(None), |meta| Ok(read(directory, &meta)?.pop()))
 }

@@ -52,7 +52,8 @@ impl Driver {
             cells_max: usize::try_from(flush_counts).unwrap_or(usize::MAX),
             fold_bytes_max: FOLD_BYTES_MAX,
             dead_letters_max: DEAD_LETTERS_HELD_MAX,
-            merge: MergePolicy::default(),
+            // A load has the directory for itself, and nobody waits for the store.
+            merge: MergePolicy { merge_every_ms: 0, put_every_ms: 0, ..MergePolicy::default() },
             retry_after_ms: RETRY_AFTER_MS,
             keep_flushed_ms: KEEP_FLUSHED_MS,
         };
@@ -84,7 +85,7 @@ impl Driver {
                 }
                 Output::Load(key) => {
                     let missing = || DirectoryError::Read(ReadError::Missing { name: key.to_string() });
-                    let meta = *live_blob(self.directory.manifest(), &key).ok_or_else(missing)?;
+                    let meta = live_blob(self.directory.manifest(), &key).ok_or_else(missing)?;
                     let rows = self.directory.rows(&meta, Wanted::All)?;
                     self.owner.handle(now(), Input::Loaded { key, rows });
                 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::{CalendarError, UnknownZone};
 use tidemark_streams_core::event::EventTypesError;
+use tidemark_streams_core::manifest::LayoutRefused;
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::rollup::RowError;
 use tidemark_streams_core::source::SourceId;
@@ -40,6 +41,8 @@ pub enum CliError {
         path.display()
     )]
     OtherReading { path: PathBuf, source_id: SourceId, next_row: u64 },
+    #[error("the layout stays as it is: {0}")]
+    Layout(#[from] LayoutRefused),
     #[error(transparent)]
     Calendar(#[from] CalendarError),
     #[error("--from {from} is not before --to {to}")]

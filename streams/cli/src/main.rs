@@ -8,6 +8,7 @@ mod blobs;
 mod dead_letters;
 mod driver;
 mod error;
+mod layout;
 mod load;
 mod plan;
 mod query;
@@ -38,6 +39,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
     match &cli.command {
         Command::Load(args) => load::run(args, out),
         Command::Query(args) => query::run(args, out),
+        Command::Layout(args) => layout::run(args, out),
         Command::Blobs(args) => blobs::run(args, out),
         Command::DeadLetters(args) => dead_letters::run(args, out),
         Command::Audit(args) => audit::run(args, out),

@@ -32,7 +32,7 @@ pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
     };
     let mut by_time = LocalCounts::new(zone, unit);
     let mut by_listing: BTreeMap<String, u64> = BTreeMap::new();
-    let plan = query::plan(directory.manifest(), PARTITION, range.hours());
+    let plan = query::plan_of_tenant(directory.manifest(), PARTITION, &args.tenant, range.hours());
     warn_of_incomplete(&plan);
     for meta in plan.blobs {
         for row in directory.rows(&meta, Wanted::Tenant(&args.tenant))?.iter() {

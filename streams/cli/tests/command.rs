@@ -9,7 +9,7 @@ use tidemark_streams_store::directory::{Directory, IfMissing};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
 const MAP: &str = "tenant=shop,listing=item,at=at,n=n";
 const CSV: &str =
-    "shop,item,at,n\na,x,2026-01-01T00:10:00Z,2\na,y,2026-01-01T00:50:00Z,3\nb,x,2026-01-02T05:00:00Z,4\n";
+    "shop,item,at,n\na,x,2026-01-01T00:10:00Z,2\na,y,2026-01-01T00:50:00Z,3\nb,x,2026-02-02T05:00:00Z,4\n";
 
 /// A folder with a file, and a directory of streams.
 struct Shop {
@@ -80,7 +80,7 @@ fn counts_are_printed_by_hour_day_and_listing() {
     assert_eq!(shop.said(&["query", "a", "--by", "listing"]), "y\t3\nx\t2\n");
     assert_eq!(
         shop.said(&["query", "b", "--by", "day", "--json"]),
-        "{\"from\":\"2026-01-02T00:00:00+00:00\",\"n\":4}\n"
+        "{\"from\":\"2026-02-02T00:00:00+00:00\",\"n\":4}\n"
     );
     assert_eq!(shop.said(&["query", "a", "--to", "2026-01-01T00:45:00Z", "--by", "listing"]), "x\t2\n");
     assert_eq!(shop.said(&["query", "nobody"]), "");
@@ -298,4 +298,27 @@ fn help_says_what_each_command_does_and_gives_an_example() {
         let help = String::from_utf8(output.stdout).unwrap();
         assert!(help.contains(example) && help.contains("Usage: tidemark-streams"), "{help}");
     }
+}
+
+#[test]
+fn layout_decides_where_rows_go_and_only_grows_once_they_are_there() {
+    let mut csv = "shop,item,at,n\n".to_owned();
+    csv.extend((0..200).map(|row| format!("shop-{},item-{row},2026-0{}-05,1\n", row % 20, 1 + row % 2)));
+    let shop = Shop::new(&csv);
+    assert!(shop.refused(&["layout"]).contains("there are no event streams here"));
+    let said = shop.said(&["layout", "--virtual-partitions", "2", "--buckets", "3", "--period", "quarter"]);
+    assert_eq!(said, "period\tquarter\nvirtual partitions\t2\nbuckets\t3\tfrom 1970-01-01\n");
+    assert!(shop.load(&[]).status.success());
+    let blobs = shop.said(&["blobs"]);
+    assert_eq!(blobs.matches("\tperiod\t").count(), 6, "{blobs}");
+    assert_eq!(blobs.lines().filter(|line| line.ends_with("/6")).count(), 6, "{blobs}");
+    for tenant in 0..20 {
+        assert_eq!(shop.said(&["query", &format!("shop-{tenant}"), "--by", "day"]).lines().count(), 1);
+    }
+    let refused = shop.refused(&["layout", "--period", "month"]);
+    assert!(refused.contains("blobs are live, so a layout may only add to the one before"), "{refused}");
+    let split = ["layout", "--split", "shop-3", "--parts", "2", "--from", "2026-03-01"];
+    assert!(shop.said(&split).contains("\t2 parts\tfrom 2026-03-01\n"));
+    assert!(shop.refused(&["layout", "--split", "shop-3", "--parts", "4"]).contains("may only add"));
+    assert!(shop.refused(&["layout", "--buckets", "0", "--from", "2027-01-01"]).contains("of 0 buckets: at least 1"));
 }

@@ -1,5 +1,6 @@
 //! Blobs: immutable files of rollup rows or dead letters, and what the manifest keeps of each.
 
+use crate::scope::Scope;
 use crate::time::HourRange;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -26,15 +27,19 @@ pub struct BlobKey {
     pub part: u32,
 }
 
-/// What a blob holds.
+/// What a blob holds. Rows rise from deltas to hours, days and periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Level {
-    /// Rows of one flush, of any hour.
+    /// Rows of one flush, of any hour and tenant.
     Delta,
-    /// Rows of one day of UTC, or of several days where one merge wrote very many.
+    /// Rows of one bucket and one day of UTC, or of late rows of several days of one period.
     Day,
     /// Rows of a source that were refused.
     DeadLetters,
+    /// Rows of one virtual partition and one day, as one merge of deltas found them.
+    Hour,
+    /// Rows of one bucket and one period: a week, a month or a quarter of a year.
+    Period,
 }
 
 /// What the manifest keeps of a blob.
@@ -42,6 +47,8 @@ pub enum Level {
 pub struct BlobMeta {
     pub key: BlobKey,
     pub level: Level,
+    /// Which tenants it may hold.
+    pub scope: Scope,
     /// The first and the last hour of its rows; of dead letters, hour 0.
     pub hours: HourRange,
     pub rows: u64,
@@ -92,12 +99,34 @@ impl FromStr for BlobKey {
     }
 }
 
+impl BlobKey {
+    /// The first name in the order of names, and the last.
+    pub const FIRST: BlobKey = BlobKey { partition: PartitionId(0), epoch: Epoch(0), seq: Seq(0), part: 0 };
+    pub const LAST: BlobKey =
+        BlobKey { partition: PartitionId(u32::MAX), epoch: Epoch(u64::MAX), seq: Seq(u64::MAX), part: u32::MAX };
+}
+
+impl Level {
+    /// Levels of rows, from the lowest to the highest.
+    pub const OF_ROWS: [Level; 4] = [Level::Delta, Level::Hour, Level::Day, Level::Period];
+
+    /// Whether it holds rows that count.
+    pub fn is_of_rows(self) -> bool {
+        match self {
+            Level::Delta | Level::Hour | Level::Day | Level::Period => true,
+            Level::DeadLetters => false,
+        }
+    }
+}
+
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Level::Delta => "delta",
             Level::Day => "day",
             Level::DeadLetters => "dead-letters",
+            Level::Hour => "hour",
+            Level::Period => "period",
         })
     }
 }

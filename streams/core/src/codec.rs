@@ -1,14 +1,18 @@
 //! Encodings of what the manifest's log keeps: a version, then postcard. Every bound is checked when bytes are read.
 
+pub(crate) mod version_1;
+
 use crate::blob::{BlobKey, BlobMeta, Level};
+use crate::layout::LayoutError;
 use crate::limits::{COMMAND_BYTES_MAX, COMMIT_BLOBS_MAX, PARTITIONS_MAX};
-use crate::manifest::{Claim, Command, Commit, Fence};
+use crate::manifest::{Claim, Command, Commit, Fence, SetLayout};
+use crate::scope::Scope;
 use crate::time::{Hour, HourRange};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of encoded commands.
-const COMMAND_VERSION: u8 = 1;
+/// The version of encoded commands. Those of version 1 are read too.
+const COMMAND_VERSION: u8 = 2;
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +35,10 @@ pub enum DecodeError {
     Hours { key: BlobKey, hours: HourRange },
     #[error("blob {0} of dead letters counts events")]
     DeadLetters(BlobKey),
+    #[error("blob {key}: scope {scope:?} is none, or none of its level")]
+    Scope { key: BlobKey, scope: Scope },
+    #[error("the layout: {0}")]
+    Layout(#[from] LayoutError),
 }
 
 /// A command is too long to be proposed.
@@ -54,12 +62,16 @@ impl Command {
         if bytes.len() > COMMAND_BYTES_MAX {
             return Err(DecodeError::TooLong { bytes: bytes.len() });
         }
-        let command: Command = decode_versioned(COMMAND_VERSION, bytes)?;
+        let command: Command = match bytes.first() {
+            Some(&version_1::VERSION) => version_1::decode_command(bytes)?,
+            _ => decode_versioned(COMMAND_VERSION, bytes)?,
+        };
         match &command {
             Command::Claim(Claim { partition, .. }) | Command::Fence(Fence { partition, .. }) => {
                 check_partition(partition.0)?;
             }
             Command::Commit(commit) => check_commit(commit)?,
+            Command::Layout(SetLayout { layout, .. }) => layout.check()?,
         }
         Ok(command)
     }
@@ -75,7 +87,7 @@ fn check_commit(commit: &Commit) -> Result<(), DecodeError> {
     commit.add.iter().try_for_each(check_meta)
 }
 
-fn check_partition(partition: u32) -> Result<(), DecodeError> {
+pub(crate) fn check_partition(partition: u32) -> Result<(), DecodeError> {
     if partition < PARTITIONS_MAX { Ok(()) } else { Err(DecodeError::Partition(partition)) }
 }
 
@@ -85,9 +97,14 @@ pub(crate) fn check_meta(meta: &BlobMeta) -> Result<(), DecodeError> {
     if hours.first > hours.last || hours.last > Hour::MAX {
         return Err(DecodeError::Hours { key: meta.key, hours });
     }
+    let is_split = meta.scope != Scope::ALL;
     match meta.level {
         Level::DeadLetters if meta.total != 0 => Err(DecodeError::DeadLetters(meta.key)),
-        Level::Delta | Level::Day | Level::DeadLetters => Ok(()),
+        Level::DeadLetters | Level::Delta if is_split => Err(DecodeError::Scope { key: meta.key, scope: meta.scope }),
+        Level::Delta | Level::Day | Level::DeadLetters | Level::Hour | Level::Period if meta.scope.is_valid() => Ok(()),
+        Level::Delta | Level::Day | Level::DeadLetters | Level::Hour | Level::Period => {
+            Err(DecodeError::Scope { key: meta.key, scope: meta.scope })
+        }
     }
 }
 

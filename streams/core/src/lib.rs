@@ -7,20 +7,22 @@
 //! * [`owner::Owner`] is event-driven: `handle(now, input)`, `poll_output()` until `None`, `poll_timeout()`. It folds the rows of
 //!   a source in memory, writes blobs, and commits them to the manifest.
 //!
-//! Reading order: [`limits`], [`event`], [`rollup`], [`fold`], [`blob`], [`manifest`], [`owner`], [`merge`], [`collector`],
-//! [`query`].
+//! Reading order: [`limits`], [`event`], [`rollup`], [`fold`], [`scope`], [`layout`], [`blob`], [`manifest`], [`owner`],
+//! [`merge`], [`collector`], [`query`].
 
 pub mod blob;
 pub mod codec;
 pub mod collector;
 pub mod event;
 pub mod fold;
+pub mod layout;
 pub mod limits;
 pub mod manifest;
 pub mod merge;
 pub mod owner;
 pub mod query;
 pub mod rollup;
+pub mod scope;
 pub mod source;
 pub mod teeth;
 pub mod time;

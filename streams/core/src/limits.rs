@@ -27,10 +27,19 @@ pub const SOURCES_MAX: usize = 100_000;
 pub const COMMIT_BLOBS_MAX: usize = 4_096;
 /// Bytes of an encoded command of the manifest. A longer one is refused.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;
-/// Day blobs that one merge writes. A merge of more days puts several days into one blob.
+/// Blobs that one merge writes. What is left over goes into one more delta, which the next merge takes.
 pub const MERGE_BLOBS_MAX: usize = 1_024;
 /// Rows that one merge reads. A merge takes fewer blobs rather than more rows.
 pub const MERGE_ROWS_MAX: u64 = 8 << 20;
+
+/// Slices of all buckets together: virtual partitions times buckets. A layout of more is refused.
+pub const SLICES_MAX: u32 = 1 << 24;
+/// Times that a layout may change the number of buckets. A layout of more is refused.
+pub const BUCKET_CHANGES_MAX: usize = 1_000;
+/// Tenants that a layout splits by listing. A layout of more is refused.
+pub const LARGE_TENANTS_MAX: usize = 10_000;
+/// Parts of a large tenant. A layout of more is refused.
+pub const PARTS_MAX: u32 = 1_024;
 
 /// Bytes of text that one set of rows may hold. Its owner flushes before.
 pub const ROWS_TEXT_BYTES_MAX: usize = 1 << 30;

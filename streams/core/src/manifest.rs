@@ -8,23 +8,31 @@
 
 mod apply;
 mod command;
+mod live;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use apply::{ClaimRefused, CommitRefused, Committed, FenceRefused, Outcome};
-pub use command::{Claim, Command, Commit, Fence, Generation, MemberId, Progress};
-pub use snapshot::SnapshotError;
+pub use apply::{ClaimRefused, CommitRefused, Committed, FenceRefused, LayoutRefused, Outcome};
+pub use command::{Claim, Command, Commit, Fence, Generation, MemberId, Progress, SetLayout};
+pub use live::{BlobSet, ChunkId, RestoreError};
+pub use snapshot::{Restore, Row, SnapshotError};
 
-use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};
+use crate::blob::{BlobMeta, Epoch, PartitionId, Seq};
+use crate::layout::Layout;
 use crate::source::{SourceId, SourceState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The replicated state.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Manifest {
     index: u64,
+    layout: Layout,
+    /// How many layouts were set.
+    layout_version: u64,
     partitions: BTreeMap<PartitionId, Partition>,
+    /// Partitions that changed since the last snapshot, apart from their blobs.
+    changed: BTreeSet<PartitionId>,
 }
 
 /// What is known of a partition.
@@ -38,7 +46,7 @@ pub struct Partition {
     /// Of the last commit that was applied, in whatever epoch.
     pub last_commit: Option<AppliedCommit>,
     pub sources: BTreeMap<SourceId, SourceState>,
-    pub live: BTreeMap<BlobKey, BlobMeta>,
+    pub live: BlobSet,
     /// The sum of all counts that were accepted. It equals the sum over all live blobs.
     pub total: u128,
 }
@@ -68,11 +76,32 @@ impl Manifest {
         self.partitions.iter().map(|(id, partition)| (*id, partition))
     }
 
-    /// All live blobs, by partition and name.
-    pub fn live(&self) -> impl Iterator<Item = &BlobMeta> {
+    /// All live blobs, by partition, level, scope, first hour and name.
+    pub fn live(&self) -> impl Iterator<Item = BlobMeta> {
         self.partitions.values().flat_map(|partition| partition.live.values())
     }
+
+    /// Where new rows go.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// How many layouts were set.
+    pub fn layout_version(&self) -> u64 {
+        self.layout_version
+    }
 }
+
+/// What changed since the last snapshot is no part of the state.
+impl PartialEq for Manifest {
+    fn eq(&self, other: &Manifest) -> bool {
+        let Manifest { index, layout, layout_version, partitions, changed: _ } = self;
+        (index, layout, layout_version, partitions)
+            == (&other.index, &other.layout, &other.layout_version, &other.partitions)
+    }
+}
+
+impl Eq for Manifest {}
 
 impl Partition {
     /// How far a source is counted.

@@ -1,7 +1,7 @@
 //! The owner of a partition: folds the rows of sources, writes blobs, and commits them to the manifest.
 //!
 //! One job is under way at a time: a flush, which writes what was folded, or a merge. Both write blobs first and propose a commit that
-//! names them once the store has them. While a job writes, no further rows are taken, so memory stays bounded.
+//! names them once the store has them. Rows are taken meanwhile, until they fill the window: it is flushed by the next job.
 //!
 //! The shell carries out each [`Output`] and answers with an [`Input`]; any answer may be lost with the process. Whatever is lost, the
 //! next owner claims the partition and reads each source from the position in the manifest.
@@ -10,12 +10,14 @@ mod claim;
 mod job;
 mod window;
 
-use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
+use crate::blob::{BlobKey, Epoch, Level, PartitionId, Seq, StoredBlob};
 use crate::event::{EventTypes, RawEvent};
-use crate::manifest::{ClaimRefused, Command, CommitRefused, Generation, Manifest, MemberId, Outcome};
-use crate::merge::MergePolicy;
+use crate::layout::Layout;
+use crate::manifest::{BlobSet, ClaimRefused, Command, CommitRefused, Generation, Manifest, MemberId, Outcome};
+use crate::merge::{MergePolicy, Scheduler};
 use crate::query::OwnerRows;
 use crate::rollup::{Rollups, RowError};
+use crate::scope::Scope;
 use crate::source::{ReadingId, SourceId, SourceState};
 use crate::time::Now;
 use job::{Load, Write};
@@ -129,6 +131,7 @@ pub enum Output {
 pub struct Put {
     pub key: BlobKey,
     pub level: Level,
+    pub scope: Scope,
     pub origin: Origin,
     pub content: Content,
 }
@@ -172,7 +175,11 @@ pub struct Owner {
     epoch: Epoch,
     last_seq: Seq,
     sources: BTreeMap<SourceId, SourceState>,
-    live: BTreeMap<BlobKey, BlobMeta>,
+    live: BlobSet,
+    layout: Layout,
+    scheduler: Scheduler,
+    /// The live blobs are looked through for merges then.
+    plan_at: Now,
     window: Window,
     flushed: Option<Flushed>,
     is_sealing: bool,
@@ -193,12 +200,15 @@ impl Owner {
     pub fn new(now: Now, config: OwnerConfig) -> Owner {
         let mut owner = Owner {
             window: Window::new(&config),
+            layout: Layout::default(),
+            scheduler: Scheduler::new(now, config.partition, config.merge),
+            plan_at: now,
             config,
             state: State::Claiming,
             epoch: Epoch(0),
             last_seq: Seq(0),
             sources: BTreeMap::new(),
-            live: BTreeMap::new(),
+            live: BlobSet::new(),
             flushed: None,
             is_sealing: false,
             retry_at: None,
@@ -226,6 +236,7 @@ impl Owner {
             Input::Loaded { key, rows } => self.loaded(now, key, &rows),
             Input::Applied { outcome, manifest } => self.applied(now, outcome, manifest),
         }
+        self.release_puts(now);
         self.begin_job(now);
     }
 
@@ -237,8 +248,12 @@ impl Owner {
     /// When to come back with [`Input::Tick`] at the latest.
     pub fn poll_timeout(&self) -> Option<Now> {
         match &self.state {
-            State::Idle => self.window.flush_at(),
-            State::Claiming | State::Loading(_) | State::Writing(_) => self.retry_at,
+            State::Idle => {
+                let plan_at = Some(self.plan_at).filter(|at| *at < Now(u64::MAX));
+                self.window.flush_at().into_iter().chain(plan_at).min()
+            }
+            State::Claiming | State::Loading(_) => self.retry_at,
+            State::Writing(write) => self.retry_at.into_iter().chain(write.put_at()).min(),
             State::Stopped(_) => None,
         }
     }
@@ -249,7 +264,7 @@ impl Owner {
         match &self.state {
             State::Claiming | State::Stopped(_) => None,
             State::Writing(write) => {
-                Some(write.end_of(source).or_else(|| self.window.end_of(source)).unwrap_or(committed))
+                Some(self.window.end_of(source).or_else(|| write.end_of(source)).unwrap_or(committed))
             }
             State::Idle | State::Loading(_) => Some(self.window.end_of(source).unwrap_or(committed)),
         }
@@ -257,7 +272,10 @@ impl Owner {
 
     /// Whether rows that are given now are taken.
     pub fn takes_rows(&self) -> bool {
-        matches!(self.state, State::Idle | State::Loading(_)) && !self.window.is_due()
+        match self.state {
+            State::Idle | State::Loading(_) | State::Writing(_) => !self.window.is_due(),
+            State::Claiming | State::Stopped(_) => false,
+        }
     }
 
     /// Whether a source is counted to its end, by commits.
@@ -301,6 +319,15 @@ impl Owner {
         }
         sets.extend(self.window.rows_of(epoch, tenant)?);
         Ok(sets)
+    }
+
+    /// Whether a source is counted to its end, by commits or by one that is under way.
+    fn is_ending(&self, source: SourceId) -> bool {
+        let is_under_way = match &self.state {
+            State::Writing(write) => write.ends(source),
+            State::Claiming | State::Idle | State::Loading(_) | State::Stopped(_) => false,
+        };
+        is_under_way || self.is_complete(source)
     }
 
     fn stop(&mut self, stop: Stop) {

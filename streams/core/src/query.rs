@@ -1,11 +1,12 @@
 //! Queries: which blobs a range of hours needs, which rows of the owner belong to the same moment, and hours of a zone's clock.
 
-use crate::blob::{BlobMeta, Epoch, Level, PartitionId};
+use crate::blob::{BlobMeta, Epoch, PartitionId};
 use crate::manifest::Manifest;
 use crate::rollup::{RollupRow, Rollups};
+use crate::scope::{Scope, Slice, TenantHash};
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
-use crate::time::{HourRange, Quarter};
+use crate::time::{Day, HourRange, Quarter};
 use std::collections::BTreeMap;
 use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Zone};
 use tidemark_proto::series::{UnixTime, Window};
@@ -42,19 +43,31 @@ pub enum Continues {
     Gap { position: u64 },
 }
 
-/// Plans a query of a range of hours.
+/// Plans a query of all tenants in a range of hours.
 pub fn plan(manifest: &Manifest, id: PartitionId, hours: HourRange) -> Plan {
-    let partition = manifest.partition(id);
-    let is_needed = |meta: &&BlobMeta| match meta.level {
-        Level::Delta | Level::Day => meta.hours.overlaps(&hours),
-        Level::DeadLetters => false,
-    };
-    Plan {
-        index: manifest.index(),
-        partition: id,
-        blobs: partition.map_or_else(Vec::new, |known| known.live.values().filter(is_needed).copied().collect()),
-        sources: partition.map_or_else(BTreeMap::new, |known| known.sources.clone()),
+    let is_needed = |meta: &BlobMeta| meta.level.is_of_rows() && meta.hours.overlaps(&hours);
+    let blobs = manifest.partition(id).map_or_else(Vec::new, |known| known.live.values().filter(is_needed).collect());
+    Plan { blobs, ..empty_plan(manifest, id) }
+}
+
+/// Plans a query of one tenant in a range of hours. A blob says by itself which tenants it may hold.
+pub fn plan_of_tenant(manifest: &Manifest, id: PartitionId, tenant: &str, hours: HourRange) -> Plan {
+    let tenant = TenantHash::of(tenant);
+    let mut blobs = manifest.partition(id).map_or_else(Vec::new, |known| known.live.of_tenant(tenant, hours));
+    if bites(Bug::BucketsOfToday) {
+        let today = manifest.layout().slices(Day(u32::MAX));
+        let is_of_today = |meta: &BlobMeta| match meta.scope {
+            Scope::Slice(slice) => slice.remainder == Slice::of(tenant, today).remainder % slice.modulus.max(1),
+            Scope::Part(_) => true,
+        };
+        blobs.retain(is_of_today);
     }
+    Plan { blobs, ..empty_plan(manifest, id) }
+}
+
+fn empty_plan(manifest: &Manifest, id: PartitionId) -> Plan {
+    let sources = manifest.partition(id).map_or_else(BTreeMap::new, |known| known.sources.clone());
+    Plan { index: manifest.index(), partition: id, blobs: Vec::new(), sources }
 }
 
 impl Plan {

@@ -10,6 +10,16 @@ pub enum Bug {
     MergeWithoutLiveCheck,
     /// A query adds the owner's rows wherever they begin.
     OwnerRowsWithoutFrom,
+    /// A chunk of the manifest is not written again when a blob of it was removed.
+    RemovalsLeftOutOfSnapshot,
+    /// A query looks for a tenant's bucket by today's number of buckets, not by that of each blob.
+    BucketsOfToday,
+    /// A merge cuts rows by the tenant in front, whose bucket it remembers.
+    BucketOfTenantBefore,
+    /// A period that has a blob is not merged again when late rows come.
+    LateRowsLeftOut,
+    /// Merges are due at the end of the hour or day, not spread behind it.
+    MergesAtMidnight,
 }
 
 #[cfg(feature = "teeth")]

@@ -7,6 +7,11 @@ pub const HOUR_S: u64 = 3_600;
 pub const QUARTER_S: u64 = 900;
 pub const QUARTERS_PER_HOUR: u32 = 4;
 pub const HOURS_PER_DAY: u32 = 24;
+pub const DAY_S: u64 = 86_400;
+/// Days of 400 years, after which the calendar repeats itself.
+const ERA_DAYS: u32 = 146_097;
+/// Days from the 1st of March of the year 0 to the 1st of January 1970.
+const EPOCH_DAYS: u32 = 719_468;
 
 /// Milliseconds since 1970 by the clock of the shell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,8 +26,16 @@ pub struct Hour(pub u32);
 pub struct Quarter(u32);
 
 /// A day since 1970 in UTC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Day(pub u32);
+
+/// A day of the Gregorian calendar. Months and days count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Date {
+    pub year: u32,
+    pub month: u32,
+    pub day: u32,
+}
 
 /// Hours from `first` to `last`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +69,25 @@ impl Hour {
     /// The quarter at an index from 0 to 3.
     pub fn quarter(self, index: usize) -> Quarter {
         Quarter(self.0 * QUARTERS_PER_HOUR + index as u32)
+    }
+}
+
+impl Day {
+    pub fn minus(self, days: u32) -> Day {
+        Day(self.0.saturating_sub(days))
+    }
+
+    /// Counts in years that begin in March, so that the leap day is the last day of a year.
+    pub fn date(self) -> Date {
+        let days = self.0.saturating_add(EPOCH_DAYS);
+        let of_era = days % ERA_DAYS;
+        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+        let is_next_year = month_from_march >= 10;
+        let month = if is_next_year { month_from_march - 9 } else { month_from_march + 3 };
+        Date { year: days / ERA_DAYS * 400 + year_of_era + u32::from(is_next_year), month, day }
     }
 }
 

@@ -1,14 +1,17 @@
 //! What must hold, whatever happens. Each checker has a name, which a violation carries.
 
-use crate::oracle::{Source, combined};
+use crate::oracle::{Row, Source, combined};
 use crate::store::{Store, checksum};
 use crate::worker::PARTITION;
-use std::collections::BTreeMap;
-use tidemark_streams_core::manifest::{Command, Committed, Manifest, Outcome, Partition};
+use std::collections::{BTreeMap, BTreeSet};
+use tidemark_streams_core::blob::{BlobMeta, Level};
+use tidemark_streams_core::manifest::{Command, Committed, Manifest, Outcome, Partition, Restore};
 use tidemark_streams_core::owner::Content;
 use tidemark_streams_core::query::Plan;
-use tidemark_streams_core::rollup::Rollups;
+use tidemark_streams_core::rollup::{RollupRow, Rollups};
+use tidemark_streams_core::scope::{Scope, TenantHash};
 use tidemark_streams_core::source::SourceId;
+use tidemark_streams_core::time::{Day, HourRange};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -24,6 +27,14 @@ pub const NO_OVERLAP: &str = "no overlap";
 pub const LIVE_BLOBS_EXIST: &str = "live blobs exist";
 /// A query answers the sum of the rows below the positions that it states.
 pub const QUERY: &str = "query";
+/// Every row of a live blob is of its scope and hours, and the levels keep what they say: one day, one period.
+pub const PLACEMENT: &str = "placement";
+/// Rows that are written to the manifest's store give the manifest back, at every index.
+pub const RESTORE: &str = "restore";
+/// Once days are over, their rows are in blobs of periods; after a seal one for each bucket and period.
+pub const MERGED: &str = "merged";
+/// Blobs are written at a steady rate.
+pub const SPREAD: &str = "spread";
 /// Once faults end, every row of every source is counted.
 pub const COMPLETE: &str = "complete";
 
@@ -53,12 +64,16 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source]) -> Result<(
     exist(manifest, partition, store)?;
     let mut found = Rollups::new();
     let mut letters = Vec::new();
-    for content in partition.live.keys().filter_map(|key| store.read(key)) {
-        match content {
-            Content::Rows(rows) => rows.iter().for_each(|row| {
-                let _ = found.push(row);
-            }),
-            Content::DeadLetters(some) => letters.extend(some.iter().map(|letter| (letter.source, letter.row))),
+    for meta in partition.live.values() {
+        match store.read(&meta.key) {
+            None => {}
+            Some(Content::Rows(rows)) => {
+                placed(manifest, &meta, rows)?;
+                rows.iter().for_each(|row| {
+                    let _ = found.push(row);
+                });
+            }
+            Some(Content::DeadLetters(some)) => letters.extend(some.iter().map(|letter| (letter.source, letter.row))),
         }
     }
     found.combine();
@@ -84,10 +99,57 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source]) -> Result<(
     Ok(())
 }
 
+fn placed(manifest: &Manifest, meta: &BlobMeta, rows: &Rollups) -> Result<(), Violation> {
+    let is_placed =
+        |row: RollupRow<'_>| meta.scope.holds(TenantHash::of(row.tenant), row.listing) && meta.hours.contains(row.hour);
+    let period = |day: Day| manifest.layout().period.start_of(day);
+    let is_of_one = match meta.level {
+        Level::Hour => meta.hours.single_day().is_some(),
+        Level::Day | Level::Period => period(meta.hours.first.day()) == period(meta.hours.last.day()),
+        Level::Delta | Level::DeadLetters => true,
+    };
+    if is_of_one && rows.iter().all(is_placed) {
+        return Ok(());
+    }
+    let BlobMeta { key, level, scope, .. } = meta;
+    let what = format!("at index {} {level} blob {key} of {scope} holds rows that are of another", manifest.index());
+    Err(Violation { checker: PLACEMENT, what })
+}
+
+/// How far merges went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merged {
+    /// Each bucket and period has one blob.
+    IntoOne,
+    /// All rows are in blobs of periods.
+    IntoPeriods,
+    No,
+}
+
+pub fn merged(manifest: &Manifest) -> Merged {
+    let blobs: Vec<BlobMeta> = manifest.live().filter(|meta| meta.level.is_of_rows()).collect();
+    if blobs.iter().any(|meta| meta.level != Level::Period) {
+        return Merged::No;
+    }
+    let group = |meta: &BlobMeta| (meta.scope, manifest.layout().period.start_of(meta.hours.first.day()));
+    let groups: BTreeSet<(Scope, Day)> = blobs.iter().map(group).collect();
+    if groups.len() == blobs.len() { Merged::IntoOne } else { Merged::IntoPeriods }
+}
+
+/// Compares the manifest with what its rows give back.
+pub fn restored(manifest: &Manifest, rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Manifest, Violation> {
+    let index = manifest.index();
+    let wrong = |what: String| Violation { checker: RESTORE, what: format!("at index {index} {what}") };
+    let mut restore = Restore::new();
+    let added = rows.iter().try_for_each(|(key, value)| restore.add(key, value));
+    let found = added.and_then(|()| restore.finish()).map_err(|error| wrong(error.to_string()))?;
+    if found == *manifest { Ok(found) } else { Err(wrong("the rows give another manifest".to_owned())) }
+}
+
 fn exist(manifest: &Manifest, partition: &Partition, store: &Store) -> Result<(), Violation> {
-    let is_lost = |key: &&_| !store.is_durable(key) || partition.live[*key].stored.checksum != checksum(**key);
-    match partition.live.keys().find(is_lost) {
-        Some(key) => {
+    let is_lost = |meta: &BlobMeta| !store.is_durable(&meta.key) || meta.stored.checksum != checksum(meta.key);
+    match partition.live.values().find(is_lost) {
+        Some(BlobMeta { key, .. }) => {
             let what = format!("at index {} blob {key} is live and not in the store", manifest.index());
             Err(Violation { checker: LIVE_BLOBS_EXIST, what })
         }
@@ -95,10 +157,18 @@ fn exist(manifest: &Manifest, partition: &Partition, store: &Store) -> Result<()
     }
 }
 
+/// What a query asked for.
+pub struct Asked<'a> {
+    pub tenant: &'a str,
+    pub hours: HourRange,
+}
+
 /// Checks an answer about a tenant: the plan's positions say which rows it stands for.
-pub fn answer(plan: &Plan, tenant: &str, found: &Rollups, sources: &[Source]) -> Result<(), Violation> {
+pub fn answer(plan: &Plan, asked: &Asked<'_>, found: &Rollups, sources: &[Source]) -> Result<(), Violation> {
+    let Asked { tenant, hours } = *asked;
     let position = |source: &Source| plan.sources.get(&source.id).map_or(0, |state| state.next_row);
-    let rows = sources.iter().flat_map(|source| source.counted(position(source), |row| row.tenant() == tenant));
+    let is_asked = |row: &Row| row.tenant() == tenant && hours.contains(row.hour());
+    let rows = sources.iter().flat_map(|source| source.counted(position(source), is_asked));
     let expected = combined(rows);
     if *found == expected {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Others who touch the partition: a compaction worker, the collector, and queries.
 
 use crate::checkers::{self, Violation};
-use crate::oracle::{Source, combined};
+use crate::oracle::{START_S, Source, combined};
 use crate::rng::Rng;
 use crate::store::{Store, checksum};
 use crate::worker::PARTITION;
@@ -13,13 +13,14 @@ use tidemark_streams_core::manifest::{Command, Commit, Manifest};
 use tidemark_streams_core::owner::Content;
 use tidemark_streams_core::query::{self, Continues, OwnerRows, Plan};
 use tidemark_streams_core::rollup::RollupRow;
-use tidemark_streams_core::time::{Hour, HourRange};
+use tidemark_streams_core::scope::Scope;
+use tidemark_streams_core::time::{HOUR_S, Hour, HourRange};
 
 /// A merge that is proposed from an old copy of the manifest, as by a process that was paused meanwhile.
 pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<Command> {
     let partition = old.partition(PARTITION)?;
-    let rows = |meta: &&BlobMeta| meta.level != Level::DeadLetters && rng.percent(60);
-    let inputs: Vec<BlobMeta> = partition.live.values().filter(rows).copied().collect();
+    let inputs: Vec<BlobMeta> =
+        partition.live.values().filter(|meta| meta.level.is_of_rows() && rng.percent(60)).collect();
     let contents: Option<Vec<&Content>> = inputs.iter().map(|meta| store.read(&meta.key)).collect();
     let contents: Vec<Content> = contents?.into_iter().cloned().collect();
     let rows = combined(contents.iter().flat_map(rows_of));
@@ -32,6 +33,7 @@ pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<C
     let meta = BlobMeta {
         key,
         level: Level::Delta,
+        scope: Scope::ALL,
         hours: rows.hours().unwrap_or(HourRange::of(Hour(0))),
         rows: rows.len() as u64,
         total: rows.total(),
@@ -58,6 +60,16 @@ fn rows_of(content: &Content) -> Box<dyn Iterator<Item = RollupRow<'_>> + '_> {
     }
 }
 
+/// All hours, or some of the days that rows are of.
+fn hours(rng: &mut Rng) -> HourRange {
+    if rng.percent(40) {
+        return HourRange::ALL;
+    }
+    let now = (START_S / HOUR_S) as u32;
+    let last = now - rng.below(100) as u32;
+    HourRange { first: Hour(last - rng.below(60) as u32), last: Hour(last) }
+}
+
 /// Deletes what the collector may delete, of a list and by a copy of the manifest that may both be old. Returns how many.
 pub fn collect(old: &Manifest, list: &[BlobKey], store: &mut Store) -> u64 {
     let unreachable = list.iter().filter(|key| judge(old, key) == Verdict::Unreachable);
@@ -68,6 +80,7 @@ pub fn collect(old: &Manifest, list: &[BlobKey], store: &mut Store) -> u64 {
 #[derive(Clone, Debug)]
 pub struct Query {
     pub tenant: String,
+    pub hours: HourRange,
     pub plan: Plan,
     /// The owner's rows, once it was asked.
     pub owner_rows: Vec<OwnerRows>,
@@ -87,7 +100,9 @@ pub enum Answered {
 impl Query {
     pub fn pin(manifest: &Rc<Manifest>, rng: &mut Rng) -> Query {
         let tenant = format!("tenant-{}", rng.below(3));
-        Query { tenant, plan: query::plan(manifest, PARTITION, HourRange::ALL), owner_rows: Vec::new() }
+        let hours = hours(rng);
+        let plan = query::plan_of_tenant(manifest, PARTITION, &tenant, hours);
+        Query { tenant, hours, plan, owner_rows: Vec::new() }
     }
 
     /// Adds blobs and the owner's rows, and checks the answer.
@@ -98,20 +113,22 @@ impl Query {
         let contents: Option<Vec<&Content>> = self.plan.blobs.iter().map(|meta| store.read(&meta.key)).collect();
         let Some(contents) = contents else { return Ok(Answered::Replanned) };
         let tenant = &self.tenant;
-        let of_tenant = |row: &RollupRow<'_>| row.tenant == tenant;
+        let hours = self.hours;
+        let of_tenant = |row: &RollupRow<'_>| row.tenant == tenant && hours.contains(row.hour);
         let mut answered = Answered::FromBlobs;
         let mut rows: Vec<RollupRow<'_>> = contents.into_iter().flat_map(rows_of).filter(of_tenant).collect();
         for set in &self.owner_rows {
             match self.plan.join(set) {
                 Continues::Yes => {
-                    rows.extend(set.rows.iter());
+                    rows.extend(set.rows.iter().filter(of_tenant));
                     answered = Answered::WithOwnerRows;
                 }
                 Continues::InBlobs => answered = Answered::OwnerRowsInBlobs,
                 Continues::Gap { .. } => answered = Answered::BehindOwner,
             }
         }
-        checkers::answer(&self.plan, tenant, &combined(rows.into_iter()), sources)?;
+        let asked = checkers::Asked { tenant, hours };
+        checkers::answer(&self.plan, &asked, &combined(rows.into_iter()), sources)?;
         Ok(answered)
     }
 }

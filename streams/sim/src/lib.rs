@@ -10,6 +10,7 @@ pub mod checkers;
 pub mod helpers;
 pub mod oracle;
 pub mod rng;
+pub mod spread;
 pub mod store;
 pub mod worker;
 pub mod world;

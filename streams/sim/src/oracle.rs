@@ -2,10 +2,12 @@
 
 use crate::rng::Rng;
 use tidemark_streams_core::event::{EventTypes, EventTypesError, RawEvent};
+use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
 use tidemark_streams_core::owner::Record;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
+use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::source::SourceId;
-use tidemark_streams_core::time::Hour;
+use tidemark_streams_core::time::{DAY_S, Day, Hour};
 
 /// When the run begins, and what events are near.
 pub const START_S: u64 = 1_700_000_000;
@@ -68,6 +70,10 @@ impl Row {
         &self.tenant
     }
 
+    pub fn hour(&self) -> Hour {
+        Hour((self.at_s as u64 / 3_600) as u32)
+    }
+
     pub fn record(&self) -> Record<'_> {
         if self.event_type == BROKEN {
             return Record::Broken { reason: "cannot be read", text: BROKEN };
@@ -87,8 +93,30 @@ impl Row {
         let tenant = &self.tenant;
         let listing = &self.listing;
         let event_type = self.event_type;
-        RollupRow { tenant, listing, hour: Hour((at_s / 3_600) as u32), event_type, quarters }
+        RollupRow { tenant, listing, hour: self.hour(), event_type, quarters }
     }
+}
+
+/// A layout for the days that rows have. The number of buckets changes in the middle of them.
+pub fn layout(rng: &mut Rng) -> Layout {
+    let today = (START_S / DAY_S) as u32;
+    let mut buckets = vec![BucketsFrom { from: Day(0), buckets: rng.between(1, 3) as u32 }];
+    if rng.percent(60) {
+        buckets.push(BucketsFrom { from: Day(today), buckets: rng.between(1, 4) as u32 });
+    }
+    let period = if rng.percent(70) { PeriodUnit::Week } else { PeriodUnit::Month };
+    Layout { period, virtual_partitions: rng.between(1, 3) as u32, buckets, large: Vec::new() }
+}
+
+/// The same layout with one more large tenant; nothing where all of them are large.
+pub fn with_large_tenant(layout: &Layout, rng: &mut Rng) -> Option<Layout> {
+    let from = Day((START_S / DAY_S - rng.below(5)) as u32);
+    let tenants = (0..3).map(|number| TenantHash::of(&format!("tenant-{number}")));
+    let tenant = tenants.into_iter().find(|tenant| layout.split(*tenant).is_none())?;
+    let mut layout = layout.clone();
+    layout.large.push(LargeTenant { tenant, from, parts: rng.between(1, 3) as u32 });
+    layout.large.sort_by_key(|large| large.tenant);
+    Some(layout)
 }
 
 /// Rows added up.

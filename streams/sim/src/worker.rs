@@ -29,7 +29,7 @@ impl Worker {
 
     /// # Errors
     /// Never: the types of the run are valid.
-    pub fn start(&mut self, now: Now, generation: u64, rng: &mut Rng) -> Result<(), EventTypesError> {
+    pub fn start(&mut self, now: Now, generation: u64, rows_max: u64, rng: &mut Rng) -> Result<(), EventTypesError> {
         let config = OwnerConfig {
             partition: PARTITION,
             member: MemberId(rng.draw()),
@@ -41,9 +41,12 @@ impl Worker {
             fold_bytes_max: 1 << 30,
             dead_letters_max: 3,
             merge: MergePolicy {
-                deltas_min: rng.between(2, 5) as usize,
-                day_blobs_min: 2,
-                rows_max: rng.between(8, 200),
+                lateness_s: rng.between(60, 7_200),
+                deltas_max: if rng.percent(50) { rng.between(2, 5) as usize } else { 1_000 },
+                rows_max,
+                merge_every_ms: 50,
+                put_every_ms: rng.below(20),
+                ..MergePolicy::default()
             },
             retry_after_ms: rng.between(300, 1_500),
             keep_flushed_ms: 1_000,

@@ -1,17 +1,20 @@
 //! The event loop of a run: virtual time, faults, and deliveries between the machines.
 
-use crate::checkers::{self, COMPLETE, Positions, Violation};
+use crate::checkers::{self, COMPLETE, MERGED, Merged, Positions, Violation};
 use crate::helpers::{self, Answered, Query};
-use crate::oracle::{START_S, Source};
+use crate::oracle::{self, START_S, Source};
 use crate::rng::Rng;
 use crate::store::Store;
 use crate::worker::{PARTITION, Worker};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use tidemark_streams_core::blob::BlobKey;
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::collector;
-use tidemark_streams_core::manifest::{ClaimRefused, Command, CommitRefused, Committed, Manifest, Outcome as Applied};
+use tidemark_streams_core::manifest::{
+    ClaimRefused, Command, Commit, CommitRefused, Committed, Manifest, Outcome as Applied, SetLayout,
+};
 use tidemark_streams_core::owner::{Content, Input, Output, Put, Record, RowBatch, Stop};
+use tidemark_streams_core::scope::Scope;
 use tidemark_streams_core::source::ReadingId;
 use tidemark_streams_core::time::Now;
 
@@ -21,6 +24,12 @@ const WORKERS: usize = 2;
 const FAULTS_MS: u64 = 60_000;
 /// Without faults a run ends long before.
 const END_MS: u64 = 600_000;
+/// The clock of the machines leaps this far at most, once in a while.
+const LEAP_MS: u64 = 30 * 3_600_000;
+/// How far it goes at once when faults are over, in runs that wait for merges.
+const WAITING_LEAP_MS: u64 = 6 * 3_600_000;
+/// A merge of more rows than a run has.
+const ROWS_UNBOUNDED: u64 = 1_000_000;
 /// Copies of the manifest that are kept for those who act on an old one.
 const COPIES: usize = 12;
 
@@ -52,8 +61,24 @@ enum Event {
     Answer(Query),
 }
 
+/// How the rows are merged once faults are over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// By a seal.
+    Sealed,
+    /// As time goes on.
+    Waited,
+}
+
 struct World {
     now: Now,
+    /// How far the clock of the machines is ahead: days pass in it.
+    ahead_ms: u64,
+    end: End,
+    /// Rows that a merge reads.
+    rows_max: u64,
+    /// What the manifest's store keeps.
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
     rng: Rng,
     queue: BTreeMap<(Now, u64), Event>,
     queued: u64,
@@ -81,8 +106,15 @@ pub fn run(seed: u64) -> Outcome {
         }
         if at >= Now(START_S * 1_000 + END_MS) {
             let position = world.manifest.partition(PARTITION).map(|partition| partition.sources.clone());
-            let what = format!("the run does not end; positions: {position:?}");
-            world.violation = Some(Violation { checker: COMPLETE, what });
+            world.violation = Some(match world.is_counted() {
+                true => Violation {
+                    checker: MERGED,
+                    what: format!("live blobs: {:?}", world.manifest.live().collect::<Vec<_>>()),
+                },
+                false => {
+                    Violation { checker: COMPLETE, what: format!("the run does not end; positions: {position:?}") }
+                }
+            });
             break;
         }
         if let Err(violation) = world.happen(event) {
@@ -97,8 +129,14 @@ impl World {
     fn new(seed: u64) -> World {
         let mut rng = Rng::new(seed);
         let sources = (0..rng.between(1, 3) as u8).map(|number| Source::draw(number, &mut rng)).collect();
+        let mut manifest = Manifest::new();
+        manifest.apply(&Command::Layout(SetLayout { version: 0, layout: oracle::layout(&mut rng) }));
         let mut world = World {
             now: Now(START_S * 1_000),
+            ahead_ms: 0,
+            end: if rng.percent(50) { End::Sealed } else { End::Waited },
+            rows_max: if rng.percent(30) { rng.between(8, 200) } else { ROWS_UNBOUNDED },
+            rows: BTreeMap::new(),
             has_compaction_worker: rng.percent(30),
             rng,
             queue: BTreeMap::new(),
@@ -106,7 +144,7 @@ impl World {
             workers: (0..WORKERS).map(|_| Worker::down()).collect(),
             generation: 0,
             sources,
-            manifest: Rc::new(Manifest::new()),
+            manifest: Rc::new(manifest),
             copies: Vec::new(),
             positions: Positions::default(),
             store: Store::default(),
@@ -139,11 +177,27 @@ impl World {
 
     /// Whether faults are over, and everything is counted and merged.
     fn is_done(&self) -> bool {
+        let is_merged = match checkers::merged(&self.manifest) {
+            Merged::IntoOne => true,
+            Merged::IntoPeriods => self.end == End::Waited || self.rows_max < ROWS_UNBOUNDED,
+            // A blob of more rows than a merge may read stays as it is.
+            Merged::No => self.rows_max < ROWS_UNBOUNDED,
+        };
+        !self.has_faults() && is_merged && self.is_counted()
+    }
+
+    /// Whether every row is counted.
+    fn is_counted(&self) -> bool {
         let is_complete = |worker: &Worker| {
             let owner = worker.owner.as_ref();
             owner.is_some_and(|owner| owner.is_quiet() && self.sources.iter().all(|of| owner.is_complete(of.id)))
         };
-        !self.has_faults() && self.workers.iter().any(is_complete)
+        self.workers.iter().any(is_complete)
+    }
+
+    /// The clock of the machines.
+    fn clock(&self) -> Now {
+        self.now.plus_ms(self.ahead_ms)
     }
 
     fn happen(&mut self, event: Event) -> Result<(), Violation> {
@@ -193,13 +247,14 @@ impl World {
         }
         self.generation += 1;
         // The types of the run are valid, so an owner starts; a run without one would not be complete.
-        let _ = self.workers[worker].start(self.now, self.generation, &mut self.rng);
+        let now = self.clock();
+        let _ = self.workers[worker].start(now, self.generation, self.rows_max, &mut self.rng);
         let life = self.workers[worker].life;
         self.work(worker, life);
     }
 
     fn give(&mut self, worker: usize, life: u64, input: Input<'_>) {
-        let now = self.now;
+        let now = self.clock();
         let known = &mut self.workers[worker];
         let Some(owner) = known.owner.as_mut().filter(|_| known.life == life) else { return };
         owner.handle(now, input);
@@ -215,6 +270,7 @@ impl World {
         let number = self.rng.below(self.sources.len() as u64) as usize;
         let source = self.sources[number].clone();
         let count = self.rng.below(8) as usize;
+        let now = self.clock();
         if let Some(owner) = &mut self.workers[worker].owner {
             let position = owner.position(source.id).unwrap_or(0);
             let begin = (position as usize).min(source.rows.len());
@@ -222,13 +278,14 @@ impl World {
             let records: Vec<Record<'_>> = source.rows[begin..end].iter().map(|row| row.record()).collect();
             let batch = RowBatch { source: source.id, reading: READING, from: begin as u64, records: &records };
             if owner.position(source.id).is_some() {
-                owner.handle(self.now, Input::Rows(batch));
+                owner.handle(now, Input::Rows(batch));
                 if end == source.rows.len() {
-                    owner.handle(self.now, Input::End { source: source.id, reading: READING, rows: end as u64 });
+                    owner.handle(now, Input::End { source: source.id, reading: READING, rows: end as u64 });
                 }
             }
         }
-        if !self.has_faults() || self.rng.percent(2) {
+        let is_sealed = if self.has_faults() { self.rng.percent(2) } else { self.end == End::Sealed };
+        if is_sealed {
             self.give(worker, life, Input::Seal);
         }
         self.carry_out(worker);
@@ -308,8 +365,12 @@ impl World {
         let outcome = manifest.apply(command);
         self.trace = self.trace.rotate_left(7) ^ fingerprint(&outcome);
         self.count(command, &outcome);
+        self.look_at_merge(command, &outcome);
         self.positions.on_applied(command, &outcome)?;
         checkers::state(&manifest, &self.store, &self.sources)?;
+        if self.rng.percent(20) {
+            manifest = self.snapshot(manifest)?;
+        }
         self.manifest = Rc::new(manifest);
         self.copies.push(Rc::clone(&self.manifest));
         if self.copies.len() > COPIES {
@@ -323,6 +384,46 @@ impl World {
             self.at(at, Event::Deliver { worker, life, outcome, manifest: Rc::clone(&self.manifest) });
         }
         Ok(())
+    }
+
+    /// Writes what changed, and goes on from what that gives back, as after a start.
+    fn snapshot(&mut self, mut manifest: Manifest) -> Result<Manifest, Violation> {
+        for row in manifest.take_changes() {
+            match row.value {
+                Some(value) => self.rows.insert(row.key, value),
+                None => self.rows.remove(&row.key),
+            };
+        }
+        self.meet("snapshot");
+        checkers::restored(&manifest, &self.rows)
+    }
+
+    /// Which level a merge has reached.
+    fn look_at_merge(&mut self, command: &Command, outcome: &Applied) {
+        let (Command::Commit(commit), Applied::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) else {
+            return;
+        };
+        let has = |level: Level| commit.add.iter().any(|meta| meta.level == level);
+        for (level, situation) in
+            [(Level::Hour, "merge into hours"), (Level::Day, "merge into days"), (Level::Period, "merge into periods")]
+        {
+            if has(level) {
+                self.meet(situation);
+            }
+        }
+        if has(Level::Period) && self.replaces_period(commit) {
+            self.meet("period replaced");
+        }
+        if commit.add.iter().any(|meta| matches!(meta.scope, Scope::Part(_))) {
+            self.meet("large tenant split");
+        }
+    }
+
+    /// Whether a commit that was applied to the present manifest removed a blob of a period.
+    fn replaces_period(&self, commit: &Commit) -> bool {
+        let Some(partition) = self.manifest.partition(PARTITION) else { return false };
+        let is_period = |meta: BlobMeta| meta.level == Level::Period;
+        commit.remove.iter().filter_map(|key| partition.live.get(key)).any(is_period)
     }
 
     fn count(&mut self, command: &Command, outcome: &Applied) {
@@ -339,6 +440,8 @@ impl World {
             (_, Applied::Commit { result: Err(CommitRefused::NotLive(_)), .. }) => self.meet("merge of a removed blob"),
             (_, Applied::Commit { result: Err(_), .. }) => self.meet("commit refused"),
             (_, Applied::Fence { result: Ok(_), .. }) => self.meet("fence"),
+            (_, Applied::Layout { result: Ok(_) }) => self.meet("layout changed"),
+            (_, Applied::Layout { result: Err(_) }) => self.meet("layout refused"),
             (_, Applied::Fence { .. } | Applied::Claim { .. } | Applied::Commit { .. }) => {}
         }
     }
@@ -349,11 +452,14 @@ impl World {
             for worker in 0..self.workers.len() {
                 self.workers[worker].paused_until = Now(0);
             }
+            // Days pass, so that all that is there may be merged.
+            self.ahead_ms += WAITING_LEAP_MS;
+            self.after(500, 1_500, Event::Fault);
             return self.after(0, 10, Event::Start { worker: 0 });
         }
         self.after(100, 1_200, Event::Fault);
         let worker = self.rng.below(WORKERS as u64) as usize;
-        match self.rng.below(20) {
+        match self.rng.below(23) {
             0..=2 => {
                 self.workers[worker].kill();
                 self.meet("worker killed");
@@ -371,6 +477,15 @@ impl World {
                 command.into_iter().for_each(|command| self.propose(command));
             }
             12 | 13 if self.has_compaction_worker => self.compact(),
+            14 if self.rng.percent(30) => {
+                let layout = oracle::with_large_tenant(self.manifest.layout(), &mut self.rng);
+                let version = self.manifest.layout_version() - self.rng.below(2);
+                layout.into_iter().for_each(|layout| self.propose(Command::Layout(SetLayout { version, layout })));
+            }
+            20..=22 => {
+                self.ahead_ms += self.rng.below(LEAP_MS);
+                self.meet("clock leap");
+            }
             _ => self.ask(),
         }
     }
@@ -412,7 +527,7 @@ impl World {
     fn ask_owner(&mut self, mut query: Query) {
         let worker = self.rng.below(WORKERS as u64) as usize;
         if let Some(owner) = &self.workers[worker].owner
-            && let Ok(rows) = owner.rows_of(self.now, &query.tenant)
+            && let Ok(rows) = owner.rows_of(self.clock(), &query.tenant)
         {
             query.owner_rows = rows;
         }

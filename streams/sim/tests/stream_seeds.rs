@@ -1,8 +1,9 @@
 //! Seeds hold every property, meet the situations they are for, and each planted bug is caught by its checker.
 
 use tidemark_streams_core::teeth::{Bug, bite};
-use tidemark_streams_sim::checkers::{CONSERVATION, LIVE_BLOBS_EXIST, QUERY};
+use tidemark_streams_sim::checkers::{CONSERVATION, LIVE_BLOBS_EXIST, MERGED, PLACEMENT, QUERY, RESTORE, SPREAD};
 use tidemark_streams_sim::run;
+use tidemark_streams_sim::spread;
 use tidemark_streams_sim::world::Situations;
 
 const SEEDS: u64 = 300;
@@ -10,8 +11,9 @@ const SEEDS: u64 = 300;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 21] = [
+const SITUATIONS: [&str; 30] = [
     "claim",
+    "clock leap",
     "commit again",
     "commit of a deposed owner",
     "commit refused",
@@ -19,16 +21,24 @@ const SITUATIONS: [&str; 21] = [
     "file collected",
     "file lost or torn by a power cut",
     "flush",
+    "large tenant split",
+    "layout changed",
+    "layout refused",
     "merge",
+    "merge into days",
+    "merge into hours",
+    "merge into periods",
     "merge of a removed blob",
     "old claim",
     "owner deposed",
     "owner stopped by a refused commit",
+    "period replaced",
     "power cut",
     "proposal lost",
     "query behind the owner",
     "query whose blobs hold the owner's rows",
     "query with the owner's rows",
+    "snapshot",
     "torn write",
     "worker killed",
     "worker paused",
@@ -71,6 +81,10 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::OrphansCollectedByAge, LIVE_BLOBS_EXIST),
         (Bug::MergeWithoutLiveCheck, CONSERVATION),
         (Bug::OwnerRowsWithoutFrom, QUERY),
+        (Bug::RemovalsLeftOutOfSnapshot, RESTORE),
+        (Bug::BucketsOfToday, QUERY),
+        (Bug::BucketOfTenantBefore, PLACEMENT),
+        (Bug::LateRowsLeftOut, MERGED),
     ] {
         bite(Some(bug));
         let caught = (0..SEEDS).find_map(|seed| run(seed).violation);
@@ -78,4 +92,13 @@ fn each_planted_bug_is_caught_by_its_checker() {
         let caught = caught.unwrap_or_else(|| panic!("{bug:?} is not caught by {SEEDS} seeds"));
         assert_eq!(caught.checker, checker, "{bug:?}: {}", caught.what);
     }
+}
+
+#[test]
+fn blobs_are_written_at_a_steady_rate() {
+    assert_eq!(spread::check(), Ok(()));
+    bite(Some(Bug::MergesAtMidnight));
+    let caught = spread::check();
+    bite(None);
+    assert_eq!(caught.unwrap_err().checker, SPREAD);
 }

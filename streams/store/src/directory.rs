@@ -224,7 +224,7 @@ impl Directory {
 }
 
 /// A live blob of a name.
-pub fn live_blob<'m>(manifest: &'m Manifest, key: &BlobKey) -> Option<&'m BlobMeta> {
+pub fn live_blob(manifest: &Manifest, key: &BlobKey) -> Option<BlobMeta> {
     manifest.partition(key.partition)?.live.get(key)
 }
 

@@ -66,9 +66,9 @@ pub enum ReadError {
 
 /// The name of a blob's file.
 pub fn file_name(key: &BlobKey, level: Level) -> String {
-    match level {
-        Level::Delta | Level::Day => format!("{key}{ROWS_ENDING}"),
-        Level::DeadLetters => format!("{key}{DEAD_LETTERS_ENDING}"),
+    match level.is_of_rows() {
+        true => format!("{key}{ROWS_ENDING}"),
+        false => format!("{key}{DEAD_LETTERS_ENDING}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The manifest machine on a local log: a command is durable before its outcome is known.
 //!
-//! The log keeps commands; every [`SNAPSHOT_EVERY`] of them the whole state goes into one row beside the log, which is then cut.
+//! The log keeps commands; every [`SNAPSHOT_EVERY`] of them what changed of the state goes into rows beside the log, which is then
+//! cut. All rows of a snapshot are written in one transaction.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,12 +10,13 @@ use tidemark_consensus::local::{
     Row, SubmitError, TruncateError,
 };
 use tidemark_streams_core::codec::{CommandTooLong, DecodeError};
-use tidemark_streams_core::manifest::{Command, Manifest, Outcome, SnapshotError};
+use tidemark_streams_core::manifest::{Command, Manifest, Outcome, Restore, SnapshotError};
 
 /// Commands between two snapshots.
 pub const SNAPSHOT_EVERY: u64 = 256;
 const TABLE: &str = "manifest";
-const KEY: &[u8] = b"snapshot";
+/// The one row of a snapshot of version 1, which the next snapshot deletes.
+const KEY_OF_VERSION_1: &[u8] = b"snapshot";
 
 /// Why the manifest cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,7 @@ pub struct ManifestHost {
     events: Arc<Mutex<Vec<LogEvent>>>,
     manifest: Manifest,
     snapshot_at: u64,
+    has_row_of_version_1: bool,
 }
 
 impl ManifestHost {
@@ -61,7 +64,7 @@ impl ManifestHost {
         let sink = Arc::clone(&events);
         let on_event = move |event| sink.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         let (log, recovered) = LocalLog::open(path, options, on_event)?;
-        let mut manifest = read_snapshot(&log)?;
+        let Snapshot { mut manifest, has_row_of_version_1 } = read_snapshot(&log)?;
         let applied = manifest.index();
         if recovered.first > applied + 1 || recovered.applied != applied {
             return Err(ManifestError::Missing { first: recovered.first, applied });
@@ -71,7 +74,7 @@ impl ManifestHost {
             let command = Command::decode(&bytes).map_err(|error| ManifestError::Entry { index, error })?;
             manifest.apply(&command);
         }
-        Ok(ManifestHost { log, events, manifest, snapshot_at: applied })
+        Ok(ManifestHost { log, events, manifest, snapshot_at: applied, has_row_of_version_1 })
     }
 
     pub fn manifest(&self) -> &Manifest {
@@ -107,8 +110,13 @@ impl ManifestHost {
 
     fn snapshot(&mut self) -> Result<(), ManifestError> {
         let applied = self.manifest.index();
-        let value = Some(self.manifest.snapshot().into());
-        let rows = vec![Row { table: TABLE, key: KEY.into(), value }];
+        let changes = self.manifest.take_changes().into_iter();
+        let row =
+            |key: Vec<u8>, value: Option<Vec<u8>>| Row { table: TABLE, key: key.into(), value: value.map(Into::into) };
+        let mut rows: Vec<Row> = changes.map(|change| row(change.key, change.value)).collect();
+        if std::mem::take(&mut self.has_row_of_version_1) {
+            rows.push(row(KEY_OF_VERSION_1.to_vec(), None));
+        }
         self.log.checkpoint(CheckpointPart { applied, last: true, rows })?;
         self.check_written()?;
         self.log.truncate_before(applied + 1)?;
@@ -117,7 +125,22 @@ impl ManifestHost {
     }
 }
 
-fn read_snapshot(log: &LocalLog) -> Result<Manifest, ManifestError> {
-    let snapshot = log.rows()?.get(TABLE, KEY)?;
-    snapshot.map_or(Ok(Manifest::new()), |bytes| Ok(Manifest::from_snapshot(&bytes)?))
+struct Snapshot {
+    manifest: Manifest,
+    has_row_of_version_1: bool,
+}
+
+fn read_snapshot(log: &LocalLog) -> Result<Snapshot, ManifestError> {
+    let stored = log.rows()?;
+    if let Some(bytes) = stored.get(TABLE, KEY_OF_VERSION_1)? {
+        return Ok(Snapshot { manifest: Manifest::from_version_1(&bytes)?, has_row_of_version_1: true });
+    }
+    let mut restore = Restore::new();
+    let mut added = Ok(());
+    stored.scan(TABLE, |key, value| {
+        added = restore.add(key, value);
+        added.is_ok()
+    })?;
+    added?;
+    Ok(Snapshot { manifest: restore.finish()?, has_row_of_version_1: false })
 }

@@ -74,6 +74,7 @@ impl Footer {
             (FORMAT_KEY, FORMAT.to_owned()),
             ("tidemark.directory", directory.to_owned()),
             ("tidemark.level", put.level.to_string()),
+            ("tidemark.scope", put.scope.to_string()),
             ("tidemark.p", partition.0.to_string()),
             ("tidemark.epoch", epoch.0.to_string()),
             ("tidemark.seq", seq.0.to_string()),

@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
+use tidemark_streams_core::scope::Scope;
 use tidemark_streams_core::time::{Hour, HourRange};
 use tidemark_streams_store::disk::Durability;
 use tidemark_streams_store::folder::{Folder, FolderError};
@@ -77,7 +78,7 @@ fn names(path: &Path) -> BTreeSet<String> {
 
 fn meta(seq: u64, stored: StoredBlob) -> BlobMeta {
     let key = BlobKey { partition: PartitionId(0), epoch: Epoch(1), seq: Seq(seq), part: 0 };
-    BlobMeta { key, level: Level::Delta, hours: HourRange::of(Hour(0)), rows: 1, total: 1, stored }
+    BlobMeta { key, level: Level::Delta, scope: Scope::ALL, hours: HourRange::of(Hour(0)), rows: 1, total: 1, stored }
 }
 
 fn key(seq: u64) -> BlobKey {

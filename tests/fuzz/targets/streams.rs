@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use tidemark_streams_core::manifest::{Command, Manifest};
+use tidemark_streams_core::manifest::{Command, Manifest, Restore};
 use tidemark_streams_store::dead_letters;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -12,8 +12,18 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let encoded = command.encode().expect("what was read is short enough");
         assert_eq!(Command::decode(&encoded), Ok(command));
     }
-    if let Ok(manifest) = Manifest::from_snapshot(bytes) {
-        assert_eq!(Manifest::from_snapshot(&manifest.snapshot()), Ok(manifest));
+    if let Ok(manifest) = Manifest::from_version_1(bytes) {
+        let mut restore = Restore::new();
+        for row in manifest.rows() {
+            let value = row.value.expect("every row of a whole snapshot has a value");
+            restore.add(&row.key, &value).expect("a row is read as it was written");
+        }
+        assert_eq!(restore.finish(), Ok(manifest));
+    }
+    for key in [&b"h"[..], b"p\0\0\0\0", b"c\0\0\0\0\0\0\0\0"] {
+        let mut restore = Restore::new();
+        let _ = restore.add(key, bytes);
+        let _ = restore.finish();
     }
     if let Ok(letters) = dead_letters::decode(bytes) {
         let encoded = dead_letters::encode(&letters).expect("letters are written");

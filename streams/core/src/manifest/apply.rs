@@ -1,7 +1,10 @@
 //! What a command does, or why it does nothing.
 
-use super::{AppliedCommit, Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Partition, Progress};
+use super::{
+    AppliedCommit, Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Partition, Progress, SetLayout,
+};
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq};
+use crate::layout::LayoutError;
 use crate::limits::{COMMIT_BLOBS_MAX, PARTITIONS_MAX, SOURCES_MAX};
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
@@ -13,6 +16,7 @@ pub enum Outcome {
     Claim { partition: PartitionId, generation: Generation, member: MemberId, result: Result<Epoch, ClaimRefused> },
     Commit { partition: PartitionId, epoch: Epoch, seq: Seq, result: Result<Committed, CommitRefused> },
     Fence { partition: PartitionId, result: Result<Epoch, FenceRefused> },
+    Layout { result: Result<u64, LayoutRefused> },
 }
 
 /// How a commit is in the state.
@@ -38,6 +42,19 @@ pub enum FenceRefused {
     NoSuchPartition(PartitionId),
     #[error("epoch {} was named, and {} holds", epoch.0, known.0)]
     OtherEpoch { epoch: Epoch, known: Epoch },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutRefused {
+    #[error("layout {version} was named, and {known} holds")]
+    OtherVersion { version: u64, known: u64 },
+    #[error(transparent)]
+    Invalid(#[from] LayoutError),
+    #[error(
+        "blobs are live, so a layout may only add to the one before: buckets of later days, and large tenants; \
+         periods and virtual partitions stay"
+    )]
+    Incompatible,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,6 +105,7 @@ impl Manifest {
                 Outcome::Commit { partition, epoch, seq, result: self.commit(commit) }
             }
             Command::Fence(fence) => Outcome::Fence { partition: fence.partition, result: self.fence(fence) },
+            Command::Layout(set) => Outcome::Layout { result: self.set_layout(set) },
         }
     }
 
@@ -103,6 +121,7 @@ impl Manifest {
                 return Err(ClaimRefused::OldGeneration { generation, known });
             }
         }
+        self.changed.insert(id);
         let partition = self.partitions.entry(id).or_default();
         partition.epoch = Epoch(partition.epoch.0 + 1);
         (partition.generation, partition.owner) = (generation, Some(member));
@@ -117,7 +136,23 @@ impl Manifest {
         }
         partition.epoch = Epoch(epoch.0 + 1);
         partition.owner = None;
+        self.changed.insert(id);
         Ok(partition.epoch)
+    }
+
+    fn set_layout(&mut self, set: &SetLayout) -> Result<u64, LayoutRefused> {
+        let SetLayout { version, layout } = set;
+        if *version != self.layout_version {
+            return Err(LayoutRefused::OtherVersion { version: *version, known: self.layout_version });
+        }
+        layout.check()?;
+        let has_blobs = self.partitions.values().any(|partition| !partition.live.is_empty());
+        if has_blobs && !self.layout.is_extended_by(layout) {
+            return Err(LayoutRefused::Incompatible);
+        }
+        self.layout = layout.clone();
+        self.layout_version += 1;
+        Ok(self.layout_version)
     }
 
     fn commit(&mut self, commit: &Commit) -> Result<Committed, CommitRefused> {
@@ -133,6 +168,7 @@ impl Manifest {
         partition.check(commit)?;
         partition.replace(commit);
         partition.last_commit = Some(this);
+        self.changed.insert(id);
         Ok(Committed::Now)
     }
 }
@@ -180,7 +216,7 @@ impl Partition {
     }
 
     /// The live blobs that a commit removes.
-    fn removed<'a>(&'a self, commit: &Commit) -> Result<Vec<&'a BlobMeta>, CommitRefused> {
+    fn removed(&self, commit: &Commit) -> Result<Vec<BlobMeta>, CommitRefused> {
         if bites(Bug::MergeWithoutLiveCheck) {
             return Ok(commit.remove.iter().filter_map(|key| self.live.get(key)).collect());
         }
@@ -196,7 +232,7 @@ impl Partition {
         for key in &commit.remove {
             self.live.remove(key);
         }
-        self.live.extend(commit.add.iter().map(|meta| (meta.key, *meta)));
+        self.live.extend(commit.add.iter().copied());
         let Some(progress) = &commit.progress else { return };
         let rows = progress.to - progress.from;
         let known = self.source(progress.source);
@@ -228,7 +264,7 @@ fn check_names(commit: &Commit) -> Result<(), CommitRefused> {
 }
 
 /// A commit adds what it counts and what it removes: no more and no less.
-fn check_sums(commit: &Commit, removed: &[&BlobMeta]) -> Result<(), CommitRefused> {
+fn check_sums(commit: &Commit, removed: &[BlobMeta]) -> Result<(), CommitRefused> {
     if let Some(meta) = removed.iter().find(|meta| meta.level == Level::DeadLetters) {
         return Err(CommitRefused::DeadLettersRemoved(meta.key));
     }
@@ -241,7 +277,7 @@ fn check_sums(commit: &Commit, removed: &[&BlobMeta]) -> Result<(), CommitRefuse
     let sum = |metas: &mut dyn Iterator<Item = &BlobMeta>| -> u128 { metas.map(|meta| u128::from(meta.total)).sum() };
     let added = sum(&mut commit.add.iter());
     let counted = commit.progress.map_or(0, |progress| u128::from(progress.total));
-    let accounted = counted + sum(&mut removed.iter().copied());
+    let accounted = counted + sum(&mut removed.iter());
     let is_left_out = bites(Bug::MergeWithoutLiveCheck);
     if added == accounted || is_left_out { Ok(()) } else { Err(CommitRefused::SumChanges { added, accounted }) }
 }

@@ -1,6 +1,7 @@
 //! Commands of the manifest.
 
 use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};
+use crate::layout::Layout;
 use crate::source::{ReadingId, SourceId};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,7 @@ pub enum Command {
     Claim(Claim),
     Commit(Commit),
     Fence(Fence),
+    Layout(SetLayout),
 }
 
 /// Makes a member the owner of a partition, under a new epoch.
@@ -61,4 +63,12 @@ pub struct Fence {
     pub partition: PartitionId,
     /// The epoch that the proposer knows. The command is void once another one holds.
     pub epoch: Epoch,
+}
+
+/// Replaces the layout by one that adds to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetLayout {
+    /// How many layouts were set before, as the proposer knows it. The command is void once another one was set.
+    pub version: u64,
+    pub layout: Layout,
 }

@@ -1,106 +1,239 @@
-//! The whole state as bytes. A manifest may be replaced by its snapshot at any time.
+//! The state as rows of a store: one for the head, one for each partition, and one for each chunk of live blobs.
+//!
+//! Only rows that changed since the last snapshot are written again. All rows of a snapshot belong to one index, so the store writes
+//! them in one transaction.
 
-use super::{AppliedCommit, Generation, Manifest, MemberId, Partition};
-use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId};
-use crate::codec::{DecodeError, check_meta, decode_versioned, encode_versioned};
+use super::live::ChangedChunk;
+use super::{AppliedCommit, BlobSet, ChunkId, Generation, Manifest, MemberId, Partition, RestoreError};
+use crate::blob::{BlobKey, Epoch, PartitionId};
+use crate::codec::version_1::{self, Manifest1, Partition1};
+use crate::codec::{DecodeError, decode_versioned, encode_versioned};
+use crate::layout::{Layout, LayoutError};
 use crate::limits::{PARTITIONS_MAX, SOURCES_MAX};
 use crate::source::{SourceId, SourceState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of the encoding.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const HEAD: u8 = b'h';
+const PARTITION: u8 = b'p';
+const CHUNK: u8 = b'c';
 
-/// Why bytes are no snapshot.
+/// A row of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub key: Vec<u8>,
+    /// `None`: the row is deleted.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Why rows are no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     #[error("the snapshot of the manifest: {0}")]
     Decode(#[from] DecodeError),
-    #[error("the snapshot of the manifest: partition {0} is too high, stands twice, or is out of order")]
+    #[error("the snapshot of the manifest: {0:02x?} is the key of no row")]
+    Key(Vec<u8>),
+    #[error("the snapshot of the manifest: it has no head, or {found} partitions where the head says {expected}")]
+    Partitions { found: usize, expected: usize },
+    #[error("the snapshot of the manifest: partition {0} is too high, stands twice, or is missing")]
     Partition(u32),
     #[error("the snapshot of the manifest: partition {partition} has {sources} sources: at most {SOURCES_MAX}")]
     Sources { partition: u32, sources: usize },
     #[error("the snapshot of the manifest: blob {0} stands twice, or is of another partition or a later epoch")]
     Blob(BlobKey),
+    #[error("the snapshot of the manifest: partition {partition}: {error}")]
+    Chunk { partition: u32, error: RestoreError },
     #[error("the snapshot of the manifest: partition {partition} counts {total}, and its live blobs {live}")]
     Sum { partition: u32, total: u128, live: u128 },
+    #[error("the snapshot of the manifest: partition {partition} has {found} live blobs, and {expected} are named")]
+    Blobs { partition: u32, found: u64, expected: u64 },
+    #[error("the snapshot of the manifest: the layout: {0}")]
+    Layout(#[from] LayoutError),
 }
 
-#[derive(Serialize, Deserialize)]
-struct StoredManifest {
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredHead {
     index: u64,
-    partitions: Vec<StoredPartition>,
+    layout: Layout,
+    layout_version: u64,
+    partitions: u32,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct StoredPartition {
-    id: PartitionId,
     epoch: Epoch,
     generation: Generation,
     owner: Option<MemberId>,
     last_commit: Option<AppliedCommit>,
     total: u128,
+    blobs: u64,
     sources: Vec<StoredSource>,
-    live: Vec<BlobMeta>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct StoredSource {
     id: SourceId,
     state: SourceState,
 }
 
+/// A manifest that is read from its rows, which come in any order.
+#[derive(Debug, Default)]
+pub struct Restore {
+    head: Option<StoredHead>,
+    partitions: BTreeMap<PartitionId, StoredPartition>,
+    live: BTreeMap<PartitionId, BlobSet>,
+}
+
 impl Manifest {
-    pub fn snapshot(&self) -> Vec<u8> {
-        let partitions = self.partitions.iter().map(|(id, partition)| StoredPartition {
-            id: *id,
-            epoch: partition.epoch,
-            generation: partition.generation,
-            owner: partition.owner,
-            last_commit: partition.last_commit,
-            total: partition.total,
-            sources: partition.sources.iter().map(|(id, state)| StoredSource { id: *id, state: *state }).collect(),
-            live: partition.live.values().copied().collect(),
-        });
-        encode_versioned(VERSION, &StoredManifest { index: self.index, partitions: partitions.collect() })
+    /// The rows that changed since the last call. Whoever takes them writes them all, or ends.
+    pub fn take_changes(&mut self) -> Vec<Row> {
+        let mut rows = vec![self.head_row()];
+        for id in std::mem::take(&mut self.changed) {
+            let Some(partition) = self.partitions.get_mut(&id) else { continue };
+            rows.push(partition.row(id));
+            rows.extend(partition.live.take_changes().into_iter().map(|chunk| chunk_row(id, chunk)));
+        }
+        rows
     }
 
+    /// All rows.
+    pub fn rows(&self) -> impl Iterator<Item = Row> {
+        let of_partition = |(id, partition): (&PartitionId, &Partition)| {
+            let id = *id;
+            let head = partition.row(id);
+            let chunks: Vec<Row> = partition.live.chunks().map(|chunk| chunk_row(id, chunk)).collect();
+            [head].into_iter().chain(chunks)
+        };
+        [self.head_row()].into_iter().chain(self.partitions.iter().flat_map(of_partition))
+    }
+
+    fn head_row(&self) -> Row {
+        let head = StoredHead {
+            index: self.index,
+            layout: self.layout.clone(),
+            layout_version: self.layout_version,
+            partitions: self.partitions.len() as u32,
+        };
+        Row { key: vec![HEAD], value: Some(encode_versioned(VERSION, &head)) }
+    }
+
+    /// Reads the one row that version 1 kept.
+    ///
     /// # Errors
-    /// [`SnapshotError`]: the bytes are none that [`Manifest::snapshot`] gives.
-    pub fn from_snapshot(bytes: &[u8]) -> Result<Manifest, SnapshotError> {
-        let stored: StoredManifest = decode_versioned(VERSION, bytes)?;
-        let mut partitions = BTreeMap::new();
+    /// [`SnapshotError`].
+    pub fn from_version_1(bytes: &[u8]) -> Result<Manifest, SnapshotError> {
+        let stored: Manifest1 = decode_versioned(version_1::VERSION, bytes)?;
+        let mut manifest = Manifest { index: stored.index, ..Manifest::new() };
         for partition in stored.partitions {
             let id = partition.id;
-            let is_in_order = partitions.last_key_value().is_none_or(|(last, _)| *last < id);
+            let is_in_order = manifest.partitions.last_key_value().is_none_or(|(last, _)| *last < id);
             if id.0 >= PARTITIONS_MAX || !is_in_order {
                 return Err(SnapshotError::Partition(id.0));
             }
-            partitions.insert(id, partition.checked()?);
+            manifest.partitions.insert(id, of_version_1(partition)?);
+            manifest.changed.insert(id);
         }
-        Ok(Manifest { index: stored.index, partitions })
+        Ok(manifest)
+    }
+}
+
+impl Partition {
+    fn row(&self, id: PartitionId) -> Row {
+        let stored = StoredPartition {
+            epoch: self.epoch,
+            generation: self.generation,
+            owner: self.owner,
+            last_commit: self.last_commit,
+            total: self.total,
+            blobs: self.live.len(),
+            sources: self.sources.iter().map(|(id, state)| StoredSource { id: *id, state: *state }).collect(),
+        };
+        let key = [&[PARTITION][..], &id.0.to_be_bytes()].concat();
+        Row { key, value: Some(encode_versioned(VERSION, &stored)) }
+    }
+}
+
+fn chunk_row(partition: PartitionId, chunk: ChangedChunk) -> Row {
+    let key = [&[CHUNK][..], &partition.0.to_be_bytes(), &chunk.id.0.to_be_bytes()].concat();
+    Row { key, value: chunk.bytes.map(|bytes| [&[VERSION], &bytes[..]].concat()) }
+}
+
+impl Restore {
+    pub fn new() -> Restore {
+        Restore::default()
+    }
+
+    /// Takes a row.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]: it is none of a snapshot.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), SnapshotError> {
+        let number = |bytes: &[u8]| bytes.try_into().map(u32::from_be_bytes).ok();
+        match key {
+            [HEAD] => {
+                let head: StoredHead = decode_versioned(VERSION, value)?;
+                head.layout.check()?;
+                self.head = Some(head);
+                Ok(())
+            }
+            [PARTITION, id @ ..] if id.len() == 4 => {
+                let id = PartitionId(number(id).unwrap_or(u32::MAX));
+                let stored: StoredPartition = decode_versioned(VERSION, value)?;
+                if id.0 >= PARTITIONS_MAX || self.partitions.insert(id, stored).is_some() {
+                    return Err(SnapshotError::Partition(id.0));
+                }
+                Ok(())
+            }
+            [CHUNK, ids @ ..] if ids.len() == 8 => {
+                let id = PartitionId(number(&ids[..4]).unwrap_or(u32::MAX));
+                let chunk = ChunkId(number(&ids[4..]).unwrap_or(u32::MAX));
+                let (&found, bytes) = value.split_first().ok_or(DecodeError::Empty)?;
+                if found != VERSION {
+                    return Err(DecodeError::Version { found, known: VERSION }.into());
+                }
+                let live = self.live.entry(id).or_default();
+                live.restore(chunk, bytes).map_err(|error| SnapshotError::Chunk { partition: id.0, error })
+            }
+            other => Err(SnapshotError::Key(other.iter().copied().take(16).collect())),
+        }
+    }
+
+    /// The manifest of all rows; an empty one where there was none.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]: rows are missing, or do not fit together.
+    pub fn finish(mut self) -> Result<Manifest, SnapshotError> {
+        let found = self.partitions.len();
+        let head = match self.head.take() {
+            Some(head) => head,
+            None if found == 0 && self.live.is_empty() => return Ok(Manifest::new()),
+            None => return Err(SnapshotError::Partitions { found, expected: 0 }),
+        };
+        if found != head.partitions as usize {
+            return Err(SnapshotError::Partitions { found, expected: head.partitions as usize });
+        }
+        let StoredHead { index, layout, layout_version, .. } = head;
+        let mut manifest = Manifest { index, layout, layout_version, ..Manifest::new() };
+        for (id, stored) in std::mem::take(&mut self.partitions) {
+            let live = self.live.remove(&id).unwrap_or_default();
+            manifest.partitions.insert(id, stored.checked(id, live)?);
+        }
+        match self.live.first_key_value() {
+            Some((id, _)) => Err(SnapshotError::Partition(id.0)),
+            None => Ok(manifest),
+        }
     }
 }
 
 impl StoredPartition {
-    fn checked(self) -> Result<Partition, SnapshotError> {
-        let partition = self.id.0;
-        if self.sources.len() > SOURCES_MAX {
-            return Err(SnapshotError::Sources { partition, sources: self.sources.len() });
+    fn checked(self, id: PartitionId, mut live: BlobSet) -> Result<Partition, SnapshotError> {
+        live.finish();
+        if live.len() != self.blobs {
+            return Err(SnapshotError::Blobs { partition: id.0, found: live.len(), expected: self.blobs });
         }
-        let mut live = BTreeMap::new();
-        for meta in self.live {
-            check_meta(&meta)?;
-            let is_foreign = meta.key.partition != self.id || meta.key.epoch > self.epoch;
-            if is_foreign || live.insert(meta.key, meta).is_some() {
-                return Err(SnapshotError::Blob(meta.key));
-            }
-        }
-        let sum: u128 = live.values().map(|meta| u128::from(meta.total)).sum();
-        if sum != self.total {
-            return Err(SnapshotError::Sum { partition, total: self.total, live: sum });
-        }
-        Ok(Partition {
+        let partition = Partition {
             epoch: self.epoch,
             generation: self.generation,
             owner: self.owner,
@@ -108,6 +241,45 @@ impl StoredPartition {
             sources: self.sources.into_iter().map(|source| (source.id, source.state)).collect(),
             live,
             total: self.total,
-        })
+        };
+        partition.check_restored(id)?;
+        Ok(partition)
     }
+}
+
+impl Partition {
+    fn check_restored(&self, id: PartitionId) -> Result<(), SnapshotError> {
+        let partition = id.0;
+        if self.sources.len() > SOURCES_MAX {
+            return Err(SnapshotError::Sources { partition, sources: self.sources.len() });
+        }
+        let is_foreign = |key: &BlobKey| key.partition != id || key.epoch > self.epoch;
+        if let Some(key) = self.live.values().map(|meta| meta.key).find(is_foreign) {
+            return Err(SnapshotError::Blob(key));
+        }
+        let live = self.live.total();
+        if live == self.total { Ok(()) } else { Err(SnapshotError::Sum { partition, total: self.total, live }) }
+    }
+}
+
+fn of_version_1(stored: Partition1) -> Result<Partition, SnapshotError> {
+    let id = stored.id;
+    let mut live = BlobSet::new();
+    for meta in stored.live.into_iter().map(crate::blob::BlobMeta::from) {
+        crate::codec::check_meta(&meta)?;
+        if !live.insert(&meta) {
+            return Err(SnapshotError::Blob(meta.key));
+        }
+    }
+    let partition = Partition {
+        epoch: stored.epoch,
+        generation: stored.generation,
+        owner: stored.owner,
+        last_commit: stored.last_commit,
+        sources: stored.sources.into_iter().map(|source| (source.id, source.state)).collect(),
+        live,
+        total: stored.total,
+    };
+    partition.check_restored(id)?;
+    Ok(partition)
 }

@@ -1,9 +1,12 @@
 //! The rules of commits, one by one, and the laws that any sequence of commands keeps.
 
 use super::*;
-use crate::blob::{Level, StoredBlob};
+use crate::blob::{BlobKey, Level, Seq, StoredBlob};
+use crate::codec::DecodeError;
+use crate::layout::{BucketsFrom, LargeTenant, LayoutError, PeriodUnit};
+use crate::scope::{Scope, TenantHash};
 use crate::source::ReadingId;
-use crate::time::{Hour, HourRange};
+use crate::time::{Day, Hour, HourRange};
 use proptest::prelude::*;
 
 const P: PartitionId = PartitionId(0);
@@ -16,7 +19,16 @@ fn key(epoch: u64, seq: u64, part: u32) -> BlobKey {
 
 fn blob(key: BlobKey, total: u64) -> BlobMeta {
     let stored = StoredBlob { bytes: 1, checksum: 2 };
-    BlobMeta { key, level: Level::Delta, hours: HourRange::of(Hour(1)), rows: total, total, stored }
+    BlobMeta { key, level: Level::Delta, scope: Scope::ALL, hours: HourRange::of(Hour(1)), rows: total, total, stored }
+}
+
+/// What a store of rows gives back.
+fn restored<'a>(rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Result<Manifest, SnapshotError> {
+    let mut restore = Restore::new();
+    for (key, value) in rows {
+        restore.add(key, value)?;
+    }
+    restore.finish()
 }
 
 fn claim(generation: u64, member: u64) -> Command {
@@ -150,11 +162,62 @@ fn names_of_another_commit_are_refused() {
     }
 }
 
+fn set_layout(manifest: &mut Manifest, version: u64, layout: Layout) -> Result<u64, LayoutRefused> {
+    match manifest.apply(&Command::Layout(SetLayout { version, layout })) {
+        Outcome::Layout { result } => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn layout_is_free_without_blobs_and_only_grows_with_them() {
+    let mut empty = Manifest::new();
+    let first = Layout { period: PeriodUnit::Week, virtual_partitions: 4, ..Layout::default() };
+    assert_eq!(set_layout(&mut empty, 0, first), Ok(1));
+    let refused = LayoutRefused::OtherVersion { version: 0, known: 1 };
+    assert_eq!(set_layout(&mut empty, 0, Layout::default()), Err(refused));
+    assert_eq!(set_layout(&mut empty, 1, Layout::default()), Ok(2));
+
+    let mut manifest = manifest();
+    let weeks = Layout { period: PeriodUnit::Week, ..Layout::default() };
+    assert_eq!(set_layout(&mut manifest, 0, weeks), Err(LayoutRefused::Incompatible));
+    let mut more = Layout::default();
+    more.buckets.push(BucketsFrom { from: Day(20_000), buckets: 5 });
+    more.large.push(LargeTenant { tenant: TenantHash(1), from: Day(1), parts: 2 });
+    assert_eq!(set_layout(&mut manifest, 0, more.clone()), Ok(1));
+    assert_eq!(set_layout(&mut manifest, 1, Layout::default()), Err(LayoutRefused::Incompatible));
+    let bad = Layout { buckets: Vec::new(), ..more };
+    assert_eq!(set_layout(&mut manifest, 1, bad), Err(LayoutRefused::Invalid(LayoutError::BucketDays)));
+}
+
+#[test]
+fn rows_of_a_snapshot_that_do_not_fit_together_are_refused() {
+    let rows: Vec<(Vec<u8>, Vec<u8>)> = manifest().rows().map(|row| (row.key, row.value.unwrap())).collect();
+    assert_eq!(rows.len(), 3, "a head, a partition, and a chunk");
+    let without = |left_out: usize| {
+        let kept = rows.iter().enumerate().filter(|(at, _)| *at != left_out);
+        restored(kept.map(|(_, (key, value))| (key, value)))
+    };
+    assert_eq!(without(9), Ok(manifest()));
+    assert_eq!(without(0), Err(SnapshotError::Partitions { found: 1, expected: 0 }));
+    assert_eq!(without(1), Err(SnapshotError::Partitions { found: 0, expected: 1 }));
+    assert_eq!(without(2), Err(SnapshotError::Blobs { partition: 0, found: 0, expected: 2 }));
+    let mut restore = Restore::new();
+    assert!(matches!(restore.add(b"x", b""), Err(SnapshotError::Key(_))));
+    assert!(matches!(restore.add(b"c\0\0\0\0\0\0\0\0", b""), Err(SnapshotError::Decode(DecodeError::Empty))));
+    assert!(matches!(restore.add(b"h", &[9]), Err(SnapshotError::Decode(DecodeError::Version { found: 9, .. }))));
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let numbers = (0..4_u64, 0..6_u64, 0..8_u64, 0..5_u64);
     let removed = proptest::collection::vec((0..4_u64, 0..6_u64, 0..2_u32), 0..3);
-    (0..6_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
+    (0..7_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
         0 => claim(epoch, seq),
+        6 => {
+            let buckets = vec![BucketsFrom { from: Day(0), buckets: 1 + seq as u32 % 2 }];
+            let layout = Layout { buckets, ..Layout::default() };
+            Command::Layout(SetLayout { version: epoch % 2, layout })
+        }
         1 => Command::Fence(Fence { partition: P, epoch: Epoch(epoch) }),
         2 => {
             let remove = removed.into_iter().map(|(epoch, seq, part)| key(epoch, seq, part)).collect();
@@ -172,7 +235,8 @@ proptest! {
     ) {
         let mut manifest = Manifest::new();
         let mut counted = 0_u64;
-        for command in &commands {
+        let mut store: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for (number, command) in commands.iter().enumerate() {
             let before = manifest.clone();
             let outcome = manifest.apply(command);
             let is_refused = matches!(
@@ -180,9 +244,11 @@ proptest! {
                 Outcome::Claim { result: Err(_), .. }
                     | Outcome::Fence { result: Err(_), .. }
                     | Outcome::Commit { result: Err(_) | Ok(Committed::Already), .. }
+                    | Outcome::Layout { result: Err(_) }
             );
             if is_refused {
                 prop_assert_eq!(&manifest.partitions, &before.partitions);
+                prop_assert_eq!(&manifest.layout, &before.layout);
             }
             if let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) {
                 counted += commit.progress.map_or(0, |progress| progress.to - progress.from);
@@ -190,8 +256,19 @@ proptest! {
             let live: u64 = manifest.live().map(|meta| meta.total).sum();
             let position = manifest.partition(P).map_or(0, |partition| partition.source(SOURCE).next_row);
             prop_assert_eq!((live, position), (counted, counted));
-            let back = Manifest::from_snapshot(&manifest.snapshot());
+            let all: Vec<(Vec<u8>, Vec<u8>)> = manifest.rows().map(|row| (row.key, row.value.unwrap())).collect();
+            let back = restored(all.iter().map(|(key, value)| (key, value)));
             prop_assert_eq!(back.as_ref(), Ok(&manifest));
+            if number % 3 == 0 {
+                for Row { key, value } in manifest.take_changes() {
+                    match value {
+                        Some(value) => store.insert(key, value),
+                        None => store.remove(&key),
+                    };
+                }
+                let back = restored(store.iter());
+                prop_assert_eq!(back.as_ref(), Ok(&manifest));
+            }
             let encoded = command.encode().unwrap();
             let decoded = Command::decode(&encoded);
             prop_assert_eq!(decoded.as_ref(), Ok(command));
@@ -207,9 +284,11 @@ proptest! {
                 let again = Command::decode(&command.encode().unwrap());
                 prop_assert_eq!(again, Ok(command));
             }
-            if let Ok(manifest) = Manifest::from_snapshot(&bytes) {
-                let again = Manifest::from_snapshot(&manifest.snapshot());
-                prop_assert_eq!(again, Ok(manifest));
+            let _ = Manifest::from_version_1(&bytes);
+            for key in [&b"h"[..], b"p\0\0\0\0", b"c\0\0\0\0\0\0\0\0", &bytes] {
+                let mut restore = Restore::new();
+                let _ = restore.add(key, &bytes);
+                let _ = restore.finish();
             }
         }
     }

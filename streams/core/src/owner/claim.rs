@@ -3,6 +3,7 @@
 use super::{Output, Owner, State, Stop};
 use crate::blob::Epoch;
 use crate::manifest::{Claim, Command, CommitRefused, Committed, Manifest, Outcome};
+use crate::merge::Scheduler;
 use crate::time::Now;
 
 impl Owner {
@@ -22,7 +23,7 @@ impl Owner {
             Outcome::Claim { generation, member, result, .. } => {
                 let is_own = (*generation, *member) == (self.config.generation, self.config.member);
                 match (is_own, result) {
-                    (true, Ok(epoch)) => self.adopt(*epoch, manifest),
+                    (true, Ok(epoch)) => self.adopt(now, *epoch, manifest),
                     (true, Err(refused)) => self.stop(Stop::Claim(*refused)),
                     (false, Ok(epoch)) if *epoch > self.epoch && !matches!(self.state, State::Claiming) => {
                         self.stop(Stop::Deposed);
@@ -45,17 +46,25 @@ impl Owner {
                 self.stop(Stop::Deposed);
             }
             Outcome::Fence { .. } => {}
+            Outcome::Layout { result: Ok(_) } => {
+                self.layout = manifest.layout().clone();
+                self.plan_at = now;
+            }
+            Outcome::Layout { result: Err(_) } => {}
         }
     }
 
     /// Takes over what the manifest says under a new epoch. What was read under an earlier one is read again.
-    fn adopt(&mut self, epoch: Epoch, manifest: &Manifest) {
+    fn adopt(&mut self, now: Now, epoch: Epoch, manifest: &Manifest) {
         let partition = manifest.partition(self.config.partition).filter(|partition| partition.epoch == epoch);
         let Some(partition) = partition else { return self.stop(Stop::Deposed) };
         self.epoch = epoch;
         self.last_seq = partition.last_seq();
         self.sources = partition.sources.clone();
         self.live = partition.live.clone();
+        self.layout = manifest.layout().clone();
+        self.scheduler = Scheduler::new(now, self.config.partition, self.config.merge);
+        self.plan_at = now;
         self.window = super::Window::new(&self.config);
         self.flushed = None;
         self.retry_at = None;

@@ -4,16 +4,17 @@ use super::window::{Flushed, Taken};
 use super::{Content, Origin, Output, Owner, Put, State, Stop};
 use crate::blob::{BlobKey, BlobMeta, Level, Seq, StoredBlob};
 use crate::manifest::{Command, Commit, Progress};
-use crate::merge;
-use crate::rollup::{Rollups, RowError};
+use crate::merge::{self, Merge, Next};
+use crate::rollup::Rollups;
+use crate::scope::Scope;
 use crate::source::SourceId;
 use crate::time::{Hour, HourRange, Now};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Blobs that are read to be merged.
 pub(super) struct Load {
-    inputs: Vec<BlobMeta>,
+    merge: Merge,
     waiting: BTreeSet<BlobKey>,
     rows: Rollups,
 }
@@ -24,6 +25,9 @@ pub(super) struct Write {
     seq: Seq,
     blobs: Vec<Pending>,
     phase: Phase,
+    /// Blobs that wait for their turn to be written.
+    puts: VecDeque<Put>,
+    put_at: Now,
 }
 
 enum Job {
@@ -33,6 +37,7 @@ enum Job {
 
 struct Pending {
     level: Level,
+    scope: Scope,
     content: Content,
     meta: Option<BlobMeta>,
 }
@@ -58,8 +63,23 @@ impl Job {
 }
 
 impl Pending {
-    fn new(level: Level, content: Content) -> Pending {
-        Pending { level, content, meta: None }
+    fn new(level: Level, scope: Scope, content: Content) -> Pending {
+        Pending { level, scope, content, meta: None }
+    }
+
+    /// What the manifest keeps of it, once it is stored.
+    fn stored_as(&self, key: BlobKey, stored: StoredBlob) -> BlobMeta {
+        let Pending { level, scope, .. } = *self;
+        match &self.content {
+            Content::Rows(rows) => {
+                let hours = rows.hours().unwrap_or(HourRange::of(Hour(0)));
+                BlobMeta { key, level, scope, hours, rows: rows.len() as u64, total: rows.total(), stored }
+            }
+            Content::DeadLetters(letters) => {
+                let hours = HourRange::of(Hour(0));
+                BlobMeta { key, level, scope, hours, rows: letters.len() as u64, total: 0, stored }
+            }
+        }
     }
 }
 
@@ -68,19 +88,6 @@ impl Content {
         match self {
             Content::Rows(rows) => rows.is_empty(),
             Content::DeadLetters(letters) => letters.is_empty(),
-        }
-    }
-
-    fn meta(&self, key: BlobKey, level: Level, stored: StoredBlob) -> BlobMeta {
-        match self {
-            Content::Rows(rows) => {
-                let hours = rows.hours().unwrap_or(HourRange::of(Hour(0)));
-                BlobMeta { key, level, hours, rows: rows.len() as u64, total: rows.total(), stored }
-            }
-            Content::DeadLetters(letters) => {
-                let hours = HourRange::of(Hour(0));
-                BlobMeta { key, level, hours, rows: letters.len() as u64, total: 0, stored }
-            }
         }
     }
 }
@@ -97,6 +104,19 @@ impl Write {
         }
     }
 
+    /// Whether it counts a source to its end.
+    pub fn ends(&self, source: SourceId) -> bool {
+        match &self.job {
+            Job::Flush { progress, .. } => progress.source == source && progress.is_end,
+            Job::Merge { .. } => false,
+        }
+    }
+
+    /// When the next blob is to be written.
+    pub fn put_at(&self) -> Option<Now> {
+        (self.phase == Phase::Storing && !self.puts.is_empty()).then_some(self.put_at)
+    }
+
     pub fn is_proposed_as(&self, seq: Seq) -> bool {
         self.phase == Phase::Proposed && self.seq == seq
     }
@@ -111,15 +131,38 @@ impl Owner {
         if self.window.is_due() || self.window.flush_at().is_some_and(|at| at <= now) {
             return self.begin_flush(now);
         }
-        let policy = if self.is_sealing { self.config.merge.sealing() } else { self.config.merge };
-        let inputs = merge::plan(&self.live, &policy);
-        if inputs.is_empty() {
-            self.is_sealing &= !self.window.is_empty();
-            return;
+        let merge = match self.is_sealing {
+            true => self.scheduler.next_sealing(now, &self.live, &self.layout),
+            false => self.next_merge(now),
+        };
+        match merge {
+            Some(merge) => self.begin_merge(merge),
+            None => self.is_sealing &= !self.window.is_empty(),
         }
-        let waiting: BTreeSet<BlobKey> = inputs.iter().map(|meta| meta.key).collect();
+    }
+
+    /// A merge that is due. The live blobs are looked through once they changed, and when the next merge is due.
+    fn next_merge(&mut self, now: Now) -> Option<Merge> {
+        if now < self.plan_at {
+            return None;
+        }
+        match self.scheduler.next(now, &self.live, &self.layout) {
+            Next::Merge(merge) => Some(merge),
+            Next::At(at) => {
+                self.plan_at = at;
+                None
+            }
+            Next::Never => {
+                self.plan_at = Now(u64::MAX);
+                None
+            }
+        }
+    }
+
+    fn begin_merge(&mut self, merge: Merge) {
+        let waiting: BTreeSet<BlobKey> = merge.inputs.iter().map(|meta| meta.key).collect();
         self.outputs.extend(waiting.iter().map(|key| Output::Load(*key)));
-        self.state = State::Loading(Load { inputs, waiting, rows: Rollups::new() });
+        self.state = State::Loading(Load { merge, waiting, rows: Rollups::new() });
         self.retry_at = None;
     }
 
@@ -134,8 +177,8 @@ impl Owner {
         let refused = dead_letters.len() as u64;
         let progress = Progress { source, reading, from, to, dead_letters: refused, total, is_end };
         let blobs = vec![
-            Pending::new(Level::Delta, Content::Rows(Arc::clone(&set.rows))),
-            Pending::new(Level::DeadLetters, Content::DeadLetters(Arc::new(dead_letters))),
+            Pending::new(Level::Delta, Scope::ALL, Content::Rows(Arc::clone(&set.rows))),
+            Pending::new(Level::DeadLetters, Scope::ALL, Content::DeadLetters(Arc::new(dead_letters))),
         ];
         self.begin_write(now, Job::Flush { progress, set }, blobs);
     }
@@ -153,32 +196,52 @@ impl Owner {
         }
         let State::Loading(mut load) = std::mem::replace(&mut self.state, State::Idle) else { return };
         load.rows.combine();
-        match day_blobs(&load.rows) {
-            Ok(blobs) => self.begin_write(now, Job::Merge { inputs: load.inputs }, blobs),
-            Err(error) => self.stop(Stop::Rows(error)),
-        }
+        let sets = match merge::cut(&load.rows, &load.merge, &self.layout) {
+            Ok(sets) => sets,
+            Err(error) => return self.stop(Stop::Rows(error)),
+        };
+        let blobs = sets.into_iter().map(|set| Pending::new(set.level, set.scope, Content::Rows(Arc::new(set.rows))));
+        self.begin_write(now, Job::Merge { inputs: load.merge.inputs }, blobs.collect());
     }
 
     fn begin_write(&mut self, now: Now, job: Job, mut blobs: Vec<Pending>) {
         blobs.retain(|blob| !blob.content.is_empty());
-        self.put_all(now, Write { job, seq: Seq(0), blobs, phase: Phase::Storing });
+        let puts = VecDeque::new();
+        self.put_all(now, Write { job, seq: Seq(0), blobs, phase: Phase::Storing, puts, put_at: now });
     }
 
     /// Writes all blobs under the next number.
     fn put_all(&mut self, now: Now, mut write: Write) {
         self.last_seq = Seq(self.last_seq.0 + 1);
         (write.seq, write.phase) = (self.last_seq, Phase::Storing);
+        write.puts.clear();
+        write.put_at = now;
         let origin = write.job.origin();
         for (part, blob) in (0..).zip(&mut write.blobs) {
             blob.meta = None;
             let key = BlobKey { partition: self.config.partition, epoch: self.epoch, seq: write.seq, part };
-            let level = blob.level;
+            let Pending { level, scope, .. } = *blob;
             let content = blob.content.clone();
-            self.outputs.push_back(Output::Put(Put { key, level, origin: origin.clone(), content }));
+            write.puts.push_back(Put { key, level, scope, origin: origin.clone(), content });
         }
         self.retry_at = None;
         self.state = State::Writing(write);
+        self.release_puts(now);
         self.propose_if_stored(now);
+    }
+
+    /// Writes the blobs whose turn it is. Those of a flush do not wait, and none while the partition is sealed.
+    pub(super) fn release_puts(&mut self, now: Now) {
+        let State::Writing(write) = &mut self.state else { return };
+        let every_ms = match &write.job {
+            Job::Merge { .. } if !self.is_sealing => self.config.merge.put_every_ms,
+            Job::Merge { .. } | Job::Flush { .. } => 0,
+        };
+        while write.phase == Phase::Storing && (every_ms == 0 || write.put_at <= now) {
+            let Some(put) = write.puts.pop_front() else { return };
+            self.outputs.push_back(Output::Put(put));
+            write.put_at = now.plus_ms(every_ms);
+        }
     }
 
     pub(super) fn stored(&mut self, now: Now, key: BlobKey, stored: StoredBlob) {
@@ -186,7 +249,7 @@ impl Owner {
         let State::Writing(write) = &mut self.state else { return };
         let is_awaited = key.epoch == epoch && key.seq == write.seq && write.phase == Phase::Storing;
         if let Some(blob) = write.blobs.get_mut(key.part as usize).filter(|_| is_awaited) {
-            blob.meta = Some(blob.content.meta(key, blob.level, stored));
+            blob.meta = Some(blob.stored_as(key, stored));
             self.propose_if_stored(now);
         }
     }
@@ -237,7 +300,8 @@ impl Owner {
     pub(super) fn committed(&mut self, now: Now) {
         let State::Writing(write) = std::mem::replace(&mut self.state, State::Idle) else { return };
         self.retry_at = None;
-        self.live.extend(write.blobs.iter().filter_map(|blob| blob.meta).map(|meta| (meta.key, meta)));
+        self.plan_at = now;
+        self.live.extend(write.blobs.iter().filter_map(|blob| blob.meta));
         match write.job {
             Job::Flush { progress, mut set } => {
                 let source = self.sources.entry(progress.source).or_default();
@@ -277,9 +341,4 @@ impl Owner {
             State::Idle | State::Stopped(_) => {}
         }
     }
-}
-
-fn day_blobs(rows: &Rollups) -> Result<Vec<Pending>, RowError> {
-    let sets = merge::cut_by_day(rows)?;
-    Ok(sets.into_iter().map(|set| Pending::new(Level::Day, Content::Rows(Arc::new(set)))).collect())
 }

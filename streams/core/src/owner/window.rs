@@ -5,6 +5,7 @@ use crate::blob::Epoch;
 use crate::event::{EventTypes, RawEvent};
 use crate::fold::{Fold, FoldSize};
 use crate::limits::DEAD_LETTER_TEXT_BYTES_MAX;
+use crate::merge::phase_s;
 use crate::query::OwnerRows;
 use crate::rollup::{Rollups, RowError};
 use crate::source::{ReadingId, SourceId};
@@ -37,7 +38,9 @@ struct Limits {
     cells: usize,
     bytes: usize,
     dead_letters: usize,
-    flush_after_ms: u64,
+    flush_every_ms: u64,
+    /// When within each `flush_every_ms`: partitions that began together do not flush together.
+    flush_phase_ms: u64,
 }
 
 /// A source has so many rows.
@@ -73,7 +76,8 @@ impl Window {
             cells: config.cells_max,
             bytes: config.fold_bytes_max,
             dead_letters: config.dead_letters_max,
-            flush_after_ms: config.flush_after_ms,
+            flush_every_ms: config.flush_after_ms.max(1),
+            flush_phase_ms: phase_s(&config.partition.0.to_le_bytes(), config.flush_after_ms),
         };
         Window { fold: Fold::new(config.types.clone(), config.seed), dead_letters: Vec::new(), open: None, limits }
     }
@@ -112,7 +116,7 @@ impl Window {
     /// Counts rows of a source, which begin where the window ends, until it is full.
     pub fn fold(&mut self, now: Now, types: &EventTypes, batch: &RowBatch<'_>) {
         for (row, record) in (batch.from..).zip(batch.records) {
-            let flush_at = now.plus_ms(self.limits.flush_after_ms);
+            let flush_at = self.limits.next_flush(now);
             let RowBatch { source, reading, .. } = *batch;
             let fresh = Open { source, reading, from: row, to: row, is_end: false, flush_at, is_due: false };
             let open = self.open.get_or_insert(fresh);
@@ -157,6 +161,14 @@ impl Window {
     }
 }
 
+impl Limits {
+    fn next_flush(&self, now: Now) -> Now {
+        let Limits { flush_every_ms, flush_phase_ms, .. } = *self;
+        let passed_ms = now.0.saturating_add(flush_every_ms - flush_phase_ms) % flush_every_ms;
+        now.plus_ms(flush_every_ms - passed_ms)
+    }
+}
+
 impl Fold {
     fn is_full(&self, limits: &Limits) -> bool {
         let size = self.size();
@@ -174,7 +186,7 @@ impl Flushed {
 
 impl Owner {
     pub(super) fn take(&mut self, now: Now, batch: &RowBatch<'_>) {
-        if !self.takes_rows() || self.is_complete(batch.source) {
+        if !self.takes_rows() || self.is_ending(batch.source) {
             return;
         }
         if !self.window.is_of(batch.source) {
@@ -196,7 +208,7 @@ impl Owner {
 
     pub(super) fn end(&mut self, now: Now, end: SourceEnd) {
         let SourceEnd { source, rows, .. } = end;
-        let Some(expected) = self.position(source).filter(|_| self.takes_rows() && !self.is_complete(source)) else {
+        let Some(expected) = self.position(source).filter(|_| self.takes_rows() && !self.is_ending(source)) else {
             return;
         };
         match expected.cmp(&rows) {

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use tidemark_streams_core::blob::{Epoch, Level, PartitionId, Seq};
 use tidemark_streams_core::owner::Content;
 use tidemark_streams_core::rollup::Rollups;
+use tidemark_streams_core::scope::Scope;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::Hour;
 
-const GOLDEN: &[u8] = include_bytes!("../../tests/golden/rollups-1.parquet");
-const GOLDEN_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rollups-1.parquet");
+/// As it was written before footers said which tenants a blob holds.
+const GOLDEN_WITHOUT_SCOPE: &[u8] = include_bytes!("../../tests/golden/rollups-1.parquet");
+const GOLDEN: &[u8] = include_bytes!("../../tests/golden/rollups-1-scope.parquet");
+const GOLDEN_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rollups-1-scope.parquet");
 
 /// Of rows without a place in a directory.
 fn plain() -> Footer {
@@ -74,6 +77,7 @@ fn golden_file_is_read_and_written() {
     let put = Put {
         key: BlobKey { partition: PartitionId(0), epoch: Epoch(2), seq: Seq(7), part: 1 },
         level: Level::Delta,
+        scope: Scope::ALL,
         origin: Origin::Source { source: SourceId([0xab; 32]), from: 100, to: 112 },
         content: Content::Rows(Arc::new(rows.clone())),
     };
@@ -83,6 +87,7 @@ fn golden_file_is_read_and_written() {
         return;
     }
     assert_eq!(decode(GOLDEN.into(), Wanted::All).unwrap(), rows);
+    assert_eq!(decode(GOLDEN_WITHOUT_SCOPE.into(), Wanted::All).unwrap(), rows);
     assert!(bytes == GOLDEN, "the writer's bytes have changed");
 }
 

@@ -1,0 +1,95 @@
+//! Cutting: the rows of a merge go into blobs by level, scope and time.
+
+use super::{Merge, Target};
+use crate::blob::Level;
+use crate::layout::Layout;
+use crate::limits::MERGE_BLOBS_MAX;
+use crate::rollup::{RollupRow, Rollups, RowError};
+use crate::scope::{Scope, Slice, TenantHash};
+use crate::teeth::{Bug, bites};
+use crate::time::Day;
+use std::collections::BTreeMap;
+
+/// The rows of one blob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutSet {
+    pub level: Level,
+    pub scope: Scope,
+    pub rows: Rollups,
+}
+
+/// Which blob a row goes into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Bin {
+    level: Level,
+    scope: Scope,
+    start: Day,
+}
+
+/// What is left when there are too many bins: the next merge takes it.
+const LEFT_OVER: Bin = Bin { level: Level::Delta, scope: Scope::ALL, start: Day(0) };
+
+/// What the layout says of a day.
+#[derive(Clone, Copy)]
+struct OfDay {
+    slices: u32,
+    period: Day,
+}
+
+struct Cutter<'a> {
+    merge: &'a Merge,
+    layout: &'a Layout,
+    days: BTreeMap<Day, OfDay>,
+}
+
+/// Cuts sorted rows into at most [`MERGE_BLOBS_MAX`] sets. What they cannot hold is one set of the level delta.
+///
+/// # Errors
+/// [`RowError::TooMuchText`] cannot happen for rows that came from one set.
+pub fn cut(rows: &Rollups, merge: &Merge, layout: &Layout) -> Result<Vec<CutSet>, RowError> {
+    let mut cutter = Cutter { merge, layout, days: BTreeMap::new() };
+    let mut sets: BTreeMap<Bin, Rollups> = BTreeMap::new();
+    let mut tenant = "";
+    let mut hash = TenantHash(0);
+    for row in rows.iter() {
+        if row.tenant != tenant {
+            hash = TenantHash::of(if bites(Bug::BucketOfTenantBefore) { tenant } else { row.tenant });
+            tenant = row.tenant;
+        }
+        let bin = cutter.bin(hash, &row);
+        let has_room = sets.len() + 1 < MERGE_BLOBS_MAX || sets.contains_key(&bin);
+        sets.entry(if has_room { bin } else { LEFT_OVER }).or_default().push(row)?;
+    }
+    Ok(sets.into_iter().map(|(Bin { level, scope, .. }, rows)| CutSet { level, scope, rows }).collect())
+}
+
+impl Cutter<'_> {
+    fn bin(&mut self, tenant: TenantHash, row: &RollupRow<'_>) -> Bin {
+        let day = row.hour.day();
+        let layout = self.layout;
+        let of_day = *self
+            .days
+            .entry(day)
+            .or_insert_with(|| OfDay { slices: layout.slices(day), period: layout.period.start_of(day) });
+        let is_closed = day < self.merge.closed_before;
+        let start = if day < self.merge.old_before { of_day.period } else { day };
+        match self.merge.target {
+            Target::Day if is_closed => Bin { level: Level::Day, scope: self.scope(tenant, row, of_day), start },
+            Target::Period if is_closed => {
+                Bin { level: Level::Period, scope: self.scope(tenant, row, of_day), start: of_day.period }
+            }
+            Target::Hour | Target::Day | Target::Period => {
+                let slice = Slice::of(tenant, layout.virtual_partitions);
+                Bin { level: Level::Hour, scope: Scope::Slice(slice), start: day }
+            }
+        }
+    }
+
+    /// As [`Layout::scope`], with the day's slices known.
+    fn scope(&self, tenant: TenantHash, row: &RollupRow<'_>, of_day: OfDay) -> Scope {
+        match self.layout.split(tenant) {
+            Some(_) => self.layout.scope(tenant, row.listing, row.hour.day()),
+            None => Scope::Slice(Slice::of(tenant, of_day.slices)),
+        }
+    }
+}
