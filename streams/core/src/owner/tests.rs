@@ -293,3 +293,24 @@ fn source_that_became_shorter_stops_the_owner() {
     let stop = Stop::ShortSource { source_id: SOURCE, rows: 1, expected: 2 };
     assert_eq!(world.owner.stopped(), Some(&stop));
 }
+
+#[test]
+fn rows_are_taken_while_a_flush_is_written() {
+    let row = |quarter: i64| Row {
+        tenant: "t1".into(),
+        listing: "l1".into(),
+        at_s: 1_700_000_000 + quarter * 900,
+        event_type: "click",
+        count: 1,
+    };
+    let mut world = World::new((0..20).map(row).collect());
+    world.carry_out(0);
+    world.apply(0, false);
+    // Four counts are as many as are held: their flush begins, and the rows behind them are taken until they are due too.
+    world.give_rows(4);
+    assert_eq!((world.owner.position(SOURCE), world.owner.takes_rows()), (Some(4), true));
+    world.give_rows(10);
+    assert_eq!((world.owner.position(SOURCE), world.owner.takes_rows()), (Some(8), false));
+    world.finish();
+    world.check_merged();
+}
