@@ -209,7 +209,7 @@ fn compare(dir: &Path, sent: &[AtomicU32], total: u64) -> Result<(), BenchError>
     }
     let mut found = vec![0_u64; sent.len()];
     for meta in directory.manifest().live().filter(|meta| meta.total > 0) {
-        for row in directory.rows(meta, Wanted::All)?.iter() {
+        for row in directory.rows(&meta, Wanted::All)?.iter() {
             let at: Option<usize> = row.tenant.parse().ok();
             let count = at.and_then(|at| found.get_mut(at)).ok_or_else(|| BenchError::Tenant(row.tenant.to_owned()))?;
             *count += row.count();

@@ -80,5 +80,5 @@ fn options_that_cannot_be_are_refused_before_anything_starts() {
     let output = demo(None, &["--rate=-1"]);
     assert!(!output.status.success() && output.stdout.is_empty());
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(complaint, "tidemark: --rate is -1: 0 to 10000000 allowed\n");
+    assert_eq!(complaint, "tidemark-lab: --rate is -1: 0 to 10000000 allowed\n");
 }

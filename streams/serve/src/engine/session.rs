@@ -219,7 +219,7 @@ impl<'e> Session<'e> {
                 Output::Put(put) => self.jobs.push_back(Job::Put(put)),
                 Output::Load(key) => {
                     let missing = || DirectoryError::Read(ReadError::Missing { name: key.to_string() });
-                    let meta = *live_blob(self.host.manifest(), &key).ok_or_else(missing)?;
+                    let meta = live_blob(self.host.manifest(), &key).ok_or_else(missing)?;
                     self.jobs.push_back(Job::Load(meta));
                 }
                 Output::Stopped(stop) => return Err(stop.into()),
@@ -252,9 +252,9 @@ impl<'e> Session<'e> {
     fn removed_by(&self, command: &Command) -> Vec<BlobMeta> {
         match command {
             Command::Commit(commit) => {
-                commit.remove.iter().filter_map(|key| live_blob(self.host.manifest(), key)).copied().collect()
+                commit.remove.iter().filter_map(|key| live_blob(self.host.manifest(), key)).collect()
             }
-            Command::Claim(_) | Command::Fence(_) => Vec::new(),
+            Command::Claim(_) | Command::Fence(_) | Command::Layout(_) => Vec::new(),
         }
     }
 
@@ -319,7 +319,7 @@ impl<'e> Session<'e> {
 
     fn publish(&self) {
         let size = self.owner.size();
-        let live: usize = self.host.manifest().partitions().map(|(_, partition)| partition.live.len()).sum();
+        let live: u64 = self.host.manifest().partitions().map(|(_, partition)| partition.live.len()).sum();
         self.node.set_owner(OwnerView {
             is_owner: self.owner.position(SOURCE).is_some(),
             folded: self.owner.position(SOURCE).unwrap_or_default(),
@@ -327,7 +327,7 @@ impl<'e> Session<'e> {
             folded_at_ms: self.folded_at_ms,
             counts_held: size.cells as u64,
             bytes_held: size.bytes as u64,
-            live_blobs: live as u64,
+            live_blobs: live,
             manifest_index: self.host.manifest().index(),
         });
     }
@@ -361,7 +361,7 @@ impl<'e> Session<'e> {
     fn pin(&mut self, pin: &Pin) -> Result<Pinned, PinError> {
         let now = self.now();
         let is_caught_up = self.next_index > self.log.progress().durable;
-        let mut plan = query::plan(self.host.manifest(), PARTITION, pin.hours);
+        let mut plan = query::plan_of_tenant(self.host.manifest(), PARTITION, &pin.tenant, pin.hours);
         let mut unwritten = Vec::new();
         for set in self.owner.rows_of(now, &pin.tenant)? {
             match plan.join(&set) {
