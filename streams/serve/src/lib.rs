@@ -3,12 +3,12 @@
 //! A request's events are acknowledged once they are in the log of the intake. The owner folds them, writes blobs and commits them
 //! with the position of the log; then the log is cut. A start goes on behind the committed position.
 //!
-//! * [`settings`]: what a start takes.
-//! * [`log`]: the intake's log on disk; many requests share one sync.
-//! * [`engine`]: the thread that owns the partition, and the thread that writes blobs.
-//! * [`query`]: counts of a tenant, from blobs and from the owner's rows.
-//! * [`http`]: requests and answers. It decides nothing about counts.
-//! * [`node`]: what these share; [`metrics`]: what `/metrics` shows.
+//! * `settings`: what a start takes.
+//! * `log`: the intake's log on disk; many requests share one sync.
+//! * `engine`: the thread that owns the partition, and the thread that writes blobs.
+//! * `query`: counts of a tenant, from blobs and from the owner's rows.
+//! * `http`: requests and answers. It decides nothing about counts.
+//! * `node`: what these share; `metrics`: what `/metrics` shows.
 
 mod engine;
 mod http;
