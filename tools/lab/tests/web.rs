@@ -83,7 +83,7 @@ fn the_browser_library_begins_anew_with_a_cluster_that_was_founded_anew() {
 /// Chromium and the packages that drive it, found or installed by one test while the others wait.
 fn browser() -> (PathBuf, PathBuf) {
     static BROWSER: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
-    BROWSER.get_or_init(|| (chromium(), npm::modules("web"))).clone()
+    BROWSER.get_or_init(|| (chromium(), npm::modules(Path::new(FOLDER)))).clone()
 }
 
 /// Two demos with a browser each are as many as two cores have room for: that of the search page, which waits for its clocks most, and one other.
