@@ -356,6 +356,7 @@ fn tokens_open_what_they_are_for() {
     assert_eq!(status(&tenant, "/v1/impressions/query", &query("b")), 403);
     assert_eq!(status(&producer, "/v1/impressions/query", &query("b")), 200);
     assert_eq!((server.get("/metrics").status, server.get("/healthz").status), (401, 200));
+    assert_eq!(server.get("/metrics").header("www-authenticate").as_deref(), Some("Bearer"));
     let open = Server::of({
         let mut command = Command::new(PROGRAM);
         command.args(["serve", "--listen", "0.0.0.0:0", "--dir"]).arg(place.path().join("other"));

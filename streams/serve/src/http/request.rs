@@ -6,7 +6,7 @@ use crate::secret::Role;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -179,7 +179,7 @@ fn authorize(node: &Node, headers: &HeaderMap, roles: &[Role<'_>]) -> Result<(),
     let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
     let Some(token) = token else {
-        let message = format!("a token is needed: send authorization: Bearer TOKEN ({WWW_AUTHENTICATE}: Bearer)");
+        let message = "a token is needed: send the header authorization: Bearer TOKEN";
         return Err(Failure::new(StatusCode::UNAUTHORIZED, "unauthorized", message));
     };
     match roles.iter().any(|role| secret.is_token(*role, token)) {
