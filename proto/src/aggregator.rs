@@ -300,9 +300,8 @@ pub struct AggregatorCore {
     splits: Splits,
     flushing: Flushing,
     groups: BTreeSet<GroupId>,
-    /// By group: what it was told of counters that began again, and when that goes on.
+    /// By connected group: what it was told of counters that began again.
     telling: BTreeMap<GroupId, Telling>,
-    step_at: Option<Time>,
     rtts: BTreeMap<AggregatorId, Span>,
     /// When groups were last asked to say again what may be lost.
     asked_again: Option<Time>,
@@ -367,7 +366,6 @@ impl AggregatorCore {
             feeds,
             groups: BTreeSet::new(),
             telling: BTreeMap::new(),
-            step_at: None,
             rtts: BTreeMap::new(),
             asked_again: None,
             led_since: None,
@@ -438,7 +436,6 @@ impl AggregatorCore {
         self.run_leader(now, ledger);
         self.run_standing(now, ledger);
         self.run_reminders(now, ledger);
-        self.run_generations(now, ledger);
         self.run_proposals(now, ledger);
         self.run_notifications(now, ledger);
         self.run_graph(now, ledger);
@@ -460,7 +457,6 @@ impl AggregatorCore {
             self.leader_wake,
             self.standing.due(),
             self.remind_at,
-            self.step_at,
             self.proposals.due(),
             self.notify_at,
             self.graph_at,

@@ -642,7 +642,7 @@ impl Group {
 
     /// Whether it has to hear of resets before it may count anything.
     fn is_too_new(&self, resets: u64) -> bool {
-        !self.ever_confirmed && self.generations.total() < resets
+        !self.ever_confirmed && self.generations.heard() < resets
     }
 
     fn on_fenced_out(&mut self) {
@@ -683,9 +683,7 @@ impl Group {
                 all.iter().for_each(|(name, terms)| self.series.take_terms(name, terms));
                 self.settled(new);
             }
-            ToGroup::Generations(begun) => {
-                begun.iter().for_each(|(counter, generation)| self.on_generation(counter, *generation));
-            }
+            ToGroup::Generations { after, upto, begun } => self.on_generations((*after, *upto), begun),
         }
     }
 
@@ -847,7 +845,9 @@ impl Group {
             ToGroup::Spread(counters) => {
                 self.spread.len() < SPREAD_MAX && counters.iter().any(|counter| !self.spread.contains(counter))
             }
-            ToGroup::Generations(begun) => self.is_behind(begun),
+            ToGroup::Generations { after, upto, begun } => {
+                self.is_behind(begun) || self.generations.is_next(*after, *upto)
+            }
             ToGroup::Series(all) => all.iter().any(|(name, terms)| self.series.is_behind(name, terms)),
         }
     }

@@ -687,7 +687,7 @@ impl Ledger {
     /// What a registered group is told of its registration.
     pub fn confirmation(&self, group: GroupId) -> Option<ToGroup> {
         let (start, accounts) = (self.confirmed(group)?, self.accounts_of(group));
-        Some(ToGroup::Confirmed { group, start, accounts, resets: self.resets.total() })
+        Some(ToGroup::Confirmed { group, start, accounts, resets: self.resets.last() })
     }
 
     /// Whether a start of the group was followed by another, as far as is known here: it must say nothing any more.

@@ -419,8 +419,8 @@ pub enum ToGroup {
         group: GroupId,
         start: Start,
         accounts: Vec<Account>,
-        /// How often counters began again, all together. A group that knows of fewer and has never been confirmed waits until it
-        /// has heard of them ([`ToGroup::Generations`]): what it would count before would belong to what is over.
+        /// The number of the last reset of any counter. A group that has not heard so far and has never been confirmed waits until it
+        /// has ([`ToGroup::Generations`]): what it would count before would belong to what is over.
         resets: u64,
     },
     /// The ledger knows more than this group's disk: it must never serve again under this incarnation.
@@ -435,10 +435,14 @@ pub enum ToGroup {
     Spread(Vec<CounterName>),
     /// An account whose generation is leased, or is not the first.
     Opened(Opened),
-    /// Counters that began again, and their generations; at most
-    /// [`GENERATIONS_PER_MESSAGE_MAX`](crate::limits::GENERATIONS_PER_MESSAGE_MAX), the others in further messages. Those that are
-    /// guarded flip by their accounts.
-    Generations(Vec<(CounterName, u32)>),
+    /// Counters that began again, and their generations: all whose last reset has a number above `after` and not above `upto`. There are at
+    /// most [`GENERATIONS_PER_MESSAGE_MAX`](crate::limits::GENERATIONS_PER_MESSAGE_MAX), the others in further messages. Those that are
+    /// guarded flip by their accounts. A group that has heard of all up to `after` has then heard of all up to `upto`.
+    Generations {
+        after: u64,
+        upto: u64,
+        begun: Vec<(CounterName, u32)>,
+    },
     /// The account of a group that is not known to have begun the counter's epoch. Only this ends an epoch at a group: what it queues of
     /// that is counted, but for winners of which it may not have heard.
     Begun {
@@ -705,6 +709,8 @@ pub struct FeedPull {
     pub rows_told: u32,
     /// How often the group's slots had got numbers anew when the consumer was told of them. After another number of times it knows none.
     pub compactions: u32,
+    /// The consumer knows that the group has heard of resets up to this number.
+    pub heard: u64,
 }
 
 /// A position of a walk at or above this is one among the rows, which come after the cells: this and the row's number.
@@ -743,6 +749,8 @@ pub struct FeedChunk {
     /// How often slots have got numbers anew ([`GroupCmd::Compact`]): in a chunk of more times than the consumer knows of, they are named
     /// from the first one on.
     pub compactions: u32,
+    /// The group has heard of all resets up to this number ([`ToGroup::Generations`]).
+    pub heard: u64,
 }
 
 /// What of a group's feed a consumer wants that holds some ranges of counters only.

@@ -132,6 +132,8 @@ pub enum Bug {
     PresentForgotten,
     /// A consumer of the feed keeps the slots that it knows when the group has numbered them anew.
     NumbersKept,
+    /// A group takes a page of resets for all that it missed, although one before it was lost.
+    GapHeard,
     /// A view shows all generations of a counter.
     ResetNotShown,
     /// A reset is carried out although another came between.

@@ -678,7 +678,8 @@ proptest! {
             }
         }
         change(ForGroup::Ledger(confirmed), at, xor);
-        change(ForGroup::Ledger(ToGroup::Generations(vec![(counter(), 1), (counter(), u32::MAX)])), at, xor);
+        let begun = vec![(counter(), 1), (counter(), u32::MAX)];
+        change(ForGroup::Ledger(ToGroup::Generations { after: 1, upto: u64::MAX, begun }), at, xor);
         change(FromGroup::Feed(chunk), at, xor);
         change(PeerMsg::Delta(delta), at, xor);
         change(PeerMsg::Propose(one_of_every_command()), at, xor);

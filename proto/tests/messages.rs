@@ -344,6 +344,7 @@ fn chunk() -> FeedChunk {
         rows: vec![(6, 1, row())],
         rows_told: 1,
         compactions: 2,
+        heard: 3,
     }
 }
 
@@ -579,8 +580,17 @@ fn to_groups() -> Vec<(ToGroup, Vec<(ToGroup, &'static str)>)> {
             ],
         ),
         (
-            ToGroup::Generations(vec![(counter(), 2)]),
-            vec![(ToGroup::Generations(many((short, 1), GENERATIONS_PER_MESSAGE_MAX)), "counters that began again")],
+            ToGroup::Generations { after: 3, upto: 4, begun: vec![(counter(), 2)] },
+            vec![
+                (
+                    ToGroup::Generations { after: 0, upto: 9, begun: many((short, 1), GENERATIONS_PER_MESSAGE_MAX) },
+                    "counters that began again",
+                ),
+                (
+                    ToGroup::Generations { after: 4, upto: 3, begun: Vec::new() },
+                    "number behind which resets are told",
+                ),
+            ],
         ),
         (
             ToGroup::Begun { opened: opened(), won: vec![placed()] },

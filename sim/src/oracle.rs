@@ -103,8 +103,9 @@ pub struct GroupTruth {
     pub fenced_out: bool,
     /// Counters touched since they were last compared.
     pub touched: Vec<u16>,
-    /// The generation of each counter, as far as the log has heard.
+    /// The generation of each counter, as far as the log has heard, and up to which number it heard of resets without a gap.
     pub generations: Vec<u32>,
+    pub heard: u64,
     /// Counters that the log knows to be guarded.
     guarded: Vec<bool>,
     /// The last process start in the log, whether it was confirmed, and whether any ever was.
@@ -407,15 +408,18 @@ impl Oracle {
                 if start.nonce == self.groups[usize::from(group)].start =>
             {
                 let truth = &mut self.groups[usize::from(group)];
-                let is_too_new = || truth.generations.iter().copied().map(u64::from).sum::<u64>() < *resets;
-                let is_confirmed = truth.was_confirmed || !is_too_new();
+                let is_confirmed = truth.was_confirmed || truth.heard >= *resets;
                 truth.was_confirmed |= is_confirmed;
                 truth.is_confirmed |= is_confirmed;
                 accounts.iter().for_each(|account| self.read_account(group, account));
             }
             ToGroup::Series(_) => self.groups[usize::from(group)].keeps_series = true,
             ToGroup::UpDown(names) => self.groups[usize::from(group)].goes_down |= !names.is_empty(),
-            ToGroup::Generations(begun) => {
+            ToGroup::Generations { after, upto, begun } => {
+                let truth = &mut self.groups[usize::from(group)];
+                if *after <= truth.heard {
+                    truth.heard = truth.heard.max(*upto);
+                }
                 for (name, generation) in begun {
                     let Some(counter) = self.counter_of(name.key()).map(usize::from) else { continue };
                     let truth = &mut self.groups[usize::from(group)];

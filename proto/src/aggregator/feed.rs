@@ -55,7 +55,9 @@ pub struct Feed {
     shards: Vec<ShardId>,
     /// How often the group's slots had got other numbers when these were told.
     compactions: u32,
-    /// Those of them that are cells of counters that began again.
+    /// Up to which number of the ledger's the group had heard of resets when it last told something.
+    heard_of: u64,
+    /// Those of the slots that are cells of counters that began again.
     begun: BTreeSet<(ShardId, u32)>,
     /// The pull that is out, since when, and how often it was sent again.
     pulled: Option<Time>,
@@ -109,6 +111,7 @@ impl Feed {
 
     pub fn on_up(&mut self) {
         (self.connected, self.pulled, self.walk, self.rows_told, self.retries) = (true, None, None, 0, 0);
+        self.heard_of = 0;
     }
 
     pub fn on_gone(&mut self) {
@@ -257,8 +260,8 @@ impl Feed {
 
     fn pull(&self, group: GroupId, bytes_max: u32) -> FeedPull {
         let slots_known = self.slots.len() as u32;
-        let Feed { cursor, walk, rows_told, compactions, .. } = *self;
-        FeedPull { group, cursor, walk, slots_known, bytes_max, rows_told, compactions }
+        let Feed { cursor, walk, rows_told, compactions, heard_of: heard, .. } = *self;
+        FeedPull { group, cursor, walk, slots_known, bytes_max, rows_told, compactions, heard }
     }
 
     /// The group's slots have other numbers: what was known of them means nothing any more.
@@ -322,17 +325,24 @@ impl AggregatorCore {
     }
 
     /// A chunk of some ranges; of others than are asked for now it is the answer to an older pull.
-    pub(super) fn on_fed_in(&mut self, now: Time, group: GroupId, told: &ScopedChunk) {
+    pub(super) fn on_fed_in(&mut self, now: Time, group: GroupId, told: &ScopedChunk, ledger: &Ledger) {
         let ScopedChunk { chunk, slots, named, scope, fills } = told;
         let which = if *fills { Which::Filling } else { Which::Usual };
         let asked = self.feed(group, which).and_then(|feed| self.scope_of(feed, which));
         if asked.is_some_and(|(_, number)| number == *scope) {
-            self.on_feed(now, (group, which), chunk, Names::Some(slots, *named));
+            self.on_feed(now, (group, which), chunk, Names::Some(slots, *named), ledger);
         }
     }
 
     /// Merges a chunk that continues the cursor; another one is the answer to an older pull.
-    pub(super) fn on_feed(&mut self, now: Time, (group, which): (GroupId, Which), chunk: &FeedChunk, names: Names<'_>) {
+    pub(super) fn on_feed(
+        &mut self,
+        now: Time,
+        (group, which): (GroupId, Which),
+        chunk: &FeedChunk,
+        names: Names<'_>,
+        ledger: &Ledger,
+    ) {
         let Some(feed) = self.feed_mut(group, which) else { return };
         // One that led before, and is behind, knows of fewer compactions.
         if chunk.group != group || chunk.base != feed.cursor || chunk.compactions < feed.compactions {
@@ -345,12 +355,14 @@ impl AggregatorCore {
             return;
         }
         feed.pulled = None;
+        feed.heard_of = chunk.heard;
         feed.hear(now, chunk.applied);
         // The last part of a walk, or of an entry, is of what was applied by then as well.
         let was_partial = feed.walk.is_some() || feed.rows_told > 0 || feed.partly > feed.applied;
         let is_partial = was_partial || chunk.walk.is_some() || chunk.rows_told > 0;
         feed.partly = if is_partial { feed.applied } else { feed.partly };
         // What does not fit the view is not skipped: the cursor stays, and the feed's lag grows for all to see.
+        self.note_heard(group, chunk.heard, ledger);
         let Some(mut feed) = self.feed_mut(group, which).map(std::mem::take) else { return };
         let is_learnt = self.learn_slots((&mut feed, which), chunk, names) && self.learn_valves(&feed, chunk);
         let raised = if is_learnt { self.merge_chunk(now, (&feed, which), chunk) } else { BTreeSet::new() };
@@ -367,7 +379,6 @@ impl AggregatorCore {
         // What was counted in cells that are new here is to flow on.
         if !chunk.cells.is_empty() {
             self.graph_at.get_or_insert(now);
-            self.note_heard(now, group);
         }
         self.join_feeds(group);
         self.cursors_moved(now, |shard| raised.contains(&shard));

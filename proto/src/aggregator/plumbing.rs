@@ -17,7 +17,7 @@ impl AggregatorCore {
         self.telling.remove(&group);
         self.feed_up(group);
         self.tell_settings(group, ledger);
-        self.tell_registration(now, group, ledger);
+        self.tell_registration(group, ledger);
         for counter in ledger.guarded() {
             self.tell_account(counter, group, ledger);
         }
@@ -42,27 +42,27 @@ impl AggregatorCore {
             FromGroup::Report(_) | FromGroup::Returned(_) | FromGroup::Offer(_) | FromGroup::Detail(_)
                 if ledger.is_fenced(group) =>
             {
-                self.tell_registration(now, group, ledger);
+                self.tell_registration(group, ledger);
             }
             // Somebody runs on a copy of the disk: who is the earlier one learns that it must stop.
             FromGroup::Feed(FeedChunk { start, .. })
             | FromGroup::FedIn(ScopedChunk { chunk: FeedChunk { start, .. }, .. })
                 if ledger.is_superseded(group, start) =>
             {
-                self.tell_registration(now, group, ledger);
+                self.tell_registration(group, ledger);
             }
             FromGroup::Report(Report { start, .. })
             | FromGroup::Returned(Report { start, .. })
             | FromGroup::Offer(Offer { start, .. })
                 if ledger.confirmed(group).is_some_and(|last| last.nonce != start) =>
             {
-                self.tell_registration(now, group, ledger);
+                self.tell_registration(group, ledger);
             }
-            FromGroup::Feed(chunk) => self.on_feed(now, (group, Which::Usual), &chunk, Names::All),
-            FromGroup::FedIn(told) => self.on_fed_in(now, group, &told),
+            FromGroup::Feed(chunk) => self.on_feed(now, (group, Which::Usual), &chunk, Names::All, ledger),
+            FromGroup::FedIn(told) => self.on_fed_in(now, group, &told, ledger),
             FromGroup::Audited(audited) => self.on_audited(group, &audited),
             FromGroup::Hello(hello) if hello.group == group => {
-                self.tell_registration(now, group, ledger);
+                self.tell_registration(group, ledger);
                 self.propose_soon(now, LedgerCmd::Hello(hello));
             }
             FromGroup::Report(report) if report.group == group => match account(&report.counter) {
@@ -112,7 +112,7 @@ impl AggregatorCore {
         self.tell(group, ToGroup::Spread(ledger.spread()));
     }
 
-    fn tell_registration(&mut self, now: Time, group: GroupId, ledger: &Ledger) {
+    fn tell_registration(&mut self, group: GroupId, ledger: &Ledger) {
         if ledger.is_fenced(group) {
             self.tell(group, ToGroup::FencedOut { group });
             if ledger.is_lost(group) && self.groups.contains(&group) {
@@ -120,7 +120,7 @@ impl AggregatorCore {
             }
         } else if let Some(confirmation) = ledger.confirmation(group) {
             // A group that registers waits until it has heard of them.
-            self.tell_all_generations(now, group, ledger);
+            self.tell_generations(group, ledger);
             self.tell(group, confirmation);
         }
     }
@@ -159,7 +159,7 @@ impl AggregatorCore {
         let mut waits = false;
         for group in self.groups.clone() {
             self.tell_settings(group, ledger);
-            self.remind_of_generations(now, group, ledger);
+            self.remind_of_generations(group, ledger);
             for counter in ledger.guarded() {
                 let account = ledger.counter(counter).and_then(|state| state.accounts().get(&group));
                 let is_waited_for = account.is_some_and(|of| of.base.is_none() || of.need_items.is_some());
@@ -182,12 +182,13 @@ impl AggregatorCore {
                 self.tell_settings(group, ledger);
             }
         }
-        for group in self.groups.clone() {
-            let begun = changes.resets.iter().map(|counter| (counter, ledger.resets().generation(counter)));
-            self.tell_new_generations(now, group, begun);
+        if !changes.resets.is_empty() {
+            for group in self.groups.clone() {
+                self.tell_generations(group, ledger);
+            }
         }
         for group in &changes.groups {
-            self.tell_registration(now, *group, ledger);
+            self.tell_registration(*group, ledger);
         }
         if changes.shards {
             self.on_map(now, ledger);

@@ -535,23 +535,21 @@ fn life(key: u32) -> CounterName {
 }
 
 impl World {
-    /// Messages about counters that began again since the last call.
-    fn generations_told(&mut self) -> Vec<Vec<(CounterName, u32)>> {
+    /// Messages about counters that began again since the last call: behind which number, up to which, and how many.
+    fn generations_told(&mut self) -> Vec<(u64, u64, usize)> {
         let told = std::mem::take(&mut self.told).into_iter().filter_map(|message| match message {
-            ToGroup::Generations(begun) => Some(begun),
+            ToGroup::Generations { after, upto, begun } => Some((after, upto, begun.len())),
             _ => None,
         });
         told.collect()
     }
 
-    /// The group has applied that these counters began again.
-    fn hear(&mut self, begun: &[(CounterName, u32)], first_slot: u32) {
+    /// The group's feed says that it has heard of resets up to this number.
+    fn hear(&mut self, heard: u64) {
         let (base, upto) = (LogIndex(self.fed), LogIndex(self.fed + 1));
         self.fed += 1;
-        let cells: Vec<CellId> = begun.iter().map(|(counter, generation)| counter.total_of(*generation)).collect();
         let start = Start { number: 1, nonce: 1 };
-        let chunk =
-            FeedChunk { group: group(0), start, base, upto, applied: upto, first_slot, cells, ..Default::default() };
+        let chunk = FeedChunk { group: group(0), start, base, upto, applied: upto, heard, ..Default::default() };
         self.say(Input::Group { group: group(0), msg: FromGroup::Feed(chunk) });
     }
 }
@@ -585,7 +583,7 @@ fn slots_kept_over_a_compaction_are_noticed() {
 }
 
 #[test]
-fn a_group_hears_of_many_resets_in_pages_each_behind_what_it_has_heard() {
+fn an_aggregator_tells_a_group_only_what_it_has_not_heard() {
     const LIVES: u32 = 20_000;
     let mut world = World::new();
     world.say(Input::GroupGone { group: group(0) });
@@ -596,33 +594,33 @@ fn a_group_hears_of_many_resets_in_pages_each_behind_what_it_has_heard() {
     drop(world.ledger.take_changes());
     world.told.clear();
     world.say(Input::GroupUp { group: group(0) });
+    let page = |first: u64| (first, first + 1_024, 1_024);
+    let first = [0, 1, 2, 3].map(|at| page(at * 1_024));
+    assert_eq!(world.generations_told(), first, "no more at once");
     world.wait();
-    let (mut heard, mut rounds) = (BTreeMap::new(), 0);
-    loop {
-        let pages = world.generations_told();
-        assert!(pages.iter().all(|page| page.len() <= GENERATIONS_PER_MESSAGE_MAX));
-        // What was told again is there once.
-        let told: BTreeMap<_, _> = pages.into_iter().flatten().filter(|(of, _)| !heard.contains_key(of)).collect();
-        if told.is_empty() {
-            break;
-        }
-        assert!(told.len() <= 4 * GENERATIONS_PER_MESSAGE_MAX, "{} told and not heard", told.len());
-        let told: Vec<_> = told.into_iter().collect();
-        world.hear(&told, heard.len() as u32);
-        heard.extend(told);
-        world.wait();
-        rounds += 1;
-    }
-    assert_eq!(heard.len(), LIVES as usize, "all of them, in {rounds} rounds");
-    // One more is told at once, and again until it is heard.
+    assert_eq!(world.generations_told(), first, "again, since nothing was heard");
+    world.hear(1_500);
+    assert_eq!(world.generations_told(), [page(4_096)], "as many as there is room for");
+    // It has heard of all but the last ones before, by another aggregator.
+    world.hear(19_990);
+    assert_eq!(world.generations_told(), [(19_990, 20_000, 10)]);
+    // Lost: it is told again.
+    (0..20).for_each(|_| world.wait());
+    let again = world.generations_told();
+    assert!(!again.is_empty() && again.iter().all(|told| *told == (19_990, 20_000, 10)), "{again:?}");
     world.apply([LedgerCmd::Reset { counter: life(7), revision: 1, keeps_milestones: false }]);
-    let news = vec![(life(7), 2)];
-    assert_eq!(world.generations_told(), vec![news.clone()]);
-    (0..10).for_each(|_| world.wait());
-    assert!(world.generations_told().contains(&news), "it may be lost");
-    world.hear(&news, LIVES);
-    (0..10).for_each(|_| world.wait());
-    assert_eq!(world.generations_told(), [] as [Vec<(CounterName, u32)>; 0]);
+    assert_eq!(world.generations_told(), [(20_000, 20_001, 1)], "one more is told at once");
+    world.hear(20_001);
+    (0..20).for_each(|_| world.wait());
+    assert_eq!(world.generations_told(), []);
+    // After it was away it is asked first, and told no page twice over.
+    world.say(Input::GroupGone { group: group(0) });
+    world.apply([LedgerCmd::Reset { counter: life(8), revision: 1, keeps_milestones: false }]);
+    assert_eq!(world.generations_told(), []);
+    world.say(Input::GroupUp { group: group(0) });
+    world.generations_told();
+    world.hear(20_001);
+    assert_eq!(world.generations_told(), [(20_001, 20_002, 1)]);
 }
 
 #[test]

@@ -37,6 +37,7 @@ impl Group {
             && (pull.walk.is_some()
                 || pull.compactions != self.compactions
                 || pull.rows_told > 0
+                || pull.heard < self.heard()
                 || behind
                 || self.cells.ring.changed_since(pull.cursor.0)
                 || self.series.changes().changed_since(pull.cursor.0)
@@ -385,6 +386,7 @@ impl<'a> Filling<'a> {
             walk: None,
             applied: group.applied,
             compactions: group.compactions,
+            heard: group.heard(),
             first_slot,
             cells: Vec::new(),
             ..FeedChunk::default()

@@ -68,8 +68,8 @@ pub(super) struct Generations {
     is_past: SlotSet,
     /// Up halves that were named before their generation began, and their slots.
     ahead: BTreeMap<(CounterName, u32), u32>,
-    /// The sum of all generations.
-    total: u64,
+    /// All resets up to this number were heard of.
+    heard: u64,
 }
 
 /// What the closing row of a checkpoint says of generations.
@@ -124,7 +124,6 @@ impl Generations {
             let down = table.find_half(&counter, Half::Down, generation).unwrap_or(NOWHERE);
             loaded.places.insert(counter, loaded.lives.len() as u32);
             loaded.lives.push(Life { generation, up: slot, down });
-            loaded.total += u64::from(generation);
         }
         loaded.find_past(table);
         Some(loaded)
@@ -199,14 +198,24 @@ impl Generations {
             places: self.places.clone(),
             lives: self.lives.iter().map(life).collect(),
             ahead: self.ahead.iter().map(|(of, &slot)| (of.clone(), place(slot))).collect(),
-            total: self.total,
+            heard: self.heard,
             ..Generations::default()
         }
     }
 
-    /// Generations begun, of all counters together.
-    pub fn total(&self) -> u64 {
-        self.total
+    /// All resets up to this number were heard of.
+    pub fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// As a checkpoint has it.
+    pub fn load_heard(&mut self, heard: u64) {
+        self.heard = heard;
+    }
+
+    /// Whether what says of resets behind one number up to another one is the next that was not heard of.
+    pub fn is_next(&self, after: u64, upto: u64) -> bool {
+        (after <= self.heard || bites(Bug::GapHeard)) && upto > self.heard
     }
 
     /// The slot in which an increment counts that names `slot`, or [`NOWHERE`].
@@ -241,15 +250,12 @@ impl Generations {
 
     fn put(&mut self, counter: &CounterName, next: Life) -> u32 {
         if let Some(&at) = self.places.get(counter) {
-            let life = &mut self.lives[at as usize];
-            self.total += u64::from(next.generation - life.generation);
-            *life = next;
+            self.lives[at as usize] = next;
             return at;
         }
         let at = self.lives.len() as u32;
         self.places.insert(counter.clone(), at);
         self.lives.push(next);
-        self.total += u64::from(next.generation);
         at
     }
 }
@@ -279,11 +285,23 @@ impl Group {
         })
     }
 
-    /// A counter that is not guarded began again.
-    pub(super) fn on_generation(&mut self, counter: &CounterName, generation: u32) {
-        if self.guard_of(counter).is_none() {
-            self.begin(counter, generation);
+    /// All resets up to this number were heard of. A counter with a guard begins again by its account, which may come later.
+    pub fn heard(&self) -> u64 {
+        self.generations.heard
+    }
+
+    /// Counters began again: all whose last resets have numbers between the two.
+    pub(super) fn on_generations(&mut self, (after, upto): (u64, u64), begun: &[(CounterName, u32)]) {
+        // Of each, although one did not fit.
+        let all = begun.iter().filter(|(counter, generation)| !self.on_generation(counter, *generation)).count() == 0;
+        if all && self.generations.is_next(after, upto) {
+            self.generations.heard = upto;
         }
+    }
+
+    /// A counter began again. False: the table is full, or too many did.
+    fn on_generation(&mut self, counter: &CounterName, generation: u32) -> bool {
+        self.guard_of(counter).is_some() || self.begin(counter, generation).is_some()
     }
 
     /// Begins a generation of a counter, if it is a later one; the slot of the present one. None: the table is full, or too many

@@ -33,10 +33,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
-const FORMAT: u8 = 11;
-/// Earlier ones, and what they lack at the end of their closing rows: how often slots got numbers anew; ids of increments (and places of
-/// old buckets in rows); then series; then counters that go down.
-const BEFORE: [(u8, &[u8]); 6] = [(10, &[0; 1]), (9, &[0; 5]), (8, &[0; 5]), (7, &[0; 5]), (6, &[0; 7]), (5, &[0; 8])];
+const FORMAT: u8 = 12;
+/// Earlier ones, and what they lack at the end of their closing rows: up to which number resets were heard of; how often slots got numbers
+/// anew; ids of increments (and places of old buckets in rows); then series; then counters that go down.
+const BEFORE: [(u8, &[u8]); 7] =
+    [(11, &[0; 1]), (10, &[0; 2]), (9, &[0; 6]), (8, &[0; 6]), (7, &[0; 6]), (6, &[0; 8]), (5, &[0; 9])];
 /// From this format on a closing row does not list the counters that began again.
 const GENERATIONS_FROM_NAMES: u8 = 9;
 const META: u8 = 0;
@@ -195,6 +196,8 @@ struct Meta {
     ids_won: Vec<(u32, u64, u64)>,
     /// How often slots got numbers anew.
     compactions: u32,
+    /// All resets up to this number were heard of.
+    heard: u64,
 }
 
 /// The closing row with the format it was written in.
@@ -429,6 +432,7 @@ impl Group {
             id_terms: self.ids.said_terms(),
             ids_won: if with_ids { self.ids.won() } else { Vec::new() },
             compactions: self.compactions,
+            heard: self.generations.heard(),
         };
         let mut value = vec![FORMAT];
         put(&meta, &mut value);

@@ -21,8 +21,10 @@ pub struct Resets {
     lives: BTreeMap<CounterName, Life>,
     /// Counters by the time at which they expire. Derived from `lives`, so no snapshot holds it.
     expiring: BTreeSet<(WallMs, CounterName)>,
-    /// The sum of all generations. Derived as well.
-    total: u64,
+    /// Counters that began again, by the number of their last reset. Derived as well.
+    numbered: BTreeMap<u64, CounterName>,
+    /// The number of the last reset of any counter.
+    last: u64,
 }
 
 /// The present life of a counter.
@@ -36,6 +38,10 @@ pub struct Life {
     pub expires: Option<WallMs>,
     /// It began with the milestones of the one before.
     pub kept_milestones: bool,
+    /// The number of the reset that it began with; 0 of a counter that never began again. The resets of all counters are numbered from 1 on.
+    /// A snapshot has these numbers by themselves.
+    #[serde(skip)]
+    pub number: u64,
 }
 
 /// Why a reset or an expiry would be refused; checked by whoever proposes it, since apply only ignores.
@@ -61,8 +67,10 @@ impl From<BTreeMap<CounterName, Life>> for Resets {
     fn from(lives: BTreeMap<CounterName, Life>) -> Resets {
         let expires = |(counter, life): (&CounterName, &Life)| Some((life.expires?, counter.clone()));
         let expiring = lives.iter().filter_map(expires).collect();
-        let total = lives.values().map(|life| u64::from(life.generation)).sum();
-        Resets { lives, expiring, total }
+        let began = lives.iter().filter(|(_, life)| life.number > 0);
+        let numbered: BTreeMap<u64, CounterName> = began.map(|(of, life)| (life.number, of.clone())).collect();
+        let last = numbered.last_key_value().map_or(0, |(&number, _)| number);
+        Resets { lives, expiring, numbered, last }
     }
 }
 
@@ -99,9 +107,26 @@ impl Resets {
         self.expiring.len()
     }
 
-    /// How often counters began again, all together.
-    pub fn total(&self) -> u64 {
-        self.total
+    /// The number of the last reset: so many there were, of all counters together.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The numbers of the counters that began again, in the order of their names.
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        self.lives.values().filter(|life| life.generation > 0).map(|life| life.number).collect()
+    }
+
+    /// The same with these numbers, as [`Resets::numbers`] has them. Where they do not fit, as in a snapshot from before there were any,
+    /// counters are numbered in the order of their names.
+    pub(super) fn with_numbers(self, numbers: Vec<u64>) -> Resets {
+        let mut lives = self.lives;
+        let mut began: Vec<&mut Life> = lives.values_mut().filter(|life| life.generation > 0).collect();
+        let distinct: BTreeSet<u64> = numbers.iter().copied().filter(|&number| number > 0).collect();
+        let fits = numbers.len() == began.len() && distinct.len() == began.len();
+        let numbers = if fits { numbers } else { (1..=began.len() as u64).collect() };
+        began.iter_mut().zip(numbers).for_each(|(life, number)| life.number = number);
+        Resets::from(lives)
     }
 
     /// Counters that began again, with their generations, in order.
@@ -109,11 +134,11 @@ impl Resets {
         self.lives.iter().filter(|(_, life)| life.generation > 0).map(|(counter, life)| (counter, life.generation))
     }
 
-    /// The counters behind one in the order of names (all of them without one), at most so many, with their generations.
-    pub fn lives_behind(&self, after: Option<&CounterName>, most: usize) -> impl Iterator<Item = (&CounterName, u32)> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.lives.range::<CounterName, _>((from, Bound::Unbounded));
-        behind.take(most).map(|(counter, life)| (counter, life.generation))
+    /// Counters that began again behind the reset of that number and not since, in the order of their last resets: with the number of each,
+    /// and its generation.
+    pub fn after(&self, number: u64) -> impl Iterator<Item = (u64, &CounterName, u32)> {
+        let behind = self.numbered.range((Bound::Excluded(number), Bound::Unbounded));
+        behind.map(|(&number, counter)| (number, counter, self.generation(counter)))
     }
 
     /// The removals that the ledger's leader has to propose, its clock showing `now`; at most so many at once.
@@ -145,8 +170,8 @@ impl Resets {
         if (life.revision != revision && !bites(Bug::StaleReset)) || self.check(counter, true).is_err() {
             return false;
         }
-        let next = Life { generation: life.generation + 1, revision: revision + 1, expires: None, kept_milestones };
-        self.put(counter, next);
+        let (generation, revision, number) = (life.generation + 1, revision + 1, self.last.saturating_add(1));
+        self.put(counter, Life { generation, revision, expires: None, kept_milestones, number });
         true
     }
 
@@ -160,7 +185,11 @@ impl Resets {
 
     fn put(&mut self, counter: &CounterName, next: Life) {
         let before = self.lives.insert(counter.clone(), next).unwrap_or_default();
-        self.total += u64::from(next.generation - before.generation);
+        if before.number != next.number {
+            self.numbered.remove(&before.number);
+            self.numbered.insert(next.number, counter.clone());
+            self.last = next.number;
+        }
         if before.expires == next.expires {
             return;
         }
@@ -174,7 +203,7 @@ impl Resets {
     pub fn check_invariants(&self) {
         assert!(self.lives.len() <= COUNTER_LIVES_MAX);
         if self.lives.len() <= CHECKED_WHOLE_MAX {
-            assert_eq!(*self, Resets::from(self.lives.clone()), "times of expiry, and the sum of generations");
+            assert_eq!(*self, Resets::from(self.lives.clone()), "times of expiry, and numbers of resets");
         }
     }
 }
@@ -357,7 +386,7 @@ mod tests {
         assert_eq!((world.0.resets().life(&other).generation, world.0.resets().life(&other).expires), (1, None));
         world.apply(expiry(&world, Some(WallMs(1))).unwrap());
         world.apply(expiry(&world, None).unwrap());
-        assert_eq!((due(&world, 10_000).len(), world.0.resets().total()), (0, 1));
+        assert_eq!((due(&world, 10_000).len(), world.0.resets().last()), (0, 1));
         let unknown = CounterName::new("nobody", b"x").unwrap();
         assert_eq!(world.0.reset(&unknown, true, true), Err(ResetError::UnknownNamespace("nobody".into())));
     }
@@ -404,7 +433,7 @@ mod tests {
         assert_eq!(times(&world, 9_999, 3), [1_000, 1_001, 1_002]);
         world.0.resets().due(WallMs(1_049), 1_000).into_iter().for_each(|cmd| world.apply(cmd));
         assert_eq!(
-            (times(&world, 1_049, 1_000).len(), world.0.resets().expiring(), world.0.resets().total()),
+            (times(&world, 1_049, 1_000).len(), world.0.resets().expiring(), world.0.resets().last()),
             (0, 50, 50)
         );
         let snapshot: Ledger = postcard::from_bytes(&postcard::to_allocvec(&world.0).unwrap()).unwrap();
@@ -412,20 +441,31 @@ mod tests {
     }
 
     #[test]
-    fn lives_are_read_in_pages() {
+    fn resets_are_numbered_and_read_behind_a_number_in_their_order() {
         let mut world = World::new();
         let name = |key: u8| CounterName::new("search", &[key]).unwrap();
-        for key in 0..10 {
-            world.apply(world.0.reset(&name(key), false, true).unwrap());
+        let reset = |world: &mut World, key| {
+            let cmd = world.0.reset(&name(key), false, true).unwrap();
+            world.apply(cmd.clone());
+            world.apply(cmd);
+        };
+        [3, 1, 2, 1].into_iter().for_each(|key| reset(&mut world, key));
+        world.apply(world.0.expiry(&name(2), Some(WallMs(9)), true).unwrap().unwrap());
+        let after = |ledger: &Ledger, number| -> Vec<(u64, CounterName, u32)> {
+            ledger.resets().after(number).map(|(number, of, generation)| (number, of.clone(), generation)).collect()
+        };
+        // The second reset is not told: its counter began again since.
+        let all = vec![(1, name(3), 1), (3, name(2), 1), (4, name(1), 2)];
+        assert_eq!((after(&world.0, 0), after(&world.0, 1), world.0.resets().last()), (all.clone(), all[1..].into(), 4));
+        assert_eq!((after(&world.0, 4), world.0.resets().life(&name(1)).number), (vec![], 4));
+        let bytes = postcard::to_allocvec(&world.0).unwrap();
+        let mut snapshot: Ledger = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!((after(&snapshot, 0), snapshot.resets()), (all, world.0.resets()));
+        // One that has no numbers yet, or others than fit.
+        for numbers in [vec![], vec![7], vec![5, 5, 6], vec![0, 1, 2]] {
+            snapshot.resets = std::mem::take(&mut snapshot.resets).with_numbers(numbers);
+            snapshot.check_invariants();
+            assert_eq!(after(&snapshot, 0), [(1, name(1), 2), (2, name(2), 1), (3, name(3), 1)]);
         }
-        let mut all = Vec::new();
-        let mut after: Option<CounterName> = None;
-        loop {
-            let page: Vec<_> = world.0.resets().lives_behind(after.as_ref(), 3).collect();
-            let Some(&(last, _)) = page.last() else { break };
-            all.extend(page.iter().map(|&(counter, _)| counter.clone()));
-            after = Some(last.clone());
-        }
-        assert_eq!(all, (0..10).map(name).collect::<Vec<_>>());
     }
 }

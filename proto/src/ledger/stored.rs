@@ -41,6 +41,8 @@ pub(super) struct Stored {
     award_times: BTreeMap<CounterName, BTreeMap<u64, WallMs>>,
     id_owners: Vec<(DcId, u16)>,
     births: Births,
+    /// Of counters that began again, in the order of their names.
+    reset_numbers: Vec<u64>,
 }
 
 /// The same, borrowed.
@@ -70,6 +72,7 @@ struct Storing<'l> {
     award_times: BTreeMap<&'l CounterName, BTreeMap<u64, WallMs>>,
     id_owners: &'l [(DcId, u16)],
     births: &'l Births,
+    reset_numbers: Vec<u64>,
 }
 
 impl Ledger {
@@ -119,6 +122,7 @@ impl Serialize for Ledger {
             award_times,
             id_owners,
             births,
+            reset_numbers: resets.numbers(),
         };
         storing.serialize(serializer)
     }
@@ -129,6 +133,7 @@ impl From<Stored> for Ledger {
         let Stored { applied, namespaces, updown, spread, views, view_starts, groups, .. } = stored;
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
         let Stored { returning, series, graph, shard_map, splits, clock, award_times, id_owners, births, .. } = stored;
+        let resets = resets.with_numbers(stored.reset_numbers);
         let shard_map = shard_map.with_splits(splits);
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());

@@ -240,7 +240,7 @@ impl NodeCore {
             ToGroup::FencedOut { .. }
             | ToGroup::Namespaces(_)
             | ToGroup::Spread(_)
-            | ToGroup::Generations(_)
+            | ToGroup::Generations { .. }
             | ToGroup::UpDown(_)
             | ToGroup::Series(_) => {}
         }

@@ -266,6 +266,7 @@ impl Begun {
         group.updown = meta.updown;
         let generations = Generations::load(generations, &group.cells.table);
         group.generations = generations.ok_or(malformed(&[META], "what began again is out of bounds"))?;
+        group.generations.load_heard(meta.heard);
         for (mut guard, (head, _)) in meta.guards.into_iter().zip(meta.queues) {
             finish_queue(&mut guard.queue, head, &group.streams)?;
             let number = group.guards.len() as u32;
