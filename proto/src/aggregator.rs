@@ -39,7 +39,7 @@ use crate::series::UnixTime;
 use crate::shards::{Ranges, Seats, ShardId};
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
-use crate::view::{Budget, View};
+use crate::view::{Budget, Cells, View};
 use checkpoint::Flushing;
 use feed::Feed;
 use generations::Telling;
@@ -50,6 +50,9 @@ use shard::Shard;
 use splits::Splits;
 use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Cells of what is over that are dropped at a time: in a millisecond or so, for which reads wait.
+const OVER_AT_ONCE: usize = 256;
 
 /// What a process may choose, and who it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -300,6 +303,10 @@ pub struct AggregatorCore {
     splits: Splits,
     flushing: Flushing,
     groups: BTreeSet<GroupId>,
+    /// How far the groups of this data centre have heard of resets.
+    resets_heard: generations::ResetsHeard,
+    /// When the next of what is over is dropped.
+    over_at: Option<Time>,
     /// By connected group: what it was told of counters that began again.
     telling: BTreeMap<GroupId, Telling>,
     rtts: BTreeMap<AggregatorId, Span>,
@@ -365,6 +372,8 @@ impl AggregatorCore {
             cut_elsewhere: BTreeSet::new(),
             feeds,
             groups: BTreeSet::new(),
+            resets_heard: generations::ResetsHeard::default(),
+            over_at: None,
             telling: BTreeMap::new(),
             rtts: BTreeMap::new(),
             asked_again: None,
@@ -429,11 +438,13 @@ impl AggregatorCore {
 
     /// Everything that is due.
     fn run(&mut self, now: Time, ledger: &Ledger) {
+        self.run_over(now, ledger);
         self.run_feeds(now);
         self.run_gossip(now);
         self.run_moves(now, ledger);
         self.run_splits(now, ledger);
         self.run_leader(now, ledger);
+        self.say_heard(now, ledger);
         self.run_standing(now, ledger);
         self.run_reminders(now, ledger);
         self.run_proposals(now, ledger);
@@ -457,12 +468,28 @@ impl AggregatorCore {
             self.leader_wake,
             self.standing.due(),
             self.remind_at,
+            self.over_at,
+            self.resets_heard.due(),
             self.proposals.due(),
             self.notify_at,
             self.graph_at,
             self.splits.due(),
         ];
         times.into_iter().flatten().min()
+    }
+
+    /// What is over is dropped, some at a time.
+    fn run_over(&mut self, now: Time, ledger: &Ledger) {
+        if self.view.may_drop(ledger) {
+            let waits = self.over_at.is_some_and(|at| at > now);
+            let more = self.view.drop_over(ledger, if waits { 0 } else { OVER_AT_ONCE });
+            self.over_at = self.over_at.filter(|_| waits).or(more.then_some(now + self.config.graph_interval));
+        }
+        let dropped = self.view.change(|shards| shards.iter_mut().map(Cells::take_dropped).collect::<Vec<_>>());
+        for (own, dropped) in self.shards.iter_mut().zip(dropped).filter(|(_, dropped)| !dropped.is_empty()) {
+            dropped.into_iter().for_each(|slot| own.checkpoint.touch(slot));
+            own.checkpoint.moved(now, self.config.checkpoint_interval);
+        }
     }
 
     /// Totals follow the graph in steps between other work.

@@ -611,7 +611,12 @@ impl Gossip {
         let after_day = cells.comparable_after_day();
         let sums = self.comparable().map(|dc| (dc, cells.hash_of(dc))).collect();
         let row_sums = self.comparable().map(|dc| (dc, cells.row_hash_of(dc, after_day))).collect();
-        let digest = Digest { row_sums, row_sums_after_day: after_day, ..self.digest(to, have, sums, reply) };
+        let digest = Digest {
+            row_sums,
+            row_sums_after_day: after_day,
+            ended: cells.ended(),
+            ..self.digest(to, have, sums, reply)
+        };
         self.outbox.push_back((to, PeerMsg::Digest(digest)));
     }
 

@@ -17,6 +17,7 @@ mod fate;
 mod forgotten;
 pub mod lost;
 pub mod milestones;
+mod passed;
 pub mod resets;
 pub mod revoke;
 mod shards;
@@ -78,6 +79,9 @@ pub struct Ledger {
     counters: BTreeMap<CounterName, CounterLedger>,
     claims: Claims,
     resets: Resets,
+    /// Up to which number each view, with the groups of its data centre, has heard of resets; and all of them.
+    resets_heard: BTreeMap<AggregatorId, u64>,
+    resets_passed: u64,
     /// Groups that were declared lost; they are fenced.
     lost: BTreeSet<GroupId>,
     /// Data centres that never return.
@@ -141,6 +145,8 @@ pub struct Changes {
     pub settings: bool,
     /// Counters that began again.
     pub resets: Vec<CounterName>,
+    /// Counters of which more is over for everybody ([`Life::over`]), and how much was before.
+    pub over: Vec<(CounterName, u32)>,
     /// Data centres were forgotten.
     pub forgotten: bool,
     /// Edges between counters changed.
@@ -159,6 +165,7 @@ struct ChangeSets {
     claims: bool,
     settings: bool,
     resets: BTreeSet<CounterName>,
+    over: BTreeMap<CounterName, u32>,
     forgotten: bool,
     edges: EdgesChanged,
     shards: bool,
@@ -296,6 +303,7 @@ impl Ledger {
                 self.on_reset(counter, *revision, *keeps_milestones);
             }
             LedgerCmd::Expire { counter, revision, at } => self.on_expire(counter, *revision, *at),
+            LedgerCmd::ResetsHeard { view, upto } => self.on_resets_heard(*view, *upto),
             LedgerCmd::ClaimRule { counter, revision, rule } => self.on_claim_rule(counter, *revision, *rule),
             LedgerCmd::ClaimUntil { counter, at, holder, until } => {
                 self.claims.set_until(counter, *at, *holder, *until);
@@ -350,9 +358,15 @@ impl Ledger {
         }
         self.changes.counters.extend(self.counters.keys().cloned());
         self.changes.groups.extend(groups);
-        let begun = self.resets.generations();
-        let new = begun.filter(|(counter, generation)| seen.resets.generation(counter) != *generation);
-        self.changes.resets.extend(new.map(|(counter, _)| counter.clone()));
+        for (counter, generation) in self.resets.generations() {
+            let (before, over) = (seen.resets.life(counter), self.resets.life(counter).over);
+            if before.generation != generation {
+                self.changes.resets.insert(counter.clone());
+            }
+            if before.over != over {
+                self.changes.over.entry(counter.clone()).or_insert(before.over);
+            }
+        }
         self.changes.forgotten |= seen.forgotten != self.forgotten;
         self.changes.shards |= seen.shard_map != self.shard_map;
         (self.changes.claims, self.changes.settings) = (true, true);
@@ -431,6 +445,7 @@ impl Ledger {
         let is_it = self.view_starts.get(&view) == Some(&start) || bites(Bug::SetAsideLate);
         let stands = is_it && self.has_other_view(view);
         if stands && self.views.remove(&view) {
+            self.pass_resets();
             let names: Vec<CounterName> = self.counters.keys().cloned().collect();
             for name in names {
                 self.change(&name, |state, views, touched| {
@@ -614,6 +629,7 @@ impl Ledger {
             claims: changes.claims,
             settings: changes.settings,
             resets: changes.resets.into_iter().collect(),
+            over: changes.over.into_iter().collect(),
             forgotten: changes.forgotten,
             edges: changes.edges,
             shards: changes.shards,
@@ -970,6 +986,7 @@ impl Ledger {
         self.counters.values().for_each(CounterLedger::check_invariants);
         self.claims.check_invariants();
         self.resets.check_invariants();
+        assert!(self.resets_passed <= self.resets.last(), "what is passed came before");
         self.graph.check_invariants();
         self.check_shard_map();
         let begun = |(name, state): (&CounterName, &CounterLedger)| state.epoch() == self.resets.generation(name) + 1;

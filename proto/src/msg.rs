@@ -854,6 +854,8 @@ pub struct Digest {
     /// The same over buckets of rows that expire after this day, in days since 1970: others may have expired at one side.
     pub row_sums: Vec<(DcId, u64)>,
     pub row_sums_after_day: u32,
+    /// Sums are without what resets up to this number ended: they are compared with others that are without as much.
+    pub ended: u64,
     /// Digest of an answer: it asks for no answer.
     pub reply: bool,
     /// Where the sender's view is cut ([`Ranges::fingerprint`](crate::shards::Ranges::fingerprint)); in the tail of the message.
@@ -1128,6 +1130,11 @@ pub enum LedgerCmd {
     IdOwners(Vec<(DcId, u16)>),
     /// The number of the cluster's present birth. The first such command stands; later ones change nothing.
     Birth(Birth),
+    /// A view has applied all resets up to this number, and all groups of its data centre have heard of them.
+    ResetsHeard {
+        view: AggregatorId,
+        upto: u64,
+    },
 }
 
 /// A step of a move, or of a split.

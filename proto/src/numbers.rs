@@ -31,6 +31,7 @@ impl Numbers {
         is_in
     }
 
+    #[inline]
     pub fn contains(&self, number: u32) -> bool {
         self.words.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
     }

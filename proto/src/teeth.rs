@@ -134,6 +134,8 @@ pub enum Bug {
     NumbersKept,
     /// A group takes a page of resets for all that it missed, although one before it was lost.
     GapHeard,
+    /// A view keeps what is over.
+    OverKept,
     /// A view shows all generations of a counter.
     ResetNotShown,
     /// A reset is carried out although another came between.

@@ -10,6 +10,7 @@ mod components;
 pub mod hierarchy;
 mod limits;
 mod loads;
+mod over;
 mod parting;
 mod series;
 mod shelved;
@@ -51,6 +52,9 @@ pub struct View {
     parting: Option<Parting>,
     /// What buckets may take of memory.
     budget: Option<Budget>,
+    /// What resets up to this number ended is dropped, and what is to be dropped.
+    ended: u64,
+    ending: over::Ending,
 }
 
 impl View {
@@ -68,7 +72,17 @@ impl View {
     pub fn of_shards(own: impl Into<AggregatorId>, shards: Vec<Cells>, ranges: Ranges) -> View {
         assert_eq!(shards.len(), ranges.numbers(), "each range has its cells");
         let (own, hierarchy, limits) = (own.into(), Hierarchy::with_ranges(ranges), ReadLimits::default());
-        View { own, start: None, shards, hierarchy, limits, parting: None, budget: None }
+        View {
+            own,
+            start: None,
+            shards,
+            hierarchy,
+            limits,
+            parting: None,
+            budget: None,
+            ended: 0,
+            ending: Default::default(),
+        }
     }
 
     /// The cells of a shard. Panics if there is none of that number.
@@ -222,6 +236,7 @@ impl View {
     /// Takes over the ledger after a start, when nobody has read anything yet.
     pub fn on_start(&mut self, ledger: &Ledger) {
         self.shards.iter_mut().for_each(|cells| cells.take_series(ledger));
+        self.drop_all_over(ledger);
         self.count_totals_anew(ledger);
         ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.own, 0));
     }
@@ -233,6 +248,9 @@ impl View {
             self.parting.iter_mut().for_each(|parting| parting.take_series(ledger));
         }
         self.follow_graph(changes, ledger);
+        for (counter, before) in &changes.over {
+            self.on_over(counter, *before, ledger);
+        }
         for counter in &changes.counters {
             let shown = self.read(counter, ledger).up;
             self.limits.update(counter, ledger, self.own, shown);
@@ -304,6 +322,7 @@ impl View {
     /// names of those that will be.
     pub fn forget_shard(&mut self, shard: ShardId, seed: u64) {
         drop(self.take_cells(shard, seed));
+        self.ending.forget(shard);
         self.hierarchy.forget_shard(shard);
     }
 

@@ -626,7 +626,7 @@ impl Message for LedgerCmd {
                 }
             }
             LedgerCmd::DeclareLost { .. } | LedgerCmd::Forget { .. } | LedgerCmd::VoterReturns { .. } => Ok(()),
-            LedgerCmd::Clock(_) | LedgerCmd::Birth(_) => Ok(()),
+            LedgerCmd::Clock(_) | LedgerCmd::Birth(_) | LedgerCmd::ResetsHeard { .. } => Ok(()),
             LedgerCmd::Remains { counter, component, .. } => {
                 at_most("component of a group", *component, COMPONENT_MAX * u64::from(LANES_MAX))?;
                 name(counter)

@@ -145,6 +145,7 @@ named!(LedgerCmd {
     Clock,
     IdOwners,
     Birth,
+    ResetsHeard,
 });
 
 /// A part of messages that has variants of its own.
@@ -384,7 +385,7 @@ fn delta() -> Delta {
 fn digest() -> Digest {
     let origin = AggregatorId { dc: DcId(1), seat: 0 };
     let have = vec![(origin, Version { epoch: 1, version: 2 })];
-    Digest { sender: 5, have, want: vec![origin], sums: vec![(DcId(1), 6)], cuts: 8, ..Digest::default() }
+    Digest { sender: 5, have, want: vec![origin], sums: vec![(DcId(1), 6)], ended: 4, cuts: 8, ..Digest::default() }
 }
 
 fn change() -> EdgeChange<CounterName> {
@@ -586,10 +587,7 @@ fn to_groups() -> Vec<(ToGroup, Vec<(ToGroup, &'static str)>)> {
                     ToGroup::Generations { after: 0, upto: 9, begun: many((short, 1), GENERATIONS_PER_MESSAGE_MAX) },
                     "counters that began again",
                 ),
-                (
-                    ToGroup::Generations { after: 4, upto: 3, begun: Vec::new() },
-                    "number behind which resets are told",
-                ),
+                (ToGroup::Generations { after: 4, upto: 3, begun: Vec::new() }, "number behind which resets are told"),
             ],
         ),
         (
@@ -669,6 +667,7 @@ fn for_groups(samples: &mut Samples) {
         slots_known: 4,
         bytes_max: 1_000,
         compactions: 2,
+        heard: 5,
         group: group(),
         ..FeedPull::default()
     };
@@ -830,6 +829,7 @@ fn ledger(samples: &mut Samples) {
         LedgerCmd::DeclareLost { group, forced: true, heard: 4 },
         LedgerCmd::Forget { dc, forced: false, heard: 4 },
         LedgerCmd::ViewStart { view, start: 2 },
+        LedgerCmd::ResetsHeard { view, upto: 3 },
         LedgerCmd::SetAside { view, start: 2 },
         LedgerCmd::UpDown(NAMESPACE.into()),
         LedgerCmd::Clock(WallMs(1_790_000_000_000)),

@@ -135,8 +135,15 @@ const LASTING: [Bug; 2] = [Bug::NothingForgotten, Bug::NothingGivenBack];
 
 /// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `group`, `aggregator::feed`): one seed in a thousand does not, or no
 /// seed is pinned.
-const TESTED: [Bug; 6] =
-    [Bug::NoteForgotten, Bug::PoliciesMixed, Bug::SavedLate, Bug::PresentForgotten, Bug::NumbersKept, Bug::GapHeard];
+const TESTED: [Bug; 7] = [
+    Bug::NoteForgotten,
+    Bug::PoliciesMixed,
+    Bug::SavedLate,
+    Bug::PresentForgotten,
+    Bug::NumbersKept,
+    Bug::GapHeard,
+    Bug::OverKept,
+];
 
 /// What a bug does at its seed that it is not pinned for.
 fn escapes((bug, seed, property): (Mutation, u64, &str)) -> Option<String> {

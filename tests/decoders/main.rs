@@ -56,7 +56,7 @@ fn view(number: u8) -> AggregatorId {
 /// A life of the ledger with one group: numbers are drawn, most of them wrong.
 fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
     let (counter, epoch, group) = (counter(number % 2), 1, group());
-    match kind % 20 {
+    match kind % 21 {
         0 => LedgerCmd::Namespace("search".into()),
         1 => LedgerCmd::View(DcId(u16::from(number % 3)).into()),
         2 => LedgerCmd::Grant { counter, epoch, group, amount, if_awarded: None },
@@ -94,6 +94,7 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
         13 => LedgerCmd::Forget { dc: DcId(u16::from(number % 3)), forced: number.is_multiple_of(2), heard: amount },
         14 => LedgerCmd::ViewStart { view: view(number), start: amount },
         15 => LedgerCmd::SetAside { view: view(number), start: amount },
+        20 => LedgerCmd::ResetsHeard { view: view(number), upto: amount },
         19 => LedgerCmd::Birth(Birth(NonZeroU64::MIN.saturating_add(amount))),
         16 => LedgerCmd::UpDown(["search", "stock"][usize::from(number % 2)].into()),
         17 => LedgerCmd::VoterReturns { voter: view(number), returns: amount.is_multiple_of(2) },

@@ -362,7 +362,7 @@ impl AggregatorCore {
         let is_partial = was_partial || chunk.walk.is_some() || chunk.rows_told > 0;
         feed.partly = if is_partial { feed.applied } else { feed.partly };
         // What does not fit the view is not skipped: the cursor stays, and the feed's lag grows for all to see.
-        self.note_heard(group, chunk.heard, ledger);
+        self.note_heard(now, group, chunk.heard, ledger);
         let Some(mut feed) = self.feed_mut(group, which).map(std::mem::take) else { return };
         let is_learnt = self.learn_slots((&mut feed, which), chunk, names) && self.learn_valves(&feed, chunk);
         let raised = if is_learnt { self.merge_chunk(now, (&feed, which), chunk) } else { BTreeSet::new() };

@@ -9,12 +9,15 @@ use crate::ids::{CounterName, GroupId};
 use crate::ledger::Ledger;
 use crate::limits::GENERATIONS_PER_MESSAGE_MAX;
 use crate::msg::ToGroup;
-use std::collections::VecDeque;
+use crate::time::{Span, Time};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Resets that one group was told of and has not heard. At most so many: the others wait.
 const UNHEARD_MAX: usize = 4 * GENERATIONS_PER_MESSAGE_MAX;
 /// And so many messages about them.
 const PAGES_MAX: usize = 64;
+/// What was heard of within this time is said together.
+const SAY_AFTER: Span = Span::from_secs(1);
 
 /// What one group was told of counters that began again, on this connection.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +41,38 @@ impl Telling {
     }
 }
 
+/// How far the groups of this data centre have heard of resets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ResetsHeard {
+    groups: BTreeMap<GroupId, u64>,
+    /// When that is said to the ledger.
+    say_at: Option<Time>,
+}
+
+impl ResetsHeard {
+    pub fn due(&self) -> Option<Time> {
+        self.say_at
+    }
+
+    /// There may be something to say.
+    pub fn say_soon(&mut self, now: Time) {
+        self.say_at.get_or_insert(now + SAY_AFTER);
+    }
+}
+
 impl AggregatorCore {
+    /// Says to the ledger how far this view and its groups have come.
+    pub(super) fn say_heard(&mut self, now: Time, ledger: &Ledger) {
+        if self.resets_heard.say_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.resets_heard.say_at = None;
+        let heard = |group| self.resets_heard.groups.get(&group).copied().unwrap_or(0);
+        if let Some(cmd) = ledger.hearing(self.config.own, heard) {
+            self.standing.add(cmd);
+        }
+    }
+
     /// Tells a group of resets that it was not told of, as far as there is room.
     pub(super) fn tell_generations(&mut self, group: GroupId, ledger: &Ledger) {
         if !self.groups.contains(&group) {
@@ -63,7 +97,12 @@ impl AggregatorCore {
     }
 
     /// The group's feed says how far it has heard.
-    pub(super) fn note_heard(&mut self, group: GroupId, heard: u64, ledger: &Ledger) {
+    pub(super) fn note_heard(&mut self, now: Time, group: GroupId, heard: u64, ledger: &Ledger) {
+        let known = self.resets_heard.groups.entry(group).or_default();
+        if heard > *known {
+            *known = heard;
+            self.resets_heard.say_soon(now);
+        }
         let telling = self.telling.entry(group).or_default();
         if heard > telling.heard {
             telling.heard = heard;

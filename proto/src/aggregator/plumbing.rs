@@ -157,6 +157,9 @@ impl AggregatorCore {
             return;
         }
         let mut waits = false;
+        if ledger.resets_heard_by(self.config.own) < ledger.resets().last() {
+            self.resets_heard.say_soon(now);
+        }
         for group in self.groups.clone() {
             self.tell_settings(group, ledger);
             self.remind_of_generations(group, ledger);
@@ -183,6 +186,7 @@ impl AggregatorCore {
             }
         }
         if !changes.resets.is_empty() {
+            self.resets_heard.say_soon(now);
             for group in self.groups.clone() {
                 self.tell_generations(group, ledger);
             }

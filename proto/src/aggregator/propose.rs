@@ -252,6 +252,7 @@ fn may_award(cmd: &LedgerCmd) -> bool {
         | LedgerCmd::Shard { .. }
         | LedgerCmd::IdOwners(_)
         | LedgerCmd::Birth(_)
+        | LedgerCmd::ResetsHeard { .. }
         | LedgerCmd::Clock(_) => false,
     }
 }
@@ -287,9 +288,10 @@ fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
         // Any view may have heard of any group.
         LedgerCmd::Remains { .. } => true,
         LedgerCmd::SetAside { .. } => true,
-        LedgerCmd::View(of) | LedgerCmd::ViewStart { view: of, .. } | LedgerCmd::ViewAck { view: of, .. } => {
-            *of == peer
-        }
+        LedgerCmd::View(of)
+        | LedgerCmd::ViewStart { view: of, .. }
+        | LedgerCmd::ViewAck { view: of, .. }
+        | LedgerCmd::ResetsHeard { view: of, .. } => *of == peer,
         LedgerCmd::Shard { dc: of, .. } => *of == dc,
         LedgerCmd::Hello(hello) => hello.group.dc == dc,
         LedgerCmd::Report(report) | LedgerCmd::Returned(report) => report.group.dc == dc,

@@ -34,6 +34,10 @@ impl Standing {
             // The same is asked for again, decided anew.
             self.0.retain(|entry| id_of_edges(&entry.cmd) != Some(id));
         }
+        if let LedgerCmd::ResetsHeard { .. } = cmd {
+            // The later one says more.
+            self.0.retain(|entry| !matches!(entry.cmd, LedgerCmd::ResetsHeard { .. }));
+        }
         let has_room = self.0.len() < STANDING_MAX && (!is_of_edges(&cmd) || self.edges() < STANDING_EDGES_MAX);
         if has_room && !self.0.iter().any(|entry| is_same(&entry.cmd, &cmd)) {
             self.0.push(Entry { cmd, due: Time(0), since: None, tries: 0 });
@@ -121,6 +125,7 @@ fn is_vital(cmd: &LedgerCmd) -> bool {
             | LedgerCmd::ViewAck { .. }
             | LedgerCmd::Signature { .. }
             | LedgerCmd::Remains { .. }
+            | LedgerCmd::ResetsHeard { .. }
             | LedgerCmd::Shard { change: ShardChange::Parted { .. }, .. }
     )
 }
@@ -154,6 +159,9 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         // Carried out, decided on what is no more, or refused by a limit that was reached meanwhile.
         LedgerCmd::Reset { counter, revision, .. } => is_over(ledger.resets(), counter, *revision, true),
         LedgerCmd::Expire { counter, revision, .. } => is_over(ledger.resets(), counter, *revision, false),
+        LedgerCmd::ResetsHeard { view, upto } => {
+            ledger.resets_heard_by(*view) >= *upto || !ledger.views().contains(view)
+        }
         LedgerCmd::Edges { revision, id, .. } => ledger.graph().fate(*revision, *id) != EdgesFate::Open,
         LedgerCmd::AllowEdges { from, to } => ledger.graph().is_allowed(from, to),
         LedgerCmd::Shard { dc, shard, revision, change: ShardChange::Hold | ShardChange::Stay } => {

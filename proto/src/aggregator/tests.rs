@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::ids::{CellId, ClientId, Half, LogIndex, Start};
-use crate::limits::GENERATIONS_PER_MESSAGE_MAX;
 use crate::msg::SeriesTerms;
 use crate::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
 use proptest::prelude::*;
@@ -580,6 +579,40 @@ fn a_feed_whose_slots_have_other_numbers_goes_on_by_the_names_of_now() {
 fn slots_kept_over_a_compaction_are_noticed() {
     use crate::teeth::{Bug, is_shown_by};
     assert!(is_shown_by(Bug::NumbersKept, a_feed_whose_slots_have_other_numbers_goes_on_by_the_names_of_now));
+}
+
+#[test]
+fn a_view_says_how_far_resets_were_heard_of_and_drops_what_is_over_when_all_have_passed_them() {
+    let mut world = World::new();
+    let chunk = |world: &mut World, heard, components: Vec<(u32, u8, u64)>| {
+        let (base, upto, start) = (LogIndex(world.fed), LogIndex(world.fed + 1), Start { number: 1, nonce: 1 });
+        let cells = if base == LogIndex(0) { vec![life(1).total(), life(1).total_of(1)] } else { Vec::new() };
+        let first_slot = if cells.is_empty() { 2 } else { 0 };
+        let of_group = FeedChunk { group: group(0), start, base, upto, applied: upto, ..FeedChunk::default() };
+        world.fed += 1;
+        let chunk = FeedChunk { first_slot, cells, components, heard, ..of_group };
+        world.say(Input::Group { group: group(0), msg: FromGroup::Feed(chunk) });
+        (world.core.view().sum_of(&life(1), 0), world.core.view().sum_of(&life(1), 1))
+    };
+    let said = |world: &mut World| {
+        world.wait();
+        let said = std::mem::take(&mut world.proposed).into_iter();
+        said.filter(|cmd| matches!(cmd, LedgerCmd::ResetsHeard { .. })).collect::<Vec<_>>()
+    };
+    assert_eq!(chunk(&mut world, 0, vec![(0, 0, 5), (1, 0, 7)]), (5, 7));
+    world.apply([LedgerCmd::Reset { counter: life(1), revision: 0, keeps_milestones: false }]);
+    assert_eq!(said(&mut world), [], "its group has not heard");
+    assert_eq!(chunk(&mut world, 1, vec![(0, 0, 6)]), (6, 7));
+    let heard = LedgerCmd::ResetsHeard { view: DC.into(), upto: 1 };
+    let told = said(&mut world);
+    assert!(!told.is_empty() && told.iter().all(|cmd| *cmd == heard), "until the ledger shows it: {told:?}");
+    world.apply([heard]);
+    assert_eq!(said(&mut world), []);
+    assert_eq!(chunk(&mut world, 1, vec![(0, 0, 9), (1, 0, 8)]), (0, 8), "what is late is not taken");
+    world.core.view().check_all();
+    said(&mut world);
+    let core = AggregatorCore::recover(AggregatorConfig::new(DC, 2), world.rows.clone()).unwrap();
+    assert_eq!((core.view().sum_of(&life(1), 0), core.view().sum_of(&life(1), 1)), (0, 8), "nor is it on disk");
 }
 
 #[test]

@@ -13,6 +13,9 @@ const MISMATCHES_BEFORE_REPAIR: u32 = 2;
 impl Gossip {
     /// Compares sums with a peer's where versions are equal. Of many peers that differ, about one at a time is repaired.
     pub(super) fn compare_sums(&mut self, now: Time, cells: &Cells, from: AggregatorId, digest: &Digest) {
+        if digest.ended != cells.ended() {
+            return;
+        }
         let comparable: BTreeSet<DcId> = self.comparable().collect();
         let row_sums: BTreeMap<DcId, u64> = digest.row_sums.iter().copied().collect();
         // What one has dropped whose clock is further is not compared.

@@ -56,6 +56,7 @@ impl Ledger {
         next.views.clear();
         // None has started in the new era.
         next.view_starts.clear();
+        next.resets_heard.clear();
         // All voters begin it with the same log.
         next.returning.clear();
         // Images have all parts, and each aggregator begins with those that the layout gives it.

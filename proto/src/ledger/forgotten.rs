@@ -80,6 +80,7 @@ impl Ledger {
         for group in self.groups_left(dc).collect::<Vec<_>>() {
             self.lose(index, group);
         }
+        self.pass_resets();
         for name in self.counters.keys().cloned().collect::<Vec<_>>() {
             self.change(&name, |state: &mut CounterLedger, views, touched| {
                 state.forget_views(|view| view.dc == dc, index, views, touched);

@@ -42,6 +42,10 @@ pub struct Life {
     /// A snapshot has these numbers by themselves.
     #[serde(skip)]
     pub number: u64,
+    /// What was counted in generations below this one is over for everybody: all have passed the reset that ended it. A snapshot has it
+    /// beside the number.
+    #[serde(skip)]
+    pub over: u32,
 }
 
 /// Why a reset or an expiry would be refused; checked by whoever proposes it, since apply only ignores.
@@ -112,20 +116,34 @@ impl Resets {
         self.last
     }
 
-    /// The numbers of the counters that began again, in the order of their names.
-    pub(super) fn numbers(&self) -> Vec<u64> {
-        self.lives.values().filter(|life| life.generation > 0).map(|life| life.number).collect()
+    /// Of the counters that began again, in the order of their names: the number of the last reset, and what is over for everybody.
+    pub(super) fn numbers(&self) -> Vec<(u64, u32)> {
+        self.lives.values().filter(|life| life.generation > 0).map(|life| (life.number, life.over)).collect()
+    }
+
+    /// All have passed the resets behind one number up to another. What is over for everybody now, with what was before. A counter that began
+    /// again since has to wait for that reset: so it is the same wherever this is applied.
+    pub(super) fn pass(&mut self, after: u64, upto: u64) -> Vec<(CounterName, u32)> {
+        let Resets { lives, numbered, .. } = self;
+        let passed = numbered.range((Bound::Excluded(after), Bound::Included(upto)));
+        let pass = |(_, counter): (&u64, &CounterName)| {
+            let life = lives.get_mut(counter)?;
+            Some((counter.clone(), std::mem::replace(&mut life.over, life.generation)))
+        };
+        passed.filter_map(pass).collect()
     }
 
     /// The same with these numbers, as [`Resets::numbers`] has them. Where they do not fit, as in a snapshot from before there were any,
     /// counters are numbered in the order of their names.
-    pub(super) fn with_numbers(self, numbers: Vec<u64>) -> Resets {
+    pub(super) fn with_numbers(self, numbers: Vec<(u64, u32)>) -> Resets {
         let mut lives = self.lives;
         let mut began: Vec<&mut Life> = lives.values_mut().filter(|life| life.generation > 0).collect();
-        let distinct: BTreeSet<u64> = numbers.iter().copied().filter(|&number| number > 0).collect();
+        let distinct: BTreeSet<u64> = numbers.iter().map(|&(number, _)| number).filter(|&number| number > 0).collect();
         let fits = numbers.len() == began.len() && distinct.len() == began.len();
-        let numbers = if fits { numbers } else { (1..=began.len() as u64).collect() };
-        began.iter_mut().zip(numbers).for_each(|(life, number)| life.number = number);
+        let numbers = if fits { numbers } else { (1..=began.len() as u64).map(|number| (number, 0)).collect() };
+        for (life, (number, over)) in began.iter_mut().zip(numbers) {
+            (life.number, life.over) = (number, over.min(life.generation));
+        }
         Resets::from(lives)
     }
 
@@ -171,7 +189,7 @@ impl Resets {
             return false;
         }
         let (generation, revision, number) = (life.generation + 1, revision + 1, self.last.saturating_add(1));
-        self.put(counter, Life { generation, revision, expires: None, kept_milestones, number });
+        self.put(counter, Life { generation, revision, expires: None, kept_milestones, number, over: life.over });
         true
     }
 
@@ -456,13 +474,17 @@ mod tests {
         };
         // The second reset is not told: its counter began again since.
         let all = vec![(1, name(3), 1), (3, name(2), 1), (4, name(1), 2)];
-        assert_eq!((after(&world.0, 0), after(&world.0, 1), world.0.resets().last()), (all.clone(), all[1..].into(), 4));
+        assert_eq!(
+            (after(&world.0, 0), after(&world.0, 1), world.0.resets().last()),
+            (all.clone(), all[1..].into(), 4)
+        );
         assert_eq!((after(&world.0, 4), world.0.resets().life(&name(1)).number), (vec![], 4));
         let bytes = postcard::to_allocvec(&world.0).unwrap();
         let mut snapshot: Ledger = postcard::from_bytes(&bytes).unwrap();
         assert_eq!((after(&snapshot, 0), snapshot.resets()), (all, world.0.resets()));
         // One that has no numbers yet, or others than fit.
         for numbers in [vec![], vec![7], vec![5, 5, 6], vec![0, 1, 2]] {
+            let numbers = numbers.into_iter().map(|number| (number, 1)).collect();
             snapshot.resets = std::mem::take(&mut snapshot.resets).with_numbers(numbers);
             snapshot.check_invariants();
             assert_eq!(after(&snapshot, 0), [(1, name(1), 2), (2, name(2), 1), (3, name(3), 1)]);

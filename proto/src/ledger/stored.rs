@@ -41,8 +41,10 @@ pub(super) struct Stored {
     award_times: BTreeMap<CounterName, BTreeMap<u64, WallMs>>,
     id_owners: Vec<(DcId, u16)>,
     births: Births,
-    /// Of counters that began again, in the order of their names.
-    reset_numbers: Vec<u64>,
+    /// Of counters that began again, in the order of their names: the number of the last reset, and what is over for everybody.
+    reset_numbers: Vec<(u64, u32)>,
+    resets_heard: BTreeMap<AggregatorId, u64>,
+    resets_passed: u64,
 }
 
 /// The same, borrowed.
@@ -72,7 +74,9 @@ struct Storing<'l> {
     award_times: BTreeMap<&'l CounterName, BTreeMap<u64, WallMs>>,
     id_owners: &'l [(DcId, u16)],
     births: &'l Births,
-    reset_numbers: Vec<u64>,
+    reset_numbers: Vec<(u64, u32)>,
+    resets_heard: &'l BTreeMap<AggregatorId, u64>,
+    resets_passed: u64,
 }
 
 impl Ledger {
@@ -123,6 +127,8 @@ impl Serialize for Ledger {
             id_owners,
             births,
             reset_numbers: resets.numbers(),
+            resets_heard: &self.resets_heard,
+            resets_passed: self.resets_passed,
         };
         storing.serialize(serializer)
     }
@@ -134,6 +140,7 @@ impl From<Stored> for Ledger {
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
         let Stored { returning, series, graph, shard_map, splits, clock, award_times, id_owners, births, .. } = stored;
         let resets = resets.with_numbers(stored.reset_numbers);
+        let (resets_heard, resets_passed) = (stored.resets_heard, stored.resets_passed.min(resets.last()));
         let shard_map = shard_map.with_splits(splits);
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());
@@ -178,6 +185,8 @@ impl From<Stored> for Ledger {
             clock,
             id_owners,
             births,
+            resets_heard,
+            resets_passed,
             changes,
         }
     }

@@ -8,6 +8,7 @@ use super::series::Series;
 use crate::hash::{bytes_hash, hash_of_name};
 use crate::ids::{Bucket, CellId, CounterName, DcId, GroupId, Half, ValveId};
 use crate::limits::{GROUPS_MAX, VALVES_MAX};
+use crate::numbers::Numbers;
 use crate::series::BucketId;
 use crate::table::{BadNames, CellTable, TableFull};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +27,7 @@ pub enum Merged {
 #[derive(Clone, Debug)]
 pub struct Cells {
     pub(super) table: CellTable,
-    components: Components,
+    pub(super) components: Components,
     /// Hashes of the cells' names, equal in every data centre.
     pub(super) cell_hashes: Vec<u64>,
     pub(super) valves: Vec<ValveId>,
@@ -36,13 +37,19 @@ pub struct Cells {
     /// Valves of which a component was raised since [`Cells::take_raised`].
     raised: Vec<bool>,
     /// Sum over hashes of all components of a data centre.
-    sums: Vec<u64>,
+    pub(super) sums: Vec<u64>,
     pub(super) series: Series,
     pub(super) gathered: Gathered,
     /// By how much components were raised.
     weight: u64,
     /// How often all of it was forgotten.
     life: u32,
+    /// Cells of what is over that hold nothing any more ([`over`](super::over)). It is known which of those below `judged` are over. What resets
+    /// up to the number `ended` ended is dropped; and those of which something was dropped lately.
+    pub(super) over: Numbers,
+    pub(super) judged: u32,
+    pub(super) ended: u64,
+    pub(super) dropped: Vec<u32>,
 }
 
 /// What was raised and is not carried into totals yet.
@@ -92,6 +99,10 @@ impl Cells {
             gathered: Gathered::default(),
             weight: 0,
             life: 0,
+            over: Numbers::default(),
+            judged: 0,
+            ended: 0,
+            dropped: Vec::new(),
         };
         valves.iter().take(VALVES_MAX).for_each(|&valve| cells.push_valve(valve));
         cells
@@ -208,6 +219,9 @@ impl Cells {
     /// What it was before, if that changed anything.
     #[inline]
     fn raise(&mut self, slot: u32, valve: u16, value: u64) -> Option<u64> {
+        if self.over.contains(slot) {
+            return None;
+        }
         let before = self.components.merge(slot, valve, value)?;
         let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
         let sum = &mut self.sums[usize::from(self.valves[usize::from(valve)].group.dc.0)];
@@ -284,7 +298,7 @@ impl Cells {
 
     /// None, of counters that are kept as those of these are.
     pub(super) fn none_like(&self, seed: u64) -> Cells {
-        Cells { series: self.series.emptied(), ..Cells::new(seed) }
+        Cells { series: self.series.emptied(), ended: self.ended, ..Cells::new(seed) }
     }
 
     /// Those of the same shard after all of these are forgotten.
@@ -305,6 +319,9 @@ impl Cells {
     pub fn check_all(&self) {
         self.check_invariants();
         self.check_series();
+        let holds =
+            |slot| self.components(slot).next().is_some() || self.rows_of(slot).any(|(.., row)| !row.is_empty());
+        assert!(!(0..self.len()).any(|slot| self.over.contains(slot) && holds(slot)), "what is over holds nothing");
         self.components.check_invariants();
         let hash = |(slot, valve, value): (u32, u16, u64)| {
             let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];

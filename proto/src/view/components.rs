@@ -69,6 +69,12 @@ impl Components {
         block.merge(slot as usize % BLOCK_CELLS, valve, value)
     }
 
+    /// Takes all components of a cell out: (valve number, value), ascending by valve number.
+    pub fn take(&mut self, slot: u32) -> Vec<(u16, u64)> {
+        let block = self.blocks.get_mut(slot as usize / BLOCK_CELLS);
+        block.map(|block| block.take(slot as usize % BLOCK_CELLS)).unwrap_or_default()
+    }
+
     /// Bytes allocated.
     pub fn heap_bytes(&self) -> usize {
         let inner = |block: &Block| 2 * block.valves.capacity() + 8 * block.values.capacity();
@@ -122,6 +128,19 @@ impl Block {
         self.valves.insert(at, valve);
         self.values.insert(at, value);
         self.ends[cell..].iter_mut().for_each(|end| *end += 1);
+    }
+
+    fn take(&mut self, cell: usize) -> Vec<(u16, u64)> {
+        let run = self.run(cell);
+        let taken: Vec<(u16, u64)> = self.valves.drain(run.clone()).zip(self.values.drain(run)).collect();
+        self.ends[cell..].iter_mut().for_each(|end| *end -= taken.len() as u32);
+        self.sums[cell] = 0;
+        let room = self.values.len() + self.values.len() / SLACK_DIVISOR + 4;
+        if self.values.capacity() > 2 * room {
+            self.values.shrink_to(room);
+            self.valves.shrink_to(room);
+        }
+        taken
     }
 
     fn check_invariants(&self) {

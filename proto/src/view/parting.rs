@@ -100,6 +100,11 @@ impl Part {
             cost += row.len();
         }
         self.cells.gathered.buckets.clear();
+        if range.is_over(slot) {
+            self.cells.end(own);
+        }
+        // It is known of the range's.
+        self.cells.all_judged();
         (own, cost)
     }
 }
@@ -117,6 +122,18 @@ impl Parting {
             self.again.insert(slot);
         }
         self.raised += self.again.len() - before;
+    }
+
+    /// A cell of the range is over.
+    pub fn end(&mut self, slot: u32) {
+        if let Some(&place) = self.places.get(slot as usize) {
+            let Place { part, slot } = Place::of(place);
+            self.parts[part].cells.end(slot);
+        }
+    }
+
+    pub fn ended_upto(&mut self, upto: u64) {
+        self.parts.iter_mut().for_each(|part| part.cells.ended = upto);
     }
 
     pub fn on_time(&mut self, now: UnixTime) {
@@ -231,7 +248,9 @@ impl View {
         for part in parts {
             self.shards.push(part.cells);
         }
-        Some(Parted { split, cells, places })
+        let parted = Parted { split, cells, places };
+        self.ending.on_split(&parted);
+        Some(parted)
     }
 }
 

@@ -136,6 +136,15 @@ impl Series {
         })
     }
 
+    /// A row has no buckets any more, and is to be written.
+    pub(super) fn clear(&mut self, number: u32) {
+        let held = &mut self.rows[number as usize];
+        self.shelving.bytes -= held.row.bucket_bytes();
+        held.row = Row::default();
+        self.shelving.take_off(number, held);
+        self.dirty.insert(number);
+    }
+
     /// Drops what has expired of the next few rows.
     fn sweep(&mut self, table: &CellTable) {
         for _ in 0..SWEPT_AT_ONCE.min(self.rows.len()) {
@@ -273,6 +282,9 @@ impl Cells {
     /// Merges a part of a component's row: of each bucket that is kept the maximum of both. Says what that raised. Panics on a slot or
     /// a valve that was never given.
     pub fn merge_row(&mut self, slot: u32, valve: u16, part: &Row) -> Option<RowRaised> {
+        if self.over.contains(slot) {
+            return None;
+        }
         let space = self.series.space_of(slot, &self.table);
         let horizon = match space {
             Some(space) if !bites(Bug::ExpiredKept) => &self.series.spaces[space].view.horizon,

@@ -84,13 +84,20 @@ impl Shelving {
     pub fn expire(&mut self, number: u32, held: &mut Held, horizon: &Horizon) -> bool {
         let is_over = held.shelved_until > 0 && !any_kept(held.shelved_until, horizon);
         if is_over {
-            (held.shelved_until, held.shelved) = (0, 0);
-            self.rows -= 1;
-            // What is leaving now is written to where the old is, and would go with it.
-            self.leaving.remove(number);
-            self.expired.insert(number);
+            self.take_off(number, held);
         }
         is_over
+    }
+
+    /// Nothing of a row is on the shelf any more, or on its way to it.
+    pub fn take_off(&mut self, number: u32, held: &mut Held) {
+        self.rows -= usize::from(held.shelved_until > 0);
+        // What is leaving now is written to where the old is, and would go with it.
+        let is_leaving = self.leaving.remove(number);
+        if is_leaving || held.shelved_until > 0 {
+            self.expired.insert(number);
+        }
+        (held.shelved_until, held.shelved) = (0, 0);
     }
 
     /// Merges a part into a row: by how much which buckets were raised.

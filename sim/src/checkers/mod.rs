@@ -14,6 +14,7 @@ pub mod ids;
 pub mod leases;
 pub mod limits;
 pub mod liveness;
+pub mod lives;
 pub mod order;
 pub mod positions;
 pub mod reads;

@@ -428,6 +428,7 @@ impl World {
         self.audit.cold = (self.audit.cold + 1) % self.names.len();
         let cold = self.audit.cold;
         self.audit_view_rows(dc, cold);
+        self.audit_over(dc, cold);
         self.audit_totals(dc, cold);
         let forgets = self.old_views.forgets(dc, self.aggregators[dc].ledger.applied());
         self.note_left(dc);

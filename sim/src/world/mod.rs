@@ -13,6 +13,7 @@ mod joins;
 mod leases;
 mod lines;
 mod links;
+mod lives;
 mod lost;
 mod moments;
 mod moves;

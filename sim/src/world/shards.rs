@@ -188,7 +188,10 @@ impl World {
                 let Some(at) = holder.and_then(|holder| self.at_of(holder)) else { return };
                 let Some(core) = self.aggregators[at].core() else { return };
                 self.coverage.saw("shard has arrived at one that was looked at");
-                for (counter, generation, sum) in floor {
+                // What is over meanwhile is nowhere any more, once all have passed it.
+                let resets = self.reference.resets();
+                let is_present = |(counter, of, _): &(usize, u32, u64)| resets.generation(&self.names[*counter]) == *of;
+                for (counter, generation, sum) in floor.into_iter().filter(is_present) {
                     let has = core.view().sum_of(&self.names[counter], generation);
                     self.audit.findings.check("slots", has >= sum, || {
                         format!(

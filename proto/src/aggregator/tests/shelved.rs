@@ -363,3 +363,37 @@ fn what_is_on_its_way_to_the_shelf_stays_though_all_that_was_there_expires_meanw
         own.check();
     }
 }
+
+#[test]
+fn old_buckets_of_what_is_over_leave_the_disk() {
+    let mut own = Shelved::new(0, 3);
+    for minute in 0..60 {
+        (0..COUNTERS).for_each(|number| own.count((number, 0), 0, 1 + minute));
+        own.clock(MINUTE_S);
+    }
+    own.let_all_go();
+    let shelved = own.shelved();
+    assert_eq!(shelved, COUNTERS as usize);
+    let (removed, sums) = (cell(3).counter, own.world.core.view().hash_of(DC));
+    own.world.apply([
+        LedgerCmd::Reset { counter: removed.clone(), revision: 0, keeps_milestones: false },
+        LedgerCmd::ResetsHeard { view: DC.into(), upto: 1 },
+    ]);
+    // Part of a checkpoint may be on its way.
+    own.counted.retain(|&(number, _), _| number != 3);
+    own.check();
+    let rows = |own: &Shelved| {
+        let view = own.world.core.view();
+        let held = view.rows(&removed, Half::Up, 0).filter(|(_, row)| !row.is_empty()).count();
+        (held, view.sum_of(&removed, 0))
+    };
+    assert_eq!(rows(&own), (0, 0));
+    assert_ne!(own.world.core.view().hash_of(DC), sums);
+    own.let_all_go();
+    let on_disk = own.shelf.0.lock().unwrap().len();
+    assert!(own.shelved() < shelved && on_disk == own.shelved(), "{on_disk} values for {} rows", own.shelved());
+    // A process that starts has nothing of it.
+    own.crash(2);
+    own.check();
+    assert_eq!(rows(&own), (0, 0));
+}

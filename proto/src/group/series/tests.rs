@@ -134,7 +134,7 @@ impl Consumer {
     fn pull(&self, bytes_max: u32) -> FeedPull {
         let slots_known = self.names as u32;
         let (cursor, walk, rows_told) = (self.cursor, self.walk, self.rows_told);
-        FeedPull { group: id(), cursor, walk, slots_known, bytes_max, rows_told, compactions: 0 }
+        FeedPull { group: id(), cursor, walk, slots_known, bytes_max, rows_told, compactions: 0, heard: 0 }
     }
 
     fn take(&mut self, chunk: FeedChunk) {

@@ -86,8 +86,8 @@ impl Follower {
         }
         assert_eq!(chunk.first_slot as usize, self.names.len(), "names go on, or begin anew");
         self.names.extend(chunk.cells);
-        let FeedChunk { upto, walk, rows_told, compactions, .. } = chunk;
-        self.pull = FeedPull { cursor: upto, walk, rows_told, compactions, ..self.pull };
+        let FeedChunk { upto, walk, rows_told, compactions, heard, .. } = chunk;
+        self.pull = FeedPull { cursor: upto, walk, rows_told, compactions, heard, ..self.pull };
         for (slot, lane, value) in chunk.components {
             let known = self.components.entry((self.names[slot as usize].clone(), lane)).or_default();
             assert!(*known <= value, "a component went back");
