@@ -17,7 +17,7 @@ const fn described(name: &'static str, unit: Unit, help: &'static str) -> Descri
 }
 
 /// Set when `/metrics` is asked for.
-const GAUGES: [Described; 32] = [
+const GAUGES: [Described; 33] = [
     described("tidemark_ready", Unit::Count, "1 while /readyz answers 200."),
     described("tidemark_peer_up", Unit::Count, "1 while the aggregator `peer` is connected."),
     described("tidemark_ledger_has_leader", Unit::Count, "1 while the ledger's leader is reached and can decide."),
@@ -69,6 +69,11 @@ const GAUGES: [Described; 32] = [
     described("tidemark_counter_lives", Unit::Count, "Counters that began again or expire, as the ledger knows them."),
     described("tidemark_counter_lives_max", Unit::Count, "Counters that may ever begin again or expire."),
     described("tidemark_counter_lives_expiring", Unit::Count, "Counters that have a time at which they expire."),
+    described(
+        "tidemark_counter_resets_unpassed",
+        Unit::Count,
+        "Resets that some view or group has not applied yet: views keep what was counted before them.",
+    ),
     described("tidemark_build_info", Unit::Count, "1; `version` is that of this program."),
 ];
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tidemark_aggregator::Aggregator;
 use tidemark_proto::aggregator::{AggregatorCore, FeedLag};
-use tidemark_proto::ledger::{Ledger, Resets};
+use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::COUNTER_LIVES_MAX;
 
 const US_PER_MS: f64 = 1_000.0;
@@ -38,20 +38,24 @@ pub struct LivesUsed {
     pub max: usize,
     /// Those that expire.
     pub expiring: usize,
+    /// Resets that some view or group is not known to have applied: until it has, views keep what was counted before them.
+    pub resets_unpassed: u64,
     /// Said when less than a fifth is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
 
 impl LivesUsed {
-    pub fn of(resets: &Resets) -> LivesUsed {
+    pub fn of(ledger: &Ledger) -> LivesUsed {
+        let resets = ledger.resets();
         let (used, max) = (resets.len(), COUNTER_LIVES_MAX);
         let warning = (used >= max / 5 * 4).then(|| {
             format!(
                 "{used} of at most {max} counters were reset or removed or expire: past that no further counter can be"
             )
         });
-        LivesUsed { used, max, expiring: resets.expiring(), warning }
+        let resets_unpassed = resets.last().saturating_sub(ledger.resets_passed());
+        LivesUsed { used, max, expiring: resets.expiring(), resets_unpassed, warning }
     }
 }
 
@@ -88,7 +92,7 @@ impl ViewLag {
                 buckets_bytes_max,
                 rows_shelved: core.view().rows_shelved(),
                 totals_shelved: core.view().totals_shelved(),
-                lives: LivesUsed::of(ledger.resets()),
+                lives: LivesUsed::of(ledger),
             }
         };
         aggregator.with_ledger(|ledger| aggregator.with_core(|core| look(ledger, core)))
@@ -110,5 +114,6 @@ impl ViewLag {
         metrics::gauge!("tidemark_counter_lives").set(self.lives.used as f64);
         metrics::gauge!("tidemark_counter_lives_max").set(self.lives.max as f64);
         metrics::gauge!("tidemark_counter_lives_expiring").set(self.lives.expiring as f64);
+        metrics::gauge!("tidemark_counter_resets_unpassed").set(self.lives.resets_unpassed as f64);
     }
 }

@@ -103,7 +103,7 @@ impl Lives {
     }
 
     fn warning(&self) -> Option<String> {
-        self.0.with_ledger(|ledger| LivesUsed::of(ledger.resets()).warning)
+        self.0.with_ledger(|ledger| LivesUsed::of(ledger).warning)
     }
 
     fn life(&self, counter: &CounterName) -> Life {

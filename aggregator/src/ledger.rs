@@ -8,38 +8,42 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::wire;
 
-/// No owners of ids: what a snapshot lacks that was made before ids were remembered.
-const NO_ID_OWNERS: &[u8] = &[0];
+/// No numbers of resets, nor how far they have come: what a snapshot lacks that was made before resets had numbers.
+const NO_RESET_NUMBERS: &[u8] = &[0; 3];
+/// Nor births: one that was made before the cluster had any.
+const NO_BIRTHS: &[u8] = &[0; 5];
+/// Nor owners of ids: one that was made before ids were remembered.
+const NO_ID_OWNERS: &[u8] = &[0; 6];
 /// Nor a clock of a leader, nor times of awards: one that was made before awards had times.
-const NO_TIMES: &[u8] = &[0; 3];
+const NO_TIMES: &[u8] = &[0; 8];
 /// Nor splits of slots: one that was made before there were any.
-const NO_SPLITS: &[u8] = &[0; 5];
+const NO_SPLITS: &[u8] = &[0; 10];
 /// Nor moves of slots: one that was made before there were any.
-const NO_MOVES: &[u8] = &[0; 7];
+const NO_MOVES: &[u8] = &[0; 12];
 /// Nor edges between counters: one that was made before there were any.
-const NO_EDGES: &[u8] = &[0; 8];
+const NO_EDGES: &[u8] = &[0; 13];
 /// Nor namespaces with series: one that was made before there were any.
-const NO_SERIES: &[u8] = &[0; 9];
+const NO_SERIES: &[u8] = &[0; 14];
 /// Nor voters that are to vote again: one that was made before any were noted.
-const NO_RETURNING: &[u8] = &[0; 10];
+const NO_RETURNING: &[u8] = &[0; 15];
 /// Nor anything that lost its turn: one that was made before anything could.
-const NO_DEFERRED: &[u8] = &[0; 11];
+const NO_DEFERRED: &[u8] = &[0; 16];
 /// Nor namespaces whose counters go down: one that was made before any could.
-const NO_UPDOWN: &[u8] = &[0; 12];
+const NO_UPDOWN: &[u8] = &[0; 17];
 /// Nor starts of views: one that was made before there were pairs of aggregators.
-const NO_VIEW_STARTS: &[u8] = &[0; 13];
+const NO_VIEW_STARTS: &[u8] = &[0; 18];
 /// Nor forgotten data centres: one that was made before any could be.
-const NO_FORGOTTEN: &[u8] = &[0; 14];
+const NO_FORGOTTEN: &[u8] = &[0; 19];
 /// Nor lives of counters: one that was made before counters could begin again.
-const NO_RESETS: &[u8] = &[0; 15];
+const NO_RESETS: &[u8] = &[0; 20];
 /// Nor groups that are lost, nor losses: one that was made before any could be.
-const NO_LOSSES: &[u8] = &[0; 17];
+const NO_LOSSES: &[u8] = &[0; 22];
 /// Nor terms of milestones: one that was made before there were leases.
-const NO_TERMS: &[u8] = &[0; 18];
+const NO_TERMS: &[u8] = &[0; 23];
 /// Nor turns of claims: one that was made before they were kept.
-const NO_TURNS: &[u8] = &[0; 19];
+const NO_TURNS: &[u8] = &[0; 24];
 /// Nor rules, claims, open ones, waiting ones: one that was made before there were claims.
-const NO_CLAIMS: &[u8] = &[0; 23];
+const NO_CLAIMS: &[u8] = &[0; 28];
 
 /// The applied state, shared between Raft (which applies) and the host (which reads).
 #[derive(Clone, Default)]
@@ -87,6 +91,8 @@ impl App for LedgerApp {
 pub fn read_ledger(snapshot: &[u8]) -> Result<Ledger, String> {
     let with = |missing| move |_| read(&[snapshot, missing].concat());
     let ledger = read(snapshot)
+        .or_else(with(NO_RESET_NUMBERS))
+        .or_else(with(NO_BIRTHS))
         .or_else(with(NO_ID_OWNERS))
         .or_else(with(NO_TIMES))
         .or_else(with(NO_SPLITS))
@@ -144,6 +150,8 @@ mod tests {
         ledger.take_changes();
         let now = postcard::to_allocvec(&ledger).unwrap();
         let all = [
+            NO_RESET_NUMBERS,
+            NO_BIRTHS,
             NO_ID_OWNERS,
             NO_TIMES,
             NO_SPLITS,
@@ -165,7 +173,7 @@ mod tests {
             let before = restored(&now[..now.len() - missing]).unwrap();
             assert_eq!(postcard::to_allocvec(&before).unwrap(), now, "{missing}");
         }
-        for wrong in [&now[..now.len() - 16], &[&now[..], &[0]].concat(), b""] {
+        for wrong in [&now[..now.len() - 21], &[&now[..], &[0]].concat(), b""] {
             assert!(restored(wrong).is_err(), "{wrong:?}");
         }
     }

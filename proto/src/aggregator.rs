@@ -39,7 +39,7 @@ use crate::series::UnixTime;
 use crate::shards::{Ranges, Seats, ShardId};
 use crate::teeth::{Bug, bites};
 use crate::time::{Span, Time, WallMs};
-use crate::view::{Budget, Cells, View};
+use crate::view::{Budget, View};
 use checkpoint::Flushing;
 use feed::Feed;
 use generations::Telling;
@@ -480,13 +480,16 @@ impl AggregatorCore {
 
     /// What is over is dropped, some at a time.
     fn run_over(&mut self, now: Time, ledger: &Ledger) {
-        if self.view.may_drop(ledger) {
-            let waits = self.over_at.is_some_and(|at| at > now);
-            let more = self.view.drop_over(ledger, if waits { 0 } else { OVER_AT_ONCE });
-            self.over_at = self.over_at.filter(|_| waits).or(more.then_some(now + self.config.graph_interval));
+        let waits = self.over_at.is_some_and(|at| at > now);
+        if !waits {
+            self.over_at = None;
         }
-        let dropped = self.view.change(|shards| shards.iter_mut().map(Cells::take_dropped).collect::<Vec<_>>());
-        for (own, dropped) in self.shards.iter_mut().zip(dropped).filter(|(_, dropped)| !dropped.is_empty()) {
+        if self.view.may_drop(ledger) {
+            let more = self.view.drop_over(ledger, if waits { 0 } else { OVER_AT_ONCE });
+            self.over_at = self.over_at.or(more.then_some(now + self.config.graph_interval));
+        }
+        for (shard, dropped) in self.view.take_dropped() {
+            let own = &mut self.shards[usize::from(shard.0)];
             dropped.into_iter().for_each(|slot| own.checkpoint.touch(slot));
             own.checkpoint.moved(now, self.config.checkpoint_interval);
         }

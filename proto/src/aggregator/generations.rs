@@ -73,6 +73,12 @@ impl AggregatorCore {
         }
     }
 
+    /// The group has connected. What it had heard of before it has in its log.
+    pub(super) fn begin_telling(&mut self, group: GroupId) {
+        let heard = self.resets_heard.groups.get(&group).copied().unwrap_or(0);
+        self.telling.insert(group, Telling { heard, ..Telling::default() });
+    }
+
     /// Tells a group of resets that it was not told of, as far as there is room.
     pub(super) fn tell_generations(&mut self, group: GroupId, ledger: &Ledger) {
         if !self.groups.contains(&group) {

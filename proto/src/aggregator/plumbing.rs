@@ -14,7 +14,7 @@ impl AggregatorCore {
 
     pub(super) fn on_group_up(&mut self, now: Time, group: GroupId, ledger: &Ledger) {
         self.groups.insert(group);
-        self.telling.remove(&group);
+        self.begin_telling(group);
         self.feed_up(group);
         self.tell_settings(group, ledger);
         self.tell_registration(group, ledger);

@@ -100,11 +100,6 @@ impl Cells {
         }
         self.series.clear(number);
     }
-
-    /// Cells of which something was dropped since the last call.
-    pub(crate) fn take_dropped(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.dropped)
-    }
 }
 
 impl View {
@@ -130,6 +125,12 @@ impl View {
             self.ended_upto(ledger.resets_passed());
         }
         more
+    }
+
+    /// By shard: cells of which something was dropped since the last call.
+    pub(crate) fn take_dropped(&mut self) -> Vec<(ShardId, Vec<u32>)> {
+        let of_shards = (0..).map(ShardId).zip(&mut self.shards).filter(|(_, cells)| !cells.dropped.is_empty());
+        of_shards.map(|(shard, cells)| (shard, std::mem::take(&mut cells.dropped))).collect()
     }
 
     /// After a start: drops all that is over by now. Nothing is counted of totals yet.

@@ -91,7 +91,7 @@ impl World {
             self.counts.remove(cell);
             self.buckets.remove(cell);
         }
-        self.view.shards.iter_mut().for_each(|cells| drop(cells.take_dropped()));
+        drop(self.view.take_dropped());
     }
 
     fn check(&self) {
