@@ -65,7 +65,7 @@ fn main() {
     let all: Vec<(CounterName, u32)> = ledger.resets().generations().map(|(of, at)| (of.clone(), at)).collect();
     for page in all.chunks(GENERATIONS_PER_MESSAGE_MAX) {
         let one = Instant::now();
-        let message = ToGroup::Generations { after: 0, upto: 0, begun: page.to_vec() };
+        let message = ToGroup::Resets { after: 0, upto: 0, begun: page.to_vec() };
         group.apply(group.applied().next(), &entry(GroupCmd::Ledger(message)));
         while group.poll_effect().is_some() {}
         longest = longest.max(one.elapsed());

@@ -683,7 +683,8 @@ impl Group {
                 all.iter().for_each(|(name, terms)| self.series.take_terms(name, terms));
                 self.settled(new);
             }
-            ToGroup::Generations { after, upto, begun } => self.on_generations((*after, *upto), begun),
+            ToGroup::Generations(begun) => self.on_generations((0, 0), begun),
+            ToGroup::Resets { after, upto, begun } => self.on_generations((*after, *upto), begun),
         }
     }
 
@@ -845,9 +846,8 @@ impl Group {
             ToGroup::Spread(counters) => {
                 self.spread.len() < SPREAD_MAX && counters.iter().any(|counter| !self.spread.contains(counter))
             }
-            ToGroup::Generations { after, upto, begun } => {
-                self.is_behind(begun) || self.generations.is_next(*after, *upto)
-            }
+            ToGroup::Generations(begun) => self.is_behind(begun),
+            ToGroup::Resets { after, upto, begun } => self.is_behind(begun) || self.generations.is_next(*after, *upto),
             ToGroup::Series(all) => all.iter().any(|(name, terms)| self.series.is_behind(name, terms)),
         }
     }

@@ -420,7 +420,7 @@ pub enum ToGroup {
         start: Start,
         accounts: Vec<Account>,
         /// The number of the last reset of any counter. A group that has not heard so far and has never been confirmed waits until it
-        /// has ([`ToGroup::Generations`]): what it would count before would belong to what is over.
+        /// has ([`ToGroup::Resets`]): what it would count before would belong to what is over.
         resets: u64,
     },
     /// The ledger knows more than this group's disk: it must never serve again under this incarnation.
@@ -435,14 +435,8 @@ pub enum ToGroup {
     Spread(Vec<CounterName>),
     /// An account whose generation is leased, or is not the first.
     Opened(Opened),
-    /// Counters that began again, and their generations: all whose last reset has a number above `after` and not above `upto`. There are at
-    /// most [`GENERATIONS_PER_MESSAGE_MAX`](crate::limits::GENERATIONS_PER_MESSAGE_MAX), the others in further messages. Those that are
-    /// guarded flip by their accounts. A group that has heard of all up to `after` has then heard of all up to `upto`.
-    Generations {
-        after: u64,
-        upto: u64,
-        begun: Vec<(CounterName, u32)>,
-    },
+    /// Counters that began again, and their generations, without numbers: only logs that an earlier version wrote hold it.
+    Generations(Vec<(CounterName, u32)>),
     /// The account of a group that is not known to have begun the counter's epoch. Only this ends an epoch at a group: what it queues of
     /// that is counted, but for winners of which it may not have heard.
     Begun {
@@ -453,6 +447,14 @@ pub enum ToGroup {
     UpDown(Vec<String>),
     /// How namespaces keep series, complete.
     Series(Vec<(String, SeriesTerms)>),
+    /// Counters that began again, and their generations: all whose last reset has a number above `after` and not above `upto`. There are at
+    /// most [`GENERATIONS_PER_MESSAGE_MAX`](crate::limits::GENERATIONS_PER_MESSAGE_MAX), the others in further messages. Those that are
+    /// guarded flip by their accounts. A group that has heard of all up to `after` has then heard of all up to `upto`.
+    Resets {
+        after: u64,
+        upto: u64,
+        begun: Vec<(CounterName, u32)>,
+    },
 }
 
 /// How a namespace keeps series, as the ledger has it. Once it does it always will: what somebody had dropped would come back from
@@ -749,7 +751,7 @@ pub struct FeedChunk {
     /// How often slots have got numbers anew ([`GroupCmd::Compact`]): in a chunk of more times than the consumer knows of, they are named
     /// from the first one on.
     pub compactions: u32,
-    /// The group has heard of all resets up to this number ([`ToGroup::Generations`]).
+    /// The group has heard of all resets up to this number ([`ToGroup::Resets`]).
     pub heard: u64,
 }
 

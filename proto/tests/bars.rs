@@ -194,7 +194,7 @@ fn a_reset_ends_what_a_client_refuses_by_itself() {
     let full = world.counter("full", Half::Up);
     world.fill(full, 10);
     assert_eq!(world.count(full, DELTA_MAX), Err(overflow("full", COMPONENT_MAX - 10, DELTA_MAX)));
-    world.hear(ToGroup::Generations { after: 0, upto: 1, begun: vec![(name("full"), 1)] });
+    world.hear(ToGroup::Resets { after: 0, upto: 1, begun: vec![(name("full"), 1)] });
     assert_eq!(world.count(full, DELTA_MAX), Ok(()), "the counter begins at 0");
 }
 

@@ -679,7 +679,7 @@ proptest! {
         }
         change(ForGroup::Ledger(confirmed), at, xor);
         let begun = vec![(counter(), 1), (counter(), u32::MAX)];
-        change(ForGroup::Ledger(ToGroup::Generations { after: 1, upto: u64::MAX, begun }), at, xor);
+        change(ForGroup::Ledger(ToGroup::Resets { after: 1, upto: u64::MAX, begun }), at, xor);
         change(FromGroup::Feed(chunk), at, xor);
         change(PeerMsg::Delta(delta), at, xor);
         change(PeerMsg::Propose(one_of_every_command()), at, xor);

@@ -198,6 +198,7 @@ part!(to_group: ToGroup {
     Begun,
     UpDown,
     Series,
+    Resets,
 });
 part!(shard_change: ShardChange { Join, Hold, Stay, Split, Parted });
 part!(read_error: ReadError { UnknownNumber, UnknownNamespace, Overloaded, NotServing });
@@ -581,13 +582,20 @@ fn to_groups() -> Vec<(ToGroup, Vec<(ToGroup, &'static str)>)> {
             ],
         ),
         (
-            ToGroup::Generations { after: 3, upto: 4, begun: vec![(counter(), 2)] },
+            ToGroup::Generations(vec![(counter(), 2)]),
+            vec![(
+                ToGroup::Generations(many((short.clone(), 1), GENERATIONS_PER_MESSAGE_MAX)),
+                "counters that began again",
+            )],
+        ),
+        (
+            ToGroup::Resets { after: 3, upto: 4, begun: vec![(counter(), 2)] },
             vec![
                 (
-                    ToGroup::Generations { after: 0, upto: 9, begun: many((short, 1), GENERATIONS_PER_MESSAGE_MAX) },
+                    ToGroup::Resets { after: 0, upto: 9, begun: many((short, 1), GENERATIONS_PER_MESSAGE_MAX) },
                     "counters that began again",
                 ),
-                (ToGroup::Generations { after: 4, upto: 3, begun: Vec::new() }, "number behind which resets are told"),
+                (ToGroup::Resets { after: 4, upto: 3, begun: Vec::new() }, "number behind which resets are told"),
             ],
         ),
         (

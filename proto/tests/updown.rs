@@ -53,7 +53,7 @@ fn started(dc: u16) -> Group {
 }
 
 fn begun(generation: u32) -> GroupCmd {
-    GroupCmd::Ledger(ToGroup::Generations { after: 0, upto: 1, begun: vec![(counter(), generation)] })
+    GroupCmd::Ledger(ToGroup::Resets { after: 0, upto: 1, begun: vec![(counter(), generation)] })
 }
 
 /// What a half holds in each generation.
@@ -234,7 +234,7 @@ fn only_counters_of_a_namespace_that_says_so_go_down() {
     assert_eq!((sums(node.core.group(), Half::Up, 0), sums(node.core.group(), Half::Down, 0)), (vec![10], vec![2]));
     assert!(!node.core.group().would_change(&ToGroup::UpDown(Vec::new())), "what may go down may for ever");
     // After a reset the numbers of before name what counts now.
-    node.hear(ToGroup::Generations { after: 0, upto: 1, begun: vec![(counter(), 1)] });
+    node.hear(ToGroup::Resets { after: 0, upto: 1, begun: vec![(counter(), 1)] });
     assert_eq!(node.count(3, &[], &[(7, 3), (7, 1)]), None);
     assert_eq!(node.count(4, &[], &[(4, 1), (7, 1)]), None);
     assert_eq!(

@@ -415,7 +415,7 @@ impl Oracle {
             }
             ToGroup::Series(_) => self.groups[usize::from(group)].keeps_series = true,
             ToGroup::UpDown(names) => self.groups[usize::from(group)].goes_down |= !names.is_empty(),
-            ToGroup::Generations { after, upto, begun } => {
+            ToGroup::Resets { after, upto, begun } => {
                 let truth = &mut self.groups[usize::from(group)];
                 if *after <= truth.heard {
                     truth.heard = truth.heard.max(*upto);

@@ -98,7 +98,7 @@ impl AggregatorCore {
             let upto = if behind.len() < most { last } else { behind.last().map_or(last, |&(number, ..)| number) };
             telling.pages.push_back((upto, behind.len()));
             let begun = behind.into_iter().map(|(_, counter, generation)| (counter, generation)).collect();
-            self.tell(group, ToGroup::Generations { after, upto, begun });
+            self.tell(group, ToGroup::Resets { after, upto, begun });
         }
     }
 

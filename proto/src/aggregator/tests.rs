@@ -537,7 +537,7 @@ impl World {
     /// Messages about counters that began again since the last call: behind which number, up to which, and how many.
     fn generations_told(&mut self) -> Vec<(u64, u64, usize)> {
         let told = std::mem::take(&mut self.told).into_iter().filter_map(|message| match message {
-            ToGroup::Generations { after, upto, begun } => Some((after, upto, begun.len())),
+            ToGroup::Resets { after, upto, begun } => Some((after, upto, begun.len())),
             _ => None,
         });
         told.collect()

@@ -832,7 +832,7 @@ fn generations(begun: &[(usize, u32)]) -> GroupCmd {
 
 /// All resets between two numbers.
 fn page(after: u64, upto: u64, begun: &[(usize, u32)]) -> ToGroup {
-    ToGroup::Generations { after, upto, begun: begun.iter().map(|&(key, of)| (name(key), of)).collect() }
+    ToGroup::Resets { after, upto, begun: begun.iter().map(|&(key, of)| (name(key), of)).collect() }
 }
 
 /// Sums of the cells of a counter's generations.

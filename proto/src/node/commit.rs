@@ -396,7 +396,7 @@ impl Log {
 
 /// Cells of guarded counters, and of those that began again, that the message would be the first to name.
 fn unknown_cells(message: &ToGroup, group: &Group, unknown: impl Fn(&CellId) -> bool) -> Vec<CellId> {
-    if let ToGroup::Generations { begun, .. } = message {
+    if let ToGroup::Resets { begun, .. } | ToGroup::Generations(begun) = message {
         // A guarded one begins with its account.
         let begun = begun.iter().filter(|(counter, _)| group.guard_of(counter).is_none());
         let cells = begun.map(|(counter, generation)| counter.total_of(*generation));
@@ -411,7 +411,8 @@ fn unknown_cells(message: &ToGroup, group: &Group, unknown: impl Fn(&CellId) -> 
         | ToGroup::Placed(_)
         | ToGroup::Namespaces(_)
         | ToGroup::Spread(_)
-        | ToGroup::Generations { .. }
+        | ToGroup::Generations(_)
+        | ToGroup::Resets { .. }
         | ToGroup::UpDown(_)
         | ToGroup::Series(_) => &[],
     };

@@ -240,7 +240,8 @@ impl NodeCore {
             ToGroup::FencedOut { .. }
             | ToGroup::Namespaces(_)
             | ToGroup::Spread(_)
-            | ToGroup::Generations { .. }
+            | ToGroup::Generations(_)
+            | ToGroup::Resets { .. }
             | ToGroup::UpDown(_)
             | ToGroup::Series(_) => {}
         }

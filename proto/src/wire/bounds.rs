@@ -90,7 +90,11 @@ pub(super) fn to_group_valid(message: &ToGroup) -> Result<(), WireError> {
             counters.iter().try_for_each(name)
         }
         ToGroup::Opened(opened) => opened_valid(opened),
-        ToGroup::Generations { after, upto, begun } => {
+        ToGroup::Generations(begun) => {
+            at_most("counters that began again", begun.len() as u64, GENERATIONS_PER_MESSAGE_MAX as u64)?;
+            begun.iter().try_for_each(|(counter, _)| name(counter))
+        }
+        ToGroup::Resets { after, upto, begun } => {
             at_most("counters that began again", begun.len() as u64, GENERATIONS_PER_MESSAGE_MAX as u64)?;
             at_most("number behind which resets are told", *after, *upto)?;
             begun.iter().try_for_each(|(counter, _)| name(counter))

@@ -431,7 +431,7 @@ impl Stage {
     /// What the ledger says of counters that began again.
     pub fn generations(&mut self, name: &str) -> Done {
         let begun = self.ledger.resets().generations().map(|(counter, generation)| (counter.clone(), generation));
-        let message = ToGroup::Generations { after: 0, upto: self.ledger.resets().last(), begun: begun.collect() };
+        let message = ToGroup::Resets { after: 0, upto: self.ledger.resets().last(), begun: begun.collect() };
         self.hold_for_group(name, GroupCmd::Ledger(message))
     }
 

@@ -122,7 +122,7 @@ pub fn to_group(cmd: &GroupCmd) -> String {
             let (said, epoch) = (account_words(&opened.account), opened.account.epoch);
             format!("epoch {epoch} begins, {winners} won before; {said}")
         }
-        GroupCmd::Ledger(ToGroup::Generations { begun, .. }) => {
+        GroupCmd::Ledger(ToGroup::Resets { begun, .. }) => {
             let generations: Vec<String> = begun.iter().map(|(_, generation)| generation.to_string()).collect();
             format!("generation {}", generations.join(", "))
         }

@@ -307,9 +307,8 @@ fn what_is_no_batch_passes_those_that_are_held() {
     assert!(matches!(&cmds[..], [GroupCmd::Ledger(ToGroup::Namespaces(_))]), "alone");
     assert_eq!(still, waiting);
     // What gives a slot keeps its place among those that do.
-    let (cmds, still) =
-        appended(ToGroup::Generations { after: 0, upto: 0, begun: vec![(name(COUNTERS as usize + 1), 1)] });
-    assert!(matches!(cmds.last(), Some(GroupCmd::Ledger(ToGroup::Generations { .. }))) && cmds.len() > 1);
+    let (cmds, still) = appended(ToGroup::Resets { after: 0, upto: 0, begun: vec![(name(COUNTERS as usize + 1), 1)] });
+    assert!(matches!(cmds.last(), Some(GroupCmd::Ledger(ToGroup::Resets { .. }))) && cmds.len() > 1);
     assert_eq!(still, 0, "with what was before it");
 }
 

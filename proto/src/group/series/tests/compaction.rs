@@ -166,7 +166,7 @@ impl World {
         let generation = self.model.reset(key);
         let new_cells = vec![self.model.cell(key)];
         let after = self.group.heard();
-        let message = ToGroup::Generations { after, upto: after + 1, begun: vec![(name(key), generation)] };
+        let message = ToGroup::Resets { after, upto: after + 1, begun: vec![(name(key), generation)] };
         self.apply(new_cells, vec![GroupCmd::Ledger(message)]);
     }
 
@@ -261,7 +261,7 @@ fn a_checkpoint_takes_what_is_there_though_there_was_more() {
         world.apply(many(keys.clone()), vec![counted]);
         world.store.put(world.group.checkpoint());
         let begun: Vec<_> = keys.map(|key| (name_of(key), 1)).collect();
-        let page = |begun: &[_]| ToGroup::Generations { after: 0, upto: 0, begun: begun.to_vec() };
+        let page = |begun: &[_]| ToGroup::Resets { after: 0, upto: 0, begun: begun.to_vec() };
         world.apply(Vec::new(), begun.chunks(1_000).map(|begun| GroupCmd::Ledger(page(begun))).collect());
         world.apply(Vec::new(), vec![GroupCmd::Compact { nonce: u64::from(round) + 100 }]);
         world.store.put(world.group.checkpoint());
