@@ -1,3 +1,5 @@
+//! What leaves a view once a reset is passed, on disk and in memory, and what comes late.
+
 use super::*;
 use crate::ids::{DcId, GroupId, ValveId};
 use crate::msg::{LedgerCmd, SeriesTerms};
