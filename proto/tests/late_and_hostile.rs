@@ -437,6 +437,16 @@ fn a_view_that_answered_an_earlier_arming_has_not_answered_this_one() {
 }
 
 #[test]
+#[cfg(feature = "teeth")]
+fn an_answer_to_an_earlier_arming_that_counts_is_noticed() {
+    use tidemark_proto::teeth::{Bug, leave_out};
+    leave_out(Some(Bug::StaleAckTaken));
+    let shown = std::panic::catch_unwind(a_view_that_answered_an_earlier_arming_has_not_answered_this_one);
+    leave_out(None);
+    assert!(shown.is_err());
+}
+
+#[test]
 fn a_late_copy_of_a_definition_or_removal_changes_nothing() {
     let mut log = Log::new(&[hello(0, &[1]), define(&[1000]), report(0, 0, 1)]);
     let armed = |log: &Log| log.ledger.next_milestone(&counter());

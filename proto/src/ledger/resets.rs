@@ -384,6 +384,13 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "teeth")]
+    fn winners_that_a_group_is_never_told_are_noticed() {
+        use crate::teeth::{Bug, is_shown_by};
+        assert!(is_shown_by(Bug::WinnersUntold, a_winner_that_its_group_has_not_heard_of_is_told_before_the_reset));
+    }
+
+    #[test]
     fn a_counter_expires_when_it_was_said_last_and_once() {
         let mut world = World::new();
         let other = CounterName::new("search", b"unguarded").unwrap();
