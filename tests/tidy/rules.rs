@@ -20,7 +20,7 @@ const MAY_KNOW: [(&str, &[&str]); 20] = [
     ("tidemark-files", &[]),
     ("tidemark-sim", &["tidemark-proto"]),
     ("tidemark-sim-raft", &["tidemark-proto", "tidemark-consensus", "tidemark-sim", "tidemark-transport"]),
-    ("tidemark-streams-bench", &["tidemark-streams-core", "tidemark-streams-store"]),
+    ("tidemark-streams-bench", &["tidemark-streams-core", "tidemark-streams-sim", "tidemark-streams-store"]),
     ("tidemark-streams-core", &["tidemark-proto"]),
     ("tidemark-streams-intake", &["tidemark-proto", "tidemark-streams-core"]),
     (

@@ -1,8 +1,9 @@
-//! `tidemark-streams-bench`: measures the intake over HTTP, and the fold alone.
+//! `tidemark-streams-bench`: measures the intake over HTTP, the fold alone, and a day of one partition.
 //!
 //! It is a program of its own, so the product has no load generator.
 
 mod client;
+mod day;
 mod fold;
 mod intake;
 mod process;
@@ -25,6 +26,8 @@ enum Command {
     Intake(intake::IntakeArgs),
     /// Fold events that are decoded, on one core
     Fold(fold::FoldArgs),
+    /// Pass a virtual day of one partition, and count the blobs and bytes of all
+    Day(day::DayArgs),
 }
 
 /// Why there is no measurement.
@@ -50,6 +53,12 @@ pub enum BenchError {
     Tenant(String),
     #[error("a generator thread has panicked")]
     Panicked,
+    #[error("blob {0} is not there, or was not merged into its period")]
+    Unmerged(String),
+    #[error("the owner took rows up to {position:?}, and {expected} were given")]
+    NotTaken { position: Option<u64>, expected: u64 },
+    #[error("the owner stopped: {0}")]
+    Stopped(tidemark_streams_core::owner::Stop),
     #[error(transparent)]
     Directory(#[from] tidemark_streams_store::directory::DirectoryError),
     #[error(transparent)]
@@ -62,6 +71,7 @@ fn main() -> ExitCode {
     let measured = match Cli::parse().command {
         Command::Intake(args) => intake::run(&args),
         Command::Fold(args) => fold::run(&args),
+        Command::Day(args) => day::run(&args),
     };
     let said = match &measured {
         Ok(text) => writeln!(io::stdout(), "{text}"),
