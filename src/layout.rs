@@ -4,10 +4,10 @@
 
 use thiserror::Error;
 
-use crate::places::{Place, reference_sites};
 use crate::plan::{
     Choice, Electorate, PlanError, PlanFile, RoundTrips, Rule, best_leader, choose_voters, electorate, zone,
 };
+use tidemark_server::places::{Place, reference_sites};
 
 const PLAN: &str = include_str!("../deploy/plan.toml");
 const ROUND_TRIPS_MS: &str = include_str!("../deploy/reference/rtt_ms.csv");

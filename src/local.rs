@@ -25,9 +25,9 @@ use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, Iden
 use tokio::time::{Instant, sleep};
 
 use crate::config::{NodeKeys, ViewKeys};
-use crate::idempotency;
 use crate::layout::Layout;
-use crate::series::next_terms;
+use tidemark_server::idempotency;
+use tidemark_server::series::next_terms;
 
 /// Certificates are issued at every start.
 const CERTIFICATE_DAYS: u32 = 90;

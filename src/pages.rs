@@ -1,4 +1,4 @@
-//! HTTP in front of each data centre of a local cluster: the page, the API and the WebSocket of [`crate::http`].
+//! HTTP in front of each data centre of a local cluster: the page, the API and the WebSocket of [`tidemark_server::http`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tidemark_proto::ids::CounterName;
 use tidemark_transport::{Endpoint, EndpointOptions, Role};
 use tokio::net::TcpListener;
 
-use crate::backend::{self, LocalBackend};
 use crate::front::{self, CountriesError, SiteOfFront, Sites};
-use crate::http::{Access, Options, Server};
 use crate::local::{LocalCluster, LocalDc, LocalError};
+use tidemark_server::backend::{self, LocalBackend};
+use tidemark_server::http::{Access, Options, Server};
 
 /// Connections of one server at a time; everything here is one machine.
 const CONNECTIONS_MAX: usize = 1_024;

@@ -4,9 +4,9 @@
 //! client's credentials. A process that was killed leaves the file behind, so a reader must expect that nobody listens.
 
 use crate::config::{ClusterFile, DcLayout};
-use crate::token::TOKEN_FILE;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use tidemark_server::token::TOKEN_FILE;
 
 /// Data directory of `tidemark serve`, and where commands look, unless another one is named.
 pub const DATA_DIR: &str = "tidemark-data";

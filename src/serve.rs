@@ -11,18 +11,19 @@ use thiserror::Error;
 use tidemark_consensus::local::RowStore;
 use tidemark_proto::series::SeriesPolicy;
 
+use crate::cli::VERSION;
 use crate::config::{ClusterFile, DcLayout};
-use crate::gauges;
-use crate::http::{Access, is_origin};
 use crate::layout::Layout;
 use crate::local::{LocalCluster, LocalError, LocalOptions};
 use crate::logs::{LogError, LogOptions};
 use crate::out;
 use crate::pages::{self, PageError, Pages};
 use crate::running::{CLIENT_DIR, DATA_DIR, HTTP_PORT, Running, RunningError};
-use crate::series::parse_series;
-use crate::session::{SESSION_KEYS_FILE, SessionKeys, SessionKeysError};
-use crate::token::{TOKEN_FILE, Token, TokenError};
+use tidemark_server::gauges;
+use tidemark_server::http::{Access, is_origin};
+use tidemark_server::series::parse_series;
+use tidemark_server::session::{SESSION_KEYS_FILE, SessionKeys, SessionKeysError};
+use tidemark_server::token::{TOKEN_FILE, Token, TokenError};
 
 /// Namespaces that are there from the first start.
 const NAMESPACES: [&str; 2] = ["default", "search"];
@@ -112,7 +113,7 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
     let Listen { ip, port } = options.listen;
     let listener = pages::listen(SocketAddr::new(ip, port.unwrap_or(options.port))).await?;
     check_dir(&options.data_dir)?;
-    let metrics = gauges::start();
+    let metrics = gauges::start(VERSION);
     let cluster = LocalCluster::start(local).await?;
     let token = Token::of_dir(&options.data_dir)?;
     let sessions = Some(SessionKeys::of_dir(&options.data_dir)?);

@@ -4,9 +4,6 @@
 //! restored: a node whose disk is gone founds its groups anew, under other incarnations. What the image knows of the old ones stands
 //! in the view as theirs, so that it is counted once, whatever else is known of them elsewhere.
 
-use super::manifest::{Manifest, ManifestError};
-use super::part_name;
-use super::read::{ImageFile, ReadError};
 use super::take::{Draft, TakeError};
 use crate::config::ClusterFile;
 use std::collections::BTreeSet;
@@ -18,6 +15,9 @@ use tidemark_proto::ids::{AggregatorId, CounterName, DcId, LogIndex};
 use tidemark_proto::ledger::{EraError, Ledger, OpenMilestones};
 use tidemark_proto::shards::{Seats, ShardId};
 use tidemark_proto::view::MergeError;
+use tidemark_server::backup::manifest::{Manifest, ManifestError};
+use tidemark_server::backup::part_name;
+use tidemark_server::backup::read::{ImageFile, ReadError};
 
 /// Name of the ledger's Raft group.
 pub const LEDGER_GROUP: &str = "ledger";

@@ -1,10 +1,7 @@
 //! The side of a backup that runs where it is kept: it asks aggregators for their images and writes them to a directory, which appears
 //! under its name only when all of it is there and durable.
 
-use super::format::{Head, Part, Record, RecordReader};
-use super::manifest::{GroupEntry, ImageEntry, MANIFEST_FILE, Manifest, is_file_name};
 use crate::commands::remote::{Remote, RemoteError};
-use crate::names::hex;
 use ring::digest::{Context, SHA256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,6 +9,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tidemark_proto::aggregator::{RowError, cursors_in};
 use tidemark_proto::ids::{GroupId, LogIndex};
+use tidemark_server::backup::format::{Head, Part, Record, RecordReader};
+use tidemark_server::backup::manifest::{ImageEntry, MANIFEST_FILE, Manifest, is_file_name};
+use tidemark_server::backup::read::groups_of;
+use tidemark_server::names::hex;
 
 /// Where an aggregator hands its image out.
 pub const BACKUP_PATH: &str = "/v1/backup";
@@ -244,21 +245,10 @@ fn named_by(head: &Head, part: Option<&Part>) -> Result<(String, String), String
     if is_file_name(&file) { Ok((dc, file)) } else { Err(format!("{dc:?} is no name of a data centre")) }
 }
 
-/// In order, by name and index.
-pub fn groups_of(head: &Head, cursors: &[(GroupId, LogIndex)]) -> Vec<GroupEntry> {
-    let name = |group: &GroupId| {
-        let dc = head.dcs.get(usize::from(group.dc.0)).map_or("?", String::as_str);
-        format!("{dc}/{}#{}", group.group, group.incarnation)
-    };
-    let mut sorted = cursors.to_vec();
-    sorted.sort_unstable();
-    sorted.iter().map(|(group, index)| GroupEntry { group: name(group), index: index.0 }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup::format::IMAGE_VERSION;
+    use tidemark_server::backup::format::IMAGE_VERSION;
 
     #[test]
     fn a_name_from_another_process_stays_in_the_directory() {

@@ -4,12 +4,12 @@ use super::awards::numbers;
 use super::numbers::parse_signed;
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
-use crate::http::body::{AddAnswerBody, AddBody, AddedBody, EventAt, Signed};
-use crate::names::{counter_text, parse_counter};
 use clap::Args;
 use hyper::Method;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::series::UnixTime;
+use tidemark_server::http::body::{AddAnswerBody, AddBody, AddedBody, EventAt, Signed};
+use tidemark_server::names::{counter_text, parse_counter};
 
 /// Arguments of `tidemark add`.
 #[derive(Debug, Args)]

@@ -2,12 +2,8 @@
 
 use super::Outcome;
 use super::process::{self, Place, ProcessArgs};
-use crate::backend::{self, LocalBackend};
+use crate::cli::VERSION;
 use crate::config::{AggregatorFile, Layout};
-use crate::gauges;
-use crate::idempotency;
-use crate::series::next_terms;
-use crate::webhook::{Home, Webhook, Webhooks};
 use clap::Args;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +12,11 @@ use tidemark_client::{Client, ConnectError, Site};
 use tidemark_consensus::raft::Config;
 use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::ids::AggregatorId;
+use tidemark_server::backend::{self, LocalBackend};
+use tidemark_server::gauges;
+use tidemark_server::idempotency;
+use tidemark_server::series::next_terms;
+use tidemark_server::webhook::{Home, Webhook, Webhooks};
 use tidemark_transport::{Endpoint, HostPort, Role};
 
 /// Name of the ledger's Raft group.
@@ -43,7 +44,7 @@ async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Aggregator)?;
     let (id, advertised) = seat(&settings, &place)?;
     let webhooks = settings.webhooks.iter().map(|keys| keys.webhook()).collect::<Result<Vec<_>, _>>()?;
-    let metrics = gauges::start();
+    let metrics = gauges::start(VERSION);
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(settings.listen, &advertised)?;
     process::check_data_dir(&settings.data_dir)?;
@@ -129,7 +130,7 @@ fn start_webhooks(
     place: &Place,
     webhooks: Vec<Webhook>,
     backend: &Arc<LocalBackend>,
-) -> Result<Webhooks, crate::webhook::StartError> {
+) -> Result<Webhooks, tidemark_server::webhook::StartError> {
     let (data_dir, cluster) = (settings.data_dir.clone(), place.cluster.name.clone());
     let home = Home { data_dir, cluster, dc: place.dc, dc_name: settings.dc.clone() };
     Webhooks::start(&home, webhooks, backend)

@@ -2,14 +2,14 @@
 
 use super::remote::{Remote, counter_param};
 use super::{Outcome, block_on};
-use crate::audit::{AuditBody, AuditState, ComponentBody};
-use crate::http::series::AsOfBody;
-use crate::names::{key_bytes, parse_counter};
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::process::ExitCode;
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::audit::{AuditBody, AuditState, ComponentBody};
+use tidemark_server::http::series::AsOfBody;
+use tidemark_server::names::{key_bytes, parse_counter};
 use tokio::time::{Instant, sleep};
 
 /// How long what other data centres hold may take to come to the one that is asked first. Then it is said that it has not.

@@ -3,12 +3,12 @@
 use super::numbers::parse_count;
 use super::remote::{Remote, RemoteError, award_path};
 use super::{Outcome, awards, block_on, claims, show, webhooks};
-use crate::http::{AWARD_WAIT_MAX, AwardStateBody, DryRunBody, DryRunReport, WebhookTrial};
-use crate::names::parse_counter;
 use clap::Args;
 use hyper::Method;
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::http::{AWARD_WAIT_MAX, AwardStateBody, DryRunBody, DryRunReport, WebhookTrial};
+use tidemark_server::names::parse_counter;
 
 /// A process that was there and is away is asked again after this.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -3,13 +3,13 @@
 use super::numbers::parse_count;
 use super::remote::{Remote, RemoteError, award_path, counter_param};
 use super::{Outcome, block_on, show};
-use crate::certificate::Certificate;
-use crate::http::body::{AwardBody, AwardsBody};
-use crate::names::parse_counter;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::certificate::Certificate;
+use tidemark_server::http::body::{AwardBody, AwardsBody};
+use tidemark_server::names::parse_counter;
 
 /// Arguments of `tidemark awards`.
 #[derive(Debug, Args)]

@@ -2,15 +2,15 @@
 
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
-use crate::backup::manifest::Manifest;
-use crate::backup::read::{ImageFile, awards_in, present_totals};
 use crate::backup::take::take;
-use crate::http::dcs::DcsBody;
-use crate::names::counter_text;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tidemark_server::backup::manifest::Manifest;
+use tidemark_server::backup::read::{ImageFile, awards_in, present_totals};
+use tidemark_server::http::dcs::DcsBody;
+use tidemark_server::names::counter_text;
 
 /// Arguments of `tidemark backup`.
 #[derive(Debug, Args)]
@@ -79,7 +79,7 @@ async fn check_whole(first: &Remote, others: &[Remote]) -> Result<(), Box<dyn st
 }
 
 fn manifest_text(manifest: &Manifest) -> String {
-    let line = |image: &crate::backup::ImageEntry| {
+    let line = |image: &tidemark_server::backup::ImageEntry| {
         let groups: Vec<String> = image.groups.iter().map(|of| format!("{} up to {}", of.group, of.index)).collect();
         let (dc, bytes, index) = (&image.dc, image.bytes, image.ledger_index);
         format!("{dc}: {bytes} bytes, ledger up to {index}; {}", groups.join(", "))

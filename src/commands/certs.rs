@@ -2,11 +2,11 @@
 
 use crate::commands::Outcome;
 use crate::config::ClusterFile;
-use crate::secret;
-use crate::session::{SESSION_KEYS_FILE, SessionKeys};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tidemark_server::secret;
+use tidemark_server::session::{SESSION_KEYS_FILE, SessionKeys};
 use tidemark_transport::certs::{ClusterCa, FURTHER_AGGREGATORS, Identity, Role};
 
 /// Files of a credentials directory.

@@ -3,12 +3,12 @@
 use super::numbers::parse_count;
 use super::remote::{Remote, award_path, counter_path};
 use super::{Outcome, block_on, show};
-use crate::claims::{ClaimBody, ClaimRuleBody, ClaimStateBody};
-use crate::names::parse_counter;
 use clap::{Args, Subcommand, ValueEnum};
 use hyper::Method;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::msg::Fallback;
+use tidemark_server::claims::{ClaimBody, ClaimRuleBody, ClaimStateBody};
+use tidemark_server::names::parse_counter;
 
 /// Arguments of `tidemark claims`.
 #[derive(Debug, Args)]

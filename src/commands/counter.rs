@@ -2,14 +2,14 @@
 
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
-use crate::http::body::ReadingBody;
-use crate::lives::{BegunBody, ExpiryBody, LifeBody, ResetBody};
-use crate::names::parse_counter;
-use crate::series::seconds;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::time::WallMs;
+use tidemark_server::http::body::ReadingBody;
+use tidemark_server::lives::{BegunBody, ExpiryBody, LifeBody, ResetBody};
+use tidemark_server::names::parse_counter;
+use tidemark_server::series::seconds;
 
 /// Arguments of `tidemark counter`.
 #[derive(Debug, Args)]

@@ -2,9 +2,9 @@
 
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
-use crate::http::dcs::{DcBody, DcsBody, ForgetBody, Member, forgotten_path};
 use clap::{Args, Subcommand};
 use hyper::Method;
+use tidemark_server::http::dcs::{DcBody, DcsBody, ForgetBody, Member, forgotten_path};
 
 /// Arguments of `tidemark dc`.
 #[derive(Debug, Args)]

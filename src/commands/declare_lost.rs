@@ -2,9 +2,9 @@
 
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
-use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, LoseBody, lost_path};
 use clap::Args;
 use hyper::Method;
+use tidemark_server::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, LoseBody, lost_path};
 
 /// Arguments of `tidemark declare-lost`.
 #[derive(Debug, Args)]

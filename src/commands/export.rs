@@ -7,7 +7,6 @@ mod part;
 
 use super::remote::Remote;
 use super::{Outcome, block_on};
-use crate::http::series::{ExportBody, HalfBody};
 use crate::load::meter::Meter;
 use clap::{Args, ValueEnum};
 use indicatif::HumanBytes;
@@ -18,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tidemark_server::http::series::{ExportBody, HalfBody};
 
 type Fault = Box<dyn std::error::Error>;
 
@@ -203,7 +203,6 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::series::ExportedBody;
     use crate::load::{Naming, Source};
     use clap::Parser;
     use std::fs::File;
@@ -211,6 +210,7 @@ mod tests {
     use std::sync::LazyLock;
     use std::time::{SystemTime, UNIX_EPOCH};
     use tidemark_proto::series::UnixTime;
+    use tidemark_server::http::series::ExportedBody;
 
     #[derive(Parser)]
     struct Line {

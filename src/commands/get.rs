@@ -2,12 +2,12 @@
 
 use super::remote::{Remote, counter_param, counter_path};
 use super::{Outcome, block_on, show};
-use crate::http::ReadVersion;
-use crate::http::body::{ReadingBody, ReadingsBody};
-use crate::names::parse_counter;
 use clap::Args;
 use std::process::ExitCode;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::http::ReadVersion;
+use tidemark_server::http::body::{ReadingBody, ReadingsBody};
+use tidemark_server::names::parse_counter;
 
 /// Arguments of `tidemark get`.
 #[derive(Debug, Args)]

@@ -3,16 +3,18 @@
 use super::remote::{Remote, counter_path};
 use super::series::{SPARKS_PATIENCE, spark};
 use super::{Outcome, block_on, show};
-use crate::edges::{AuditBody, BatchBody, ChangeBody, ChangedBody, ChangesBody, GraphBody, RefusedBody, Unknown};
-use crate::http::series::Of;
 use crate::lines::{next_line, too_long};
-use crate::names::{counter_text, parse_counter};
 use clap::{Args, Subcommand};
 use hyper::Method;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::EDGE_CHANGES_PER_COMMAND_MAX;
+use tidemark_server::edges::{
+    AuditBody, BatchBody, ChangeBody, ChangedBody, ChangesBody, GraphBody, RefusedBody, Unknown,
+};
+use tidemark_server::http::series::Of;
+use tidemark_server::names::{counter_text, parse_counter};
 
 /// Bad lines of a file that are shown; more are counted.
 const BAD_LINES_SHOWN_MAX: usize = 20;

@@ -2,9 +2,9 @@
 
 use super::remote::{Remote, RemoteError};
 use super::{Outcome, block_on, show};
-use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, SetAsideBody};
 use clap::{Args, Subcommand};
 use hyper::Method;
+use tidemark_server::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, SetAsideBody};
 
 /// Arguments of `tidemark ledger`.
 #[derive(Debug, Args)]

@@ -2,9 +2,7 @@
 
 use super::Outcome;
 use super::remote::{Remote, RemoteError};
-use crate::backend::wall_now;
 use crate::config::{ClusterFile, DcLayout};
-use crate::http::{BulkBody, BulkLine};
 use crate::load::columns::Event;
 use crate::load::drive::{self, Load};
 use crate::load::ids::{FILE_IDS_MAX, FileIds, IdProgress, Repeat, row_text};
@@ -13,8 +11,6 @@ use crate::load::keyed::{self, Destination, NoAnswer, Stopped};
 use crate::load::meter::Meter;
 use crate::load::rows::{Found, Read, parse_delimiter};
 use crate::load::{Journal, Naming, RowError, Source};
-use crate::names::hex;
-use crate::series::{OutOfRangeBody, TermsBody};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,6 +24,10 @@ use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::load::{Row, RowRefused, Spaces};
 use tidemark_proto::series::calendar::Zone;
 use tidemark_proto::series::{Admission, UnixTime};
+use tidemark_server::backend::wall_now;
+use tidemark_server::http::{BulkBody, BulkLine};
+use tidemark_server::names::hex;
+use tidemark_server::series::{OutOfRangeBody, TermsBody};
 use tidemark_transport::Credentials;
 
 /// Rows of a file that are not counted and shown; more are only counted.

@@ -3,13 +3,13 @@
 use super::numbers::{parse_count, parse_counts};
 use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
-use crate::http::body::{DefineBody, PolicyBody};
-use crate::http::series::Of;
-use crate::http::{MilestoneList, ProgressBody};
-use crate::names::parse_counter;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::http::body::{DefineBody, PolicyBody};
+use tidemark_server::http::series::Of;
+use tidemark_server::http::{MilestoneList, ProgressBody};
+use tidemark_server::names::parse_counter;
 
 /// Arguments of `tidemark milestones`.
 #[derive(Debug, Args)]

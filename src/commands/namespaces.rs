@@ -2,11 +2,11 @@
 
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
-use crate::series::{OutOfRangeBody, PolicyBody, TermsBody, parse_keep};
 use clap::{Args, Subcommand};
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::collections::BTreeMap;
+use tidemark_server::series::{OutOfRangeBody, PolicyBody, TermsBody, parse_keep};
 
 /// Arguments of `tidemark namespaces`.
 #[derive(Debug, Args)]

@@ -2,12 +2,8 @@
 
 use super::Outcome;
 use super::process::{self, DataDir, Place, ProcessArgs};
+use crate::cli::VERSION;
 use crate::config::NodeFile;
-use crate::gauges;
-use crate::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, GroupRole, GroupStatusBody,
-    HealthCheck, HealthState, History, MilestoneList, News, NodeStatusBody, Progress, StatusBody,
-};
 use clap::Args;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,6 +11,11 @@ use tidemark_node::{GroupStatus, Node, NodeOptions, Role as LogRole, Statuses};
 use tidemark_proto::ids::{CounterName, GroupId, SessionId};
 use tidemark_proto::ledger::Awarded;
 use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
+use tidemark_server::gauges;
+use tidemark_server::http::{
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Failure, GroupRole, GroupStatusBody,
+    HealthCheck, HealthState, History, MilestoneList, News, NodeStatusBody, Progress, StatusBody,
+};
 use tidemark_transport::{HostPort, Role};
 use tokio::sync::broadcast;
 
@@ -40,7 +41,7 @@ pub fn run(args: NodeArgs) -> Outcome {
 async fn serve(settings: NodeFile, fresh: bool) -> Outcome {
     let place = Place::load(&settings.cluster, &settings.dc, &settings.credentials, Role::Node)?;
     let advertised = own_address(&settings, &place)?;
-    let metrics = gauges::start();
+    let metrics = gauges::start(VERSION);
     let listener = process::bind_http(&settings.http).await?;
     let endpoint = place.bind(settings.listen, &advertised)?;
     if process::check_data_dir(&settings.data_dir)? == DataDir::New {
@@ -178,7 +179,7 @@ impl Backend for NodeBackend {
 
     fn measure(&self) {
         gauges::groups(&self.dc, &self.statuses);
-        metrics::gauge!("tidemark_ready").set(gauges::flag(self.ready().is_ok()));
+        gauges::ready(self.ready().is_ok());
     }
 
     fn health(&self) -> Vec<HealthCheck> {

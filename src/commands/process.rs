@@ -1,7 +1,6 @@
 //! What `tidemark node` and `tidemark aggregator` share: settings, credentials, logs, metrics, and how a process ends.
 
 use crate::config::{ClusterFile, ConfigError, HttpKeys, ListenAddress, Overrides, Settings};
-use crate::http::{Backend, Options, Server};
 use crate::logs::{LogError, LogOptions};
 use clap::Args;
 use std::future::Future;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemark_aggregator::{Cluster, DataCentre};
 use tidemark_proto::ids::DcId;
+use tidemark_server::http::{Backend, Options, Server};
 use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, HostPort, Role};
 use tokio::net::TcpListener;
 
@@ -153,8 +153,13 @@ pub async fn bind_http(keys: &HttpKeys) -> Result<TcpListener, String> {
 /// Names in data directories of nodes and aggregators; of files that are copied beside, the first part.
 const OWN_FILES: [&str; 6] = ["group.", "group-", "view.", "shard-", "ledger.", "webhook"];
 /// And whole names: marks, what HTTP interfaces keep there, and what file systems put there.
-const OTHER_FILES: [&str; 5] =
-    ["left", tidemark_aggregator::NEW_FILE, crate::token::TOKEN_FILE, crate::session::SESSION_KEYS_FILE, "lost+found"];
+const OTHER_FILES: [&str; 5] = [
+    "left",
+    tidemark_aggregator::NEW_FILE,
+    tidemark_server::token::TOKEN_FILE,
+    tidemark_server::session::SESSION_KEYS_FILE,
+    "lost+found",
+];
 
 /// What is in a data directory when a process starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

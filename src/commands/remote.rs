@@ -1,10 +1,6 @@
 //! A running process's HTTP interface, seen from the command line.
 
-use crate::http::{BulkBody, BulkLine, FailureText, HEAD_BYTES_MAX, REQUEST_TIMEOUT};
-use crate::names::counter_text;
 use crate::running::{DATA_DIR, HTTP_PORT, Running, RunningError};
-use crate::tls::{TlsError, Trust};
-use crate::token::{Token, TokenError};
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -19,6 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::http::{BulkBody, BulkLine, FailureText, HEAD_BYTES_MAX, REQUEST_TIMEOUT};
+use tidemark_server::names::counter_text;
+use tidemark_server::tls::{TlsError, Trust};
+use tidemark_server::token::{Token, TokenError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;

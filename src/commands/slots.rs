@@ -2,11 +2,11 @@
 
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
-use crate::http::slots::{
-    MoveBody, MoveSlotBody, PartBody, SlotBody, SlotsBody, SplitBody, SplitSlotBody, SplitsBody, StaySlotBody,
-};
 use clap::{Args, Subcommand};
 use hyper::Method;
+use tidemark_server::http::slots::{
+    MoveBody, MoveSlotBody, PartBody, SlotBody, SlotsBody, SplitBody, SplitSlotBody, SplitsBody, StaySlotBody,
+};
 
 /// Arguments of `tidemark slots`.
 #[derive(Debug, Args)]

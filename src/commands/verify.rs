@@ -2,7 +2,6 @@
 //!
 //! Ends with 0 when it is believed, 1 when it is refused, 2 when it could not be checked.
 
-use crate::certificate::{self, Certificate, Certified, Refusal, Voters};
 use crate::commands::Outcome;
 use crate::config::ClusterFile;
 use clap::{ArgGroup, Args};
@@ -10,6 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tidemark_server::certificate::{self, Certificate, Certified, Refusal, Voters};
 use tidemark_transport::certs::TrustAnchor;
 
 /// It could not be checked; the certificate may be good.

@@ -2,13 +2,13 @@
 
 use super::remote::{Remote, RemoteError, RemoteStream, counter_param, failure_message};
 use super::{Outcome, awards, block_on, get, show};
-use crate::http::LIVE_PROTOCOL;
-use crate::http::body::{ClaimTurnBody, LiveBody};
-use crate::names::parse_counter;
 use clap::Args;
 use futures_util::StreamExt;
 use std::process::ExitCode;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::http::LIVE_PROTOCOL;
+use tidemark_server::http::body::{ClaimTurnBody, LiveBody};
+use tidemark_server::names::parse_counter;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};

@@ -2,7 +2,6 @@
 
 use super::remote::{Remote, RemoteError};
 use super::{Outcome, block_on, show};
-use crate::webhook::{HeldBody, Redelivered, TestResult, WebhookStatus, WebhooksBody};
 use clap::{Args, Subcommand};
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -10,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::process::ExitCode;
 use tidemark_proto::time::WallMs;
+use tidemark_server::webhook::{HeldBody, Redelivered, TestResult, WebhookStatus, WebhooksBody};
 
 /// Arguments of `tidemark webhooks`.
 #[derive(Debug, Args)]

@@ -2,9 +2,6 @@
 
 use super::process::NODES_PER_DC_MAX;
 use super::{ConfigError, read};
-use crate::names::parse_counter;
-use crate::places::{LATITUDE_MAX, LONGITUDE_MAX, Place};
-use crate::series::{OutOfRangeBody, PolicyBody, PolicyTextError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,6 +13,9 @@ use tidemark_proto::limits::{AGGREGATORS_MAX, DCS_MAX, GUARDED_COUNTERS_MAX, NAM
 use tidemark_proto::placement::{self, Placement, PlacementError, REPLICAS_MAX};
 use tidemark_proto::series::SeriesPolicy;
 use tidemark_proto::shards::Ranges;
+use tidemark_server::names::parse_counter;
+use tidemark_server::places::{LATITUDE_MAX, LONGITUDE_MAX, Place};
+use tidemark_server::series::{OutOfRangeBody, PolicyBody, PolicyTextError};
 use tidemark_transport::certs::Identity;
 use tidemark_transport::{HostPort, PeerName, Role};
 use toml::Spanned;

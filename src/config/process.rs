@@ -3,10 +3,6 @@
 use super::listen::ListenAddress;
 use super::sources::{Checks, Settings};
 use super::webhooks::{self, WebhookKeys};
-use crate::http::{Access, Options, is_origin};
-use crate::session::{SESSION_KEYS_FILE, SessionKeys, SessionKeysError};
-use crate::tls::{ServerTls, TlsError};
-use crate::token::{Token, TokenError};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -19,6 +15,10 @@ use tidemark_proto::limits::{AGE_UNIT, IDS_MAX, IDS_MAX_MAX, LANES_MAX, MESSAGE_
 use tidemark_proto::msg::IdTerms;
 use tidemark_proto::node::NodeConfig;
 use tidemark_proto::time::Span;
+use tidemark_server::http::{Access, Options, is_origin};
+use tidemark_server::session::{SESSION_KEYS_FILE, SessionKeys, SessionKeysError};
+use tidemark_server::tls::{ServerTls, TlsError};
+use tidemark_server::token::{Token, TokenError};
 use tidemark_transport::{PeerName, Role};
 
 /// Any interval, in milliseconds.

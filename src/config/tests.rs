@@ -2,11 +2,11 @@
 
 use super::sources::{flatten, keys};
 use super::*;
-use crate::session::SessionKeys;
 use std::collections::BTreeMap;
 use tidemark_proto::aggregator::AggregatorConfig;
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::node::NodeConfig;
+use tidemark_server::session::SessionKeys;
 
 fn sample(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name)

@@ -1,14 +1,16 @@
 //! Receivers of awards, as an aggregator's file names them: `deploy/aggregator.toml` explains every key.
 
 use super::sources::Checks;
-use crate::names::parse_counter;
-use crate::tls::{TlsError, Trust};
-use crate::webhook::{Limits, Receiver, Secrets, SecretsError, Since, Url, UrlError, WEBHOOKS_MAX, Wanted, Webhook};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::names::parse_counter;
+use tidemark_server::tls::{TlsError, Trust};
+use tidemark_server::webhook::{
+    Limits, Receiver, Secrets, SecretsError, Since, Url, UrlError, WEBHOOKS_MAX, Wanted, Webhook,
+};
 
 /// Bytes of a webhook's name.
 const NAME_BYTES_MAX: usize = 64;

@@ -9,14 +9,14 @@
 //! * Names of columns are compared without regard to the case of ASCII letters. Two columns of one name are an error. Other columns are
 //!   ignored.
 
-use crate::http::IDEMPOTENCY_BYTES_MAX;
-use crate::names::{is_id, key_bytes};
 use std::borrow::Cow;
 use tidemark_proto::ids::{CounterName, Half};
 use tidemark_proto::limits::DELTA_MAX;
 use tidemark_proto::load::Row;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::{UnknownZone, Zone};
+use tidemark_server::http::IDEMPOTENCY_BYTES_MAX;
+use tidemark_server::names::{is_id, key_bytes};
 
 /// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the file may have meant a neighbour.
 pub const DOUBLE_EXACT_MAX: f64 = 9_007_199_254_740_992.0;

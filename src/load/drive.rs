@@ -4,7 +4,6 @@ use super::meter::Meter;
 use super::outage::Outage;
 use super::rows::Read;
 use super::{Journal, JournalError, Naming, RowError, Source};
-use crate::backend::wall_now;
 use rand::TryRng;
 use rand::rngs::SysRng;
 use std::fs::File;
@@ -15,6 +14,7 @@ use tidemark_proto::ids::ClientId;
 use tidemark_proto::load::{Input, Loader, Lost, Output, Progress, Row, RowRefused, Spaces};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::time::Time;
+use tidemark_server::backend::wall_now;
 use tidemark_transport::HostPort;
 use tokio::time::Instant;
 

@@ -2,14 +2,14 @@
 
 use super::columns::Event;
 use super::journal::Replay;
-use crate::idempotency::digest_of;
-use crate::names::{counter_text, sha256_prefix};
 use serde::{Deserialize, Serialize};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use tidemark_proto::ids::Half;
 use tidemark_proto::load::Row;
+use tidemark_server::idempotency::digest_of;
+use tidemark_server::names::{counter_text, sha256_prefix};
 
 /// Different ids of one file: seven eighths of 2^23, so that the table of them takes at most 280 MB. A larger file is refused.
 pub const FILE_IDS_MAX: usize = 7 << 20;

@@ -4,7 +4,6 @@
 //! while a loader has it.
 
 use super::Naming;
-use crate::names::{hex, sha256_prefix};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -12,6 +11,7 @@ use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 use tidemark_proto::ids::OwnerId;
 use tidemark_proto::load::{BadRecord, Progress, Record};
+use tidemark_server::names::{hex, sha256_prefix};
 
 /// Version of the lines below and of how rows are numbered (decision 0071).
 const VERSION: u32 = 2;

@@ -10,10 +10,6 @@ use super::meter::Meter;
 use super::outage::Outage;
 use super::rows::Read;
 use super::{Journal, JournalError, Naming, RowError, Source};
-use crate::backend::wall_now;
-use crate::http::body::Signed;
-use crate::http::{BulkBody, BulkErrorBody, BulkLine};
-use crate::names::counter_text;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde::Serialize;
@@ -28,6 +24,10 @@ use tidemark_proto::limits::{AGE_UNIT, IDS_KEPT_AGES};
 use tidemark_proto::load::Spaces;
 use tidemark_proto::series::{Admission, UnixTime};
 use tidemark_proto::time::Time;
+use tidemark_server::backend::wall_now;
+use tidemark_server::http::body::Signed;
+use tidemark_server::http::{BulkBody, BulkErrorBody, BulkLine};
+use tidemark_server::names::counter_text;
 use tokio::time::Instant;
 
 /// Rows of one request.

@@ -6,14 +6,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::num::NonZeroU64;
 use std::time::Duration;
-use tidemark::http::{AwardPosition, MarkedPosition};
-use tidemark::webhook::{Delivery, Failed, Limits, Queue};
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{AggregatorId, Birth, ClientId, CounterName, DcId, GroupId, Half, LogIndex};
 use tidemark_proto::msg::*;
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::WallMs;
 use tidemark_proto::wire::encode;
+use tidemark_server::http::{AwardPosition, MarkedPosition};
+use tidemark_server::webhook::{Delivery, Failed, Limits, Queue};
 
 const LANES: u8 = 2;
 

@@ -6,15 +6,10 @@ use bytes::Bytes;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
-use tidemark::backup::read::Contents;
-use tidemark::certificate::Certificate;
-use tidemark::hop::Hop;
 use tidemark::load::Naming;
 #[cfg(feature = "parquet")]
 use tidemark::load::parquet::Rows;
 use tidemark::load::rows::Lines;
-use tidemark::session::SessionKeys;
-use tidemark::webhook::{Failed, Limits, Queue};
 use tidemark_files::unpack::Text;
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, ImageReader};
 use tidemark_proto::asking::{Question, Reply};
@@ -33,6 +28,11 @@ use tidemark_proto::series::codec;
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::wait::{WaitAnswer, WaitRequest};
 use tidemark_proto::wire::{Message, Tail, WireError, decode, encode, encode_with_tail};
+use tidemark_server::backup::read::Contents;
+use tidemark_server::certificate::Certificate;
+use tidemark_server::hop::Hop;
+use tidemark_server::session::SessionKeys;
+use tidemark_server::webhook::{Failed, Limits, Queue};
 use tidemark_transport::HostPort;
 use tidemark_transport::frame::FrameDecoder;
 
@@ -174,7 +174,7 @@ pub fn texts(bytes: &[u8]) {
     let _ = Certificate::from_json(bytes);
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _ = tidemark::config::ClusterFile::parse(Path::new("cluster.toml"), text);
-    let _ = tidemark::names::parse_counter(text);
+    let _ = tidemark_server::names::parse_counter(text);
     if let Ok(address) = text.parse::<HostPort>() {
         assert_eq!(address.to_string().parse(), Ok(address), "an address that is another one when it is read again");
     }

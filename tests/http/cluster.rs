@@ -1,7 +1,7 @@
 //! One counter in all data centres: its answer's shape, what is refused, and the page that shows it.
 
 use crate::support::start;
-use tidemark::http::{CLUSTER_AWARDS_MAX, ClusterBody, Mode};
+use tidemark_server::http::{CLUSTER_AWARDS_MAX, ClusterBody, Mode};
 
 #[tokio::test]
 async fn a_counter_is_told_with_every_data_centre() {

@@ -4,8 +4,8 @@ use crate::memory::KEPT_FROM_S;
 use crate::support::{TOKEN, start};
 use serde_json::json;
 use std::sync::atomic::Ordering;
-use tidemark::http::{BODY_BYTES_MAX, BULK_BYTES_MAX, BULK_LINES_MAX};
-use tidemark::names::parse_counter;
+use tidemark_server::http::{BODY_BYTES_MAX, BULK_BYTES_MAX, BULK_LINES_MAX};
+use tidemark_server::names::parse_counter;
 
 #[tokio::test]
 async fn an_increment_counts_at_the_time_that_it_says() {

@@ -3,8 +3,8 @@
 use crate::memory::Memory;
 use crate::support::{TOKEN, options, start, start_with};
 use serde_json::json;
-use tidemark::http::{Access, HEAD_BYTES_MAX, Options};
-use tidemark::names::parse_counter;
+use tidemark_server::http::{Access, HEAD_BYTES_MAX, Options};
+use tidemark_server::names::parse_counter;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -4,7 +4,7 @@ use crate::memory::Memory;
 use crate::support::{Running, TOKEN, add, options, start, start_with};
 use futures_util::{SinkExt, StreamExt};
 use std::time::Duration;
-use tidemark::http::{LIVE_PROTOCOL, Options};
+use tidemark_server::http::{LIVE_PROTOCOL, Options};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};

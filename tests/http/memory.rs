@@ -6,15 +6,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tidemark::http::body::{AwardBody, PolicyBody};
-use tidemark::http::series::Of;
-use tidemark::http::{
-    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
-    Failure, HealthCheck, HealthState, History, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode,
-    NamespaceBody, News, NodeStatusBody, Progress, ReadVersion, StatusBody,
-};
-use tidemark::names::counter_text;
-use tidemark::series::TermsBody;
 use tidemark_proto::ids::{Birth, ClientId, CounterName, DcId, GroupId, Half, LogIndex, SessionId};
 use tidemark_proto::ledger::{Awarded, Births, DefineError};
 use tidemark_proto::limits::DELTA_MAX;
@@ -25,6 +16,15 @@ use tidemark_proto::query::{
 use tidemark_proto::series::{NotAdmitted, SeriesPolicy, UnixTime};
 use tidemark_proto::time::WallMs;
 use tidemark_proto::wire;
+use tidemark_server::http::body::{AwardBody, PolicyBody};
+use tidemark_server::http::series::Of;
+use tidemark_server::http::{
+    Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
+    Failure, HealthCheck, HealthState, History, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode,
+    NamespaceBody, News, NodeStatusBody, Progress, ReadVersion, StatusBody,
+};
+use tidemark_server::names::counter_text;
+use tidemark_server::series::TermsBody;
 use tidemark_transport::Credentials;
 use tokio::sync::broadcast;
 

@@ -4,7 +4,7 @@ use crate::memory::Memory;
 use crate::support::{options, start, start_with};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use tidemark::http::{document, rules};
+use tidemark_server::http::{document, rules};
 
 const COMPONENTS: &str = "#/components/schemas/";
 

@@ -7,10 +7,10 @@ use crate::support::{Running, TOKEN, add, options, start, start_with};
 use futures_util::StreamExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemark::http::{ClaimTurn, LIVE_PROTOCOL, Options};
-use tidemark::names::parse_counter;
 use tidemark_proto::ids::SessionId;
 use tidemark_proto::ledger::{Turn, TurnKind};
+use tidemark_server::http::{ClaimTurn, LIVE_PROTOCOL, Options};
+use tidemark_server::names::parse_counter;
 use tokio_tungstenite::tungstenite::Message;
 
 /// Every increment of this counter is awarded.
@@ -179,7 +179,7 @@ async fn a_session_with_a_position_of_another_history_is_told_all_of_its_own() {
     let yours = next(&mut socket).await;
     assert_eq!((&yours["type"], &yours["position"]), (&"yours".into(), &own.as_str().into()));
     // A turn of its claim has a position, too.
-    let id: SessionId = tidemark::names::session_id(&session).unwrap();
+    let id: SessionId = tidemark_server::names::session_id(&session).unwrap();
     let turn = Turn { kind: TurnKind::Claimed, holder: 1 };
     let (counter, dc) = (parse_counter("search/each").unwrap(), tidemark_proto::ids::DcId(0));
     running.memory.turn(ClaimTurn { counter, at: 1, index: 7, turn, session: Some(id), dc });

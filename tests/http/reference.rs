@@ -6,8 +6,8 @@
 use crate::memory::Memory;
 use std::collections::BTreeSet;
 use std::path::Path;
-use tidemark::http::{Param, Permission, Rules, rules};
 use tidemark_proto::limits;
+use tidemark_server::http::{Param, Permission, Rules, rules};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

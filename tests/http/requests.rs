@@ -5,8 +5,8 @@ use crate::support::{Running, TOKEN, options, start, start_with};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemark::http::{Access, BODY_BYTES_MAX, HEAD_BYTES_MAX, Options};
-use tidemark::names::parse_counter;
+use tidemark_server::http::{Access, BODY_BYTES_MAX, HEAD_BYTES_MAX, Options};
+use tidemark_server::names::parse_counter;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

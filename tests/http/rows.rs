@@ -1,8 +1,6 @@
 //! Series of the counters in memory: real rows under real policies, by a clock that a test sets.
 
 use std::collections::BTreeMap;
-use tidemark::http::Failure;
-use tidemark::series::TermsBody;
 use tidemark_proto::ids::{CounterName, Half};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::SERIES_AHEAD_S;
@@ -11,6 +9,8 @@ use tidemark_proto::query::{Buckets, KeyOrder, KeyRange, Page, Source, scan};
 use tidemark_proto::series::{Horizon, Row, SeriesPolicy, SeriesState, UnixTime};
 use tidemark_proto::table::CellTable;
 use tidemark_proto::time::WallMs;
+use tidemark_server::http::Failure;
+use tidemark_server::series::TermsBody;
 
 /// 2026-11-24T10:31:17Z, a Tuesday.
 pub const NOW_S: u64 = 1_795_516_277;

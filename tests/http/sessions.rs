@@ -3,11 +3,11 @@
 use crate::live::{Socket, connect, next};
 use crate::memory::Memory;
 use crate::support::{Answer, Running, TOKEN, options, start, start_with};
-use tidemark::http::{Access, ClaimTurn, LIVE_PROTOCOL, Options, SUBSCRIPTIONS_PER_SESSION_MAX};
-use tidemark::names::session_id;
-use tidemark::session::SessionKeys;
 use tidemark_proto::ids::{CounterName, DcId};
 use tidemark_proto::ledger::{Turn, TurnKind};
+use tidemark_server::http::{Access, ClaimTurn, LIVE_PROTOCOL, Options, SUBSCRIPTIONS_PER_SESSION_MAX};
+use tidemark_server::names::session_id;
+use tidemark_server::session::SessionKeys;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Error;
@@ -126,7 +126,7 @@ trait ParseCounter {
 
 impl ParseCounter for str {
     fn parse_counter(&self) -> tidemark_proto::ids::CounterName {
-        tidemark::names::parse_counter(self).unwrap()
+        tidemark_server::names::parse_counter(self).unwrap()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::support::{Answer, Running, TOKEN, start};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeSet;
-use tidemark::http::{Param, ParamKind, Rules, rules};
+use tidemark_server::http::{Param, ParamKind, Rules, rules};
 
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "PATCH", "PROPFIND"];
 

@@ -6,8 +6,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use tidemark::http::Options;
-use tidemark::tls::{ServerTls, TlsError};
+use tidemark_server::http::Options;
+use tidemark_server::tls::{ServerTls, TlsError};
 use tokio::process::Command;
 
 /// What a command says that believes an authority, and whether it ended well.

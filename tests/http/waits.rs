@@ -4,7 +4,7 @@ use crate::memory::Memory;
 use crate::support::{Running, TOKEN, add, options, start, start_with};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tidemark::http::Options;
+use tidemark_server::http::Options;
 use tokio::process::{Child, Command};
 
 fn command(running: &Running, arguments: &[&str]) -> Command {

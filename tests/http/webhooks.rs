@@ -9,14 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemark::http::{AwardFilter, AwardPosition, Backend, LIVE_PROTOCOL, Options, Server};
-use tidemark::names::parse_counter;
-use tidemark::tls::Trust;
-use tidemark::webhook::{
-    Home, Limits, Receiver as Target, Secrets, Since, Url, Wanted, Webhook, WebhookStatus, Webhooks, id_of,
-};
 use tidemark_proto::ids::DcId;
 use tidemark_proto::msg::MilestoneSpec;
+use tidemark_server::http::{AwardFilter, AwardPosition, Backend, LIVE_PROTOCOL, Options, Server};
+use tidemark_server::names::parse_counter;
+use tidemark_server::tls::Trust;
+use tidemark_server::webhook::{
+    Home, Limits, Receiver as Target, Secrets, Since, Url, Wanted, Webhook, WebhookStatus, Webhooks, id_of,
+};
 use tokio::net::TcpListener;
 
 const LIMITS: Limits = Limits {

@@ -6,12 +6,12 @@ use crate::http;
 use crate::process::{now_s, until};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use tidemark::names::{counter_text, key_text, parse_counter};
 use tidemark_client::{
     AsOfRead, AskError, CalendarUnit, Client, Counted, CounterName, Interval, Neighbours, PlanTold, QueryError, Range,
     RangeSeriesRead, ReadAt, SeriesRead, StepTold, Steps, Top, TopRead, UnixTime, Window, WindowRead, days, minutes,
     months, seconds, total,
 };
+use tidemark_server::names::{counter_text, key_text, parse_counter};
 
 /// As HTTP says it, without what moves while nothing is asked, and without times as texts.
 fn plain(value: &Value) -> Value {

@@ -12,11 +12,11 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use tidemark::certificate::Certificate;
-use tidemark::names::{from_hex, hex};
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, SessionId};
 use tidemark_proto::msg::{Award, AwardSignature};
 use tidemark_proto::time::WallMs;
+use tidemark_server::certificate::Certificate;
+use tidemark_server::names::{from_hex, hex};
 use tidemark_transport::Credentials;
 use tidemark_transport::certs::{ClusterCa, Identity, Role, SIGNATURE_CONTEXT, Validity};
 
@@ -128,7 +128,7 @@ fn fields(award: &Award, written_off: u64) -> Vec<Field> {
     let prefixed = |bytes: &[u8]| [varint(bytes.len() as u64), bytes.to_vec()].concat();
     let number = |name: &str, value: u64| (name.to_owned(), value.to_string(), varint(value));
     let counter = &award.counter;
-    let (client, key) = (award.client.0, tidemark::names::key_text(counter.key()));
+    let (client, key) = (award.client.0, tidemark_server::names::key_text(counter.key()));
     let session = match award.session {
         None => ("session".to_owned(), "none".to_owned(), vec![0]),
         Some(id) => ("session".to_owned(), id.to_string(), [vec![1], id.0.to_vec()].concat()),

@@ -7,8 +7,8 @@ use crate::process::{run, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use tidemark::names::parse_counter;
 use tidemark_client::{ChangeError, Client, CounterName, EdgeChanges, EdgeFault, EdgesError, Neighbours, ReadAt};
+use tidemark_server::names::parse_counter;
 use tidemark_transport::Credentials;
 
 /// The test's front end, and nobody else.

@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tidemark::names::parse_counter;
 use tidemark_client::{Client, Site};
+use tidemark_server::names::parse_counter;
 use tokio::task::JoinHandle;
 
 const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];

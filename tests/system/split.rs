@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tidemark::names::parse_counter;
 use tidemark_client::{Client, Site};
+use tidemark_server::names::parse_counter;
 
 pub const DCS: [&str; 2] = ["usa-0", "europe-0"];
 pub const SEATS: usize = 4;

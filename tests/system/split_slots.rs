@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tidemark::names::parse_counter;
 use tidemark_client::Client;
+use tidemark_server::names::parse_counter;
 use tokio::task::JoinHandle;
 
 /// Of the first slot, beside those that all tests with slots count: to copy them takes some steps.

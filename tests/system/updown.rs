@@ -7,9 +7,9 @@ use crate::process::{complaint, run, until};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tidemark::names::parse_counter;
 use tidemark_client::{Client, HitError, Place};
 use tidemark_proto::ids::{CounterName, SessionId};
+use tidemark_server::names::parse_counter;
 
 const MILESTONE: u64 = 400;
 const ROUNDS: u64 = 60;

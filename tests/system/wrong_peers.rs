@@ -5,9 +5,9 @@ use crate::http;
 use crate::process::{run, until_true};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
-use tidemark::names::parse_counter;
 use tidemark_client::{Client, HitOutcome, Site};
 use tidemark_proto::ids::SessionId;
+use tidemark_server::names::parse_counter;
 use tidemark_transport::Credentials;
 
 /// Credentials for a process, issued by a new CA of a cluster of the same name.

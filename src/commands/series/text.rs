@@ -1,7 +1,7 @@
 //! Series as people read them: tables, with bars of block characters.
 
-use crate::http::body::Signed;
-use crate::http::series::{
+use tidemark_server::http::body::Signed;
+use tidemark_server::http::series::{
     AsOfBody, CounterAsOfBody, CounterSeriesBody, IntervalBody, RangeSeriesBody, SeriesBody, StepBody, TopBody,
 };
 
@@ -164,8 +164,8 @@ pub(super) fn top(read: &TopBody, sparks: &[Option<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::body::CounterBody;
-    use crate::http::series::{CountedBody, PlanBody, PlansBody, WindowedBody};
+    use tidemark_server::http::body::CounterBody;
+    use tidemark_server::http::series::{CountedBody, PlanBody, PlansBody, WindowedBody};
 
     #[test]
     fn a_sparkline_shows_gaps_zeros_and_the_largest() {

@@ -207,7 +207,7 @@ impl Value {
 /// A UUID as it is written elsewhere, in lower case.
 fn uuid(bytes: &[u8]) -> Cell<'static> {
     let Ok(bytes) = <[u8; 16]>::try_from(bytes) else { return Cell::Other("a UUID of other than 16 bytes") };
-    let digits = crate::names::hex(&bytes);
+    let digits = tidemark_server::names::hex(&bytes);
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
     Cell::Text(Cow::Owned(parts.join("-")))
 }

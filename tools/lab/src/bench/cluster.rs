@@ -16,9 +16,9 @@ use super::BenchError;
 use super::child::{PATIENCE, Process};
 use super::task::Place;
 use crate::cost;
-use tidemark::secret;
-use tidemark::tls::Trust;
-use tidemark::token::Token;
+use tidemark_server::secret;
+use tidemark_server::tls::Trust;
+use tidemark_server::token::Token;
 
 /// Its one data centre.
 pub const DC: &str = "bench-0";

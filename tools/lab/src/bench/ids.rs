@@ -17,7 +17,7 @@ use super::cluster::{Cluster, NAMESPACE};
 use super::line::{Asked, Sample};
 use super::memory::{growth, resident_mib};
 use super::{BenchError, Meter, Plan};
-use tidemark::names::sha256_prefix;
+use tidemark_server::names::sha256_prefix;
 
 const IDS: usize = 1_000_000;
 const IDS_PER_BATCH: usize = 1_000;

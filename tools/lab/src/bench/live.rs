@@ -19,7 +19,7 @@ use super::{BenchError, Plan};
 use crate::cost::{self, Cost};
 use crate::demo::subscribers::unix_us;
 use tidemark::commands::remote::{self, RemoteStream};
-use tidemark::tls::Trust;
+use tidemark_server::tls::Trust;
 
 const SUBSCRIBERS: usize = 10_000;
 /// Of them, so many watch a total that changes all the time.

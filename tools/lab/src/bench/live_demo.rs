@@ -20,7 +20,7 @@ use super::task::{Said, Task, say, wait_for_start};
 use super::{BenchError, Plan};
 use crate::cost;
 use tidemark::commands::remote::Remote;
-use tidemark::token::Token;
+use tidemark_server::token::Token;
 
 const SUBSCRIBERS: usize = 5_000;
 const RATE_PER_S: f64 = 70_000.0;

@@ -15,7 +15,7 @@ use super::load::requests::{RequestTask, Server};
 use super::task::{Said, Task};
 use super::{BenchError, Meter, Plan};
 use tidemark::running::Running;
-use tidemark::token::Token;
+use tidemark_server::token::Token;
 
 const CONNECTIONS: usize = 50;
 /// Of an increment on an idle system: longer than anything that is still going on after the one before.

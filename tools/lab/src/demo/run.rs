@@ -24,14 +24,14 @@ use super::options::{CLIENTS_PER_DC, DemoOptions, OptionsError};
 use super::subscribers::{AwardFrame, SubscribeError, Subscribers, unix_us};
 use super::table::{self, Picture, Row};
 use crate::cost::{self, Cost};
-use tidemark::http::{Access, Mode};
 use tidemark::layout::Layout;
 use tidemark::local::{LocalCluster, LocalError, LocalOptions};
 use tidemark::out;
 use tidemark::pages::{self, PageError, Pages, SearchCounters};
-use tidemark::session::{SessionKeys, SessionKeysError};
-use tidemark::standing;
-use tidemark::token::{Token, TokenError};
+use tidemark_server::http::{Access, Mode};
+use tidemark_server::session::{SessionKeys, SessionKeysError};
+use tidemark_server::standing;
+use tidemark_server::token::{Token, TokenError};
 
 const CLUSTER: &str = "demo";
 const NAMESPACE: &str = "search";

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tidemark::http::Mode;
+use tidemark_server::http::Mode;
 
 /// To the top left, and clear to the end of the screen after drawing: less flicker than clearing first.
 const HOME: &str = "\x1b[H";

@@ -8,10 +8,10 @@ use tidemark_transport::certs::TrustAnchor;
 
 use super::account::{Account, HitFate};
 use super::verdict::{self, Expected};
-use tidemark::certificate::{Certificate, Voters, verify};
-use tidemark::http::body::AwardBody;
-use tidemark::names::from_hex;
 use tidemark_proto::ledger::Births;
+use tidemark_server::certificate::{Certificate, Voters, verify};
+use tidemark_server::http::body::AwardBody;
+use tidemark_server::names::from_hex;
 
 /// Of so many winners, and of one more, one may be told nothing of its place: its client was told that it is durable, and asked again
 /// when the place was no longer known.

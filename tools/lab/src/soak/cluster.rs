@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::SoakOptions;
-use tidemark::token::Token;
+use tidemark_server::token::Token;
 use tidemark_testkit::relay::Relay;
 
 pub const NAMESPACE: &str = "soak";

@@ -4,7 +4,7 @@
 //! languages must be told to read exactly. Keys may hold `/`; an unescaped last part that is a verb, such as `add` or `milestones`, is
 //! that verb, so a key that ends so is written with `%2F`: `…/a%2Fadd`. All routes are in the table of `operations`.
 
-pub(crate) mod answer;
+pub mod answer;
 mod asset;
 mod audit;
 mod auth;
@@ -49,7 +49,7 @@ mod webhooks;
 mod winners;
 
 pub use answer::{Failure, FailureText};
-pub(crate) use asset::Asset;
+pub use asset::Asset;
 pub use auth::{Access, is_origin};
 pub use backend::{
     Add, AddId, Added, AwardFilter, AwardState, Backend, ClaimTurn, Counted, HealthCheck, HealthState, MilestoneList,
@@ -60,13 +60,13 @@ pub use claims::ClaimingBody;
 pub use cluster::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
 pub use dry_run::{DryRunBody, DryRunReport, TrialBody, WebhookTrial};
 pub use hop_routes::{CountHopBody, HopCountedBody, HopIssuedBody, HopPlaceBody, IssueHopBody};
-pub(crate) use letter::no_params;
+pub use letter::no_params;
 pub use live::LIVE_PROTOCOL;
 pub use milestone::{AwardStateBody, ProgressBody};
 pub use namespaces::{NamespaceBody, NamespacesBody};
 pub use once::IDEMPOTENCY_BYTES_MAX;
 pub use openapi::document;
-pub(crate) use operation::only_post;
+pub use operation::only_post;
 pub use operation::{Permission, Rules};
 pub use operations::rules;
 pub use params::{Param, ParamKind};

@@ -85,7 +85,7 @@ pub(super) fn failure_shape(generator: &mut SchemaGenerator) -> Schema {
 }
 
 impl Failure {
-    pub(crate) fn invalid(code: &'static str, reason: impl ToString) -> Failure {
+    pub fn invalid(code: &'static str, reason: impl ToString) -> Failure {
         Failure::Invalid { code, message: reason.to_string() }
     }
 
@@ -162,7 +162,7 @@ impl IntoResponse for Failure {
 }
 
 /// `value` as JSON.
-pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
     let body = serde_json::to_vec(value).expect("our answers are JSON");
     (status, json_type(), body).into_response()
 }

@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 use tidemark_proto::limits::{KEY_BYTES_MAX, MILESTONE_MAX};
 
 /// What people read of each operation.
-const REFERENCE: &str = include_str!("../../docs/reference/http.md");
+const REFERENCE: &str = include_str!("../../../docs/reference/http.md");
 /// What holds for all requests, in short.
 const ABOUT: &str = "Counts increments in many data centres, and names the one increment that was the n-th.\n\n\
     A request is carried out as it stands, or refused: unknown or repeated parameters and fields are errors. Numbers are whole numbers of 64 \

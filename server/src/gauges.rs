@@ -87,10 +87,15 @@ const COUNTERS: [Described; 5] = [
 ];
 
 /// Keeps metrics from now on, for `/metrics`. `None` where this process keeps some already.
-pub fn start() -> Option<PrometheusHandle> {
+pub fn start(version: &'static str) -> Option<PrometheusHandle> {
     let handle = PrometheusBuilder::new().install_recorder().ok()?;
-    describe_all();
+    describe_all(version);
     Some(handle)
+}
+
+/// Sets whether `/readyz` answers 200.
+pub fn ready(is_ready: bool) {
+    metrics::gauge!("tidemark_ready").set(flag(is_ready));
 }
 
 /// Sets the gauges of a node's groups.
@@ -114,14 +119,14 @@ pub fn groups(dc: &str, statuses: &Statuses) {
 }
 
 /// Says what each metric is.
-fn describe_all() {
+fn describe_all(version: &'static str) {
     for Described { name, unit, help } in GAUGES {
         metrics::describe_gauge!(name, unit, help);
     }
     for Described { name, unit, help } in COUNTERS {
         metrics::describe_counter!(name, unit, help);
     }
-    metrics::gauge!("tidemark_build_info", "version" => crate::cli::VERSION).set(1.0);
+    metrics::gauge!("tidemark_build_info", "version" => version).set(1.0);
 }
 
 /// 1 or 0.

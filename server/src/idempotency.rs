@@ -220,7 +220,7 @@ pub async fn tell_owners(aggregator: &Aggregator) {
 }
 
 /// Says it once, unless the ledger knows: whether it does.
-pub(crate) async fn say_owners(aggregator: &Aggregator) -> bool {
+pub async fn say_owners(aggregator: &Aggregator) -> bool {
     if aggregator.with_ledger(|ledger| !ledger.id_owners().is_empty()) {
         return true;
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 /// A text that is part of the program.
 #[derive(Clone)]
-pub(crate) struct Asset {
+pub struct Asset {
     text: &'static str,
     headers: HeaderMap,
     gzip: Arc<OnceLock<Bytes>>,

@@ -69,7 +69,7 @@ const GROUP_SILENCE_MS: u64 = 1_000;
 const SITE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Begins the client behind an HTTP interface, on the endpoint of its process. It notices soon that a node is gone.
-pub(crate) fn client_builder(endpoint: &Endpoint) -> Result<ClientBuilder, ConnectError> {
+pub fn client_builder(endpoint: &Endpoint) -> Result<ClientBuilder, ConnectError> {
     let endpoint = endpoint.noticing_within(GROUP_SILENCE_MS).map_err(BindError::from)?;
     Ok(Client::builder().endpoint(endpoint).site_timeout(SITE_TIMEOUT))
 }
@@ -732,7 +732,7 @@ impl Backend for LocalBackend {
         if let Some((dc, statuses)) = &self.node {
             gauges::groups(dc, statuses);
         }
-        metrics::gauge!("tidemark_ready").set(gauges::flag(self.ready().is_ok()));
+        gauges::ready(self.ready().is_ok());
     }
 
     fn health(&self) -> Vec<HealthCheck> {

@@ -404,7 +404,7 @@ pub(super) fn not_allowed(method: &Method, path: &str, allow: &HeaderValue) -> R
 }
 
 /// Of routes outside of the table that are only posted to.
-pub(crate) async fn only_post(method: Method, uri: Uri) -> Response {
+pub async fn only_post(method: Method, uri: Uri) -> Response {
     not_allowed(&method, uri.path(), &HeaderValue::from_static("POST"))
 }
 

@@ -441,7 +441,7 @@ impl ClaimTurnBody {
 }
 
 /// Reads a request's body, an object; an empty body is an empty one.
-pub(crate) fn parse<B: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<B, Failure> {
+pub fn parse<B: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<B, Failure> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
     json::from_slice(bytes).map_err(|error| Failure::invalid("malformed_body", format!("the body: {error}")))
 }

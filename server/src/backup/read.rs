@@ -1,8 +1,7 @@
 //! Reading an image back: its file's digest, its records, the rows of the view and the ledger's state in it.
 
 use super::format::{FormatError, Head, Part, Record, RecordReader};
-use super::manifest::{ImageEntry, Manifest};
-use super::take::groups_of;
+use super::manifest::{GroupEntry, ImageEntry, Manifest};
 use crate::names::hex;
 use ring::digest::{Context, SHA256};
 use std::fs::File;
@@ -10,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use tidemark_aggregator::read_ledger;
 use tidemark_proto::aggregator::{ImageReader, RowError, ViewImage};
-use tidemark_proto::ids::{CounterName, DcId};
+use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::view::MergeError;
 
@@ -216,4 +215,15 @@ impl ImageFile {
             Some((what, expected, found)) => Err(ReadError::Changed { path: path.to_owned(), what, expected, found }),
         }
     }
+}
+
+/// In order, by name and index.
+pub fn groups_of(head: &Head, cursors: &[(GroupId, LogIndex)]) -> Vec<GroupEntry> {
+    let name = |group: &GroupId| {
+        let dc = head.dcs.get(usize::from(group.dc.0)).map_or("?", String::as_str);
+        format!("{dc}/{}#{}", group.group, group.incarnation)
+    };
+    let mut sorted = cursors.to_vec();
+    sorted.sort_unstable();
+    sorted.iter().map(|(group, index)| GroupEntry { group: name(group), index: index.0 }).collect()
 }

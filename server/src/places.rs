@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-const REFERENCE_SITES: &str = include_str!("../deploy/reference/rtt_sites.csv");
+const REFERENCE_SITES: &str = include_str!("../../deploy/reference/rtt_sites.csv");
 
 /// Degrees from the equator, at most.
 pub const LATITUDE_MAX: f64 = 90.0;

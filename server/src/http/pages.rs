@@ -40,7 +40,7 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route("/assets/cluster/map.js", asset(JAVASCRIPT, include_str!("cluster/map.js")))
         .route("/assets/cluster/chart.js", asset(JAVASCRIPT, include_str!("cluster/chart.js")))
         .route("/assets/cluster/land.js", asset(JAVASCRIPT, include_str!("cluster/land.js")))
-        .route("/assets/cluster/tidemark.js", asset(JAVASCRIPT, include_str!("../../client/web/tidemark.js")))
+        .route("/assets/cluster/tidemark.js", asset(JAVASCRIPT, include_str!("../../../client/web/tidemark.js")))
 }
 
 /// The console, which is also the first page where no front end has one.

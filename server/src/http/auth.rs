@@ -41,7 +41,7 @@ impl Access {
     }
 
     /// For what a browser may see live: with a session's token, of its namespace; else as for any reader.
-    pub(crate) fn live(&self, headers: &HeaderMap) -> Result<Option<Session>, Failure> {
+    pub fn live(&self, headers: &HeaderMap) -> Result<Option<Session>, Failure> {
         self.check_origin(headers)?;
         match presented_session(headers) {
             Some(token) => Ok(Some(self.sessions()?.verify(token)?)),
@@ -49,13 +49,13 @@ impl Access {
         }
     }
 
-    pub(crate) fn sessions(&self) -> Result<&SessionKeys, Failure> {
+    pub fn sessions(&self) -> Result<&SessionKeys, Failure> {
         let elsewhere = || Failure::NotFound("sessions are known to aggregators only".to_owned());
         self.sessions.as_ref().ok_or_else(elsewhere)
     }
 
     /// A browser says which page sends a request. Others do not, and are not asked.
-    pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), Failure> {
+    pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), Failure> {
         match headers.get(header::ORIGIN) {
             Some(origin) if self.allowed_origin(headers).is_none() => {
                 let origin = String::from_utf8_lossy(origin.as_bytes()).into_owned();

@@ -99,7 +99,7 @@ fn charset(kind: &str) -> Option<&str> {
 }
 
 /// Refuses any parameter, for routes that are not in the table.
-pub(crate) async fn no_params(request: Request, next: Next) -> Response {
+pub async fn no_params(request: Request, next: Next) -> Response {
     match request.uri().query() {
         None | Some("") => next.run(request).await,
         Some(_) => Failure::invalid("parameter", "no parameters are allowed here").into_response(),

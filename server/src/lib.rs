@@ -1,0 +1,30 @@
+//! What users talk to: HTTP with its pages and WebSockets, webhooks, sessions and redirects.
+//!
+//! It never decides anything about counting: what it is asked goes to an [`http::Backend`]. [`backend`] answers for an aggregator and a
+//! client of its data centre's node.
+
+pub mod audit;
+pub mod backend;
+pub mod backup;
+pub mod certificate;
+pub mod claims;
+pub mod edges;
+pub mod gauges;
+pub mod hop;
+pub mod hops;
+pub mod http;
+pub mod idempotency;
+pub mod json;
+mod lag;
+pub mod lives;
+pub mod names;
+mod news;
+pub mod places;
+mod schemas;
+pub mod secret;
+pub mod series;
+pub mod session;
+pub mod standing;
+pub mod tls;
+pub mod token;
+pub mod webhook;
