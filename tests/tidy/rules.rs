@@ -6,8 +6,9 @@ use crate::scan;
 
 /// A function longer than this has outgrown a screen.
 const FUNCTION_LINES_MAX: usize = 70;
-/// ARCHITECTURE.md is a map; longer than this it is a territory.
+/// ARCHITECTURE.md is a map that is read in ten minutes; longer than this it is a territory.
 const ARCHITECTURE_LINES_MAX: usize = 250;
+const ARCHITECTURE_WORDS_MAX: usize = 2000;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
 const MAY_KNOW: [(&str, &[&str]); 21] = [
@@ -349,48 +350,32 @@ pub fn readme(readme: &str, ci_run: &str) -> Vec<String> {
     }
 }
 
-/// The map's length, and that each numbered item below a heading about invariants names an existing test.
-pub fn architecture(text: &str, tests: &BTreeSet<String>) -> Vec<String> {
-    let lines = text.lines().count();
-    let mut problems = Vec::new();
-    if lines > ARCHITECTURE_LINES_MAX {
-        problems.push(format!("it has {lines} lines; the limit is {ARCHITECTURE_LINES_MAX}"));
-    }
-    let items = invariants(text);
-    if items.is_empty() {
-        problems.push("no heading names invariants with a numbered list below it".to_owned());
-    }
-    let unguarded = items.iter().filter(|item| !quoted(item).any(|name| tests.contains(name)));
-    problems.extend(unguarded.map(|item| {
-        let head: String = item.chars().take(60).collect();
-        format!("this invariant names no existing test in backticks: {head}")
-    }));
-    problems
+/// The map's length.
+pub fn architecture(text: &str) -> Vec<String> {
+    let (lines, words) = (text.lines().count(), text.split_whitespace().count());
+    let measured = [("lines", lines, ARCHITECTURE_LINES_MAX), ("words", words, ARCHITECTURE_WORDS_MAX)];
+    let long = measured.into_iter().filter(|(_, found, most)| found > most);
+    long.map(|(unit, found, most)| format!("it has {found} {unit}; the limit is {most}")).collect()
 }
 
-/// The numbered items, with the lines that continue them, below headings that speak of invariants.
-fn invariants(text: &str) -> Vec<String> {
-    let mut items: Vec<String> = Vec::new();
-    let (mut inside, mut open) = (false, false);
-    for line in text.lines() {
-        if line.starts_with('#') {
-            inside = line.to_lowercase().contains("invariant");
-            open = false;
-        } else if inside && is_numbered(line) {
-            items.push(line.to_owned());
-            open = true;
-        } else if line.trim().is_empty() {
-            open = false;
-        } else if let (true, Some(item)) = (open, items.last_mut()) {
-            item.push(' ');
-            item.push_str(line.trim());
+/// The page of invariants: sections with numbers from 1 without a gap, each of which names an existing test.
+pub fn invariants(text: &str, tests: &BTreeSet<String>) -> Vec<String> {
+    let rests = text.split("\n### ").skip(1);
+    let sections: Vec<&str> = rests.map(|rest| rest.split("\n## ").next().unwrap_or(rest)).collect();
+    if sections.is_empty() {
+        return vec!["no section is an invariant".to_owned()];
+    }
+    let mut problems = Vec::new();
+    for (number, section) in (1..).zip(sections) {
+        let title = section.lines().next().unwrap_or_default();
+        if !title.starts_with(&format!("{number}. ")) {
+            problems.push(format!("the number of this invariant is not {number}: {title}"));
+        }
+        if !quoted(section).any(|name| tests.contains(name)) {
+            problems.push(format!("this invariant names no existing test in backticks: {title}"));
         }
     }
-    items
-}
-
-fn is_numbered(line: &str) -> bool {
-    line.split_once(". ").is_some_and(|(number, _)| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
+    problems
 }
 
 /// The last path segment of everything in backticks.
@@ -538,13 +523,20 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_is_long_or_names_no_test_is_refused() {
+    fn a_long_map_is_refused() {
+        assert_eq!(architecture(&"a b\n".repeat(ARCHITECTURE_LINES_MAX)), [""; 0]);
+        assert_eq!(architecture(&"a\n".repeat(ARCHITECTURE_LINES_MAX + 1)).len(), 1);
+        assert_eq!(architecture(&"a ".repeat(ARCHITECTURE_WORDS_MAX + 1)).len(), 1);
+    }
+
+    #[test]
+    fn an_invariant_without_its_number_or_a_test_is_refused() {
         let tests = BTreeSet::from(["merge_is_commutative".to_owned()]);
         let good =
-            "# Map\n## Invariants\n1. Merging is maximum,\n   see `cells::merge_is_commutative`.\n## Parts\n1. No.\n";
-        assert_eq!(architecture(good, &tests), [""; 0]);
-        assert_eq!(architecture(&good.replace("commutative", "fast"), &tests).len(), 1);
-        assert_eq!(architecture(&format!("{good}{}", "\n".repeat(250)), &tests).len(), 1);
-        assert_eq!(architecture("# Map\n", &tests).len(), 1);
+            "# Invariants\n\n## Cells\n\n### 1. Merging is maximum\n\n* `cells::merge_is_commutative`\n\n## Next\n";
+        assert_eq!(invariants(good, &tests), [""; 0]);
+        assert_eq!(invariants(&good.replace("commutative", "fast"), &tests).len(), 1);
+        assert_eq!(invariants(&good.replace("1. ", "2. "), &tests).len(), 1);
+        assert_eq!(invariants("# Invariants\n", &tests).len(), 1);
     }
 }
