@@ -7,6 +7,8 @@ const README_LINES_MAX: usize = 120;
 const README_WORDS_MAX: usize = 900;
 /// A longer cell is prose.
 const CELL_CHARS_MAX: usize = 120;
+/// mdBook takes no page from elsewhere, and makes none of the summary.
+const BOOK: &str = "docs/";
 const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Too long a front page.
@@ -19,7 +21,7 @@ pub fn readme_length(text: &str) -> Vec<String> {
 
 /// Pages of the book, and the front page.
 pub fn is_page(path: &str) -> bool {
-    path == "README.md" || path.starts_with("docs/") && path.ends_with(".md")
+    path == "README.md" || path.starts_with(BOOK) && path.ends_with(".md")
 }
 
 /// Cells of tables that are too long.
@@ -66,6 +68,9 @@ fn broken(
     if !exists(&target) {
         return Some("leads to no file");
     }
+    if path.starts_with(BOOK) && (!target.starts_with(BOOK) || target == SUMMARY) {
+        return Some("leads out of the book");
+    }
     let wanted = anchor?;
     let headings = outside_of_blocks(pages.get(&target)?).filter(|(_, line)| line.starts_with('#'));
     let is_there = headings.map(|(_, line)| anchor_of(line)).any(|known| known == wanted);
@@ -103,7 +108,7 @@ fn anchor_of(heading: &str) -> String {
 pub fn summary(pages: &BTreeMap<String, String>) -> Vec<String> {
     let text = pages.get(SUMMARY).map_or("", String::as_str);
     let listed: Vec<String> = text.lines().flat_map(links).map(|link| beside(SUMMARY, link)).collect();
-    let book = pages.keys().filter(|path| path.starts_with("docs/") && *path != SUMMARY);
+    let book = pages.keys().filter(|path| path.starts_with(BOOK) && *path != SUMMARY);
     let times = |path: &String| listed.iter().filter(|known| *known == path).count();
     let wrong = book.filter(|path| times(path) != 1);
     wrong.map(|path| format!("{path} is listed {} times, not once", times(path))).collect()
@@ -195,15 +200,22 @@ mod tests {
     #[test]
     fn a_link_to_nothing_is_refused() {
         let pages = pages(&[
-            ("docs/a/one.md", "[x](../two.md#the-first-one) [y](../../src/) `[z](gone.md)`\n```\n[z](gone.md)\n```\n"),
+            ("README.md", "[x](docs/two.md#two) [y](src/)\n"),
+            ("docs/a/one.md", "[x](../two.md#the-first-one) `[z](gone.md)`\n```\n[z](gone.md)\n```\n"),
             ("docs/two.md", "# Two\n\n## The first one\n\n[self](#two) [out](https://example.org/x)\n"),
-            ("docs/bad.md", "[a](gone.md) [b](two.md#third)\n\n```\n# third\n```\n"),
+            ("docs/bad.md", "[a](gone.md) [b](two.md#third)\n\n```\n# third\n```\n[c](../README.md)\n"),
         ]);
         let exists = |path: &str| pages.contains_key(path) || path == "src";
+        assert_eq!(broken_links("README.md", &pages, exists), [""; 0]);
         assert_eq!(broken_links("docs/a/one.md", &pages, exists), [""; 0]);
         assert_eq!(broken_links("docs/two.md", &pages, exists), [""; 0]);
         let broken = broken_links("docs/bad.md", &pages, exists);
-        assert_eq!(broken, ["line 1: gone.md leads to no file", "line 1: two.md#third leads to no heading"]);
+        let wanted = [
+            "line 1: gone.md leads to no file",
+            "line 1: two.md#third leads to no heading",
+            "line 6: ../README.md leads out of the book",
+        ];
+        assert_eq!(broken, wanted);
     }
 
     #[test]
