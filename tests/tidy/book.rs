@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A stranger knows after so many lines and words what this is.
 const README_LINES_MAX: usize = 120;
 const README_WORDS_MAX: usize = 900;
+/// A longer record is a diary.
+const DECISION_LINES_MAX: usize = 120;
 /// A longer cell is prose.
 const CELL_CHARS_MAX: usize = 120;
 /// mdBook takes no page from elsewhere, and makes none of the summary.
@@ -17,6 +19,13 @@ pub fn readme_length(text: &str) -> Vec<String> {
     let measured = [("lines", lines, README_LINES_MAX), ("words", words, README_WORDS_MAX)];
     let long = measured.into_iter().filter(|(_, found, most)| found > most);
     long.map(|(what, found, most)| format!("it has {found} {what}; the limit is {most}")).collect()
+}
+
+/// Too long a record of a decision: a later one replaces it, none is extended.
+pub fn decision_length(text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    let is_long = lines > DECISION_LINES_MAX;
+    if is_long { vec![format!("it has {lines} lines; the limit is {DECISION_LINES_MAX}")] } else { Vec::new() }
 }
 
 /// Pages of the book, and the front page.
@@ -187,6 +196,12 @@ mod tests {
         assert_eq!(readme_length(&"a b\n".repeat(120)), [""; 0]);
         assert_eq!(readme_length(&"a\n".repeat(121)).len(), 1);
         assert_eq!(readme_length(&"a ".repeat(901)).len(), 1);
+    }
+
+    #[test]
+    fn a_long_decision_is_refused() {
+        assert_eq!(decision_length(&"a\n".repeat(DECISION_LINES_MAX)), [""; 0]);
+        assert_eq!(decision_length(&"a\n".repeat(DECISION_LINES_MAX + 1)).len(), 1);
     }
 
     #[test]
