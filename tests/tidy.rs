@@ -156,6 +156,13 @@ fn the_readme_is_short() {
 }
 
 #[test]
+fn pages_name_what_they_are_about() {
+    let pages = pages();
+    let texts = pages.iter().filter(|(path, _)| !path.starts_with("docs/decisions/")).map(|(_, text)| text.as_str());
+    refuse(book::pronouns(texts));
+}
+
+#[test]
 fn decisions_are_short() {
     let records = pages().into_iter().filter(|(path, _)| path.starts_with("docs/decisions/"));
     refuse(records.flat_map(|(path, text)| report(&path, book::decision_length(&text))));

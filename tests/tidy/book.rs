@@ -7,6 +7,9 @@ const README_LINES_MAX: usize = 120;
 const README_WORDS_MAX: usize = 900;
 /// A longer record is a diary.
 const DECISION_LINES_MAX: usize = 120;
+/// A sentence about one of these names nobody.
+const PRONOUNS: [&str; 4] = ["who", "whom", "whose", "whoever"];
+const PRONOUNS_PER_1000_WORDS_MAX: usize = 1;
 /// A longer cell is prose.
 const CELL_CHARS_MAX: usize = 120;
 /// mdBook takes no page from elsewhere, and makes none of the summary.
@@ -26,6 +29,15 @@ pub fn decision_length(text: &str) -> Vec<String> {
     let lines = text.lines().count();
     let is_long = lines > DECISION_LINES_MAX;
     if is_long { vec![format!("it has {lines} lines; the limit is {DECISION_LINES_MAX}")] } else { Vec::new() }
+}
+
+/// More pronouns than pages may have that name what they are about.
+pub fn pronouns<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
+    let parts = texts.clone().flat_map(|text| text.split(|c: char| !(c.is_alphanumeric() || c == '_')));
+    let found = parts.filter(|word| PRONOUNS.contains(&word.to_lowercase().as_str())).count();
+    let words = texts.flat_map(str::split_whitespace).count();
+    let are_many = found * 1000 > words * PRONOUNS_PER_1000_WORDS_MAX;
+    if are_many { vec![format!("{PRONOUNS:?} are {found} of {words} words: name the thing")] } else { Vec::new() }
 }
 
 /// Pages of the book, and the front page.
@@ -196,6 +208,14 @@ mod tests {
         assert_eq!(readme_length(&"a b\n".repeat(120)), [""; 0]);
         assert_eq!(readme_length(&"a\n".repeat(121)).len(), 1);
         assert_eq!(readme_length(&"a ".repeat(901)).len(), 1);
+    }
+
+    #[test]
+    fn many_pronouns_are_refused() {
+        let thousand = "a ".repeat(999);
+        assert_eq!(pronouns([thousand.as_str(), "Who"].into_iter()), [""; 0]);
+        assert_eq!(pronouns([thousand.as_str(), "`a_test_who_whose`"].into_iter()), [""; 0]);
+        assert_eq!(pronouns([thousand.as_str(), "who, (whom)"].into_iter()).len(), 1);
     }
 
     #[test]
