@@ -175,7 +175,7 @@ fn states(cells: &[&RunLine]) -> Chart {
     let along = along(cells, |line| f64::from(line.cold_counters));
     let gossip = |traffic: &TrafficLine| matches!(traffic.kind, Kind::Deltas | Kind::Digests);
     Chart {
-        title: format!("States told whole against deltas, {REFERENCE_CENTRES} data centres"),
+        title: format!("Whole states against deltas, {REFERENCE_CENTRES} data centres"),
         x: Axis::new("counters that every data centre has touched", true, Tick::Number),
         y: Axis::new("bytes per second into one data centre", true, Tick::Bytes),
         ticks_at_points: true,

@@ -44,24 +44,25 @@ Made by
 
 from runs of the shipped core (the machines of `proto`: groups, aggregators, ledger) in virtual time, without faults, seed {seed}. The
 same seed gives this page again, byte for byte; `tidemark sim report --from docs/costs.json --out docs` makes it from the numbers beside
-it. Nothing here depends on the machine: times are those of the network and of the protocol's own waits, not of processors.
+it. No number depends on the machine: times are those of the network and of the protocol's own waits, not of processors.
 
-*Measured* is everything that is not marked as computed: messages are the real ones, encoded by the real encoder, and counted when they
-are sent. Not in them are the heads of QUIC, TLS and IP, Raft's own heads, acknowledgements and heartbeats, and pushes to browsers.
-*Computed* is what is derived from measured numbers by a formula that the text gives.
+A number is *measured* unless it is marked as *computed*. Measured messages are encoded by the real encoder and counted when they are sent.
+They exclude the headers of QUIC, TLS, IP and Raft, acknowledgements, heartbeats, and pushes to browsers. A computed number follows from
+measured ones by a formula in the text.
 
-The network only delays: half a round trip one way, 2 ms for a disk to make something durable. Round trips are the measured ones for 3, 5
-and 15 data centres, and for more {base} ms + {per_km} µs for each km of the great circle between sites drawn in the four regions (a line
-through the 105 measured pairs, which explains {explained} % of their variance). Increments: 40 % USA, 30 % Europe, 20 % Asia, 10 % South America, ten front
-ends per data centre that flush every 15 ms (one for the sizes of milestones and where there are 200 data centres, whose run has only a second far from
-its milestone), one counter with milestones. What arrives is drawn
-as a count per flush (Poisson). What a group has rights for anyway goes as one weighted increment, which rights, reports, feed and gossip
-cannot tell from as many of one each; what it may have to queue goes one by one, each with its session, so that queues, offers, placements and
-awards are what they would be. Of the weighted ones {weighted} had to wait, and {refused} batches were refused, in all runs.
+* **Network.** It only delays: half a round trip one way. A disk needs 2 ms to make something durable. Round trips are measured for 3, 5 and
+  15 data centres. For more they are {base} ms + {per_km} µs for each km of the great circle between sites in the four regions. This line
+  through the 105 measured pairs explains {explained} % of their variance.
+* **Increments.** 40 % come from the USA, 30 % from Europe, 20 % from Asia and 10 % from South America. Ten front ends per data centre flush
+  every 15 ms. Runs by size of the milestone and with 200 data centres have one front end per data centre; the latter run has only a second
+  far from its milestone. One counter has milestones. The arrivals of a flush are a random count (Poisson).
+* **Weights.** Increments that surely fit a group's rights go as one weighted increment. Rights, reports, feed and gossip treat it as
+  many increments of weight 1. Increments that may queue go one by one, each with its session, so queues, offers, placements and awards are
+  realistic. In all runs {weighted} weighted increments had to wait, and {refused} batches were refused.
 
-q is the quorum round trip; L = Σ r·(RTT + q) is what arrives while the decisive exchange is under way. *Near* a milestone is from 2 s before
-it is due until 1 s after its award; what a milestone costs is what is sent then beyond what is sent in as much time far from one. Where
-several milestones were awarded, the first, before rates are known, is left out.
+q is the quorum round trip. L = Σ r·(RTT + q) is the number of increments that arrive while the decisive exchange is under way. *Near* a
+milestone is from 2 s before it is due until 1 s after its award. The cost of a milestone is the traffic in that time, less the traffic of
+an equal time far from a milestone. Of several milestones the first, before rates are known, is left out.
 
 ",
         base = grouped(line.base_us / 1e3),
@@ -85,8 +86,8 @@ fn by_rate(lines: &[RunLine]) -> String {
     let limit = match over.first() {
         None => String::new(),
         Some(line) => format!(
-            "At {rate} increments/s a limit is met: more than {max} increments wait for a decision at once (`UNDECIDED_ITEMS_MAX`), what is offered beyond is not\n\
-             taken and offered again, and {part:.2} × L are sequenced. The award is exact all the same.\n\n",
+            "At {rate} increments/s a limit is met: more than {max} increments wait for a decision at once (`UNDECIDED_ITEMS_MAX`). Further offers are\n\
+             refused and repeated, and {part:.2} × L are sequenced. The award is exact all the same.\n\n",
             rate = grouped(line.rate_per_s as f64),
             max = grouped(tidemark_proto::limits::UNDECIDED_ITEMS_MAX as f64),
             part = part_of_zone(line),
@@ -94,10 +95,10 @@ fn by_rate(lines: &[RunLine]) -> String {
     };
     format!(
         "## By rate, {reference}\n\n{table}\n{sequenced}\
-         The number of increments that are sequenced grows with the rate and stays at {low:.2} to {high:.2} × L (medians): the claim is 1.5. \
-         How many were\ncounted before does not enter.\n\n{limit}{latency}\
-         An award is known where it was won RTT + q after the winner's apply and, in the median, at most {slowest} later: that is how\n\
-         long reports and offers gather on their way (10 ms at each end), half of a group's commit interval, and what the winner waits for those before it.\n\n",
+         The number of sequenced increments grows with the rate and stays at {low:.2} to {high:.2} × L (medians); the claim is 1.5. It does not\n\
+         depend on the count before.\n\n{limit}{latency}\
+         The winner's data centre knows an award RTT + q after the winner's apply and, in the median, at most {slowest} later. In that time reports\n\
+         and offers gather (10 ms at each end), half of a group's commit interval passes, and the winner waits for the increments before it.\n\n",
         reference = "15 data centres",
         table = tables::rates(lines),
         sequenced = plot("sequenced.svg", "Increments sequenced per milestone as a multiple of L, over the rate"),
@@ -112,9 +113,9 @@ fn by_kind(lines: &[RunLine]) -> String {
         (Some(first), Some(last)) => {
             let between = |line: &RunLine| line.quiet_bytes_per_s(|traffic| traffic.between);
             format!(
-                "From {} to {} increments/s the bytes between data centres far from a milestone go from {} to {} per second: what is told is\n\
-                 which components changed, and every one changes in every interval already. Inside a data centre the way from the front ends is all that grows, and only where\n\
-                 increments carry sessions.\n\n",
+                "From {} to {} increments/s the bytes between data centres far from a milestone go from {} to {} per second. Gossip sends\n\
+                 changed components, and at the lowest rate every component changes in every interval already. Inside a data centre only the traffic from the front ends\n\
+                 grows, and only if increments carry sessions.\n\n",
                 grouped(first.rate_per_s as f64),
                 grouped(last.rate_per_s as f64),
                 bytes(between(first)),
@@ -140,9 +141,9 @@ fn by_centres(lines: &[RunLine]) -> String {
         Some(last) => {
             let of_kind = |kind: Kind| into_centre(last, |traffic| traffic.kind == kind);
             format!(
-                "With {n} data centres {digests} of the {all} per second into each are versions and {log} are the ledger's log: a digest names every data\n\
-                 centre and goes to every peer, so gossip of versions grows with the cube of their number in the whole cluster, gossip of components and\n\
-                 the log with the square. What is sequenced does not depend on the number, only on L. `DCS_MAX` is {max}.\n\n",
+                "With {n} data centres {digests} of the {all} per second into each are versions and {log} are the ledger's log. A digest names every data\n\
+                 centre and goes to every peer. So in the whole cluster gossip of versions grows with the cube of the number of data centres, gossip of\n\
+                 components and the log with the square. The number of sequenced increments depends only on L. `DCS_MAX` is {max}.\n\n",
                 n = last.centres,
                 digests = bytes(of_kind(Kind::Digests)),
                 all = bytes(into_centre(last, |_| true)),
@@ -168,8 +169,8 @@ fn by_cells(lines: &[RunLine]) -> String {
         let told = into_centre(line, |traffic| matches!(traffic.kind, Kind::Deltas | Kind::Digests));
         let (every, own) = charts::states_into_centre(line);
         format!(
-            "With {} counters a data centre takes in {} per second; told whole it would be {:.0} times as much for the own states and {:.0} times for\n\
-             every state. With few counters, all of which change in every interval, deltas are states, and digests are what gossip costs.\n\n",
+            "With {} counters a data centre receives {} per second. Whole states would be {:.0} times as much for the own states and {:.0} times for\n\
+             every state. With few counters, which all change in every interval, deltas are states, and digests are most of the gossip.\n\n",
             grouped(f64::from(line.cold_counters)),
             bytes(told),
             own / told,
@@ -177,9 +178,9 @@ fn by_cells(lines: &[RunLine]) -> String {
         )
     });
     format!(
-        "## States told whole, or deltas\n\nBeside the counter with milestones each of the 150 front ends adds to one of so many cold counters in every flush. Bytes per second\n\
-         into one data centre: ours measured; the others are the size of all components that an aggregator of that very run holds (of its own data centre,\n\
-         or of all), encoded by the same encoder, names known, times the 14 others, 5 times a second (computed).\n\n{table}\n{plot}{reading}",
+        "## Whole states, or deltas\n\nBeside the counter with milestones, each of the 150 front ends adds to one of the cold counters in every flush. The table has bytes per\n\
+         second into one data centre. Deltas and digests are measured. Whole states are computed: the size of all components that an aggregator of the same run has\n\
+         (of its own data centre, or of all), encoded by the same encoder, with known names, times the 14 others, 5 times a second.\n\n{table}\n{plot}{reading}",
         table = tables::states(lines),
         plot = plot(
             "states.svg",
@@ -193,17 +194,17 @@ fn by_size(lines: &[RunLine]) -> String {
     let largest = of(lines, Section::Rights).last().map_or(String::new(), |line| {
         let fixed = charts::fixed_part(line.milestone);
         format!(
-            "Whatever the size of the milestone, {low:.2} to {high:.2} × L are sequenced; of a milestone at {} the last percent would be {}, {} times as many.\n",
+            "For every size of the milestone {low:.2} to {high:.2} × L are sequenced. The last percent of a milestone at {} would be {}, {} times as many.\n",
             grouped(line.milestone as f64),
             grouped(fixed as f64),
             grouped(fixed as f64 / line.sequenced().0.max(1) as f64),
         )
     });
     format!(
-        "## By size of the milestone: rights, or a fixed last percent\n\nAt {reference}. With rights the run begins at most 300 s before the milestone is due: rights are granted\n\
-         an eighth of the remaining time ahead and at most 30 s, so that further off nothing would differ. The fixed last percent is `sequence_from`; where it was\n\
-         run, it was run from its beginning, else it is computed: increments are a hundredth of the milestone, messages and bytes grow in proportion from the\n\
-         largest that was run. Messages and bytes are those between data centres for the sake of the milestone (reports, offers, recalls, ledger's log). One award each.\n\n\
+        "## By size of the milestone: rights, or a fixed last percent\n\nAt {reference}. A run with rights begins at most 300 s before the milestone is due. Rights are granted for an\n\
+         eighth of the remaining time and at most 30 s, so an earlier beginning changes nothing. The fixed last percent is `sequence_from`. A measured\n\
+         one ran from its beginning. A computed one has a hundredth of the milestone as increments, and messages and bytes in proportion to the\n\
+         largest measured one. Messages and bytes are those between data centres for the milestone: reports, offers, recalls, the ledger's log. One award each.\n\n\
          {table}\n{plot}{largest}",
         reference = tables::reference(),
         table = tables::milestones(lines),

@@ -186,7 +186,7 @@ pub fn centres_traffic(lines: &[RunLine]) -> String {
     of_section(lines, Section::Centres, &head, row)
 }
 
-/// States told whole against deltas.
+/// Whole states against deltas.
 pub fn states(lines: &[RunLine]) -> String {
     let head = [
         "counters in every data centre",
