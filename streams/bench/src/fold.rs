@@ -3,6 +3,7 @@
 use crate::BenchError;
 use clap::Args;
 use serde_json::json;
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 use tidemark_streams_core::event::{Event, EventTypes, RawEvent};
 use tidemark_streams_core::fold::Fold;
@@ -55,14 +56,15 @@ fn once(args: &FoldArgs) -> Result<Run, BenchError> {
     let mut folding = Duration::ZERO;
     let batches = args.events.div_ceil(BATCH as u64);
     for _ in 0..batches {
-        let ids: Vec<(String, String)> = (0..BATCH).map(|_| draw(&mut seed, args.pairs)).collect();
+        let (text, ids) = draw(&mut seed, args.pairs);
         let mut batch: Vec<Event<'_>> = Vec::with_capacity(BATCH);
-        for (tenant, listing) in &ids {
+        for &(start, middle, end) in &ids {
+            let (tenant, listing) = (&text[start..middle], &text[middle..end]);
             let raw = RawEvent { tenant, listing, at_s: 1_799_999_000, event_type: "impression", count: 1 };
             batch.push(raw.check(NOW, &types)?);
         }
         let start = Instant::now();
-        batch.iter().for_each(|event| fold.add(event));
+        fold.add_all(&batch);
         folding += start.elapsed();
     }
     let size = fold.size();
@@ -73,8 +75,19 @@ fn once(args: &FoldArgs) -> Result<Run, BenchError> {
     })
 }
 
-fn draw(seed: &mut u64, pairs: u64) -> (String, String) {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    let pair = (*seed >> 20) % pairs.max(1);
-    (format!("tenant-{:08}", pair / LISTINGS_PER_TENANT), format!("listing-{pair:08}"))
+/// The ids of a batch in one text, and where those of each event begin, change and end.
+fn draw(seed: &mut u64, pairs: u64) -> (String, Vec<(usize, usize, usize)>) {
+    let mut text = String::with_capacity(BATCH * 32);
+    let ids = (0..BATCH).map(|_| {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let pair = (*seed >> 20) % pairs.max(1);
+        let start = text.len();
+        // Writing to a text cannot fail.
+        let _ = write!(text, "tenant-{:08}", pair / LISTINGS_PER_TENANT);
+        let middle = text.len();
+        let _ = write!(text, "listing-{pair:08}");
+        (start, middle, text.len())
+    });
+    let ids = ids.collect();
+    (text, ids)
 }

@@ -1,23 +1,30 @@
 //! Folds events in memory: one count for each (tenant, listing, quarter of an hour, type).
 //!
-//! The layout is compact, as a partition holds millions of listings at a time. A pair (tenant, listing) is one record in an arena:
-//! 9 bytes and the listing's id. A count is a cell of 12 bytes. Two hash tables of 4-byte places find them. An event of the quarter
-//! that its pair counted last finds its cell without the second table.
+//! The layout is compact, as a partition holds millions of listings at a time. A pair (tenant, listing) is one record in an arena: 13 bytes
+//! and the listing's id. The record has the count of the pair's newest quarter. Counts of older quarters, and of other types in the same
+//! quarter, are in a hash table.
+//!
+//! Pairs come in no order, so each event waits for memory several times. [`Fold::add_all`] reads ahead what the next events need, so
+//! these waits overlap.
 
 mod arena;
+mod index;
 
 use crate::event::{Event, EventType, EventTypes};
 use crate::limits::QUARTER_COUNT_MAX;
 use crate::rollup::{RollupRow, Rollups, RowError};
 use crate::time::Quarter;
-use arena::{Arena, Place};
+use arena::{Arena, Newest, Place};
 use hashbrown::HashTable;
+use index::Index;
+use std::hint::black_box;
 use tidemark_proto::hash::bytes_hash;
 
 /// Bits of a slot that hold the quarter; the type is above.
 const QUARTER_BITS: u32 = 24;
-/// Cells of a chunk. Chunks do not move, so a fold never needs twice its memory in order to grow.
-const CHUNK_CELLS: usize = 1 << 14;
+const QUARTER_MASK: u32 = (1 << QUARTER_BITS) - 1;
+/// Events whose memory is read ahead: it stays in the first caches until they are counted.
+const AHEAD: usize = 32;
 
 /// Counts of events.
 pub struct Fold {
@@ -25,26 +32,23 @@ pub struct Fold {
     types: EventTypes,
     tenants: Tenants,
     arena: Arena,
-    pairs: HashTable<Place>,
-    cells: Cells,
-    cell_index: HashTable<u32>,
+    pairs: Index,
+    pairs_len: usize,
+    /// Counts that are not of the newest slot of their pair.
+    older: HashTable<Cell>,
+    /// Cells that are full. Another one of the same slot goes on.
+    full: Vec<Cell>,
     total: u64,
 }
 
 /// Names of tenants, and the hash table that finds them.
 #[derive(Default)]
 struct Tenants {
-    names: Vec<Box<str>>,
-    index: HashTable<u32>,
+    text: String,
+    /// Where each name ends.
+    ends: Vec<usize>,
+    index: Index,
     last: u32,
-    bytes: usize,
-}
-
-/// Cells in chunks.
-#[derive(Default)]
-struct Cells {
-    chunks: Vec<Vec<Cell>>,
-    len: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -52,6 +56,13 @@ struct Cell {
     pair: Place,
     slot: u32,
     count: u32,
+}
+
+/// Of the names of an event.
+#[derive(Clone, Copy, Default)]
+struct Hashes {
+    tenant: u64,
+    pair: u64,
 }
 
 /// What a fold holds.
@@ -71,81 +82,115 @@ impl Fold {
             types,
             tenants: Tenants::default(),
             arena: Arena::default(),
-            pairs: HashTable::new(),
-            cells: Cells::default(),
-            cell_index: HashTable::new(),
+            pairs: Index::default(),
+            pairs_len: 0,
+            older: HashTable::new(),
+            full: Vec::new(),
             total: 0,
         }
     }
 
     /// Counts an event.
     pub fn add(&mut self, event: &Event<'_>) {
+        self.count(event, self.hashes(event));
+    }
+
+    /// Counts events. The waits for memory of several events overlap.
+    pub fn add_all(&mut self, events: &[Event<'_>]) {
+        let mut hashes = [Hashes::default(); AHEAD];
+        for events in events.chunks(AHEAD) {
+            for (hashes, event) in hashes.iter_mut().zip(events) {
+                *hashes = self.hashes(event);
+            }
+            self.read_ahead(&hashes[..events.len()]);
+            for (event, hashes) in events.iter().zip(hashes) {
+                self.count(event, hashes);
+            }
+        }
+    }
+
+    /// Reads what counting will need, one kind of memory after the other: no read of a pass waits for another one of it.
+    fn read_ahead(&self, hashes: &[Hashes]) {
+        let mut places = [None; AHEAD];
+        for (place, hashes) in places.iter_mut().zip(hashes) {
+            *place = self.pairs.find(hashes.pair, |_| true).map(Place);
+        }
+        let mut tenants = [0; AHEAD];
+        for (tenant, place) in tenants.iter_mut().zip(places) {
+            *tenant = place.map_or(0, |place| self.arena.tenant(place));
+        }
+        let mut starts = [0; AHEAD];
+        for (start, tenant) in starts.iter_mut().zip(tenants) {
+            *start = self.tenants.start(tenant);
+        }
+        let text = self.tenants.text.as_bytes();
+        black_box(starts.iter().fold(0_u8, |sum, start| sum ^ text.get(*start).copied().unwrap_or(0)));
+    }
+
+    fn hashes(&self, event: &Event<'_>) -> Hashes {
+        let tenant = bytes_hash(self.seed, event.tenant.as_bytes());
+        Hashes { tenant, pair: bytes_hash(tenant, event.listing.as_bytes()) }
+    }
+
+    fn count(&mut self, event: &Event<'_>, hashes: Hashes) {
         if event.count == 0 {
             return;
         }
         self.total += u64::from(event.count);
-        let pair = self.pair(event.tenant, event.listing);
         let slot = slot(event.quarter, event.event_type);
-        let last = self.arena.last_cell(pair);
-        if self.cells.get(last).is_some_and(|cell| cell.pair == pair && cell.slot == slot) {
-            return self.raise(last, event.count);
-        }
-        let hash = cell_hash(self.seed, pair, slot);
-        let cells = &self.cells;
-        let is_same = |at: &u32| cells.get(*at).is_some_and(|cell| cell.pair == pair && cell.slot == slot);
-        match self.cell_index.find(hash, is_same) {
-            Some(&at) => self.raise(at, event.count),
-            None => self.open_cell(Cell { pair, slot, count: event.count }),
+        let count = event.count;
+        let (arena, tenants) = (&self.arena, &self.tenants);
+        let is_same = |place: u32| {
+            let place = Place(place);
+            arena.is_of(place, event.listing) && tenants.name(arena.tenant(place)) == event.tenant
+        };
+        let Some(pair) = self.pairs.find(hashes.pair, is_same).map(Place) else {
+            let tenant = self.tenants.intern(event.tenant, hashes.tenant);
+            let place = self.arena.push(tenant, event.listing, Newest { slot, count });
+            self.pairs.insert(hashes.pair, place.0);
+            self.pairs_len += 1;
+            return;
+        };
+        let newest = self.arena.newest(pair);
+        if newest.slot == slot {
+            let count = self.fill(Cell { pair, slot, count: newest.count }, count);
+            self.arena.set_newest(pair, Newest { slot, count });
+        } else if slot & QUARTER_MASK > newest.slot & QUARTER_MASK {
+            // No cell of the newer slot is in the table: all there are as old as the newest at most.
+            self.add_older(Cell { pair, slot: newest.slot, count: newest.count });
+            self.arena.set_newest(pair, Newest { slot, count });
+        } else {
+            self.add_older(Cell { pair, slot, count });
         }
     }
 
-    /// Adds to a cell; what it cannot hold goes into a further cell of the same slot.
-    fn raise(&mut self, at: u32, count: u32) {
-        let Some(cell) = self.cells.get_mut(at) else { return };
+    fn add_older(&mut self, cell: Cell) {
+        let seed = self.seed;
+        let hash_of = |cell: &Cell| cell_hash(seed, cell.pair, cell.slot);
+        let is_same = |known: &Cell| known.pair == cell.pair && known.slot == cell.slot;
+        let known = self.older.find(hash_of(&cell), is_same).copied();
+        let Some(known) = known else {
+            self.older.insert_unique(hash_of(&cell), cell, hash_of);
+            return;
+        };
+        let count = self.fill(known, cell.count);
+        if let Some(known) = self.older.find_mut(hash_of(&cell), is_same) {
+            known.count = count;
+        }
+    }
+
+    /// The count of a cell with so many more. What it cannot hold stays, and the full cell is put aside.
+    fn fill(&mut self, cell: Cell, more: u32) -> u32 {
         let room = QUARTER_COUNT_MAX - cell.count;
-        cell.count += count.min(room);
-        let pair = cell.pair;
-        let slot = cell.slot;
-        self.arena.set_last_cell(pair, at);
-        if count > room {
-            self.open_cell(Cell { pair, slot, count: count - room });
+        if more <= room {
+            return cell.count + more;
         }
-    }
-
-    /// A new cell, which the index finds from now on in place of an older one of the same slot.
-    fn open_cell(&mut self, cell: Cell) {
-        let at = self.cells.push(cell);
-        let seed = self.seed;
-        let cells = &self.cells;
-        let hash = cell_hash(seed, cell.pair, cell.slot);
-        let is_same = |at: &u32| cells.get(*at).is_some_and(|old| old.pair == cell.pair && old.slot == cell.slot);
-        let hash_of = |at: &u32| cells.get(*at).map_or(0, |cell| cell_hash(seed, cell.pair, cell.slot));
-        match self.cell_index.find_mut(hash, is_same) {
-            Some(known) => *known = at,
-            None => {
-                self.cell_index.insert_unique(hash, at, hash_of);
-            }
-        }
-        self.arena.set_last_cell(cell.pair, at);
-    }
-
-    fn pair(&mut self, tenant: &str, listing: &str) -> Place {
-        let seed = self.seed;
-        let arena = &self.arena;
-        let tenant = self.tenants.intern(tenant, seed);
-        let hash = pair_hash(seed, tenant, listing);
-        let is_same = |place: &Place| arena.tenant(*place) == tenant && arena.listing(*place) == listing;
-        if let Some(place) = self.pairs.find(hash, is_same) {
-            return *place;
-        }
-        let place = self.arena.push(tenant, listing);
-        let arena = &self.arena;
-        self.pairs.insert_unique(hash, place, |place| pair_hash(seed, arena.tenant(*place), arena.listing(*place)));
-        place
+        self.full.push(Cell { count: QUARTER_COUNT_MAX, ..cell });
+        more - room
     }
 
     pub fn is_empty(&self) -> bool {
-        self.cells.len == 0
+        self.pairs_len == 0
     }
 
     /// The sum of all counts.
@@ -154,11 +199,12 @@ impl Fold {
     }
 
     pub fn size(&self) -> FoldSize {
-        let tables = (self.pairs.capacity() + self.cell_index.capacity()) * (size_of::<u32>() + 1) * 8 / 7;
+        let older = self.older.capacity() * (size_of::<Cell>() + 1) * 8 / 7;
+        let full = self.full.capacity() * size_of::<Cell>();
         FoldSize {
-            pairs: self.pairs.len(),
-            cells: self.cells.len,
-            bytes: tables + self.arena.bytes() + self.cells.bytes() + self.tenants.bytes,
+            pairs: self.pairs_len,
+            cells: self.pairs_len + self.older.len() + self.full.len(),
+            bytes: self.pairs.bytes() + older + full + self.arena.bytes() + self.tenants.bytes(),
         }
     }
 
@@ -175,16 +221,24 @@ impl Fold {
     /// # Errors
     /// As of [`Fold::rollups`].
     pub fn rollups_of(&self, tenant: &str) -> Result<Rollups, RowError> {
-        match self.tenants.find(tenant, self.seed) {
+        match self.tenants.find(tenant, bytes_hash(self.seed, tenant.as_bytes())) {
             Some(wanted) => self.rows_of(|tenant| tenant == wanted),
             None => Ok(Rollups::new()),
         }
     }
 
+    fn cells(&self) -> impl Iterator<Item = Cell> {
+        let newest = self.arena.places().map(|pair| {
+            let Newest { slot, count } = self.arena.newest(pair);
+            Cell { pair, slot, count }
+        });
+        newest.chain(self.older.iter().copied()).chain(self.full.iter().copied())
+    }
+
     fn rows_of(&self, is_wanted: impl Fn(u32) -> bool) -> Result<Rollups, RowError> {
         let mut rows = Rollups::new();
-        for cell in self.cells.chunks.iter().flatten().filter(|cell| is_wanted(self.arena.tenant(cell.pair))) {
-            let quarter = Quarter::from_number(cell.slot & ((1 << QUARTER_BITS) - 1));
+        for cell in self.cells().filter(|cell| is_wanted(self.arena.tenant(cell.pair))) {
+            let quarter = Quarter::from_number(cell.slot & QUARTER_MASK);
             let mut quarters = [0; 4];
             quarters[quarter.index()] = cell.count;
             rows.push(RollupRow {
@@ -205,66 +259,44 @@ fn slot(quarter: Quarter, event_type: EventType) -> u32 {
     quarter.number() | u32::from(event_type.0) << QUARTER_BITS
 }
 
-fn pair_hash(seed: u64, tenant: u32, listing: &str) -> u64 {
-    bytes_hash(seed ^ u64::from(tenant).wrapping_mul(0x9e37_79b9_7f4a_7c15), listing.as_bytes())
-}
-
 fn cell_hash(seed: u64, pair: Place, slot: u32) -> u64 {
     bytes_hash(seed, &(u64::from(pair.0) << 32 | u64::from(slot)).to_le_bytes())
 }
 
 impl Tenants {
-    fn intern(&mut self, name: &str, seed: u64) -> u32 {
-        if self.names.get(self.last as usize).is_some_and(|last| **last == *name) {
+    fn intern(&mut self, name: &str, hash: u64) -> u32 {
+        if !self.ends.is_empty() && self.name(self.last) == name {
             return self.last;
         }
-        self.last = match self.find(name, seed) {
+        self.last = match self.find(name, hash) {
             Some(known) => known,
-            None => self.push(name, seed),
+            None => self.push(name, hash),
         };
         self.last
     }
 
-    fn find(&self, name: &str, seed: u64) -> Option<u32> {
-        self.index.find(bytes_hash(seed, name.as_bytes()), |at| *self.names[*at as usize] == *name).copied()
+    fn find(&self, name: &str, hash: u64) -> Option<u32> {
+        self.index.find(hash, |at| self.name(at) == name)
     }
 
-    fn push(&mut self, name: &str, seed: u64) -> u32 {
-        let at = self.names.len() as u32;
-        self.names.push(name.into());
-        self.bytes += name.len() + size_of::<Box<str>>() + 2 * size_of::<u32>();
-        let names = &self.names;
-        let hash_of = |at: &u32| bytes_hash(seed, names[*at as usize].as_bytes());
-        self.index.insert_unique(bytes_hash(seed, name.as_bytes()), at, hash_of);
+    fn push(&mut self, name: &str, hash: u64) -> u32 {
+        let at = self.ends.len() as u32;
+        self.text.push_str(name);
+        self.ends.push(self.text.len());
+        self.index.insert(hash, at);
         at
     }
 
     fn name(&self, at: u32) -> &str {
-        &self.names[at as usize]
-    }
-}
-
-impl Cells {
-    fn get(&self, at: u32) -> Option<&Cell> {
-        self.chunks.get(at as usize / CHUNK_CELLS)?.get(at as usize % CHUNK_CELLS)
+        &self.text[self.start(at)..self.ends[at as usize]]
     }
 
-    fn get_mut(&mut self, at: u32) -> Option<&mut Cell> {
-        self.chunks.get_mut(at as usize / CHUNK_CELLS)?.get_mut(at as usize % CHUNK_CELLS)
-    }
-
-    fn push(&mut self, cell: Cell) -> u32 {
-        let at = self.len;
-        if at / CHUNK_CELLS == self.chunks.len() {
-            self.chunks.push(Vec::with_capacity(CHUNK_CELLS));
-        }
-        self.chunks[at / CHUNK_CELLS].push(cell);
-        self.len += 1;
-        at as u32
+    fn start(&self, at: u32) -> usize {
+        (at as usize).checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0)
     }
 
     fn bytes(&self) -> usize {
-        self.chunks.len() * CHUNK_CELLS * size_of::<Cell>()
+        self.text.capacity() + self.ends.capacity() * size_of::<usize>() + self.index.bytes()
     }
 }
 

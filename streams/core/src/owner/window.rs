@@ -13,6 +13,9 @@ use crate::time::Now;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+/// Rows that are counted at once.
+const RUN_MAX: usize = 256;
+
 /// Rows of one source, folded.
 pub(super) struct Window {
     fold: Fold,
@@ -115,26 +118,45 @@ impl Window {
 
     /// Counts rows of a source, which begin where the window ends, until it is full.
     pub fn fold(&mut self, now: Now, types: &EventTypes, batch: &RowBatch<'_>) {
-        for (row, record) in (batch.from..).zip(batch.records) {
-            let flush_at = self.limits.next_flush(now);
-            let RowBatch { source, reading, .. } = *batch;
-            let fresh = Open { source, reading, from: row, to: row, is_end: false, flush_at, is_due: false };
-            let open = self.open.get_or_insert(fresh);
-            if open.is_due {
-                return;
-            }
-            open.to = row + 1;
-            match record {
-                Record::Broken { reason, text } => self.dead_letters.push(letter(batch.source, row, reason, text)),
-                Record::Event(raw) => match raw.check(now, types) {
-                    Ok(event) => self.fold.add(&event),
-                    Err(error) => {
-                        self.dead_letters.push(letter(batch.source, row, &error.to_string(), &shown(raw)));
-                    }
-                },
-            }
-            open.is_due = self.dead_letters.len() >= self.limits.dead_letters || self.fold.is_full(&self.limits);
+        let mut from = batch.from;
+        let mut records = batch.records;
+        while !records.is_empty() && !self.is_due() {
+            let run = records.len().min(self.limits.run(self.fold.size()));
+            let taken = self.fold_run(now, types, &RowBatch { from, records: &records[..run], ..*batch });
+            from += taken as u64;
+            records = &records[taken..];
         }
+    }
+
+    /// Counts some rows, and says how many. The window has room for the counts of all of them.
+    fn fold_run(&mut self, now: Now, types: &EventTypes, batch: &RowBatch<'_>) -> usize {
+        let RowBatch { source, reading, from, records } = *batch;
+        let flush_at = self.limits.next_flush(now);
+        let fresh = Open { source, reading, from, to: from, is_end: false, flush_at, is_due: false };
+        let mut events = Vec::with_capacity(records.len());
+        let mut taken = 0;
+        for (row, record) in (from..).zip(records) {
+            taken += 1;
+            let refused = match record {
+                Record::Broken { reason, text } => letter(source, row, reason, text),
+                Record::Event(raw) => match raw.check(now, types) {
+                    Ok(event) => {
+                        events.push(event);
+                        continue;
+                    }
+                    Err(error) => letter(source, row, &error.to_string(), &shown(raw)),
+                },
+            };
+            self.dead_letters.push(refused);
+            if self.dead_letters.len() >= self.limits.dead_letters {
+                break;
+            }
+        }
+        self.fold.add_all(&events);
+        let open = self.open.get_or_insert(fresh);
+        open.to = from + taken as u64;
+        open.is_due = self.dead_letters.len() >= self.limits.dead_letters || self.fold.is_full(&self.limits);
+        taken
     }
 
     /// The source ends where the window does.
@@ -162,6 +184,11 @@ impl Window {
 }
 
 impl Limits {
+    /// Rows that are counted at once: none of them is beyond the limit of cells.
+    fn run(&self, size: FoldSize) -> usize {
+        self.cells.saturating_sub(size.cells).clamp(1, RUN_MAX)
+    }
+
     fn next_flush(&self, now: Now) -> Now {
         let Limits { flush_every_ms, flush_phase_ms, .. } = *self;
         let passed_ms = now.0.saturating_add(flush_every_ms - flush_phase_ms) % flush_every_ms;
