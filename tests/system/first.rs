@@ -233,17 +233,16 @@ fn output_to_a_full_disk_is_an_error() {
     assert_eq!(status.code(), Some(1));
 }
 
-/// The program alone in a folder, with or without another one beside it.
+/// The program alone in a folder, with or without another one beside it. Other processes write both files: a process that another
+/// test forks off this one would keep a file open for writing, and the kernel runs no such file.
 fn alone(beside: Option<&str>) -> (TempDir, PathBuf) {
-    use std::os::unix::fs::PermissionsExt;
-
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("tidemark");
-    std::fs::copy(env!("CARGO_BIN_EXE_tidemark"), &program).unwrap();
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_tidemark")).arg(&program).status().unwrap().success());
     if let Some(script) = beside {
+        let write = r#"printf '%s' "$2" >"$1" && chmod 700 "$1""#;
         let lab = folder.path().join("tidemark-lab");
-        std::fs::write(&lab, script).unwrap();
-        std::fs::set_permissions(&lab, std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(Command::new("sh").args(["-c", write, "sh"]).arg(&lab).arg(script).status().unwrap().success());
     }
     (folder, program)
 }

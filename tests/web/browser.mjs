@@ -7,7 +7,7 @@ import { createRequire } from "node:module";
 import { after, afterEach, before } from "node:test";
 
 export const { PAGE, SHOTS } = process.env;
-export const WAIT_MS = 15_000;
+export const WAIT_MS = 45_000;
 
 export const number = new Intl.NumberFormat("en");
 export const numberOf = text => Number(text.replace(/\D/g, ""));
