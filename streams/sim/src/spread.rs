@@ -115,7 +115,9 @@ impl Partition {
             match self.scheduler.next(now, &self.live, layout) {
                 Next::Merge(merge) => {
                     let written = self.written(&merge, spread, layout);
-                    merge.inputs.iter().for_each(|meta| drop(self.live.remove(&meta.key)));
+                    for meta in &merge.inputs {
+                        self.live.remove(&meta.key);
+                    }
                     written.iter().for_each(|blob| self.add(blob));
                     (0..written.len() as u64).for_each(|put| puts.add(at_s + put * put_every_ms / 1_000));
                 }
