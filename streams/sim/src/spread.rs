@@ -58,7 +58,7 @@ impl Puts {
     }
 }
 
-/// Few partitions, of a thousand: a second with all of them is a [`WINDOW_S`] with these. No window of a day has more than twice the
+/// Few partitions, of a thousand: a second with all of them is 100 s with these. No such time of a day has more than twice the
 /// mean.
 ///
 /// # Errors
