@@ -29,6 +29,12 @@ A file has lines such as:
   users = 2_000_000
   events_per_day = 5_000_000_000
   usd_per_gb_month = 0.021";
+const LETTERS_EXAMPLES: &str = "Examples:
+  tidemark-streams dead-letters list --dir shop --reason 'is not configured'
+  tidemark-streams dead-letters replay --dir shop --types impression,click,view
+  tidemark-streams dead-letters list --dir shop | sed 's/many/1/' > fixed.ndjson
+  tidemark-streams dead-letters replay --dir shop --fixed fixed.ndjson
+  tidemark-streams dead-letters drop --dir shop --all";
 const LAYOUT_EXAMPLES: &str = "Examples:
   tidemark-streams layout --dir shop --virtual-partitions 10 --buckets 100
   tidemark-streams layout --dir shop --split 367 --parts 8 --from 2027-01-01";
@@ -64,8 +70,11 @@ pub enum Command {
     Layout(LayoutArgs),
     /// List the blobs that count
     Blobs(DirectoryArgs),
-    /// Print the rows that were refused, as JSON lines with row number and reason
-    DeadLetters(DirectoryArgs),
+    /// List, replay or drop the rows that were refused
+    ///
+    /// A row that cannot be counted becomes a dead letter, which keeps its reason and as much of the row as fits.
+    #[command(subcommand)]
+    DeadLetters(DeadLettersCommand),
     /// Check all blobs against the manifest, and recount a file if one is named
     ///
     /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of a file are counted again and
@@ -96,6 +105,72 @@ pub struct DirectoryArgs {
     /// The directory of the event streams
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DeadLettersCommand {
+    /// Print dead letters as JSON lines with source, row number, reason and text
+    #[command(after_help = LETTERS_EXAMPLES)]
+    List(ListLettersArgs),
+    /// Count dead letters that can be counted by now
+    ///
+    /// The text of a letter is read as an event over HTTP is. A letter counts once, also when the command is killed and run again. A
+    /// letter that still cannot be counted stays, with the new reason. Ids of events are not compared.
+    #[command(after_help = LETTERS_EXAMPLES)]
+    Replay(ReplayLettersArgs),
+    /// Give dead letters up: they are deleted and never count
+    #[command(after_help = LETTERS_EXAMPLES)]
+    Drop(DropLettersArgs),
+}
+
+/// Which dead letters are meant. Several options together mean the letters that fit all of them.
+#[derive(Debug, Args)]
+pub struct SelectArgs {
+    /// Letters of the source whose digest begins with this
+    #[arg(long, value_name = "HEX")]
+    pub source: Option<String>,
+    /// The letter of this row, counted from 1 on
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub row: Option<u64>,
+    /// Letters whose reason contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Letters whose text is an event of this tenant
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ListLettersArgs {
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    #[command(flatten)]
+    pub select: SelectArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ReplayLettersArgs {
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Event types that are taken
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["impression", "click"])]
+    pub types: Vec<String>,
+    /// Replay the letters of this file only, with its texts: lines as `list` prints them
+    #[arg(long, value_name = "FILE")]
+    pub fixed: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct DropLettersArgs {
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Drop all dead letters
+    #[arg(long, conflicts_with_all = ["source", "row", "reason", "tenant"])]
+    pub all: bool,
 }
 
 /// How the rows of a file are read.
@@ -249,6 +324,9 @@ pub struct ServeArgs {
     /// Events a second of a tenant; beyond that, requests are answered 429; 0: no quota
     #[arg(long, value_name = "EVENTS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     pub tenant_events_per_s: u64,
+    /// Dead letters in blobs; beyond that, a batch with events that cannot be counted is answered 503
+    #[arg(long, value_name = "LETTERS", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub dead_letters_max: u64,
     /// A file with a secret; then requests need a token (`tidemark-streams token`)
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,

@@ -71,6 +71,13 @@ impl Driver {
         self.settle()
     }
 
+    /// Rows of all sources that count or were given up. Each dead letter that is replayed or dropped adds one.
+    pub fn settled_letters(&self) -> u64 {
+        let partition = self.directory.manifest().partition(PARTITION);
+        let sources = partition.into_iter().flat_map(|partition| partition.sources.values());
+        sources.map(|state| state.accepted + state.dropped).sum()
+    }
+
     fn settle(&mut self) -> Result<(), CliError> {
         while let Some(output) = self.owner.poll_output() {
             match output {

@@ -32,7 +32,7 @@ pub enum CliError {
     Stopped(#[from] Stop),
     #[error(
         "the load stops: {refused} rows of the file were refused, and {max} are allowed; the last: row {row}: {reason}. \
-         `tidemark-streams dead-letters` lists them; what was counted stays; --dead-letters-max allows more"
+         `tidemark-streams dead-letters list` lists them; what was counted stays; --dead-letters-max allows more"
     )]
     TooManyDeadLetters { refused: u64, max: u64, row: u64, reason: String },
     #[error(
@@ -51,6 +51,10 @@ pub enum CliError {
     Rows(#[from] RowError),
     #[error("blob {name}: {error}")]
     DeadLetters { name: String, error: DeadLettersError },
+    #[error("{}: the lines of dead letters cannot be read: {why}", path.display())]
+    Fixed { path: PathBuf, why: String },
+    #[error("no dead letters are named: name --source, --row, --reason or --tenant, or --all for all of them")]
+    DropNothing,
     #[error("differences were found: {differences}, in {blobs} blobs; they are named above, of counts the first 20")]
     Audit { differences: u64, blobs: u64 },
     #[error("the directory has {sources} sources; --against compares a directory with one")]

@@ -20,6 +20,7 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         lateness_s: args.lateness_s,
         log_bytes_max: args.log_bytes_max,
         tenant_events_per_s: args.tenant_events_per_s,
+        dead_letters_max: args.dead_letters_max,
         secret: args.secret_file.as_deref().map(secret).transpose()?,
     };
     Ok(tidemark_streams_serve::run(settings, out).map_err(Box::new)?)

@@ -110,7 +110,7 @@ fn bad_rows_become_dead_letters_with_row_and_reason() {
          a,x,2026-01-01,1\n"
     );
     let shop = Shop::loaded(&csv);
-    let letters = shop.said(&["dead-letters"]);
+    let letters = shop.said(&["dead-letters", "list"]);
     let letters: Vec<serde_json::Value> = letters.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let rows: Vec<u64> = letters.iter().map(|letter| letter["row"].as_u64().unwrap()).collect();
     assert_eq!(rows, [2, 3, 4, 5, 6, 7, 8, 9, 10]);
@@ -141,7 +141,89 @@ fn load_stops_at_too_many_dead_letters_and_goes_on_with_a_higher_limit() {
     assert!(stopped.contains("row 2000: count -1 is negative"), "{stopped}");
     let said = shop.load(&["--dead-letters-max", "5000"]);
     assert!(String::from_utf8_lossy(&said.stdout).ends_with("2501 rows: 1 counted, 2500 dead letters\n"), "{said:?}");
-    assert_eq!(shop.said(&["dead-letters"]).lines().count(), 2_500);
+    assert_eq!(shop.said(&["dead-letters", "list"]).lines().count(), 2_500);
+}
+
+#[test]
+fn dead_letters_are_replayed_once_when_their_type_is_configured() {
+    let csv = "shop,item,at,n,kind\na,x,2026-01-01T00:10:00Z,2,view\na,y,2026-01-01T00:10:00Z,3,view\nb,x,2026-01-01,-1,view\n\
+               b,x,2026-01-01,4,click\n";
+    let shop = Shop::new(csv);
+    let file = shop.folder.path().join("sales.csv");
+    let map = "tenant=shop,listing=item,at=at,n=n,type=kind";
+    assert!(shop.run(&["load", file.to_str().unwrap(), "--map", map]).status.success());
+    let count = |arguments: &[&str]| shop.said(&[&["dead-letters", "list"], arguments].concat()).lines().count();
+    assert_eq!((count(&[]), count(&["--tenant", "a"]), count(&["--row", "3"])), (3, 2, 1));
+    assert_eq!((count(&["--reason", "is not configured"]), count(&["--source", "zz"])), (3, 0));
+    let replay = ["dead-letters", "replay", "--types", "click,view"];
+    let of_b = [&replay[..], &["--tenant", "b"]].concat();
+    assert_eq!(shop.said(&of_b), "0 dead letters were replayed, 1 of those that were tried stay\n");
+    assert_eq!(shop.said(&replay), "2 dead letters were replayed, 1 of those that were tried stay\n");
+    assert_eq!(shop.said(&replay), "0 dead letters were replayed, 1 of those that were tried stay\n");
+    assert_eq!(shop.said(&["query", "a", "--by", "listing"]), "y\t3\nx\t2\n");
+    assert!(shop.said(&["dead-letters", "list"]).contains("count -1 is negative: at least 0"));
+    assert!(shop.said(&["audit"]).contains(" count 9\n"));
+    assert!(shop.refused(&["dead-letters", "drop"]).contains("no dead letters are named: name --source"));
+    assert_eq!(shop.said(&["dead-letters", "drop", "--all"]), "1 dead letters were dropped, 0 stay\n");
+    assert_eq!(shop.said(&["dead-letters", "list"]), "");
+    assert!(shop.said(&["audit"]).contains(" count 9\n"));
+    assert_eq!(shop.blobs().len(), shop.said(&["blobs"]).lines().count() - 1, "no file is left that does not count");
+}
+
+#[test]
+fn dead_letters_are_replayed_with_the_texts_of_a_file() {
+    let long = "x".repeat(3_000);
+    let csv = format!("shop,item,at,n\na,x,2026-01-01,many\na,{long},2026-01-01,2\na,x\n");
+    let shop = Shop::loaded(&csv);
+    // Neither a text that was cut nor a broken record is taken for an event.
+    assert!(shop.said(&["dead-letters", "replay"]).starts_with("0 dead letters were replayed, 3 "));
+    let letters = shop.said(&["dead-letters", "list"]);
+    let fixed = shop.folder.path().join("fixed.ndjson");
+    let event = r#"{\"tenant\":\"a\",\"listings\":[\"x\",\"y\"],\"at\":\"2026-01-02T00:00:00Z\"}"#;
+    let change = |line: &str| {
+        let mut letter: serde_json::Value = serde_json::from_str(line).unwrap();
+        match letter["row"].as_u64() {
+            Some(1) => letter["text"] = letter["text"].as_str().unwrap().replace("\"many\"", "7").into(),
+            Some(3) => letter["text"] = event.replace('\\', "").into(),
+            _ => return String::new(),
+        }
+        format!("{letter}\n")
+    };
+    std::fs::write(&fixed, letters.lines().map(change).collect::<String>()).unwrap();
+    let replay = ["dead-letters", "replay", "--fixed", fixed.to_str().unwrap()];
+    assert_eq!(shop.said(&replay), "2 dead letters were replayed, 0 of those that were tried stay\n");
+    let again = shop.said(&replay);
+    assert!(again.contains("2 lines of the file name no dead letter: they were replayed or dropped before"), "{again}");
+    assert_eq!(shop.said(&["query", "a", "--by", "listing"]), "x\t8\ny\t1\n");
+    assert_eq!(shop.said(&["dead-letters", "list"]).lines().count(), 1);
+    std::fs::write(&fixed, "{").unwrap();
+    assert!(shop.refused(&replay).contains("the lines of dead letters cannot be read: dead letters, line 1"));
+}
+
+#[test]
+fn replay_that_is_killed_and_run_again_counts_each_letter_once() {
+    let mut csv = "shop,item,at,n,kind\n".to_owned();
+    csv.extend((0..9_000).map(|row| format!("shop-{},item-{row},2026-01-{:02},1,view\n", row % 7, 1 + row % 9)));
+    let shop = Shop::new(&csv);
+    let file = shop.folder.path().join("sales.csv");
+    let load = ["load", file.to_str().unwrap(), "--map", "tenant=shop,listing=item,at=at,n=n,type=kind"];
+    assert!(shop.run(&load).status.success());
+    let left = || shop.said(&["dead-letters", "list"]).lines().count();
+    assert_eq!(left(), 9_000);
+    let mut was_cut = false;
+    for run in 0..25 {
+        let mut replay = Command::new(PROGRAM);
+        replay.args(["dead-letters", "replay", "--types", "view", "--dir"]).arg(shop.dir());
+        let mut child = replay.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(15 + 11 * (run % 7)));
+        let _ = child.kill();
+        child.wait().unwrap();
+        was_cut |= (1..9_000).contains(&left());
+    }
+    shop.said(&["dead-letters", "replay", "--types", "view"]);
+    assert_eq!(left(), 0);
+    assert!(shop.said(&["audit"]).contains(" count 9000\n"));
+    assert!(was_cut, "no kill came in the middle of a replay");
 }
 
 #[test]

@@ -194,13 +194,36 @@ fn bad_events_become_dead_letters_with_code_and_reason() {
     assert_eq!(said["errors"][0]["event"], json!(2));
     assert_eq!(server.metric("tidemark_streams_events_dead_letter_total"), 5.0);
     server.stop();
-    let letters = place.said(&["dead-letters"]);
+    let letters = place.said(&["dead-letters", "list"]);
     let letters: Vec<serde_json::Value> = letters.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(letters.len(), 5);
     assert_eq!((&letters[1]["row"], &letters[1]["reason"]), (&json!(3), &json!("count -1 is negative: at least 0")));
     assert!(letters[3]["reason"].as_str().unwrap().ends_with("are these milliseconds?"));
     assert_eq!(letters[4]["text"], json!("not json"));
     assert!(place.said(&["audit"]).starts_with("2 blobs are whole"));
+}
+
+#[test]
+fn dead_letters_of_the_intake_are_bounded_and_replayed() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &["--flush-s", "1", "--dead-letters-max", "2"]);
+    let view = |listing: &str| {
+        let listings = [listing, "z"];
+        json!({ "tenant": "a", "listings": listings, "at": "2026-01-01T00:10:00Z", "type": "view" }).to_string() + "\n"
+    };
+    let late = json!({ "tenant": "a", "listing": "x", "type": "view" }).to_string();
+    assert_eq!(server.send(view("x") + &view("y") + &late)["dead_letters"], json!(3));
+    until("the flush", || server.metric("tidemark_streams_dead_letters") == 3.0);
+    let refused = server.post("/v1/events", event("a", "x", "00:10:00") + &view("x"));
+    assert_eq!((refused.status, refused.code().as_str()), (503, "dead_letters_full"), "{refused:?}");
+    server.send(event("a", "x", "00:10:00"));
+    server.stop();
+    let replayed = place.said(&["dead-letters", "replay", "--types", "impression,view"]);
+    assert_eq!(replayed, "2 dead letters were replayed, 1 of those that were tried stay\n");
+    assert!(place.said(&["dead-letters", "list"]).contains("at is missing"));
+    assert_eq!(place.said(&["query", "a", "--by", "listing", "--type", "view"]), "z\t2\nx\t1\ny\t1\n");
+    let server = Server::start(&place.dir(), &["--flush-s", "1", "--dead-letters-max", "2"]);
+    assert_eq!((server.total("a"), server.send(view("x"))["dead_letters"].clone()), (5, json!(1)));
 }
 
 #[test]

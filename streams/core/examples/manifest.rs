@@ -61,8 +61,14 @@ fn build(blobs: u64) -> Result<Manifest, Box<dyn Error>> {
                 total,
                 is_end: false,
             };
-            let commit =
-                Commit { partition, epoch: Epoch(1), seq: Seq(seq), progress: Some(progress), add, remove: Vec::new() };
+            let commit = Commit {
+                partition,
+                epoch: Epoch(1),
+                seq: Seq(seq),
+                progress: Some(progress),
+                add,
+                ..Commit::default()
+            };
             match manifest.apply(&Command::Commit(commit)) {
                 Outcome::Commit { result: Ok(_), .. } => {}
                 other => return Err(format!("{other:?}").into()),

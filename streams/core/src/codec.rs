@@ -1,6 +1,7 @@
 //! Encodings of what the manifest's log keeps: a version, then postcard. Every bound is checked when bytes are read.
 
 pub(crate) mod version_1;
+pub(crate) mod version_2;
 
 use crate::blob::{BlobKey, BlobMeta, Level};
 use crate::layout::LayoutError;
@@ -11,8 +12,8 @@ use crate::time::{Hour, HourRange};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of encoded commands. Those of version 1 are read too.
-const COMMAND_VERSION: u8 = 2;
+/// The version of encoded commands. Those of earlier versions are read too.
+const COMMAND_VERSION: u8 = 3;
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +65,7 @@ impl Command {
         }
         let command: Command = match bytes.first() {
             Some(&version_1::VERSION) => version_1::decode_command(bytes)?,
+            Some(&version_2::VERSION) => version_2::decode_command(bytes)?,
             _ => decode_versioned(COMMAND_VERSION, bytes)?,
         };
         match &command {

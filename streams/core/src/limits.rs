@@ -16,8 +16,10 @@ pub const QUARTER_COUNT_MAX: u32 = i32::MAX as u32;
 pub const FUTURE_MAX_S: u64 = 300;
 /// Quarters of an hour since 1970 that a row may name: up to the year 2448, as 24 bits hold them. A later event is a dead letter.
 pub const QUARTERS_MAX: u32 = 1 << 24;
-/// Bytes of the reason and of the record that a dead letter keeps. What is longer is cut.
-pub const DEAD_LETTER_TEXT_BYTES_MAX: usize = 512;
+/// Bytes of the reason that a dead letter keeps. What is longer is cut.
+pub const DEAD_LETTER_REASON_BYTES_MAX: usize = 512;
+/// Bytes of the record that a dead letter keeps. What is longer is cut, and is replayed only with a text in its place.
+pub const DEAD_LETTER_TEXT_BYTES_MAX: usize = 2_048;
 
 /// Partitions of a manifest. A claim of a further one is refused.
 pub const PARTITIONS_MAX: u32 = 1 << 16;

@@ -14,7 +14,7 @@ mod snapshot;
 mod tests;
 
 pub use apply::{ClaimRefused, CommitRefused, Committed, FenceRefused, LayoutRefused, Outcome};
-pub use command::{Claim, Command, Commit, Fence, Generation, MemberId, Progress, SetLayout};
+pub use command::{Claim, Command, Commit, Fence, Generation, MemberId, Progress, SetLayout, Settled};
 pub use live::{BlobSet, ChunkId, RestoreError};
 pub use snapshot::{Restore, Row, SnapshotError};
 

@@ -8,7 +8,10 @@
 
 mod claim;
 mod job;
+mod letters;
 mod window;
+
+pub use letters::{Fate, Letter, Letters};
 
 use crate::blob::{BlobKey, Epoch, Level, PartitionId, Seq, StoredBlob};
 use crate::event::{EventTypes, RawEvent};
@@ -97,6 +100,8 @@ pub enum Input<'a> {
     Flush,
     /// Flush, and merge all that can be merged.
     Seal,
+    /// Replay or drop the dead letters of a blob. Nothing happens while a job is under way, or where the blob is not live.
+    Settle(Letters<'a>),
     /// The store has a blob: file and directory are synced.
     Stored {
         key: BlobKey,
@@ -231,6 +236,7 @@ impl Owner {
                 self.is_sealing = true;
                 self.window.flush_soon(now);
             }
+            Input::Settle(letters) => self.settle(now, &letters),
             Input::Stored { key, stored } => self.stored(now, key, stored),
             Input::StoreFailed { key } => self.store_failed(now, key),
             Input::Loaded { key, rows } => self.loaded(now, key, &rows),

@@ -20,10 +20,12 @@ pub struct SourceState {
     pub next_row: u64,
     /// Whether the source has no further row.
     pub is_complete: bool,
-    /// Rows that were accepted.
+    /// Rows that were accepted, and dead letters that were replayed.
     pub accepted: u64,
-    /// Rows that became dead letters.
+    /// Rows that are dead letters.
     pub dead_letters: u64,
+    /// Rows whose dead letters were dropped.
+    pub dropped: u64,
 }
 
 /// The first eight bytes, in hexadecimal: enough to tell sources apart in a message.

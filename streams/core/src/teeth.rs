@@ -20,6 +20,8 @@ pub enum Bug {
     LateRowsLeftOut,
     /// Merges are due at the end of the hour or day, not spread behind it.
     MergesAtMidnight,
+    /// A replay counts dead letters, and their blob stays live.
+    ReplayKeepsLetters,
 }
 
 #[cfg(feature = "teeth")]

@@ -7,15 +7,16 @@ use tidemark_streams_core::codec::DecodeError;
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
 use tidemark_streams_core::limits::COMMAND_BYTES_MAX;
 use tidemark_streams_core::manifest::{
-    Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout, SnapshotError,
+    Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout, Settled, SnapshotError,
 };
 use tidemark_streams_core::scope::{Part, Scope, Slice, TenantHash};
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::{Day, Hour, HourRange};
 
-const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-2.txt");
-/// What the first version wrote: it is read for ever.
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-3.txt");
+/// What earlier versions wrote: it is read for ever.
 const VERSION_1: &str = include_str!("golden/manifest-1.txt");
+const VERSION_2: &str = include_str!("golden/manifest-2.txt");
 const P: PartitionId = PartitionId(7);
 
 fn key(epoch: u64, seq: u64, part: u32) -> BlobKey {
@@ -30,6 +31,32 @@ fn blob(key: BlobKey, level: Level, total: u64) -> BlobMeta {
 
 /// A short life of a manifest with every command in it. Four blobs are live at its end: one chunk in the simulator's builds too.
 fn commands() -> Vec<(&'static str, Command)> {
+    let letters = BlobMeta { rows: 1, ..blob(key(1, 4, 1), Level::DeadLetters, 0) };
+    let settle = Commit {
+        partition: P,
+        epoch: Epoch(1),
+        seq: Seq(4),
+        add: vec![blob(key(1, 4, 0), Level::Delta, 10), letters],
+        remove: vec![key(1, 1, 1)],
+        settled: Some(Settled { source: SourceId([0xab; 32]), replayed: 1, dropped: 1, total: 10 }),
+        ..Commit::default()
+    };
+    // Two blobs of days become one, so that the blobs stay one chunk.
+    let join = Commit {
+        partition: P,
+        epoch: Epoch(1),
+        seq: Seq(5),
+        add: vec![blob(key(1, 5, 0), Level::Day, 410)],
+        remove: vec![key(1, 2, 1), key(1, 4, 0)],
+        ..Commit::default()
+    };
+    let mut commands = commands_of_version_2();
+    commands.splice(5..5, [("settle", Command::Commit(settle)), ("join", Command::Commit(join))]);
+    commands
+}
+
+/// The same without what came later.
+fn commands_of_version_2() -> Vec<(&'static str, Command)> {
     let layout = Layout {
         period: PeriodUnit::Quarter,
         virtual_partitions: 10,
@@ -48,6 +75,7 @@ fn commands() -> Vec<(&'static str, Command)> {
             BlobMeta { scope: part, ..blob(key(1, 3, 1), Level::Period, 300) },
         ],
         remove: vec![key(1, 2, 0)],
+        ..Commit::default()
     };
     let mut commands = vec![("layout", Command::Layout(SetLayout { version: 0, layout }))];
     commands.extend(commands_of_version_1());
@@ -55,7 +83,7 @@ fn commands() -> Vec<(&'static str, Command)> {
     commands
 }
 
-/// The same without what came later.
+/// The same without what came later still.
 fn commands_of_version_1() -> Vec<(&'static str, Command)> {
     let progress = Progress {
         source: SourceId([0xab; 32]),
@@ -72,7 +100,7 @@ fn commands_of_version_1() -> Vec<(&'static str, Command)> {
         seq: Seq(1),
         progress: Some(progress),
         add: vec![blob(key(1, 1, 0), Level::Delta, 1_000), blob(key(1, 1, 1), Level::DeadLetters, 0)],
-        remove: Vec::new(),
+        ..Commit::default()
     };
     let merge = Commit {
         partition: P,
@@ -81,6 +109,7 @@ fn commands_of_version_1() -> Vec<(&'static str, Command)> {
         progress: None,
         add: vec![blob(key(1, 2, 0), Level::Day, 600), blob(key(1, 2, 1), Level::Day, 400)],
         remove: vec![key(1, 1, 0)],
+        ..Commit::default()
     };
     vec![
         ("claim", Command::Claim(Claim { partition: P, generation: Generation(1), member: MemberId(u64::MAX) })),
@@ -108,20 +137,42 @@ fn rows_text(manifest: &Manifest) -> String {
 
 #[test]
 fn bytes_of_version_1_are_understood() {
-    let bytes = |name: &str| {
-        let line = VERSION_1.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        unhex(line.unwrap())
-    };
     let mut manifest = Manifest::new();
     for (name, command) in commands_of_version_1() {
-        assert_eq!(Command::decode(&bytes(name)), Ok(command.clone()), "{name}");
+        assert_eq!(Command::decode(&bytes(VERSION_1, name)), Ok(command.clone()), "{name}");
         manifest.apply(&command);
     }
-    assert_eq!(Manifest::from_version_1(&bytes("snapshot")), Ok(manifest));
+    assert_eq!(Manifest::from_version_1(&bytes(VERSION_1, "snapshot")), Ok(manifest));
 }
 
 #[test]
-fn bytes_of_the_log_are_those_of_version_2() {
+fn bytes_of_version_2_are_understood() {
+    let mut manifest = Manifest::new();
+    for (name, command) in commands_of_version_2() {
+        assert_eq!(Command::decode(&bytes(VERSION_2, name)), Ok(command.clone()), "{name}");
+        manifest.apply(&command);
+    }
+    assert_eq!(restored(VERSION_2), Ok(manifest));
+}
+
+/// The bytes of a line of a name.
+fn bytes(golden: &str, name: &str) -> Vec<u8> {
+    let line = golden.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    unhex(line.unwrap())
+}
+
+/// What the lines of rows give back.
+fn restored(golden: &str) -> Result<Manifest, SnapshotError> {
+    let mut restore = Restore::new();
+    for line in golden.lines().filter_map(|line| line.strip_prefix("row ")) {
+        let (key, value) = line.split_once(' ').unwrap();
+        restore.add(&unhex(key), &unhex(value))?;
+    }
+    restore.finish()
+}
+
+#[test]
+fn bytes_of_the_log_are_those_of_version_3() {
     let mut manifest = Manifest::new();
     let mut lines = Vec::new();
     for (name, command) in commands() {
@@ -135,32 +186,23 @@ fn bytes_of_the_log_are_those_of_version_2() {
     }
     let golden = std::fs::read_to_string(PATH).unwrap();
     assert_eq!(lines.concat(), golden);
-    let bytes = |name: &str| {
-        let line = golden.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        unhex(line.unwrap())
-    };
     for (name, command) in commands() {
-        assert_eq!(Command::decode(&bytes(name)), Ok(command));
+        assert_eq!(Command::decode(&bytes(&golden, name)), Ok(command));
     }
-    let mut restore = Restore::new();
-    for line in golden.lines().filter_map(|line| line.strip_prefix("row ")) {
-        let (key, value) = line.split_once(' ').unwrap();
-        restore.add(&unhex(key), &unhex(value)).unwrap();
-    }
-    assert_eq!(restore.finish(), Ok(manifest.clone()));
-    assert_eq!(manifest.live().map(|meta| meta.total).sum::<u64>(), 1_000);
+    assert_eq!(restored(&golden), Ok(manifest.clone()));
+    assert_eq!(manifest.live().map(|meta| meta.total).sum::<u64>(), 1_010);
 }
 
 #[test]
 fn bytes_that_are_none_are_refused_with_value_and_limit() {
     let (_, claim) = commands_of_version_1().remove(0);
     let bytes = claim.encode().unwrap();
-    let later = [&[3], &bytes[1..]].concat();
-    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 3, known: 2 }));
+    let later = [&[4], &bytes[1..]].concat();
+    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 4, known: 3 }));
     assert_eq!(Command::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Tail(1)));
     assert!(matches!(Command::decode(&bytes[..bytes.len() - 1]), Err(DecodeError::Damaged(_))));
     assert_eq!(Command::decode(&[]), Err(DecodeError::Empty));
-    let long = vec![2; COMMAND_BYTES_MAX + 1];
+    let long = vec![3; COMMAND_BYTES_MAX + 1];
     assert_eq!(Command::decode(&long), Err(DecodeError::TooLong { bytes: COMMAND_BYTES_MAX + 1 }));
     let far = Command::Fence(Fence { partition: PartitionId(1 << 16), epoch: Epoch(1) });
     assert_eq!(Command::decode(&far.encode().unwrap()), Err(DecodeError::Partition(1 << 16)));

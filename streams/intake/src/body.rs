@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::NoTime;
 use tidemark_streams_core::event::{EventError, EventTypes, RawEvent};
-use tidemark_streams_core::limits::DEAD_LETTER_TEXT_BYTES_MAX;
+use tidemark_streams_core::limits::{DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX};
 use tidemark_streams_core::time::Now;
 
 /// The type of events that name none, as of rows of files.
@@ -164,8 +164,9 @@ impl<'a> Decoded<'a> {
                     let named = Named { event: self.events.len() + 1, code: refused.code(), reason: cut(&reason) };
                     self.named.push(named);
                 }
-                let shown = String::from_utf8_lossy(&text[..text.len().min(DEAD_LETTER_TEXT_BYTES_MAX)]);
-                self.events.push(Event::Broken { reason: cut(&reason).into(), text: cut(&shown).into() });
+                // One byte more than is kept: the core sees that it is cut.
+                let shown = String::from_utf8_lossy(&text[..text.len().min(DEAD_LETTER_TEXT_BYTES_MAX + 1)]);
+                self.events.push(Event::Broken { reason: cut(&reason).into(), text: shown.into_owned().into() });
             }
         }
     }
@@ -177,10 +178,23 @@ impl<'a> Decoded<'a> {
 }
 
 fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(DEAD_LETTER_TEXT_BYTES_MAX)].to_owned()
+    text[..text.floor_char_boundary(DEAD_LETTER_REASON_BYTES_MAX)].to_owned()
+}
+
+/// Reads the text of a dead letter as an event. When it arrived is not known any more, so it has to say its time.
+///
+/// # Errors
+/// [`EventRefused`]: it stays a dead letter.
+pub fn replayed<'a>(text: &'a [u8], rules: &Rules<'_>) -> Result<ValidEvent<'a>, EventRefused> {
+    read(text, rules, None)
 }
 
 fn event<'a>(text: &'a [u8], rules: &Rules<'_>) -> Result<ValidEvent<'a>, EventRefused> {
+    read(text, rules, Some(rules.now.seconds() as i64))
+}
+
+/// `arrived_s` is the time of an event that says none.
+fn read<'a>(text: &'a [u8], rules: &Rules<'_>, arrived_s: Option<i64>) -> Result<ValidEvent<'a>, EventRefused> {
     if text.len() > EVENT_BYTES_MAX {
         return Err(EventRefused::Long { bytes: text.len() });
     }
@@ -189,7 +203,7 @@ fn event<'a>(text: &'a [u8], rules: &Rules<'_>) -> Result<ValidEvent<'a>, EventR
     let tenant = body.tenant.ok_or(EventRefused::Missing("tenant"))?.0;
     let event_type = body.event_type.unwrap_or(Cow::Borrowed(TYPE_DEFAULT));
     let at_s = match body.at {
-        None => rules.now.seconds() as i64,
+        None => arrived_s.ok_or(EventRefused::Missing("at"))?,
         Some(At::Number(seconds)) => number_of_seconds(seconds)?,
         Some(At::Text(text)) => text.parse::<UnixTime>().map_err(EventRefused::Time)?.s() as i64,
     };

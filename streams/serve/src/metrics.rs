@@ -212,6 +212,12 @@ fn owner(node: &Node) -> Vec<Metric> {
             "Memory of the counts that are in no blob.",
             owner.bytes_held as f64,
         ),
+        gauge(
+            "tidemark_streams_dead_letters",
+            "count",
+            "Dead letters in blobs, until they are replayed or dropped.",
+            owner.dead_letters as f64,
+        ),
         gauge("tidemark_streams_live_blobs", "count", "Blobs that count.", owner.live_blobs as f64),
         gauge(
             "tidemark_streams_manifest_index",

@@ -40,6 +40,8 @@ pub struct OwnerView {
     pub counts_held: u64,
     pub bytes_held: u64,
     pub live_blobs: u64,
+    /// In live blobs.
+    pub dead_letters: u64,
     pub manifest_index: u64,
 }
 

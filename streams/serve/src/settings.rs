@@ -49,6 +49,8 @@ pub struct Settings {
     pub log_bytes_max: u64,
     /// Events a second of a tenant; 0: no quota.
     pub tenant_events_per_s: u64,
+    /// Dead letters in blobs, beyond which batches with refused events are not taken.
+    pub dead_letters_max: u64,
     /// Requests need a token that is made of this.
     pub secret: Option<Secret>,
 }

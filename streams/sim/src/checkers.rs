@@ -4,7 +4,7 @@ use crate::oracle::{Row, Source, combined};
 use crate::store::{Store, checksum};
 use crate::worker::PARTITION;
 use std::collections::{BTreeMap, BTreeSet};
-use tidemark_streams_core::blob::{BlobMeta, Level};
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::manifest::{Command, Committed, Manifest, Outcome, Partition, Restore};
 use tidemark_streams_core::owner::Content;
 use tidemark_streams_core::query::Plan;
@@ -19,7 +19,8 @@ pub struct Violation {
     pub what: String,
 }
 
-/// The sum of all live blobs is the sum of the accepted rows below the position, key by key; so are dead letters.
+/// The sum of all live blobs is the sum of the accepted rows below the position, key by key; so are dead letters. A letter is
+/// replayed or dropped once.
 pub const CONSERVATION: &str = "conservation";
 /// The rows that a commit counts begin where those of the commit before it end.
 pub const NO_OVERLAP: &str = "no overlap";
@@ -42,6 +43,65 @@ pub const COMPLETE: &str = "complete";
 #[derive(Debug, Default)]
 pub struct Positions(BTreeMap<SourceId, u64>);
 
+/// Which dead letters were settled, and by the entry of which index.
+#[derive(Debug, Default)]
+pub struct Settled(BTreeMap<LetterId, u64>);
+
+/// A dead letter: the row of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LetterId {
+    source: SourceId,
+    row: u64,
+}
+
+/// Letters of even rows are replayed, the others dropped.
+pub fn is_replayed(row: u64) -> bool {
+    row.is_multiple_of(2)
+}
+
+impl Settled {
+    /// Compares the letters that a commit removed with those that it added.
+    pub fn on_applied(
+        &mut self,
+        index: u64,
+        command: &Command,
+        outcome: &Outcome,
+        store: &Store,
+    ) -> Result<(), Violation> {
+        let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) else {
+            return Ok(());
+        };
+        if commit.settled.is_none() {
+            return Ok(());
+        }
+        let letters = |key: &BlobKey| match store.read(key) {
+            Some(Content::DeadLetters(letters)) => {
+                letters.iter().map(|letter| LetterId { source: letter.source, row: letter.row }).collect()
+            }
+            Some(Content::Rows(_)) | None => Vec::new(),
+        };
+        let kept: BTreeSet<LetterId> = commit.add.iter().flat_map(|meta| letters(&meta.key)).collect();
+        for letter in commit.remove.iter().flat_map(letters).filter(|letter| !kept.contains(letter)) {
+            if self.0.insert(letter, index).is_some() {
+                let what = format!("at index {index} row {} of source {} is settled again", letter.row, letter.source);
+                return Err(Violation { checker: CONSERVATION, what });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the letters of a source count that were replayed up to an index.
+    fn replayed<'s>(&'s self, source: &'s Source, index: u64) -> impl Iterator<Item = &'s Row> {
+        let range = LetterId { source: source.id, row: 0 }..=LetterId { source: source.id, row: u64::MAX };
+        let settled = self.0.range(range).filter(move |(letter, at)| **at <= index && is_replayed(letter.row));
+        settled.filter_map(|(letter, _)| source.fixed.get(letter.row as usize))
+    }
+
+    fn has(&self, source: SourceId, row: u64) -> bool {
+        self.0.contains_key(&LetterId { source, row })
+    }
+}
+
 impl Positions {
     pub fn on_applied(&mut self, command: &Command, outcome: &Outcome) -> Result<(), Violation> {
         let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) else {
@@ -59,7 +119,7 @@ impl Positions {
 }
 
 /// Checks the state behind a command.
-pub fn state(manifest: &Manifest, store: &Store, sources: &[Source]) -> Result<(), Violation> {
+pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &Settled) -> Result<(), Violation> {
     let Some(partition) = manifest.partition(PARTITION) else { return Ok(()) };
     exist(manifest, partition, store)?;
     let mut found = Rollups::new();
@@ -79,11 +139,13 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source]) -> Result<(
     found.combine();
     letters.sort_unstable();
     let position = |source: &Source| partition.source(source.id).next_row;
-    let expected = combined(sources.iter().flat_map(|source| source.counted(position(source), |_| true)));
+    let index = manifest.index();
+    let counted = sources.iter().flat_map(|source| source.counted(position(source), |_| true));
+    let replayed = sources.iter().flat_map(|source| settled.replayed(source, index).map(Row::rollup));
+    let expected = combined(counted.chain(replayed));
     let refused =
         sources.iter().flat_map(|source| source.refused(position(source)).into_iter().map(|row| (source.id, row)));
-    let refused: Vec<_> = refused.collect();
-    let index = manifest.index();
+    let refused: Vec<_> = refused.filter(|(source, row)| !settled.has(*source, *row)).collect();
     if found != expected {
         let found = found.total();
         let expected = expected.total();
@@ -164,12 +226,20 @@ pub struct Asked<'a> {
 }
 
 /// Checks an answer about a tenant: the plan's positions say which rows it stands for.
-pub fn answer(plan: &Plan, asked: &Asked<'_>, found: &Rollups, sources: &[Source]) -> Result<(), Violation> {
+pub fn answer(
+    plan: &Plan,
+    asked: &Asked<'_>,
+    found: &Rollups,
+    sources: &[Source],
+    settled: &Settled,
+) -> Result<(), Violation> {
     let Asked { tenant, hours } = *asked;
     let position = |source: &Source| plan.sources.get(&source.id).map_or(0, |state| state.next_row);
     let is_asked = |row: &Row| row.tenant() == tenant && hours.contains(row.hour());
-    let rows = sources.iter().flat_map(|source| source.counted(position(source), is_asked));
-    let expected = combined(rows);
+    let rows = sources.iter().flat_map(|source| source.counted(position(source), &is_asked));
+    let replayed = sources.iter().flat_map(|source| settled.replayed(source, plan.index));
+    let replayed = replayed.filter(|row| is_asked(row)).map(Row::rollup);
+    let expected = combined(rows.chain(replayed));
     if *found == expected {
         return Ok(());
     }

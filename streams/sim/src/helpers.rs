@@ -1,6 +1,6 @@
 //! Others who touch the partition: a compaction worker, the collector, and queries.
 
-use crate::checkers::{self, Violation};
+use crate::checkers::{self, Settled, Violation};
 use crate::oracle::{START_S, Source, combined};
 use crate::rng::Rng;
 use crate::store::{Store, checksum};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, Seq, StoredBlob};
 use tidemark_streams_core::collector::{Verdict, judge};
 use tidemark_streams_core::manifest::{Command, Commit, Manifest};
-use tidemark_streams_core::owner::Content;
+use tidemark_streams_core::owner::{Content, DeadLetter};
 use tidemark_streams_core::query::{self, Continues, OwnerRows, Plan};
 use tidemark_streams_core::rollup::RollupRow;
 use tidemark_streams_core::scope::Scope;
@@ -50,7 +50,19 @@ pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<C
         progress: None,
         add: vec![meta],
         remove: inputs.iter().map(|meta| meta.key).collect(),
+        ..Commit::default()
     }))
+}
+
+/// A blob of dead letters that is live in a copy of the manifest, and its letters.
+pub fn dead_letters(copy: &Manifest, store: &Store, rng: &mut Rng) -> Option<(BlobKey, Arc<Vec<DeadLetter>>)> {
+    let live = copy.partition(PARTITION)?.live.of_level(Level::DeadLetters);
+    let metas: Vec<BlobMeta> = live.collect();
+    let meta = metas.get(rng.below(metas.len().max(1) as u64) as usize)?;
+    match store.read(&meta.key)? {
+        Content::DeadLetters(letters) => Some((meta.key, Arc::clone(letters))),
+        Content::Rows(_) => None,
+    }
 }
 
 fn rows_of(content: &Content) -> Box<dyn Iterator<Item = RollupRow<'_>> + '_> {
@@ -109,7 +121,7 @@ impl Query {
     ///
     /// # Errors
     /// The answer is wrong.
-    pub fn answer(mut self, store: &Store, sources: &[Source]) -> Result<Answered, Violation> {
+    pub fn answer(mut self, store: &Store, sources: &[Source], settled: &Settled) -> Result<Answered, Violation> {
         let contents: Option<Vec<&Content>> = self.plan.blobs.iter().map(|meta| store.read(&meta.key)).collect();
         let Some(contents) = contents else { return Ok(Answered::Replanned) };
         let tenant = &self.tenant;
@@ -128,7 +140,7 @@ impl Query {
             }
         }
         let asked = checkers::Asked { tenant, hours };
-        checkers::answer(&self.plan, &asked, &combined(rows.into_iter()), sources)?;
+        checkers::answer(&self.plan, &asked, &combined(rows.into_iter()), sources, settled)?;
         Ok(answered)
     }
 }

@@ -28,6 +28,8 @@ pub struct Row {
 pub struct Source {
     pub id: SourceId,
     pub rows: Vec<Row>,
+    /// What the dead letter of each row is replayed as.
+    pub fixed: Vec<Row>,
 }
 
 pub fn types() -> Result<EventTypes, EventTypesError> {
@@ -36,8 +38,9 @@ pub fn types() -> Result<EventTypes, EventTypesError> {
 
 impl Source {
     pub fn draw(number: u8, rng: &mut Rng) -> Source {
-        let rows = (0..rng.between(5, 120)).map(|_| Row::draw(rng)).collect();
-        Source { id: SourceId([number; 32]), rows }
+        let rows: Vec<Row> = (0..rng.between(5, 120)).map(|_| Row::draw(rng)).collect();
+        let fixed = rows.iter().map(|row| Row { event_type: TYPES[0], count: 5, ..row.clone() }).collect();
+        Source { id: SourceId([number; 32]), rows, fixed }
     }
 
     /// What the first so many rows count.
@@ -86,7 +89,7 @@ impl Row {
         self.count < 0 || self.event_type == BROKEN
     }
 
-    fn rollup(&self) -> RollupRow<'_> {
+    pub fn rollup(&self) -> RollupRow<'_> {
         let at_s = self.at_s as u64;
         let mut quarters = [0; 4];
         quarters[(at_s % 3_600 / 900) as usize] = self.count as u32;

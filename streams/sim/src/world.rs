@@ -1,6 +1,6 @@
 //! The event loop of a run: virtual time, faults, and deliveries between the machines.
 
-use crate::checkers::{self, COMPLETE, MERGED, Merged, Positions, Violation};
+use crate::checkers::{self, COMPLETE, MERGED, Merged, Positions, Settled, Violation};
 use crate::helpers::{self, Answered, Query};
 use crate::oracle::{self, START_S, Source};
 use crate::rng::Rng;
@@ -13,7 +13,7 @@ use tidemark_streams_core::collector;
 use tidemark_streams_core::manifest::{
     ClaimRefused, Command, Commit, CommitRefused, Committed, Manifest, Outcome as Applied, SetLayout,
 };
-use tidemark_streams_core::owner::{Content, Input, Output, Put, Record, RowBatch, Stop};
+use tidemark_streams_core::owner::{Content, Fate, Input, Letter, Letters, Output, Put, Record, RowBatch, Stop};
 use tidemark_streams_core::scope::Scope;
 use tidemark_streams_core::source::ReadingId;
 use tidemark_streams_core::time::Now;
@@ -88,6 +88,7 @@ struct World {
     manifest: Rc<Manifest>,
     copies: Vec<Rc<Manifest>>,
     positions: Positions,
+    settled: Settled,
     store: Store,
     has_compaction_worker: bool,
     situations: Situations,
@@ -147,6 +148,7 @@ impl World {
             manifest: Rc::new(manifest),
             copies: Vec::new(),
             positions: Positions::default(),
+            settled: Settled::default(),
             store: Store::default(),
             situations: Situations::new(),
             trace: seed,
@@ -367,7 +369,8 @@ impl World {
         self.count(command, &outcome);
         self.look_at_merge(command, &outcome);
         self.positions.on_applied(command, &outcome)?;
-        checkers::state(&manifest, &self.store, &self.sources)?;
+        self.settled.on_applied(manifest.index(), command, &outcome, &self.store)?;
+        checkers::state(&manifest, &self.store, &self.sources, &self.settled)?;
         if self.rng.percent(20) {
             manifest = self.snapshot(manifest)?;
         }
@@ -431,7 +434,11 @@ impl World {
             (_, Applied::Claim { result: Ok(_), .. }) => self.meet("claim"),
             (_, Applied::Claim { result: Err(ClaimRefused::OldGeneration { .. }), .. }) => self.meet("old claim"),
             (Command::Commit(commit), Applied::Commit { result: Ok(Committed::Now), .. }) => {
-                self.meet(if commit.progress.is_some() { "flush" } else { "merge" });
+                self.meet(match (&commit.progress, &commit.settled) {
+                    (Some(_), _) => "flush",
+                    (None, Some(_)) => "dead letters settled",
+                    (None, None) => "merge",
+                });
             }
             (_, Applied::Commit { result: Ok(Committed::Already), .. }) => self.meet("commit again"),
             (_, Applied::Commit { result: Err(CommitRefused::OtherEpoch { .. }), .. }) => {
@@ -482,12 +489,30 @@ impl World {
                 let version = self.manifest.layout_version() - self.rng.below(2);
                 layout.into_iter().for_each(|layout| self.propose(Command::Layout(SetLayout { version, layout })));
             }
+            15 | 16 => self.settle(worker),
             20..=22 => {
                 self.ahead_ms += self.rng.below(LEAP_MS);
                 self.meet("clock leap");
             }
             _ => self.ask(),
         }
+    }
+
+    /// An operator has dead letters replayed and dropped, from a copy of the manifest that may be old.
+    fn settle(&mut self, worker: usize) {
+        let Some(copy) = self.old_copy() else { return };
+        let Some((key, letters)) = helpers::dead_letters(&copy, &self.store, &mut self.rng) else { return };
+        let source = letters.first().and_then(|first| self.sources.iter().find(|source| source.id == first.source));
+        let Some(source) = source.cloned() else { return };
+        let records: Vec<[Record<'_>; 1]> =
+            letters.iter().filter_map(|letter| Some([source.fixed.get(letter.row as usize)?.record()])).collect();
+        let mut settled = Vec::new();
+        for (letter, records) in letters.iter().zip(&records) {
+            let fate = if checkers::is_replayed(letter.row) { Fate::Replay(records) } else { Fate::Drop };
+            settled.push(Letter { letter, fate: if self.rng.percent(20) { Fate::Keep } else { fate } });
+        }
+        let life = self.workers[worker].life;
+        self.give(worker, life, Input::Settle(Letters { key, letters: &settled }));
     }
 
     /// All processes end, and what was not synced is lost.
@@ -535,7 +560,7 @@ impl World {
     }
 
     fn answer(&mut self, query: Query) -> Result<(), Violation> {
-        let answered = query.answer(&self.store, &self.sources)?;
+        let answered = query.answer(&self.store, &self.sources, &self.settled)?;
         self.meet(match answered {
             Answered::FromBlobs => "query from blobs",
             Answered::WithOwnerRows => "query with the owner's rows",

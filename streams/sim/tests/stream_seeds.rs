@@ -11,12 +11,13 @@ const SEEDS: u64 = 300;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 30] = [
+const SITUATIONS: [&str; 31] = [
     "claim",
     "clock leap",
     "commit again",
     "commit of a deposed owner",
     "commit refused",
+    "dead letters settled",
     "fence",
     "file collected",
     "file lost or torn by a power cut",
@@ -85,6 +86,7 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::BucketsOfToday, QUERY),
         (Bug::BucketOfTenantBefore, PLACEMENT),
         (Bug::LateRowsLeftOut, MERGED),
+        (Bug::ReplayKeepsLetters, CONSERVATION),
     ] {
         bite(Some(bug));
         let caught = (0..SEEDS).find_map(|seed| run(seed).violation);

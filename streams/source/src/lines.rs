@@ -10,8 +10,8 @@ use tidemark_files::csv::{Fields, RECORD_BYTES_MAX, Record, Records};
 use tidemark_files::unpack::Text;
 
 const COMMA: u8 = b',';
-/// Letters of a line that a dead letter shows.
-const SHOWN_MAX: usize = 200;
+/// Letters of a line that a dead letter gets. It keeps fewer, and marks where it cut them.
+const SHOWN_MAX: usize = 4_096;
 
 type Reader = Box<dyn BufRead + Send>;
 

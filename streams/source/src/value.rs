@@ -5,6 +5,7 @@
 //! * A count is a whole number. `5` and `5.0` are the same.
 
 use crate::mapping::{Columns, Mapping, TypeOf};
+use serde_json::Value as Json;
 use std::borrow::Cow;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::{NoTime, Zone};
@@ -81,7 +82,7 @@ impl Row {
 
 impl Reading {
     pub fn row(&self, values: &Columns<Value<'_>>) -> Row {
-        self.event(values).unwrap_or_else(|error| Row::Broken { reason: error.to_string(), text: shown(values) })
+        self.event(values).unwrap_or_else(|error| Row::Broken { reason: error.to_string(), text: self.shown(values) })
     }
 
     fn event(&self, values: &Columns<Value<'_>>) -> Result<Row, ValueError> {
@@ -100,6 +101,31 @@ impl Reading {
             event_type,
             count,
         })
+    }
+
+    /// A row as a dead letter shows it: the JSON of an event, as it may be sent over HTTP. What no event has is null.
+    fn shown(&self, values: &Columns<Value<'_>>) -> String {
+        let json = |value: &Value<'_>| match value {
+            Value::NoColumn | Value::Missing => None,
+            Value::Text(text) => Some(Json::from(text.as_ref())),
+            Value::Whole(number) => Some(Json::from(*number)),
+            Value::Float(value) => Some(Json::from(*value)),
+            Value::Instant(_) | Value::Clock(_) | Value::Other(_) => Some(Json::Null),
+        };
+        let event_type = match &self.mapping.event_type {
+            TypeOf::All(name) => Some(Json::from(name.as_str())),
+            TypeOf::Column(_) => json(&values.event_type),
+        };
+        let at = self.time(&values.at).map_or_else(|_| json(&values.at), |seconds| Some(Json::from(seconds)));
+        let named = [
+            ("tenant", json(&values.tenant)),
+            ("listing", json(&values.listing)),
+            ("at", at),
+            ("type", event_type),
+            ("n", json(&values.count)),
+        ];
+        let fields = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Json::Object(fields.collect()).to_string()
     }
 
     fn time(&self, value: &Value<'_>) -> Result<i64, ValueError> {
@@ -177,21 +203,6 @@ fn cut(text: &str) -> &str {
     text.char_indices().nth(40).map_or(text, |(end, _)| &text[..end])
 }
 
-/// A row as a dead letter shows it.
-fn shown(values: &Columns<Value<'_>>) -> String {
-    let Columns { tenant, listing, at, count, event_type } = values.as_ref().map(|value| match value {
-        Value::NoColumn => None,
-        Value::Missing => Some("(missing)".to_owned()),
-        Value::Text(text) => Some(format!("{:?}", text.chars().take(80).collect::<String>())),
-        Value::Whole(number) | Value::Instant(number) | Value::Clock(number) => Some(number.to_string()),
-        Value::Float(value) => Some(value.to_string()),
-        Value::Other(what) => Some(format!("({what})")),
-    });
-    let named = [("tenant", tenant), ("listing", listing), ("at", at), ("n", count), ("type", event_type)];
-    let shown = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
-    shown.collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,7 +244,7 @@ mod tests {
         let row = reading("UTC").row(&values(Value::Missing, Value::Text("many".into())));
         let Row::Broken { reason, text } = row else { panic!("{row:?}") };
         assert_eq!(reason, "n \"many\": a whole number is expected");
-        assert_eq!(text, "tenant=330 listing=\"x\" at=(missing) n=\"many\"");
+        assert_eq!(text, r#"{"listing":"x","n":"many","tenant":330,"type":"impression"}"#);
     }
 
     #[test]

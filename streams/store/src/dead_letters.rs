@@ -5,7 +5,7 @@ use tidemark_streams_core::owner::DeadLetter;
 use tidemark_streams_core::source::SourceId;
 
 /// Bytes of a line. A longer one is refused: a dead letter keeps little text.
-const LINE_BYTES_MAX: usize = 16 << 10;
+const LINE_BYTES_MAX: usize = 32 << 10;
 
 /// Why dead letters cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +64,19 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DeadLetter>, DeadLettersError> {
     Ok(letters)
 }
 
+/// The tenant that the record of a letter names, if it is a JSON object that names one.
+pub fn tenant_of(letter: &DeadLetter) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        tenant: serde_json::Value,
+    }
+    match serde_json::from_str(&letter.text).ok()? {
+        Named { tenant: serde_json::Value::String(tenant) } => Some(tenant),
+        Named { tenant: serde_json::Value::Number(tenant) } => Some(tenant.to_string()),
+        Named { .. } => None,
+    }
+}
+
 fn source_of(text: &str) -> Option<SourceId> {
     let mut digest = [0; 32];
     if text.len() != 2 * digest.len() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -100,6 +113,11 @@ mod tests {
         assert!(decode(b"\n{").unwrap_err().to_string().contains("line 2"));
         let zero = format!(r#"{{"source":"{}","row":0,"reason":"","text":""}}"#, "ab".repeat(32));
         assert!(matches!(decode(zero.as_bytes()), Err(DeadLettersError::Row { line: 1 })));
-        assert!(matches!(decode(&vec![b'x'; 20_000]), Err(DeadLettersError::Long { line: 1, .. })));
+        assert!(matches!(decode(&vec![b'x'; 40_000]), Err(DeadLettersError::Long { line: 1, .. })));
+        let letter =
+            |text: &str| DeadLetter { source: SourceId([0; 32]), row: 0, reason: String::new(), text: text.into() };
+        assert_eq!(tenant_of(&letter(r#"{"n":1,"tenant":330}"#)).as_deref(), Some("330"));
+        assert_eq!(tenant_of(&letter(r#"{"tenant":"a"}"#)).as_deref(), Some("a"));
+        assert_eq!(tenant_of(&letter(r#"{"tenant":"a""#)), None);
     }
 }

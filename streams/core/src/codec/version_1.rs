@@ -1,10 +1,10 @@
 //! What version 1 of commands and snapshots kept, which directories of that time have: blobs had no scope.
 
+use super::version_2::Source2;
 use super::{DecodeError, decode_versioned};
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
 use crate::manifest::{AppliedCommit, Claim, Command, Commit, Fence, Generation, MemberId, Progress};
 use crate::scope::Scope;
-use crate::source::{SourceId, SourceState};
 use crate::time::HourRange;
 use serde::Deserialize;
 
@@ -51,14 +51,8 @@ pub(crate) struct Partition1 {
     pub owner: Option<MemberId>,
     pub last_commit: Option<AppliedCommit>,
     pub total: u128,
-    pub sources: Vec<Source1>,
+    pub sources: Vec<Source2>,
     pub live: Vec<BlobMeta1>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct Source1 {
-    pub id: SourceId,
-    pub state: SourceState,
 }
 
 impl From<BlobMeta1> for BlobMeta {
@@ -74,7 +68,7 @@ pub(super) fn decode_command(bytes: &[u8]) -> Result<Command, DecodeError> {
         Command1::Fence(fence) => Command::Fence(fence),
         Command1::Commit(Commit1 { partition, epoch, seq, progress, add, remove }) => {
             let add = add.into_iter().map(BlobMeta::from).collect();
-            Command::Commit(Commit { partition, epoch, seq, progress, add, remove })
+            Command::Commit(Commit { partition, epoch, seq, progress, add, remove, ..Commit::default() })
         }
     })
 }

@@ -2,6 +2,7 @@
 
 use super::{
     AppliedCommit, Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Partition, Progress, SetLayout,
+    Settled,
 };
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq};
 use crate::layout::LayoutError;
@@ -85,10 +86,14 @@ pub enum CommitRefused {
     NotLive(BlobKey),
     #[error("it adds blobs that count {added}, and removes blobs and counts rows that count {accounted}")]
     SumChanges { added: u128, accounted: u128 },
-    #[error("blob {0} of dead letters is removed by a merge")]
+    #[error("blob {0} of dead letters is removed, and the commit settles none")]
     DeadLettersRemoved(BlobKey),
     #[error("{named} dead letters are named, and {stored} are in blobs that are added")]
     DeadLettersDiffer { named: u64, stored: u64 },
+    #[error("dead letters are settled: such a commit removes one blob of them, and counts no rows of a source")]
+    SettledWithOthers,
+    #[error("{settled} dead letters of source {source_id} are settled, and it has {known}")]
+    SettledTooMany { source_id: SourceId, settled: u64, known: u64 },
 }
 
 impl Manifest {
@@ -188,6 +193,9 @@ impl Partition {
         }
         check_names(commit)?;
         let removed = self.removed(commit)?;
+        if let Some(settled) = &commit.settled {
+            self.check_settled(commit, settled, &removed)?;
+        }
         check_sums(commit, &removed)
     }
 
@@ -215,6 +223,20 @@ impl Partition {
         Ok(())
     }
 
+    fn check_settled(&self, commit: &Commit, settled: &Settled, removed: &[BlobMeta]) -> Result<(), CommitRefused> {
+        let is_letters = matches!(removed, [meta] if meta.level == Level::DeadLetters);
+        if commit.progress.is_some() || !(is_letters || bites(Bug::ReplayKeepsLetters)) {
+            return Err(CommitRefused::SettledWithOthers);
+        }
+        let source_id = settled.source;
+        let known = self.source(source_id).dead_letters;
+        let settled = settled.letters();
+        match settled <= known || bites(Bug::ReplayKeepsLetters) {
+            true => Ok(()),
+            false => Err(CommitRefused::SettledTooMany { source_id, settled, known }),
+        }
+    }
+
     /// The live blobs that a commit removes.
     fn removed(&self, commit: &Commit) -> Result<Vec<BlobMeta>, CommitRefused> {
         if bites(Bug::MergeWithoutLiveCheck) {
@@ -229,10 +251,18 @@ impl Partition {
     }
 
     fn replace(&mut self, commit: &Commit) {
-        for key in &commit.remove {
+        let keeps_letters = commit.settled.is_some() && bites(Bug::ReplayKeepsLetters);
+        for key in commit.remove.iter().filter(|_| !keeps_letters) {
             self.live.remove(key);
         }
         self.live.extend(commit.add.iter().copied());
+        if let Some(Settled { source, replayed, dropped, total }) = commit.settled {
+            let state = self.sources.entry(source).or_default();
+            state.dead_letters = state.dead_letters.saturating_sub(replayed.saturating_add(dropped));
+            state.accepted += replayed;
+            state.dropped += dropped;
+            self.total += u128::from(total);
+        }
         let Some(progress) = &commit.progress else { return };
         let rows = progress.to - progress.from;
         let known = self.source(progress.source);
@@ -244,6 +274,7 @@ impl Partition {
                 is_complete: progress.is_end,
                 accepted: known.accepted + (rows - progress.dead_letters),
                 dead_letters: known.dead_letters + progress.dead_letters,
+                dropped: known.dropped,
             },
         );
         self.total += u128::from(progress.total);
@@ -265,18 +296,24 @@ fn check_names(commit: &Commit) -> Result<(), CommitRefused> {
 
 /// A commit adds what it counts and what it removes: no more and no less.
 fn check_sums(commit: &Commit, removed: &[BlobMeta]) -> Result<(), CommitRefused> {
-    if let Some(meta) = removed.iter().find(|meta| meta.level == Level::DeadLetters) {
+    let letters = |metas: &[BlobMeta]| {
+        metas.iter().filter(|meta| meta.level == Level::DeadLetters).map(|meta| meta.rows).fold(0, u64::saturating_add)
+    };
+    let taken = commit.settled.map_or(0, |settled| settled.letters());
+    if let Some(meta) = removed.iter().find(|meta| meta.level == Level::DeadLetters && commit.settled.is_none()) {
         return Err(CommitRefused::DeadLettersRemoved(meta.key));
     }
-    let dead_letters = commit.add.iter().filter(|meta| meta.level == Level::DeadLetters);
-    let stored = dead_letters.map(|meta| meta.rows).fold(0, u64::saturating_add);
-    let named = commit.progress.map_or(0, |progress| progress.dead_letters);
-    if named != stored {
+    let stored = letters(&commit.add);
+    let counted = commit.progress.map_or(0, |progress| progress.dead_letters);
+    let named = letters(removed).saturating_add(counted).saturating_sub(taken);
+    let is_left_out = commit.settled.is_some() && bites(Bug::ReplayKeepsLetters);
+    if (named != stored || taken > letters(removed)) && !is_left_out {
         return Err(CommitRefused::DeadLettersDiffer { named, stored });
     }
     let sum = |metas: &mut dyn Iterator<Item = &BlobMeta>| -> u128 { metas.map(|meta| u128::from(meta.total)).sum() };
     let added = sum(&mut commit.add.iter());
-    let counted = commit.progress.map_or(0, |progress| u128::from(progress.total));
+    let replayed = commit.settled.map_or(0, |settled| u128::from(settled.total));
+    let counted = replayed + commit.progress.map_or(0, |progress| u128::from(progress.total));
     let accounted = counted + sum(&mut removed.iter());
     let is_left_out = bites(Bug::MergeWithoutLiveCheck);
     if added == accounted || is_left_out { Ok(()) } else { Err(CommitRefused::SumChanges { added, accounted }) }

@@ -30,7 +30,7 @@ pub struct Claim {
 }
 
 /// Replaces blobs by others, and moves the position of a source with the blobs that hold its rows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
     pub partition: PartitionId,
     pub epoch: Epoch,
@@ -39,6 +39,27 @@ pub struct Commit {
     pub progress: Option<Progress>,
     pub add: Vec<BlobMeta>,
     pub remove: Vec<BlobKey>,
+    /// Dead letters that leave the blobs which are removed.
+    pub settled: Option<Settled>,
+}
+
+/// Dead letters of a source that are dead letters no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settled {
+    pub source: SourceId,
+    /// Letters that count now.
+    pub replayed: u64,
+    /// Letters that are given up.
+    pub dropped: u64,
+    /// The sum of the counts of the replayed letters.
+    pub total: u64,
+}
+
+impl Settled {
+    /// How many letters it takes away.
+    pub fn letters(&self) -> u64 {
+        self.replayed.saturating_add(self.dropped)
+    }
 }
 
 /// Which rows of a source a commit counts.

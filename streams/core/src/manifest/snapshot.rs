@@ -7,6 +7,7 @@ use super::live::ChangedChunk;
 use super::{AppliedCommit, BlobSet, ChunkId, Generation, Manifest, MemberId, Partition, RestoreError};
 use crate::blob::{BlobKey, Epoch, PartitionId};
 use crate::codec::version_1::{self, Manifest1, Partition1};
+use crate::codec::version_2::{self, Head2, Partition2};
 use crate::codec::{DecodeError, decode_versioned, encode_versioned};
 use crate::layout::{Layout, LayoutError};
 use crate::limits::{PARTITIONS_MAX, SOURCES_MAX};
@@ -14,8 +15,10 @@ use crate::source::{SourceId, SourceState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The version of the encoding.
-const VERSION: u8 = 2;
+/// The version of the encoding of the head and of partitions. Rows of version 2 are read, and written again when they change.
+const VERSION: u8 = 3;
+/// The version of chunks.
+const CHUNK_VERSION: u8 = 2;
 const HEAD: u8 = b'h';
 const PARTITION: u8 = b'p';
 const CHUNK: u8 = b'c';
@@ -157,7 +160,7 @@ impl Partition {
 
 fn chunk_row(partition: PartitionId, chunk: ChangedChunk) -> Row {
     let key = [&[CHUNK][..], &partition.0.to_be_bytes(), &chunk.id.0.to_be_bytes()].concat();
-    Row { key, value: chunk.bytes.map(|bytes| [&[VERSION], &bytes[..]].concat()) }
+    Row { key, value: chunk.bytes.map(|bytes| [&[CHUNK_VERSION], &bytes[..]].concat()) }
 }
 
 impl Restore {
@@ -173,14 +176,20 @@ impl Restore {
         let number = |bytes: &[u8]| bytes.try_into().map(u32::from_be_bytes).ok();
         match key {
             [HEAD] => {
-                let head: StoredHead = decode_versioned(VERSION, value)?;
+                let head = match value.first() {
+                    Some(&version_2::VERSION) => decode_versioned::<Head2>(version_2::VERSION, value)?.into(),
+                    _ => decode_versioned::<StoredHead>(VERSION, value)?,
+                };
                 head.layout.check()?;
                 self.head = Some(head);
                 Ok(())
             }
             [PARTITION, id @ ..] if id.len() == 4 => {
                 let id = PartitionId(number(id).unwrap_or(u32::MAX));
-                let stored: StoredPartition = decode_versioned(VERSION, value)?;
+                let stored = match value.first() {
+                    Some(&version_2::VERSION) => decode_versioned::<Partition2>(version_2::VERSION, value)?.into(),
+                    _ => decode_versioned::<StoredPartition>(VERSION, value)?,
+                };
                 if id.0 >= PARTITIONS_MAX || self.partitions.insert(id, stored).is_some() {
                     return Err(SnapshotError::Partition(id.0));
                 }
@@ -190,8 +199,8 @@ impl Restore {
                 let id = PartitionId(number(&ids[..4]).unwrap_or(u32::MAX));
                 let chunk = ChunkId(number(&ids[4..]).unwrap_or(u32::MAX));
                 let (&found, bytes) = value.split_first().ok_or(DecodeError::Empty)?;
-                if found != VERSION {
-                    return Err(DecodeError::Version { found, known: VERSION }.into());
+                if found != CHUNK_VERSION {
+                    return Err(DecodeError::Version { found, known: CHUNK_VERSION }.into());
                 }
                 let live = self.live.entry(id).or_default();
                 live.restore(chunk, bytes).map_err(|error| SnapshotError::Chunk { partition: id.0, error })
@@ -224,6 +233,21 @@ impl Restore {
             Some((id, _)) => Err(SnapshotError::Partition(id.0)),
             None => Ok(manifest),
         }
+    }
+}
+
+impl From<Head2> for StoredHead {
+    fn from(head: Head2) -> StoredHead {
+        let Head2 { index, layout, layout_version, partitions } = head;
+        StoredHead { index, layout, layout_version, partitions }
+    }
+}
+
+impl From<Partition2> for StoredPartition {
+    fn from(stored: Partition2) -> StoredPartition {
+        let Partition2 { epoch, generation, owner, last_commit, total, blobs, sources } = stored;
+        let sources = sources.into_iter().map(|source| StoredSource { id: source.id, state: source.state.into() });
+        StoredPartition { epoch, generation, owner, last_commit, total, blobs, sources: sources.collect() }
     }
 }
 
@@ -276,7 +300,7 @@ fn of_version_1(stored: Partition1) -> Result<Partition, SnapshotError> {
         generation: stored.generation,
         owner: stored.owner,
         last_commit: stored.last_commit,
-        sources: stored.sources.into_iter().map(|source| (source.id, source.state)).collect(),
+        sources: stored.sources.into_iter().map(|source| (source.id, source.state.into())).collect(),
         live,
         total: stored.total,
     };

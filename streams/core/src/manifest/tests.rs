@@ -40,7 +40,7 @@ fn flush(epoch: u64, seq: u64, from: u64, to: u64) -> Commit {
     let progress =
         Progress { source: SOURCE, reading: READING, from, to, dead_letters: 0, total: to - from, is_end: false };
     let add = vec![blob(key(epoch, seq, 0), to - from)];
-    Commit { partition: P, epoch: Epoch(epoch), seq: Seq(seq), progress: Some(progress), add, remove: Vec::new() }
+    Commit { partition: P, epoch: Epoch(epoch), seq: Seq(seq), progress: Some(progress), add, ..Commit::default() }
 }
 
 fn result(manifest: &mut Manifest, commit: &Commit) -> Result<Committed, CommitRefused> {
@@ -150,6 +150,66 @@ fn commit_whose_sums_differ_is_refused() {
     assert!(matches!(result(&mut manifest, &commit), Err(CommitRefused::TooManyDeadLetters { .. })));
     commit.progress.as_mut().unwrap().dead_letters = 1;
     assert_eq!(result(&mut manifest, &commit), Err(CommitRefused::DeadLettersDiffer { named: 1, stored: 0 }));
+}
+
+/// A blob of dead letters.
+fn letters(key: BlobKey, rows: u64) -> BlobMeta {
+    BlobMeta { level: Level::DeadLetters, rows, ..blob(key, 0) }
+}
+
+/// Rows 15 to 20, of which three are dead letters.
+fn flush_letters() -> Commit {
+    let mut commit = flush(1, 3, 15, 20);
+    commit.add = vec![blob(key(1, 3, 0), 2), letters(key(1, 3, 1), 3)];
+    commit.progress = commit.progress.map(|progress| Progress { dead_letters: 3, total: 2, ..progress });
+    commit
+}
+
+/// Replays one of the three letters, drops another, and keeps the third.
+fn settle() -> Commit {
+    let settled = Some(Settled { source: SOURCE, replayed: 1, dropped: 1, total: 7 });
+    let add = vec![blob(key(1, 4, 0), 7), letters(key(1, 4, 1), 1)];
+    Commit { progress: None, settled, add, remove: vec![key(1, 3, 1)], ..flush(1, 4, 0, 0) }
+}
+
+#[test]
+fn dead_letters_are_settled_once_and_with_what_they_count() {
+    let mut manifest = manifest();
+    assert_eq!(result(&mut manifest, &flush_letters()), Ok(Committed::Now));
+    let mut merge = settle();
+    merge.settled = None;
+    assert_eq!(result(&mut manifest, &merge), Err(CommitRefused::DeadLettersRemoved(key(1, 3, 1))));
+    assert_eq!(result(&mut manifest, &settle()), Ok(Committed::Now));
+    let partition = manifest.partition(P).unwrap();
+    let SourceState { accepted, dead_letters, dropped, next_row, .. } = partition.source(SOURCE);
+    assert_eq!((accepted, dead_letters, dropped, next_row), (18, 1, 1, 20));
+    assert_eq!((partition.total, partition.live.total()), (24, 24));
+    assert_eq!(result(&mut manifest, &settle()), Ok(Committed::Already));
+    let again = Commit { seq: Seq(5), add: vec![blob(key(1, 5, 0), 7), letters(key(1, 5, 1), 1)], ..settle() };
+    assert_eq!(result(&mut manifest, &again), Err(CommitRefused::NotLive(key(1, 3, 1))));
+}
+
+#[test]
+fn commit_that_settles_other_letters_than_it_removes_is_refused() {
+    let mut manifest = manifest();
+    assert_eq!(result(&mut manifest, &flush_letters()), Ok(Committed::Now));
+    let refused = |change: &dyn Fn(&mut Commit)| {
+        let mut commit = settle();
+        change(&mut commit);
+        result(&mut manifest.clone(), &commit).unwrap_err()
+    };
+    let settled = |replayed, dropped, total| Some(Settled { source: SOURCE, replayed, dropped, total });
+    let differ = |named| CommitRefused::DeadLettersDiffer { named, stored: 1 };
+    assert_eq!(refused(&|commit| commit.settled = settled(2, 1, 7)), differ(0));
+    assert_eq!(refused(&|commit| commit.settled = settled(1, 0, 7)), differ(2));
+    let sum = CommitRefused::SumChanges { added: 7, accounted: 8 };
+    assert_eq!(refused(&|commit| commit.settled = settled(1, 1, 8)), sum);
+    let many = CommitRefused::SettledTooMany { source_id: SOURCE, settled: 4, known: 3 };
+    assert_eq!(refused(&|commit| commit.settled = settled(4, 0, 7)), many);
+    let others = CommitRefused::SettledWithOthers;
+    assert_eq!(refused(&|commit| commit.remove = vec![key(1, 1, 0)]), others);
+    assert_eq!(refused(&|commit| commit.remove.push(key(1, 1, 0))), others);
+    assert_eq!(refused(&|commit| commit.progress = flush(1, 4, 20, 20).progress), others);
 }
 
 #[test]
@@ -277,7 +337,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_are_refused_or_understood(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        for version in [0, 1, 2] {
+        for version in [0, 1, 2, 3] {
             let bytes = [&[version][..], &bytes].concat();
             if let Ok(command) = Command::decode(&bytes) {
                 Manifest::new().apply(&command);

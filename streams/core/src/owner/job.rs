@@ -1,9 +1,10 @@
 //! Flushes and merges: blobs are written, then a commit that names them is proposed.
 
+use super::letters::Sorted;
 use super::window::{Flushed, Taken};
 use super::{Content, Origin, Output, Owner, Put, State, Stop};
 use crate::blob::{BlobKey, BlobMeta, Level, Seq, StoredBlob};
-use crate::manifest::{Command, Commit, Progress};
+use crate::manifest::{Command, Commit, Progress, Settled};
 use crate::merge::{self, Merge, Next};
 use crate::rollup::Rollups;
 use crate::scope::Scope;
@@ -33,6 +34,7 @@ pub(super) struct Write {
 enum Job {
     Flush { progress: Progress, set: Flushed },
     Merge { inputs: Vec<BlobMeta> },
+    Settle { input: BlobKey, settled: Settled },
 }
 
 struct Pending {
@@ -58,6 +60,7 @@ impl Job {
                 Origin::Source { source, from, to }
             }
             Job::Merge { inputs } => Origin::Blobs(inputs.iter().map(|meta| meta.key).collect()),
+            Job::Settle { input, .. } => Origin::Blobs([*input].into()),
         }
     }
 }
@@ -100,7 +103,7 @@ impl Write {
     pub fn flushing(&self) -> Option<&Flushed> {
         match &self.job {
             Job::Flush { set, .. } => Some(set),
-            Job::Merge { .. } => None,
+            Job::Merge { .. } | Job::Settle { .. } => None,
         }
     }
 
@@ -108,7 +111,7 @@ impl Write {
     pub fn ends(&self, source: SourceId) -> bool {
         match &self.job {
             Job::Flush { progress, .. } => progress.source == source && progress.is_end,
-            Job::Merge { .. } => false,
+            Job::Merge { .. } | Job::Settle { .. } => false,
         }
     }
 
@@ -183,6 +186,16 @@ impl Owner {
         self.begin_write(now, Job::Flush { progress, set }, blobs);
     }
 
+    /// Writes what is left of a blob of dead letters, and what its replayed letters count.
+    pub(super) fn begin_settle(&mut self, now: Now, input: BlobKey, sorted: Sorted) {
+        let Sorted { settled, rows, kept } = sorted;
+        let blobs = vec![
+            Pending::new(Level::Delta, Scope::ALL, Content::Rows(Arc::new(rows))),
+            Pending::new(Level::DeadLetters, Scope::ALL, Content::DeadLetters(Arc::new(kept))),
+        ];
+        self.begin_write(now, Job::Settle { input, settled }, blobs);
+    }
+
     pub(super) fn loaded(&mut self, now: Now, key: BlobKey, rows: &Rollups) {
         let State::Loading(load) = &mut self.state else { return };
         if !load.waiting.remove(&key) {
@@ -235,7 +248,7 @@ impl Owner {
         let State::Writing(write) = &mut self.state else { return };
         let every_ms = match &write.job {
             Job::Merge { .. } if !self.is_sealing => self.config.merge.put_every_ms,
-            Job::Merge { .. } | Job::Flush { .. } => 0,
+            Job::Merge { .. } | Job::Flush { .. } | Job::Settle { .. } => 0,
         };
         while write.phase == Phase::Storing && (every_ms == 0 || write.put_at <= now) {
             let Some(put) = write.puts.pop_front() else { return };
@@ -280,17 +293,17 @@ impl Owner {
 
     fn propose_commit(&mut self, now: Now) {
         let State::Writing(write) = &self.state else { return };
-        let (progress, remove) = match &write.job {
-            Job::Flush { progress, .. } => (Some(*progress), Vec::new()),
-            Job::Merge { inputs } => (None, inputs.iter().map(|meta| meta.key).collect()),
-        };
         let commit = Commit {
             partition: self.config.partition,
             epoch: self.epoch,
             seq: write.seq,
-            progress,
             add: write.blobs.iter().filter_map(|blob| blob.meta).collect(),
-            remove,
+            ..Commit::default()
+        };
+        let commit = match &write.job {
+            Job::Flush { progress, .. } => Commit { progress: Some(*progress), ..commit },
+            Job::Merge { inputs } => Commit { remove: inputs.iter().map(|meta| meta.key).collect(), ..commit },
+            Job::Settle { input, settled } => Commit { remove: vec![*input], settled: Some(*settled), ..commit },
         };
         self.outputs.push_back(Output::Propose(Command::Commit(commit)));
         self.retry_later(now);
@@ -316,6 +329,13 @@ impl Owner {
             Job::Merge { inputs } => inputs.iter().for_each(|meta| {
                 self.live.remove(&meta.key);
             }),
+            Job::Settle { input, settled } => {
+                self.live.remove(&input);
+                let source = self.sources.entry(settled.source).or_default();
+                source.dead_letters = source.dead_letters.saturating_sub(settled.letters());
+                source.accepted += settled.replayed;
+                source.dropped += settled.dropped;
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use super::{DeadLetter, Owner, OwnerConfig, Record, RowBatch, Stop};
 use crate::blob::Epoch;
 use crate::event::{EventTypes, RawEvent};
 use crate::fold::{Fold, FoldSize};
-use crate::limits::DEAD_LETTER_TEXT_BYTES_MAX;
+use crate::limits::{DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX};
 use crate::merge::phase_s;
 use crate::query::OwnerRows;
 use crate::rollup::{Rollups, RowError};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Rows that are counted at once.
 const RUN_MAX: usize = 256;
+/// Stands where a text was cut.
+const CUT: char = '…';
 
 /// Rows of one source, folded.
 pub(super) struct Window {
@@ -249,21 +251,41 @@ impl Owner {
 }
 
 fn letter(source: SourceId, row: u64, reason: &str, text: &str) -> DeadLetter {
-    DeadLetter { source, row, reason: cut(reason), text: cut(text) }
+    let reason = cut(reason, DEAD_LETTER_REASON_BYTES_MAX);
+    DeadLetter { source, row, reason, text: cut(text, DEAD_LETTER_TEXT_BYTES_MAX) }
 }
 
+/// A text that was cut ends with a sign that no JSON ends with, so it is not taken for a whole record.
+fn cut(text: &str, bytes: usize) -> String {
+    match text.len() <= bytes {
+        true => text.to_owned(),
+        false => format!("{}{CUT}", cut_to(text, bytes - CUT.len_utf8())),
+    }
+}
+
+/// The event as JSON, as it may be sent again. A text that is too long makes it too long, so that it is cut and is no JSON.
 fn shown(raw: &RawEvent<'_>) -> String {
     let RawEvent { tenant, listing, at_s, event_type, count } = *raw;
-    format!(
-        "tenant={:?} listing={:?} at={at_s} type={:?} n={count}",
-        cut_to(tenant, 128),
-        cut_to(listing, 128),
-        cut_to(event_type, 64)
-    )
+    let quoted = |text: &str| quoted(cut_to(text, DEAD_LETTER_TEXT_BYTES_MAX));
+    let tenant = quoted(tenant);
+    let listing = quoted(listing);
+    let event_type = quoted(event_type);
+    format!("{{\"tenant\":{tenant},\"listing\":{listing},\"at\":{at_s},\"type\":{event_type},\"n\":{count}}}")
 }
 
-fn cut(text: &str) -> String {
-    cut_to(text, DEAD_LETTER_TEXT_BYTES_MAX).to_owned()
+/// A text as JSON.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for sign in text.chars() {
+        match sign {
+            '"' | '\\' => quoted.extend(['\\', sign]),
+            sign if sign < ' ' => quoted.push_str(&format!("\\u{:04x}", u32::from(sign))),
+            sign => quoted.push(sign),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 fn cut_to(text: &str, bytes: usize) -> &str {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use tidemark_streams_core::blob::BlobMeta;
+use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::collector::{Verdict, judge};
 use tidemark_streams_core::manifest::{Command, Generation, MemberId};
 use tidemark_streams_core::merge::MergePolicy;
@@ -57,6 +57,7 @@ pub struct Session<'e> {
     /// Blobs that merges have replaced, which queries may still read.
     replaced: VecDeque<Replaced>,
     waiting: Vec<Waiting>,
+    letters: LettersAt,
     stop_by: Option<Instant>,
 }
 
@@ -65,6 +66,13 @@ struct Waiting {
     pin: Pin,
     index: u64,
     by: Instant,
+}
+
+/// How many dead letters are live at an index of the manifest.
+#[derive(Clone, Copy, Default)]
+struct LettersAt {
+    index: u64,
+    letters: u64,
 }
 
 struct Replaced {
@@ -118,6 +126,7 @@ impl<'e> Session<'e> {
             checkpointed: 0,
             replaced: VecDeque::new(),
             waiting: Vec::new(),
+            letters: LettersAt::default(),
             stop_by: None,
             node,
         })
@@ -317,7 +326,19 @@ impl<'e> Session<'e> {
         }
     }
 
-    fn publish(&self) {
+    /// Dead letters in live blobs. They are added up again once the manifest has changed.
+    fn dead_letters(&mut self) -> u64 {
+        let manifest = self.host.manifest();
+        if manifest.index() != self.letters.index {
+            let partitions = manifest.partitions().map(|(_, partition)| partition);
+            let metas = partitions.flat_map(|partition| partition.live.of_level(Level::DeadLetters));
+            self.letters = LettersAt { index: manifest.index(), letters: metas.map(|meta| meta.rows).sum() };
+        }
+        self.letters.letters
+    }
+
+    fn publish(&mut self) {
+        let dead_letters = self.dead_letters();
         let size = self.owner.size();
         let live: u64 = self.host.manifest().partitions().map(|(_, partition)| partition.live.len()).sum();
         self.node.set_owner(OwnerView {
@@ -328,6 +349,7 @@ impl<'e> Session<'e> {
             counts_held: size.cells as u64,
             bytes_held: size.bytes as u64,
             live_blobs: live,
+            dead_letters,
             manifest_index: self.host.manifest().index(),
         });
     }

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use tidemark_consensus::local::PersistError;
 use tidemark_proto::hash::bytes_hash;
 use tidemark_streams_core::time::Now;
-use tidemark_streams_intake::body::{self, BodyError, Named, Rules};
+use tidemark_streams_intake::body::{self, BodyError, Decoded, Named, Rules};
 use tidemark_streams_intake::entry::{Answer as Counted, BatchOf};
 use tidemark_streams_intake::limits::BODY_BYTES_MAX;
 use tidemark_streams_intake::producers::{ProducerError, check_name};
@@ -82,6 +82,7 @@ fn submit(
             Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_events", error)
         }
     })?;
+    check_dead_letters(node, &decoded)?;
     let producer = sender.map(|Sender { name, seq }| BatchOf {
         name: Cow::Borrowed(name.as_str()),
         seq: *seq,
@@ -90,6 +91,22 @@ fn submit(
     let named = std::mem::take(&mut decoded.named);
     let ticket = log.submit(Submission { producer, decoded, now_ms }).map_err(|refused| failure(node, refused))?;
     Ok(Taken { ticket, named })
+}
+
+/// Dead letters are bounded: once there are too many, a batch with refused events is not taken.
+fn check_dead_letters(node: &Node, decoded: &Decoded<'_>) -> Result<(), Failure> {
+    let stored = node.owner().dead_letters;
+    let max = node.settings.dead_letters_max;
+    if decoded.dead_letters == 0 || stored < max {
+        return Ok(());
+    }
+    let first = decoded.named.first().map_or("", |named| named.reason.as_str());
+    let message = format!(
+        "nothing was counted: {} events of the batch cannot be counted, the first because {first}; and there are {stored} dead \
+         letters, at most {max}: send the batch without these events, or replay or drop dead letters",
+        decoded.dead_letters
+    );
+    Err(Failure::later("dead_letters_full", message))
 }
 
 fn failure(node: &Node, refused: SubmitRefused) -> Failure {

@@ -1,0 +1,99 @@
+//! Dead letters that are replayed or dropped.
+//!
+//! One commit removes a blob of letters and adds what its letters count, together with the letters that stay. So a letter counts once,
+//! whenever the process is killed: either its blob is live, or its counts are.
+
+use super::{DeadLetter, Owner, Record, State, Stop};
+use crate::blob::{BlobKey, Level};
+use crate::event::{Event, RawEvent};
+use crate::fold::Fold;
+use crate::manifest::Settled;
+use crate::rollup::{Rollups, RowError};
+use crate::source::SourceId;
+use crate::time::Now;
+
+/// What is to become of a dead letter.
+#[derive(Clone, Copy, Debug)]
+pub enum Fate<'a> {
+    /// It stays as it is.
+    Keep,
+    /// It is given up.
+    Drop,
+    /// These rows count in its place, if all of them are valid. Otherwise it stays, with the new reason.
+    Replay(&'a [Record<'a>]),
+}
+
+/// A dead letter, and what is to become of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Letter<'a> {
+    pub letter: &'a DeadLetter,
+    pub fate: Fate<'a>,
+}
+
+/// All letters of one blob.
+#[derive(Clone, Copy, Debug)]
+pub struct Letters<'a> {
+    pub key: BlobKey,
+    pub letters: &'a [Letter<'a>],
+}
+
+/// Letters by what becomes of them.
+pub(super) struct Sorted {
+    pub settled: Settled,
+    pub rows: Rollups,
+    pub kept: Vec<DeadLetter>,
+}
+
+impl Owner {
+    /// Begins to settle letters, if nothing is under way and their blob is live. A letter that stays keeps its blob's place.
+    pub(super) fn settle(&mut self, now: Now, batch: &Letters<'_>) {
+        let is_idle = matches!(self.state, State::Idle);
+        let is_live = self
+            .live
+            .get(&batch.key)
+            .is_some_and(|meta| meta.level == Level::DeadLetters && meta.rows == batch.letters.len() as u64);
+        let source = batch.letters.first().map(|first| first.letter.source);
+        let Some(source) = source.filter(|_| is_idle && is_live) else { return };
+        if batch.letters.iter().any(|other| other.letter.source != source) {
+            return;
+        }
+        match self.sort(now, source, batch) {
+            Ok(sorted) if sorted.settled.letters() > 0 => self.begin_settle(now, batch.key, sorted),
+            Ok(_) => {}
+            Err(error) => self.stop(Stop::Rows(error)),
+        }
+    }
+
+    fn sort(&self, now: Now, source: SourceId, batch: &Letters<'_>) -> Result<Sorted, RowError> {
+        let mut fold = Fold::new(self.config.types.clone(), self.config.seed);
+        let mut settled = Settled { source, replayed: 0, dropped: 0, total: 0 };
+        let mut kept = Vec::new();
+        for Letter { letter, fate } in batch.letters {
+            match fate {
+                Fate::Keep => kept.push(DeadLetter::clone(letter)),
+                Fate::Drop => settled.dropped += 1,
+                Fate::Replay(records) => match self.valid(now, records) {
+                    Ok(events) => {
+                        settled.replayed += 1;
+                        events.iter().for_each(|event| fold.add(event));
+                    }
+                    Err(reason) => kept.push(DeadLetter { reason, ..DeadLetter::clone(letter) }),
+                },
+            }
+        }
+        settled.total = fold.total();
+        Ok(Sorted { settled, rows: fold.rollups()?, kept })
+    }
+
+    /// The events of a letter, or why it stays.
+    fn valid<'a>(&self, now: Now, records: &[Record<'a>]) -> Result<Vec<Event<'a>>, String> {
+        let event = |record: &Record<'a>| match record {
+            Record::Event(raw) => RawEvent::check(raw, now, &self.config.types).map_err(|error| error.to_string()),
+            Record::Broken { reason, .. } => Err((*reason).to_owned()),
+        };
+        match records.is_empty() {
+            true => Err("it has no rows".to_owned()),
+            false => records.iter().map(event).collect(),
+        }
+    }
+}
