@@ -35,6 +35,10 @@ const LETTERS_EXAMPLES: &str = "Examples:
   tidemark-streams dead-letters list --dir shop | sed 's/many/1/' > fixed.ndjson
   tidemark-streams dead-letters replay --dir shop --fixed fixed.ndjson
   tidemark-streams dead-letters drop --dir shop --all";
+const PAUSE_EXAMPLES: &str = "Examples:
+  tidemark-streams pause --dir shop
+  tidemark-streams resume --dir shop --type click
+  curl -X POST -H \"authorization: Bearer $TOKEN\" 'http://127.0.0.1:7180/v1/pause?type=click'";
 const LAYOUT_EXAMPLES: &str = "Examples:
   tidemark-streams layout --dir shop --virtual-partitions 10 --buckets 100
   tidemark-streams layout --dir shop --split 367 --parts 8 --from 2027-01-01";
@@ -75,6 +79,16 @@ pub enum Command {
     /// A row that cannot be counted becomes a dead letter, which keeps its reason and as much of the row as fits.
     #[command(subcommand)]
     DeadLetters(DeadLettersCommand),
+    /// Pause the partition, or an event type, until it is resumed
+    ///
+    /// While the partition is paused, `load` is refused, and `serve` takes events into its log but counts none. Batches with events of
+    /// a paused type are refused with 503 and counted when they are sent again later. A pause outlives restarts. The server that has
+    /// the directory open is asked over HTTP: POST /v1/pause.
+    #[command(after_help = PAUSE_EXAMPLES)]
+    Pause(PauseArgs),
+    /// Resume the partition, or an event type
+    #[command(after_help = PAUSE_EXAMPLES)]
+    Resume(PauseArgs),
     /// Check all blobs against the manifest, and recount a file if one is named
     ///
     /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of a file are counted again and
@@ -87,9 +101,10 @@ pub enum Command {
     /// counted once whatever is killed. SIGTERM writes what is held and ends the process.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
-    /// Print the token of producers, or of one tenant
+    /// Print the token of producers, of operators, or of one tenant
     ///
-    /// The token of producers sends events and reads all tenants. The token of a tenant reads the rows of that tenant only.
+    /// The token of producers sends events and reads all tenants. The token of operators pauses and resumes. The token of a tenant
+    /// reads the rows of that tenant only.
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
     /// Print writes, bytes, memory, cores and prices for numbers of users and events
@@ -171,6 +186,15 @@ pub struct DropLettersArgs {
     /// Drop all dead letters
     #[arg(long, conflicts_with_all = ["source", "row", "reason", "tenant"])]
     pub all: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PauseArgs {
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// The event type [default: the partition, with all types]
+    #[arg(long = "type", value_name = "NAME")]
+    pub event_type: Option<String>,
 }
 
 /// How the rows of a file are read.
@@ -338,6 +362,9 @@ pub struct TokenArgs {
     #[arg(long, value_name = "FILE")]
     pub secret_file: PathBuf,
     /// The tenant whose rows the token reads [default: the token of producers]
-    #[arg(long, value_name = "TENANT")]
+    #[arg(long, value_name = "TENANT", conflicts_with = "operator")]
     pub tenant: Option<String>,
+    /// The token of operators, which pauses and resumes
+    #[arg(long)]
+    pub operator: bool,
 }

@@ -1,6 +1,7 @@
 //! Carries out what an owner asks for, on a directory.
 
 use crate::error::CliError;
+use crate::pause::time;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_streams_core::blob::PartitionId;
 use tidemark_streams_core::event::EventTypes;
@@ -38,8 +39,16 @@ impl Driver {
     /// Claims the partition of a directory.
     ///
     /// # Errors
-    /// The directory fails, or the claim is refused.
+    /// The directory fails, something that it needs is paused, or the claim is refused.
     pub fn claim(directory: Directory, types: EventTypes, flush_counts: u64) -> Result<Driver, CliError> {
+        let pauses = directory.manifest().pauses();
+        if let Some(at_ms) = pauses.of_partition(PARTITION) {
+            return Err(CliError::Paused { since: time(at_ms) });
+        }
+        let paused = |(name, at_ms): (&str, u64)| CliError::TypePaused { name: name.to_owned(), since: time(at_ms) };
+        if let Some(found) = pauses.types().find(|(name, _)| types.find(name).is_some()) {
+            return Err(paused(found));
+        }
         let generation = directory.manifest().partition(PARTITION).map_or(0, |partition| partition.generation.0);
         let config = OwnerConfig {
             partition: PARTITION,

@@ -7,6 +7,7 @@ use tidemark_proto::series::calendar::{CalendarError, UnknownZone};
 use tidemark_streams_core::event::EventTypesError;
 use tidemark_streams_core::manifest::LayoutRefused;
 use tidemark_streams_core::owner::Stop;
+use tidemark_streams_core::pause::PauseRefused;
 use tidemark_streams_core::rollup::RowError;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_serve::ServeError;
@@ -41,6 +42,12 @@ pub enum CliError {
         path.display()
     )]
     OtherReading { path: PathBuf, source_id: SourceId, next_row: u64 },
+    #[error("the partition is paused since {since}: `tidemark-streams resume` ends the pause")]
+    Paused { since: String },
+    #[error("event type {name} is paused since {since}: `tidemark-streams resume --type {name}` ends the pause")]
+    TypePaused { name: String, since: String },
+    #[error("nothing was paused or resumed: {0}")]
+    Pause(#[from] PauseRefused),
     #[error("the layout stays as it is: {0}")]
     Layout(#[from] LayoutRefused),
     #[error(transparent)]

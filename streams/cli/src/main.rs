@@ -10,6 +10,7 @@ mod driver;
 mod error;
 mod layout;
 mod load;
+mod pause;
 mod plan;
 mod query;
 mod serve;
@@ -42,6 +43,8 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
         Command::Layout(args) => layout::run(args, out),
         Command::Blobs(args) => blobs::run(args, out),
         Command::DeadLetters(args) => dead_letters::run(args, out),
+        Command::Pause(args) => pause::pause(args, out),
+        Command::Resume(args) => pause::resume(args, out),
         Command::Audit(args) => audit::run(args, out),
         Command::Serve(args) => serve::run(args, out),
         Command::Token(args) => serve::token(args, out),

@@ -28,7 +28,11 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
 
 pub fn token(args: &TokenArgs, out: &mut impl Write) -> Result<(), CliError> {
     let secret = secret(&args.secret_file)?;
-    let role = args.tenant.as_deref().map_or(Role::Producer, Role::Tenant);
+    let role = match &args.tenant {
+        Some(tenant) => Role::Tenant(tenant),
+        None if args.operator => Role::Operator,
+        None => Role::Producer,
+    };
     Ok(writeln!(out, "{}", secret.token(role))?)
 }
 

@@ -6,9 +6,10 @@ use tidemark_streams_intake::limits;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
-const HTTP: [&str; 4] = [
+const HTTP: [&str; 5] = [
     include_str!("../../serve/src/http/answer.rs"),
     include_str!("../../serve/src/http/events.rs"),
+    include_str!("../../serve/src/http/operate.rs"),
     include_str!("../../serve/src/http/question.rs"),
     include_str!("../../serve/src/http/request.rs"),
 ];

@@ -227,6 +227,58 @@ fn dead_letters_of_the_intake_are_bounded_and_replayed() {
 }
 
 #[test]
+fn paused_partition_takes_events_durably_and_counts_them_once_resumed() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &["--flush-s", "1"]);
+    server.send(event("a", "x", "00:10:00"));
+    assert_eq!(server.total("a"), 1);
+    let paused = server.post("/v1/pause", "").json();
+    assert!(paused["partition"].is_string() && paused["types"] == json!({}), "{paused}");
+    server.send(event("a", "x", "00:10:00").repeat(10));
+    let answer = server.ask("a", json!({ "dimensions": [] }));
+    assert_eq!((&answer["total"], answer["paused_since"].is_string()), (&json!(1), true), "{answer}");
+    assert_eq!(server.metric("tidemark_streams_paused"), 1.0);
+    server.kill();
+    let server = Server::start(&place.dir(), &["--flush-s", "1"]);
+    server.send(event("a", "x", "00:10:00").repeat(10));
+    until("the claim", || server.get("/readyz").status == 200);
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!((server.total("a"), server.metric("tidemark_streams_lag_rows") as u64), (0, 21));
+    server.stop();
+    assert!(place.said(&["pause"]).starts_with("the partition is paused since "));
+    let server = Server::start(&place.dir(), &["--flush-s", "1"]);
+    assert_eq!(server.post("/v1/resume", "").json(), json!({ "partition": null, "types": {} }));
+    until("the fold", || server.total("a") == 21);
+}
+
+#[test]
+fn batch_with_a_paused_type_is_refused_and_counts_when_it_is_sent_again() {
+    let place = Place::new();
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let secret = secret.to_str().unwrap();
+    let token = |arguments: &[&str]| {
+        let output = Command::new(PROGRAM).args(["token", "--secret-file", secret]).args(arguments).output().unwrap();
+        format!("authorization: Bearer {}", String::from_utf8(output.stdout).unwrap().trim())
+    };
+    let server = Server::start(&place.dir(), &["--flush-s", "1", "--secret-file", secret]);
+    let operator = token(&["--operator"]);
+    let producer = token(&[]);
+    let post = |token: &str, path: &str, body: &str| server.request("POST", path, &[token], body.as_bytes()).unwrap();
+    assert_eq!(post(&producer, "/v1/pause?type=click", "").status, 403);
+    assert_eq!(post("a: b", "/v1/pause?type=click", "").status, 401);
+    assert_eq!(post(&operator, "/v1/pause?type=A%20B", "").code(), "parameter");
+    assert!(post(&operator, "/v1/pause?type=click", "").json()["types"]["click"].is_string());
+    let batch =
+        event("a", "x", "00:10:00") + &event("a", "x", "00:10:00").replace("\"at\"", "\"type\":\"click\",\"at\"");
+    let refused = post(&producer, "/v1/events?producer=p&seq=1", &batch);
+    assert_eq!((refused.status, refused.code().as_str()), (503, "type_paused"), "{refused:?}");
+    assert_eq!(post(&producer, "/v1/events?producer=q&seq=1", &event("a", "x", "00:10:00")).status, 200);
+    assert_eq!(post(&operator, "/v1/resume?type=click", "").json()["types"], json!({}));
+    assert_eq!(post(&producer, "/v1/events?producer=p&seq=1", &batch).json()["accepted"], json!(2));
+}
+
+#[test]
 fn bad_requests_are_refused_by_code_and_count_nothing() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &LATE_FLUSH);

@@ -74,6 +74,8 @@ impl Command {
             }
             Command::Commit(commit) => check_commit(commit)?,
             Command::Layout(SetLayout { layout, .. }) => layout.check()?,
+            // The machine judges what may be paused.
+            Command::Pause(_) => {}
         }
         Ok(command)
     }

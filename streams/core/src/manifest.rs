@@ -14,12 +14,13 @@ mod snapshot;
 mod tests;
 
 pub use apply::{ClaimRefused, CommitRefused, Committed, FenceRefused, LayoutRefused, Outcome};
-pub use command::{Claim, Command, Commit, Fence, Generation, MemberId, Progress, SetLayout, Settled};
+pub use command::{Claim, Command, Commit, Fence, Generation, MemberId, Progress, SetLayout, SetPause, Settled};
 pub use live::{BlobSet, ChunkId, RestoreError};
 pub use snapshot::{Restore, Row, SnapshotError};
 
 use crate::blob::{BlobMeta, Epoch, PartitionId, Seq};
 use crate::layout::Layout;
+use crate::pause::Pauses;
 use crate::source::{SourceId, SourceState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +31,7 @@ pub struct Manifest {
     layout: Layout,
     /// How many layouts were set.
     layout_version: u64,
+    pauses: Pauses,
     partitions: BTreeMap<PartitionId, Partition>,
     /// Partitions that changed since the last snapshot, apart from their blobs.
     changed: BTreeSet<PartitionId>,
@@ -86,6 +88,11 @@ impl Manifest {
         &self.layout
     }
 
+    /// What is paused.
+    pub fn pauses(&self) -> &Pauses {
+        &self.pauses
+    }
+
     /// How many layouts were set.
     pub fn layout_version(&self) -> u64 {
         self.layout_version
@@ -95,9 +102,9 @@ impl Manifest {
 /// What changed since the last snapshot is no part of the state.
 impl PartialEq for Manifest {
     fn eq(&self, other: &Manifest) -> bool {
-        let Manifest { index, layout, layout_version, partitions, changed: _ } = self;
-        (index, layout, layout_version, partitions)
-            == (&other.index, &other.layout, &other.layout_version, &other.partitions)
+        let Manifest { index, layout, layout_version, pauses, partitions, changed: _ } = self;
+        (index, layout, layout_version, pauses, partitions)
+            == (&other.index, &other.layout, &other.layout_version, &other.pauses, &other.partitions)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::query::OwnerRows;
 use crate::rollup::{Rollups, RowError};
 use crate::scope::Scope;
 use crate::source::{ReadingId, SourceId, SourceState};
+use crate::teeth::{Bug, bites};
 use crate::time::Now;
 use job::{Load, Write};
 use std::collections::{BTreeMap, VecDeque};
@@ -188,6 +189,7 @@ pub struct Owner {
     window: Window,
     flushed: Option<Flushed>,
     is_sealing: bool,
+    is_paused: bool,
     retry_at: Option<Now>,
     outputs: VecDeque<Output>,
 }
@@ -216,6 +218,7 @@ impl Owner {
             live: BlobSet::new(),
             flushed: None,
             is_sealing: false,
+            is_paused: false,
             retry_at: None,
             outputs: VecDeque::new(),
         };
@@ -254,6 +257,7 @@ impl Owner {
     /// When to come back with [`Input::Tick`] at the latest.
     pub fn poll_timeout(&self) -> Option<Now> {
         match &self.state {
+            State::Idle if self.is_paused => None,
             State::Idle => {
                 let plan_at = Some(self.plan_at).filter(|at| *at < Now(u64::MAX));
                 self.window.flush_at().into_iter().chain(plan_at).min()
@@ -279,7 +283,9 @@ impl Owner {
     /// Whether rows that are given now are taken.
     pub fn takes_rows(&self) -> bool {
         match self.state {
-            State::Idle | State::Loading(_) | State::Writing(_) => !self.window.is_due(),
+            State::Idle | State::Loading(_) | State::Writing(_) => {
+                !self.window.is_due() && (!self.is_paused || bites(Bug::RowsTakenWhilePaused))
+            }
             State::Claiming | State::Stopped(_) => false,
         }
     }
@@ -299,6 +305,11 @@ impl Owner {
             State::Stopped(stop) => Some(stop),
             State::Claiming | State::Idle | State::Loading(_) | State::Writing(_) => None,
         }
+    }
+
+    /// Whether the partition is paused: no rows are taken, and no flush or merge begins. What is under way ends.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
     }
 
     pub fn epoch(&self) -> Epoch {

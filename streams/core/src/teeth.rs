@@ -22,6 +22,10 @@ pub enum Bug {
     MergesAtMidnight,
     /// A replay counts dead letters, and their blob stays live.
     ReplayKeepsLetters,
+    /// An owner takes rows although its partition is paused.
+    RowsTakenWhilePaused,
+    /// A claim does not take the pause over.
+    PauseForgottenByClaim,
 }
 
 #[cfg(feature = "teeth")]

@@ -7,8 +7,10 @@ use tidemark_streams_core::codec::DecodeError;
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
 use tidemark_streams_core::limits::COMMAND_BYTES_MAX;
 use tidemark_streams_core::manifest::{
-    Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout, Settled, SnapshotError,
+    Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout, SetPause, Settled,
+    SnapshotError,
 };
+use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::scope::{Part, Scope, Slice, TenantHash};
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::{Day, Hour, HourRange};
@@ -51,7 +53,10 @@ fn commands() -> Vec<(&'static str, Command)> {
         ..Commit::default()
     };
     let mut commands = commands_of_version_2();
+    let pause = |target| Command::Pause(SetPause { target, paused_at_ms: Some(1_800_000_000_000) });
     commands.splice(5..5, [("settle", Command::Commit(settle)), ("join", Command::Commit(join))]);
+    commands.push(("pause", pause(PauseTarget::Partition(P))));
+    commands.push(("pause-type", pause(PauseTarget::EventType("click".to_owned()))));
     commands
 }
 

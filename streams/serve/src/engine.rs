@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use store::Done;
 use tidemark_consensus::local::PersistError;
 use tidemark_streams_core::blob::{BlobMeta, PartitionId};
+use tidemark_streams_core::manifest::{Command, Outcome};
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::rollup::{Rollups, RowError};
 use tidemark_streams_core::source::{ReadingId, SourceId};
@@ -45,6 +46,7 @@ pub enum Message {
     /// The thread that writes blobs of a session has done what it was asked.
     Done(u64, Done),
     Pin(Pin),
+    Propose(Proposal),
     /// Write what is held, and end.
     Stop,
 }
@@ -54,6 +56,21 @@ pub struct Pin {
     pub tenant: String,
     pub hours: HourRange,
     pub answer: oneshot::Sender<Result<Pinned, PinError>>,
+}
+
+/// A command of an operator.
+pub struct Proposal {
+    pub command: Command,
+    pub answer: oneshot::Sender<Result<Outcome, ProposalError>>,
+}
+
+/// Why a command of an operator has no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum ProposalError {
+    #[error("the manifest did not take it: {0}")]
+    Manifest(String),
+    #[error("the owner's thread does not run: {0}")]
+    NotServing(String),
 }
 
 /// All rows of a tenant at one moment.
@@ -66,6 +83,8 @@ pub struct Pinned {
     pub last_updated_at_ms: u64,
     /// Files whose load was stopped before its end.
     pub incomplete: Vec<String>,
+    /// Since when the partition is paused.
+    pub paused_at_ms: Option<u64>,
 }
 
 /// Why there is no answer.
@@ -199,6 +218,10 @@ impl Engine {
                 Ok(Message::Pin(pin)) => {
                     let why = self.node.problem().unwrap_or_default();
                     let _ = pin.answer.send(Err(PinError::NotServing(why)));
+                }
+                Ok(Message::Propose(proposal)) => {
+                    let why = self.node.problem().unwrap_or_default();
+                    let _ = proposal.answer.send(Err(ProposalError::NotServing(why)));
                 }
                 Ok(Message::Wake | Message::Done(..)) => {}
                 Err(RecvTimeoutError::Timeout) => return false,

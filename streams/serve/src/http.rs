@@ -3,6 +3,7 @@
 mod answer;
 mod events;
 mod health;
+mod operate;
 mod question;
 mod request;
 
@@ -108,6 +109,8 @@ impl Server {
             }
             Route::Events => events::take(self, request, &params).await,
             Route::Query => question::ask(self, request).await,
+            Route::Pause => operate::pause(&self.node, request.headers(), &params).await,
+            Route::Resume => operate::resume(&self.node, request.headers(), &params).await,
         }
     }
 }

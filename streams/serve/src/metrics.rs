@@ -1,5 +1,6 @@
 //! What `/metrics` shows: text for Prometheus, each metric with its unit and a line of help.
 
+use crate::engine::PARTITION;
 use crate::log::LogSize;
 use crate::node::{Node, now_ms};
 use std::fmt::Write;
@@ -199,6 +200,18 @@ fn progress(node: &Node, size: &LogSize) -> Vec<Metric> {
 fn owner(node: &Node) -> Vec<Metric> {
     let owner = node.owner();
     vec![
+        gauge(
+            "tidemark_streams_paused",
+            "count",
+            "1 while the partition is paused.",
+            flag(node.pauses().of_partition(PARTITION).is_some()),
+        ),
+        gauge(
+            "tidemark_streams_paused_types",
+            "count",
+            "Event types that are paused.",
+            node.pauses().types().count() as f64,
+        ),
         gauge("tidemark_streams_owner", "count", "1 while this process owns the partition.", flag(owner.is_owner)),
         gauge(
             "tidemark_streams_counts_held",

@@ -7,6 +7,7 @@ use crate::settings::Settings;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tidemark_streams_core::pause::Pauses;
 use tidemark_streams_store::directory::BlobReader;
 
 /// A running server.
@@ -23,6 +24,7 @@ pub struct Node {
 struct Shared {
     log: Option<Arc<IntakeLog>>,
     problem: Option<String>,
+    pauses: Arc<Pauses>,
     owner: OwnerView,
     is_stopping: bool,
 }
@@ -67,6 +69,18 @@ impl Node {
 
     pub fn set_problem(&self, problem: Option<String>) {
         self.shared().problem = problem;
+    }
+
+    /// What is paused.
+    pub fn pauses(&self) -> Arc<Pauses> {
+        Arc::clone(&self.shared().pauses)
+    }
+
+    pub fn set_pauses(&self, pauses: &Pauses) {
+        let mut shared = self.shared();
+        if *shared.pauses != *pauses {
+            shared.pauses = Arc::new(pauses.clone());
+        }
     }
 
     pub fn owner(&self) -> OwnerView {

@@ -32,6 +32,8 @@ pub enum Role<'a> {
     Producer,
     /// Reads the rows of one tenant.
     Tenant(&'a str),
+    /// Pauses and resumes.
+    Operator,
 }
 
 impl Secret {
@@ -56,6 +58,7 @@ impl Secret {
         let mut context = hmac::Context::with_key(&self.0);
         match role {
             Role::Producer => context.update(b"producer\0"),
+            Role::Operator => context.update(b"operator\0"),
             Role::Tenant(tenant) => {
                 context.update(b"tenant\0");
                 context.update(tenant.as_bytes());
@@ -85,7 +88,7 @@ mod tests {
         let token = secret.token(Role::Tenant("a"));
         assert_eq!(token.len(), 64);
         assert!(secret.is_token(Role::Tenant("a"), &token));
-        for other in [Role::Tenant("b"), Role::Tenant(""), Role::Producer] {
+        for other in [Role::Tenant("b"), Role::Tenant(""), Role::Producer, Role::Operator] {
             assert!(!secret.is_token(other, &token), "{other:?}");
         }
         assert!(!secret.is_token(Role::Tenant("a"), &token[1..]));

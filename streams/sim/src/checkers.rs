@@ -34,6 +34,8 @@ pub const PLACEMENT: &str = "placement";
 pub const RESTORE: &str = "restore";
 /// Once days are over, their rows are in blobs of periods; after a seal one for each bucket and period.
 pub const MERGED: &str = "merged";
+/// An owner that was told that its partition is paused takes no rows.
+pub const PAUSED: &str = "paused";
 /// Blobs are written at a steady rate.
 pub const SPREAD: &str = "spread";
 /// Once faults end, every row of every source is counted.

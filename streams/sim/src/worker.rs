@@ -20,11 +20,13 @@ pub struct Worker {
     pub paused_until: Now,
     /// Commands reach it in the order of the log.
     pub last_delivery: Now,
+    /// Whether the manifest says, as far as it has reached it, that the partition is paused.
+    pub is_told_to_pause: bool,
 }
 
 impl Worker {
     pub fn down() -> Worker {
-        Worker { owner: None, life: 0, paused_until: Now(0), last_delivery: Now(0) }
+        Worker { owner: None, life: 0, paused_until: Now(0), last_delivery: Now(0), is_told_to_pause: false }
     }
 
     /// # Errors

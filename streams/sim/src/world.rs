@@ -1,6 +1,6 @@
 //! The event loop of a run: virtual time, faults, and deliveries between the machines.
 
-use crate::checkers::{self, COMPLETE, MERGED, Merged, Positions, Settled, Violation};
+use crate::checkers::{self, COMPLETE, MERGED, Merged, PAUSED, Positions, Settled, Violation};
 use crate::helpers::{self, Answered, Query};
 use crate::oracle::{self, START_S, Source};
 use crate::rng::Rng;
@@ -11,9 +11,10 @@ use std::rc::Rc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::collector;
 use tidemark_streams_core::manifest::{
-    ClaimRefused, Command, Commit, CommitRefused, Committed, Manifest, Outcome as Applied, SetLayout,
+    ClaimRefused, Command, Commit, CommitRefused, Committed, Manifest, Outcome as Applied, SetLayout, SetPause,
 };
 use tidemark_streams_core::owner::{Content, Fate, Input, Letter, Letters, Output, Put, Record, RowBatch, Stop};
+use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::scope::Scope;
 use tidemark_streams_core::source::ReadingId;
 use tidemark_streams_core::time::Now;
@@ -218,6 +219,9 @@ impl World {
             Event::Load { worker, life, key } => self.load(worker, life, key),
             Event::Propose(command) => return self.apply(&command),
             Event::Deliver { worker, life, outcome, manifest } => {
+                if self.workers[worker].life == life {
+                    self.workers[worker].is_told_to_pause = manifest.pauses().of_partition(PARTITION).is_some();
+                }
                 self.give(worker, life, Input::Applied { outcome: &outcome, manifest: &manifest });
             }
             Event::Start { worker } => self.start(worker),
@@ -273,6 +277,7 @@ impl World {
         let source = self.sources[number].clone();
         let count = self.rng.below(8) as usize;
         let now = self.clock();
+        let is_told_to_pause = self.workers[worker].is_told_to_pause;
         if let Some(owner) = &mut self.workers[worker].owner {
             let position = owner.position(source.id).unwrap_or(0);
             let begin = (position as usize).min(source.rows.len());
@@ -283,6 +288,11 @@ impl World {
                 owner.handle(now, Input::Rows(batch));
                 if end == source.rows.len() {
                     owner.handle(now, Input::End { source: source.id, reading: READING, rows: end as u64 });
+                }
+                let taken_to = owner.position(source.id).unwrap_or(position);
+                if is_told_to_pause && taken_to > position {
+                    let what = format!("rows {position} to {taken_to} are taken while the partition is paused");
+                    self.violation = Some(Violation { checker: PAUSED, what });
                 }
             }
         }
@@ -449,15 +459,19 @@ impl World {
             (_, Applied::Fence { result: Ok(_), .. }) => self.meet("fence"),
             (_, Applied::Layout { result: Ok(_) }) => self.meet("layout changed"),
             (_, Applied::Layout { result: Err(_) }) => self.meet("layout refused"),
+            (Command::Pause(set), Applied::Pause { result: Ok(true) }) => {
+                self.meet(if set.paused_at_ms.is_some() { "paused" } else { "resumed" });
+            }
+            (_, Applied::Pause { .. }) => {}
             (_, Applied::Fence { .. } | Applied::Claim { .. } | Applied::Commit { .. }) => {}
         }
     }
 
     fn fault(&mut self) {
         if !self.has_faults() {
-            // Whatever state the faults left, one worker is started from now on.
-            for worker in 0..self.workers.len() {
-                self.workers[worker].paused_until = Now(0);
+            // Pauses of workers end by themselves: deliveries that wait for their end must not be overtaken.
+            if self.manifest.pauses().of_partition(PARTITION).is_some() {
+                self.set_pause(false);
             }
             // Days pass, so that all that is there may be merged.
             self.ahead_ms += WAITING_LEAP_MS;
@@ -490,12 +504,21 @@ impl World {
                 layout.into_iter().for_each(|layout| self.propose(Command::Layout(SetLayout { version, layout })));
             }
             15 | 16 => self.settle(worker),
+            17 => {
+                let is_paused = self.rng.percent(50);
+                self.set_pause(is_paused);
+            }
             20..=22 => {
                 self.ahead_ms += self.rng.below(LEAP_MS);
                 self.meet("clock leap");
             }
             _ => self.ask(),
         }
+    }
+
+    fn set_pause(&mut self, is_paused: bool) {
+        let paused_at_ms = is_paused.then_some(self.clock().0);
+        self.propose(Command::Pause(SetPause { target: PauseTarget::Partition(PARTITION), paused_at_ms }));
     }
 
     /// An operator has dead letters replayed and dropped, from a copy of the manifest that may be old.

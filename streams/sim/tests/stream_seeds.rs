@@ -1,7 +1,9 @@
 //! Seeds hold every property, meet the situations they are for, and each planted bug is caught by its checker.
 
 use tidemark_streams_core::teeth::{Bug, bite};
-use tidemark_streams_sim::checkers::{CONSERVATION, LIVE_BLOBS_EXIST, MERGED, PLACEMENT, QUERY, RESTORE, SPREAD};
+use tidemark_streams_sim::checkers::{
+    CONSERVATION, LIVE_BLOBS_EXIST, MERGED, PAUSED, PLACEMENT, QUERY, RESTORE, SPREAD,
+};
 use tidemark_streams_sim::run;
 use tidemark_streams_sim::spread;
 use tidemark_streams_sim::world::Situations;
@@ -11,7 +13,7 @@ const SEEDS: u64 = 300;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 31] = [
+const SITUATIONS: [&str; 33] = [
     "claim",
     "clock leap",
     "commit again",
@@ -33,12 +35,14 @@ const SITUATIONS: [&str; 31] = [
     "old claim",
     "owner deposed",
     "owner stopped by a refused commit",
+    "paused",
     "period replaced",
     "power cut",
     "proposal lost",
     "query behind the owner",
     "query whose blobs hold the owner's rows",
     "query with the owner's rows",
+    "resumed",
     "snapshot",
     "torn write",
     "worker killed",
@@ -87,6 +91,8 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::BucketOfTenantBefore, PLACEMENT),
         (Bug::LateRowsLeftOut, MERGED),
         (Bug::ReplayKeepsLetters, CONSERVATION),
+        (Bug::RowsTakenWhilePaused, PAUSED),
+        (Bug::PauseForgottenByClaim, PAUSED),
     ] {
         bite(Some(bug));
         let caught = (0..SEEDS).find_map(|seed| run(seed).violation);

@@ -7,6 +7,7 @@ use super::{
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq};
 use crate::layout::LayoutError;
 use crate::limits::{COMMIT_BLOBS_MAX, PARTITIONS_MAX, SOURCES_MAX};
+use crate::pause::PauseRefused;
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
 use std::collections::BTreeSet;
@@ -14,10 +15,29 @@ use std::collections::BTreeSet;
 /// What became of a command. It names the command, so that whoever proposed it knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    Claim { partition: PartitionId, generation: Generation, member: MemberId, result: Result<Epoch, ClaimRefused> },
-    Commit { partition: PartitionId, epoch: Epoch, seq: Seq, result: Result<Committed, CommitRefused> },
-    Fence { partition: PartitionId, result: Result<Epoch, FenceRefused> },
-    Layout { result: Result<u64, LayoutRefused> },
+    Claim {
+        partition: PartitionId,
+        generation: Generation,
+        member: MemberId,
+        result: Result<Epoch, ClaimRefused>,
+    },
+    Commit {
+        partition: PartitionId,
+        epoch: Epoch,
+        seq: Seq,
+        result: Result<Committed, CommitRefused>,
+    },
+    Fence {
+        partition: PartitionId,
+        result: Result<Epoch, FenceRefused>,
+    },
+    Layout {
+        result: Result<u64, LayoutRefused>,
+    },
+    /// Whether it was otherwise before.
+    Pause {
+        result: Result<bool, PauseRefused>,
+    },
 }
 
 /// How a commit is in the state.
@@ -111,6 +131,7 @@ impl Manifest {
             }
             Command::Fence(fence) => Outcome::Fence { partition: fence.partition, result: self.fence(fence) },
             Command::Layout(set) => Outcome::Layout { result: self.set_layout(set) },
+            Command::Pause(set) => Outcome::Pause { result: self.pauses.set(&set.target, set.paused_at_ms) },
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};
 use crate::layout::Layout;
+use crate::pause::PauseTarget;
 use crate::source::{ReadingId, SourceId};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,7 @@ pub enum Command {
     Commit(Commit),
     Fence(Fence),
     Layout(SetLayout),
+    Pause(SetPause),
 }
 
 /// Makes a member the owner of a partition, under a new epoch.
@@ -92,4 +94,12 @@ pub struct SetLayout {
     /// How many layouts were set before, as the proposer knows it. The command is void once another one was set.
     pub version: u64,
     pub layout: Layout,
+}
+
+/// Pauses the partition or an event type, or resumes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetPause {
+    pub target: PauseTarget,
+    /// Milliseconds since 1970 by the proposer's clock; `None`: it is resumed.
+    pub paused_at_ms: Option<u64>,
 }

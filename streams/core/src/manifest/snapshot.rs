@@ -11,6 +11,7 @@ use crate::codec::version_2::{self, Head2, Partition2};
 use crate::codec::{DecodeError, decode_versioned, encode_versioned};
 use crate::layout::{Layout, LayoutError};
 use crate::limits::{PARTITIONS_MAX, SOURCES_MAX};
+use crate::pause::{PauseRefused, Pauses};
 use crate::source::{SourceId, SourceState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -52,6 +53,8 @@ pub enum SnapshotError {
     Sum { partition: u32, total: u128, live: u128 },
     #[error("the snapshot of the manifest: partition {partition} has {found} live blobs, and {expected} are named")]
     Blobs { partition: u32, found: u64, expected: u64 },
+    #[error("the snapshot of the manifest: a pause: {0}")]
+    Pause(#[from] PauseRefused),
     #[error("the snapshot of the manifest: the layout: {0}")]
     Layout(#[from] LayoutError),
 }
@@ -62,6 +65,7 @@ struct StoredHead {
     layout: Layout,
     layout_version: u64,
     partitions: u32,
+    pauses: Pauses,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -118,6 +122,7 @@ impl Manifest {
             layout: self.layout.clone(),
             layout_version: self.layout_version,
             partitions: self.partitions.len() as u32,
+            pauses: self.pauses.clone(),
         };
         Row { key: vec![HEAD], value: Some(encode_versioned(VERSION, &head)) }
     }
@@ -181,6 +186,7 @@ impl Restore {
                     _ => decode_versioned::<StoredHead>(VERSION, value)?,
                 };
                 head.layout.check()?;
+                head.pauses.check_all()?;
                 self.head = Some(head);
                 Ok(())
             }
@@ -223,8 +229,8 @@ impl Restore {
         if found != head.partitions as usize {
             return Err(SnapshotError::Partitions { found, expected: head.partitions as usize });
         }
-        let StoredHead { index, layout, layout_version, .. } = head;
-        let mut manifest = Manifest { index, layout, layout_version, ..Manifest::new() };
+        let StoredHead { index, layout, layout_version, pauses, .. } = head;
+        let mut manifest = Manifest { index, layout, layout_version, pauses, ..Manifest::new() };
         for (id, stored) in std::mem::take(&mut self.partitions) {
             let live = self.live.remove(&id).unwrap_or_default();
             manifest.partitions.insert(id, stored.checked(id, live)?);
@@ -239,7 +245,7 @@ impl Restore {
 impl From<Head2> for StoredHead {
     fn from(head: Head2) -> StoredHead {
         let Head2 { index, layout, layout_version, partitions } = head;
-        StoredHead { index, layout, layout_version, partitions }
+        StoredHead { index, layout, layout_version, partitions, pauses: Pauses::default() }
     }
 }
 

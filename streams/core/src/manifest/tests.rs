@@ -4,6 +4,7 @@ use super::*;
 use crate::blob::{BlobKey, Level, Seq, StoredBlob};
 use crate::codec::DecodeError;
 use crate::layout::{BucketsFrom, LargeTenant, LayoutError, PeriodUnit};
+use crate::pause::PauseTarget;
 use crate::scope::{Scope, TenantHash};
 use crate::source::ReadingId;
 use crate::time::{Day, Hour, HourRange};
@@ -271,12 +272,19 @@ fn rows_of_a_snapshot_that_do_not_fit_together_are_refused() {
 fn command() -> impl Strategy<Value = Command> {
     let numbers = (0..4_u64, 0..6_u64, 0..8_u64, 0..5_u64);
     let removed = proptest::collection::vec((0..4_u64, 0..6_u64, 0..2_u32), 0..3);
-    (0..7_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
+    (0..8_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
         0 => claim(epoch, seq),
         6 => {
             let buckets = vec![BucketsFrom { from: Day(0), buckets: 1 + seq as u32 % 2 }];
             let layout = Layout { buckets, ..Layout::default() };
             Command::Layout(SetLayout { version: epoch % 2, layout })
+        }
+        7 => {
+            let target = match seq % 2 {
+                0 => PauseTarget::Partition(PartitionId(epoch as u32)),
+                _ => PauseTarget::EventType("click".to_owned()),
+            };
+            Command::Pause(SetPause { target, paused_at_ms: (from > 3).then_some(rows) })
         }
         1 => Command::Fence(Fence { partition: P, epoch: Epoch(epoch) }),
         2 => {
@@ -305,10 +313,12 @@ proptest! {
                     | Outcome::Fence { result: Err(_), .. }
                     | Outcome::Commit { result: Err(_) | Ok(Committed::Already), .. }
                     | Outcome::Layout { result: Err(_) }
+                    | Outcome::Pause { result: Err(_) | Ok(false) }
             );
             if is_refused {
                 prop_assert_eq!(&manifest.partitions, &before.partitions);
                 prop_assert_eq!(&manifest.layout, &before.layout);
+                prop_assert_eq!(&manifest.pauses, &before.pauses);
             }
             if let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) {
                 counted += commit.progress.map_or(0, |progress| progress.to - progress.from);

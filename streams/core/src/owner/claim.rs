@@ -4,6 +4,7 @@ use super::{Output, Owner, State, Stop};
 use crate::blob::Epoch;
 use crate::manifest::{Claim, Command, CommitRefused, Committed, Manifest, Outcome};
 use crate::merge::Scheduler;
+use crate::teeth::{Bug, bites};
 use crate::time::Now;
 
 impl Owner {
@@ -51,6 +52,10 @@ impl Owner {
                 self.plan_at = now;
             }
             Outcome::Layout { result: Err(_) } => {}
+            Outcome::Pause { .. } => {
+                self.is_paused = manifest.pauses().of_partition(own).is_some();
+                self.plan_at = now;
+            }
         }
     }
 
@@ -63,6 +68,8 @@ impl Owner {
         self.sources = partition.sources.clone();
         self.live = partition.live.clone();
         self.layout = manifest.layout().clone();
+        self.is_paused =
+            manifest.pauses().of_partition(self.config.partition).is_some() && !bites(Bug::PauseForgottenByClaim);
         self.scheduler = Scheduler::new(now, self.config.partition, self.config.merge);
         self.plan_at = now;
         self.window = super::Window::new(&self.config);

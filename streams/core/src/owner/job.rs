@@ -128,7 +128,7 @@ impl Write {
 impl Owner {
     /// Begins what is due, if nothing is under way.
     pub(super) fn begin_job(&mut self, now: Now) {
-        if !matches!(self.state, State::Idle) {
+        if self.is_paused || !matches!(self.state, State::Idle) {
             return;
         }
         if self.window.is_due() || self.window.flush_at().is_some_and(|at| at <= now) {

@@ -45,9 +45,9 @@ pub(super) struct Sorted {
 }
 
 impl Owner {
-    /// Begins to settle letters, if nothing is under way and their blob is live. A letter that stays keeps its blob's place.
+    /// Begins to settle letters, if nothing is under way, nothing is paused, and their blob is live.
     pub(super) fn settle(&mut self, now: Now, batch: &Letters<'_>) {
-        let is_idle = matches!(self.state, State::Idle);
+        let is_idle = matches!(self.state, State::Idle) && !self.is_paused;
         let is_live = self
             .live
             .get(&batch.key)

@@ -1,7 +1,9 @@
 //! A session: one claim of the partition, until something fails.
 
 use super::store::{Done, Job, StoreThread};
-use super::{Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, READING, SOURCE};
+use super::{
+    Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, READING, SOURCE,
+};
 use crate::log::IntakeLog;
 use crate::node::{Node, OwnerView, now_ms};
 use crate::settings::{READER_GRACE_S, STOP_S};
@@ -11,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::collector::{Verdict, judge};
-use tidemark_streams_core::manifest::{Command, Generation, MemberId};
+use tidemark_streams_core::manifest::{Command, Generation, MemberId, Outcome};
 use tidemark_streams_core::merge::MergePolicy;
 use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, RowBatch};
 use tidemark_streams_core::query::{self, Continues};
@@ -191,6 +193,7 @@ impl<'e> Session<'e> {
                 let index = self.log.progress().durable;
                 self.waiting.push(Waiting { pin, index, by: Instant::now() + PIN_WAIT_MAX });
             }
+            Message::Propose(proposal) => return self.operate(proposal),
             Message::Stop => {
                 self.stop_by.get_or_insert(Instant::now() + Duration::from_secs(STOP_S));
             }
@@ -224,7 +227,9 @@ impl<'e> Session<'e> {
     fn settle(&mut self) -> Result<(), Problem> {
         while let Some(output) = self.owner.poll_output() {
             match output {
-                Output::Propose(command) => self.propose(&command)?,
+                Output::Propose(command) => {
+                    self.propose(&command)?;
+                }
                 Output::Put(put) => self.jobs.push_back(Job::Put(put)),
                 Output::Load(key) => {
                     let missing = || DirectoryError::Read(ReadError::Missing { name: key.to_string() });
@@ -245,7 +250,18 @@ impl<'e> Session<'e> {
         Ok(())
     }
 
-    fn propose(&mut self, command: &Command) -> Result<(), Problem> {
+    /// Proposes the command of an operator, and answers with its outcome.
+    fn operate(&mut self, proposal: Proposal) -> Result<(), Problem> {
+        let Proposal { command, answer } = proposal;
+        let proposed = self.propose(&command);
+        let _ = answer.send(match &proposed {
+            Ok(outcome) => Ok(outcome.clone()),
+            Err(problem) => Err(ProposalError::Manifest(problem.to_string())),
+        });
+        proposed.map(|_| ())
+    }
+
+    fn propose(&mut self, command: &Command) -> Result<Outcome, Problem> {
         let blobs = self.removed_by(command);
         let outcome = self.host.propose(command)?;
         self.node.counters.commits.add(1);
@@ -255,7 +271,8 @@ impl<'e> Session<'e> {
         let now = self.now();
         self.owner.handle(now, Input::Applied { outcome: &outcome, manifest: self.host.manifest() });
         self.node.set_problem(None);
-        Ok(())
+        self.node.set_pauses(self.host.manifest().pauses());
+        Ok(outcome)
     }
 
     fn removed_by(&self, command: &Command) -> Vec<BlobMeta> {
@@ -263,7 +280,7 @@ impl<'e> Session<'e> {
             Command::Commit(commit) => {
                 commit.remove.iter().filter_map(|key| live_blob(self.host.manifest(), key)).collect()
             }
-            Command::Claim(_) | Command::Fence(_) | Command::Layout(_) => Vec::new(),
+            Command::Claim(_) | Command::Fence(_) | Command::Layout(_) | Command::Pause(_) => Vec::new(),
         }
     }
 
@@ -357,7 +374,8 @@ impl<'e> Session<'e> {
     /// Whether a stop has come to its end: all is committed, or its time is over.
     fn is_done(&mut self) -> Result<bool, Problem> {
         let Some(by) = self.stop_by else { return Ok(false) };
-        if self.committed() >= self.log.next_row() {
+        // What a paused partition has not written stays in the log.
+        if self.committed() >= self.log.next_row() || self.owner.is_paused() {
             self.log.checkpoint(self.committed(), self.clock_ms)?;
             return Ok(true);
         }
@@ -371,7 +389,8 @@ impl<'e> Session<'e> {
 
     fn answer_waiting(&mut self) {
         let next_index = self.next_index;
-        let is_ready = |waiting: &mut Waiting| next_index > waiting.index || Instant::now() >= waiting.by;
+        let is_paused = self.owner.is_paused();
+        let is_ready = |waiting: &mut Waiting| is_paused || next_index > waiting.index || Instant::now() >= waiting.by;
         let ready: Vec<Waiting> = self.waiting.extract_if(.., is_ready).collect();
         for Waiting { pin, .. } in ready {
             let pinned = self.pin(&pin);
@@ -402,6 +421,7 @@ impl<'e> Session<'e> {
             complete_to_ms: if is_caught_up { now.0 } else { self.folded_at_ms },
             last_updated_at_ms: self.folded_at_ms,
             incomplete: incomplete.collect(),
+            paused_at_ms: self.host.manifest().pauses().of_partition(PARTITION),
             blobs: plan.blobs,
         })
     }

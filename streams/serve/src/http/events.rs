@@ -13,7 +13,7 @@ use tidemark_consensus::local::PersistError;
 use tidemark_proto::hash::bytes_hash;
 use tidemark_streams_core::time::Now;
 use tidemark_streams_intake::body::{self, BodyError, Decoded, Named, Rules};
-use tidemark_streams_intake::entry::{Answer as Counted, BatchOf};
+use tidemark_streams_intake::entry::{Answer as Counted, BatchOf, Event};
 use tidemark_streams_intake::limits::BODY_BYTES_MAX;
 use tidemark_streams_intake::producers::{ProducerError, check_name};
 use tidemark_streams_intake::unpack::{Coding, UnpackError};
@@ -82,6 +82,7 @@ fn submit(
             Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_events", error)
         }
     })?;
+    check_pauses(node, &decoded)?;
     check_dead_letters(node, &decoded)?;
     let producer = sender.map(|Sender { name, seq }| BatchOf {
         name: Cow::Borrowed(name.as_str()),
@@ -91,6 +92,24 @@ fn submit(
     let named = std::mem::take(&mut decoded.named);
     let ticket = log.submit(Submission { producer, decoded, now_ms }).map_err(|refused| failure(node, refused))?;
     Ok(Taken { ticket, named })
+}
+
+/// A batch with events of a paused type is not taken. It is sent again, and counts once the type is resumed.
+fn check_pauses(node: &Node, decoded: &Decoded<'_>) -> Result<(), Failure> {
+    let pauses = node.pauses();
+    let paused = pauses.types().find(|(paused, _)| {
+        decoded.events.iter().any(|event| match event {
+            Event::Valid(event) => event.event_type == *paused,
+            Event::Broken { .. } => false,
+        })
+    });
+    match paused {
+        None => Ok(()),
+        Some((name, _)) => {
+            let message = format!("nothing was counted: event type {name} is paused; send the batch again later");
+            Err(Failure::later("type_paused", message))
+        }
+    }
 }
 
 /// Dead letters are bounded: once there are too many, a batch with refused events is not taken.

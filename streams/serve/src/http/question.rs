@@ -140,6 +140,7 @@ fn shown_answer(node: &Node, query: &Query, pinned: &Pinned, counts: &Counts) ->
         "settled_at": time(last_hour_end + node.settings.lateness_s),
         "late_total": late,
         "incomplete_because": pinned.incomplete,
+        "paused_since": pinned.paused_at_ms.map(&of_ms),
         "as_of": { "index": pinned.manifest_index, "blobs": pinned.blobs.len() },
     })
 }

@@ -29,14 +29,18 @@ pub enum Route {
     Metrics,
     Events,
     Query,
+    Pause,
+    Resume,
 }
 
-const ROUTES: [(&str, Route); 5] = [
+const ROUTES: [(&str, Route); 7] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
     ("/v1/events", Route::Events),
     ("/v1/impressions/query", Route::Query),
+    ("/v1/pause", Route::Pause),
+    ("/v1/resume", Route::Resume),
 ];
 
 impl Route {
@@ -53,7 +57,7 @@ impl Route {
     pub fn method(self) -> Method {
         match self {
             Route::Healthz | Route::Readyz | Route::Metrics => Method::GET,
-            Route::Events | Route::Query => Method::POST,
+            Route::Events | Route::Query | Route::Pause | Route::Resume => Method::POST,
         }
     }
 
@@ -63,6 +67,7 @@ impl Route {
             Route::Healthz | Route::Metrics | Route::Query => &[],
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
+            Route::Pause | Route::Resume => &["type"],
         }
     }
 }
@@ -172,6 +177,11 @@ pub fn authorize_producer(node: &Node, headers: &HeaderMap) -> Result<(), Failur
 /// Lets a tenant through, and producers.
 pub fn authorize_tenant(node: &Node, headers: &HeaderMap, tenant: &str) -> Result<(), Failure> {
     authorize(node, headers, &[Role::Tenant(tenant), Role::Producer])
+}
+
+/// Lets operators through.
+pub fn authorize_operator(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
+    authorize(node, headers, &[Role::Operator])
 }
 
 fn authorize(node: &Node, headers: &HeaderMap, roles: &[Role<'_>]) -> Result<(), Failure> {
