@@ -39,6 +39,9 @@ const PAUSE_EXAMPLES: &str = "Examples:
   tidemark-streams pause --dir shop
   tidemark-streams resume --dir shop --type click
   curl -X POST -H \"authorization: Bearer $TOKEN\" 'http://127.0.0.1:7180/v1/pause?type=click'";
+const RETENTION_EXAMPLES: &str = "Examples:
+  tidemark-streams retention --dir shop --period-days 730
+  tidemark-streams retention --dir shop --hour-days 30";
 const LAYOUT_EXAMPLES: &str = "Examples:
   tidemark-streams layout --dir shop --virtual-partitions 10 --buckets 100
   tidemark-streams layout --dir shop --split 367 --parts 8 --from 2027-01-01";
@@ -89,6 +92,13 @@ pub enum Command {
     /// Resume the partition, or an event type
     #[command(after_help = PAUSE_EXAMPLES)]
     Resume(PauseArgs),
+    /// Print or change how many days blobs of each level are kept
+    ///
+    /// A blob leaves once all its hours are older than its level is kept. Rows rise from hours to days and periods, so a lower level is
+    /// never kept longer than a higher one. Rows that come later than hours are kept become dead letters. What has expired does not
+    /// come back, also when blobs are kept longer later on.
+    #[command(after_help = RETENTION_EXAMPLES)]
+    Retention(RetentionArgs),
     /// Check all blobs against the manifest, and recount a file if one is named
     ///
     /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of a file are counted again and
@@ -195,6 +205,21 @@ pub struct PauseArgs {
     /// The event type [default: the partition, with all types]
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct RetentionArgs {
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// Days that hours are kept, and that a row may be old when it comes: 3 to 36,500; 0: for ever
+    #[arg(long, value_name = "DAYS")]
+    pub hour_days: Option<u32>,
+    /// Days that blobs of a day are kept: 3 to 36,500; 0: for ever
+    #[arg(long, value_name = "DAYS")]
+    pub day_days: Option<u32>,
+    /// Days that blobs of a period are kept: 3 to 36,500; 0: for ever
+    #[arg(long, value_name = "DAYS")]
+    pub period_days: Option<u32>,
 }
 
 /// How the rows of a file are read.

@@ -1,7 +1,7 @@
 //! `dead-letters`: lists, replays and drops the rows that were refused.
 
 use crate::args::{DeadLettersCommand, DropLettersArgs, ListLettersArgs, ReplayLettersArgs, SelectArgs};
-use crate::driver::{Driver, now};
+use crate::driver::{Driver, PARTITION, now};
 use crate::error::CliError;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,6 +10,7 @@ use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::owner::{DeadLetter, Fate, Input, Letter, Letters, Record};
 use tidemark_streams_core::source::SourceId;
+use tidemark_streams_core::time::Day;
 use tidemark_streams_intake::body::{Rules, replayed};
 use tidemark_streams_store::dead_letters::{decode, encode, tenant_of};
 use tidemark_streams_store::directory::{Directory, IfMissing};
@@ -90,7 +91,8 @@ fn settle_replayed(
     settled: &mut Settled,
 ) -> Result<(), CliError> {
     // Ids of events are not compared, so the seed of their hashes says nothing.
-    let rules = Rules { now: now(), types, seed: 0 };
+    let kept_from = driver.directory.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.hour);
+    let rules = Rules { now: now(), types, kept_from, seed: 0 };
     let tries: Vec<_> = letters
         .iter()
         .zip(is_meant)

@@ -24,6 +24,8 @@ const FLUSH_AFTER_MS: u64 = 60_000;
 /// The local log loses no proposal, and a blob that cannot be written ends the command: neither is tried again.
 const RETRY_AFTER_MS: u64 = 60_000;
 const KEEP_FLUSHED_MS: u64 = 10_000;
+/// Counts that are held where none are counted.
+const OPERATOR_COUNTS: u64 = 1;
 
 pub struct Driver {
     pub directory: Directory,
@@ -49,6 +51,18 @@ impl Driver {
         if let Some(found) = pauses.types().find(|(name, _)| types.find(name).is_some()) {
             return Err(paused(found));
         }
+        Driver::new(directory, types, flush_counts)
+    }
+
+    /// Claims the partition for an operator, who counts no rows.
+    ///
+    /// # Errors
+    /// The directory fails, or the claim is refused.
+    pub fn claim_for_operator(directory: Directory, types: EventTypes) -> Result<Driver, CliError> {
+        Driver::new(directory, types, OPERATOR_COUNTS)
+    }
+
+    fn new(directory: Directory, types: EventTypes, flush_counts: u64) -> Result<Driver, CliError> {
         let generation = directory.manifest().partition(PARTITION).map_or(0, |partition| partition.generation.0);
         let config = OwnerConfig {
             partition: PARTITION,

@@ -8,6 +8,7 @@ use tidemark_streams_core::event::EventTypesError;
 use tidemark_streams_core::manifest::LayoutRefused;
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::pause::PauseRefused;
+use tidemark_streams_core::retention::RetentionError;
 use tidemark_streams_core::rollup::RowError;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_serve::ServeError;
@@ -48,6 +49,10 @@ pub enum CliError {
     TypePaused { name: String, since: String },
     #[error("nothing was paused or resumed: {0}")]
     Pause(#[from] PauseRefused),
+    #[error("the retention stays as it is: {0}")]
+    Retention(#[from] RetentionError),
+    #[error("the range is not kept: counts are kept from {kept_from} on")]
+    NotKept { kept_from: String },
     #[error("the layout stays as it is: {0}")]
     Layout(#[from] LayoutRefused),
     #[error(transparent)]

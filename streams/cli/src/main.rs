@@ -13,6 +13,7 @@ mod load;
 mod pause;
 mod plan;
 mod query;
+mod retention;
 mod serve;
 
 use args::{Cli, Command};
@@ -45,6 +46,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
         Command::DeadLetters(args) => dead_letters::run(args, out),
         Command::Pause(args) => pause::pause(args, out),
         Command::Resume(args) => pause::resume(args, out),
+        Command::Retention(args) => retention::run(args, out),
         Command::Audit(args) => audit::run(args, out),
         Command::Serve(args) => serve::run(args, out),
         Command::Token(args) => serve::token(args, out),

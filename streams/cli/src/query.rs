@@ -3,6 +3,7 @@
 use crate::args::{By, QueryArgs};
 use crate::driver::PARTITION;
 use crate::error::CliError;
+use crate::retention::date;
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -34,9 +35,13 @@ pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
     let mut by_listing: BTreeMap<String, u64> = BTreeMap::new();
     let plan = query::plan_of_tenant(directory.manifest(), PARTITION, &args.tenant, range.hours());
     warn_of_incomplete(&plan);
-    for meta in plan.blobs {
-        for row in directory.rows(&meta, Wanted::Tenant(&args.tenant))?.iter() {
+    warn_of_retention(&plan, &range)?;
+    for meta in &plan.blobs {
+        for row in directory.rows(meta, Wanted::Tenant(&args.tenant))?.iter() {
             let row = range.cut(row);
+            if !plan.view.shows(&row) {
+                continue;
+            }
             if args.event_type.as_deref().is_some_and(|wanted| wanted != row.event_type) || row.count() == 0 {
                 continue;
             }
@@ -63,6 +68,20 @@ fn warn_of_incomplete(plan: &Plan) {
             "note: source {source} is counted up to row {next_row} only: its load was stopped; run it again"
         );
     }
+}
+
+/// A range that is not kept has no answer; one that is kept in part has a note.
+fn warn_of_retention(plan: &Plan, range: &Range) -> Result<(), CliError> {
+    let hours = range.hours();
+    if plan.view.is_behind(hours) {
+        return Err(CliError::NotKept { kept_from: date(plan.view.kept_from) });
+    }
+    // Without --from all that is kept is meant.
+    if hours.first > Hour(0) && hours.first.day() < plan.view.not_all_before {
+        let before = date(plan.view.not_all_before);
+        let _ = writeln!(io::stderr(), "note: counts before {before} are not kept, or not all of them");
+    }
+    Ok(())
 }
 
 fn print_times(counts: &LocalCounts, args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {

@@ -231,7 +231,7 @@ fn paused_partition_takes_events_durably_and_counts_them_once_resumed() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &["--flush-s", "1"]);
     server.send(event("a", "x", "00:10:00"));
-    assert_eq!(server.total("a"), 1);
+    until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
     let paused = server.post("/v1/pause", "").json();
     assert!(paused["partition"].is_string() && paused["types"] == json!({}), "{paused}");
     server.send(event("a", "x", "00:10:00").repeat(10));
@@ -243,7 +243,7 @@ fn paused_partition_takes_events_durably_and_counts_them_once_resumed() {
     server.send(event("a", "x", "00:10:00").repeat(10));
     until("the claim", || server.get("/readyz").status == 200);
     std::thread::sleep(Duration::from_millis(1_500));
-    assert_eq!((server.total("a"), server.metric("tidemark_streams_lag_rows") as u64), (0, 21));
+    assert_eq!((server.total("a"), server.metric("tidemark_streams_lag_rows") as u64), (1, 20));
     server.stop();
     assert!(place.said(&["pause"]).starts_with("the partition is paused since "));
     let server = Server::start(&place.dir(), &["--flush-s", "1"]);
@@ -276,6 +276,26 @@ fn batch_with_a_paused_type_is_refused_and_counts_when_it_is_sent_again() {
     assert_eq!(post(&producer, "/v1/events?producer=q&seq=1", &event("a", "x", "00:10:00")).status, 200);
     assert_eq!(post(&operator, "/v1/resume?type=click", "").json()["types"], json!({}));
     assert_eq!(post(&producer, "/v1/events?producer=p&seq=1", &batch).json()["accepted"], json!(2));
+}
+
+#[test]
+fn range_that_is_not_kept_is_answered_410_and_late_events_are_dead_letters() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &LATE_FLUSH);
+    server.send(event("a", "x", "00:10:00"));
+    server.stop();
+    // All days of January are older than three days by now.
+    assert!(place.said(&["retention", "--period-days", "3"]).contains("expired\t1 counts\n"));
+    let server = Server::start(&place.dir(), &LATE_FLUSH);
+    let query = json!({ "tenant": "a", "from": "2026-01-01", "to": "2026-01-03" }).to_string();
+    let answer = server.post("/v1/impressions/query", &query);
+    assert_eq!((answer.status, answer.code().as_str()), (410, "not_kept"), "{answer:?}");
+    let said = server.send(event("a", "x", "00:10:00"));
+    assert_eq!((&said["dead_letters"], &said["errors"][0]["code"]), (&json!(1), &json!("event_not_kept")));
+    server.send(json!({ "tenant": "a", "listing": "x" }).to_string());
+    let query = query.replace("2026-01-03", "2400-01-01");
+    until("the fold", || server.post("/v1/impressions/query", &query).json()["total"] == json!(1));
+    assert!(server.post("/v1/impressions/query", &query).json()["not_kept_before"].is_string());
 }
 
 #[test]

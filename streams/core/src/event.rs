@@ -3,7 +3,8 @@
 use crate::limits::{
     EVENT_COUNT_MAX, EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, FUTURE_MAX_S, LISTING_BYTES_MAX, TENANT_BYTES_MAX,
 };
-use crate::time::{Now, Quarter};
+use crate::teeth::{Bug, bites};
+use crate::time::{DAY_S, Day, Now, Quarter};
 
 /// Bytes of a value that an error shows.
 const SHOWN_BYTES_MAX: usize = 40;
@@ -77,6 +78,8 @@ pub enum EventError {
     BeforeEpoch { at_s: i64 },
     #[error("time {at_s} s is {ahead_s} s ahead of now: at most {FUTURE_MAX_S} s; are these milliseconds?")]
     Future { at_s: i64, ahead_s: u64 },
+    #[error("time {at_s} s is older than what is kept: from {kept_from_s} s on")]
+    NotKept { at_s: i64, kept_from_s: u64 },
     #[error("time {at_s} s is behind the last time that a row may have")]
     TooLate { at_s: i64 },
 }
@@ -122,6 +125,20 @@ pub fn is_event_type_name(name: &str) -> bool {
     let is_short = (1..=EVENT_TYPE_BYTES_MAX).contains(&name.len());
     let is_sign = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     is_short && name.bytes().all(is_sign) && name.as_bytes()[0].is_ascii_lowercase()
+}
+
+impl Event<'_> {
+    /// Refuses an event of a day that is not kept.
+    ///
+    /// # Errors
+    /// [`EventError::NotKept`].
+    pub fn check_kept(&self, kept_from: Day) -> Result<(), EventError> {
+        if self.quarter.hour().day() >= kept_from || bites(Bug::ExpiredRowsComeBack) {
+            return Ok(());
+        }
+        let kept_from_s = u64::from(kept_from.0) * DAY_S;
+        Err(EventError::NotKept { at_s: self.quarter.start_s() as i64, kept_from_s })
+    }
 }
 
 impl<'a> RawEvent<'a> {

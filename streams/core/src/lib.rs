@@ -7,7 +7,7 @@
 //! * [`owner::Owner`] is event-driven: `handle(now, input)`, `poll_output()` until `None`, `poll_timeout()`. It folds the rows of
 //!   a source in memory, writes blobs, and commits them to the manifest.
 //!
-//! Reading order: [`limits`], [`event`], [`rollup`], [`fold`], [`scope`], [`layout`], [`blob`], [`pause`], [`manifest`], [`owner`],
+//! Reading order: [`limits`], [`event`], [`rollup`], [`fold`], [`scope`], [`layout`], [`blob`], [`pause`], [`retention`], [`manifest`], [`owner`],
 //! [`merge`], [`collector`], [`query`].
 
 pub mod blob;
@@ -22,6 +22,7 @@ pub mod merge;
 pub mod owner;
 pub mod pause;
 pub mod query;
+pub mod retention;
 pub mod rollup;
 pub mod scope;
 pub mod source;

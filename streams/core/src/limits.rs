@@ -34,6 +34,12 @@ pub const MERGE_BLOBS_MAX: usize = 1_024;
 /// Rows that one merge reads. A merge takes fewer blobs rather than more rows.
 pub const MERGE_ROWS_MAX: u64 = 8 << 20;
 
+/// Days that blobs may be kept, at least and at most. Fewer would end before days are merged into periods. Others are refused.
+pub const RETENTION_DAYS_MIN: u32 = 3;
+pub const RETENTION_DAYS_MAX: u32 = 36_500;
+/// Blobs that expire by one command. The owner proposes another one for the rest.
+pub const EXPIRED_BLOBS_MAX: usize = 4_096;
+
 /// Slices of all buckets together: virtual partitions times buckets. A layout of more is refused.
 pub const SLICES_MAX: u32 = 1 << 24;
 /// Times that a layout may change the number of buckets. A layout of more is refused.

@@ -8,20 +8,26 @@
 
 mod apply;
 mod command;
+mod expire;
 mod live;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
 pub use apply::{ClaimRefused, CommitRefused, Committed, FenceRefused, LayoutRefused, Outcome};
-pub use command::{Claim, Command, Commit, Fence, Generation, MemberId, Progress, SetLayout, SetPause, Settled};
+pub use command::{
+    Claim, Command, Commit, Expire, Fence, Generation, MemberId, Progress, SetLayout, SetPause, SetRetention, Settled,
+};
+pub use expire::{ExpireRefused, Expired};
 pub use live::{BlobSet, ChunkId, RestoreError};
 pub use snapshot::{Restore, Row, SnapshotError};
 
 use crate::blob::{BlobMeta, Epoch, PartitionId, Seq};
 use crate::layout::Layout;
 use crate::pause::Pauses;
+use crate::retention::{Horizons, Retention};
 use crate::source::{SourceId, SourceState};
+use crate::time::Day;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The replicated state.
@@ -32,6 +38,7 @@ pub struct Manifest {
     /// How many layouts were set.
     layout_version: u64,
     pauses: Pauses,
+    retention: Retention,
     partitions: BTreeMap<PartitionId, Partition>,
     /// Partitions that changed since the last snapshot, apart from their blobs.
     changed: BTreeSet<PartitionId>,
@@ -49,8 +56,14 @@ pub struct Partition {
     pub last_commit: Option<AppliedCommit>,
     pub sources: BTreeMap<SourceId, SourceState>,
     pub live: BlobSet,
-    /// The sum of all counts that were accepted. It equals the sum over all live blobs.
+    /// The sum of all counts that were accepted and are kept. It equals the sum over all live blobs.
     pub total: u128,
+    /// The first days that are kept.
+    pub horizons: Horizons,
+    /// Rows of earlier days have expired before they reached a period, so not all of them are kept.
+    pub lost_before: Day,
+    /// The sum of all counts that have expired.
+    pub expired_total: u128,
 }
 
 /// Which commit was applied last.
@@ -88,6 +101,11 @@ impl Manifest {
         &self.layout
     }
 
+    /// How long blobs are kept.
+    pub fn retention(&self) -> &Retention {
+        &self.retention
+    }
+
     /// What is paused.
     pub fn pauses(&self) -> &Pauses {
         &self.pauses
@@ -102,9 +120,9 @@ impl Manifest {
 /// What changed since the last snapshot is no part of the state.
 impl PartialEq for Manifest {
     fn eq(&self, other: &Manifest) -> bool {
-        let Manifest { index, layout, layout_version, pauses, partitions, changed: _ } = self;
-        (index, layout, layout_version, pauses, partitions)
-            == (&other.index, &other.layout, &other.layout_version, &other.pauses, &other.partitions)
+        let Manifest { index, layout, layout_version, pauses, retention, partitions, changed: _ } = self;
+        let others = (&other.index, &other.layout, &other.layout_version, &other.pauses, &other.retention);
+        (index, layout, layout_version, pauses, retention) == others && *partitions == other.partitions
     }
 }
 
@@ -114,6 +132,11 @@ impl Partition {
     /// How far a source is counted.
     pub fn source(&self, id: SourceId) -> SourceState {
         self.sources.get(&id).copied().unwrap_or_default()
+    }
+
+    /// Rows of earlier days are not all kept.
+    pub fn not_kept_before(&self) -> Day {
+        self.horizons.period.max(self.lost_before)
     }
 
     /// The number of the last commit; 0 before the first.

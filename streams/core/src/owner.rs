@@ -7,6 +7,7 @@
 //! next owner claims the partition and reads each source from the position in the manifest.
 
 mod claim;
+mod expire;
 mod job;
 mod letters;
 mod window;
@@ -19,6 +20,7 @@ use crate::layout::Layout;
 use crate::manifest::{BlobSet, ClaimRefused, Command, CommitRefused, Generation, Manifest, MemberId, Outcome};
 use crate::merge::{MergePolicy, Scheduler};
 use crate::query::OwnerRows;
+use crate::retention::{Horizons, Retention};
 use crate::rollup::{Rollups, RowError};
 use crate::scope::Scope;
 use crate::source::{ReadingId, SourceId, SourceState};
@@ -183,6 +185,10 @@ pub struct Owner {
     sources: BTreeMap<SourceId, SourceState>,
     live: BlobSet,
     layout: Layout,
+    retention: Retention,
+    horizons: Horizons,
+    /// The live blobs are looked through for what has expired then.
+    expire_at: Now,
     scheduler: Scheduler,
     /// The live blobs are looked through for merges then.
     plan_at: Now,
@@ -199,6 +205,8 @@ enum State {
     Idle,
     Loading(Load),
     Writing(Write),
+    /// Blobs that are too old are on their way out of the manifest.
+    Expiring,
     Stopped(Stop),
 }
 
@@ -208,6 +216,9 @@ impl Owner {
         let mut owner = Owner {
             window: Window::new(&config),
             layout: Layout::default(),
+            retention: Retention::default(),
+            horizons: Horizons::default(),
+            expire_at: now,
             scheduler: Scheduler::new(now, config.partition, config.merge),
             plan_at: now,
             config,
@@ -260,9 +271,10 @@ impl Owner {
             State::Idle if self.is_paused => None,
             State::Idle => {
                 let plan_at = Some(self.plan_at).filter(|at| *at < Now(u64::MAX));
-                self.window.flush_at().into_iter().chain(plan_at).min()
+                let expire_at = Some(self.expire_at).filter(|_| !self.retention.is_for_ever());
+                self.window.flush_at().into_iter().chain(plan_at).chain(expire_at).min()
             }
-            State::Claiming | State::Loading(_) => self.retry_at,
+            State::Claiming | State::Loading(_) | State::Expiring => self.retry_at,
             State::Writing(write) => self.retry_at.into_iter().chain(write.put_at()).min(),
             State::Stopped(_) => None,
         }
@@ -276,14 +288,14 @@ impl Owner {
             State::Writing(write) => {
                 Some(self.window.end_of(source).or_else(|| write.end_of(source)).unwrap_or(committed))
             }
-            State::Idle | State::Loading(_) => Some(self.window.end_of(source).unwrap_or(committed)),
+            State::Idle | State::Loading(_) | State::Expiring => Some(self.window.end_of(source).unwrap_or(committed)),
         }
     }
 
     /// Whether rows that are given now are taken.
     pub fn takes_rows(&self) -> bool {
         match self.state {
-            State::Idle | State::Loading(_) | State::Writing(_) => {
+            State::Idle | State::Loading(_) | State::Writing(_) | State::Expiring => {
                 !self.window.is_due() && (!self.is_paused || bites(Bug::RowsTakenWhilePaused))
             }
             State::Claiming | State::Stopped(_) => false,
@@ -303,7 +315,7 @@ impl Owner {
     pub fn stopped(&self) -> Option<&Stop> {
         match &self.state {
             State::Stopped(stop) => Some(stop),
-            State::Claiming | State::Idle | State::Loading(_) | State::Writing(_) => None,
+            State::Claiming | State::Idle | State::Loading(_) | State::Writing(_) | State::Expiring => None,
         }
     }
 
@@ -342,7 +354,7 @@ impl Owner {
     fn is_ending(&self, source: SourceId) -> bool {
         let is_under_way = match &self.state {
             State::Writing(write) => write.ends(source),
-            State::Claiming | State::Idle | State::Loading(_) | State::Stopped(_) => false,
+            State::Claiming | State::Idle | State::Loading(_) | State::Expiring | State::Stopped(_) => false,
         };
         is_under_way || self.is_complete(source)
     }

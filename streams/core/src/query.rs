@@ -1,7 +1,7 @@
 //! Queries: which blobs a range of hours needs, which rows of the owner belong to the same moment, and hours of a zone's clock.
 
 use crate::blob::{BlobMeta, Epoch, PartitionId};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Partition};
 use crate::rollup::{RollupRow, Rollups};
 use crate::scope::{Scope, Slice, TenantHash};
 use crate::source::{SourceId, SourceState};
@@ -20,6 +20,34 @@ pub struct Plan {
     pub blobs: Vec<BlobMeta>,
     /// How far each source is in these blobs.
     pub sources: BTreeMap<SourceId, SourceState>,
+    pub view: View,
+}
+
+/// Which rows of blobs and owners a query shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Rows of earlier days are not kept, and not shown.
+    pub kept_from: Day,
+    /// Rows of earlier days are not all kept.
+    pub not_all_before: Day,
+}
+
+impl View {
+    /// What a partition shows.
+    pub fn of(partition: &Partition) -> View {
+        let kept_from = if bites(Bug::ExpiredRowsShown) { Day(0) } else { partition.horizons.period };
+        View { kept_from, not_all_before: partition.not_kept_before() }
+    }
+
+    /// Whether a row is shown.
+    pub fn shows(&self, row: &RollupRow<'_>) -> bool {
+        row.hour.day() >= self.kept_from
+    }
+
+    /// Whether nothing of a range of hours is kept.
+    pub fn is_behind(&self, hours: HourRange) -> bool {
+        hours.last.day() < self.kept_from
+    }
 }
 
 /// Rows that an owner has read and not committed: rows `from` to `to` of a source, `to` not included.
@@ -67,7 +95,8 @@ pub fn plan_of_tenant(manifest: &Manifest, id: PartitionId, tenant: &str, hours:
 
 fn empty_plan(manifest: &Manifest, id: PartitionId) -> Plan {
     let sources = manifest.partition(id).map_or_else(BTreeMap::new, |known| known.sources.clone());
-    Plan { index: manifest.index(), partition: id, blobs: Vec::new(), sources }
+    let view = manifest.partition(id).map(View::of).unwrap_or_default();
+    Plan { index: manifest.index(), partition: id, blobs: Vec::new(), sources, view }
 }
 
 impl Plan {

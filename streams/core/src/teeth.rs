@@ -26,6 +26,12 @@ pub enum Bug {
     RowsTakenWhilePaused,
     /// A claim does not take the pause over.
     PauseForgottenByClaim,
+    /// A blob expires when its first hour is too old, not its last one.
+    ExpiryByFirstHour,
+    /// A late row is counted although it is older than what is kept.
+    ExpiredRowsComeBack,
+    /// A query shows what is left of days that are not kept.
+    ExpiredRowsShown,
 }
 
 #[cfg(feature = "teeth")]

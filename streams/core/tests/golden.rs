@@ -7,10 +7,11 @@ use tidemark_streams_core::codec::DecodeError;
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
 use tidemark_streams_core::limits::COMMAND_BYTES_MAX;
 use tidemark_streams_core::manifest::{
-    Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout, SetPause, Settled,
-    SnapshotError,
+    Claim, Command, Commit, Expire, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout, SetPause,
+    SetRetention, Settled, SnapshotError,
 };
 use tidemark_streams_core::pause::PauseTarget;
+use tidemark_streams_core::retention::{Horizons, Retention};
 use tidemark_streams_core::scope::{Part, Scope, Slice, TenantHash};
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::{Day, Hour, HourRange};
@@ -55,6 +56,10 @@ fn commands() -> Vec<(&'static str, Command)> {
     let mut commands = commands_of_version_2();
     let pause = |target| Command::Pause(SetPause { target, paused_at_ms: Some(1_800_000_000_000) });
     commands.splice(5..5, [("settle", Command::Commit(settle)), ("join", Command::Commit(join))]);
+    let retention = Retention { hour_days: 7, day_days: 30, period_days: 400 };
+    commands.push(("retention", Command::Retention(SetRetention { retention })));
+    let horizons = Horizons { hour: Day(17_000), day: Day(16_999), period: Day(16_998) };
+    commands.push(("expire", Command::Expire(Expire { partition: P, epoch: Epoch(2), horizons })));
     commands.push(("pause", pause(PauseTarget::Partition(P))));
     commands.push(("pause-type", pause(PauseTarget::EventType("click".to_owned()))));
     commands

@@ -13,7 +13,7 @@ use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::NoTime;
 use tidemark_streams_core::event::{EventError, EventTypes, RawEvent};
 use tidemark_streams_core::limits::{DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX};
-use tidemark_streams_core::time::Now;
+use tidemark_streams_core::time::{Day, Now};
 
 /// The type of events that name none, as of rows of files.
 pub const TYPE_DEFAULT: &str = "impression";
@@ -26,6 +26,8 @@ pub struct Rules<'r> {
     /// When the request was received: the time of events that name none.
     pub now: Now,
     pub types: &'r EventTypes,
+    /// The first day that is kept. An event of an earlier one becomes a dead letter.
+    pub kept_from: Day,
     /// Of the hashes of event ids.
     pub seed: u64,
 }
@@ -107,6 +109,7 @@ impl EventRefused {
                 EventError::UnknownType { .. } => "event_type",
                 EventError::NegativeCount { .. } | EventError::LargeCount { .. } => "event_count",
                 EventError::BeforeEpoch { .. } | EventError::Future { .. } | EventError::TooLate { .. } => "event_time",
+                EventError::NotKept { .. } => "event_not_kept",
             },
         }
     }
@@ -211,7 +214,9 @@ fn read<'a>(text: &'a [u8], rules: &Rules<'_>, arrived_s: Option<i64>) -> Result
     let mut checked_count = 0;
     for listing in listings.as_slice() {
         let raw = RawEvent { tenant: &tenant, listing, at_s, event_type: &event_type, count };
-        checked_count = raw.check(rules.now, rules.types)?.count;
+        let event = raw.check(rules.now, rules.types)?;
+        event.check_kept(rules.kept_from)?;
+        checked_count = event.count;
     }
     let id = body.event_id.map(|id| key(rules, &tenant, &event_type, &id.0)).transpose()?;
     Ok(ValidEvent { tenant, listings, at_s, event_type, count: checked_count, id })

@@ -17,6 +17,7 @@ use tidemark_consensus::local::PersistError;
 use tidemark_streams_core::blob::{BlobMeta, PartitionId};
 use tidemark_streams_core::manifest::{Command, Outcome};
 use tidemark_streams_core::owner::Stop;
+use tidemark_streams_core::query::View;
 use tidemark_streams_core::rollup::{Rollups, RowError};
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::HourRange;
@@ -77,6 +78,7 @@ pub enum ProposalError {
 pub struct Pinned {
     pub manifest_index: u64,
     pub blobs: Vec<BlobMeta>,
+    pub view: View,
     /// Rows that are in none of the blobs.
     pub unwritten: Vec<Rollups>,
     pub complete_to_ms: u64,

@@ -8,6 +8,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tidemark_streams_core::pause::Pauses;
+use tidemark_streams_core::time::Day;
 use tidemark_streams_store::directory::BlobReader;
 
 /// A running server.
@@ -45,6 +46,8 @@ pub struct OwnerView {
     /// In live blobs.
     pub dead_letters: u64,
     pub manifest_index: u64,
+    /// Events of earlier days are not kept.
+    pub kept_from: Day,
 }
 
 impl Node {

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::Window;
 use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Zone};
+use tidemark_streams_core::query::View;
 use tidemark_streams_core::rollup::RollupRow;
-use tidemark_streams_core::time::{Hour, HourRange, Quarter};
+use tidemark_streams_core::time::{DAY_S, Hour, HourRange, Quarter};
 use tidemark_streams_store::directory::{BlobReader, DirectoryError};
 use tidemark_streams_store::parquet_rows::Wanted;
 
@@ -64,6 +65,8 @@ pub enum QueryError {
     Calendar(#[from] CalendarError),
     #[error("the query has more than {GROUPS_MAX} groups: ask for a shorter range or fewer dimensions")]
     TooManyGroups,
+    #[error("the range is not kept: counts are kept from {kept_from} s since 1970 on")]
+    NotKept { kept_from: u64 },
 }
 
 impl Dimension {
@@ -90,7 +93,11 @@ impl Range {
 /// # Errors
 /// [`QueryError`].
 pub fn count(query: &Query, pinned: &Pinned, reader: &BlobReader) -> Result<Counts, QueryError> {
-    let mut grouping = Grouping { query, last: None, counts: BTreeMap::new() };
+    if pinned.view.is_behind(query.range.hours()) {
+        let kept_from_s = u64::from(pinned.view.kept_from.0) * DAY_S;
+        return Err(QueryError::NotKept { kept_from: kept_from_s });
+    }
+    let mut grouping = Grouping { query, view: &pinned.view, last: None, counts: BTreeMap::new() };
     for meta in &pinned.blobs {
         let rows = reader.rows(meta, Wanted::Tenant(&query.tenant))?;
         rows.iter().try_for_each(|row| grouping.add(&row))?;
@@ -103,6 +110,7 @@ pub fn count(query: &Query, pinned: &Pinned, reader: &BlobReader) -> Result<Coun
 
 struct Grouping<'q> {
     query: &'q Query,
+    view: &'q View,
     last: Option<Window>,
     counts: BTreeMap<Group, u64>,
 }
@@ -111,7 +119,7 @@ impl Grouping<'_> {
     fn add(&mut self, row: &RollupRow<'_>) -> Result<(), QueryError> {
         let query = self.query;
         let is_wanted = query.types.is_empty() || query.types.iter().any(|wanted| wanted == row.event_type);
-        if row.tenant != query.tenant || !is_wanted {
+        if row.tenant != query.tenant || !is_wanted || !self.view.shows(row) {
             return Ok(());
         }
         for (at, &count) in row.quarters.iter().enumerate().filter(|(_, count)| **count > 0) {

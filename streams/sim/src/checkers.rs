@@ -4,14 +4,16 @@ use crate::oracle::{Row, Source, combined};
 use crate::store::{Store, checksum};
 use crate::worker::PARTITION;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::manifest::{Command, Committed, Manifest, Outcome, Partition, Restore};
 use tidemark_streams_core::owner::Content;
 use tidemark_streams_core::query::Plan;
+use tidemark_streams_core::retention::Horizons;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::scope::{Scope, TenantHash};
 use tidemark_streams_core::source::SourceId;
-use tidemark_streams_core::time::{Day, HourRange};
+use tidemark_streams_core::time::{Day, Hour, HourRange};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -34,6 +36,8 @@ pub const PLACEMENT: &str = "placement";
 pub const RESTORE: &str = "restore";
 /// Once days are over, their rows are in blobs of periods; after a seal one for each bucket and period.
 pub const MERGED: &str = "merged";
+/// What has expired was too old, does not come back, and is not shown.
+pub const RETENTION: &str = "retention";
 /// An owner that was told that its partition is paused takes no rows.
 pub const PAUSED: &str = "paused";
 /// Blobs are written at a steady rate.
@@ -45,9 +49,16 @@ pub const COMPLETE: &str = "complete";
 #[derive(Debug, Default)]
 pub struct Positions(BTreeMap<SourceId, u64>);
 
-/// Which dead letters were settled, and by the entry of which index.
+/// Which dead letters were settled, by the entry of which index, and which rows were refused because they were too old.
 #[derive(Debug, Default)]
-pub struct Settled(BTreeMap<LetterId, u64>);
+pub struct Settled {
+    at: BTreeMap<LetterId, u64>,
+    too_old: BTreeSet<LetterId>,
+    /// Rows that an owner took when it knew that they are too old.
+    must_refuse: BTreeSet<LetterId>,
+    /// Rows of blobs that have expired.
+    expired: Rollups,
+}
 
 /// A dead letter: the row of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +95,7 @@ impl Settled {
         };
         let kept: BTreeSet<LetterId> = commit.add.iter().flat_map(|meta| letters(&meta.key)).collect();
         for letter in commit.remove.iter().flat_map(letters).filter(|letter| !kept.contains(letter)) {
-            if self.0.insert(letter, index).is_some() {
+            if self.at.insert(letter, index).is_some() {
                 let what = format!("at index {index} row {} of source {} is settled again", letter.row, letter.source);
                 return Err(Violation { checker: CONSERVATION, what });
             }
@@ -95,12 +106,47 @@ impl Settled {
     /// What the letters of a source count that were replayed up to an index.
     fn replayed<'s>(&'s self, source: &'s Source, index: u64) -> impl Iterator<Item = &'s Row> {
         let range = LetterId { source: source.id, row: 0 }..=LetterId { source: source.id, row: u64::MAX };
-        let settled = self.0.range(range).filter(move |(letter, at)| **at <= index && is_replayed(letter.row));
+        let settled = self.at.range(range).filter(move |(letter, at)| **at <= index && is_replayed(letter.row));
         settled.filter_map(|(letter, _)| source.fixed.get(letter.row as usize))
     }
 
     fn has(&self, source: SourceId, row: u64) -> bool {
-        self.0.contains_key(&LetterId { source, row })
+        self.at.contains_key(&LetterId { source, row })
+    }
+
+    /// An owner that knows horizons takes rows of a source.
+    pub fn on_taken(&mut self, source: &Source, rows: Range<u64>, horizons: &Horizons) {
+        let is_too_old = |(number, row): &(u64, &Row)| rows.contains(number) && row.hour().day() < horizons.hour;
+        let too_old = source.good(rows.end).filter(is_too_old);
+        self.must_refuse.extend(too_old.map(|(row, _)| LetterId { source: source.id, row }));
+    }
+
+    /// Every row of a blob that has expired is too old, and is remembered.
+    pub fn on_expired(&mut self, manifest: &Manifest, outcome: &Outcome, store: &Store) -> Result<(), Violation> {
+        let Outcome::Expire { result: Ok(expired), .. } = outcome else { return Ok(()) };
+        let horizons = manifest.partition(PARTITION).map(|partition| partition.horizons).unwrap_or_default();
+        for meta in &expired.blobs {
+            let Some(Content::Rows(rows)) = store.read(&meta.key) else { continue };
+            for row in rows.iter() {
+                if row.hour.day() >= horizons.of_level(meta.level) {
+                    let what = format!(
+                        "at index {} {} blob {} has expired, and holds rows that are kept",
+                        manifest.index(),
+                        meta.level,
+                        meta.key
+                    );
+                    return Err(Violation { checker: RETENTION, what });
+                }
+                let _ = self.expired.push(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows below a position that were counted: neither bad nor too old.
+    fn counted<'s>(&'s self, source: &'s Source, below: u64) -> impl Iterator<Item = &'s Row> {
+        let id = |row| LetterId { source: source.id, row };
+        source.good(below).filter(move |(number, _)| !self.too_old.contains(&id(*number))).map(|(_, row)| row)
     }
 }
 
@@ -121,7 +167,7 @@ impl Positions {
 }
 
 /// Checks the state behind a command.
-pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &Settled) -> Result<(), Violation> {
+pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &mut Settled) -> Result<(), Violation> {
     let Some(partition) = manifest.partition(PARTITION) else { return Ok(()) };
     exist(manifest, partition, store)?;
     let mut found = Rollups::new();
@@ -138,16 +184,24 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &S
             Some(Content::DeadLetters(some)) => letters.extend(some.iter().map(|letter| (letter.source, letter.row))),
         }
     }
+    settled.expired.iter().for_each(|row| {
+        let _ = found.push(row);
+    });
     found.combine();
     letters.sort_unstable();
+    look_for_old_rows(partition, sources, settled, &letters)?;
     let position = |source: &Source| partition.source(source.id).next_row;
     let index = manifest.index();
-    let counted = sources.iter().flat_map(|source| source.counted(position(source), |_| true));
+    let counted = sources.iter().flat_map(|source| settled.counted(source, position(source)).map(Row::rollup));
     let replayed = sources.iter().flat_map(|source| settled.replayed(source, index).map(Row::rollup));
     let expected = combined(counted.chain(replayed));
     let refused =
         sources.iter().flat_map(|source| source.refused(position(source)).into_iter().map(|row| (source.id, row)));
-    let refused: Vec<_> = refused.filter(|(source, row)| !settled.has(*source, *row)).collect();
+    let too_old = settled.too_old.iter().map(|letter| (letter.source, letter.row));
+    let is_below = |(id, row): &(SourceId, u64)| *row < partition.source(*id).next_row;
+    let refused = refused.chain(too_old.filter(is_below));
+    let mut refused: Vec<_> = refused.filter(|(source, row)| !settled.has(*source, *row)).collect();
+    refused.sort_unstable();
     if found != expected {
         let found = found.total();
         let expected = expected.total();
@@ -159,6 +213,34 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &S
         let refused = refused.len();
         let what = format!("at index {index} {letters} dead letters are live, and {refused} rows were refused");
         return Err(Violation { checker: CONSERVATION, what });
+    }
+    Ok(())
+}
+
+/// Letters of rows that are not bad have to be of rows that are too old; and rows that had to be refused are letters.
+fn look_for_old_rows(
+    partition: &Partition,
+    sources: &[Source],
+    settled: &mut Settled,
+    letters: &[(SourceId, u64)],
+) -> Result<(), Violation> {
+    for source in sources {
+        let below = partition.source(source.id).next_row;
+        for (row, known) in source.good(below) {
+            let id = LetterId { source: source.id, row };
+            let is_letter = letters.binary_search(&(source.id, row)).is_ok();
+            let is_too_old = known.hour().day() < partition.horizons.hour;
+            if is_letter && !is_too_old {
+                let what = format!("row {row} of source {} is refused as too old, and is kept", source.id);
+                return Err(Violation { checker: RETENTION, what });
+            }
+            if is_letter {
+                settled.too_old.insert(id);
+            } else if settled.must_refuse.contains(&id) && !settled.too_old.contains(&id) {
+                let what = format!("row {row} of source {} is too old, and is counted", source.id);
+                return Err(Violation { checker: RETENTION, what });
+            }
+        }
     }
     Ok(())
 }
@@ -225,6 +307,9 @@ fn exist(manifest: &Manifest, partition: &Partition, store: &Store) -> Result<()
 pub struct Asked<'a> {
     pub tenant: &'a str,
     pub hours: HourRange,
+    /// What the manifest says of retention.
+    pub kept_from: Day,
+    pub not_kept_before: Day,
 }
 
 /// Checks an answer about a tenant: the plan's positions say which rows it stands for.
@@ -235,14 +320,19 @@ pub fn answer(
     sources: &[Source],
     settled: &Settled,
 ) -> Result<(), Violation> {
-    let Asked { tenant, hours } = *asked;
+    let Asked { tenant, hours, .. } = *asked;
     let position = |source: &Source| plan.sources.get(&source.id).map_or(0, |state| state.next_row);
-    let is_asked = |row: &Row| row.tenant() == tenant && hours.contains(row.hour());
-    let rows = sources.iter().flat_map(|source| source.counted(position(source), &is_asked));
+    let is_kept = |hour: Hour| hour.day() >= asked.not_kept_before;
+    let is_asked = |row: &&Row| row.tenant() == tenant && hours.contains(row.hour()) && is_kept(row.hour());
+    let rows = sources.iter().flat_map(|source| settled.counted(source, position(source)));
     let replayed = sources.iter().flat_map(|source| settled.replayed(source, plan.index));
-    let replayed = replayed.filter(|row| is_asked(row)).map(Row::rollup);
-    let expected = combined(rows.chain(replayed));
-    if *found == expected {
+    let expected = combined(rows.chain(replayed).filter(is_asked).map(Row::rollup));
+    if let Some(row) = found.iter().find(|row| row.hour.day() < asked.kept_from) {
+        let what = format!("at index {} {tenant} is shown hour {}, which is not kept", plan.index, row.hour.0);
+        return Err(Violation { checker: RETENTION, what });
+    }
+    let found = combined(found.iter().filter(|row| is_kept(row.hour)));
+    if found == expected {
         return Ok(());
     }
     let what =

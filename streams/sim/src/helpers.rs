@@ -14,7 +14,7 @@ use tidemark_streams_core::owner::{Content, DeadLetter};
 use tidemark_streams_core::query::{self, Continues, OwnerRows, Plan};
 use tidemark_streams_core::rollup::RollupRow;
 use tidemark_streams_core::scope::Scope;
-use tidemark_streams_core::time::{HOUR_S, Hour, HourRange};
+use tidemark_streams_core::time::{Day, HOUR_S, Hour, HourRange};
 
 /// A merge that is proposed from an old copy of the manifest, as by a process that was paused meanwhile.
 pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<Command> {
@@ -94,8 +94,11 @@ pub struct Query {
     pub tenant: String,
     pub hours: HourRange,
     pub plan: Plan,
+    /// What the manifest says of retention.
+    kept_from: Day,
+    not_kept_before: Day,
     /// The owner's rows, once it was asked.
-    pub owner_rows: Vec<OwnerRows>,
+    owner_rows: Vec<OwnerRows>,
 }
 
 /// How a query ended.
@@ -114,7 +117,16 @@ impl Query {
         let tenant = format!("tenant-{}", rng.below(3));
         let hours = hours(rng);
         let plan = query::plan_of_tenant(manifest, PARTITION, &tenant, hours);
-        Query { tenant, hours, plan, owner_rows: Vec::new() }
+        let partition = manifest.partition(PARTITION);
+        let kept_from = partition.map_or(Day(0), |partition| partition.horizons.period);
+        let not_kept_before = partition.map_or(Day(0), |partition| partition.not_kept_before());
+        Query { tenant, hours, plan, kept_from, not_kept_before, owner_rows: Vec::new() }
+    }
+
+    /// What the owner of some rows may refuse is not compared.
+    pub fn add_owner_rows(&mut self, rows: Vec<OwnerRows>, kept_from: Day) {
+        self.owner_rows = rows;
+        self.not_kept_before = self.not_kept_before.max(kept_from);
     }
 
     /// Adds blobs and the owner's rows, and checks the answer.
@@ -126,7 +138,8 @@ impl Query {
         let Some(contents) = contents else { return Ok(Answered::Replanned) };
         let tenant = &self.tenant;
         let hours = self.hours;
-        let of_tenant = |row: &RollupRow<'_>| row.tenant == tenant && hours.contains(row.hour);
+        let view = self.plan.view.clone();
+        let of_tenant = |row: &RollupRow<'_>| row.tenant == tenant && hours.contains(row.hour) && view.shows(row);
         let mut answered = Answered::FromBlobs;
         let mut rows: Vec<RollupRow<'_>> = contents.into_iter().flat_map(rows_of).filter(of_tenant).collect();
         for set in &self.owner_rows {
@@ -139,7 +152,7 @@ impl Query {
                 Continues::Gap { .. } => answered = Answered::BehindOwner,
             }
         }
-        let asked = checkers::Asked { tenant, hours };
+        let asked = checkers::Asked { tenant, hours, kept_from: self.kept_from, not_kept_before: self.not_kept_before };
         checkers::answer(&self.plan, &asked, &combined(rows.into_iter()), sources, settled)?;
         Ok(answered)
     }

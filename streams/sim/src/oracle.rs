@@ -4,6 +4,7 @@ use crate::rng::Rng;
 use tidemark_streams_core::event::{EventTypes, EventTypesError, RawEvent};
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
 use tidemark_streams_core::owner::Record;
+use tidemark_streams_core::retention::Retention;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::source::SourceId;
@@ -43,10 +44,9 @@ impl Source {
         Source { id: SourceId([number; 32]), rows, fixed }
     }
 
-    /// What the first so many rows count.
-    pub fn counted(&self, below: u64, is_wanted: impl Fn(&Row) -> bool) -> impl Iterator<Item = RollupRow<'_>> {
-        let rows = self.rows.iter().take(below as usize).filter(|row| !row.is_bad());
-        rows.filter(move |row| is_wanted(row)).map(Row::rollup)
+    /// The first so many rows that are not bad, with their numbers.
+    pub fn good(&self, below: u64) -> impl Iterator<Item = (u64, &Row)> {
+        (0..below).zip(&self.rows).filter(|(_, row)| !row.is_bad())
     }
 
     /// The numbers of those of the first so many rows that are refused.
@@ -98,6 +98,13 @@ impl Row {
         let event_type = self.event_type;
         RollupRow { tenant, listing, hour: self.hour(), event_type, quarters }
     }
+}
+
+/// Nothing expires in most runs.
+pub fn retention(rng: &mut Rng) -> Retention {
+    let mut days = || if rng.percent(50) { rng.between(3, 8) as u32 } else { 0 };
+    let drawn = Retention { hour_days: days(), day_days: days(), period_days: days() };
+    if rng.percent(40) { drawn } else { Retention::default() }
 }
 
 /// A layout for the days that rows have. The number of buckets changes in the middle of them.

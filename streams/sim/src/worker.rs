@@ -7,6 +7,7 @@ use tidemark_streams_core::event::EventTypesError;
 use tidemark_streams_core::manifest::{Generation, MemberId};
 use tidemark_streams_core::merge::MergePolicy;
 use tidemark_streams_core::owner::{Owner, OwnerConfig};
+use tidemark_streams_core::retention::Horizons;
 use tidemark_streams_core::time::Now;
 
 pub const PARTITION: PartitionId = PartitionId(0);
@@ -22,11 +23,20 @@ pub struct Worker {
     pub last_delivery: Now,
     /// Whether the manifest says, as far as it has reached it, that the partition is paused.
     pub is_told_to_pause: bool,
+    /// What it was told is not kept.
+    pub told_horizons: Horizons,
 }
 
 impl Worker {
     pub fn down() -> Worker {
-        Worker { owner: None, life: 0, paused_until: Now(0), last_delivery: Now(0), is_told_to_pause: false }
+        Worker {
+            owner: None,
+            life: 0,
+            paused_until: Now(0),
+            last_delivery: Now(0),
+            is_told_to_pause: false,
+            told_horizons: Horizons::default(),
+        }
     }
 
     /// # Errors

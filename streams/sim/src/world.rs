@@ -12,6 +12,7 @@ use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::collector;
 use tidemark_streams_core::manifest::{
     ClaimRefused, Command, Commit, CommitRefused, Committed, Manifest, Outcome as Applied, SetLayout, SetPause,
+    SetRetention,
 };
 use tidemark_streams_core::owner::{Content, Fate, Input, Letter, Letters, Output, Put, Record, RowBatch, Stop};
 use tidemark_streams_core::pause::PauseTarget;
@@ -133,6 +134,7 @@ impl World {
         let sources = (0..rng.between(1, 3) as u8).map(|number| Source::draw(number, &mut rng)).collect();
         let mut manifest = Manifest::new();
         manifest.apply(&Command::Layout(SetLayout { version: 0, layout: oracle::layout(&mut rng) }));
+        manifest.apply(&Command::Retention(SetRetention { retention: oracle::retention(&mut rng) }));
         let mut world = World {
             now: Now(START_S * 1_000),
             ahead_ms: 0,
@@ -221,6 +223,9 @@ impl World {
             Event::Deliver { worker, life, outcome, manifest } => {
                 if self.workers[worker].life == life {
                     self.workers[worker].is_told_to_pause = manifest.pauses().of_partition(PARTITION).is_some();
+                    let partition = manifest.partition(PARTITION);
+                    self.workers[worker].told_horizons =
+                        partition.map(|partition| partition.horizons).unwrap_or_default();
                 }
                 self.give(worker, life, Input::Applied { outcome: &outcome, manifest: &manifest });
             }
@@ -278,6 +283,7 @@ impl World {
         let count = self.rng.below(8) as usize;
         let now = self.clock();
         let is_told_to_pause = self.workers[worker].is_told_to_pause;
+        let told_horizons = self.workers[worker].told_horizons;
         if let Some(owner) = &mut self.workers[worker].owner {
             let position = owner.position(source.id).unwrap_or(0);
             let begin = (position as usize).min(source.rows.len());
@@ -290,6 +296,7 @@ impl World {
                     owner.handle(now, Input::End { source: source.id, reading: READING, rows: end as u64 });
                 }
                 let taken_to = owner.position(source.id).unwrap_or(position);
+                self.settled.on_taken(&source, position..taken_to, &told_horizons);
                 if is_told_to_pause && taken_to > position {
                     let what = format!("rows {position} to {taken_to} are taken while the partition is paused");
                     self.violation = Some(Violation { checker: PAUSED, what });
@@ -380,7 +387,8 @@ impl World {
         self.look_at_merge(command, &outcome);
         self.positions.on_applied(command, &outcome)?;
         self.settled.on_applied(manifest.index(), command, &outcome, &self.store)?;
-        checkers::state(&manifest, &self.store, &self.sources, &self.settled)?;
+        self.settled.on_expired(&manifest, &outcome, &self.store)?;
+        checkers::state(&manifest, &self.store, &self.sources, &mut self.settled)?;
         if self.rng.percent(20) {
             manifest = self.snapshot(manifest)?;
         }
@@ -463,6 +471,13 @@ impl World {
                 self.meet(if set.paused_at_ms.is_some() { "paused" } else { "resumed" });
             }
             (_, Applied::Pause { .. }) => {}
+            (_, Applied::Expire { result: Ok(expired), .. }) => {
+                self.meet("horizons raised");
+                for meta in &expired.blobs {
+                    self.meet(if meta.level == Level::Period { "period expired" } else { "lower level expired" });
+                }
+            }
+            (_, Applied::Expire { .. } | Applied::Retention { .. }) => {}
             (_, Applied::Fence { .. } | Applied::Claim { .. } | Applied::Commit { .. }) => {}
         }
     }
@@ -577,7 +592,9 @@ impl World {
         if let Some(owner) = &self.workers[worker].owner
             && let Ok(rows) = owner.rows_of(self.clock(), &query.tenant)
         {
-            query.owner_rows = rows;
+            // The owner refuses rows behind a horizon that it has just proposed.
+            let horizons = self.manifest.retention().horizons(self.now.plus_ms(self.ahead_ms));
+            query.add_owner_rows(rows, horizons.hour);
         }
         self.after(0, 200, Event::Answer(query));
     }

@@ -2,7 +2,7 @@
 
 use tidemark_streams_core::teeth::{Bug, bite};
 use tidemark_streams_sim::checkers::{
-    CONSERVATION, LIVE_BLOBS_EXIST, MERGED, PAUSED, PLACEMENT, QUERY, RESTORE, SPREAD,
+    CONSERVATION, LIVE_BLOBS_EXIST, MERGED, PAUSED, PLACEMENT, QUERY, RESTORE, RETENTION, SPREAD,
 };
 use tidemark_streams_sim::run;
 use tidemark_streams_sim::spread;
@@ -13,7 +13,7 @@ const SEEDS: u64 = 300;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 33] = [
+const SITUATIONS: [&str; 36] = [
     "claim",
     "clock leap",
     "commit again",
@@ -24,9 +24,11 @@ const SITUATIONS: [&str; 33] = [
     "file collected",
     "file lost or torn by a power cut",
     "flush",
+    "horizons raised",
     "large tenant split",
     "layout changed",
     "layout refused",
+    "lower level expired",
     "merge",
     "merge into days",
     "merge into hours",
@@ -36,6 +38,7 @@ const SITUATIONS: [&str; 33] = [
     "owner deposed",
     "owner stopped by a refused commit",
     "paused",
+    "period expired",
     "period replaced",
     "power cut",
     "proposal lost",
@@ -93,6 +96,9 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::ReplayKeepsLetters, CONSERVATION),
         (Bug::RowsTakenWhilePaused, PAUSED),
         (Bug::PauseForgottenByClaim, PAUSED),
+        (Bug::ExpiryByFirstHour, RETENTION),
+        (Bug::ExpiredRowsComeBack, RETENTION),
+        (Bug::ExpiredRowsShown, RETENTION),
     ] {
         bite(Some(bug));
         let caught = (0..SEEDS).find_map(|seed| run(seed).violation);

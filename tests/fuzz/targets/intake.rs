@@ -4,7 +4,7 @@
 #![no_main]
 
 use tidemark_streams_core::event::EventTypes;
-use tidemark_streams_core::time::Now;
+use tidemark_streams_core::time::{Day, Now};
 use tidemark_streams_intake::body::{self, Rules};
 use tidemark_streams_intake::entry::{Batch, Head};
 use tidemark_streams_intake::event_ids;
@@ -14,7 +14,7 @@ use tidemark_streams_intake::unpack::Coding;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let types = EventTypes::new(&["impression", "click"]).expect("names of types");
-    let rules = Rules { now: Now(1_800_000_000_000), types: &types, seed: 1 };
+    let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 1 };
     if let Ok(decoded) = body::decode(bytes, &rules) {
         let batch = Batch { events: decoded.events, ..Batch::default() };
         let entry = batch.encode(7, 9);

@@ -1,13 +1,14 @@
 //! What a command does, or why it does nothing.
 
 use super::{
-    AppliedCommit, Claim, Command, Commit, Fence, Generation, Manifest, MemberId, Partition, Progress, SetLayout,
-    Settled,
+    AppliedCommit, Claim, Command, Commit, Expire, ExpireRefused, Expired, Fence, Generation, Manifest, MemberId,
+    Partition, Progress, SetLayout, SetRetention, Settled,
 };
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq};
 use crate::layout::LayoutError;
 use crate::limits::{COMMIT_BLOBS_MAX, PARTITIONS_MAX, SOURCES_MAX};
 use crate::pause::PauseRefused;
+use crate::retention::RetentionError;
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
 use std::collections::BTreeSet;
@@ -37,6 +38,14 @@ pub enum Outcome {
     /// Whether it was otherwise before.
     Pause {
         result: Result<bool, PauseRefused>,
+    },
+    Retention {
+        result: Result<(), RetentionError>,
+    },
+    Expire {
+        partition: PartitionId,
+        epoch: Epoch,
+        result: Result<Expired, ExpireRefused>,
     },
 }
 
@@ -131,6 +140,11 @@ impl Manifest {
             }
             Command::Fence(fence) => Outcome::Fence { partition: fence.partition, result: self.fence(fence) },
             Command::Layout(set) => Outcome::Layout { result: self.set_layout(set) },
+            Command::Retention(set) => Outcome::Retention { result: self.set_retention(set) },
+            Command::Expire(expire) => {
+                let &Expire { partition, epoch, .. } = expire;
+                Outcome::Expire { partition, epoch, result: self.expire(expire) }
+            }
             Command::Pause(set) => Outcome::Pause { result: self.pauses.set(&set.target, set.paused_at_ms) },
         }
     }
@@ -179,6 +193,12 @@ impl Manifest {
         self.layout = layout.clone();
         self.layout_version += 1;
         Ok(self.layout_version)
+    }
+
+    fn set_retention(&mut self, set: &SetRetention) -> Result<(), RetentionError> {
+        set.retention.check()?;
+        self.retention = set.retention;
+        Ok(())
     }
 
     fn commit(&mut self, commit: &Commit) -> Result<Committed, CommitRefused> {

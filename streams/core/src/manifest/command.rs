@@ -3,6 +3,7 @@
 use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};
 use crate::layout::Layout;
 use crate::pause::PauseTarget;
+use crate::retention::{Horizons, Retention};
 use crate::source::{ReadingId, SourceId};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,8 @@ pub enum Command {
     Fence(Fence),
     Layout(SetLayout),
     Pause(SetPause),
+    Retention(SetRetention),
+    Expire(Expire),
 }
 
 /// Makes a member the owner of a partition, under a new epoch.
@@ -102,4 +105,19 @@ pub struct SetPause {
     pub target: PauseTarget,
     /// Milliseconds since 1970 by the proposer's clock; `None`: it is resumed.
     pub paused_at_ms: Option<u64>,
+}
+
+/// Sets how long blobs are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetRetention {
+    pub retention: Retention,
+}
+
+/// Raises the horizons of a partition, and takes away the blobs that lie behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expire {
+    pub partition: PartitionId,
+    /// Of the owner that proposes it.
+    pub epoch: Epoch,
+    pub horizons: Horizons,
 }

@@ -12,7 +12,9 @@ use crate::codec::{DecodeError, decode_versioned, encode_versioned};
 use crate::layout::{Layout, LayoutError};
 use crate::limits::{PARTITIONS_MAX, SOURCES_MAX};
 use crate::pause::{PauseRefused, Pauses};
+use crate::retention::{Horizons, Retention, RetentionError};
 use crate::source::{SourceId, SourceState};
+use crate::time::Day;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -55,6 +57,8 @@ pub enum SnapshotError {
     Blobs { partition: u32, found: u64, expected: u64 },
     #[error("the snapshot of the manifest: a pause: {0}")]
     Pause(#[from] PauseRefused),
+    #[error("the snapshot of the manifest: the retention: {0}")]
+    Retention(#[from] RetentionError),
     #[error("the snapshot of the manifest: the layout: {0}")]
     Layout(#[from] LayoutError),
 }
@@ -66,6 +70,7 @@ struct StoredHead {
     layout_version: u64,
     partitions: u32,
     pauses: Pauses,
+    retention: Retention,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,6 +82,9 @@ struct StoredPartition {
     total: u128,
     blobs: u64,
     sources: Vec<StoredSource>,
+    horizons: Horizons,
+    lost_before: Day,
+    expired_total: u128,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -123,6 +131,7 @@ impl Manifest {
             layout_version: self.layout_version,
             partitions: self.partitions.len() as u32,
             pauses: self.pauses.clone(),
+            retention: self.retention,
         };
         Row { key: vec![HEAD], value: Some(encode_versioned(VERSION, &head)) }
     }
@@ -157,6 +166,9 @@ impl Partition {
             total: self.total,
             blobs: self.live.len(),
             sources: self.sources.iter().map(|(id, state)| StoredSource { id: *id, state: *state }).collect(),
+            horizons: self.horizons,
+            lost_before: self.lost_before,
+            expired_total: self.expired_total,
         };
         let key = [&[PARTITION][..], &id.0.to_be_bytes()].concat();
         Row { key, value: Some(encode_versioned(VERSION, &stored)) }
@@ -187,6 +199,7 @@ impl Restore {
                 };
                 head.layout.check()?;
                 head.pauses.check_all()?;
+                head.retention.check()?;
                 self.head = Some(head);
                 Ok(())
             }
@@ -229,8 +242,8 @@ impl Restore {
         if found != head.partitions as usize {
             return Err(SnapshotError::Partitions { found, expected: head.partitions as usize });
         }
-        let StoredHead { index, layout, layout_version, pauses, .. } = head;
-        let mut manifest = Manifest { index, layout, layout_version, pauses, ..Manifest::new() };
+        let StoredHead { index, layout, layout_version, pauses, retention, .. } = head;
+        let mut manifest = Manifest { index, layout, layout_version, pauses, retention, ..Manifest::new() };
         for (id, stored) in std::mem::take(&mut self.partitions) {
             let live = self.live.remove(&id).unwrap_or_default();
             manifest.partitions.insert(id, stored.checked(id, live)?);
@@ -245,7 +258,8 @@ impl Restore {
 impl From<Head2> for StoredHead {
     fn from(head: Head2) -> StoredHead {
         let Head2 { index, layout, layout_version, partitions } = head;
-        StoredHead { index, layout, layout_version, partitions, pauses: Pauses::default() }
+        let pauses = Pauses::default();
+        StoredHead { index, layout, layout_version, partitions, pauses, retention: Retention::default() }
     }
 }
 
@@ -253,7 +267,18 @@ impl From<Partition2> for StoredPartition {
     fn from(stored: Partition2) -> StoredPartition {
         let Partition2 { epoch, generation, owner, last_commit, total, blobs, sources } = stored;
         let sources = sources.into_iter().map(|source| StoredSource { id: source.id, state: source.state.into() });
-        StoredPartition { epoch, generation, owner, last_commit, total, blobs, sources: sources.collect() }
+        StoredPartition {
+            epoch,
+            generation,
+            owner,
+            last_commit,
+            total,
+            blobs,
+            sources: sources.collect(),
+            horizons: Horizons::default(),
+            lost_before: Day(0),
+            expired_total: 0,
+        }
     }
 }
 
@@ -271,6 +296,9 @@ impl StoredPartition {
             sources: self.sources.into_iter().map(|source| (source.id, source.state)).collect(),
             live,
             total: self.total,
+            horizons: self.horizons,
+            lost_before: self.lost_before,
+            expired_total: self.expired_total,
         };
         partition.check_restored(id)?;
         Ok(partition)
@@ -309,6 +337,7 @@ fn of_version_1(stored: Partition1) -> Result<Partition, SnapshotError> {
         sources: stored.sources.into_iter().map(|source| (source.id, source.state.into())).collect(),
         live,
         total: stored.total,
+        ..Partition::default()
     };
     partition.check_restored(id)?;
     Ok(partition)

@@ -5,6 +5,7 @@ use crate::blob::{BlobKey, Level, Seq, StoredBlob};
 use crate::codec::DecodeError;
 use crate::layout::{BucketsFrom, LargeTenant, LayoutError, PeriodUnit};
 use crate::pause::PauseTarget;
+use crate::retention::{Horizons, Retention};
 use crate::scope::{Scope, TenantHash};
 use crate::source::ReadingId;
 use crate::time::{Day, Hour, HourRange};
@@ -214,6 +215,36 @@ fn commit_that_settles_other_letters_than_it_removes_is_refused() {
 }
 
 #[test]
+fn blobs_behind_the_horizons_expire_and_horizons_never_fall() {
+    let mut manifest = manifest();
+    // Blobs of day 1 and of days 1 to 3, beside those of day 0.
+    let mut commit = flush(1, 3, 15, 25);
+    commit.add = vec![blob(key(1, 3, 0), 4), blob(key(1, 3, 1), 6)];
+    commit.add[0].hours = HourRange { first: Hour(24), last: Hour(47) };
+    commit.add[1].hours = HourRange { first: Hour(24), last: Hour(80) };
+    assert_eq!(result(&mut manifest, &commit), Ok(Committed::Now));
+    let mut expire = |epoch: u64, hour: u32, day: u32| {
+        let horizons = Horizons { hour: Day(hour), day: Day(day), period: Day(0) };
+        match manifest.apply(&Command::Expire(Expire { partition: P, epoch: Epoch(epoch), horizons })) {
+            Outcome::Expire { result, .. } => {
+                result.map(|expired| expired.blobs.into_iter().map(|meta| meta.key).collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let other = ExpireRefused::OtherEpoch { epoch: Epoch(2), known: Epoch(1) };
+    assert_eq!(expire(2, 1, 0), Err(other));
+    assert!(matches!(expire(1, 1, 2), Err(ExpireRefused::Order(_))));
+    assert_eq!(expire(1, 1, 1), Ok(vec![key(1, 1, 0), key(1, 2, 0)]));
+    assert_eq!(expire(1, 2, 0), Ok(vec![key(1, 3, 0)]));
+    assert_eq!(expire(1, 0, 0), Ok(Vec::new()));
+    let partition = manifest.partition(P).unwrap();
+    assert_eq!(partition.horizons, Horizons { hour: Day(2), day: Day(1), period: Day(0) });
+    assert_eq!((partition.total, partition.expired_total, partition.not_kept_before()), (6, 19, Day(2)));
+    assert_eq!(partition.live.total(), 6);
+}
+
+#[test]
 fn names_of_another_commit_are_refused() {
     let mut manifest = manifest();
     for foreign in [key(1, 2, 0), key(2, 3, 0), BlobKey { partition: PartitionId(1), ..key(1, 3, 0) }] {
@@ -272,12 +303,19 @@ fn rows_of_a_snapshot_that_do_not_fit_together_are_refused() {
 fn command() -> impl Strategy<Value = Command> {
     let numbers = (0..4_u64, 0..6_u64, 0..8_u64, 0..5_u64);
     let removed = proptest::collection::vec((0..4_u64, 0..6_u64, 0..2_u32), 0..3);
-    (0..8_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
+    (0..10_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
         0 => claim(epoch, seq),
         6 => {
             let buckets = vec![BucketsFrom { from: Day(0), buckets: 1 + seq as u32 % 2 }];
             let layout = Layout { buckets, ..Layout::default() };
             Command::Layout(SetLayout { version: epoch % 2, layout })
+        }
+        8 => Command::Retention(SetRetention {
+            retention: Retention { hour_days: seq as u32, day_days: 0, period_days: 10 * rows as u32 },
+        }),
+        9 => {
+            let horizons = Horizons { hour: Day(seq as u32 / 3), day: Day(rows as u32 / 2), period: Day(0) };
+            Command::Expire(Expire { partition: P, epoch: Epoch(epoch), horizons })
         }
         7 => {
             let target = match seq % 2 {
@@ -314,16 +352,20 @@ proptest! {
                     | Outcome::Commit { result: Err(_) | Ok(Committed::Already), .. }
                     | Outcome::Layout { result: Err(_) }
                     | Outcome::Pause { result: Err(_) | Ok(false) }
+                    | Outcome::Retention { result: Err(_) }
+                    | Outcome::Expire { result: Err(_), .. }
             );
             if is_refused {
                 prop_assert_eq!(&manifest.partitions, &before.partitions);
                 prop_assert_eq!(&manifest.layout, &before.layout);
                 prop_assert_eq!(&manifest.pauses, &before.pauses);
+                prop_assert_eq!(&manifest.retention, &before.retention);
             }
             if let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) {
                 counted += commit.progress.map_or(0, |progress| progress.to - progress.from);
             }
-            let live: u64 = manifest.live().map(|meta| meta.total).sum();
+            let expired = manifest.partition(P).map_or(0, |partition| partition.expired_total) as u64;
+            let live: u64 = expired + manifest.live().map(|meta| meta.total).sum::<u64>();
             let position = manifest.partition(P).map_or(0, |partition| partition.source(SOURCE).next_row);
             prop_assert_eq!((live, position), (counted, counted));
             let all: Vec<(Vec<u8>, Vec<u8>)> = manifest.rows().map(|row| (row.key, row.value.unwrap())).collect();

@@ -19,7 +19,10 @@ impl Owner {
     pub(super) fn applied(&mut self, now: Now, outcome: &Outcome, manifest: &Manifest) {
         let own = self.config.partition;
         match outcome {
-            Outcome::Claim { partition, .. } | Outcome::Commit { partition, .. } | Outcome::Fence { partition, .. }
+            Outcome::Claim { partition, .. }
+            | Outcome::Commit { partition, .. }
+            | Outcome::Fence { partition, .. }
+            | Outcome::Expire { partition, .. }
                 if *partition != own => {}
             Outcome::Claim { generation, member, result, .. } => {
                 let is_own = (*generation, *member) == (self.config.generation, self.config.member);
@@ -52,6 +55,15 @@ impl Owner {
                 self.plan_at = now;
             }
             Outcome::Layout { result: Err(_) } => {}
+            Outcome::Expire { epoch, result, .. } => {
+                if *epoch == self.epoch {
+                    self.expired(now, result, manifest);
+                }
+            }
+            Outcome::Retention { .. } => {
+                self.retention = *manifest.retention();
+                self.expire_at = now;
+            }
             Outcome::Pause { .. } => {
                 self.is_paused = manifest.pauses().of_partition(own).is_some();
                 self.plan_at = now;
@@ -68,6 +80,9 @@ impl Owner {
         self.sources = partition.sources.clone();
         self.live = partition.live.clone();
         self.layout = manifest.layout().clone();
+        self.retention = *manifest.retention();
+        self.horizons = partition.horizons;
+        self.expire_at = now;
         self.is_paused =
             manifest.pauses().of_partition(self.config.partition).is_some() && !bites(Bug::PauseForgottenByClaim);
         self.scheduler = Scheduler::new(now, self.config.partition, self.config.merge);

@@ -134,6 +134,9 @@ impl Owner {
         if self.window.is_due() || self.window.flush_at().is_some_and(|at| at <= now) {
             return self.begin_flush(now);
         }
+        if self.begin_expire(now) {
+            return;
+        }
         let merge = match self.is_sealing {
             true => self.scheduler.next_sealing(now, &self.live, &self.layout),
             false => self.next_merge(now),
@@ -275,7 +278,7 @@ impl Owner {
                 true
             }
             State::Loading(load) => load.waiting.contains(&key),
-            State::Writing(_) | State::Claiming | State::Idle | State::Stopped(_) => false,
+            State::Writing(_) | State::Claiming | State::Idle | State::Expiring | State::Stopped(_) => false,
         };
         if is_awaited {
             self.retry_later(now);
@@ -345,6 +348,7 @@ impl Owner {
         }
         match &self.state {
             State::Claiming => self.propose_claim(now),
+            State::Expiring => self.propose_expire(now),
             State::Loading(load) => {
                 self.outputs.extend(load.waiting.iter().map(|key| Output::Load(*key)));
                 self.retry_at = None;

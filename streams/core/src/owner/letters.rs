@@ -5,7 +5,7 @@
 
 use super::{DeadLetter, Owner, Record, State, Stop};
 use crate::blob::{BlobKey, Level};
-use crate::event::{Event, RawEvent};
+use crate::event::Event;
 use crate::fold::Fold;
 use crate::manifest::Settled;
 use crate::rollup::{Rollups, RowError};
@@ -88,7 +88,11 @@ impl Owner {
     /// The events of a letter, or why it stays.
     fn valid<'a>(&self, now: Now, records: &[Record<'a>]) -> Result<Vec<Event<'a>>, String> {
         let event = |record: &Record<'a>| match record {
-            Record::Event(raw) => RawEvent::check(raw, now, &self.config.types).map_err(|error| error.to_string()),
+            Record::Event(raw) => {
+                let event = raw.check(now, &self.config.types).map_err(|error| error.to_string())?;
+                event.check_kept(self.horizons.hour).map_err(|error| error.to_string())?;
+                Ok(event)
+            }
             Record::Broken { reason, .. } => Err((*reason).to_owned()),
         };
         match records.is_empty() {

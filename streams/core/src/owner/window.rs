@@ -2,14 +2,14 @@
 
 use super::{DeadLetter, Owner, OwnerConfig, Record, RowBatch, Stop};
 use crate::blob::Epoch;
-use crate::event::{EventTypes, RawEvent};
+use crate::event::{Event, EventError, EventTypes, RawEvent};
 use crate::fold::{Fold, FoldSize};
 use crate::limits::{DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX};
 use crate::merge::phase_s;
 use crate::query::OwnerRows;
 use crate::rollup::{Rollups, RowError};
 use crate::source::{ReadingId, SourceId};
-use crate::time::Now;
+use crate::time::{Day, Now};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -46,6 +46,21 @@ struct Limits {
     flush_every_ms: u64,
     /// When within each `flush_every_ms`: partitions that began together do not flush together.
     flush_phase_ms: u64,
+}
+
+/// By which rules rows are counted.
+#[derive(Clone, Copy)]
+pub(super) struct Rules<'a> {
+    pub types: &'a EventTypes,
+    pub kept_from: Day,
+}
+
+impl Rules<'_> {
+    fn checked<'r>(&self, now: Now, raw: &RawEvent<'r>) -> Result<Event<'r>, EventError> {
+        let event = raw.check(now, self.types)?;
+        event.check_kept(self.kept_from)?;
+        Ok(event)
+    }
 }
 
 /// A source has so many rows.
@@ -119,19 +134,19 @@ impl Window {
     }
 
     /// Counts rows of a source, which begin where the window ends, until it is full.
-    pub fn fold(&mut self, now: Now, types: &EventTypes, batch: &RowBatch<'_>) {
+    pub fn fold(&mut self, now: Now, rules: Rules<'_>, batch: &RowBatch<'_>) {
         let mut from = batch.from;
         let mut records = batch.records;
         while !records.is_empty() && !self.is_due() {
             let run = records.len().min(self.limits.run(self.fold.size()));
-            let taken = self.fold_run(now, types, &RowBatch { from, records: &records[..run], ..*batch });
+            let taken = self.fold_run(now, rules, &RowBatch { from, records: &records[..run], ..*batch });
             from += taken as u64;
             records = &records[taken..];
         }
     }
 
     /// Counts some rows, and says how many. The window has room for the counts of all of them.
-    fn fold_run(&mut self, now: Now, types: &EventTypes, batch: &RowBatch<'_>) -> usize {
+    fn fold_run(&mut self, now: Now, rules: Rules<'_>, batch: &RowBatch<'_>) -> usize {
         let RowBatch { source, reading, from, records } = *batch;
         let flush_at = self.limits.next_flush(now);
         let fresh = Open { source, reading, from, to: from, is_end: false, flush_at, is_due: false };
@@ -141,7 +156,7 @@ impl Window {
             taken += 1;
             let refused = match record {
                 Record::Broken { reason, text } => letter(source, row, reason, text),
-                Record::Event(raw) => match raw.check(now, types) {
+                Record::Event(raw) => match rules.checked(now, raw) {
                     Ok(event) => {
                         events.push(event);
                         continue;
@@ -231,7 +246,8 @@ impl Owner {
         let skipped = usize::try_from(expected - batch.from).unwrap_or(usize::MAX);
         if let Some(records) = batch.records.get(skipped..) {
             let rest = RowBatch { from: expected, records, ..*batch };
-            self.window.fold(now, &self.config.types, &rest);
+            let rules = Rules { types: &self.config.types, kept_from: self.horizons.hour };
+            self.window.fold(now, rules, &rest);
         }
     }
 

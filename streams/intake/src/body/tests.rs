@@ -11,7 +11,7 @@ fn types() -> EventTypes {
 }
 
 fn read<'a>(body: &'a str, types: &EventTypes) -> Result<Decoded<'a>, BodyError> {
-    decode(body.as_bytes(), &Rules { now: NOW, types, seed: 1 })
+    decode(body.as_bytes(), &Rules { now: NOW, types, kept_from: Day(0), seed: 1 })
 }
 
 /// The code and the reason of a body with one event, which is refused.
@@ -104,7 +104,7 @@ fn bad_events_leave_the_others_alone() {
     let types = types();
     let valid = br#"{"tenant":"a","listing":"b"}"#;
     let body = [&valid[..], b"no json", br#""text""#, b"{\"tenant\":\"a\xff\",\"listing\":\"b\"}", valid].join(&b'\n');
-    let decoded = decode(&body, &Rules { now: NOW, types: &types, seed: 1 }).unwrap();
+    let decoded = decode(&body, &Rules { now: NOW, types: &types, kept_from: Day(0), seed: 1 }).unwrap();
     assert_eq!((decoded.events.len(), decoded.dead_letters), (5, 3));
     let events: Vec<usize> = decoded.named.iter().map(|named| named.event).collect();
     assert_eq!(events, [2, 3, 4]);
@@ -162,7 +162,7 @@ proptest! {
     #[test]
     fn any_body_is_refused_or_read_again_from_its_entry(body in prop_oneof![prop::collection::vec(any::<u8>(), 0..200), nearly_a_body()]) {
         let types = types();
-        if let Ok(decoded) = decode(&body, &Rules { now: NOW, types: &types, seed: 1 }) {
+        if let Ok(decoded) = decode(&body, &Rules { now: NOW, types: &types, kept_from: Day(0), seed: 1 }) {
             let broken = decoded.events.iter().filter(|event| matches!(event, Event::Broken { .. })).count();
             prop_assert_eq!(decoded.dead_letters as usize, broken);
             let batch = Batch { events: decoded.events, ..Batch::default() };

@@ -17,7 +17,7 @@ use tidemark_streams_core::manifest::{Command, Generation, MemberId, Outcome};
 use tidemark_streams_core::merge::MergePolicy;
 use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, RowBatch};
 use tidemark_streams_core::query::{self, Continues};
-use tidemark_streams_core::time::Now;
+use tidemark_streams_core::time::{Day, Now};
 use tidemark_streams_intake::entry::Batch;
 use tidemark_streams_store::directory::{DirectoryError, live_blob};
 use tidemark_streams_store::folder::{Found, ReadError, file_name};
@@ -265,6 +265,10 @@ impl<'e> Session<'e> {
         let blobs = self.removed_by(command);
         let outcome = self.host.propose(command)?;
         self.node.counters.commits.add(1);
+        let mut blobs = blobs;
+        if let Outcome::Expire { result: Ok(expired), .. } = &outcome {
+            blobs.extend(&expired.blobs);
+        }
         if !blobs.is_empty() {
             self.replaced.push_back(Replaced { at: Instant::now(), blobs });
         }
@@ -280,7 +284,12 @@ impl<'e> Session<'e> {
             Command::Commit(commit) => {
                 commit.remove.iter().filter_map(|key| live_blob(self.host.manifest(), key)).collect()
             }
-            Command::Claim(_) | Command::Fence(_) | Command::Layout(_) | Command::Pause(_) => Vec::new(),
+            Command::Claim(_)
+            | Command::Fence(_)
+            | Command::Layout(_)
+            | Command::Pause(_)
+            | Command::Retention(_)
+            | Command::Expire(_) => Vec::new(),
         }
     }
 
@@ -368,6 +377,7 @@ impl<'e> Session<'e> {
             live_blobs: live,
             dead_letters,
             manifest_index: self.host.manifest().index(),
+            kept_from: self.host.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.hour),
         });
     }
 
@@ -423,6 +433,7 @@ impl<'e> Session<'e> {
             incomplete: incomplete.collect(),
             paused_at_ms: self.host.manifest().pauses().of_partition(PARTITION),
             blobs: plan.blobs,
+            view: plan.view,
         })
     }
 }

@@ -75,7 +75,8 @@ fn submit(
         UnpackError::Damaged { .. } => Failure::bad("malformed_body", error),
     })?;
     let now_ms = now_ms();
-    let rules = Rules { now: Now(now_ms), types: &node.settings.types, seed: log.seed() };
+    let kept_from = node.owner().kept_from;
+    let rules = Rules { now: Now(now_ms), types: &node.settings.types, kept_from, seed: log.seed() };
     let mut decoded = body::decode(&unpacked, &rules).map_err(|error| match error {
         BodyError::Empty | BodyError::NoJson(_) | BodyError::Array(_) => Failure::bad("malformed_body", error),
         BodyError::TooManyEvents { .. } | BodyError::TooManyRows { .. } => {

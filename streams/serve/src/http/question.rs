@@ -17,7 +17,7 @@ use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::event::is_event_type_name;
 use tidemark_streams_core::limits::TENANT_BYTES_MAX;
-use tidemark_streams_core::time::{HOUR_S, Quarter};
+use tidemark_streams_core::time::{DAY_S, HOUR_S, Quarter};
 use tidemark_streams_intake::unpack::Coding;
 use tokio::sync::oneshot;
 
@@ -82,6 +82,7 @@ fn failure(error: &QueryError) -> Failure {
     match error {
         QueryError::Directory(error) => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", error),
         QueryError::Calendar(error) => Failure::bad("range", error),
+        QueryError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error),
         QueryError::TooManyGroups => Failure::bad("too_many_groups", error),
     }
 }
@@ -140,9 +141,16 @@ fn shown_answer(node: &Node, query: &Query, pinned: &Pinned, counts: &Counts) ->
         "settled_at": time(last_hour_end + node.settings.lateness_s),
         "late_total": late,
         "incomplete_because": pinned.incomplete,
+        "not_kept_before": not_kept_before(query, pinned).map(&time),
         "paused_since": pinned.paused_at_ms.map(&of_ms),
         "as_of": { "index": pinned.manifest_index, "blobs": pinned.blobs.len() },
     })
+}
+
+/// Where the counts of a range begin to be kept, if that is within it.
+fn not_kept_before(query: &Query, pinned: &Pinned) -> Option<u64> {
+    let day = pinned.view.not_all_before;
+    (query.range.hours().first.day() < day).then(|| u64::from(day.0) * DAY_S)
 }
 
 impl QueryBody {
