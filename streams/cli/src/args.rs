@@ -42,6 +42,9 @@ const PAUSE_EXAMPLES: &str = "Examples:
 const RETENTION_EXAMPLES: &str = "Examples:
   tidemark-streams retention --dir shop --period-days 730
   tidemark-streams retention --dir shop --hour-days 30";
+const ERASE_EXAMPLES: &str = "Examples:
+  tidemark-streams erase 367 --dir shop
+  tidemark-streams erase 367 --listing 1095275 --dir shop";
 const LAYOUT_EXAMPLES: &str = "Examples:
   tidemark-streams layout --dir shop --virtual-partitions 10 --buckets 100
   tidemark-streams layout --dir shop --split 367 --parts 8 --from 2027-01-01";
@@ -99,6 +102,12 @@ pub enum Command {
     /// come back, also when blobs are kept longer later on.
     #[command(after_help = RETENTION_EXAMPLES)]
     Retention(RetentionArgs),
+    /// Erase the rows of a tenant, or of one listing of it, for good
+    ///
+    /// All blobs that may hold these rows are written again without them, and the old files are deleted. Rows up to the end of this hour
+    /// that come later, by a load or over HTTP, are left out. An erase that was killed is run again: it goes on where it was.
+    #[command(after_help = ERASE_EXAMPLES)]
+    Erase(EraseArgs),
     /// Check all blobs against the manifest, and recount a file if one is named
     ///
     /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of a file are counted again and
@@ -220,6 +229,17 @@ pub struct RetentionArgs {
     /// Days that blobs of a period are kept: 3 to 36,500; 0: for ever
     #[arg(long, value_name = "DAYS")]
     pub period_days: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub struct EraseArgs {
+    /// The tenant
+    pub tenant: String,
+    /// Erase this listing only
+    #[arg(long, value_name = "LISTING")]
+    pub listing: Option<String>,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
 }
 
 /// How the rows of a file are read.

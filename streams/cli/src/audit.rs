@@ -11,8 +11,10 @@ use std::path::Path;
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::fold::Fold;
+use tidemark_streams_core::manifest::Partition;
 use tidemark_streams_core::owner::Record;
 use tidemark_streams_core::rollup::{RollupKey, RollupRow, Rollups};
+use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::time::Now;
 use tidemark_streams_source::mapping::{TYPE_DEFAULT, TypeOf};
 use tidemark_streams_store::directory::{Directory, IfMissing};
@@ -47,7 +49,8 @@ pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
             file_zone: args.file_zone.clone(),
         };
         let recounted = recount(&directory, path, &reading, &all)?;
-        differences += compare(&all, &recounted, out)?;
+        let known = directory.manifest().partition(PARTITION);
+        differences += compare(&kept(&all, known)?, &kept(&recounted, known)?, out)?;
     }
     if differences > 0 {
         return Err(CliError::Audit { differences, blobs });
@@ -121,6 +124,18 @@ fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Roll
         }
     }
     Ok(fold.rollups()?)
+}
+
+/// Rows without those that are erased or not kept.
+fn kept(rows: &Rollups, partition: Option<&Partition>) -> Result<Rollups, CliError> {
+    let Some(partition) = partition else { return Ok(rows.clone()) };
+    let mut kept = Rollups::new();
+    for row in rows.iter().filter(|row| row.hour.day() >= partition.not_kept_before()) {
+        if !partition.erasures.erases(TenantHash::of(row.tenant), row.listing, row.hour) {
+            kept.push(row)?;
+        }
+    }
+    Ok(kept)
 }
 
 /// Names the keys whose counts differ.

@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use crate::pause::time;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tidemark_streams_core::blob::PartitionId;
+use tidemark_streams_core::blob::{Level, PartitionId};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::manifest::{Generation, MemberId};
 use tidemark_streams_core::merge::MergePolicy;
@@ -116,8 +116,13 @@ impl Driver {
                 Output::Load(key) => {
                     let missing = || DirectoryError::Read(ReadError::Missing { name: key.to_string() });
                     let meta = live_blob(self.directory.manifest(), &key).ok_or_else(missing)?;
-                    let rows = self.directory.rows(&meta, Wanted::All)?;
-                    self.owner.handle(now(), Input::Loaded { key, rows });
+                    if meta.level == Level::DeadLetters {
+                        let letters = self.directory.letters(&meta)?;
+                        self.owner.handle(now(), Input::LoadedLetters { key, letters });
+                    } else {
+                        let rows = self.directory.rows(&meta, Wanted::All)?;
+                        self.owner.handle(now(), Input::Loaded { key, rows });
+                    }
                 }
                 Output::Stopped(stop) => return Err(CliError::Stopped(stop)),
             }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::{CalendarError, UnknownZone};
 use tidemark_streams_core::event::EventTypesError;
-use tidemark_streams_core::manifest::LayoutRefused;
+use tidemark_streams_core::manifest::{EraseRefused, LayoutRefused};
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::pause::PauseRefused;
 use tidemark_streams_core::retention::RetentionError;
@@ -53,6 +53,10 @@ pub enum CliError {
     Retention(#[from] RetentionError),
     #[error("the range is not kept: counts are kept from {kept_from} on")]
     NotKept { kept_from: String },
+    #[error("nothing was erased: {0}")]
+    Erase(#[from] EraseRefused),
+    #[error("{pending} erasures are not done: run the command again")]
+    ErasurePending { pending: usize },
     #[error("the layout stays as it is: {0}")]
     Layout(#[from] LayoutRefused),
     #[error(transparent)]

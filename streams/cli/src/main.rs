@@ -7,6 +7,7 @@ mod audit;
 mod blobs;
 mod dead_letters;
 mod driver;
+mod erase;
 mod error;
 mod layout;
 mod load;
@@ -47,6 +48,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
         Command::Pause(args) => pause::pause(args, out),
         Command::Resume(args) => pause::resume(args, out),
         Command::Retention(args) => retention::run(args, out),
+        Command::Erase(args) => erase::run(args, out),
         Command::Audit(args) => audit::run(args, out),
         Command::Serve(args) => serve::run(args, out),
         Command::Token(args) => serve::token(args, out),

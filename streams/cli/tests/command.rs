@@ -278,6 +278,70 @@ fn what_has_expired_is_not_shown_and_does_not_come_back() {
 }
 
 #[test]
+fn erased_tenant_is_in_no_file_and_does_not_come_back() {
+    let csv = format!("{CSV}a,x,2026-01-01,-1\nb,x,2026-01-01,-1\na,x,2026-01-01\n");
+    let shop = Shop::loaded(&csv);
+    let holds = |name: &str| {
+        let files = shop.blobs().into_iter().map(|path| std::fs::read(path).unwrap());
+        files.filter(|bytes| bytes.windows(name.len()).any(|window| window == name.as_bytes())).count()
+    };
+    assert!(shop.said(&["erase", "b", "--listing", "nothing"]).contains("\nerased\t0 counts"));
+    let said = shop.said(&["erase", "a"]);
+    assert!(said.contains("\ndone\trows of hours before "), "{said}");
+    assert!(
+        said.contains("\nerased\t5 counts since the directory began\nnot reached\t1 dead letters whose text"),
+        "{said}"
+    );
+    assert_eq!(
+        (shop.said(&["query", "a"]), shop.said(&["query", "b", "--by", "listing"])),
+        (String::new(), "x\t4\n".into())
+    );
+    assert!(shop.said(&["audit"]).contains(" count 4\n"));
+    assert_eq!(shop.said(&["dead-letters", "list"]).lines().count(), 2);
+    assert_eq!(holds("\"tenant\\\":\\\"a"), 0);
+    assert_eq!(shop.blobs().len(), shop.said(&["blobs"]).lines().count() - 1, "the old files are deleted");
+    // The same rows in another file are left out, and so is a replay.
+    std::fs::write(shop.folder.path().join("sales.csv"), CSV.replace(",2\n", ",7\n")).unwrap();
+    assert!(shop.load(&[]).status.success());
+    assert_eq!(
+        (shop.said(&["query", "a"]), shop.said(&["query", "b", "--by", "listing"])),
+        (String::new(), "x\t8\n".into())
+    );
+    assert!(shop.said(&["audit"]).contains(" count 8\n"));
+    assert!(shop.said(&["erase", "b", "--listing", "x"]).contains("\nerased\t13 counts"));
+    assert_eq!(shop.said(&["query", "b"]), "");
+}
+
+#[test]
+fn erasure_that_is_killed_anywhere_is_done_by_the_next_run() {
+    let mut csv = "shop,item,at,n\n".to_owned();
+    csv.extend((0..4_000).map(|row| format!("shop-{},item-{row},2026-{:02}-05,1\n", row % 4, 1 + row % 11)));
+    let shop = Shop::loaded(&csv);
+    let mut after_ms = 5;
+    let mut was_cut = false;
+    for _ in 0..60 {
+        let mut erase = Command::new(PROGRAM);
+        erase.args(["erase", "shop-1", "--dir"]).arg(shop.dir());
+        let mut child = erase.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(after_ms));
+        let is_done = child.try_wait().unwrap().is_some();
+        let _ = child.kill();
+        child.wait().unwrap();
+        was_cut |= !is_done && shop.said(&["query", "shop-1"]).is_empty();
+        if is_done {
+            break;
+        }
+        after_ms += 5;
+    }
+    assert!(was_cut, "no kill came behind the begin of an erasure");
+    // A load finishes it as well; run again, it says that it is done.
+    assert!(shop.said(&["erase", "shop-1"]).contains("\ndone\trows of hours before "));
+    assert!(shop.said(&["audit"]).contains(" count 3000\n"));
+    assert_eq!(shop.said(&["query", "shop-1"]), "");
+    assert_eq!(shop.said(&["query", "shop-2", "--by", "day"]).lines().count(), 11);
+}
+
+#[test]
 fn files_that_cannot_be_read_create_nothing() {
     let shop = Shop::new("shop,item\na,x\n");
     assert!(error(&shop.load(&[])).contains("the file has no column \"at\": its columns are shop, item"));

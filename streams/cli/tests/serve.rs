@@ -299,6 +299,29 @@ fn range_that_is_not_kept_is_answered_410_and_late_events_are_dead_letters() {
 }
 
 #[test]
+fn erased_tenant_is_gone_from_memory_log_and_blobs_of_a_running_server() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &["--flush-s", "1"]);
+    server.send(event("a", "x", "00:10:00").repeat(3) + &event("b", "x", "00:10:00"));
+    until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
+    server.send(event("a", "x", "00:20:00") + &event("b", "x", "00:10:00"));
+    assert_eq!(server.total("a"), 4);
+    assert_eq!(server.post("/v1/erase", "").code(), "parameter");
+    let said = server.post("/v1/erase?tenant=a", "").json();
+    assert!(said["erased_before"].is_string() && said["is_done"] == json!(false), "{said}");
+    assert_eq!((server.total("a"), server.total("b")), (0, 2));
+    until("the erasure", || server.post("/v1/erase?tenant=a", "").json()["is_done"] == json!(true));
+    assert_eq!(server.metric("tidemark_streams_erasures_pending"), 0.0);
+    // Events of these hours do not come back, those of others count.
+    server.send(event("a", "x", "00:10:00") + &event("b", "x", "00:10:00"));
+    until("the fold", || server.total("b") == 3);
+    assert_eq!(server.total("a"), 0);
+    server.stop();
+    assert!(place.said(&["audit"]).contains(" count 3\n"));
+    assert!(place.said(&["erase", "a"]).contains("\nnot reached\tintake.redb: "));
+}
+
+#[test]
 fn bad_requests_are_refused_by_code_and_count_nothing() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &LATE_FLUSH);

@@ -6,7 +6,7 @@ pub(crate) mod version_2;
 use crate::blob::{BlobKey, BlobMeta, Level};
 use crate::layout::LayoutError;
 use crate::limits::{COMMAND_BYTES_MAX, COMMIT_BLOBS_MAX, PARTITIONS_MAX};
-use crate::manifest::{Claim, Command, Commit, Expire, Fence, SetLayout};
+use crate::manifest::{Claim, Command, Commit, Erase, Expire, Fence, SetLayout};
 use crate::scope::Scope;
 use crate::time::{Hour, HourRange};
 use serde::Serialize;
@@ -76,7 +76,9 @@ impl Command {
             Command::Layout(SetLayout { layout, .. }) => layout.check()?,
             // The machine judges what may be paused, and how long blobs may be kept.
             Command::Pause(_) | Command::Retention(_) => {}
-            Command::Expire(Expire { partition, .. }) => check_partition(partition.0)?,
+            Command::Expire(Expire { partition, .. }) | Command::Erase(Erase { partition, .. }) => {
+                check_partition(partition.0)?;
+            }
         }
         Ok(command)
     }

@@ -7,12 +7,13 @@
 //! * [`owner::Owner`] is event-driven: `handle(now, input)`, `poll_output()` until `None`, `poll_timeout()`. It folds the rows of
 //!   a source in memory, writes blobs, and commits them to the manifest.
 //!
-//! Reading order: [`limits`], [`event`], [`rollup`], [`fold`], [`scope`], [`layout`], [`blob`], [`pause`], [`retention`], [`manifest`], [`owner`],
+//! Reading order: [`limits`], [`event`], [`rollup`], [`fold`], [`scope`], [`layout`], [`blob`], [`pause`], [`retention`], [`erasure`], [`manifest`], [`owner`],
 //! [`merge`], [`collector`], [`query`].
 
 pub mod blob;
 pub mod codec;
 pub mod collector;
+pub mod erasure;
 pub mod event;
 pub mod fold;
 pub mod layout;

@@ -14,15 +14,17 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use apply::{ClaimRefused, CommitRefused, Committed, FenceRefused, LayoutRefused, Outcome};
+pub use apply::{ClaimRefused, CommitRefused, Committed, EraseRefused, FenceRefused, LayoutRefused, Outcome};
 pub use command::{
-    Claim, Command, Commit, Expire, Fence, Generation, MemberId, Progress, SetLayout, SetPause, SetRetention, Settled,
+    Claim, Command, Commit, Erase, Expire, Fence, Generation, MemberId, Progress, SetLayout, SetPause, SetRetention,
+    Settled,
 };
 pub use expire::{ExpireRefused, Expired};
 pub use live::{BlobSet, ChunkId, RestoreError};
 pub use snapshot::{Restore, Row, SnapshotError};
 
 use crate::blob::{BlobMeta, Epoch, PartitionId, Seq};
+use crate::erasure::Erasures;
 use crate::layout::Layout;
 use crate::pause::Pauses;
 use crate::retention::{Horizons, Retention};
@@ -64,6 +66,9 @@ pub struct Partition {
     pub lost_before: Day,
     /// The sum of all counts that have expired.
     pub expired_total: u128,
+    pub erasures: Erasures,
+    /// The sum of all counts that were erased from blobs.
+    pub erased_total: u128,
 }
 
 /// Which commit was applied last.

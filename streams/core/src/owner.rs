@@ -7,6 +7,7 @@
 //! next owner claims the partition and reads each source from the position in the manifest.
 
 mod claim;
+mod erase;
 mod expire;
 mod job;
 mod letters;
@@ -15,6 +16,7 @@ mod window;
 pub use letters::{Fate, Letter, Letters};
 
 use crate::blob::{BlobKey, Epoch, Level, PartitionId, Seq, StoredBlob};
+use crate::erasure::{Erasures, ListingHash};
 use crate::event::{EventTypes, RawEvent};
 use crate::layout::Layout;
 use crate::manifest::{BlobSet, ClaimRefused, Command, CommitRefused, Generation, Manifest, MemberId, Outcome};
@@ -22,7 +24,7 @@ use crate::merge::{MergePolicy, Scheduler};
 use crate::query::OwnerRows;
 use crate::retention::{Horizons, Retention};
 use crate::rollup::{Rollups, RowError};
-use crate::scope::Scope;
+use crate::scope::{Scope, TenantHash};
 use crate::source::{ReadingId, SourceId, SourceState};
 use crate::teeth::{Bug, bites};
 use crate::time::Now;
@@ -76,6 +78,15 @@ pub struct RowBatch<'a> {
     pub records: &'a [Record<'a>],
 }
 
+/// A dead letter, and whom its record names, as far as it can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedLetter {
+    pub letter: DeadLetter,
+    pub tenant: Option<TenantHash>,
+    /// `None`: the record names none, or several.
+    pub listing: Option<ListingHash>,
+}
+
 /// A row that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
@@ -117,6 +128,11 @@ pub enum Input<'a> {
     Loaded {
         key: BlobKey,
         rows: Rollups,
+    },
+    /// The letters of a blob of dead letters.
+    LoadedLetters {
+        key: BlobKey,
+        letters: Vec<NamedLetter>,
     },
     /// A command was applied; the manifest is the state right behind it.
     Applied {
@@ -189,6 +205,7 @@ pub struct Owner {
     horizons: Horizons,
     /// The live blobs are looked through for what has expired then.
     expire_at: Now,
+    erasures: Erasures,
     scheduler: Scheduler,
     /// The live blobs are looked through for merges then.
     plan_at: Now,
@@ -219,6 +236,7 @@ impl Owner {
             retention: Retention::default(),
             horizons: Horizons::default(),
             expire_at: now,
+            erasures: Erasures::default(),
             scheduler: Scheduler::new(now, config.partition, config.merge),
             plan_at: now,
             config,
@@ -254,6 +272,7 @@ impl Owner {
             Input::Stored { key, stored } => self.stored(now, key, stored),
             Input::StoreFailed { key } => self.store_failed(now, key),
             Input::Loaded { key, rows } => self.loaded(now, key, &rows),
+            Input::LoadedLetters { key, letters } => self.loaded_letters(now, key, letters),
             Input::Applied { outcome, manifest } => self.applied(now, outcome, manifest),
         }
         self.release_puts(now);

@@ -1,6 +1,7 @@
 //! Queries: which blobs a range of hours needs, which rows of the owner belong to the same moment, and hours of a zone's clock.
 
 use crate::blob::{BlobMeta, Epoch, PartitionId};
+use crate::erasure::{Erasure, ErasureKey, ListingHash};
 use crate::manifest::{Manifest, Partition};
 use crate::rollup::{RollupRow, Rollups};
 use crate::scope::{Scope, Slice, TenantHash};
@@ -30,18 +31,24 @@ pub struct View {
     pub kept_from: Day,
     /// Rows of earlier days are not all kept.
     pub not_all_before: Day,
+    /// Of the tenant that is asked for.
+    pub erased: Vec<(ErasureKey, Erasure)>,
 }
 
 impl View {
-    /// What a partition shows.
-    pub fn of(partition: &Partition) -> View {
+    /// What a partition shows of a tenant.
+    pub fn of(partition: &Partition, tenant: TenantHash) -> View {
         let kept_from = if bites(Bug::ExpiredRowsShown) { Day(0) } else { partition.horizons.period };
-        View { kept_from, not_all_before: partition.not_kept_before() }
+        let erased = partition.erasures.of_tenant(tenant).collect();
+        View { kept_from, not_all_before: partition.not_kept_before(), erased }
     }
 
     /// Whether a row is shown.
     pub fn shows(&self, row: &RollupRow<'_>) -> bool {
-        row.hour.day() >= self.kept_from
+        let is_erased = |(key, erasure): &(ErasureKey, Erasure)| {
+            row.hour < erasure.before && key.listing.is_none_or(|listing| listing == ListingHash::of(row.listing))
+        };
+        row.hour.day() >= self.kept_from && !self.erased.iter().any(is_erased)
     }
 
     /// Whether nothing of a range of hours is kept.
@@ -90,13 +97,13 @@ pub fn plan_of_tenant(manifest: &Manifest, id: PartitionId, tenant: &str, hours:
         };
         blobs.retain(is_of_today);
     }
-    Plan { blobs, ..empty_plan(manifest, id) }
+    let view = manifest.partition(id).map(|partition| View::of(partition, tenant)).unwrap_or_default();
+    Plan { blobs, view, ..empty_plan(manifest, id) }
 }
 
 fn empty_plan(manifest: &Manifest, id: PartitionId) -> Plan {
     let sources = manifest.partition(id).map_or_else(BTreeMap::new, |known| known.sources.clone());
-    let view = manifest.partition(id).map(View::of).unwrap_or_default();
-    Plan { index: manifest.index(), partition: id, blobs: Vec::new(), sources, view }
+    Plan { index: manifest.index(), partition: id, blobs: Vec::new(), sources, view: View::default() }
 }
 
 impl Plan {

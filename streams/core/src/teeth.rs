@@ -32,6 +32,12 @@ pub enum Bug {
     ExpiredRowsComeBack,
     /// A query shows what is left of days that are not kept.
     ExpiredRowsShown,
+    /// A commit applies although its owner did not know an erasure.
+    CommitsBeforeErasure,
+    /// A blob is written again with its erased rows.
+    ErasedRowsInMerges,
+    /// Rows that were read before an erasure are flushed with it.
+    ErasedRowsInFlushes,
 }
 
 #[cfg(feature = "teeth")]

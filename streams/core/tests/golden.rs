@@ -4,11 +4,12 @@
 
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
 use tidemark_streams_core::codec::DecodeError;
+use tidemark_streams_core::erasure::ErasureKey;
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
 use tidemark_streams_core::limits::COMMAND_BYTES_MAX;
 use tidemark_streams_core::manifest::{
-    Claim, Command, Commit, Expire, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout, SetPause,
-    SetRetention, Settled, SnapshotError,
+    Claim, Command, Commit, Erase, Expire, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout,
+    SetPause, SetRetention, Settled, SnapshotError,
 };
 use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::retention::{Horizons, Retention};
@@ -60,6 +61,9 @@ fn commands() -> Vec<(&'static str, Command)> {
     commands.push(("retention", Command::Retention(SetRetention { retention })));
     let horizons = Horizons { hour: Day(17_000), day: Day(16_999), period: Day(16_998) };
     commands.push(("expire", Command::Expire(Expire { partition: P, epoch: Epoch(2), horizons })));
+    let key_of_a = ErasureKey::of("a", Some("b"));
+    let erase = Erase { partition: P, key: key_of_a, before: Hour(412_020), asked_at_ms: 1_800_000_000_000 };
+    commands.push(("erase", Command::Erase(erase)));
     commands.push(("pause", pause(PauseTarget::Partition(P))));
     commands.push(("pause-type", pause(PauseTarget::EventType("click".to_owned()))));
     commands

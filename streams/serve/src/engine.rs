@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use store::Done;
 use tidemark_consensus::local::PersistError;
 use tidemark_streams_core::blob::{BlobMeta, PartitionId};
-use tidemark_streams_core::manifest::{Command, Outcome};
+use tidemark_streams_core::erasure::{Erasure, ErasureKey};
+use tidemark_streams_core::manifest::{Command, EraseRefused, Outcome};
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::query::View;
 use tidemark_streams_core::rollup::{Rollups, RowError};
@@ -48,6 +49,7 @@ pub enum Message {
     Done(u64, Done),
     Pin(Pin),
     Propose(Proposal),
+    Erase(EraseRequest),
     /// Write what is held, and end.
     Stop,
 }
@@ -65,6 +67,12 @@ pub struct Proposal {
     pub answer: oneshot::Sender<Result<Outcome, ProposalError>>,
 }
 
+/// Erases a tenant or listing, or asks how far that is.
+pub struct EraseRequest {
+    pub key: ErasureKey,
+    pub answer: oneshot::Sender<Result<Erasure, ProposalError>>,
+}
+
 /// Why a command of an operator has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum ProposalError {
@@ -72,6 +80,8 @@ pub enum ProposalError {
     Manifest(String),
     #[error("the owner's thread does not run: {0}")]
     NotServing(String),
+    #[error("nothing was erased: {0}")]
+    Erase(#[from] EraseRefused),
 }
 
 /// All rows of a tenant at one moment.
@@ -224,6 +234,10 @@ impl Engine {
                 Ok(Message::Propose(proposal)) => {
                     let why = self.node.problem().unwrap_or_default();
                     let _ = proposal.answer.send(Err(ProposalError::NotServing(why)));
+                }
+                Ok(Message::Erase(request)) => {
+                    let why = self.node.problem().unwrap_or_default();
+                    let _ = request.answer.send(Err(ProposalError::NotServing(why)));
                 }
                 Ok(Message::Wake | Message::Done(..)) => {}
                 Err(RecvTimeoutError::Timeout) => return false,

@@ -110,6 +110,7 @@ impl Server {
             Route::Events => events::take(self, request, &params).await,
             Route::Query => question::ask(self, request).await,
             Route::Pause => operate::pause(&self.node, request.headers(), &params).await,
+            Route::Erase => operate::erase(&self.node, request.headers(), &params).await,
             Route::Resume => operate::resume(&self.node, request.headers(), &params).await,
         }
     }

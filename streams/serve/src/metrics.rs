@@ -231,6 +231,12 @@ fn owner(node: &Node) -> Vec<Metric> {
             "Dead letters in blobs, until they are replayed or dropped.",
             owner.dead_letters as f64,
         ),
+        gauge(
+            "tidemark_streams_erasures_pending",
+            "count",
+            "Erasures of tenants and listings that are not done.",
+            owner.erasures_pending as f64,
+        ),
         gauge("tidemark_streams_live_blobs", "count", "Blobs that count.", owner.live_blobs as f64),
         gauge(
             "tidemark_streams_manifest_index",

@@ -45,6 +45,7 @@ pub struct OwnerView {
     pub live_blobs: u64,
     /// In live blobs.
     pub dead_letters: u64,
+    pub erasures_pending: u64,
     pub manifest_index: u64,
     /// Events of earlier days are not kept.
     pub kept_from: Day,

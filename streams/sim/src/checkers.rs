@@ -6,6 +6,7 @@ use crate::worker::PARTITION;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
+use tidemark_streams_core::erasure::Erasures;
 use tidemark_streams_core::manifest::{Command, Committed, Manifest, Outcome, Partition, Restore};
 use tidemark_streams_core::owner::Content;
 use tidemark_streams_core::query::Plan;
@@ -38,6 +39,8 @@ pub const RESTORE: &str = "restore";
 pub const MERGED: &str = "merged";
 /// What has expired was too old, does not come back, and is not shown.
 pub const RETENTION: &str = "retention";
+/// Once an erasure is done, no live blob holds its rows. From its entry on no query shows them.
+pub const ERASED: &str = "erased";
 /// An owner that was told that its partition is paused takes no rows.
 pub const PAUSED: &str = "paused";
 /// Blobs are written at a steady rate.
@@ -184,6 +187,7 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
             Some(Content::DeadLetters(some)) => letters.extend(some.iter().map(|letter| (letter.source, letter.row))),
         }
     }
+    let live = found.clone();
     settled.expired.iter().for_each(|row| {
         let _ = found.push(row);
     });
@@ -192,9 +196,18 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
     look_for_old_rows(partition, sources, settled, &letters)?;
     let position = |source: &Source| partition.source(source.id).next_row;
     let index = manifest.index();
+    let is_erased = |row: &RollupRow<'_>| partition.erasures.erases(TenantHash::of(row.tenant), row.listing, row.hour);
+    if partition.erasures.pending() == 0
+        && let Some(row) = live.iter().find(is_erased)
+    {
+        let what = format!("at index {index} all erasures are done, and a blob holds rows of {}", row.tenant);
+        return Err(Violation { checker: ERASED, what });
+    }
     let counted = sources.iter().flat_map(|source| settled.counted(source, position(source)).map(Row::rollup));
     let replayed = sources.iter().flat_map(|source| settled.replayed(source, index).map(Row::rollup));
-    let expected = combined(counted.chain(replayed));
+    // Until an erasure is done, blobs may hold its rows.
+    let expected = combined(counted.chain(replayed).filter(|row| !is_erased(row)));
+    let found = combined(found.iter().filter(|row| !is_erased(row)));
     let refused =
         sources.iter().flat_map(|source| source.refused(position(source)).into_iter().map(|row| (source.id, row)));
     let too_old = settled.too_old.iter().map(|letter| (letter.source, letter.row));
@@ -310,6 +323,7 @@ pub struct Asked<'a> {
     /// What the manifest says of retention.
     pub kept_from: Day,
     pub not_kept_before: Day,
+    pub erasures: &'a Erasures,
 }
 
 /// Checks an answer about a tenant: the plan's positions say which rows it stands for.
@@ -331,6 +345,12 @@ pub fn answer(
         let what = format!("at index {} {tenant} is shown hour {}, which is not kept", plan.index, row.hour.0);
         return Err(Violation { checker: RETENTION, what });
     }
+    let is_erased = |row: &RollupRow<'_>| asked.erasures.erases(TenantHash::of(row.tenant), row.listing, row.hour);
+    if let Some(row) = found.iter().find(is_erased) {
+        let what = format!("at index {} {tenant} is shown hour {}, which is erased", plan.index, row.hour.0);
+        return Err(Violation { checker: ERASED, what });
+    }
+    let expected = combined(expected.iter().filter(|row| !is_erased(row)));
     let found = combined(found.iter().filter(|row| is_kept(row.hour)));
     if found == expected {
         return Ok(());

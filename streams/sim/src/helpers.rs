@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, Seq, StoredBlob};
 use tidemark_streams_core::collector::{Verdict, judge};
+use tidemark_streams_core::erasure::Erasures;
 use tidemark_streams_core::manifest::{Command, Commit, Manifest};
 use tidemark_streams_core::owner::{Content, DeadLetter};
 use tidemark_streams_core::query::{self, Continues, OwnerRows, Plan};
@@ -24,6 +25,10 @@ pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<C
     let contents: Option<Vec<&Content>> = inputs.iter().map(|meta| store.read(&meta.key)).collect();
     let contents: Vec<Content> = contents?.into_iter().cloned().collect();
     let rows = combined(contents.iter().flat_map(rows_of));
+    // It knows the erasures of its copy.
+    let kept = partition.erasures.kept(&rows).ok()?;
+    let erased = kept.as_ref().map_or(0, |kept| rows.total() - kept.total());
+    let rows = kept.unwrap_or(rows);
     if inputs.is_empty() || rows.is_empty() {
         return None;
     }
@@ -50,6 +55,8 @@ pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<C
         progress: None,
         add: vec![meta],
         remove: inputs.iter().map(|meta| meta.key).collect(),
+        erasures: partition.erasures.count(),
+        erased,
         ..Commit::default()
     }))
 }
@@ -97,6 +104,7 @@ pub struct Query {
     /// What the manifest says of retention.
     kept_from: Day,
     not_kept_before: Day,
+    erasures: Erasures,
     /// The owner's rows, once it was asked.
     owner_rows: Vec<OwnerRows>,
 }
@@ -120,7 +128,8 @@ impl Query {
         let partition = manifest.partition(PARTITION);
         let kept_from = partition.map_or(Day(0), |partition| partition.horizons.period);
         let not_kept_before = partition.map_or(Day(0), |partition| partition.not_kept_before());
-        Query { tenant, hours, plan, kept_from, not_kept_before, owner_rows: Vec::new() }
+        let erasures = partition.map(|partition| partition.erasures.clone()).unwrap_or_default();
+        Query { tenant, hours, plan, kept_from, not_kept_before, erasures, owner_rows: Vec::new() }
     }
 
     /// What the owner of some rows may refuse is not compared.
@@ -152,7 +161,9 @@ impl Query {
                 Continues::Gap { .. } => answered = Answered::BehindOwner,
             }
         }
-        let asked = checkers::Asked { tenant, hours, kept_from: self.kept_from, not_kept_before: self.not_kept_before };
+        let kept_from = self.kept_from;
+        let not_kept_before = self.not_kept_before;
+        let asked = checkers::Asked { tenant, hours, kept_from, not_kept_before, erasures: &self.erasures };
         checkers::answer(&self.plan, &asked, &combined(rows.into_iter()), sources, settled)?;
         Ok(answered)
     }

@@ -1,14 +1,17 @@
 //! The rows of the sources, and what they add up to by a plain loop.
 
 use crate::rng::Rng;
+use tidemark_streams_core::blob::PartitionId;
+use tidemark_streams_core::erasure::ErasureKey;
 use tidemark_streams_core::event::{EventTypes, EventTypesError, RawEvent};
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
+use tidemark_streams_core::manifest::Erase;
 use tidemark_streams_core::owner::Record;
 use tidemark_streams_core::retention::Retention;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::source::SourceId;
-use tidemark_streams_core::time::{DAY_S, Day, Hour};
+use tidemark_streams_core::time::{DAY_S, Day, HOUR_S, Hour, Now};
 
 /// When the run begins, and what events are near.
 pub const START_S: u64 = 1_700_000_000;
@@ -69,6 +72,10 @@ impl Row {
         }
     }
 
+    pub fn listing(&self) -> &str {
+        &self.listing
+    }
+
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
@@ -98,6 +105,13 @@ impl Row {
         let event_type = self.event_type;
         RollupRow { tenant, listing, hour: self.hour(), event_type, quarters }
     }
+}
+
+/// An erasure of a tenant, or of one listing of it, in all hours that rows have.
+pub fn erase(partition: PartitionId, now: Now, rng: &mut Rng) -> Erase {
+    let listing = format!("listing-{}", rng.below(4));
+    let key = ErasureKey::of(&format!("tenant-{}", rng.below(3)), rng.percent(40).then_some(&listing));
+    Erase { partition, key, before: Hour((START_S / HOUR_S) as u32 + 1), asked_at_ms: now.0 }
 }
 
 /// Nothing expires in most runs.

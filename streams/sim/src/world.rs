@@ -10,13 +10,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::collector;
+use tidemark_streams_core::erasure::ListingHash;
 use tidemark_streams_core::manifest::{
     ClaimRefused, Command, Commit, CommitRefused, Committed, Manifest, Outcome as Applied, SetLayout, SetPause,
     SetRetention,
 };
-use tidemark_streams_core::owner::{Content, Fate, Input, Letter, Letters, Output, Put, Record, RowBatch, Stop};
+use tidemark_streams_core::owner::{
+    Content, DeadLetter, Fate, Input, Letter, Letters, NamedLetter, Output, Put, Record, RowBatch, Stop,
+};
 use tidemark_streams_core::pause::PauseTarget;
-use tidemark_streams_core::scope::Scope;
+use tidemark_streams_core::scope::{Scope, TenantHash};
 use tidemark_streams_core::source::ReadingId;
 use tidemark_streams_core::time::Now;
 
@@ -188,7 +191,9 @@ impl World {
             // A blob of more rows than a merge may read stays as it is.
             Merged::No => self.rows_max < ROWS_UNBOUNDED,
         };
-        !self.has_faults() && is_merged && self.is_counted()
+        let partition = self.manifest.partition(PARTITION);
+        let is_erased = partition.is_none_or(|partition| partition.erasures.pending() == 0);
+        !self.has_faults() && is_merged && is_erased && self.is_counted()
     }
 
     /// Whether every row is counted.
@@ -373,10 +378,23 @@ impl World {
                 let rows = (*rows).clone();
                 self.give(worker, life, Input::Loaded { key, rows });
             }
+            Some(Content::DeadLetters(letters)) if !is_slow => {
+                let letters = letters.iter().map(|letter| self.named(letter)).collect();
+                self.give(worker, life, Input::LoadedLetters { key, letters });
+            }
             Some(Content::Rows(_)) | Some(Content::DeadLetters(_)) | None => {
                 self.give(worker, life, Input::StoreFailed { key });
             }
         }
+    }
+
+    /// A dead letter with the names that its row has.
+    fn named(&self, letter: &DeadLetter) -> NamedLetter {
+        let source = self.sources.iter().find(|source| source.id == letter.source);
+        let row = source.and_then(|source| source.rows.get(letter.row as usize));
+        let tenant = row.map(|row| TenantHash::of(row.tenant()));
+        let listing = row.map(|row| ListingHash::of(row.listing()));
+        NamedLetter { letter: letter.clone(), tenant, listing }
     }
 
     fn apply(&mut self, command: &Command) -> Result<(), Violation> {
@@ -452,6 +470,9 @@ impl World {
             (_, Applied::Claim { result: Ok(_), .. }) => self.meet("claim"),
             (_, Applied::Claim { result: Err(ClaimRefused::OldGeneration { .. }), .. }) => self.meet("old claim"),
             (Command::Commit(commit), Applied::Commit { result: Ok(Committed::Now), .. }) => {
+                if commit.erased > 0 {
+                    self.meet("rows erased");
+                }
                 self.meet(match (&commit.progress, &commit.settled) {
                     (Some(_), _) => "flush",
                     (None, Some(_)) => "dead letters settled",
@@ -461,6 +482,9 @@ impl World {
             (_, Applied::Commit { result: Ok(Committed::Already), .. }) => self.meet("commit again"),
             (_, Applied::Commit { result: Err(CommitRefused::OtherEpoch { .. }), .. }) => {
                 self.meet("commit of a deposed owner");
+            }
+            (_, Applied::Commit { result: Err(CommitRefused::OtherErasures { .. }), .. }) => {
+                self.meet("commit before an erasure");
             }
             (_, Applied::Commit { result: Err(CommitRefused::NotLive(_)), .. }) => self.meet("merge of a removed blob"),
             (_, Applied::Commit { result: Err(_), .. }) => self.meet("commit refused"),
@@ -477,7 +501,8 @@ impl World {
                     self.meet(if meta.level == Level::Period { "period expired" } else { "lower level expired" });
                 }
             }
-            (_, Applied::Expire { .. } | Applied::Retention { .. }) => {}
+            (_, Applied::Erase { result: Ok(_), .. }) => self.meet("erasure"),
+            (_, Applied::Expire { .. } | Applied::Retention { .. } | Applied::Erase { .. }) => {}
             (_, Applied::Fence { .. } | Applied::Claim { .. } | Applied::Commit { .. }) => {}
         }
     }
@@ -522,6 +547,10 @@ impl World {
             17 => {
                 let is_paused = self.rng.percent(50);
                 self.set_pause(is_paused);
+            }
+            18 if self.rng.percent(15) => {
+                let erase = oracle::erase(PARTITION, self.clock(), &mut self.rng);
+                self.propose(Command::Erase(erase));
             }
             20..=22 => {
                 self.ahead_ms += self.rng.below(LEAP_MS);

@@ -2,7 +2,7 @@
 
 use tidemark_streams_core::teeth::{Bug, bite};
 use tidemark_streams_sim::checkers::{
-    CONSERVATION, LIVE_BLOBS_EXIST, MERGED, PAUSED, PLACEMENT, QUERY, RESTORE, RETENTION, SPREAD,
+    CONSERVATION, ERASED, LIVE_BLOBS_EXIST, MERGED, PAUSED, PLACEMENT, QUERY, RESTORE, RETENTION, SPREAD,
 };
 use tidemark_streams_sim::run;
 use tidemark_streams_sim::spread;
@@ -13,13 +13,15 @@ const SEEDS: u64 = 300;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 36] = [
+const SITUATIONS: [&str; 39] = [
     "claim",
     "clock leap",
     "commit again",
+    "commit before an erasure",
     "commit of a deposed owner",
     "commit refused",
     "dead letters settled",
+    "erasure",
     "fence",
     "file collected",
     "file lost or torn by a power cut",
@@ -46,6 +48,7 @@ const SITUATIONS: [&str; 36] = [
     "query whose blobs hold the owner's rows",
     "query with the owner's rows",
     "resumed",
+    "rows erased",
     "snapshot",
     "torn write",
     "worker killed",
@@ -99,6 +102,9 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::ExpiryByFirstHour, RETENTION),
         (Bug::ExpiredRowsComeBack, RETENTION),
         (Bug::ExpiredRowsShown, RETENTION),
+        (Bug::CommitsBeforeErasure, ERASED),
+        (Bug::ErasedRowsInMerges, ERASED),
+        (Bug::ErasedRowsInFlushes, ERASED),
     ] {
         bite(Some(bug));
         let caught = (0..SEEDS).find_map(|seed| run(seed).violation);

@@ -27,7 +27,7 @@ use tidemark_consensus::local::OpenError;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, StoredBlob};
 use tidemark_streams_core::collector::{Verdict, judge};
 use tidemark_streams_core::manifest::{Command, Manifest, Outcome};
-use tidemark_streams_core::owner::Put;
+use tidemark_streams_core::owner::{NamedLetter, Put};
 use tidemark_streams_core::rollup::Rollups;
 
 const MARKER: &str = "streams.json";
@@ -188,6 +188,14 @@ impl Directory {
     /// The blob is missing or damaged.
     pub fn rows(&self, meta: &BlobMeta, wanted: Wanted<'_>) -> Result<Rollups, DirectoryError> {
         self.blobs.rows(meta, wanted)
+    }
+
+    /// The letters of a live blob of dead letters.
+    ///
+    /// # Errors
+    /// The blob is missing or damaged.
+    pub fn letters(&self, meta: &BlobMeta) -> Result<Vec<NamedLetter>, DirectoryError> {
+        self.blobs.letters(meta)
     }
 
     /// Deletes the files that no commit will name any more. Files of other directories, and what is no blob, stay.

@@ -1,16 +1,18 @@
 //! What a command does, or why it does nothing.
 
 use super::{
-    AppliedCommit, Claim, Command, Commit, Expire, ExpireRefused, Expired, Fence, Generation, Manifest, MemberId,
-    Partition, Progress, SetLayout, SetRetention, Settled,
+    AppliedCommit, Claim, Command, Commit, Erase, Expire, ExpireRefused, Expired, Fence, Generation, Manifest,
+    MemberId, Partition, Progress, SetLayout, SetRetention, Settled,
 };
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq};
+use crate::erasure::{Erasure, TooManyErasures};
 use crate::layout::LayoutError;
 use crate::limits::{COMMIT_BLOBS_MAX, PARTITIONS_MAX, SOURCES_MAX};
 use crate::pause::PauseRefused;
 use crate::retention::RetentionError;
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
+use crate::time::Hour;
 use std::collections::BTreeSet;
 
 /// What became of a command. It names the command, so that whoever proposed it knows it.
@@ -47,6 +49,11 @@ pub enum Outcome {
         epoch: Epoch,
         result: Result<Expired, ExpireRefused>,
     },
+    /// How many erasures there are now.
+    Erase {
+        partition: PartitionId,
+        result: Result<u64, EraseRefused>,
+    },
 }
 
 /// How a commit is in the state.
@@ -72,6 +79,16 @@ pub enum FenceRefused {
     NoSuchPartition(PartitionId),
     #[error("epoch {} was named, and {} holds", epoch.0, known.0)]
     OtherEpoch { epoch: Epoch, known: Epoch },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EraseRefused {
+    #[error("partition {} was never claimed", .0.0)]
+    NoSuchPartition(PartitionId),
+    #[error("hour {} since 1970 is behind the last that a row may have", .0.0)]
+    Hour(Hour),
+    #[error(transparent)]
+    TooMany(#[from] TooManyErasures),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,7 +130,13 @@ pub enum CommitRefused {
     ForeignName(BlobKey),
     #[error("blob {0} is removed, and is not live, or stands twice")]
     NotLive(BlobKey),
-    #[error("it adds blobs that count {added}, and removes blobs and counts rows that count {accounted}")]
+    #[error("its owner knew {named} erasures, and there are {known}")]
+    OtherErasures { named: u64, known: u64 },
+    #[error("{erased} counts are erased, and no erasure is known")]
+    NothingErased { erased: u64 },
+    #[error(
+        "it adds blobs and erases rows that count {added}, and removes blobs and counts rows that count {accounted}"
+    )]
     SumChanges { added: u128, accounted: u128 },
     #[error("blob {0} of dead letters is removed, and the commit settles none")]
     DeadLettersRemoved(BlobKey),
@@ -145,6 +168,7 @@ impl Manifest {
                 let &Expire { partition, epoch, .. } = expire;
                 Outcome::Expire { partition, epoch, result: self.expire(expire) }
             }
+            Command::Erase(erase) => Outcome::Erase { partition: erase.partition, result: self.erase(erase) },
             Command::Pause(set) => Outcome::Pause { result: self.pauses.set(&set.target, set.paused_at_ms) },
         }
     }
@@ -195,6 +219,19 @@ impl Manifest {
         Ok(self.layout_version)
     }
 
+    fn erase(&mut self, erase: &Erase) -> Result<u64, EraseRefused> {
+        let Erase { partition: id, key, before, asked_at_ms } = *erase;
+        let partition = self.partitions.get_mut(&id).ok_or(EraseRefused::NoSuchPartition(id))?;
+        if before > Hour::MAX {
+            return Err(EraseRefused::Hour(before));
+        }
+        let seq = partition.last_seq();
+        partition.erasures.add(key, Erasure { before, asked_at_ms, seq, is_done: false })?;
+        partition.erasures.settle(&partition.live);
+        self.changed.insert(id);
+        Ok(partition.erasures.count())
+    }
+
     fn set_retention(&mut self, set: &SetRetention) -> Result<(), RetentionError> {
         set.retention.check()?;
         self.retention = set.retention;
@@ -224,6 +261,13 @@ impl Partition {
         let last = self.last_seq();
         if commit.seq <= last {
             return Err(CommitRefused::OldSeq { seq: commit.seq, last });
+        }
+        let known = self.erasures.count();
+        if commit.erasures != known && !bites(Bug::CommitsBeforeErasure) {
+            return Err(CommitRefused::OtherErasures { named: commit.erasures, known });
+        }
+        if commit.erased > 0 && self.erasures.is_empty() {
+            return Err(CommitRefused::NothingErased { erased: commit.erased });
         }
         let blobs = commit.add.len().max(commit.remove.len());
         if blobs > COMMIT_BLOBS_MAX {
@@ -304,6 +348,9 @@ impl Partition {
             state.dropped += dropped;
             self.total += u128::from(total);
         }
+        self.total -= u128::from(commit.erased).min(self.total);
+        self.erased_total += u128::from(commit.erased);
+        self.erasures.settle(&self.live);
         let Some(progress) = &commit.progress else { return };
         let rows = progress.to - progress.from;
         let known = self.source(progress.source);
@@ -352,7 +399,7 @@ fn check_sums(commit: &Commit, removed: &[BlobMeta]) -> Result<(), CommitRefused
         return Err(CommitRefused::DeadLettersDiffer { named, stored });
     }
     let sum = |metas: &mut dyn Iterator<Item = &BlobMeta>| -> u128 { metas.map(|meta| u128::from(meta.total)).sum() };
-    let added = sum(&mut commit.add.iter());
+    let added = u128::from(commit.erased) + sum(&mut commit.add.iter());
     let replayed = commit.settled.map_or(0, |settled| u128::from(settled.total));
     let counted = replayed + commit.progress.map_or(0, |progress| u128::from(progress.total));
     let accounted = counted + sum(&mut removed.iter());

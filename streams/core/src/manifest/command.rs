@@ -1,10 +1,12 @@
 //! Commands of the manifest.
 
 use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};
+use crate::erasure::ErasureKey;
 use crate::layout::Layout;
 use crate::pause::PauseTarget;
 use crate::retention::{Horizons, Retention};
 use crate::source::{ReadingId, SourceId};
+use crate::time::Hour;
 use serde::{Deserialize, Serialize};
 
 /// The number of a claim, given out by whoever assigns partitions: a consumer group, or the one process of a directory.
@@ -24,6 +26,7 @@ pub enum Command {
     Pause(SetPause),
     Retention(SetRetention),
     Expire(Expire),
+    Erase(Erase),
 }
 
 /// Makes a member the owner of a partition, under a new epoch.
@@ -46,6 +49,10 @@ pub struct Commit {
     pub remove: Vec<BlobKey>,
     /// Dead letters that leave the blobs which are removed.
     pub settled: Option<Settled>,
+    /// How many erasures the owner knew. The command is void where there are more.
+    pub erasures: u64,
+    /// The sum of the counts of erased rows, which the blobs that are removed held.
+    pub erased: u64,
 }
 
 /// Dead letters of a source that are dead letters no longer.
@@ -120,4 +127,15 @@ pub struct Expire {
     /// Of the owner that proposes it.
     pub epoch: Epoch,
     pub horizons: Horizons,
+}
+
+/// Erases rows of a tenant or listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Erase {
+    pub partition: PartitionId,
+    pub key: ErasureKey,
+    /// Rows of earlier hours are erased.
+    pub before: Hour,
+    /// When it was asked for, in milliseconds since 1970.
+    pub asked_at_ms: u64,
 }

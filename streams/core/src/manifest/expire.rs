@@ -53,6 +53,7 @@ impl Partition {
                 self.lost_before = self.lost_before.max(Day(meta.hours.last.day().0 + 1));
             }
         }
+        self.erasures.settle(&self.live);
         Expired { blobs, has_more }
     }
 

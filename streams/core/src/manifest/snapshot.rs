@@ -9,6 +9,7 @@ use crate::blob::{BlobKey, Epoch, PartitionId};
 use crate::codec::version_1::{self, Manifest1, Partition1};
 use crate::codec::version_2::{self, Head2, Partition2};
 use crate::codec::{DecodeError, decode_versioned, encode_versioned};
+use crate::erasure::{Erasure, ErasureKey, Erasures, TooManyErasures};
 use crate::layout::{Layout, LayoutError};
 use crate::limits::{PARTITIONS_MAX, SOURCES_MAX};
 use crate::pause::{PauseRefused, Pauses};
@@ -59,6 +60,8 @@ pub enum SnapshotError {
     Pause(#[from] PauseRefused),
     #[error("the snapshot of the manifest: the retention: {0}")]
     Retention(#[from] RetentionError),
+    #[error("the snapshot of the manifest: {0}")]
+    Erasures(#[from] TooManyErasures),
     #[error("the snapshot of the manifest: the layout: {0}")]
     Layout(#[from] LayoutError),
 }
@@ -85,6 +88,15 @@ struct StoredPartition {
     horizons: Horizons,
     lost_before: Day,
     expired_total: u128,
+    erasures: Vec<StoredErasure>,
+    erasure_count: u64,
+    erased_total: u128,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredErasure {
+    key: ErasureKey,
+    erasure: Erasure,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -169,6 +181,9 @@ impl Partition {
             horizons: self.horizons,
             lost_before: self.lost_before,
             expired_total: self.expired_total,
+            erasures: self.erasures.iter().map(|(key, erasure)| StoredErasure { key, erasure }).collect(),
+            erasure_count: self.erasures.count(),
+            erased_total: self.erased_total,
         };
         let key = [&[PARTITION][..], &id.0.to_be_bytes()].concat();
         Row { key, value: Some(encode_versioned(VERSION, &stored)) }
@@ -278,6 +293,9 @@ impl From<Partition2> for StoredPartition {
             horizons: Horizons::default(),
             lost_before: Day(0),
             expired_total: 0,
+            erasures: Vec::new(),
+            erasure_count: 0,
+            erased_total: 0,
         }
     }
 }
@@ -288,6 +306,7 @@ impl StoredPartition {
         if live.len() != self.blobs {
             return Err(SnapshotError::Blobs { partition: id.0, found: live.len(), expected: self.blobs });
         }
+        let erasures = self.erasures.into_iter().map(|stored| (stored.key, stored.erasure));
         let partition = Partition {
             epoch: self.epoch,
             generation: self.generation,
@@ -299,6 +318,8 @@ impl StoredPartition {
             horizons: self.horizons,
             lost_before: self.lost_before,
             expired_total: self.expired_total,
+            erasures: Erasures::restored(erasures.collect(), self.erasure_count)?,
+            erased_total: self.erased_total,
         };
         partition.check_restored(id)?;
         Ok(partition)

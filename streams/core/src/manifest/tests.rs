@@ -3,6 +3,7 @@
 use super::*;
 use crate::blob::{BlobKey, Level, Seq, StoredBlob};
 use crate::codec::DecodeError;
+use crate::erasure::ErasureKey;
 use crate::layout::{BucketsFrom, LargeTenant, LayoutError, PeriodUnit};
 use crate::pause::PauseTarget;
 use crate::retention::{Horizons, Retention};
@@ -245,6 +246,50 @@ fn blobs_behind_the_horizons_expire_and_horizons_never_fall() {
 }
 
 #[test]
+fn erasure_is_done_once_earlier_blobs_are_written_again_without_its_rows() {
+    let mut manifest = manifest();
+    let key_of_a = ErasureKey::of("a", None);
+    let erase = |before| Command::Erase(Erase { partition: P, key: key_of_a, before: Hour(before), asked_at_ms: 9 });
+    assert_eq!(manifest.apply(&erase(2)), Outcome::Erase { partition: P, result: Ok(1) });
+    let is_done = |manifest: &Manifest| manifest.partition(P).unwrap().erasures.get(&key_of_a).unwrap().is_done;
+    // An owner that did not know it is refused.
+    let unknowing = CommitRefused::OtherErasures { named: 0, known: 1 };
+    assert_eq!(result(&mut manifest, &flush(1, 3, 15, 20)), Err(unknowing));
+    assert_eq!(result(&mut manifest, &Commit { erasures: 1, ..flush(1, 3, 15, 20) }), Ok(Committed::Now));
+    // Blob by blob is written again: ten counts become four, and five stay.
+    let rewrite = |seq, removed, total, erased| Commit {
+        progress: None,
+        erasures: 1,
+        erased,
+        add: vec![blob(key(1, seq, 0), total)],
+        remove: vec![removed],
+        ..flush(1, seq, 0, 0)
+    };
+    let wrong = Err(CommitRefused::SumChanges { added: 11, accounted: 10 });
+    assert_eq!(result(&mut manifest, &rewrite(4, key(1, 1, 0), 4, 7)), wrong);
+    assert_eq!(result(&mut manifest, &rewrite(4, key(1, 1, 0), 4, 6)), Ok(Committed::Now));
+    assert!(!is_done(&manifest));
+    assert_eq!(result(&mut manifest, &rewrite(5, key(1, 2, 0), 5, 0)), Ok(Committed::Now));
+    assert!(is_done(&manifest));
+    let partition = manifest.partition(P).unwrap();
+    assert_eq!((partition.total, partition.live.total(), partition.erased_total), (14, 14, 6));
+    // Nothing of hour 0 is live, so an erasure up to there is done at once.
+    let mut other = manifest.clone();
+    other.apply(&Command::Erase(Erase {
+        partition: P,
+        key: ErasureKey::of("b", None),
+        before: Hour(1),
+        asked_at_ms: 9,
+    }));
+    assert_eq!(other.partition(P).unwrap().erasures.pending(), 0);
+    let far = Hour(Hour::MAX.0 + 1);
+    assert_eq!(manifest.apply(&erase(far.0)), Outcome::Erase { partition: P, result: Err(EraseRefused::Hour(far)) });
+    let mut fresh = self::manifest();
+    let nothing = Commit { erased: 1, ..flush(1, 3, 15, 20) };
+    assert_eq!(result(&mut fresh, &nothing), Err(CommitRefused::NothingErased { erased: 1 }));
+}
+
+#[test]
 fn names_of_another_commit_are_refused() {
     let mut manifest = manifest();
     for foreign in [key(1, 2, 0), key(2, 3, 0), BlobKey { partition: PartitionId(1), ..key(1, 3, 0) }] {
@@ -303,13 +348,19 @@ fn rows_of_a_snapshot_that_do_not_fit_together_are_refused() {
 fn command() -> impl Strategy<Value = Command> {
     let numbers = (0..4_u64, 0..6_u64, 0..8_u64, 0..5_u64);
     let removed = proptest::collection::vec((0..4_u64, 0..6_u64, 0..2_u32), 0..3);
-    (0..10_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
+    (0..11_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
         0 => claim(epoch, seq),
         6 => {
             let buckets = vec![BucketsFrom { from: Day(0), buckets: 1 + seq as u32 % 2 }];
             let layout = Layout { buckets, ..Layout::default() };
             Command::Layout(SetLayout { version: epoch % 2, layout })
         }
+        10 => Command::Erase(Erase {
+            partition: P,
+            key: ErasureKey::of(&format!("t{seq}"), None),
+            before: Hour(from as u32),
+            asked_at_ms: rows,
+        }),
         8 => Command::Retention(SetRetention {
             retention: Retention { hour_days: seq as u32, day_days: 0, period_days: 10 * rows as u32 },
         }),
@@ -330,7 +381,7 @@ fn command() -> impl Strategy<Value = Command> {
             let add = vec![blob(key(epoch, seq, 0), from), blob(key(epoch, seq, 1), rows)];
             Command::Commit(Commit { progress: None, add, remove, ..flush(epoch, seq, 0, 0) })
         }
-        _ => Command::Commit(flush(epoch, seq, from, from + rows)),
+        _ => Command::Commit(Commit { erasures: seq / 3, ..flush(epoch, seq, from, from + rows) }),
     })
 }
 
@@ -354,6 +405,7 @@ proptest! {
                     | Outcome::Pause { result: Err(_) | Ok(false) }
                     | Outcome::Retention { result: Err(_) }
                     | Outcome::Expire { result: Err(_), .. }
+                    | Outcome::Erase { result: Err(_), .. }
             );
             if is_refused {
                 prop_assert_eq!(&manifest.partitions, &before.partitions);

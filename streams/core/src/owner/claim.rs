@@ -23,6 +23,7 @@ impl Owner {
             | Outcome::Commit { partition, .. }
             | Outcome::Fence { partition, .. }
             | Outcome::Expire { partition, .. }
+            | Outcome::Erase { partition, .. }
                 if *partition != own => {}
             Outcome::Claim { generation, member, result, .. } => {
                 let is_own = (*generation, *member) == (self.config.generation, self.config.member);
@@ -60,6 +61,7 @@ impl Owner {
                     self.expired(now, result, manifest);
                 }
             }
+            Outcome::Erase { .. } => self.adopt_erasures(now, manifest),
             Outcome::Retention { .. } => {
                 self.retention = *manifest.retention();
                 self.expire_at = now;
@@ -82,6 +84,7 @@ impl Owner {
         self.layout = manifest.layout().clone();
         self.retention = *manifest.retention();
         self.horizons = partition.horizons;
+        self.erasures = partition.erasures.clone();
         self.expire_at = now;
         self.is_paused =
             manifest.pauses().of_partition(self.config.partition).is_some() && !bites(Bug::PauseForgottenByClaim);

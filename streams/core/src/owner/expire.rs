@@ -61,6 +61,7 @@ impl Owner {
         for meta in &expired.blobs {
             self.live.remove(&meta.key);
         }
+        self.erasures.settle(&self.live);
     }
 
     /// The same time of day tomorrow.

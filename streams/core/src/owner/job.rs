@@ -6,39 +6,47 @@ use super::{Content, Origin, Output, Owner, Put, State, Stop};
 use crate::blob::{BlobKey, BlobMeta, Level, Seq, StoredBlob};
 use crate::manifest::{Command, Commit, Progress, Settled};
 use crate::merge::{self, Merge, Next};
-use crate::rollup::Rollups;
+use crate::rollup::{Rollups, RowError};
 use crate::scope::Scope;
 use crate::source::SourceId;
+use crate::teeth::{Bug, bites};
 use crate::time::{Hour, HourRange, Now};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Blobs that are read to be merged.
+/// Blobs that are read to be replaced.
 pub(super) struct Load {
-    merge: Merge,
-    waiting: BTreeSet<BlobKey>,
-    rows: Rollups,
+    pub purpose: Purpose,
+    pub waiting: BTreeSet<BlobKey>,
+    pub rows: Rollups,
+}
+
+/// What blobs are read for.
+pub(super) enum Purpose {
+    Merge(Merge),
+    /// A blob is written again without erased rows.
+    Rewrite(BlobMeta),
 }
 
 /// Blobs that are written, and the commit that will name them.
 pub(super) struct Write {
-    job: Job,
+    pub job: Job,
     seq: Seq,
-    blobs: Vec<Pending>,
+    pub blobs: Vec<Pending>,
     phase: Phase,
     /// Blobs that wait for their turn to be written.
     puts: VecDeque<Put>,
     put_at: Now,
 }
 
-enum Job {
+pub(super) enum Job {
     Flush { progress: Progress, set: Flushed },
-    Merge { inputs: Vec<BlobMeta> },
+    Merge { inputs: Vec<BlobMeta>, erased: u64 },
     Settle { input: BlobKey, settled: Settled },
 }
 
-struct Pending {
-    level: Level,
+pub(super) struct Pending {
+    pub level: Level,
     scope: Scope,
     content: Content,
     meta: Option<BlobMeta>,
@@ -59,14 +67,14 @@ impl Job {
                 let Progress { source, from, to, .. } = *progress;
                 Origin::Source { source, from, to }
             }
-            Job::Merge { inputs } => Origin::Blobs(inputs.iter().map(|meta| meta.key).collect()),
+            Job::Merge { inputs, .. } => Origin::Blobs(inputs.iter().map(|meta| meta.key).collect()),
             Job::Settle { input, .. } => Origin::Blobs([*input].into()),
         }
     }
 }
 
 impl Pending {
-    fn new(level: Level, scope: Scope, content: Content) -> Pending {
+    pub fn new(level: Level, scope: Scope, content: Content) -> Pending {
         Pending { level, scope, content, meta: None }
     }
 
@@ -134,7 +142,7 @@ impl Owner {
         if self.window.is_due() || self.window.flush_at().is_some_and(|at| at <= now) {
             return self.begin_flush(now);
         }
-        if self.begin_expire(now) {
+        if self.begin_expire(now) || self.begin_erase() {
             return;
         }
         let merge = match self.is_sealing {
@@ -168,7 +176,7 @@ impl Owner {
     fn begin_merge(&mut self, merge: Merge) {
         let waiting: BTreeSet<BlobKey> = merge.inputs.iter().map(|meta| meta.key).collect();
         self.outputs.extend(waiting.iter().map(|key| Output::Load(*key)));
-        self.state = State::Loading(Load { merge, waiting, rows: Rollups::new() });
+        self.state = State::Loading(Load { purpose: Purpose::Merge(merge), waiting, rows: Rollups::new() });
         self.retry_at = None;
     }
 
@@ -178,7 +186,12 @@ impl Owner {
             Ok(None) => return,
             Err(error) => return self.stop(Stop::Rows(error)),
         };
-        let Taken { reading, set, dead_letters, is_end, total } = taken;
+        let Taken { reading, mut set, dead_letters, is_end } = taken;
+        set.rows = match self.without_erased(&set.rows) {
+            Ok(rows) => rows,
+            Err(error) => return self.stop(Stop::Rows(error)),
+        };
+        let total = set.rows.total();
         let Flushed { source, from, to, .. } = set;
         let refused = dead_letters.len() as u64;
         let progress = Progress { source, reading, from, to, dead_letters: refused, total, is_end };
@@ -212,15 +225,30 @@ impl Owner {
         }
         let State::Loading(mut load) = std::mem::replace(&mut self.state, State::Idle) else { return };
         load.rows.combine();
-        let sets = match merge::cut(&load.rows, &load.merge, &self.layout) {
-            Ok(sets) => sets,
-            Err(error) => return self.stop(Stop::Rows(error)),
-        };
-        let blobs = sets.into_iter().map(|set| Pending::new(set.level, set.scope, Content::Rows(Arc::new(set.rows))));
-        self.begin_write(now, Job::Merge { inputs: load.merge.inputs }, blobs.collect());
+        if let Err(error) = self.replace(now, load) {
+            self.stop(Stop::Rows(error));
+        }
     }
 
-    fn begin_write(&mut self, now: Now, job: Job, mut blobs: Vec<Pending>) {
+    /// Writes the rows that were loaded, without those that are erased.
+    fn replace(&mut self, now: Now, load: Load) -> Result<(), RowError> {
+        let Load { purpose, rows, .. } = load;
+        let kept = self.erasures.kept(&rows)?.filter(|_| !bites(Bug::ErasedRowsInMerges));
+        let erased = kept.as_ref().map_or(0, |kept| rows.total() - kept.total());
+        let rows = kept.unwrap_or(rows);
+        let pending = |level, scope, rows| Pending::new(level, scope, Content::Rows(Arc::new(rows)));
+        let (inputs, blobs) = match purpose {
+            Purpose::Merge(merge) => {
+                let sets = merge::cut(&rows, &merge, &self.layout)?;
+                (merge.inputs, sets.into_iter().map(|set| pending(set.level, set.scope, set.rows)).collect())
+            }
+            Purpose::Rewrite(meta) => (vec![meta], vec![pending(meta.level, meta.scope, rows)]),
+        };
+        self.begin_write(now, Job::Merge { inputs, erased }, blobs);
+        Ok(())
+    }
+
+    pub(super) fn begin_write(&mut self, now: Now, job: Job, mut blobs: Vec<Pending>) {
         blobs.retain(|blob| !blob.content.is_empty());
         let puts = VecDeque::new();
         self.put_all(now, Write { job, seq: Seq(0), blobs, phase: Phase::Storing, puts, put_at: now });
@@ -301,11 +329,14 @@ impl Owner {
             epoch: self.epoch,
             seq: write.seq,
             add: write.blobs.iter().filter_map(|blob| blob.meta).collect(),
+            erasures: self.erasures.count(),
             ..Commit::default()
         };
         let commit = match &write.job {
             Job::Flush { progress, .. } => Commit { progress: Some(*progress), ..commit },
-            Job::Merge { inputs } => Commit { remove: inputs.iter().map(|meta| meta.key).collect(), ..commit },
+            Job::Merge { inputs, erased } => {
+                Commit { remove: inputs.iter().map(|meta| meta.key).collect(), erased: *erased, ..commit }
+            }
             Job::Settle { input, settled } => Commit { remove: vec![*input], settled: Some(*settled), ..commit },
         };
         self.outputs.push_back(Output::Propose(Command::Commit(commit)));
@@ -329,7 +360,7 @@ impl Owner {
                 set.until = now.plus_ms(self.config.keep_flushed_ms);
                 self.flushed = Some(set);
             }
-            Job::Merge { inputs } => inputs.iter().for_each(|meta| {
+            Job::Merge { inputs, .. } => inputs.iter().for_each(|meta| {
                 self.live.remove(&meta.key);
             }),
             Job::Settle { input, settled } => {
@@ -340,6 +371,7 @@ impl Owner {
                 source.dropped += settled.dropped;
             }
         }
+        self.erasures.settle(&self.live);
     }
 
     pub(super) fn retry(&mut self, now: Now) {

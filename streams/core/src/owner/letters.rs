@@ -81,8 +81,11 @@ impl Owner {
                 },
             }
         }
-        settled.total = fold.total();
-        Ok(Sorted { settled, rows: fold.rollups()?, kept })
+        // What was erased does not come back by a replay.
+        let rows = fold.rollups()?;
+        let rows = self.erasures.kept(&rows)?.unwrap_or(rows);
+        settled.total = rows.total();
+        Ok(Sorted { settled, rows, kept })
     }
 
     /// The events of a letter, or why it stays.

@@ -77,7 +77,6 @@ pub(super) struct Taken {
     pub set: Flushed,
     pub dead_letters: Vec<DeadLetter>,
     pub is_end: bool,
-    pub total: u64,
 }
 
 /// A set of rows on its way to a blob, or in one since a moment.
@@ -194,9 +193,8 @@ impl Window {
         let Some(Open { source, reading, from, to, is_end, .. }) = self.open.take() else { return Ok(None) };
         let full = std::mem::replace(self, Window::new(config));
         let rows = Arc::new(full.fold.rollups()?);
-        let total = full.fold.total();
         let set = Flushed { source, from, to, rows, until: Now(u64::MAX) };
-        Ok(Some(Taken { reading, set, dead_letters: full.dead_letters, is_end, total }))
+        Ok(Some(Taken { reading, set, dead_letters: full.dead_letters, is_end }))
     }
 }
 

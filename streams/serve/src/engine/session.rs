@@ -2,7 +2,8 @@
 
 use super::store::{Done, Job, StoreThread};
 use super::{
-    Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, READING, SOURCE,
+    Engine, EraseRequest, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, READING,
+    SOURCE,
 };
 use crate::log::IntakeLog;
 use crate::node::{Node, OwnerView, now_ms};
@@ -13,7 +14,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::collector::{Verdict, judge};
-use tidemark_streams_core::manifest::{Command, Generation, MemberId, Outcome};
+use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};
+use tidemark_streams_core::manifest::{Command, Erase, Generation, MemberId, Outcome};
 use tidemark_streams_core::merge::MergePolicy;
 use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, RowBatch};
 use tidemark_streams_core::query::{self, Continues};
@@ -194,6 +196,7 @@ impl<'e> Session<'e> {
                 self.waiting.push(Waiting { pin, index, by: Instant::now() + PIN_WAIT_MAX });
             }
             Message::Propose(proposal) => return self.operate(proposal),
+            Message::Erase(request) => return self.erase(request),
             Message::Stop => {
                 self.stop_by.get_or_insert(Instant::now() + Duration::from_secs(STOP_S));
             }
@@ -212,8 +215,13 @@ impl<'e> Session<'e> {
                 self.node.set_problem(None);
                 self.owner.handle(now, Input::Stored { key, stored });
             }
+            Done::LoadedLetters { key, result: Ok(letters) } => {
+                self.owner.handle(now, Input::LoadedLetters { key, letters });
+            }
             Done::Loaded { key, result: Ok(rows) } => self.owner.handle(now, Input::Loaded { key, rows }),
-            Done::Stored { key, result: Err(error) } | Done::Loaded { key, result: Err(error) } => {
+            Done::Stored { key, result: Err(error) }
+            | Done::Loaded { key, result: Err(error) }
+            | Done::LoadedLetters { key, result: Err(error) } => {
                 failed(&self.node, &error);
                 self.owner.handle(now, Input::StoreFailed { key });
             }
@@ -261,6 +269,34 @@ impl<'e> Session<'e> {
         proposed.map(|_| ())
     }
 
+    /// Proposes an erasure unless one is known that reaches as far, and answers how far it is.
+    fn erase(&mut self, request: EraseRequest) -> Result<(), Problem> {
+        let EraseRequest { key, answer } = request;
+        let now = self.now();
+        let before = erasure::before(now);
+        if self.erasure(&key).is_none_or(|known| known.before < before) {
+            let erase = Erase { partition: PARTITION, key, before, asked_at_ms: now.0 };
+            let outcome = match self.propose(&Command::Erase(erase)) {
+                Ok(outcome) => outcome,
+                Err(problem) => {
+                    let _ = answer.send(Err(ProposalError::Manifest(problem.to_string())));
+                    return Err(problem);
+                }
+            };
+            if let Outcome::Erase { result: Err(refused), .. } = outcome {
+                let _ = answer.send(Err(refused.into()));
+                return Ok(());
+            }
+        }
+        let missing = || ProposalError::NotServing("the partition is not claimed yet".to_owned());
+        let _ = answer.send(self.erasure(&key).ok_or_else(missing));
+        Ok(())
+    }
+
+    fn erasure(&self, key: &ErasureKey) -> Option<Erasure> {
+        self.host.manifest().partition(PARTITION)?.erasures.get(key)
+    }
+
     fn propose(&mut self, command: &Command) -> Result<Outcome, Problem> {
         let blobs = self.removed_by(command);
         let outcome = self.host.propose(command)?;
@@ -289,7 +325,8 @@ impl<'e> Session<'e> {
             | Command::Layout(_)
             | Command::Pause(_)
             | Command::Retention(_)
-            | Command::Expire(_) => Vec::new(),
+            | Command::Expire(_)
+            | Command::Erase(_) => Vec::new(),
         }
     }
 
@@ -376,6 +413,8 @@ impl<'e> Session<'e> {
             bytes_held: size.bytes as u64,
             live_blobs: live,
             dead_letters,
+            erasures_pending: self.host.manifest().partition(PARTITION).map_or(0, |known| known.erasures.pending())
+                as u64,
             manifest_index: self.host.manifest().index(),
             kept_from: self.host.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.hour),
         });

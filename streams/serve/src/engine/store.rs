@@ -3,8 +3,8 @@
 use super::Message;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use tidemark_streams_core::blob::{BlobKey, BlobMeta, StoredBlob};
-use tidemark_streams_core::owner::Put;
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, StoredBlob};
+use tidemark_streams_core::owner::{NamedLetter, Put};
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_store::directory::{Blobs, DirectoryError};
 use tidemark_streams_store::folder::Found;
@@ -20,6 +20,7 @@ pub enum Job {
 pub enum Done {
     Stored { key: BlobKey, result: Result<StoredBlob, DirectoryError> },
     Loaded { key: BlobKey, result: Result<Rollups, DirectoryError> },
+    LoadedLetters { key: BlobKey, result: Result<Vec<NamedLetter>, DirectoryError> },
     Removed { result: Result<(), DirectoryError> },
 }
 
@@ -76,6 +77,9 @@ fn is_closed(jobs: &Receiver<Job>) -> bool {
 fn carry_out(blobs: &mut Blobs, job: Job) -> Done {
     match job {
         Job::Put(put) => Done::Stored { key: put.key, result: blobs.put(&put) },
+        Job::Load(meta) if meta.level == Level::DeadLetters => {
+            Done::LoadedLetters { key: meta.key, result: blobs.letters(&meta) }
+        }
         Job::Load(meta) => Done::Loaded { key: meta.key, result: blobs.rows(&meta, Wanted::All) },
         Job::Remove(found) => Done::Removed { result: blobs.remove(&found) },
     }

@@ -1,13 +1,14 @@
-//! `POST /v1/pause` and `POST /v1/resume`: what operators ask of the manifest.
+//! `POST /v1/pause`, `POST /v1/resume` and `POST /v1/erase`: what operators ask of the manifest.
 
 use super::answer::{Answer, Failure};
 use super::request::{self, Params};
-use crate::engine::{Message, PARTITION, Proposal, ProposalError};
+use crate::engine::{EraseRequest, Message, PARTITION, Proposal, ProposalError};
 use crate::node::{Node, now_ms};
 use hyper::header::HeaderMap;
 use serde_json::{Map, Value, json};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
+use tidemark_streams_core::erasure::{Erasure, ErasureKey};
 use tidemark_streams_core::manifest::{Command, Outcome, SetPause};
 use tidemark_streams_core::pause::PauseTarget;
 use tokio::sync::oneshot;
@@ -38,6 +39,20 @@ async fn set_pause(
     Ok(Answer::json(&paused(node)))
 }
 
+/// Erases a tenant or listing. Asked again, it says how far that is.
+pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<Answer, Failure> {
+    request::authorize_operator(node, headers)?;
+    let missing = || Failure::bad("parameter", "tenant is missing: whose rows are to be erased?");
+    let tenant = params.get("tenant").filter(|tenant| !tenant.is_empty()).ok_or_else(missing)?;
+    let key = ErasureKey::of(tenant, params.get("listing").map(String::as_str));
+    let (sender, receiver) = oneshot::channel();
+    let request = EraseRequest { key, answer: sender };
+    node.engine.try_send(Message::Erase(request)).map_err(|_| overloaded())?;
+    let Erasure { before, asked_at_ms, is_done, .. } = receiver.await.map_err(|_| ended())?.map_err(failed)?;
+    let erased_before = time(before.start_s() * 1_000);
+    Ok(Answer::json(&json!({ "asked_at": time(asked_at_ms), "erased_before": erased_before, "is_done": is_done })))
+}
+
 /// What is paused, since when.
 fn paused(node: &Node) -> Value {
     let pauses = node.pauses();
@@ -53,11 +68,21 @@ pub fn time(at_ms: u64) -> Value {
 /// Has the owner's thread propose a command.
 async fn propose(node: &Node, command: Command) -> Result<Outcome, Failure> {
     let (sender, receiver) = oneshot::channel();
-    node.engine
-        .try_send(Message::Propose(Proposal { command, answer: sender }))
-        .map_err(|_| Failure::later("overloaded", "the owner has too many messages"))?;
-    let ended = |_| Failure::later("not_serving", "the owner's thread has ended");
-    receiver.await.map_err(ended)?.map_err(|error| match error {
+    node.engine.try_send(Message::Propose(Proposal { command, answer: sender })).map_err(|_| overloaded())?;
+    receiver.await.map_err(|_| ended())?.map_err(failed)
+}
+
+fn overloaded() -> Failure {
+    Failure::later("overloaded", "the owner has too many messages")
+}
+
+fn ended() -> Failure {
+    Failure::later("not_serving", "the owner's thread has ended")
+}
+
+fn failed(error: ProposalError) -> Failure {
+    match error {
         ProposalError::Manifest(_) | ProposalError::NotServing(_) => Failure::later("not_serving", error),
-    })
+        ProposalError::Erase(_) => Failure::later("erasures_full", error),
+    }
 }

@@ -31,9 +31,10 @@ pub enum Route {
     Query,
     Pause,
     Resume,
+    Erase,
 }
 
-const ROUTES: [(&str, Route); 7] = [
+const ROUTES: [(&str, Route); 8] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
@@ -41,6 +42,7 @@ const ROUTES: [(&str, Route); 7] = [
     ("/v1/impressions/query", Route::Query),
     ("/v1/pause", Route::Pause),
     ("/v1/resume", Route::Resume),
+    ("/v1/erase", Route::Erase),
 ];
 
 impl Route {
@@ -57,7 +59,7 @@ impl Route {
     pub fn method(self) -> Method {
         match self {
             Route::Healthz | Route::Readyz | Route::Metrics => Method::GET,
-            Route::Events | Route::Query | Route::Pause | Route::Resume => Method::POST,
+            Route::Events | Route::Query | Route::Pause | Route::Resume | Route::Erase => Method::POST,
         }
     }
 
@@ -68,6 +70,7 @@ impl Route {
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
             Route::Pause | Route::Resume => &["type"],
+            Route::Erase => &["tenant", "listing"],
         }
     }
 }

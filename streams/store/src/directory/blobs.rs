@@ -2,13 +2,14 @@
 
 use super::DirectoryError;
 use crate::blob::{BlobError, encode};
+use crate::dead_letters;
 use crate::disk::LocalDisk;
 use crate::folder::{Folder, FolderError, FolderReader, Found, Listing, ReadError, file_name};
 use crate::parquet_rows::{self, Wanted};
 use bytes::Bytes;
 use std::path::PathBuf;
 use tidemark_streams_core::blob::{BlobMeta, StoredBlob};
-use tidemark_streams_core::owner::Put;
+use tidemark_streams_core::owner::{NamedLetter, Put};
 use tidemark_streams_core::rollup::Rollups;
 
 /// Blobs that are written and read.
@@ -64,6 +65,18 @@ impl Blobs {
     /// The blob is missing or damaged.
     pub fn rows(&self, meta: &BlobMeta, wanted: Wanted<'_>) -> Result<Rollups, DirectoryError> {
         decode(meta, self.folder.read(meta), wanted)
+    }
+
+    /// The letters of a live blob of dead letters.
+    ///
+    /// # Errors
+    /// The blob is missing or damaged.
+    pub fn letters(&self, meta: &BlobMeta) -> Result<Vec<NamedLetter>, DirectoryError> {
+        let bytes = self.read(meta)?;
+        let name = || file_name(&meta.key, meta.level);
+        let letters = dead_letters::decode(&bytes)
+            .map_err(|error| DirectoryError::Content { name: name(), error: BlobError::DeadLetters(error) })?;
+        Ok(letters.into_iter().map(dead_letters::named).collect())
     }
 
     /// # Errors

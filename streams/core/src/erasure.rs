@@ -1,0 +1,225 @@
+//! Erasures: rows of a tenant, or of one listing of it, that are taken away and do not come back.
+//!
+//! An erasure is kept for ever, by hashes of names. From its entry of the log on a commit is refused whose owner did not know it. So
+//! the blobs that may hold erased rows are those of earlier commits. Owners write each of them again without these rows; then the
+//! erasure is done. A kill at any moment leaves the blobs that are still to be written.
+
+use crate::blob::{BlobMeta, Level, Seq};
+use crate::limits::{ERASURES_MAX, FUTURE_MAX_S};
+use crate::manifest::BlobSet;
+use crate::rollup::{RollupRow, Rollups, RowError};
+use crate::scope::TenantHash;
+use crate::time::{HOUR_S, Hour, HourRange, Now};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The stable hash of a listing's id: XXH3 with 64 bits. It is part of what the manifest keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ListingHash(pub u64);
+
+/// Whose rows are erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ErasureKey {
+    pub tenant: TenantHash,
+    /// `None`: all listings.
+    pub listing: Option<ListingHash>,
+}
+
+/// How far an erasure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Erasure {
+    /// Rows of earlier hours are erased.
+    pub before: Hour,
+    /// When it was asked for, in milliseconds since 1970.
+    pub asked_at_ms: u64,
+    /// Commits up to this one may have added erased rows.
+    pub seq: Seq,
+    /// Whether no live blob holds erased rows.
+    pub is_done: bool,
+}
+
+/// All erasures of a partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Erasures {
+    known: BTreeMap<ErasureKey, Erasure>,
+    pending: BTreeSet<ErasureKey>,
+    /// How many commands erased something.
+    count: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{ERASURES_MAX} tenants and listings are erased: at most so many are remembered")]
+pub struct TooManyErasures;
+
+impl ListingHash {
+    pub fn of(listing: &str) -> ListingHash {
+        ListingHash(xxh3_64(listing.as_bytes()))
+    }
+}
+
+/// The hour before which rows are erased that may have come by now. Events may lie ahead of now, within an hour that has begun.
+pub fn before(now: Now) -> Hour {
+    Hour(u32::try_from((now.seconds() + FUTURE_MAX_S) / HOUR_S + 1).unwrap_or(Hour::MAX.0))
+}
+
+impl ErasureKey {
+    pub fn of(tenant: &str, listing: Option<&str>) -> ErasureKey {
+        ErasureKey { tenant: TenantHash::of(tenant), listing: listing.map(ListingHash::of) }
+    }
+}
+
+impl Erasures {
+    /// How many commands erased something. A commit names it.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    pub fn get(&self, key: &ErasureKey) -> Option<Erasure> {
+        self.known.get(key).copied()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (ErasureKey, Erasure)> {
+        self.known.iter().map(|(key, erasure)| (*key, *erasure))
+    }
+
+    /// Erasures that are not done.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The erasures of a tenant.
+    pub fn of_tenant(&self, tenant: TenantHash) -> impl Iterator<Item = (ErasureKey, Erasure)> {
+        let first = ErasureKey { tenant, listing: None };
+        let last = ErasureKey { tenant, listing: Some(ListingHash(u64::MAX)) };
+        self.known.range(first..=last).map(|(key, erasure)| (*key, *erasure))
+    }
+
+    /// Whether a row is erased.
+    pub fn erases(&self, tenant: TenantHash, listing: &str, hour: Hour) -> bool {
+        let is_listing = |hash: Option<ListingHash>| hash.is_none_or(|hash| hash == ListingHash::of(listing));
+        self.of_tenant(tenant).any(|(key, erasure)| hour < erasure.before && is_listing(key.listing))
+    }
+
+    /// Whether a dead letter that names a tenant, and perhaps one listing, goes with an erasure. Its time may be what is wrong with it.
+    pub fn erases_letter(&self, tenant: TenantHash, listing: Option<ListingHash>) -> bool {
+        self.of_tenant(tenant).any(|(key, _)| key.listing.is_none() || listing.is_none() || key.listing == listing)
+    }
+
+    /// Rows without those that are erased; `None`: none of them is.
+    ///
+    /// # Errors
+    /// Never for rows that came from one set.
+    pub fn kept(&self, rows: &Rollups) -> Result<Option<Rollups>, RowError> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let is_erased = |row: &RollupRow<'_>| self.erases(TenantHash::of(row.tenant), row.listing, row.hour);
+        if !rows.iter().any(|row| is_erased(&row)) {
+            return Ok(None);
+        }
+        let mut kept = Rollups::new();
+        rows.iter().filter(|row| !is_erased(row)).try_for_each(|row| kept.push(row))?;
+        Ok(Some(kept))
+    }
+
+    /// A live blob that may hold erased rows.
+    pub fn unclean(&self, live: &BlobSet) -> Option<BlobMeta> {
+        self.pending.iter().find_map(|key| self.unclean_of(key, live))
+    }
+
+    fn unclean_of(&self, key: &ErasureKey, live: &BlobSet) -> Option<BlobMeta> {
+        let erasure = self.known.get(key)?;
+        let hours = HourRange { first: Hour(0), last: Hour(erasure.before.0.checked_sub(1)?) };
+        let rows = live.of_tenant(key.tenant, hours).into_iter();
+        let letters = live.of_level(Level::DeadLetters);
+        rows.chain(letters).find(|meta| meta.key.seq <= erasure.seq)
+    }
+
+    /// Notes which erasures are done.
+    pub(crate) fn settle(&mut self, live: &BlobSet) {
+        let pending = std::mem::take(&mut self.pending);
+        let (open, done) = pending.into_iter().partition(|key| self.unclean_of(key, live).is_some());
+        self.pending = open;
+        let done: BTreeSet<ErasureKey> = done;
+        for key in done {
+            if let Some(erasure) = self.known.get_mut(&key) {
+                erasure.is_done = true;
+            }
+        }
+    }
+
+    /// Adds an erasure. An earlier one of the same key reaches as far as it did at least.
+    pub(crate) fn add(&mut self, key: ErasureKey, erasure: Erasure) -> Result<(), TooManyErasures> {
+        let known = self.known.get(&key).map(|known| known.before);
+        if known.is_none() && self.known.len() >= ERASURES_MAX {
+            return Err(TooManyErasures);
+        }
+        let before = known.map_or(erasure.before, |before| before.max(erasure.before));
+        self.known.insert(key, Erasure { before, is_done: false, ..erasure });
+        self.pending.insert(key);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Takes over what a snapshot has.
+    pub(crate) fn restored(known: BTreeMap<ErasureKey, Erasure>, count: u64) -> Result<Erasures, TooManyErasures> {
+        if known.len() > ERASURES_MAX {
+            return Err(TooManyErasures);
+        }
+        let pending = known.iter().filter(|(_, erasure)| !erasure.is_done).map(|(key, _)| *key).collect();
+        Ok(Erasures { known, pending, count })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn erasures(listing: Option<&str>) -> Erasures {
+        let erasure = Erasure { before: Hour(10), asked_at_ms: 0, seq: Seq(1), is_done: false };
+        let mut erasures = Erasures::default();
+        erasures.add(ErasureKey::of("a", listing), erasure).unwrap();
+        erasures
+    }
+
+    #[test]
+    fn rows_of_a_tenant_or_listing_before_an_hour_are_erased() {
+        let tenant = TenantHash::of("a");
+        let all = erasures(None);
+        assert!(all.erases(tenant, "x", Hour(9)) && all.erases(tenant, "y", Hour(0)));
+        assert!(!all.erases(tenant, "x", Hour(10)) && !all.erases(TenantHash::of("b"), "x", Hour(9)));
+        let one = erasures(Some("x"));
+        assert!(one.erases(tenant, "x", Hour(9)) && !one.erases(tenant, "y", Hour(9)));
+        let letter = |listing: Option<&str>| one.erases_letter(tenant, listing.map(ListingHash::of));
+        assert_eq!([letter(Some("x")), letter(Some("y")), letter(None)], [true, false, true]);
+    }
+
+    #[test]
+    fn rows_that_stay_are_given_where_others_are_erased() {
+        let mut rows = Rollups::new();
+        for (tenant, hour) in [("a", 9), ("a", 10), ("b", 9)] {
+            let row = RollupRow { tenant, listing: "x", hour: Hour(hour), event_type: "click", quarters: [1, 0, 0, 0] };
+            rows.push(row).unwrap();
+        }
+        let kept = erasures(None).kept(&rows).unwrap().unwrap();
+        assert_eq!(kept.iter().map(|row| (row.tenant, row.hour.0)).collect::<Vec<_>>(), [("a", 10), ("b", 9)]);
+        assert_eq!((erasures(None).kept(&kept), Erasures::default().kept(&rows)), (Ok(None), Ok(None)));
+    }
+
+    #[test]
+    fn erasure_that_comes_again_reaches_as_far_as_before() {
+        let mut erasures = erasures(None);
+        let key = ErasureKey::of("a", None);
+        let earlier = Erasure { before: Hour(5), asked_at_ms: 7, seq: Seq(4), is_done: false };
+        erasures.add(key, earlier).unwrap();
+        assert_eq!(erasures.get(&key), Some(Erasure { before: Hour(10), ..earlier }));
+        assert_eq!((erasures.count(), erasures.pending()), (2, 1));
+        erasures.settle(&BlobSet::new());
+        assert_eq!((erasures.pending(), erasures.get(&key).unwrap().is_done), (0, true));
+    }
+}
