@@ -45,6 +45,9 @@ const RETENTION_EXAMPLES: &str = "Examples:
 const ERASE_EXAMPLES: &str = "Examples:
   tidemark-streams erase 367 --dir shop
   tidemark-streams erase 367 --listing 1095275 --dir shop";
+const TESTS_EXAMPLES: &str = "Examples:
+  tidemark-streams test-tenants add demo load-test --dir shop
+  tidemark-streams test-tenants delete-rows --dir shop";
 const LAYOUT_EXAMPLES: &str = "Examples:
   tidemark-streams layout --dir shop --virtual-partitions 10 --buckets 100
   tidemark-streams layout --dir shop --split 367 --parts 8 --from 2027-01-01";
@@ -108,6 +111,11 @@ pub enum Command {
     /// that come later, by a load or over HTTP, are left out. An erase that was killed is run again: it goes on where it was.
     #[command(after_help = ERASE_EXAMPLES)]
     Erase(EraseArgs),
+    /// Mark tenants as tests, and delete the rows of all of them
+    ///
+    /// Merges keep the rows of a test tenant in blobs of its own. They count like those of others.
+    #[command(subcommand)]
+    TestTenants(TestTenantsCommand),
     /// Check all blobs against the manifest, and recount a file if one is named
     ///
     /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of a file are counted again and
@@ -238,6 +246,31 @@ pub struct EraseArgs {
     /// Erase this listing only
     #[arg(long, value_name = "LISTING")]
     pub listing: Option<String>,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TestTenantsCommand {
+    /// Mark tenants as tests
+    #[command(after_help = TESTS_EXAMPLES)]
+    Add(TestTenantArgs),
+    /// Take the mark from tenants; their rows stay
+    Remove(TestTenantArgs),
+    /// Print the hashes of the tenants that are marked
+    List(DirectoryArgs),
+    /// Delete the rows of all test tenants, up to the end of this hour
+    ///
+    /// It erases these tenants, as `erase` does. The marks stay.
+    #[command(after_help = TESTS_EXAMPLES)]
+    DeleteRows(DirectoryArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct TestTenantArgs {
+    /// The tenants
+    #[arg(required = true)]
+    pub tenants: Vec<String>,
     #[command(flatten)]
     pub directory: DirectoryArgs,
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::{CalendarError, UnknownZone};
 use tidemark_streams_core::event::EventTypesError;
-use tidemark_streams_core::manifest::{EraseRefused, LayoutRefused};
+use tidemark_streams_core::manifest::{EraseRefused, LayoutRefused, TooManyTestTenants};
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::pause::PauseRefused;
 use tidemark_streams_core::retention::RetentionError;
@@ -57,6 +57,10 @@ pub enum CliError {
     Erase(#[from] EraseRefused),
     #[error("{pending} erasures are not done: run the command again")]
     ErasurePending { pending: usize },
+    #[error("no tenant was marked: {0}")]
+    TestTenants(#[from] TooManyTestTenants),
+    #[error("no tenant is marked as a test: `tidemark-streams test-tenants add` marks one")]
+    NoTestTenants,
     #[error("the layout stays as it is: {0}")]
     Layout(#[from] LayoutRefused),
     #[error(transparent)]

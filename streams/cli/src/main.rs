@@ -16,6 +16,7 @@ mod plan;
 mod query;
 mod retention;
 mod serve;
+mod test_tenants;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -49,6 +50,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
         Command::Resume(args) => pause::resume(args, out),
         Command::Retention(args) => retention::run(args, out),
         Command::Erase(args) => erase::run(args, out),
+        Command::TestTenants(command) => test_tenants::run(command, out),
         Command::Audit(args) => audit::run(args, out),
         Command::Serve(args) => serve::run(args, out),
         Command::Token(args) => serve::token(args, out),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
+use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
@@ -339,6 +340,31 @@ fn erasure_that_is_killed_anywhere_is_done_by_the_next_run() {
     assert!(shop.said(&["audit"]).contains(" count 3000\n"));
     assert_eq!(shop.said(&["query", "shop-1"]), "");
     assert_eq!(shop.said(&["query", "shop-2", "--by", "day"]).lines().count(), 11);
+}
+
+#[test]
+fn rows_of_test_tenants_are_kept_apart_and_deleted_by_one_command() {
+    let shop = Shop::new(CSV);
+    assert!(shop.refused(&["test-tenants", "list"]).contains("there are no event streams here"));
+    let marked = shop.said(&["test-tenants", "add", "a", "c"]);
+    assert_eq!(marked.lines().count(), 2);
+    assert!(shop.load(&[]).status.success());
+    let hash = TenantHash::of("a").0;
+    let blobs = shop.said(&["blobs"]);
+    let own: Vec<&str> = blobs.lines().filter(|line| line.ends_with(&format!("{hash:016x}:0/1"))).collect();
+    assert!(blobs.lines().count() == 3 && own.len() == 1 && own[0].contains("\t5\t"), "{blobs}");
+    assert_eq!(shop.said(&["query", "a", "--by", "listing"]), "y\t3\nx\t2\n");
+    let said = shop.said(&["test-tenants", "delete-rows"]);
+    assert_eq!(said, "the rows of 2 test tenants are deleted, up to the end of this hour\n");
+    assert_eq!(
+        (shop.said(&["query", "a"]), shop.said(&["query", "b", "--by", "listing"])),
+        (String::new(), "x\t4\n".into())
+    );
+    assert_eq!(shop.blobs().len(), 1);
+    assert!(shop.said(&["audit"]).contains(" count 4\n"));
+    shop.said(&["test-tenants", "remove", "a"]);
+    assert_eq!(shop.said(&["test-tenants", "remove", "c"]), "no tenant is marked as a test\n");
+    assert!(shop.refused(&["test-tenants", "delete-rows"]).contains("`tidemark-streams test-tenants add` marks one"));
 }
 
 #[test]

@@ -43,6 +43,9 @@ pub const EXPIRED_BLOBS_MAX: usize = 4_096;
 /// Tenants and listings whose erasure a partition remembers. A further one is refused.
 pub const ERASURES_MAX: usize = 100_000;
 
+/// Tenants that may be marked as tests. A further one is refused.
+pub const TEST_TENANTS_MAX: usize = 10_000;
+
 /// Slices of all buckets together: virtual partitions times buckets. A layout of more is refused.
 pub const SLICES_MAX: u32 = 1 << 24;
 /// Times that a layout may change the number of buckets. A layout of more is refused.

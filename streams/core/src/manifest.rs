@@ -14,10 +14,12 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use apply::{ClaimRefused, CommitRefused, Committed, EraseRefused, FenceRefused, LayoutRefused, Outcome};
+pub use apply::{
+    ClaimRefused, CommitRefused, Committed, EraseRefused, FenceRefused, LayoutRefused, Outcome, TooManyTestTenants,
+};
 pub use command::{
     Claim, Command, Commit, Erase, Expire, Fence, Generation, MemberId, Progress, SetLayout, SetPause, SetRetention,
-    Settled,
+    SetTestTenant, Settled,
 };
 pub use expire::{ExpireRefused, Expired};
 pub use live::{BlobSet, ChunkId, RestoreError};
@@ -28,6 +30,7 @@ use crate::erasure::Erasures;
 use crate::layout::Layout;
 use crate::pause::Pauses;
 use crate::retention::{Horizons, Retention};
+use crate::scope::TenantHash;
 use crate::source::{SourceId, SourceState};
 use crate::time::Day;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +44,8 @@ pub struct Manifest {
     layout_version: u64,
     pauses: Pauses,
     retention: Retention,
+    /// Tenants whose rows are tests: merges keep them in blobs of their own.
+    test_tenants: BTreeSet<TenantHash>,
     partitions: BTreeMap<PartitionId, Partition>,
     /// Partitions that changed since the last snapshot, apart from their blobs.
     changed: BTreeSet<PartitionId>,
@@ -111,6 +116,11 @@ impl Manifest {
         &self.retention
     }
 
+    /// Tenants that are marked as tests.
+    pub fn test_tenants(&self) -> &BTreeSet<TenantHash> {
+        &self.test_tenants
+    }
+
     /// What is paused.
     pub fn pauses(&self) -> &Pauses {
         &self.pauses
@@ -125,9 +135,11 @@ impl Manifest {
 /// What changed since the last snapshot is no part of the state.
 impl PartialEq for Manifest {
     fn eq(&self, other: &Manifest) -> bool {
-        let Manifest { index, layout, layout_version, pauses, retention, partitions, changed: _ } = self;
+        let Manifest { index, layout, layout_version, pauses, retention, test_tenants, partitions, changed: _ } = self;
         let others = (&other.index, &other.layout, &other.layout_version, &other.pauses, &other.retention);
-        (index, layout, layout_version, pauses, retention) == others && *partitions == other.partitions
+        (index, layout, layout_version, pauses, retention) == others
+            && *test_tenants == other.test_tenants
+            && *partitions == other.partitions
     }
 }
 

@@ -29,7 +29,7 @@ use crate::source::{ReadingId, SourceId, SourceState};
 use crate::teeth::{Bug, bites};
 use crate::time::Now;
 use job::{Load, Write};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use window::{Flushed, SourceEnd, Window};
 
@@ -201,6 +201,7 @@ pub struct Owner {
     sources: BTreeMap<SourceId, SourceState>,
     live: BlobSet,
     layout: Layout,
+    test_tenants: BTreeSet<TenantHash>,
     retention: Retention,
     horizons: Horizons,
     /// The live blobs are looked through for what has expired then.
@@ -233,6 +234,7 @@ impl Owner {
         let mut owner = Owner {
             window: Window::new(&config),
             layout: Layout::default(),
+            test_tenants: BTreeSet::new(),
             retention: Retention::default(),
             horizons: Horizons::default(),
             expire_at: now,

@@ -38,6 +38,8 @@ pub enum Bug {
     ErasedRowsInMerges,
     /// Rows that were read before an erasure are flushed with it.
     ErasedRowsInFlushes,
+    /// A merge puts rows of test tenants into the blobs of others.
+    TestRowsShared,
 }
 
 #[cfg(feature = "teeth")]

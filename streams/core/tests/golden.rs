@@ -9,7 +9,7 @@ use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit
 use tidemark_streams_core::limits::COMMAND_BYTES_MAX;
 use tidemark_streams_core::manifest::{
     Claim, Command, Commit, Erase, Expire, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout,
-    SetPause, SetRetention, Settled, SnapshotError,
+    SetPause, SetRetention, SetTestTenant, Settled, SnapshotError,
 };
 use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::retention::{Horizons, Retention};
@@ -64,6 +64,8 @@ fn commands() -> Vec<(&'static str, Command)> {
     let key_of_a = ErasureKey::of("a", Some("b"));
     let erase = Erase { partition: P, key: key_of_a, before: Hour(412_020), asked_at_ms: 1_800_000_000_000 };
     commands.push(("erase", Command::Erase(erase)));
+    let test = SetTestTenant { tenant: TenantHash(7), is_test: true };
+    commands.push(("test-tenant", Command::TestTenant(test)));
     commands.push(("pause", pause(PauseTarget::Partition(P))));
     commands.push(("pause-type", pause(PauseTarget::EventType("click".to_owned()))));
     commands

@@ -267,7 +267,12 @@ fn placed(manifest: &Manifest, meta: &BlobMeta, rows: &Rollups) -> Result<(), Vi
         Level::Day | Level::Period => period(meta.hours.first.day()) == period(meta.hours.last.day()),
         Level::Delta | Level::DeadLetters => true,
     };
-    if is_of_one && rows.iter().all(is_placed) {
+    // Merges keep the rows of test tenants in blobs of their own, deltas do not.
+    let is_shared = |row: RollupRow<'_>| {
+        let is_test = manifest.test_tenants().contains(&TenantHash::of(row.tenant));
+        is_test && meta.level != Level::Delta && matches!(meta.scope, Scope::Slice(_))
+    };
+    if is_of_one && rows.iter().all(is_placed) && !rows.iter().any(is_shared) {
         return Ok(());
     }
     let BlobMeta { key, level, scope, .. } = meta;

@@ -16,6 +16,8 @@ use tidemark_streams_core::time::{DAY_S, Day, HOUR_S, Hour, Now};
 /// When the run begins, and what events are near.
 pub const START_S: u64 = 1_700_000_000;
 const TYPES: [&str; 2] = ["impression", "click"];
+/// The tenant that is marked as a test in some runs.
+pub const TEST_TENANT: &str = "tenant-2";
 /// A row whose type is this cannot be read.
 const BROKEN: &str = "broken";
 

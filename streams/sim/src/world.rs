@@ -13,7 +13,7 @@ use tidemark_streams_core::collector;
 use tidemark_streams_core::erasure::ListingHash;
 use tidemark_streams_core::manifest::{
     ClaimRefused, Command, Commit, CommitRefused, Committed, Manifest, Outcome as Applied, SetLayout, SetPause,
-    SetRetention,
+    SetRetention, SetTestTenant,
 };
 use tidemark_streams_core::owner::{
     Content, DeadLetter, Fate, Input, Letter, Letters, NamedLetter, Output, Put, Record, RowBatch, Stop,
@@ -137,6 +137,10 @@ impl World {
         let sources = (0..rng.between(1, 3) as u8).map(|number| Source::draw(number, &mut rng)).collect();
         let mut manifest = Manifest::new();
         manifest.apply(&Command::Layout(SetLayout { version: 0, layout: oracle::layout(&mut rng) }));
+        if rng.percent(30) {
+            let tenant = TenantHash::of(oracle::TEST_TENANT);
+            manifest.apply(&Command::TestTenant(SetTestTenant { tenant, is_test: true }));
+        }
         manifest.apply(&Command::Retention(SetRetention { retention: oracle::retention(&mut rng) }));
         let mut world = World {
             now: Now(START_S * 1_000),
@@ -453,6 +457,12 @@ impl World {
         if has(Level::Period) && self.replaces_period(commit) {
             self.meet("period replaced");
         }
+        let test_tenants = self.manifest.test_tenants();
+        let is_of_test =
+            |meta: &BlobMeta| matches!(meta.scope, Scope::Part(part) if test_tenants.contains(&part.tenant));
+        if commit.add.iter().any(is_of_test) {
+            return self.meet("test tenant kept apart");
+        }
         if commit.add.iter().any(|meta| matches!(meta.scope, Scope::Part(_))) {
             self.meet("large tenant split");
         }
@@ -503,6 +513,7 @@ impl World {
             }
             (_, Applied::Erase { result: Ok(_), .. }) => self.meet("erasure"),
             (_, Applied::Expire { .. } | Applied::Retention { .. } | Applied::Erase { .. }) => {}
+            (_, Applied::TestTenant { .. }) => {}
             (_, Applied::Fence { .. } | Applied::Claim { .. } | Applied::Commit { .. }) => {}
         }
     }

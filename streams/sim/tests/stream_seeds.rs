@@ -13,7 +13,7 @@ const SEEDS: u64 = 300;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// What a sweep must have met, or it has not tested it.
-const SITUATIONS: [&str; 39] = [
+const SITUATIONS: [&str; 40] = [
     "claim",
     "clock leap",
     "commit again",
@@ -50,6 +50,7 @@ const SITUATIONS: [&str; 39] = [
     "resumed",
     "rows erased",
     "snapshot",
+    "test tenant kept apart",
     "torn write",
     "worker killed",
     "worker paused",
@@ -105,6 +106,7 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::CommitsBeforeErasure, ERASED),
         (Bug::ErasedRowsInMerges, ERASED),
         (Bug::ErasedRowsInFlushes, ERASED),
+        (Bug::TestRowsShared, PLACEMENT),
     ] {
         bite(Some(bug));
         let caught = (0..SEEDS).find_map(|seed| run(seed).violation);

@@ -2,12 +2,12 @@
 
 use super::{
     AppliedCommit, Claim, Command, Commit, Erase, Expire, ExpireRefused, Expired, Fence, Generation, Manifest,
-    MemberId, Partition, Progress, SetLayout, SetRetention, Settled,
+    MemberId, Partition, Progress, SetLayout, SetRetention, SetTestTenant, Settled,
 };
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq};
 use crate::erasure::{Erasure, TooManyErasures};
 use crate::layout::LayoutError;
-use crate::limits::{COMMIT_BLOBS_MAX, PARTITIONS_MAX, SOURCES_MAX};
+use crate::limits::{COMMIT_BLOBS_MAX, PARTITIONS_MAX, SOURCES_MAX, TEST_TENANTS_MAX};
 use crate::pause::PauseRefused;
 use crate::retention::RetentionError;
 use crate::source::{SourceId, SourceState};
@@ -54,6 +54,10 @@ pub enum Outcome {
         partition: PartitionId,
         result: Result<u64, EraseRefused>,
     },
+    /// Whether it was otherwise before.
+    TestTenant {
+        result: Result<bool, TooManyTestTenants>,
+    },
 }
 
 /// How a commit is in the state.
@@ -90,6 +94,10 @@ pub enum EraseRefused {
     #[error(transparent)]
     TooMany(#[from] TooManyErasures),
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{TEST_TENANTS_MAX} tenants are marked as tests: take the mark from one")]
+pub struct TooManyTestTenants;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutRefused {
@@ -169,6 +177,7 @@ impl Manifest {
                 Outcome::Expire { partition, epoch, result: self.expire(expire) }
             }
             Command::Erase(erase) => Outcome::Erase { partition: erase.partition, result: self.erase(erase) },
+            Command::TestTenant(set) => Outcome::TestTenant { result: self.set_test_tenant(set) },
             Command::Pause(set) => Outcome::Pause { result: self.pauses.set(&set.target, set.paused_at_ms) },
         }
     }
@@ -230,6 +239,16 @@ impl Manifest {
         partition.erasures.settle(&partition.live);
         self.changed.insert(id);
         Ok(partition.erasures.count())
+    }
+
+    fn set_test_tenant(&mut self, set: &SetTestTenant) -> Result<bool, TooManyTestTenants> {
+        let SetTestTenant { tenant, is_test } = *set;
+        match is_test {
+            false => Ok(self.test_tenants.remove(&tenant)),
+            true if self.test_tenants.contains(&tenant) => Ok(false),
+            true if self.test_tenants.len() >= TEST_TENANTS_MAX => Err(TooManyTestTenants),
+            true => Ok(self.test_tenants.insert(tenant)),
+        }
     }
 
     fn set_retention(&mut self, set: &SetRetention) -> Result<(), RetentionError> {

@@ -5,6 +5,7 @@ use crate::erasure::ErasureKey;
 use crate::layout::Layout;
 use crate::pause::PauseTarget;
 use crate::retention::{Horizons, Retention};
+use crate::scope::TenantHash;
 use crate::source::{ReadingId, SourceId};
 use crate::time::Hour;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,7 @@ pub enum Command {
     Retention(SetRetention),
     Expire(Expire),
     Erase(Erase),
+    TestTenant(SetTestTenant),
 }
 
 /// Makes a member the owner of a partition, under a new epoch.
@@ -138,4 +140,11 @@ pub struct Erase {
     pub before: Hour,
     /// When it was asked for, in milliseconds since 1970.
     pub asked_at_ms: u64,
+}
+
+/// Marks a tenant as a test, or takes the mark away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetTestTenant {
+    pub tenant: TenantHash,
+    pub is_test: bool,
 }

@@ -4,16 +4,19 @@
 //! them in one transaction.
 
 use super::live::ChangedChunk;
-use super::{AppliedCommit, BlobSet, ChunkId, Generation, Manifest, MemberId, Partition, RestoreError};
+use super::{
+    AppliedCommit, BlobSet, ChunkId, Generation, Manifest, MemberId, Partition, RestoreError, TooManyTestTenants,
+};
 use crate::blob::{BlobKey, Epoch, PartitionId};
 use crate::codec::version_1::{self, Manifest1, Partition1};
 use crate::codec::version_2::{self, Head2, Partition2};
 use crate::codec::{DecodeError, decode_versioned, encode_versioned};
 use crate::erasure::{Erasure, ErasureKey, Erasures, TooManyErasures};
 use crate::layout::{Layout, LayoutError};
-use crate::limits::{PARTITIONS_MAX, SOURCES_MAX};
+use crate::limits::{PARTITIONS_MAX, SOURCES_MAX, TEST_TENANTS_MAX};
 use crate::pause::{PauseRefused, Pauses};
 use crate::retention::{Horizons, Retention, RetentionError};
+use crate::scope::TenantHash;
 use crate::source::{SourceId, SourceState};
 use crate::time::Day;
 use serde::{Deserialize, Serialize};
@@ -62,6 +65,8 @@ pub enum SnapshotError {
     Retention(#[from] RetentionError),
     #[error("the snapshot of the manifest: {0}")]
     Erasures(#[from] TooManyErasures),
+    #[error("the snapshot of the manifest: {0}")]
+    TestTenants(#[from] TooManyTestTenants),
     #[error("the snapshot of the manifest: the layout: {0}")]
     Layout(#[from] LayoutError),
 }
@@ -74,6 +79,7 @@ struct StoredHead {
     partitions: u32,
     pauses: Pauses,
     retention: Retention,
+    test_tenants: Vec<TenantHash>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -144,6 +150,7 @@ impl Manifest {
             partitions: self.partitions.len() as u32,
             pauses: self.pauses.clone(),
             retention: self.retention,
+            test_tenants: self.test_tenants.iter().copied().collect(),
         };
         Row { key: vec![HEAD], value: Some(encode_versioned(VERSION, &head)) }
     }
@@ -215,6 +222,9 @@ impl Restore {
                 head.layout.check()?;
                 head.pauses.check_all()?;
                 head.retention.check()?;
+                if head.test_tenants.len() > TEST_TENANTS_MAX {
+                    return Err(SnapshotError::TestTenants(TooManyTestTenants));
+                }
                 self.head = Some(head);
                 Ok(())
             }
@@ -257,8 +267,10 @@ impl Restore {
         if found != head.partitions as usize {
             return Err(SnapshotError::Partitions { found, expected: head.partitions as usize });
         }
-        let StoredHead { index, layout, layout_version, pauses, retention, .. } = head;
-        let mut manifest = Manifest { index, layout, layout_version, pauses, retention, ..Manifest::new() };
+        let StoredHead { index, layout, layout_version, pauses, retention, test_tenants, .. } = head;
+        let test_tenants = test_tenants.into_iter().collect();
+        let mut manifest =
+            Manifest { index, layout, layout_version, pauses, retention, test_tenants, ..Manifest::new() };
         for (id, stored) in std::mem::take(&mut self.partitions) {
             let live = self.live.remove(&id).unwrap_or_default();
             manifest.partitions.insert(id, stored.checked(id, live)?);
@@ -274,7 +286,8 @@ impl From<Head2> for StoredHead {
     fn from(head: Head2) -> StoredHead {
         let Head2 { index, layout, layout_version, partitions } = head;
         let pauses = Pauses::default();
-        StoredHead { index, layout, layout_version, partitions, pauses, retention: Retention::default() }
+        let retention = Retention::default();
+        StoredHead { index, layout, layout_version, partitions, pauses, retention, test_tenants: Vec::new() }
     }
 }
 

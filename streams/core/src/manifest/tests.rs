@@ -348,13 +348,14 @@ fn rows_of_a_snapshot_that_do_not_fit_together_are_refused() {
 fn command() -> impl Strategy<Value = Command> {
     let numbers = (0..4_u64, 0..6_u64, 0..8_u64, 0..5_u64);
     let removed = proptest::collection::vec((0..4_u64, 0..6_u64, 0..2_u32), 0..3);
-    (0..11_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
+    (0..12_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
         0 => claim(epoch, seq),
         6 => {
             let buckets = vec![BucketsFrom { from: Day(0), buckets: 1 + seq as u32 % 2 }];
             let layout = Layout { buckets, ..Layout::default() };
             Command::Layout(SetLayout { version: epoch % 2, layout })
         }
+        11 => Command::TestTenant(SetTestTenant { tenant: TenantHash(seq), is_test: from > 3 }),
         10 => Command::Erase(Erase {
             partition: P,
             key: ErasureKey::of(&format!("t{seq}"), None),
@@ -406,12 +407,14 @@ proptest! {
                     | Outcome::Retention { result: Err(_) }
                     | Outcome::Expire { result: Err(_), .. }
                     | Outcome::Erase { result: Err(_), .. }
+                    | Outcome::TestTenant { result: Err(_) | Ok(false) }
             );
             if is_refused {
                 prop_assert_eq!(&manifest.partitions, &before.partitions);
                 prop_assert_eq!(&manifest.layout, &before.layout);
                 prop_assert_eq!(&manifest.pauses, &before.pauses);
                 prop_assert_eq!(&manifest.retention, &before.retention);
+                prop_assert_eq!(&manifest.test_tenants, &before.test_tenants);
             }
             if let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) {
                 counted += commit.progress.map_or(0, |progress| progress.to - progress.from);

@@ -5,10 +5,10 @@ use crate::blob::Level;
 use crate::layout::Layout;
 use crate::limits::MERGE_BLOBS_MAX;
 use crate::rollup::{RollupRow, Rollups, RowError};
-use crate::scope::{Scope, Slice, TenantHash};
+use crate::scope::{Part, Scope, Slice, TenantHash};
 use crate::teeth::{Bug, bites};
 use crate::time::Day;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The rows of one blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,7 @@ struct OfDay {
 struct Cutter<'a> {
     merge: &'a Merge,
     layout: &'a Layout,
+    test_tenants: &'a BTreeSet<TenantHash>,
     days: BTreeMap<Day, OfDay>,
 }
 
@@ -46,8 +47,13 @@ struct Cutter<'a> {
 ///
 /// # Errors
 /// [`RowError::TooMuchText`] cannot happen for rows that came from one set.
-pub fn cut(rows: &Rollups, merge: &Merge, layout: &Layout) -> Result<Vec<CutSet>, RowError> {
-    let mut cutter = Cutter { merge, layout, days: BTreeMap::new() };
+pub fn cut(
+    rows: &Rollups,
+    merge: &Merge,
+    layout: &Layout,
+    test_tenants: &BTreeSet<TenantHash>,
+) -> Result<Vec<CutSet>, RowError> {
+    let mut cutter = Cutter { merge, layout, test_tenants, days: BTreeMap::new() };
     let mut sets: BTreeMap<Bin, Rollups> = BTreeMap::new();
     let mut tenant = "";
     let mut hash = TenantHash(0);
@@ -79,14 +85,23 @@ impl Cutter<'_> {
                 Bin { level: Level::Period, scope: self.scope(tenant, row, of_day), start: of_day.period }
             }
             Target::Hour | Target::Day | Target::Period => {
-                let slice = Slice::of(tenant, layout.virtual_partitions);
-                Bin { level: Level::Hour, scope: Scope::Slice(slice), start: day }
+                let slice = Scope::Slice(Slice::of(tenant, layout.virtual_partitions));
+                Bin { level: Level::Hour, scope: self.own_scope(tenant).unwrap_or(slice), start: day }
             }
         }
     }
 
+    /// Rows of a test tenant have blobs of their own.
+    fn own_scope(&self, tenant: TenantHash) -> Option<Scope> {
+        let is_test = self.test_tenants.contains(&tenant) && !bites(Bug::TestRowsShared);
+        is_test.then_some(Scope::Part(Part { tenant, parts: 1, part: 0 }))
+    }
+
     /// As [`Layout::scope`], with the day's slices known.
     fn scope(&self, tenant: TenantHash, row: &RollupRow<'_>, of_day: OfDay) -> Scope {
+        if let Some(scope) = self.own_scope(tenant) {
+            return scope;
+        }
         match self.layout.split(tenant) {
             Some(_) => self.layout.scope(tenant, row.listing, row.hour.day()),
             None => Scope::Slice(Slice::of(tenant, of_day.slices)),

@@ -7,6 +7,7 @@ use crate::manifest::BlobSet;
 use crate::rollup::{RollupRow, Rollups};
 use crate::scope::{Part, Scope, Slice, TenantHash};
 use crate::time::{DAY_S, HOUR_S, Hour, HourRange, Now};
+use std::collections::BTreeSet;
 
 /// The 20th of January 1970, at midnight.
 const DAY: u32 = 19;
@@ -134,7 +135,7 @@ fn cut_of(rows: &[RollupRow<'_>], target: Target, layout: &Layout) -> Vec<(Level
     rows.iter().for_each(|row| all.push(*row).unwrap());
     all.combine();
     let merge = Merge { target, inputs: Vec::new(), closed_before: Day(50), old_before: Day(40) };
-    let sets = cut(&all, &merge, layout).unwrap();
+    let sets = cut(&all, &merge, layout, &BTreeSet::new()).unwrap();
     sets.iter().map(|set| (set.level, set.scope, set.rows.len())).collect()
 }
 

@@ -61,6 +61,7 @@ impl Owner {
                     self.expired(now, result, manifest);
                 }
             }
+            Outcome::TestTenant { .. } => self.test_tenants.clone_from(manifest.test_tenants()),
             Outcome::Erase { .. } => self.adopt_erasures(now, manifest),
             Outcome::Retention { .. } => {
                 self.retention = *manifest.retention();
@@ -83,6 +84,7 @@ impl Owner {
         self.live = partition.live.clone();
         self.layout = manifest.layout().clone();
         self.retention = *manifest.retention();
+        self.test_tenants.clone_from(manifest.test_tenants());
         self.horizons = partition.horizons;
         self.erasures = partition.erasures.clone();
         self.expire_at = now;

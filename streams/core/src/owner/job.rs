@@ -239,7 +239,7 @@ impl Owner {
         let pending = |level, scope, rows| Pending::new(level, scope, Content::Rows(Arc::new(rows)));
         let (inputs, blobs) = match purpose {
             Purpose::Merge(merge) => {
-                let sets = merge::cut(&rows, &merge, &self.layout)?;
+                let sets = merge::cut(&rows, &merge, &self.layout, &self.test_tenants)?;
                 (merge.inputs, sets.into_iter().map(|set| pending(set.level, set.scope, set.rows)).collect())
             }
             Purpose::Rewrite(meta) => (vec![meta], vec![pending(meta.level, meta.scope, rows)]),

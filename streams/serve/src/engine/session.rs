@@ -326,7 +326,8 @@ impl<'e> Session<'e> {
             | Command::Pause(_)
             | Command::Retention(_)
             | Command::Expire(_)
-            | Command::Erase(_) => Vec::new(),
+            | Command::Erase(_)
+            | Command::TestTenant(_) => Vec::new(),
         }
     }
 
