@@ -27,6 +27,8 @@ const READING: ReadingId = ReadingId(1);
 const WORKERS: usize = 2;
 /// Faults happen until then, in virtual milliseconds.
 const FAULTS_MS: u64 = 60_000;
+/// The compaction worker proposes nothing in this time before their end.
+const COMPACTION_MS: u64 = 20_000;
 /// Without faults a run ends long before.
 const END_MS: u64 = 600_000;
 /// The clock of the machines leaps this far at most, once in a while.
@@ -530,6 +532,8 @@ impl World {
             return self.after(0, 10, Event::Start { worker: 0 });
         }
         self.after(100, 1_200, Event::Fault);
+        // An owner is not told what the compaction worker has merged. It learns it by a claim, of which faults bring more.
+        let last_compaction = Now(START_S * 1_000 + FAULTS_MS - COMPACTION_MS);
         let worker = self.rng.below(WORKERS as u64) as usize;
         match self.rng.below(23) {
             0..=2 => {
@@ -548,7 +552,7 @@ impl World {
                 let command = collector::fence(&self.manifest, PARTITION);
                 command.into_iter().for_each(|command| self.propose(command));
             }
-            12 | 13 if self.has_compaction_worker => self.compact(),
+            12 | 13 if self.has_compaction_worker && self.now < last_compaction => self.compact(),
             14 if self.rng.percent(30) => {
                 let layout = oracle::with_large_tenant(self.manifest.layout(), &mut self.rng);
                 let version = self.manifest.layout_version() - self.rng.below(2);
