@@ -107,7 +107,7 @@ struct World {
 pub fn run(seed: u64) -> Outcome {
     let mut world = World::new(seed);
     while world.violation.is_none() {
-        let Some(((at, _), event)) = world.queue.pop_first() else { break };
+        let Some(((at, number), event)) = world.queue.pop_first() else { break };
         world.now = at;
         if world.is_done() {
             break;
@@ -125,7 +125,7 @@ pub fn run(seed: u64) -> Outcome {
             });
             break;
         }
-        if let Err(violation) = world.happen(event) {
+        if let Err(violation) = world.happen(number, event) {
             world.violation = Some(violation);
         }
     }
@@ -216,9 +216,10 @@ impl World {
         self.now.plus_ms(self.ahead_ms)
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), Violation> {
+    fn happen(&mut self, number: u64, event: Event) -> Result<(), Violation> {
         if let Some(until) = self.paused(&event) {
-            self.at(until, event);
+            // It keeps its number, so that what waits for the end of a pause stays in its order.
+            self.queue.insert((until, number), event);
             return Ok(());
         }
         match event {
@@ -543,7 +544,9 @@ impl World {
             }
             3 | 4 => self.after(1, 500, Event::Start { worker }),
             5 | 6 => {
-                self.workers[worker].paused_until = self.now.plus_ms(self.rng.between(100, 8_000));
+                // A pause does not become shorter: what waits for its end must not be overtaken.
+                let until = self.now.plus_ms(self.rng.between(100, 8_000));
+                self.workers[worker].paused_until = self.workers[worker].paused_until.max(until);
                 self.meet("worker paused");
             }
             7 => self.power_cut(),
