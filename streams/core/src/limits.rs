@@ -43,8 +43,8 @@ pub const EXPIRED_BLOBS_MAX: usize = 4_096;
 /// Tenants and listings whose erasure a partition remembers. A further one is refused.
 pub const ERASURES_MAX: usize = 100_000;
 
-/// Tenants that may be marked as tests. A further one is refused.
-pub const TEST_TENANTS_MAX: usize = 10_000;
+/// Tenants that may be marked as tests. A further one is refused: each has blobs of its own, and a merge writes few.
+pub const TEST_TENANTS_MAX: usize = 256;
 
 /// Slices of all buckets together: virtual partitions times buckets. A layout of more is refused.
 pub const SLICES_MAX: u32 = 1 << 24;

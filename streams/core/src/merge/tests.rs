@@ -48,6 +48,31 @@ fn seqs(next: Next) -> Option<(Target, Vec<u64>)> {
 }
 
 #[test]
+fn many_test_tenants_hold_up_no_rows_of_others() {
+    let mut rows = Rollups::new();
+    let names: Vec<String> = (0..256).map(|number| format!("test-{number:03}")).chain(["zz".to_owned()]).collect();
+    for day in 0..5 {
+        for tenant in &names {
+            let hour = Hour((DAY + day) * 24);
+            let row = RollupRow { tenant, listing: "a", hour, event_type: "click", quarters: [1, 0, 0, 0] };
+            rows.push(row).unwrap();
+        }
+    }
+    rows.combine();
+    let tests: BTreeSet<TenantHash> = names[..256].iter().map(|name| TenantHash::of(name)).collect();
+    let closed_before = crate::time::Day(DAY + 9);
+    let old_before = crate::time::Day(0);
+    let merge = Merge { target: Target::Day, inputs: Vec::new(), closed_before, old_before };
+    let sets = cut(&rows, &merge, &Layout::default(), &tests).unwrap();
+    let left: u64 = sets.iter().filter(|set| set.level == Level::Delta).map(|set| set.rows.total()).sum();
+    let of_others = |set: &&CutSet| set.rows.iter().any(|row| row.tenant == "zz");
+    assert!(left > 0, "the bins of 256 test tenants and five days are too many for one merge");
+    assert!(sets.iter().filter(of_others).all(|set| set.level == Level::Day), "they go before test tenants");
+    assert_eq!(sets.iter().map(|set| set.rows.total()).sum::<u64>(), 5 * 257);
+    assert!(tests.len() <= crate::limits::TEST_TENANTS_MAX);
+}
+
+#[test]
 fn deltas_are_merged_once_their_hour_is_closed_or_they_are_many() {
     let mut scheduler = Scheduler::new(at(DAY, 5, 0), P, policy());
     let layout = Layout::default();
