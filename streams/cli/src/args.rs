@@ -40,8 +40,8 @@ const PAUSE_EXAMPLES: &str = "Examples:
   tidemark-streams resume --dir shop --type click
   curl -X POST -H \"authorization: Bearer $TOKEN\" 'http://127.0.0.1:7180/v1/pause?type=click'";
 const RETENTION_EXAMPLES: &str = "Examples:
-  tidemark-streams retention --dir shop --period-days 730
-  tidemark-streams retention --dir shop --hour-days 30";
+  tidemark-streams retention --dir shop --kept-days 730
+  tidemark-streams retention --dir shop --late-days 30";
 const ERASE_EXAMPLES: &str = "Examples:
   tidemark-streams erase 367 --dir shop
   tidemark-streams erase 367 --listing 1095275 --dir shop";
@@ -228,15 +228,12 @@ pub struct PauseArgs {
 pub struct RetentionArgs {
     #[command(flatten)]
     pub directory: DirectoryArgs,
-    /// Days that hours are kept, and that a row may be old when it comes: 3 to 36,500; 0: for ever
+    /// Refuse rows that are older than this many days: 3 to 36,500; 0: no limit
     #[arg(long, value_name = "DAYS")]
-    pub hour_days: Option<u32>,
-    /// Days that blobs of a day are kept: 3 to 36,500; 0: for ever
+    pub late_days: Option<u32>,
+    /// Keep rows for this many days: 3 to 36,500; 0: for ever
     #[arg(long, value_name = "DAYS")]
-    pub day_days: Option<u32>,
-    /// Days that blobs of a period are kept: 3 to 36,500; 0: for ever
-    #[arg(long, value_name = "DAYS")]
-    pub period_days: Option<u32>,
+    pub kept_days: Option<u32>,
 }
 
 #[derive(Debug, Args)]

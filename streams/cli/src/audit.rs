@@ -130,7 +130,7 @@ fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Roll
 fn kept(rows: &Rollups, partition: Option<&Partition>) -> Result<Rollups, CliError> {
     let Some(partition) = partition else { return Ok(rows.clone()) };
     let mut kept = Rollups::new();
-    for row in rows.iter().filter(|row| row.hour.day() >= partition.not_kept_before()) {
+    for row in rows.iter().filter(|row| row.hour.day() >= partition.horizons.kept) {
         if !partition.erasures.erases(TenantHash::of(row.tenant), row.listing, row.hour) {
             kept.push(row)?;
         }

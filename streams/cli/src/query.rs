@@ -77,9 +77,9 @@ fn warn_of_retention(plan: &Plan, range: &Range) -> Result<(), CliError> {
         return Err(CliError::NotKept { kept_from: date(plan.view.kept_from) });
     }
     // Without --from all that is kept is meant.
-    if hours.first > Hour(0) && hours.first.day() < plan.view.not_all_before {
-        let before = date(plan.view.not_all_before);
-        let _ = writeln!(io::stderr(), "note: counts before {before} are not kept, or not all of them");
+    if hours.first > Hour(0) && hours.first.day() < plan.view.kept_from {
+        let before = date(plan.view.kept_from);
+        let _ = writeln!(io::stderr(), "note: counts before {before} are not kept");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `retention`: prints or changes how long blobs are kept, and takes away what has expired.
+//! `retention`: prints or changes how long rows are kept, and expires old blobs.
 
 use crate::args::RetentionArgs;
 use crate::driver::{Driver, PARTITION};
@@ -13,22 +13,21 @@ use tidemark_streams_core::time::{DAY_S, Day};
 use tidemark_streams_store::directory::{Directory, IfMissing};
 
 pub fn run(args: &RetentionArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let RetentionArgs { hour_days, day_days, period_days, .. } = args;
-    let is_change = hour_days.is_some() || day_days.is_some() || period_days.is_some();
+    let RetentionArgs { late_days, kept_days, .. } = args;
+    let is_change = late_days.is_some() || kept_days.is_some();
     let if_missing = if is_change { IfMissing::Create } else { IfMissing::Refuse };
     let mut directory = Directory::open(&args.directory.dir, if_missing)?;
     if is_change {
         let known = *directory.manifest().retention();
         let retention = Retention {
-            hour_days: hour_days.unwrap_or(known.hour_days),
-            day_days: day_days.unwrap_or(known.day_days),
-            period_days: period_days.unwrap_or(known.period_days),
+            late_days: late_days.unwrap_or(known.late_days),
+            kept_days: kept_days.unwrap_or(known.kept_days),
         };
         let outcome = directory.propose(&Command::Retention(SetRetention { retention }))?;
         if let Outcome::Retention { result: Err(refused) } = outcome {
             return Err(CliError::Retention(refused));
         }
-        // The owner takes away what has expired as soon as it has claimed the partition. A paused partition stays as it is.
+        // The owner expires old blobs as soon as it has claimed the partition. A paused partition stays as it is.
         if directory.manifest().pauses().of_partition(PARTITION).is_none() {
             let mut driver = Driver::claim_for_operator(directory, EventTypes::new(&["impression"])?)?;
             driver.directory.collect()?;
@@ -39,19 +38,21 @@ pub fn run(args: &RetentionArgs, out: &mut impl Write) -> Result<(), CliError> {
 }
 
 fn print(manifest: &Manifest, out: &mut impl Write) -> Result<(), CliError> {
-    let Retention { hour_days, day_days, period_days } = *manifest.retention();
-    for (level, days) in [("hour", hour_days), ("day", day_days), ("period", period_days)] {
-        match days {
-            0 => writeln!(out, "{level}\tfor ever")?,
-            days => writeln!(out, "{level}\t{days} days")?,
-        }
+    let Retention { late_days, kept_days } = *manifest.retention();
+    match kept_days {
+        0 => writeln!(out, "kept\tfor ever")?,
+        days => writeln!(out, "kept\t{days} days")?,
+    }
+    match late_days {
+        0 => writeln!(out, "late\twithout a limit")?,
+        days => writeln!(out, "late\t{days} days")?,
     }
     let Some(partition) = manifest.partition(PARTITION) else { return Ok(()) };
-    if partition.not_kept_before() > Day(0) {
-        writeln!(out, "not kept\tbefore {}", date(partition.not_kept_before()))?;
+    if partition.horizons.kept > Day(0) {
+        writeln!(out, "not kept\tbefore {}", date(partition.horizons.kept))?;
     }
-    if partition.horizons.hour > Day(0) {
-        writeln!(out, "late rows\tfrom {} on", date(partition.horizons.hour))?;
+    if partition.horizons.late > Day(0) {
+        writeln!(out, "late rows\tfrom {} on", date(partition.horizons.late))?;
     }
     Ok(writeln!(out, "expired\t{} counts", partition.expired_total)?)
 }

@@ -253,11 +253,9 @@ fn paused_partition_or_type_is_loaded_once_it_is_resumed() {
 fn what_has_expired_is_not_shown_and_does_not_come_back() {
     let shop = Shop::loaded("shop,item,at,n\na,x,2020-05-01,2\na,x,2020-06-30,3\nb,x,2020-05-07,4\n");
     let file = shop.folder.path().join("sales.csv");
-    assert_eq!(shop.said(&["retention"]), "hour\tfor ever\nday\tfor ever\nperiod\tfor ever\nexpired\t0 counts\n");
-    // So many days that June of 2020 is kept, and May is not.
-    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let june = |day: u64| (now_s / 86_400 - (18_413 + day)).to_string();
-    let said = shop.said(&["retention", "--period-days", &june(20)]);
+    assert_eq!(shop.said(&["retention"]), "kept\tfor ever\nlate\twithout a limit\nexpired\t0 counts\n");
+    // The newest row is of 2020-06-30, so the horizon is at most 11 days before 2020-07-01, whatever the clock says.
+    let said = shop.said(&["retention", "--kept-days", "11"]);
     assert!(said.contains("not kept\tbefore 2020-06-20T00:00:00+00:00\n"), "{said}");
     assert!(said.ends_with("late rows\tfrom 2020-06-20T00:00:00+00:00 on\nexpired\t6 counts\n"), "{said}");
     assert_eq!(shop.blobs().len(), 1, "the files of May are deleted");
@@ -267,7 +265,10 @@ fn what_has_expired_is_not_shown_and_does_not_come_back() {
     assert_eq!(String::from_utf8_lossy(&both.stdout), "2020-06-30T00:00:00+00:00\t3\n");
     assert!(String::from_utf8_lossy(&both.stderr).contains("counts before 2020-06-20T00:00:00+00:00 are not kept"));
     // Late rows of these days become dead letters, also when blobs are kept longer by then.
-    assert!(shop.said(&["retention", "--period-days", "0"]).contains("period\tfor ever\nnot kept\tbefore 2020-06-20"));
+    assert!(
+        shop.said(&["retention", "--kept-days", "0"])
+            .contains("kept\tfor ever\nlate\twithout a limit\nnot kept\tbefore 2020-06-20")
+    );
     std::fs::write(&file, "shop,item,at,n\na,x,2020-05-02,9\na,x,2020-06-20,1\n").unwrap();
     let load = shop.load(&[]);
     assert!(String::from_utf8_lossy(&load.stdout).ends_with("2 rows: 1 counted, 1 dead letters\n"), "{load:?}");
@@ -275,7 +276,10 @@ fn what_has_expired_is_not_shown_and_does_not_come_back() {
     assert!(shop.said(&["dead-letters", "replay"]).starts_with("0 dead letters were replayed, 1 "));
     assert_eq!(shop.said(&["query", "a", "--by", "listing"]), "x\t4\n");
     assert!(shop.said(&["audit"]).contains(" count 4\n"));
-    assert!(shop.refused(&["retention", "--day-days", "2"]).contains("kept for 2 days: 3 to 36500, or 0 for ever"));
+    assert!(
+        shop.refused(&["retention", "--late-days", "2"])
+            .contains("the age of late rows is 2 days: 3 to 36500 are allowed")
+    );
 }
 
 #[test]

@@ -7,8 +7,10 @@
 use crate::blob::{BlobMeta, Level, Seq};
 use crate::limits::{ERASURES_MAX, FUTURE_MAX_S};
 use crate::manifest::BlobSet;
+use crate::names::Names;
 use crate::rollup::{RollupRow, Rollups, RowError};
 use crate::scope::TenantHash;
+use crate::teeth::{Bug, bites};
 use crate::time::{HOUR_S, Hour, HourRange, Now};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,9 +107,23 @@ impl Erasures {
         self.of_tenant(tenant).any(|(key, erasure)| hour < erasure.before && is_listing(key.listing))
     }
 
-    /// Whether a dead letter that names a tenant, and perhaps one listing, goes with an erasure. Its time may be what is wrong with it.
-    pub fn erases_letter(&self, tenant: TenantHash, listing: Option<ListingHash>) -> bool {
-        self.of_tenant(tenant).any(|(key, _)| key.listing.is_none() || listing.is_none() || key.listing == listing)
+    /// Whether an erasure removes a dead letter of a blob. It does if the commit of the blob was applied before it.
+    pub fn erases_stored_letter(&self, names: &Names, seq: Seq) -> bool {
+        self.of_letter(names).any(|erasure| seq <= erasure.seq)
+    }
+
+    /// Whether an erasure removes a dead letter on its way to a blob. It goes by the hour of the record, as for rows. A record without
+    /// a usable time is removed: it may be older than the erasure.
+    pub fn erases_held_letter(&self, names: &Names) -> bool {
+        let is_before = |erasure: &Erasure| names.hour.is_none_or(|hour| hour < erasure.before);
+        !bites(Bug::ErasedLettersInFlushes) && self.of_letter(names).any(|erasure| is_before(&erasure))
+    }
+
+    /// Erasures of the tenant of a letter, or of a listing that it names.
+    fn of_letter(&self, names: &Names) -> impl Iterator<Item = Erasure> {
+        let of_tenant = names.tenant.into_iter().flat_map(|tenant| self.of_tenant(tenant));
+        let is_named = |key: &ErasureKey| key.listing.is_none_or(|listing| names.listings.contains(&listing));
+        of_tenant.filter(move |(key, _)| is_named(key)).map(|(_, erasure)| erasure)
     }
 
     /// Rows without those that are erased; `None`: none of them is.
@@ -195,8 +211,25 @@ mod tests {
         assert!(!all.erases(tenant, "x", Hour(10)) && !all.erases(TenantHash::of("b"), "x", Hour(9)));
         let one = erasures(Some("x"));
         assert!(one.erases(tenant, "x", Hour(9)) && !one.erases(tenant, "y", Hour(9)));
-        let letter = |listing: Option<&str>| one.erases_letter(tenant, listing.map(ListingHash::of));
-        assert_eq!([letter(Some("x")), letter(Some("y")), letter(None)], [true, false, true]);
+    }
+
+    #[test]
+    fn letters_that_name_the_listing_are_erased_up_to_the_commit() {
+        let one = erasures(Some("x"));
+        let names = |listings: &[&str], hour: Option<u32>| Names {
+            tenant: Some(TenantHash::of("a")),
+            listings: listings.iter().map(|listing| ListingHash::of(listing)).collect(),
+            hour: hour.map(Hour),
+        };
+        let stored = |listings: &[&str], seq| one.erases_stored_letter(&names(listings, Some(12)), Seq(seq));
+        assert_eq!(
+            [stored(&["x"], 1), stored(&["y", "x"], 1), stored(&["y"], 1), stored(&[], 1)],
+            [true, true, false, false]
+        );
+        assert!(!stored(&["x"], 2), "the letter of a later commit stays");
+        let held = |listings: &[&str], hour| one.erases_held_letter(&names(listings, hour));
+        assert_eq!([held(&["x"], Some(9)), held(&["x"], Some(10)), held(&["x"], None)], [true, false, true]);
+        assert_eq!([held(&["y"], None), one.erases_held_letter(&Names::default())], [false, false]);
     }
 
     #[test]

@@ -167,8 +167,11 @@ impl<'a> RawEvent<'a> {
     }
 }
 
-/// Checks a tenant's id, as an event or a stored row says it.
-pub(crate) fn check_tenant(id: &str) -> Result<(), EventError> {
+/// Checks a tenant's id, as an event or a stored row has it.
+///
+/// # Errors
+/// [`EventError`].
+pub fn check_tenant(id: &str) -> Result<(), EventError> {
     match id.len() {
         0 => Err(EventError::NoTenant),
         bytes if bytes > TENANT_BYTES_MAX => Err(EventError::LongTenant { bytes }),
@@ -177,7 +180,10 @@ pub(crate) fn check_tenant(id: &str) -> Result<(), EventError> {
 }
 
 /// Checks a listing's id.
-pub(crate) fn check_listing(id: &str) -> Result<(), EventError> {
+///
+/// # Errors
+/// [`EventError`].
+pub fn check_listing(id: &str) -> Result<(), EventError> {
     match id.len() {
         0 => Err(EventError::NoListing),
         bytes if bytes > LISTING_BYTES_MAX => Err(EventError::LongListing { bytes }),

@@ -20,6 +20,7 @@ pub mod layout;
 pub mod limits;
 pub mod manifest;
 pub mod merge;
+pub mod names;
 pub mod owner;
 pub mod pause;
 pub mod query;

@@ -32,7 +32,6 @@ use crate::pause::Pauses;
 use crate::retention::{Horizons, Retention};
 use crate::scope::TenantHash;
 use crate::source::{SourceId, SourceState};
-use crate::time::Day;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The replicated state.
@@ -67,8 +66,6 @@ pub struct Partition {
     pub total: u128,
     /// The first days that are kept.
     pub horizons: Horizons,
-    /// Rows of earlier days have expired before they reached a period, so not all of them are kept.
-    pub lost_before: Day,
     /// The sum of all counts that have expired.
     pub expired_total: u128,
     pub erasures: Erasures,
@@ -111,7 +108,7 @@ impl Manifest {
         &self.layout
     }
 
-    /// How long blobs are kept.
+    /// How long rows are kept.
     pub fn retention(&self) -> &Retention {
         &self.retention
     }
@@ -149,11 +146,6 @@ impl Partition {
     /// How far a source is counted.
     pub fn source(&self, id: SourceId) -> SourceState {
         self.sources.get(&id).copied().unwrap_or_default()
-    }
-
-    /// Rows of earlier days are not all kept.
-    pub fn not_kept_before(&self) -> Day {
-        self.horizons.period.max(self.lost_before)
     }
 
     /// The number of the last commit; 0 before the first.

@@ -16,7 +16,7 @@ mod window;
 pub use letters::{Fate, Letter, Letters};
 
 use crate::blob::{BlobKey, Epoch, Level, PartitionId, Seq, StoredBlob};
-use crate::erasure::{Erasures, ListingHash};
+use crate::erasure::Erasures;
 use crate::event::{EventTypes, RawEvent};
 use crate::layout::Layout;
 use crate::manifest::{BlobSet, ClaimRefused, Command, CommitRefused, Generation, Manifest, MemberId, Outcome};
@@ -27,7 +27,7 @@ use crate::rollup::{Rollups, RowError};
 use crate::scope::{Scope, TenantHash};
 use crate::source::{ReadingId, SourceId, SourceState};
 use crate::teeth::{Bug, bites};
-use crate::time::Now;
+use crate::time::{Day, Now};
 use job::{Load, Write};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -78,15 +78,6 @@ pub struct RowBatch<'a> {
     pub records: &'a [Record<'a>],
 }
 
-/// A dead letter, and whom its record names, as far as it can be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedLetter {
-    pub letter: DeadLetter,
-    pub tenant: Option<TenantHash>,
-    /// `None`: the record names none, or several.
-    pub listing: Option<ListingHash>,
-}
-
 /// A row that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
@@ -94,7 +85,7 @@ pub struct DeadLetter {
     /// Its number in the source, from 0 on.
     pub row: u64,
     pub reason: String,
-    /// What it says, cut.
+    /// The text of the record, cut.
     pub text: String,
 }
 
@@ -102,6 +93,8 @@ pub struct DeadLetter {
 pub enum Input<'a> {
     /// Time has passed.
     Tick,
+    /// The clock of the machine. `now` may be ahead of it, as far as rows of a log were accepted later. Retention follows the clock.
+    Clock(Now),
     /// Rows to count. [`Owner::position`] says how many were taken.
     Rows(RowBatch<'a>),
     /// A source has no row behind this one.
@@ -132,7 +125,7 @@ pub enum Input<'a> {
     /// The letters of a blob of dead letters.
     LoadedLetters {
         key: BlobKey,
-        letters: Vec<NamedLetter>,
+        letters: Vec<DeadLetter>,
     },
     /// A command was applied; the manifest is the state right behind it.
     Applied {
@@ -206,6 +199,7 @@ pub struct Owner {
     horizons: Horizons,
     /// The live blobs are looked through for what has expired then.
     expire_at: Now,
+    clock: Option<Now>,
     erasures: Erasures,
     scheduler: Scheduler,
     /// The live blobs are looked through for merges then.
@@ -224,7 +218,9 @@ enum State {
     Loading(Load),
     Writing(Write),
     /// Blobs that are too old are on their way out of the manifest.
-    Expiring,
+    Expiring {
+        today: Day,
+    },
     Stopped(Stop),
 }
 
@@ -238,6 +234,7 @@ impl Owner {
             retention: Retention::default(),
             horizons: Horizons::default(),
             expire_at: now,
+            clock: None,
             erasures: Erasures::default(),
             scheduler: Scheduler::new(now, config.partition, config.merge),
             plan_at: now,
@@ -263,6 +260,7 @@ impl Owner {
         }
         match input {
             Input::Tick => self.retry(now),
+            Input::Clock(clock) => self.clock = Some(clock),
             Input::Rows(batch) => self.take(now, &batch),
             Input::End { source, reading, rows } => self.end(now, SourceEnd { source, reading, rows }),
             Input::Flush => self.window.flush_soon(now),
@@ -274,7 +272,7 @@ impl Owner {
             Input::Stored { key, stored } => self.stored(now, key, stored),
             Input::StoreFailed { key } => self.store_failed(now, key),
             Input::Loaded { key, rows } => self.loaded(now, key, &rows),
-            Input::LoadedLetters { key, letters } => self.loaded_letters(now, key, letters),
+            Input::LoadedLetters { key, letters } => self.loaded_letters(now, key, &letters),
             Input::Applied { outcome, manifest } => self.applied(now, outcome, manifest),
         }
         self.release_puts(now);
@@ -295,7 +293,7 @@ impl Owner {
                 let expire_at = Some(self.expire_at).filter(|_| !self.retention.is_for_ever());
                 self.window.flush_at().into_iter().chain(plan_at).chain(expire_at).min()
             }
-            State::Claiming | State::Loading(_) | State::Expiring => self.retry_at,
+            State::Claiming | State::Loading(_) | State::Expiring { .. } => self.retry_at,
             State::Writing(write) => self.retry_at.into_iter().chain(write.put_at()).min(),
             State::Stopped(_) => None,
         }
@@ -309,14 +307,16 @@ impl Owner {
             State::Writing(write) => {
                 Some(self.window.end_of(source).or_else(|| write.end_of(source)).unwrap_or(committed))
             }
-            State::Idle | State::Loading(_) | State::Expiring => Some(self.window.end_of(source).unwrap_or(committed)),
+            State::Idle | State::Loading(_) | State::Expiring { .. } => {
+                Some(self.window.end_of(source).unwrap_or(committed))
+            }
         }
     }
 
     /// Whether rows that are given now are taken.
     pub fn takes_rows(&self) -> bool {
         match self.state {
-            State::Idle | State::Loading(_) | State::Writing(_) | State::Expiring => {
+            State::Idle | State::Loading(_) | State::Writing(_) | State::Expiring { .. } => {
                 !self.window.is_due() && (!self.is_paused || bites(Bug::RowsTakenWhilePaused))
             }
             State::Claiming | State::Stopped(_) => false,
@@ -336,7 +336,7 @@ impl Owner {
     pub fn stopped(&self) -> Option<&Stop> {
         match &self.state {
             State::Stopped(stop) => Some(stop),
-            State::Claiming | State::Idle | State::Loading(_) | State::Writing(_) | State::Expiring => None,
+            State::Claiming | State::Idle | State::Loading(_) | State::Writing(_) | State::Expiring { .. } => None,
         }
     }
 
@@ -347,6 +347,11 @@ impl Owner {
 
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The number of the last write that it began. The write may be abandoned.
+    pub fn last_seq(&self) -> Seq {
+        self.last_seq
     }
 
     /// What the window holds, in memory.
@@ -375,7 +380,7 @@ impl Owner {
     fn is_ending(&self, source: SourceId) -> bool {
         let is_under_way = match &self.state {
             State::Writing(write) => write.ends(source),
-            State::Claiming | State::Idle | State::Loading(_) | State::Expiring | State::Stopped(_) => false,
+            State::Claiming | State::Idle | State::Loading(_) | State::Expiring { .. } | State::Stopped(_) => false,
         };
         is_under_way || self.is_complete(source)
     }

@@ -29,8 +29,6 @@ pub struct Plan {
 pub struct View {
     /// Rows of earlier days are not kept, and not shown.
     pub kept_from: Day,
-    /// Rows of earlier days are not all kept.
-    pub not_all_before: Day,
     /// Of the tenant that is asked for.
     pub erased: Vec<(ErasureKey, Erasure)>,
 }
@@ -38,9 +36,9 @@ pub struct View {
 impl View {
     /// What a partition shows of a tenant.
     pub fn of(partition: &Partition, tenant: TenantHash) -> View {
-        let kept_from = if bites(Bug::ExpiredRowsShown) { Day(0) } else { partition.horizons.period };
+        let kept_from = if bites(Bug::ExpiredRowsShown) { Day(0) } else { partition.horizons.kept };
         let erased = partition.erasures.of_tenant(tenant).collect();
-        View { kept_from, not_all_before: partition.not_kept_before(), erased }
+        View { kept_from, erased }
     }
 
     /// Whether a row is shown.

@@ -1,47 +1,67 @@
-//! Retention: how many days blobs of each level are kept.
+//! Retention: how many days rows are kept, and how old a row may be that arrives late.
 //!
-//! Rows rise from hours to days and periods, so a lower level is never kept longer than a higher one. The horizon of the hours is
-//! the one for late rows: an older row becomes a dead letter, so what has expired does not come back. Horizons are of the manifest,
-//! not of a clock, and never fall.
+//! One horizon expires blobs of every level. Merges replace blobs, so a blob of a low level holds rows that no other blob has. It is
+//! kept as long as the blob of a period that its rows go into.
+//!
+//! Horizons are part of the manifest and never fall. They follow the newest live row and not the clock alone: a clock that jumps ahead
+//! raises them by one day at most.
 
-use crate::blob::{BlobMeta, Level};
+use crate::blob::BlobMeta;
 use crate::limits::{RETENTION_DAYS_MAX, RETENTION_DAYS_MIN};
 use crate::teeth::{Bug, bites};
 use crate::time::{DAY_S, Day, Now};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
-/// Days that blobs of a level are kept; 0: for ever.
+/// How many days; 0: without a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// Of deltas and hours, and how old a row may be that comes late.
-    pub hour_days: u32,
-    pub day_days: u32,
-    pub period_days: u32,
+    /// The age of the oldest row that is accepted. An older row becomes a dead letter.
+    pub late_days: u32,
+    /// The age of the oldest row that is kept.
+    pub kept_days: u32,
+}
+
+/// A setting of [`Retention`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetentionField {
+    Late,
+    Kept,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("blobs of a {level} are kept for {days} days: {RETENTION_DAYS_MIN} to {RETENTION_DAYS_MAX}, or 0 for ever")]
+#[error("{field} is {days} days: {RETENTION_DAYS_MIN} to {RETENTION_DAYS_MAX} are allowed, or 0 for no limit")]
 pub struct RetentionError {
-    pub level: Level,
+    pub field: RetentionField,
     pub days: u32,
 }
 
-/// The first day that is kept of each level.
+/// First days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Horizons {
-    pub hour: Day,
-    pub day: Day,
-    pub period: Day,
+    /// The first day that late rows are accepted for.
+    pub late: Day,
+    /// The first day that is kept.
+    pub kept: Day,
+}
+
+impl fmt::Display for RetentionField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RetentionField::Late => "the age of late rows",
+            RetentionField::Kept => "the age of kept rows",
+        })
+    }
 }
 
 impl Retention {
     /// # Errors
     /// [`RetentionError`].
     pub fn check(&self) -> Result<(), RetentionError> {
-        let levels = [(Level::Hour, self.hour_days), (Level::Day, self.day_days), (Level::Period, self.period_days)];
+        let fields = [(RetentionField::Late, self.late_days), (RetentionField::Kept, self.kept_days)];
         let is_wrong = |days: u32| days != 0 && !(RETENTION_DAYS_MIN..=RETENTION_DAYS_MAX).contains(&days);
-        match levels.into_iter().find(|(_, days)| is_wrong(*days)) {
-            Some((level, days)) => Err(RetentionError { level, days }),
+        match fields.into_iter().find(|(_, days)| is_wrong(*days)) {
+            Some((field, days)) => Err(RetentionError { field, days }),
             None => Ok(()),
         }
     }
@@ -50,46 +70,35 @@ impl Retention {
         *self == Retention::default()
     }
 
-    /// Where the horizons are at a time.
-    pub fn horizons(&self, now: Now) -> Horizons {
-        let today = Day(u32::try_from(now.seconds() / DAY_S).unwrap_or(u32::MAX));
+    /// The horizons of a day.
+    pub fn horizons(&self, today: Day) -> Horizons {
         let horizon = |days: u32| if days == 0 { Day(0) } else { today.minus(days) };
-        let period = horizon(self.period_days);
-        let day = horizon(self.day_days).max(period);
-        Horizons { hour: horizon(self.hour_days).max(day), day, period }
+        let kept = horizon(self.kept_days);
+        Horizons { late: horizon(self.late_days).max(kept), kept }
     }
 }
 
-impl Horizons {
-    /// The first day that is kept of a level.
-    pub fn of_level(&self, level: Level) -> Day {
-        match level {
-            Level::Delta | Level::Hour => self.hour,
-            Level::Day => self.day,
-            Level::Period => self.period,
-            Level::DeadLetters => Day(0),
-        }
-    }
+/// The day of a time.
+pub fn today(now: Now) -> Day {
+    Day(u32::try_from(now.seconds() / DAY_S).unwrap_or(u32::MAX))
+}
 
+impl Horizons {
     /// Whether no row of a blob is kept.
     pub fn has_passed(&self, meta: &BlobMeta) -> bool {
         let hour = if bites(Bug::ExpiryByFirstHour) { meta.hours.first } else { meta.hours.last };
-        hour.day() < self.of_level(meta.level)
+        meta.level.is_of_rows() && hour.day() < self.kept
     }
 
     /// The later ones of both.
     #[must_use]
     pub fn raised_to(&self, other: &Horizons) -> Horizons {
-        Horizons {
-            hour: self.hour.max(other.hour),
-            day: self.day.max(other.day),
-            period: self.period.max(other.period),
-        }
+        Horizons { late: self.late.max(other.late), kept: self.kept.max(other.kept) }
     }
 
-    /// Whether a lower level is not kept longer than a higher one.
+    /// Whether every row that is accepted is kept.
     pub fn is_ordered(&self) -> bool {
-        self.hour >= self.day && self.day >= self.period
+        self.late >= self.kept
     }
 }
 
@@ -98,38 +107,36 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn now(day: u64) -> Now {
-        Now(day * DAY_S * 1_000)
-    }
-
     #[test]
-    fn lower_level_is_never_kept_longer_than_a_higher_one() {
-        let retention = Retention { hour_days: 0, day_days: 30, period_days: 400 };
-        let horizons = retention.horizons(now(20_000));
-        assert_eq!(horizons, Horizons { hour: Day(19_970), day: Day(19_970), period: Day(19_600) });
-        assert_eq!(Retention::default().horizons(now(20_000)), Horizons::default());
-        assert_eq!(retention.horizons(now(5)), Horizons::default());
+    fn accepted_rows_are_never_older_than_kept_rows() {
+        let retention = Retention { late_days: 0, kept_days: 30 };
+        assert_eq!(retention.horizons(Day(20_000)), Horizons { late: Day(19_970), kept: Day(19_970) });
+        let retention = Retention { late_days: 7, kept_days: 30 };
+        assert_eq!(retention.horizons(Day(20_000)), Horizons { late: Day(19_993), kept: Day(19_970) });
+        assert_eq!(Retention::default().horizons(Day(20_000)), Horizons::default());
+        assert_eq!(retention.horizons(Day(5)), Horizons::default());
+        assert_eq!(today(Now(u64::MAX)), Day(u32::MAX));
     }
 
     #[test]
     fn days_outside_the_limits_are_refused() {
-        let retention = |day_days| Retention { day_days, ..Retention::default() };
-        assert_eq!(retention(2).check(), Err(RetentionError { level: Level::Day, days: 2 }));
-        assert_eq!(retention(36_501).check(), Err(RetentionError { level: Level::Day, days: 36_501 }));
+        let retention = |kept_days| Retention { kept_days, ..Retention::default() };
+        let refused = |days| Err(RetentionError { field: RetentionField::Kept, days });
+        assert_eq!([retention(2).check(), retention(36_501).check()], [refused(2), refused(36_501)]);
         assert_eq!([retention(0).check(), retention(3).check(), retention(36_500).check()], [Ok(()); 3]);
     }
 
     proptest! {
         #[test]
         fn horizons_are_ordered_and_rise_with_time(
-            days in [0..500_u32, 0..500, 0..500],
-            at in 0..40_000_u64,
-            later in 0..1_000_u64,
+            late_days in 0..500_u32,
+            kept_days in 0..500_u32,
+            at in 0..40_000_u32,
+            later in 0..1_000_u32,
         ) {
-            let [hour_days, day_days, period_days] = days;
-            let retention = Retention { hour_days, day_days, period_days };
-            let before = retention.horizons(now(at));
-            let after = retention.horizons(now(at + later));
+            let retention = Retention { late_days, kept_days };
+            let before = retention.horizons(Day(at));
+            let after = retention.horizons(Day(at + later));
             prop_assert!(before.is_ordered() && after.is_ordered());
             prop_assert_eq!(before.raised_to(&after), after);
         }

@@ -28,6 +28,8 @@ pub enum Bug {
     PauseForgottenByClaim,
     /// A blob expires when its first hour is too old, not its last one.
     ExpiryByFirstHour,
+    /// Horizons follow the clock, however far it is ahead of all rows.
+    ExpiryByClock,
     /// A late row is counted although it is older than what is kept.
     ExpiredRowsComeBack,
     /// A query shows what is left of days that are not kept.
@@ -38,6 +40,8 @@ pub enum Bug {
     ErasedRowsInMerges,
     /// Rows that were read before an erasure are flushed with it.
     ErasedRowsInFlushes,
+    /// Dead letters that were read before an erasure are flushed with it.
+    ErasedLettersInFlushes,
     /// A merge puts rows of test tenants into the blobs of others.
     TestRowsShared,
 }

@@ -12,7 +12,7 @@ use tidemark_streams_core::manifest::{
     SetPause, SetRetention, SetTestTenant, Settled, SnapshotError,
 };
 use tidemark_streams_core::pause::PauseTarget;
-use tidemark_streams_core::retention::{Horizons, Retention};
+use tidemark_streams_core::retention::Retention;
 use tidemark_streams_core::scope::{Part, Scope, Slice, TenantHash};
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::{Day, Hour, HourRange};
@@ -57,10 +57,9 @@ fn commands() -> Vec<(&'static str, Command)> {
     let mut commands = commands_of_version_2();
     let pause = |target| Command::Pause(SetPause { target, paused_at_ms: Some(1_800_000_000_000) });
     commands.splice(5..5, [("settle", Command::Commit(settle)), ("join", Command::Commit(join))]);
-    let retention = Retention { hour_days: 7, day_days: 30, period_days: 400 };
+    let retention = Retention { late_days: 7, kept_days: 400 };
     commands.push(("retention", Command::Retention(SetRetention { retention })));
-    let horizons = Horizons { hour: Day(17_000), day: Day(16_999), period: Day(16_998) };
-    commands.push(("expire", Command::Expire(Expire { partition: P, epoch: Epoch(2), horizons })));
+    commands.push(("expire", Command::Expire(Expire { partition: P, epoch: Epoch(2), today: Day(17_400) })));
     let key_of_a = ErasureKey::of("a", Some("b"));
     let erase = Erase { partition: P, key: key_of_a, before: Hour(412_020), asked_at_ms: 1_800_000_000_000 };
     commands.push(("erase", Command::Erase(erase)));

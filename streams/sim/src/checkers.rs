@@ -8,13 +8,14 @@ use std::ops::Range;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::erasure::Erasures;
 use tidemark_streams_core::manifest::{Command, Committed, Manifest, Outcome, Partition, Restore};
-use tidemark_streams_core::owner::Content;
+use tidemark_streams_core::names::Names;
+use tidemark_streams_core::owner::{Content, DeadLetter};
 use tidemark_streams_core::query::Plan;
 use tidemark_streams_core::retention::Horizons;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::scope::{Scope, TenantHash};
 use tidemark_streams_core::source::SourceId;
-use tidemark_streams_core::time::{Day, Hour, HourRange};
+use tidemark_streams_core::time::{Day, Hour, HourRange, Now};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -39,7 +40,7 @@ pub const RESTORE: &str = "restore";
 pub const MERGED: &str = "merged";
 /// What has expired was too old, does not come back, and is not shown.
 pub const RETENTION: &str = "retention";
-/// Once an erasure is done, no live blob holds its rows. From its entry on no query shows them.
+/// Once an erasure is done, no live blob holds its rows and letters. From its entry on no query shows them.
 pub const ERASED: &str = "erased";
 /// An owner that was told that its partition is paused takes no rows.
 pub const PAUSED: &str = "paused";
@@ -56,6 +57,8 @@ pub struct Positions(BTreeMap<SourceId, u64>);
 #[derive(Debug, Default)]
 pub struct Settled {
     at: BTreeMap<LetterId, u64>,
+    /// Letters that went with an erasure.
+    erased: BTreeSet<LetterId>,
     too_old: BTreeSet<LetterId>,
     /// Rows that an owner took when it knew that they are too old.
     must_refuse: BTreeSet<LetterId>,
@@ -79,25 +82,36 @@ impl Settled {
     /// Compares the letters that a commit removed with those that it added.
     pub fn on_applied(
         &mut self,
-        index: u64,
+        manifest: &Manifest,
         command: &Command,
         outcome: &Outcome,
         store: &Store,
     ) -> Result<(), Violation> {
+        let index = manifest.index();
         let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) else {
             return Ok(());
         };
-        if commit.settled.is_none() {
-            return Ok(());
-        }
+        let Some(settled) = commit.settled else { return Ok(()) };
+        let erasures = manifest.partition(PARTITION).map(|partition| partition.erasures.clone()).unwrap_or_default();
+        // An erased letter is dropped, whatever the operator wishes.
+        let is_erased = |letter: &DeadLetter, key: &BlobKey| {
+            erasures.erases_stored_letter(&Names::of_text(&letter.text, Now(0)), key.seq)
+        };
         let letters = |key: &BlobKey| match store.read(key) {
             Some(Content::DeadLetters(letters)) => {
-                letters.iter().map(|letter| LetterId { source: letter.source, row: letter.row }).collect()
+                let named =
+                    |letter: &DeadLetter| (LetterId { source: letter.source, row: letter.row }, is_erased(letter, key));
+                letters.iter().map(named).collect()
             }
             Some(Content::Rows(_)) | None => Vec::new(),
         };
-        let kept: BTreeSet<LetterId> = commit.add.iter().flat_map(|meta| letters(&meta.key)).collect();
-        for letter in commit.remove.iter().flat_map(letters).filter(|letter| !kept.contains(letter)) {
+        let kept: BTreeSet<LetterId> =
+            commit.add.iter().flat_map(|meta| letters(&meta.key)).map(|(letter, _)| letter).collect();
+        let gone = commit.remove.iter().flat_map(letters).filter(|(letter, _)| !kept.contains(letter));
+        for (letter, is_erased) in gone {
+            if is_erased || settled.replayed == 0 {
+                self.erased.insert(letter);
+            }
             if self.at.insert(letter, index).is_some() {
                 let what = format!("at index {index} row {} of source {} is settled again", letter.row, letter.source);
                 return Err(Violation { checker: CONSERVATION, what });
@@ -109,7 +123,8 @@ impl Settled {
     /// What the letters of a source count that were replayed up to an index.
     fn replayed<'s>(&'s self, source: &'s Source, index: u64) -> impl Iterator<Item = &'s Row> {
         let range = LetterId { source: source.id, row: 0 }..=LetterId { source: source.id, row: u64::MAX };
-        let settled = self.at.range(range).filter(move |(letter, at)| **at <= index && is_replayed(letter.row));
+        let is_counted = |letter: &LetterId| is_replayed(letter.row) && !self.erased.contains(letter);
+        let settled = self.at.range(range).filter(move |(letter, at)| **at <= index && is_counted(letter));
         settled.filter_map(|(letter, _)| source.fixed.get(letter.row as usize))
     }
 
@@ -119,7 +134,7 @@ impl Settled {
 
     /// An owner that knows horizons takes rows of a source.
     pub fn on_taken(&mut self, source: &Source, rows: Range<u64>, horizons: &Horizons) {
-        let is_too_old = |(number, row): &(u64, &Row)| rows.contains(number) && row.hour().day() < horizons.hour;
+        let is_too_old = |(number, row): &(u64, &Row)| rows.contains(number) && row.hour().day() < horizons.late;
         let too_old = source.good(rows.end).filter(is_too_old);
         self.must_refuse.extend(too_old.map(|(row, _)| LetterId { source: source.id, row }));
     }
@@ -131,7 +146,7 @@ impl Settled {
         for meta in &expired.blobs {
             let Some(Content::Rows(rows)) = store.read(&meta.key) else { continue };
             for row in rows.iter() {
-                if row.hour.day() >= horizons.of_level(meta.level) {
+                if row.hour.day() >= horizons.kept {
                     let what = format!(
                         "at index {} {} blob {} has expired, and holds rows that are kept",
                         manifest.index(),
@@ -194,6 +209,7 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
     found.combine();
     letters.sort_unstable();
     look_for_old_rows(partition, sources, settled, &letters)?;
+    look_for_horizons(manifest, partition, sources)?;
     let position = |source: &Source| partition.source(source.id).next_row;
     let index = manifest.index();
     let is_erased = |row: &RollupRow<'_>| partition.erasures.erases(TenantHash::of(row.tenant), row.listing, row.hour);
@@ -221,6 +237,18 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
         let what = format!("at index {index} live blobs count {found}, and the rows below the position {expected}");
         return Err(Violation { checker: CONSERVATION, what });
     }
+    // Until an erasure is done, its letters may be live, and then none is. A text that cannot be read names nobody.
+    let is_erased = |(id, row): &(SourceId, u64)| {
+        let source = sources.iter().find(|source| source.id == *id);
+        let row = source.and_then(|source| source.rows.get(*row as usize));
+        row.is_some_and(|row| row.has_names() && row.is_erased(&partition.erasures))
+    };
+    if partition.erasures.pending() == 0 && letters.iter().any(is_erased) {
+        let what = format!("at index {index} all erasures are done, and a dead letter names an erased tenant");
+        return Err(Violation { checker: ERASED, what });
+    }
+    letters.retain(|letter| !is_erased(letter));
+    refused.retain(|letter| !is_erased(letter));
     if letters != refused {
         let letters = letters.len();
         let refused = refused.len();
@@ -228,6 +256,20 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
         return Err(Violation { checker: CONSERVATION, what });
     }
     Ok(())
+}
+
+/// Horizons follow the newest row, and not a clock that is ahead of it.
+fn look_for_horizons(manifest: &Manifest, partition: &Partition, sources: &[Source]) -> Result<(), Violation> {
+    let newest = sources.iter().flat_map(|source| &source.rows).map(|row| row.hour().day()).max().unwrap_or_default();
+    let most = manifest.retention().horizons(Day(newest.0 + 1));
+    match partition.horizons.raised_to(&most) == most {
+        true => Ok(()),
+        false => {
+            let Day(kept) = partition.horizons.kept;
+            let what = format!("day {kept} is the first that is kept, and the newest row is of day {}", newest.0);
+            Err(Violation { checker: RETENTION, what })
+        }
+    }
 }
 
 /// Letters of rows that are not bad have to be of rows that are too old; and rows that had to be refused are letters.
@@ -240,9 +282,12 @@ fn look_for_old_rows(
     for source in sources {
         let below = partition.source(source.id).next_row;
         for (row, known) in source.good(below) {
+            if known.is_erased(&partition.erasures) {
+                continue;
+            }
             let id = LetterId { source: source.id, row };
             let is_letter = letters.binary_search(&(source.id, row)).is_ok();
-            let is_too_old = known.hour().day() < partition.horizons.hour;
+            let is_too_old = known.hour().day() < partition.horizons.late;
             if is_letter && !is_too_old {
                 let what = format!("row {row} of source {} is refused as too old, and is kept", source.id);
                 return Err(Violation { checker: RETENTION, what });

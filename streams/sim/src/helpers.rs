@@ -126,8 +126,8 @@ impl Query {
         let hours = hours(rng);
         let plan = query::plan_of_tenant(manifest, PARTITION, &tenant, hours);
         let partition = manifest.partition(PARTITION);
-        let kept_from = partition.map_or(Day(0), |partition| partition.horizons.period);
-        let not_kept_before = partition.map_or(Day(0), |partition| partition.not_kept_before());
+        let kept_from = partition.map_or(Day(0), |partition| partition.horizons.kept);
+        let not_kept_before = kept_from;
         let erasures = partition.map(|partition| partition.erasures.clone()).unwrap_or_default();
         Query { tenant, hours, plan, kept_from, not_kept_before, erasures, owner_rows: Vec::new() }
     }

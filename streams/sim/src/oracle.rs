@@ -2,7 +2,7 @@
 
 use crate::rng::Rng;
 use tidemark_streams_core::blob::PartitionId;
-use tidemark_streams_core::erasure::ErasureKey;
+use tidemark_streams_core::erasure::{ErasureKey, Erasures};
 use tidemark_streams_core::event::{EventTypes, EventTypesError, RawEvent};
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
 use tidemark_streams_core::manifest::Erase;
@@ -74,10 +74,6 @@ impl Row {
         }
     }
 
-    pub fn listing(&self) -> &str {
-        &self.listing
-    }
-
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
@@ -92,6 +88,15 @@ impl Row {
         }
         let Row { tenant, listing, at_s, event_type, count } = self;
         Record::Event(RawEvent { tenant, listing, at_s: *at_s, event_type, count: *count })
+    }
+
+    /// Whether a dead letter of it says what it is.
+    pub fn has_names(&self) -> bool {
+        self.event_type != BROKEN
+    }
+
+    pub fn is_erased(&self, erasures: &Erasures) -> bool {
+        erasures.erases(TenantHash::of(&self.tenant), &self.listing, self.hour())
     }
 
     fn is_bad(&self) -> bool {
@@ -118,9 +123,9 @@ pub fn erase(partition: PartitionId, now: Now, rng: &mut Rng) -> Erase {
 
 /// Nothing expires in most runs.
 pub fn retention(rng: &mut Rng) -> Retention {
-    let mut days = || if rng.percent(50) { rng.between(3, 8) as u32 } else { 0 };
-    let drawn = Retention { hour_days: days(), day_days: days(), period_days: days() };
-    if rng.percent(40) { drawn } else { Retention::default() }
+    let mut days = || if rng.percent(60) { rng.between(3, 4) as u32 } else { 0 };
+    let drawn = Retention { late_days: days(), kept_days: days() };
+    if rng.percent(50) { drawn } else { Retention::default() }
 }
 
 /// A layout for the days that rows have. The number of buckets changes in the middle of them.

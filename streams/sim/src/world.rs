@@ -10,18 +10,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::collector;
-use tidemark_streams_core::erasure::ListingHash;
 use tidemark_streams_core::manifest::{
     ClaimRefused, Command, Commit, CommitRefused, Committed, Manifest, Outcome as Applied, SetLayout, SetPause,
     SetRetention, SetTestTenant,
 };
-use tidemark_streams_core::owner::{
-    Content, DeadLetter, Fate, Input, Letter, Letters, NamedLetter, Output, Put, Record, RowBatch, Stop,
-};
+use tidemark_streams_core::owner::{Content, Fate, Input, Letter, Letters, Output, Put, Record, RowBatch, Stop};
 use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::scope::{Scope, TenantHash};
 use tidemark_streams_core::source::ReadingId;
-use tidemark_streams_core::time::Now;
+use tidemark_streams_core::time::{Day, Now};
 
 const READING: ReadingId = ReadingId(1);
 const WORKERS: usize = 2;
@@ -386,22 +383,13 @@ impl World {
                 self.give(worker, life, Input::Loaded { key, rows });
             }
             Some(Content::DeadLetters(letters)) if !is_slow => {
-                let letters = letters.iter().map(|letter| self.named(letter)).collect();
+                let letters = (*letters).clone();
                 self.give(worker, life, Input::LoadedLetters { key, letters });
             }
             Some(Content::Rows(_)) | Some(Content::DeadLetters(_)) | None => {
                 self.give(worker, life, Input::StoreFailed { key });
             }
         }
-    }
-
-    /// A dead letter with the names that its row has.
-    fn named(&self, letter: &DeadLetter) -> NamedLetter {
-        let source = self.sources.iter().find(|source| source.id == letter.source);
-        let row = source.and_then(|source| source.rows.get(letter.row as usize));
-        let tenant = row.map(|row| TenantHash::of(row.tenant()));
-        let listing = row.map(|row| ListingHash::of(row.listing()));
-        NamedLetter { letter: letter.clone(), tenant, listing }
     }
 
     fn apply(&mut self, command: &Command) -> Result<(), Violation> {
@@ -411,7 +399,7 @@ impl World {
         self.count(command, &outcome);
         self.look_at_merge(command, &outcome);
         self.positions.on_applied(command, &outcome)?;
-        self.settled.on_applied(manifest.index(), command, &outcome, &self.store)?;
+        self.settled.on_applied(&manifest, command, &outcome, &self.store)?;
         self.settled.on_expired(&manifest, &outcome, &self.store)?;
         checkers::state(&manifest, &self.store, &self.sources, &mut self.settled)?;
         if self.rng.percent(20) {
@@ -639,9 +627,10 @@ impl World {
         if let Some(owner) = &self.workers[worker].owner
             && let Ok(rows) = owner.rows_of(self.clock(), &query.tenant)
         {
-            // The owner refuses rows behind a horizon that it has just proposed.
-            let horizons = self.manifest.retention().horizons(self.now.plus_ms(self.ahead_ms));
-            query.add_owner_rows(rows, horizons.hour);
+            // The owner refuses rows behind a horizon that was raised after the query began.
+            let partition = self.manifest.partition(PARTITION);
+            let late = partition.map_or(Day(0), |partition| partition.horizons.late);
+            query.add_owner_rows(rows, late);
         }
         self.after(0, 200, Event::Answer(query));
     }

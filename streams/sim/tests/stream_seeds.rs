@@ -106,6 +106,8 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::CommitsBeforeErasure, ERASED),
         (Bug::ErasedRowsInMerges, ERASED),
         (Bug::ErasedRowsInFlushes, ERASED),
+        (Bug::ErasedLettersInFlushes, ERASED),
+        (Bug::ExpiryByClock, RETENTION),
         (Bug::TestRowsShared, PLACEMENT),
     ] {
         bite(Some(bug));

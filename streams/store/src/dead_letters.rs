@@ -1,9 +1,8 @@
 //! Dead letters as JSON lines, which people read and tools replay.
 
 use serde::{Deserialize, Serialize};
-use tidemark_streams_core::erasure::ListingHash;
-use tidemark_streams_core::owner::{DeadLetter, NamedLetter};
-use tidemark_streams_core::scope::TenantHash;
+use tidemark_streams_core::names::CUT;
+use tidemark_streams_core::owner::DeadLetter;
 use tidemark_streams_core::source::SourceId;
 
 /// Bytes of a line. A longer one is refused: a dead letter keeps little text.
@@ -66,26 +65,16 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DeadLetter>, DeadLettersError> {
     Ok(letters)
 }
 
-/// The fields of a record that name somebody.
 #[derive(Deserialize)]
 struct Names {
     tenant: Option<serde_json::Value>,
-    listing: Option<serde_json::Value>,
 }
 
-/// The tenant that the record of a letter names, if it is a JSON object that names one.
+/// The tenant that the record of a letter names, if it is a JSON object that names one. Its bytes may have been replaced.
 pub fn tenant_of(letter: &DeadLetter) -> Option<String> {
-    let names: Names = serde_json::from_str(&letter.text).ok()?;
+    let text = letter.text.strip_suffix(CUT).unwrap_or(&letter.text);
+    let names: Names = serde_json::from_str(text).ok()?;
     text_of(names.tenant?)
-}
-
-/// A letter with the names of its record, as far as it can be read.
-pub fn named(letter: DeadLetter) -> NamedLetter {
-    let names: Option<Names> = serde_json::from_str(&letter.text).ok();
-    let (tenant, listing) = names.map_or((None, None), |names| (names.tenant, names.listing));
-    let tenant = tenant.and_then(text_of).map(|tenant| TenantHash::of(&tenant));
-    let listing = listing.and_then(text_of).map(|listing| ListingHash::of(&listing));
-    NamedLetter { letter, tenant, listing }
 }
 
 fn text_of(value: serde_json::Value) -> Option<String> {

@@ -27,7 +27,7 @@ use tidemark_consensus::local::OpenError;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, StoredBlob};
 use tidemark_streams_core::collector::{Verdict, judge};
 use tidemark_streams_core::manifest::{Command, Manifest, Outcome};
-use tidemark_streams_core::owner::{NamedLetter, Put};
+use tidemark_streams_core::owner::{DeadLetter, Put};
 use tidemark_streams_core::rollup::Rollups;
 
 const MARKER: &str = "streams.json";
@@ -194,7 +194,7 @@ impl Directory {
     ///
     /// # Errors
     /// The blob is missing or damaged.
-    pub fn letters(&self, meta: &BlobMeta) -> Result<Vec<NamedLetter>, DirectoryError> {
+    pub fn letters(&self, meta: &BlobMeta) -> Result<Vec<DeadLetter>, DirectoryError> {
         self.blobs.letters(meta)
     }
 

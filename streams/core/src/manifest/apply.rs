@@ -12,7 +12,7 @@ use crate::pause::PauseRefused;
 use crate::retention::RetentionError;
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
-use crate::time::Hour;
+use crate::time::{Day, HOURS_PER_DAY, Hour};
 use std::collections::BTreeSet;
 
 /// What became of a command. It names the command, so that whoever proposed it knows it.
@@ -47,6 +47,7 @@ pub enum Outcome {
     Expire {
         partition: PartitionId,
         epoch: Epoch,
+        today: Day,
         result: Result<Expired, ExpireRefused>,
     },
     /// How many erasures there are now.
@@ -173,8 +174,8 @@ impl Manifest {
             Command::Layout(set) => Outcome::Layout { result: self.set_layout(set) },
             Command::Retention(set) => Outcome::Retention { result: self.set_retention(set) },
             Command::Expire(expire) => {
-                let &Expire { partition, epoch, .. } = expire;
-                Outcome::Expire { partition, epoch, result: self.expire(expire) }
+                let &Expire { partition, epoch, today } = expire;
+                Outcome::Expire { partition, epoch, today, result: self.expire(expire) }
             }
             Command::Erase(erase) => Outcome::Erase { partition: erase.partition, result: self.erase(erase) },
             Command::TestTenant(set) => Outcome::TestTenant { result: self.set_test_tenant(set) },
@@ -234,6 +235,12 @@ impl Manifest {
         if before > Hour::MAX {
             return Err(EraseRefused::Hour(before));
         }
+        // A clock that is ahead does not erase what comes in years: at most the day behind that of the newest live row.
+        let asked = Hour(before.0.saturating_sub(1)).day();
+        let before = match partition.live.plausible(asked) {
+            Some(last) if last < asked => Hour((last.0 + 1) * HOURS_PER_DAY),
+            Some(_) | None => before,
+        };
         let seq = partition.last_seq();
         partition.erasures.add(key, Erasure { before, asked_at_ms, seq, is_done: false })?;
         partition.erasures.settle(&partition.live);

@@ -4,10 +4,10 @@ use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};
 use crate::erasure::ErasureKey;
 use crate::layout::Layout;
 use crate::pause::PauseTarget;
-use crate::retention::{Horizons, Retention};
+use crate::retention::Retention;
 use crate::scope::TenantHash;
 use crate::source::{ReadingId, SourceId};
-use crate::time::Hour;
+use crate::time::{Day, Hour};
 use serde::{Deserialize, Serialize};
 
 /// The number of a claim, given out by whoever assigns partitions: a consumer group, or the one process of a directory.
@@ -116,19 +116,20 @@ pub struct SetPause {
     pub paused_at_ms: Option<u64>,
 }
 
-/// Sets how long blobs are kept.
+/// Sets how long rows are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetRetention {
     pub retention: Retention,
 }
 
-/// Raises the horizons of a partition, and takes away the blobs that lie behind them.
+/// Raises the horizons of a partition, and removes the blobs behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expire {
     pub partition: PartitionId,
     /// Of the owner that proposes it.
     pub epoch: Epoch,
-    pub horizons: Horizons,
+    /// By the clock of the owner. The manifest bounds it by the newest live row.
+    pub today: Day,
 }
 
 /// Erases rows of a tenant or listing.

@@ -1,9 +1,10 @@
 //! Blobs that are too old leave the manifest. The collector deletes their files then.
 
-use super::{Expire, Manifest, Partition};
+use super::{BlobSet, Expire, Manifest, Partition};
 use crate::blob::{BlobMeta, Epoch, Level, PartitionId};
 use crate::limits::EXPIRED_BLOBS_MAX;
 use crate::retention::Horizons;
+use crate::teeth::{Bug, bites};
 use crate::time::Day;
 
 /// What has expired.
@@ -20,22 +21,28 @@ pub enum ExpireRefused {
     NoSuchPartition(PartitionId),
     #[error("epoch {} was named, and {} holds", epoch.0, known.0)]
     OtherEpoch { epoch: Epoch, known: Epoch },
-    #[error("the horizons {0:?} keep a lower level longer than a higher one")]
-    Order(Horizons),
 }
 
 impl Manifest {
     pub(super) fn expire(&mut self, expire: &Expire) -> Result<Expired, ExpireRefused> {
-        let Expire { partition: id, epoch, horizons } = *expire;
+        let Expire { partition: id, epoch, today } = *expire;
+        let retention = self.retention;
         let partition = self.partitions.get_mut(&id).ok_or(ExpireRefused::NoSuchPartition(id))?;
         if epoch != partition.epoch {
             return Err(ExpireRefused::OtherEpoch { epoch, known: partition.epoch });
         }
-        if !horizons.is_ordered() {
-            return Err(ExpireRefused::Order(horizons));
-        }
         self.changed.insert(id);
-        Ok(partition.expire(&horizons))
+        let today = partition.live.plausible(today).unwrap_or(Day(0));
+        Ok(partition.expire(&retention.horizons(today)))
+    }
+}
+
+impl BlobSet {
+    /// The day by a clock, and at most the day behind the newest live row. `None`: no row is live, so nothing is known.
+    pub fn plausible(&self, today: Day) -> Option<Day> {
+        let metas = Level::OF_ROWS.into_iter().flat_map(|level| self.of_level(level));
+        let newest = metas.map(|meta| meta.hours.last.day()).max()?;
+        Some(if bites(Bug::ExpiryByClock) { today } else { today.min(Day(newest.0.saturating_add(1))) })
     }
 }
 
@@ -49,17 +56,14 @@ impl Partition {
             self.live.remove(&meta.key);
             self.total -= u128::from(meta.total);
             self.expired_total += u128::from(meta.total);
-            if meta.level != Level::Period {
-                self.lost_before = self.lost_before.max(Day(meta.hours.last.day().0 + 1));
-            }
         }
         self.erasures.settle(&self.live);
         Expired { blobs, has_more }
     }
 
-    /// The live blobs behind the horizons.
+    /// The live blobs behind the horizon.
     fn passed(&self) -> impl Iterator<Item = BlobMeta> {
-        let levels = Level::OF_ROWS.into_iter().filter(|level| self.horizons.of_level(*level) > Day(0));
+        let levels = Level::OF_ROWS.into_iter().filter(|_| self.horizons.kept > Day(0));
         levels.flat_map(|level| self.live.of_level(level)).filter(|meta| self.horizons.has_passed(meta))
     }
 }

@@ -18,7 +18,7 @@ use crate::pause::{PauseRefused, Pauses};
 use crate::retention::{Horizons, Retention, RetentionError};
 use crate::scope::TenantHash;
 use crate::source::{SourceId, SourceState};
-use crate::time::Day;
+use crate::time::Hour;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -67,6 +67,12 @@ pub enum SnapshotError {
     Erasures(#[from] TooManyErasures),
     #[error("the snapshot of the manifest: {0}")]
     TestTenants(#[from] TooManyTestTenants),
+    #[error("the snapshot of the manifest: partition {0} keeps no rows of days that it accepts rows for")]
+    Horizons(u32),
+    #[error("the snapshot of the manifest: partition {partition} has {known} erasures, of {count} commands")]
+    ErasureCount { partition: u32, known: usize, count: u64 },
+    #[error("the snapshot of the manifest: an erasure reaches to hour {0}: at most {max}", max = Hour::MAX.0)]
+    ErasureHour(u32),
     #[error("the snapshot of the manifest: the layout: {0}")]
     Layout(#[from] LayoutError),
 }
@@ -92,7 +98,6 @@ struct StoredPartition {
     blobs: u64,
     sources: Vec<StoredSource>,
     horizons: Horizons,
-    lost_before: Day,
     expired_total: u128,
     erasures: Vec<StoredErasure>,
     erasure_count: u64,
@@ -186,7 +191,6 @@ impl Partition {
             blobs: self.live.len(),
             sources: self.sources.iter().map(|(id, state)| StoredSource { id: *id, state: *state }).collect(),
             horizons: self.horizons,
-            lost_before: self.lost_before,
             expired_total: self.expired_total,
             erasures: self.erasures.iter().map(|(key, erasure)| StoredErasure { key, erasure }).collect(),
             erasure_count: self.erasures.count(),
@@ -304,7 +308,6 @@ impl From<Partition2> for StoredPartition {
             blobs,
             sources: sources.collect(),
             horizons: Horizons::default(),
-            lost_before: Day(0),
             expired_total: 0,
             erasures: Vec::new(),
             erasure_count: 0,
@@ -319,6 +322,16 @@ impl StoredPartition {
         if live.len() != self.blobs {
             return Err(SnapshotError::Blobs { partition: id.0, found: live.len(), expected: self.blobs });
         }
+        if !self.horizons.is_ordered() {
+            return Err(SnapshotError::Horizons(id.0));
+        }
+        let known = self.erasures.len();
+        if known as u64 > self.erasure_count {
+            return Err(SnapshotError::ErasureCount { partition: id.0, known, count: self.erasure_count });
+        }
+        if let Some(far) = self.erasures.iter().find(|stored| stored.erasure.before > Hour::MAX) {
+            return Err(SnapshotError::ErasureHour(far.erasure.before.0));
+        }
         let erasures = self.erasures.into_iter().map(|stored| (stored.key, stored.erasure));
         let partition = Partition {
             epoch: self.epoch,
@@ -329,7 +342,6 @@ impl StoredPartition {
             live,
             total: self.total,
             horizons: self.horizons,
-            lost_before: self.lost_before,
             expired_total: self.expired_total,
             erasures: Erasures::restored(erasures.collect(), self.erasure_count)?,
             erased_total: self.erased_total,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::blob::{BlobKey, Level, Seq, StoredBlob};
 use crate::codec::DecodeError;
-use crate::erasure::ErasureKey;
+use crate::erasure::{Erasure, ErasureKey, Erasures};
 use crate::layout::{BucketsFrom, LargeTenant, LayoutError, PeriodUnit};
 use crate::pause::PauseTarget;
 use crate::retention::{Horizons, Retention};
@@ -215,34 +215,78 @@ fn commit_that_settles_other_letters_than_it_removes_is_refused() {
     assert_eq!(refused(&|commit| commit.progress = flush(1, 4, 20, 20).progress), others);
 }
 
-#[test]
-fn blobs_behind_the_horizons_expire_and_horizons_never_fall() {
-    let mut manifest = manifest();
-    // Blobs of day 1 and of days 1 to 3, beside those of day 0.
-    let mut commit = flush(1, 3, 15, 25);
-    commit.add = vec![blob(key(1, 3, 0), 4), blob(key(1, 3, 1), 6)];
-    commit.add[0].hours = HourRange { first: Hour(24), last: Hour(47) };
-    commit.add[1].hours = HourRange { first: Hour(24), last: Hour(80) };
-    assert_eq!(result(&mut manifest, &commit), Ok(Committed::Now));
-    let mut expire = |epoch: u64, hour: u32, day: u32| {
-        let horizons = Horizons { hour: Day(hour), day: Day(day), period: Day(0) };
-        match manifest.apply(&Command::Expire(Expire { partition: P, epoch: Epoch(epoch), horizons })) {
-            Outcome::Expire { result, .. } => {
-                result.map(|expired| expired.blobs.into_iter().map(|meta| meta.key).collect::<Vec<_>>())
-            }
-            other => panic!("{other:?}"),
+/// Days of the newest row of [`of_days`].
+const NEWEST: u32 = 100;
+
+/// A manifest with blobs of days 10, 10 to 12, and 100, of every level of rows, that keeps rows of 30 days.
+fn of_days(retention: Retention) -> Manifest {
+    let mut manifest = Manifest::new();
+    manifest.apply(&claim(1, 1));
+    manifest.apply(&Command::Retention(SetRetention { retention }));
+    let hours = [[10, 10], [10, 12], [NEWEST, NEWEST]];
+    for (seq, level) in (1..).zip(Level::OF_ROWS) {
+        let mut commit = flush(1, seq, 3 * (seq - 1), 3 * seq);
+        commit.add = (0..3)
+            .zip(hours)
+            .map(|(part, [first, last])| {
+                let hours = HourRange { first: Hour(24 * first), last: Hour(24 * last + 23) };
+                BlobMeta { level, hours, ..blob(key(1, seq, part), 1) }
+            })
+            .collect();
+        assert_eq!(result(&mut manifest, &commit), Ok(Committed::Now));
+    }
+    manifest
+}
+
+fn expire(manifest: &mut Manifest, epoch: u64, today: u32) -> Result<Vec<u32>, ExpireRefused> {
+    let expire = Expire { partition: P, epoch: Epoch(epoch), today: Day(today) };
+    match manifest.apply(&Command::Expire(expire)) {
+        Outcome::Expire { result, .. } => {
+            result.map(|expired| expired.blobs.iter().map(|meta| meta.key.part).collect())
         }
-    };
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn blobs_of_all_levels_expire_together_and_horizons_never_fall() {
+    let mut manifest = of_days(Retention { late_days: 7, kept_days: 30 });
     let other = ExpireRefused::OtherEpoch { epoch: Epoch(2), known: Epoch(1) };
-    assert_eq!(expire(2, 1, 0), Err(other));
-    assert!(matches!(expire(1, 1, 2), Err(ExpireRefused::Order(_))));
-    assert_eq!(expire(1, 1, 1), Ok(vec![key(1, 1, 0), key(1, 2, 0)]));
-    assert_eq!(expire(1, 2, 0), Ok(vec![key(1, 3, 0)]));
-    assert_eq!(expire(1, 0, 0), Ok(Vec::new()));
+    assert_eq!(expire(&mut manifest, 2, 50), Err(other));
+    // Day 10 is too old for a late row. A blob of it is kept, whether it has risen or not.
+    assert_eq!(expire(&mut manifest, 1, 40), Ok(Vec::new()));
+    assert_eq!(manifest.partition(P).unwrap().horizons, Horizons { late: Day(33), kept: Day(10) });
+    assert_eq!(expire(&mut manifest, 1, 41), Ok(vec![0; 4]));
+    assert_eq!(expire(&mut manifest, 1, 20), Ok(Vec::new()));
     let partition = manifest.partition(P).unwrap();
-    assert_eq!(partition.horizons, Horizons { hour: Day(2), day: Day(1), period: Day(0) });
-    assert_eq!((partition.total, partition.expired_total, partition.not_kept_before()), (6, 19, Day(2)));
-    assert_eq!(partition.live.total(), 6);
+    assert_eq!(partition.horizons, Horizons { late: Day(34), kept: Day(11) });
+    assert_eq!((partition.total, partition.expired_total, partition.live.total()), (8, 4, 8));
+}
+
+#[test]
+fn clock_that_jumps_raises_horizons_by_a_day_at_most() {
+    let mut manifest = of_days(Retention { late_days: 7, kept_days: 95 });
+    assert_eq!(expire(&mut manifest, 1, 30_000), Ok(Vec::new()));
+    let horizons = Horizons { late: Day(NEWEST + 1 - 7), kept: Day(NEWEST + 1 - 95) };
+    assert_eq!(manifest.partition(P).unwrap().horizons, horizons);
+    let mut empty = Manifest::new();
+    empty.apply(&claim(1, 1));
+    empty.apply(&Command::Retention(SetRetention { retention: Retention { late_days: 7, kept_days: 95 } }));
+    assert_eq!(expire(&mut empty, 1, 30_000), Ok(Vec::new()));
+    assert_eq!(empty.partition(P).unwrap().horizons, Horizons::default());
+}
+
+#[test]
+fn erasure_by_a_clock_that_jumps_ends_a_day_behind_the_rows() {
+    let mut manifest = of_days(Retention::default());
+    let mut before = |tenant: &str, before: u32| {
+        let key = ErasureKey::of(tenant, None);
+        manifest.apply(&Command::Erase(Erase { partition: P, key, before: Hour(before), asked_at_ms: 9 }));
+        manifest.partition(P).unwrap().erasures.get(&key).unwrap().before.0
+    };
+    let last = 24 * (NEWEST + 2);
+    assert_eq!([before("a", last - 1), before("b", last), before("c", last + 1)], [last - 1, last, last]);
+    assert_eq!(before("d", Hour::MAX.0), last);
 }
 
 #[test]
@@ -287,6 +331,28 @@ fn erasure_is_done_once_earlier_blobs_are_written_again_without_its_rows() {
     let mut fresh = self::manifest();
     let nothing = Commit { erased: 1, ..flush(1, 3, 15, 20) };
     assert_eq!(result(&mut fresh, &nothing), Err(CommitRefused::NothingErased { erased: 1 }));
+}
+
+#[test]
+fn snapshot_with_wrong_horizons_or_erasures_is_refused() {
+    let restored_with = |change: &dyn Fn(&mut Partition)| {
+        let mut manifest = of_days(Retention::default());
+        change(manifest.partitions.get_mut(&P).unwrap());
+        let rows: Vec<(Vec<u8>, Vec<u8>)> = manifest.rows().map(|row| (row.key, row.value.unwrap())).collect();
+        restored(rows.iter().map(|(key, value)| (key, value))).map(|_| ())
+    };
+    let erased = |before, count| {
+        let erasure = Erasure { before: Hour(before), asked_at_ms: 0, seq: Seq(1), is_done: false };
+        let known = [(ErasureKey::of("a", None), erasure)].into();
+        move |partition: &mut Partition| partition.erasures = Erasures::restored(Clone::clone(&known), count).unwrap()
+    };
+    assert_eq!(restored_with(&|_| ()), Ok(()));
+    assert_eq!(restored_with(&erased(Hour::MAX.0, 1)), Ok(()));
+    assert_eq!(restored_with(&erased(Hour::MAX.0 + 1, 1)), Err(SnapshotError::ErasureHour(Hour::MAX.0 + 1)));
+    let differ = SnapshotError::ErasureCount { partition: 0, known: 1, count: 0 };
+    assert_eq!(restored_with(&erased(1, 0)), Err(differ));
+    let horizons = Horizons { late: Day(1), kept: Day(2) };
+    assert_eq!(restored_with(&move |partition| partition.horizons = horizons), Err(SnapshotError::Horizons(0)));
 }
 
 #[test]
@@ -363,12 +429,9 @@ fn command() -> impl Strategy<Value = Command> {
             asked_at_ms: rows,
         }),
         8 => Command::Retention(SetRetention {
-            retention: Retention { hour_days: seq as u32, day_days: 0, period_days: 10 * rows as u32 },
+            retention: Retention { late_days: seq as u32, kept_days: 3 * (rows as u32 % 2) },
         }),
-        9 => {
-            let horizons = Horizons { hour: Day(seq as u32 / 3), day: Day(rows as u32 / 2), period: Day(0) };
-            Command::Expire(Expire { partition: P, epoch: Epoch(epoch), horizons })
-        }
+        9 => Command::Expire(Expire { partition: P, epoch: Epoch(epoch), today: Day(10 * seq as u32) }),
         7 => {
             let target = match seq % 2 {
                 0 => PauseTarget::Partition(PartitionId(epoch as u32)),

@@ -56,9 +56,9 @@ impl Owner {
                 self.plan_at = now;
             }
             Outcome::Layout { result: Err(_) } => {}
-            Outcome::Expire { epoch, result, .. } => {
+            Outcome::Expire { epoch, today, result, .. } => {
                 if *epoch == self.epoch {
-                    self.expired(now, result, manifest);
+                    self.expired(now, *today, result, manifest);
                 }
             }
             Outcome::TestTenant { .. } => self.test_tenants.clone_from(manifest.test_tenants()),

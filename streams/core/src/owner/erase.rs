@@ -1,12 +1,12 @@
 //! Erasures: what is under way is done again without the erased rows, and blobs that may hold some are written again.
 
-use super::job::{Job, Load, Pending, Purpose, Write};
-use super::letters::Sorted;
-use super::{Content, DeadLetter, NamedLetter, Output, Owner, State, Stop};
-use crate::blob::{BlobKey, Level};
+use super::job::{Job, Load, Purpose, Write};
+use super::letters::{Held, Sorted};
+use super::{DeadLetter, Output, Owner, State, Stop};
+use crate::blob::BlobKey;
 use crate::manifest::{Manifest, Settled};
+use crate::names::Names;
 use crate::rollup::{Rollups, RowError};
-use crate::scope::Scope;
 use crate::teeth::{Bug, bites};
 use crate::time::Now;
 use std::collections::BTreeSet;
@@ -46,13 +46,11 @@ impl Owner {
     }
 
     fn write_anew(&mut self, now: Now, write: Write) -> Result<(), RowError> {
-        let Write { job, blobs, .. } = write;
-        match job {
-            Job::Flush { mut progress, mut set } => {
+        match write.job {
+            Job::Flush { mut progress, mut set, letters } => {
                 set.rows = self.without_erased(&set.rows)?;
                 progress.total = set.rows.total();
-                let rows = Pending::new(Level::Delta, Scope::ALL, Content::Rows(Arc::clone(&set.rows)));
-                self.begin_write(now, Job::Flush { progress, set }, with_letters(rows, blobs));
+                self.write_flush(now, progress, set, letters);
             }
             // A merge is planned again, and dead letters are settled again.
             Job::Merge { .. } | Job::Settle { .. } => self.plan_at = now,
@@ -67,27 +65,31 @@ impl Owner {
         Ok(self.erasures.kept(rows)?.map_or_else(|| Arc::clone(rows), Arc::new))
     }
 
-    /// Writes a blob of dead letters again without those that go with an erasure.
-    pub(super) fn loaded_letters(&mut self, now: Now, key: BlobKey, letters: Vec<NamedLetter>) {
+    /// Letters without those that are erased.
+    pub(super) fn without_erased_letters(&self, mut letters: Vec<Held>) -> Vec<Held> {
+        letters.retain(|held| !self.erasures.erases_held_letter(&held.names));
+        letters
+    }
+
+    /// Whether an erasure removes a letter of a blob.
+    pub(super) fn is_erased_letter(&self, now: Now, key: BlobKey, letter: &DeadLetter) -> bool {
+        self.erasures.erases_stored_letter(&Names::of_text(&letter.text, now), key.seq)
+    }
+
+    /// Writes a blob of dead letters again without those that are erased.
+    pub(super) fn loaded_letters(&mut self, now: Now, key: BlobKey, letters: &[DeadLetter]) {
         let State::Loading(load) = &self.state else { return };
         if !load.waiting.contains(&key) {
             return;
         }
         self.state = State::Idle;
         let count = letters.len() as u64;
-        let source = letters.first().map(|first| first.letter.source);
+        let source = letters.first().map(|first| first.source);
         let Some(source) = source.filter(|_| self.live.contains_key(&key)) else { return };
-        let is_kept =
-            |named: &NamedLetter| named.tenant.is_none_or(|tenant| !self.erasures.erases_letter(tenant, named.listing));
-        let kept: Vec<DeadLetter> = letters.into_iter().filter(is_kept).map(|named| named.letter).collect();
+        let is_kept = |letter: &&DeadLetter| !self.is_erased_letter(now, key, letter);
+        let kept: Vec<DeadLetter> = letters.iter().filter(is_kept).cloned().collect();
         let dropped = count - kept.len() as u64;
         let settled = Settled { source, replayed: 0, dropped, total: 0 };
         self.begin_settle(now, key, Sorted { settled, rows: Rollups::new(), kept });
     }
-}
-
-/// Rows, and the dead letters among blobs.
-fn with_letters(rows: Pending, blobs: Vec<Pending>) -> Vec<Pending> {
-    let letters = blobs.into_iter().filter(|blob| blob.level == Level::DeadLetters);
-    [rows].into_iter().chain(letters).collect()
 }

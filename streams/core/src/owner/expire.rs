@@ -3,10 +3,11 @@
 use super::{Output, Owner, State, Stop};
 use crate::manifest::{Command, Expire, ExpireRefused, Expired, Manifest};
 use crate::merge::phase_s;
-use crate::time::{DAY_S, Now};
+use crate::retention::today;
+use crate::time::{DAY_S, Day, Now};
 
 impl Owner {
-    /// Proposes to take away what has expired. `false`: nothing has.
+    /// Proposes to expire old blobs. `false`: none is too old, and no horizon rises.
     pub(super) fn begin_expire(&mut self, now: Now) -> bool {
         if now < self.expire_at {
             return false;
@@ -15,53 +16,57 @@ impl Owner {
         if self.retention.is_for_ever() {
             return false;
         }
-        let horizons = self.horizons.raised_to(&self.retention.horizons(now));
+        // A log may have accepted rows under a clock that was ahead. Retention follows the clock of the machine.
+        let today = today(self.clock.map_or(now, |clock| clock.min(now)));
+        let Some(plausible) = self.live.plausible(today) else { return false };
+        let horizons = self.horizons.raised_to(&self.retention.horizons(plausible));
         let has_blobs = || self.live.values().any(|meta| horizons.has_passed(&meta));
         if horizons == self.horizons && !has_blobs() {
             return false;
         }
-        self.horizons = horizons;
-        self.state = State::Expiring;
-        self.propose_expire(now);
+        self.state = State::Expiring { today };
+        self.propose_expire(now, today);
         true
     }
 
-    pub(super) fn propose_expire(&mut self, now: Now) {
-        let expire = Expire { partition: self.config.partition, epoch: self.epoch, horizons: self.horizons };
+    pub(super) fn propose_expire(&mut self, now: Now, today: Day) {
+        let expire = Expire { partition: self.config.partition, epoch: self.epoch, today };
         self.outputs.push_back(Output::Propose(Command::Expire(expire)));
         self.retry_later(now);
     }
 
-    pub(super) fn expired(&mut self, now: Now, result: &Result<Expired, ExpireRefused>, manifest: &Manifest) {
-        let partition = manifest.partition(self.config.partition);
-        let has_reached = partition.is_some_and(|known| known.horizons.raised_to(&self.horizons) == known.horizons);
-        // An earlier proposal may be applied late, and once more. Rows are refused behind the present horizons, so it has to wait.
-        if !matches!(self.state, State::Expiring) || (result.is_ok() && !has_reached) {
-            if let Ok(expired) = result {
-                self.forget(expired);
-            }
-            return;
-        }
+    /// The manifest decides the horizons. An outcome may be that of an earlier proposal, and may come twice.
+    pub(super) fn expired(
+        &mut self,
+        now: Now,
+        proposed: Day,
+        result: &Result<Expired, ExpireRefused>,
+        manifest: &Manifest,
+    ) {
+        let is_awaited = matches!(self.state, State::Expiring { today } if today == proposed);
         match result {
             Ok(expired) => {
-                self.forget(expired);
+                let partition = manifest.partition(self.config.partition);
+                self.horizons = partition.map_or(self.horizons, |partition| partition.horizons);
+                expired.blobs.iter().for_each(|meta| {
+                    self.live.remove(&meta.key);
+                });
+                self.erasures.settle(&self.live);
                 self.plan_at = now;
+                if !is_awaited {
+                    return;
+                }
                 if expired.has_more {
-                    return self.propose_expire(now);
+                    return self.propose_expire(now, proposed);
                 }
                 self.retry_at = None;
                 self.state = State::Idle;
             }
-            Err(ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_)) => self.stop(Stop::Deposed),
-            Err(ExpireRefused::Order(_)) => self.state = State::Idle,
+            Err(ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_)) if is_awaited => {
+                self.stop(Stop::Deposed);
+            }
+            Err(ExpireRefused::OtherEpoch { .. } | ExpireRefused::NoSuchPartition(_)) => {}
         }
-    }
-
-    fn forget(&mut self, expired: &Expired) {
-        for meta in &expired.blobs {
-            self.live.remove(&meta.key);
-        }
-        self.erasures.settle(&self.live);
     }
 
     /// The same time of day tomorrow.

@@ -1,6 +1,6 @@
 //! Flushes and merges: blobs are written, then a commit that names them is proposed.
 
-use super::letters::Sorted;
+use super::letters::{Held, Sorted};
 use super::window::{Flushed, Taken};
 use super::{Content, Origin, Output, Owner, Put, State, Stop};
 use crate::blob::{BlobKey, BlobMeta, Level, Seq, StoredBlob};
@@ -32,7 +32,7 @@ pub(super) enum Purpose {
 pub(super) struct Write {
     pub job: Job,
     seq: Seq,
-    pub blobs: Vec<Pending>,
+    blobs: Vec<Pending>,
     phase: Phase,
     /// Blobs that wait for their turn to be written.
     puts: VecDeque<Put>,
@@ -40,13 +40,13 @@ pub(super) struct Write {
 }
 
 pub(super) enum Job {
-    Flush { progress: Progress, set: Flushed },
+    Flush { progress: Progress, set: Flushed, letters: Vec<Held> },
     Merge { inputs: Vec<BlobMeta>, erased: u64 },
     Settle { input: BlobKey, settled: Settled },
 }
 
 pub(super) struct Pending {
-    pub level: Level,
+    level: Level,
     scope: Scope,
     content: Content,
     meta: Option<BlobMeta>,
@@ -193,13 +193,20 @@ impl Owner {
         };
         let total = set.rows.total();
         let Flushed { source, from, to, .. } = set;
-        let refused = dead_letters.len() as u64;
-        let progress = Progress { source, reading, from, to, dead_letters: refused, total, is_end };
+        let progress = Progress { source, reading, from, to, dead_letters: 0, total, is_end };
+        self.write_flush(now, progress, set, dead_letters);
+    }
+
+    /// Writes rows, and the letters that are not erased.
+    pub(super) fn write_flush(&mut self, now: Now, progress: Progress, set: Flushed, letters: Vec<Held>) {
+        let letters = self.without_erased_letters(letters);
+        let progress = Progress { dead_letters: letters.len() as u64, ..progress };
+        let kept = letters.iter().map(|held| held.letter.clone()).collect();
         let blobs = vec![
             Pending::new(Level::Delta, Scope::ALL, Content::Rows(Arc::clone(&set.rows))),
-            Pending::new(Level::DeadLetters, Scope::ALL, Content::DeadLetters(Arc::new(dead_letters))),
+            Pending::new(Level::DeadLetters, Scope::ALL, Content::DeadLetters(Arc::new(kept))),
         ];
-        self.begin_write(now, Job::Flush { progress, set }, blobs);
+        self.begin_write(now, Job::Flush { progress, set, letters }, blobs);
     }
 
     /// Writes what is left of a blob of dead letters, and what its replayed letters count.
@@ -306,7 +313,7 @@ impl Owner {
                 true
             }
             State::Loading(load) => load.waiting.contains(&key),
-            State::Writing(_) | State::Claiming | State::Idle | State::Expiring | State::Stopped(_) => false,
+            State::Writing(_) | State::Claiming | State::Idle | State::Expiring { .. } | State::Stopped(_) => false,
         };
         if is_awaited {
             self.retry_later(now);
@@ -350,7 +357,7 @@ impl Owner {
         self.plan_at = now;
         self.live.extend(write.blobs.iter().filter_map(|blob| blob.meta));
         match write.job {
-            Job::Flush { progress, mut set } => {
+            Job::Flush { progress, mut set, .. } => {
                 let source = self.sources.entry(progress.source).or_default();
                 source.reading = progress.reading;
                 source.next_row = progress.to;
@@ -380,7 +387,7 @@ impl Owner {
         }
         match &self.state {
             State::Claiming => self.propose_claim(now),
-            State::Expiring => self.propose_expire(now),
+            State::Expiring { today } => self.propose_expire(now, *today),
             State::Loading(load) => {
                 self.outputs.extend(load.waiting.iter().map(|key| Output::Load(*key)));
                 self.retry_at = None;

@@ -8,6 +8,7 @@ use crate::blob::{BlobKey, Level};
 use crate::event::Event;
 use crate::fold::Fold;
 use crate::manifest::Settled;
+use crate::names::Names;
 use crate::rollup::{Rollups, RowError};
 use crate::source::SourceId;
 use crate::time::Now;
@@ -35,6 +36,12 @@ pub struct Letter<'a> {
 pub struct Letters<'a> {
     pub key: BlobKey,
     pub letters: &'a [Letter<'a>],
+}
+
+/// A dead letter on its way to a blob. Its text may be cut, its names are not.
+pub(super) struct Held {
+    pub letter: DeadLetter,
+    pub names: Names,
 }
 
 /// Letters by what becomes of them.
@@ -69,6 +76,10 @@ impl Owner {
         let mut settled = Settled { source, replayed: 0, dropped: 0, total: 0 };
         let mut kept = Vec::new();
         for Letter { letter, fate } in batch.letters {
+            if self.is_erased_letter(now, batch.key, letter) {
+                settled.dropped += 1;
+                continue;
+            }
             match fate {
                 Fate::Keep => kept.push(DeadLetter::clone(letter)),
                 Fate::Drop => settled.dropped += 1,
@@ -93,7 +104,7 @@ impl Owner {
         let event = |record: &Record<'a>| match record {
             Record::Event(raw) => {
                 let event = raw.check(now, &self.config.types).map_err(|error| error.to_string())?;
-                event.check_kept(self.horizons.hour).map_err(|error| error.to_string())?;
+                event.check_kept(self.horizons.kept).map_err(|error| error.to_string())?;
                 Ok(event)
             }
             Record::Broken { reason, .. } => Err((*reason).to_owned()),

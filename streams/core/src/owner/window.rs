@@ -1,11 +1,13 @@
 //! What an owner has read of one source and not begun to flush.
 
+use super::letters::Held;
 use super::{DeadLetter, Owner, OwnerConfig, Record, RowBatch, Stop};
 use crate::blob::Epoch;
 use crate::event::{Event, EventError, EventTypes, RawEvent};
 use crate::fold::{Fold, FoldSize};
 use crate::limits::{DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX};
 use crate::merge::phase_s;
+use crate::names::{CUT, Names};
 use crate::query::OwnerRows;
 use crate::rollup::{Rollups, RowError};
 use crate::source::{ReadingId, SourceId};
@@ -15,13 +17,11 @@ use std::sync::Arc;
 
 /// Rows that are counted at once.
 const RUN_MAX: usize = 256;
-/// Stands where a text was cut.
-const CUT: char = '…';
 
 /// Rows of one source, folded.
 pub(super) struct Window {
     fold: Fold,
-    dead_letters: Vec<DeadLetter>,
+    dead_letters: Vec<Held>,
     open: Option<Open>,
     limits: Limits,
 }
@@ -75,7 +75,7 @@ pub(super) struct SourceEnd {
 pub(super) struct Taken {
     pub reading: ReadingId,
     pub set: Flushed,
-    pub dead_letters: Vec<DeadLetter>,
+    pub dead_letters: Vec<Held>,
     pub is_end: bool,
 }
 
@@ -154,13 +154,18 @@ impl Window {
         for (row, record) in (from..).zip(records) {
             taken += 1;
             let refused = match record {
-                Record::Broken { reason, text } => letter(source, row, reason, text),
+                Record::Broken { reason, text } => {
+                    Held { letter: letter(source, row, reason, text), names: Names::of_text(text, now) }
+                }
                 Record::Event(raw) => match rules.checked(now, raw) {
                     Ok(event) => {
                         events.push(event);
                         continue;
                     }
-                    Err(error) => letter(source, row, &error.to_string(), &shown(raw)),
+                    Err(error) => {
+                        let letter = letter(source, row, &error.to_string(), &shown(raw));
+                        Held { letter, names: Names::of_event(raw, now) }
+                    }
                 },
             };
             self.dead_letters.push(refused);
@@ -244,7 +249,7 @@ impl Owner {
         let skipped = usize::try_from(expected - batch.from).unwrap_or(usize::MAX);
         if let Some(records) = batch.records.get(skipped..) {
             let rest = RowBatch { from: expected, records, ..*batch };
-            let rules = Rules { types: &self.config.types, kept_from: self.horizons.hour };
+            let rules = Rules { types: &self.config.types, kept_from: self.horizons.late };
             self.window.fold(now, rules, &rest);
         }
     }

@@ -155,6 +155,7 @@ impl<'e> Session<'e> {
                 self.take(message)?;
             }
             let now = self.now();
+            self.owner.handle(now, Input::Clock(Now(now_ms())));
             self.owner.handle(now, Input::Tick);
         }
     }
@@ -417,7 +418,7 @@ impl<'e> Session<'e> {
             erasures_pending: self.host.manifest().partition(PARTITION).map_or(0, |known| known.erasures.pending())
                 as u64,
             manifest_index: self.host.manifest().index(),
-            kept_from: self.host.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.hour),
+            kept_from: self.host.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.late),
         });
     }
 

@@ -4,7 +4,7 @@ use super::Message;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, StoredBlob};
-use tidemark_streams_core::owner::{NamedLetter, Put};
+use tidemark_streams_core::owner::{DeadLetter, Put};
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_store::directory::{Blobs, DirectoryError};
 use tidemark_streams_store::folder::Found;
@@ -20,7 +20,7 @@ pub enum Job {
 pub enum Done {
     Stored { key: BlobKey, result: Result<StoredBlob, DirectoryError> },
     Loaded { key: BlobKey, result: Result<Rollups, DirectoryError> },
-    LoadedLetters { key: BlobKey, result: Result<Vec<NamedLetter>, DirectoryError> },
+    LoadedLetters { key: BlobKey, result: Result<Vec<DeadLetter>, DirectoryError> },
     Removed { result: Result<(), DirectoryError> },
 }
 

@@ -149,7 +149,7 @@ fn shown_answer(node: &Node, query: &Query, pinned: &Pinned, counts: &Counts) ->
 
 /// Where the counts of a range begin to be kept, if that is within it.
 fn not_kept_before(query: &Query, pinned: &Pinned) -> Option<u64> {
-    let day = pinned.view.not_all_before;
+    let day = pinned.view.kept_from;
     (query.range.hours().first.day() < day).then(|| u64::from(day.0) * DAY_S)
 }
 

@@ -9,7 +9,7 @@ use crate::parquet_rows::{self, Wanted};
 use bytes::Bytes;
 use std::path::PathBuf;
 use tidemark_streams_core::blob::{BlobMeta, StoredBlob};
-use tidemark_streams_core::owner::{NamedLetter, Put};
+use tidemark_streams_core::owner::{DeadLetter, Put};
 use tidemark_streams_core::rollup::Rollups;
 
 /// Blobs that are written and read.
@@ -71,12 +71,11 @@ impl Blobs {
     ///
     /// # Errors
     /// The blob is missing or damaged.
-    pub fn letters(&self, meta: &BlobMeta) -> Result<Vec<NamedLetter>, DirectoryError> {
+    pub fn letters(&self, meta: &BlobMeta) -> Result<Vec<DeadLetter>, DirectoryError> {
         let bytes = self.read(meta)?;
         let name = || file_name(&meta.key, meta.level);
-        let letters = dead_letters::decode(&bytes)
-            .map_err(|error| DirectoryError::Content { name: name(), error: BlobError::DeadLetters(error) })?;
-        Ok(letters.into_iter().map(dead_letters::named).collect())
+        dead_letters::decode(&bytes)
+            .map_err(|error| DirectoryError::Content { name: name(), error: BlobError::DeadLetters(error) })
     }
 
     /// # Errors
