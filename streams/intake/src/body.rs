@@ -13,6 +13,7 @@ use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::NoTime;
 use tidemark_streams_core::event::{EventError, EventTypes, RawEvent};
 use tidemark_streams_core::limits::{DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX};
+use tidemark_streams_core::names::CUT;
 use tidemark_streams_core::time::{Day, Now};
 
 /// The type of events that name none, as of rows of files.
@@ -168,8 +169,8 @@ impl<'a> Decoded<'a> {
                     self.named.push(named);
                 }
                 // One byte more than is kept: the core sees that it is cut.
-                let shown = String::from_utf8_lossy(&text[..text.len().min(DEAD_LETTER_TEXT_BYTES_MAX + 1)]);
-                self.events.push(Event::Broken { reason: cut(&reason).into(), text: shown.into_owned().into() });
+                let shown = shown(&text[..text.len().min(DEAD_LETTER_TEXT_BYTES_MAX + 1)]);
+                self.events.push(Event::Broken { reason: cut(&reason).into(), text: shown.into() });
             }
         }
     }
@@ -177,6 +178,14 @@ impl<'a> Decoded<'a> {
     fn checked(self) -> Result<Decoded<'a>, BodyError> {
         let rows: usize = self.events.iter().map(Event::rows).sum();
         if rows > ROWS_MAX { Err(BodyError::TooManyRows { rows }) } else { Ok(self) }
+    }
+}
+
+/// Bytes as a text. Where bytes had to be replaced it is not the record, so it is marked as cut: a replay needs another text.
+fn shown(bytes: &[u8]) -> String {
+    match String::from_utf8_lossy(bytes) {
+        Cow::Borrowed(text) => text.to_owned(),
+        Cow::Owned(replaced) => format!("{replaced}{CUT}"),
     }
 }
 

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::io::{self, BufRead, Read};
 use tidemark_files::csv::{Fields, RECORD_BYTES_MAX, Record, Records};
 use tidemark_files::unpack::Text;
+use tidemark_streams_core::names::CUT;
 
 const COMMA: u8 = b',';
 /// Letters of a line that a dead letter gets. It keeps fewer, and marks where it cut them.
@@ -73,7 +74,8 @@ fn csv_row(fields: &Fields, columns: &Columns<Option<usize>>, names: usize, read
     if fields.len() < names || !(names..fields.len()).all(is_empty) {
         let texts: Vec<_> = fields.iter().take(8).map(String::from_utf8_lossy).collect();
         let reason = format!("{} fields: the first line names {names} columns", fields.len());
-        return Row::Broken { reason, text: shown(&texts.join(",")) };
+        // Fields are no record, though one field may be the JSON of an event.
+        return Row::Broken { reason, text: format!("{}{CUT}", shown(&texts.join(","))) };
     }
     let values = columns.as_ref().try_map(|at| {
         let Some(at) = *at else { return Ok(Value::NoColumn) };
@@ -101,7 +103,14 @@ fn next_line(reader: &mut Reader, line: &mut Vec<u8>) -> io::Result<bool> {
 }
 
 fn json_row(line: &[u8], reading: &Reading) -> Row {
-    let broken = |reason: String| Row::Broken { reason, text: shown(&String::from_utf8_lossy(line)) };
+    let broken = |reason: String| {
+        let text = match String::from_utf8_lossy(line) {
+            Cow::Borrowed(text) => shown(text),
+            // Where bytes had to be replaced it is not the record.
+            Cow::Owned(replaced) => format!("{}{CUT}", shown(&replaced)),
+        };
+        Row::Broken { reason, text }
+    };
     if line.len() > RECORD_BYTES_MAX {
         return broken(format!("a line of more than {RECORD_BYTES_MAX} bytes"));
     }
@@ -185,6 +194,22 @@ mod tests {
         let long = format!("{{\"t\":\"{}\"}}\n{{\"t\":\"x\",\"l\":1,\"a\":1,\"n\":1}}\n", "x".repeat(2 << 20));
         let found = rows(&long).unwrap();
         assert_eq!(found, ["broken: a line of more than 1048576 bytes", "x 1 1 1"]);
+    }
+
+    #[test]
+    fn text_that_is_not_the_record_ends_with_a_mark() {
+        let texts = |bytes: &[u8]| {
+            let mapping = Mapping::parse("tenant=t,listing=l,at=a", None).unwrap();
+            let reading = Reading { mapping, zone: Zone::UTC };
+            let mut lines = Lines::open(Text::open(Cursor::new(bytes.to_vec())).unwrap(), &reading.mapping).unwrap();
+            match lines.next(&reading).unwrap() {
+                Some(Row::Broken { text, .. }) => text,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(texts(b"{\"t\":\"a\xff\",\"l\":\"x\",\"a\":1}\n"), "{\"t\":\"a\u{fffd}\",\"l\":\"x\",\"a\":1}…");
+        let event = "t,l,a\n\"{\"\"tenant\"\":1,\"\"listing\"\":2,\"\"at\"\":3}\"\n";
+        assert_eq!(texts(event.as_bytes()), r#"{"tenant":1,"listing":2,"at":3}…"#);
     }
 
     #[test]

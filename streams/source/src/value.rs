@@ -103,26 +103,40 @@ impl Reading {
         })
     }
 
-    /// A row as a dead letter shows it: the JSON of an event, as it may be sent over HTTP. What no event has is null.
+    /// A row as a dead letter shows it: the JSON of an event, as it may be sent over HTTP. A column that has no value is an empty text,
+    /// which no event has: a reader takes a field that is absent or null for its default.
     fn shown(&self, values: &Columns<Value<'_>>) -> String {
         let json = |value: &Value<'_>| match value {
-            Value::NoColumn | Value::Missing => None,
-            Value::Text(text) => Some(Json::from(text.as_ref())),
-            Value::Whole(number) => Some(Json::from(*number)),
-            Value::Float(value) => Some(Json::from(*value)),
-            Value::Instant(_) | Value::Clock(_) | Value::Other(_) => Some(Json::Null),
+            Value::Text(text) => Json::from(text.as_ref()),
+            Value::Whole(number) => Json::from(*number),
+            Value::Float(value) if value.is_finite() => Json::from(*value),
+            Value::Float(_) | Value::NoColumn | Value::Missing => Json::from(""),
+            Value::Instant(_) | Value::Clock(_) | Value::Other(_) => Json::from(""),
+        };
+        // The reader of events takes 5.0 as the id 5, the reader of files does not.
+        let id = |value: &Value<'_>| match value {
+            Value::Float(_) => Json::from(""),
+            Value::NoColumn | Value::Missing | Value::Text(_) | Value::Whole(_) => json(value),
+            Value::Instant(_) | Value::Clock(_) | Value::Other(_) => json(value),
         };
         let event_type = match &self.mapping.event_type {
-            TypeOf::All(name) => Some(Json::from(name.as_str())),
-            TypeOf::Column(_) => json(&values.event_type),
+            TypeOf::All(name) => Json::from(name.as_str()),
+            TypeOf::Column(_) => id(&values.event_type),
         };
-        let at = self.time(&values.at).map_or_else(|_| json(&values.at), |seconds| Some(Json::from(seconds)));
+        let at = match (self.time(&values.at), &values.at) {
+            (Ok(seconds), _) => Json::from(seconds),
+            // The reader of events has other rules for numbers and texts that are no time by the rules of files.
+            (Err(_), Value::Whole(_) | Value::Float(_)) => Json::from(format!("{} is no time", json(&values.at))),
+            (Err(_), Value::Text(text)) if text.parse::<UnixTime>().is_ok() => Json::from(format!("{text} is no time")),
+            (Err(_), value) => json(value),
+        };
+        let count = self.mapping.count.as_ref().map(|_| json(&values.count));
         let named = [
-            ("tenant", json(&values.tenant)),
-            ("listing", json(&values.listing)),
-            ("at", at),
-            ("type", event_type),
-            ("n", json(&values.count)),
+            ("tenant", Some(id(&values.tenant))),
+            ("listing", Some(id(&values.listing))),
+            ("at", Some(at)),
+            ("type", Some(event_type)),
+            ("n", count),
         ];
         let fields = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         Json::Object(fields.collect()).to_string()
@@ -206,6 +220,10 @@ fn cut(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use tidemark_streams_core::event::EventTypes;
+    use tidemark_streams_core::time::{Day, Now};
+    use tidemark_streams_intake::body::{Rules, replayed};
 
     fn reading(zone: &str) -> Reading {
         let mapping = Mapping::parse("tenant=t,listing=l,at=a,n=n", None).unwrap();
@@ -244,7 +262,61 @@ mod tests {
         let row = reading("UTC").row(&values(Value::Missing, Value::Text("many".into())));
         let Row::Broken { reason, text } = row else { panic!("{row:?}") };
         assert_eq!(reason, "n \"many\": a whole number is expected");
-        assert_eq!(text, r#"{"listing":"x","n":"many","tenant":330,"type":"impression"}"#);
+        assert_eq!(text, r#"{"at":"","listing":"x","n":"many","tenant":330,"type":"impression"}"#);
+    }
+
+    fn value() -> impl Strategy<Value = Value<'static>> {
+        let texts = ["", "a", "click", "view", "7", "-3", "5.0", "1e400", "NaN", "20170101", "1483271606", "1.5"];
+        let times = ["2017-01-01T11:53:26Z", "2017-01-01 11:53:26", "2017-03-26 02:30:00", "yesterday", "9999-01-01"];
+        let text = proptest::sample::select([&texts[..], &times].concat());
+        let float = proptest::sample::select(vec![0.5, 5.0, -3.0, 1e17, 20_170_101.0, f64::NAN, f64::INFINITY]);
+        let whole = proptest::sample::select(vec![0, 1, -1, 20_170_101, 1_483_271_606, i64::MIN, i64::MAX]);
+        prop_oneof![
+            Just(Value::NoColumn),
+            Just(Value::Missing),
+            Just(Value::Other("a list")),
+            Just(Value::Instant(5)),
+            Just(Value::Clock(i64::MAX)),
+            Just(Value::Clock(1_490_495_400)),
+            text.prop_map(|text| Value::Text(text.into())),
+            float.prop_map(Value::Float),
+            whole.prop_map(Value::Whole),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn broken_row_is_refused_by_a_replay_of_its_own_text(
+            good in 0..6_usize,
+            drawn in [value(), value(), value(), value(), value()],
+            map in proptest::sample::select(vec!["", ",n=n", ",type=k", ",n=n,type=k"]),
+        ) {
+            let [mut tenant, mut listing, mut at, mut count, mut event_type] = drawn;
+            // All values but one are good, or none is.
+            let goods = [
+                (&mut tenant, Value::Whole(330)),
+                (&mut listing, Value::Text("x".into())),
+                (&mut at, Value::Whole(1_483_271_606)),
+                (&mut count, Value::Whole(2)),
+                (&mut event_type, Value::Text("click".into())),
+            ];
+            for (number, (value, usual)) in goods.into_iter().enumerate() {
+                if good < 5 && number != good {
+                    *value = usual;
+                }
+            }
+            let mapping = Mapping::parse(&format!("tenant=t,listing=l,at=a{map}"), None).unwrap();
+            let reading = Reading { mapping, zone: Zone::named("Europe/Berlin").unwrap() };
+            let row = reading.row(&Columns { tenant, listing, at, count, event_type });
+            if let Row::Broken { reason, text } = row {
+                let types = EventTypes::new(&["impression", "click"]).unwrap();
+                let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 0 };
+                let replayed = replayed(text.as_bytes(), &rules);
+                prop_assert!(replayed.is_err(), "{} is replayed from {} as {:?}", reason, text, replayed);
+            }
+        }
     }
 
     #[test]

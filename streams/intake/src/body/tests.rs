@@ -175,3 +175,14 @@ proptest! {
         let _ = Batch::decode(&body);
     }
 }
+
+#[test]
+fn text_with_replaced_bytes_is_not_replayed_as_the_record() {
+    let types = EventTypes::new(&["impression"]).unwrap();
+    let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 0 };
+    let body = b"{\"tenant\":\"a\xff\",\"listing\":\"x\",\"at\":1700000000}\n";
+    let decoded = decode(body, &rules).unwrap();
+    let [Event::Broken { text, .. }] = &decoded.events[..] else { panic!("{decoded:?}") };
+    assert_eq!(&**text, "{\"tenant\":\"a\u{fffd}\",\"listing\":\"x\",\"at\":1700000000}…");
+    assert!(matches!(replayed(text.as_bytes(), &rules), Err(EventRefused::Json(_))));
+}
