@@ -243,6 +243,9 @@ pub struct EraseArgs {
     /// Erase this listing only
     #[arg(long, value_name = "LISTING")]
     pub listing: Option<String>,
+    /// Erase once more, also rows of hours that began after the first erasure
+    #[arg(long)]
+    pub again: bool,
     #[command(flatten)]
     pub directory: DirectoryArgs,
 }
@@ -417,6 +420,9 @@ pub struct ServeArgs {
     /// Seconds behind the end of an hour at which its counts are settled
     #[arg(long, value_name = "SECONDS", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(0..=2_678_400))]
     pub lateness_s: u64,
+    /// Seconds that the file of a blob is kept after it was replaced, for queries that read it
+    #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub reader_grace_s: u64,
     /// Bytes of the log that may wait to be written to blobs; beyond that, requests are answered 503
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 30, value_parser = clap::value_parser!(u64).range(1_048_576..))]
     pub log_bytes_max: u64,

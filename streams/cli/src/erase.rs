@@ -8,15 +8,17 @@ use crate::pause::time;
 use std::io::Write;
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};
-use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::event::{EventTypes, check_listing, check_tenant};
 use tidemark_streams_core::manifest::{Command, Erase, Outcome};
 use tidemark_streams_store::directory::{Directory, IfMissing};
 
 pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
+    check_tenant(&args.tenant).map_err(CliError::EraseName)?;
+    args.listing.as_deref().map_or(Ok(()), check_listing).map_err(CliError::EraseName)?;
     let key = ErasureKey::of(&args.tenant, args.listing.as_deref());
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
     let log = args.directory.dir.join("intake.redb");
-    let driver = erase(directory, &[key])?;
+    let driver = erase(directory, &[key], args.again)?;
     report(&driver.directory, &key, out)?;
     if log.exists() {
         writeln!(
@@ -29,11 +31,12 @@ pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
     Ok(writeln!(out, "not reached\t{files}")?)
 }
 
-/// Erases rows of tenants and listings, and returns once that is done. An erasure that was cut off goes on.
+/// Erases rows of tenants and listings, and returns once that is done. An erasure that was cut off goes on. One that is known is not
+/// begun `again` by itself.
 ///
 /// # Errors
 /// The directory fails, or the partition is paused.
-pub fn erase(mut directory: Directory, keys: &[ErasureKey]) -> Result<Driver, CliError> {
+pub fn erase(mut directory: Directory, keys: &[ErasureKey], again: bool) -> Result<Driver, CliError> {
     let pauses = directory.manifest().pauses();
     if let Some(at_ms) = pauses.of_partition(PARTITION) {
         return Err(CliError::Paused { since: time(at_ms) });
@@ -42,8 +45,7 @@ pub fn erase(mut directory: Directory, keys: &[ErasureKey]) -> Result<Driver, Cl
     let before = erasure::before(now());
     for key in keys {
         let known = directory.manifest().partition(PARTITION).and_then(|known| known.erasures.get(key));
-        // It reaches as far, and goes on if it was cut off.
-        if known.is_some_and(|known| known.before >= before) {
+        if known.is_some_and(|known| !again || known.before >= before) {
             continue;
         }
         let erase = Erase { partition: PARTITION, key: *key, before, asked_at_ms };

@@ -4,7 +4,7 @@ use crate::plan::InputError;
 use std::io;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::{CalendarError, UnknownZone};
-use tidemark_streams_core::event::EventTypesError;
+use tidemark_streams_core::event::{EventError, EventTypesError};
 use tidemark_streams_core::manifest::{EraseRefused, LayoutRefused, TooManyTestTenants};
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::pause::PauseRefused;
@@ -53,6 +53,8 @@ pub enum CliError {
     Retention(#[from] RetentionError),
     #[error("the range is not kept: counts are kept from {kept_from} on")]
     NotKept { kept_from: String },
+    #[error("nothing was erased: {0}")]
+    EraseName(EventError),
     #[error("nothing was erased: {0}")]
     Erase(#[from] EraseRefused),
     #[error("{pending} erasures are not done: run the command again")]

@@ -18,6 +18,7 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         event_id_s: args.event_id_s,
         event_ids_max: usize::try_from(args.event_ids_max).unwrap_or(usize::MAX),
         lateness_s: args.lateness_s,
+        reader_grace_s: args.reader_grace_s,
         log_bytes_max: args.log_bytes_max,
         tenant_events_per_s: args.tenant_events_per_s,
         dead_letters_max: args.dead_letters_max,

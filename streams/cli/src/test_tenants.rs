@@ -48,6 +48,6 @@ fn delete_rows(args: &DirectoryArgs, out: &mut impl Write) -> Result<(), CliErro
     if keys.is_empty() {
         return Err(CliError::NoTestTenants);
     }
-    erase(directory, &keys)?;
+    erase(directory, &keys, true)?;
     Ok(writeln!(out, "the rows of {} test tenants are deleted, up to the end of this hour", keys.len())?)
 }

@@ -302,26 +302,59 @@ fn range_that_is_not_kept_is_answered_410_and_late_events_are_dead_letters() {
     assert!(server.post("/v1/impressions/query", &query).json()["not_kept_before"].is_string());
 }
 
+/// Files of blobs.
+fn files(place: &Place) -> usize {
+    let entries = std::fs::read_dir(place.dir().join("blobs")).unwrap();
+    entries.filter(|entry| entry.as_ref().unwrap().path().is_file()).count()
+}
+
+#[test]
+fn pages_of_other_sites_may_not_operate_a_server() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &LATE_FLUSH);
+    let own = format!("origin: http://{}", server.address);
+    for path in ["/v1/pause?type=click", "/v1/resume?type=click", "/v1/erase?tenant=a"] {
+        let post = |header: &str| server.request("POST", path, &[header], b"").unwrap();
+        for header in ["origin: https://example.com", "origin: null", "sec-fetch-site: cross-site"] {
+            let refused = post(header);
+            assert_eq!((refused.status, refused.code().as_str()), (403, "other_site"), "{path} {header}");
+        }
+        assert_eq!((post(&own).status, post("sec-fetch-site: none").status), (200, 200), "{path}");
+    }
+}
+
 #[test]
 fn erased_tenant_is_gone_from_memory_log_and_blobs_of_a_running_server() {
     let place = Place::new();
-    let server = Server::start(&place.dir(), &["--flush-s", "1"]);
+    let server = Server::start(&place.dir(), &["--flush-s", "1", "--reader-grace-s", "2"]);
     server.send(event("a", "x", "00:10:00").repeat(3) + &event("b", "x", "00:10:00"));
     until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
     server.send(event("a", "x", "00:20:00") + &event("b", "x", "00:10:00"));
     assert_eq!(server.total("a"), 4);
     assert_eq!(server.post("/v1/erase", "").code(), "parameter");
+    assert_eq!(server.post("/v1/erase?tenant=a&listing=", "").code(), "parameter");
+    assert_eq!(server.post("/v1/erase?tenant=a&again=1", "").code(), "parameter");
+    // A write that was abandoned left a file.
+    std::fs::write(place.dir().join("blobs/0-1-1-9.parquet"), "rows of a").unwrap();
     let said = server.post("/v1/erase?tenant=a", "").json();
     assert!(said["erased_before"].is_string() && said["is_done"] == json!(false), "{said}");
     assert_eq!((server.total("a"), server.total("b")), (0, 2));
     until("the erasure", || server.post("/v1/erase?tenant=a", "").json()["is_done"] == json!(true));
     assert_eq!(server.metric("tidemark_streams_erasures_pending"), 0.0);
+    let live_blobs = server.metric("tidemark_streams_live_blobs");
+    assert_eq!(files(&place) as f64, live_blobs, "it is done once the files of replaced blobs are removed");
+    // Asked again it is the same erasure, until another one is asked for.
+    let again = server.post("/v1/erase?tenant=a", "").json();
+    assert_eq!((&again["asked_at"], &again["is_done"]), (&said["asked_at"], &json!(true)));
+    server.send(event("b", "x", "00:10:00").replace("2026-01-01", "2026-03-01"));
+    let again = server.post("/v1/erase?tenant=a&again=true", "").json();
+    assert_eq!((&again["erased_before"], &again["is_done"]), (&json!("2026-03-03T00:00:00+00:00"), &json!(false)));
     // Events of these hours do not come back, those of others count.
     server.send(event("a", "x", "00:10:00") + &event("b", "x", "00:10:00"));
     until("the fold", || server.total("b") == 3);
     assert_eq!(server.total("a"), 0);
     server.stop();
-    assert!(place.said(&["audit"]).contains(" count 3\n"));
+    assert!(place.said(&["audit"]).contains(" count 4\n"));
     assert!(place.said(&["erase", "a"]).contains("\nnot reached\tintake.redb: "));
 }
 

@@ -70,7 +70,18 @@ pub struct Proposal {
 /// Erases a tenant or listing, or asks how far that is.
 pub struct EraseRequest {
     pub key: ErasureKey,
-    pub answer: oneshot::Sender<Result<Erasure, ProposalError>>,
+    /// Begin a new erasure if the known one is done.
+    pub again: bool,
+    pub answer: oneshot::Sender<Result<Erased, ProposalError>>,
+}
+
+/// How far an erasure is.
+pub struct Erased {
+    pub erasure: Erasure,
+    /// Whether no file of the directory holds erased rows.
+    pub is_done: bool,
+    /// No live blob holds erased rows. Files that queries may still read are removed then, at the earliest.
+    pub files_until_ms: Option<u64>,
 }
 
 /// Why a command of an operator has no outcome.

@@ -24,8 +24,6 @@ pub const HEAD_BYTES_MAX: usize = 16 << 10;
 pub const LOG_ENTRIES_MAX: usize = 1_000_000;
 /// Memory for entries that were just accepted. Older ones are read from the log.
 pub const RECENT_BYTES_MAX: usize = 64 << 20;
-/// A blob that a merge has replaced is kept for so long, for queries that have begun.
-pub const READER_GRACE_S: u64 = 15 * 60;
 /// Seconds that a stop takes at most. What is not written by then is in the log.
 pub const STOP_S: u64 = 20;
 
@@ -45,6 +43,8 @@ pub struct Settings {
     pub event_ids_max: usize,
     /// An hour is settled so long after its end.
     pub lateness_s: u64,
+    /// The file of a blob that is not live any more is kept for so long, for queries that have begun.
+    pub reader_grace_s: u64,
     /// Bytes of the intake's log that wait for their commit.
     pub log_bytes_max: u64,
     /// Events a second of a tenant; 0: no quota.

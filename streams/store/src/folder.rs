@@ -149,7 +149,11 @@ impl<D: Durability> Folder<D> {
     /// A file cannot be removed.
     pub fn remove(&mut self, found: &[Found]) -> Result<(), FolderError> {
         for Found { name, .. } in found {
-            self.runtime.block_on(self.store.delete(&ObjectPath::from(name.as_str())))?;
+            match self.runtime.block_on(self.store.delete(&ObjectPath::from(name.as_str()))) {
+                // It was removed before.
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(self.disk.sync_names()?)
     }

@@ -1,21 +1,22 @@
 //! A session: one claim of the partition, until something fails.
 
+mod erasing;
+
 use super::store::{Done, Job, StoreThread};
 use super::{
-    Engine, EraseRequest, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, READING,
-    SOURCE,
+    Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, READING, SOURCE,
 };
 use crate::log::IntakeLog;
 use crate::node::{Node, OwnerView, now_ms};
-use crate::settings::{READER_GRACE_S, STOP_S};
+use crate::settings::STOP_S;
+use erasing::{Erasing, Leftovers};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::collector::{Verdict, judge};
-use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};
-use tidemark_streams_core::manifest::{Command, Erase, Generation, MemberId, Outcome};
+use tidemark_streams_core::manifest::{Command, Generation, MemberId, Outcome};
 use tidemark_streams_core::merge::MergePolicy;
 use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, RowBatch};
 use tidemark_streams_core::query::{self, Continues};
@@ -61,6 +62,10 @@ pub struct Session<'e> {
     /// Blobs that merges have replaced, which queries may still read.
     replaced: VecDeque<Replaced>,
     waiting: Vec<Waiting>,
+    erasing: Vec<Erasing>,
+    leftovers: Option<Leftovers>,
+    /// No file holds rows of erasures that were asked for up to then.
+    cleaned_ms: u64,
     letters: LettersAt,
     stop_by: Option<Instant>,
 }
@@ -130,6 +135,10 @@ impl<'e> Session<'e> {
             checkpointed: 0,
             replaced: VecDeque::new(),
             waiting: Vec::new(),
+            erasing: Vec::new(),
+            // A process that was killed may have left files. The first session has no readers.
+            leftovers: Some(Leftovers::new(if engine.sessions == 1 { 0 } else { node.settings.reader_grace_s })),
+            cleaned_ms: 0,
             letters: LettersAt::default(),
             stop_by: None,
             node,
@@ -143,6 +152,8 @@ impl<'e> Session<'e> {
             self.answer_waiting();
             self.cut_log()?;
             self.remove_replaced();
+            self.begin_erasures()?;
+            self.look_for_leftovers();
             self.publish();
             if self.is_done()? {
                 return Ok(End::Stopped);
@@ -197,7 +208,7 @@ impl<'e> Session<'e> {
                 self.waiting.push(Waiting { pin, index, by: Instant::now() + PIN_WAIT_MAX });
             }
             Message::Propose(proposal) => return self.operate(proposal),
-            Message::Erase(request) => return self.erase(request),
+            Message::Erase(request) => self.ask_erasure(request),
             Message::Stop => {
                 self.stop_by.get_or_insert(Instant::now() + Duration::from_secs(STOP_S));
             }
@@ -229,6 +240,11 @@ impl<'e> Session<'e> {
             // They are removed by the next session.
             Done::Removed { result: Err(error) } => failed(&self.node, &error),
             Done::Removed { result: Ok(()) } => {}
+            Done::Listed { result: Ok(found) } => self.listed(found),
+            Done::Listed { result: Err(error) } => {
+                self.leftovers.iter_mut().for_each(|leftovers| leftovers.is_listing = false);
+                failed(&self.node, &error);
+            }
         }
     }
 
@@ -268,34 +284,6 @@ impl<'e> Session<'e> {
             Err(problem) => Err(ProposalError::Manifest(problem.to_string())),
         });
         proposed.map(|_| ())
-    }
-
-    /// Proposes an erasure unless one is known that reaches as far, and answers how far it is.
-    fn erase(&mut self, request: EraseRequest) -> Result<(), Problem> {
-        let EraseRequest { key, answer } = request;
-        let now = self.now();
-        let before = erasure::before(now);
-        if self.erasure(&key).is_none_or(|known| known.before < before) {
-            let erase = Erase { partition: PARTITION, key, before, asked_at_ms: now.0 };
-            let outcome = match self.propose(&Command::Erase(erase)) {
-                Ok(outcome) => outcome,
-                Err(problem) => {
-                    let _ = answer.send(Err(ProposalError::Manifest(problem.to_string())));
-                    return Err(problem);
-                }
-            };
-            if let Outcome::Erase { result: Err(refused), .. } = outcome {
-                let _ = answer.send(Err(refused.into()));
-                return Ok(());
-            }
-        }
-        let missing = || ProposalError::NotServing("the partition is not claimed yet".to_owned());
-        let _ = answer.send(self.erasure(&key).ok_or_else(missing));
-        Ok(())
-    }
-
-    fn erasure(&self, key: &ErasureKey) -> Option<Erasure> {
-        self.host.manifest().partition(PARTITION)?.erasures.get(key)
     }
 
     fn propose(&mut self, command: &Command) -> Result<Outcome, Problem> {
@@ -375,7 +363,7 @@ impl<'e> Session<'e> {
     }
 
     fn remove_replaced(&mut self) {
-        let grace = Duration::from_secs(READER_GRACE_S);
+        let grace = Duration::from_secs(self.node.settings.reader_grace_s);
         while self.replaced.front().is_some_and(|replaced| replaced.at.elapsed() >= grace) {
             let Some(Replaced { blobs, .. }) = self.replaced.pop_front() else { return };
             let unreachable = |meta: &&BlobMeta| match judge(self.host.manifest(), &meta.key) {

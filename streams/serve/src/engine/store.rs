@@ -14,6 +14,7 @@ pub enum Job {
     Put(Put),
     Load(BlobMeta),
     Remove(Vec<Found>),
+    List,
 }
 
 /// What became of a job.
@@ -22,6 +23,7 @@ pub enum Done {
     Loaded { key: BlobKey, result: Result<Rollups, DirectoryError> },
     LoadedLetters { key: BlobKey, result: Result<Vec<DeadLetter>, DirectoryError> },
     Removed { result: Result<(), DirectoryError> },
+    Listed { result: Result<Vec<Found>, DirectoryError> },
 }
 
 /// The thread. Dropping it waits for the job under way.
@@ -82,5 +84,6 @@ fn carry_out(blobs: &mut Blobs, job: Job) -> Done {
         }
         Job::Load(meta) => Done::Loaded { key: meta.key, result: blobs.rows(&meta, Wanted::All) },
         Job::Remove(found) => Done::Removed { result: blobs.remove(&found) },
+        Job::List => Done::Listed { result: blobs.list().map(|listing| listing.blobs) },
     }
 }

@@ -2,13 +2,14 @@
 
 use super::answer::{Answer, Failure};
 use super::request::{self, Params};
-use crate::engine::{EraseRequest, Message, PARTITION, Proposal, ProposalError};
+use crate::engine::{EraseRequest, Erased, Message, PARTITION, Proposal, ProposalError};
 use crate::node::{Node, now_ms};
 use hyper::header::HeaderMap;
 use serde_json::{Map, Value, json};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::erasure::{Erasure, ErasureKey};
+use tidemark_streams_core::event::{check_listing, check_tenant};
 use tidemark_streams_core::manifest::{Command, Outcome, SetPause};
 use tidemark_streams_core::pause::PauseTarget;
 use tokio::sync::oneshot;
@@ -27,6 +28,7 @@ async fn set_pause(
     params: &Params,
     paused_at_ms: Option<u64>,
 ) -> Result<Answer, Failure> {
+    request::check_site(headers)?;
     request::authorize_operator(node, headers)?;
     let target = match params.get("type") {
         None => PauseTarget::Partition(PARTITION),
@@ -39,18 +41,35 @@ async fn set_pause(
     Ok(Answer::json(&paused(node)))
 }
 
-/// Erases a tenant or listing. Asked again, it says how far that is.
+/// Erases a tenant or listing. Without `again` it only answers how far a known erasure is.
 pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<Answer, Failure> {
+    request::check_site(headers)?;
     request::authorize_operator(node, headers)?;
-    let missing = || Failure::bad("parameter", "tenant is missing: whose rows are to be erased?");
-    let tenant = params.get("tenant").filter(|tenant| !tenant.is_empty()).ok_or_else(missing)?;
-    let key = ErasureKey::of(tenant, params.get("listing").map(String::as_str));
+    let missing = || Failure::bad("parameter", "tenant is missing: name the tenant to erase");
+    let tenant = params.get("tenant").ok_or_else(missing)?;
+    let listing = params.get("listing").map(String::as_str);
+    check_tenant(tenant).map_err(|error| Failure::bad("parameter", error))?;
+    listing.map_or(Ok(()), check_listing).map_err(|error| Failure::bad("parameter", error))?;
+    let again = match params.get("again").map(String::as_str) {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(other) => {
+            let message = format!("again {:?}: true or false", request::shown(other));
+            return Err(Failure::bad("parameter", message));
+        }
+    };
+    let key = ErasureKey::of(tenant, listing);
     let (sender, receiver) = oneshot::channel();
-    let request = EraseRequest { key, answer: sender };
+    let request = EraseRequest { key, again, answer: sender };
     node.engine.try_send(Message::Erase(request)).map_err(|_| overloaded())?;
-    let Erasure { before, asked_at_ms, is_done, .. } = receiver.await.map_err(|_| ended())?.map_err(failed)?;
-    let erased_before = time(before.start_s() * 1_000);
-    Ok(Answer::json(&json!({ "asked_at": time(asked_at_ms), "erased_before": erased_before, "is_done": is_done })))
+    let Erased { erasure, is_done, files_until_ms } = receiver.await.map_err(|_| ended())?.map_err(failed)?;
+    let Erasure { before, asked_at_ms, .. } = erasure;
+    Ok(Answer::json(&json!({
+        "asked_at": time(asked_at_ms),
+        "erased_before": time(before.start_s() * 1_000),
+        "is_done": is_done,
+        "files_until": files_until_ms.map(time),
+    })))
 }
 
 /// What is paused, since when.

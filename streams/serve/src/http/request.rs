@@ -6,7 +6,7 @@ use crate::secret::Role;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HeaderMap, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use hyper::{Method, Request, StatusCode};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl Route {
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
             Route::Pause | Route::Resume => &["type"],
-            Route::Erase => &["tenant", "listing"],
+            Route::Erase => &["tenant", "listing", "again"],
         }
     }
 }
@@ -180,6 +180,25 @@ pub fn authorize_producer(node: &Node, headers: &HeaderMap) -> Result<(), Failur
 /// Lets a tenant through, and producers.
 pub fn authorize_tenant(node: &Node, headers: &HeaderMap, tenant: &str) -> Result<(), Failure> {
     authorize(node, headers, &[Role::Tenant(tenant), Role::Producer])
+}
+
+/// Refuses a request that a page of another site makes. A browser adds these headers, also to a request without a token.
+pub fn check_site(headers: &HeaderMap) -> Result<(), Failure> {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let site = text(HeaderName::from_static("sec-fetch-site"));
+    let is_own_site = site.is_none_or(|site| site == "same-origin" || site == "none");
+    let host = text(HOST).unwrap_or_default();
+    let is_own_origin = text(ORIGIN).is_none_or(|origin| {
+        let named = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        named.is_some_and(|named| named == host)
+    });
+    match is_own_site && is_own_origin {
+        true => Ok(()),
+        false => {
+            let message = "a page of another site may not operate this server: send the request from a program";
+            Err(Failure::new(StatusCode::FORBIDDEN, "other_site", message))
+        }
+    }
 }
 
 /// Lets operators through.

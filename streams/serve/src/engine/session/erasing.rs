@@ -1,0 +1,172 @@
+//! Erasures over HTTP, and the files that they leave.
+//!
+//! An erasure is done in the manifest once no live blob holds its rows. Files of replaced blobs and of abandoned writes are removed
+//! after that, when no query reads them any more. Only then the answer says that it is done.
+
+use super::{PIN_WAIT_MAX, Session};
+use crate::engine::store::Job;
+use crate::engine::{EraseRequest, Erased, PARTITION, Problem, ProposalError, SOURCE};
+use crate::node::now_ms;
+use std::time::{Duration, Instant};
+use tidemark_streams_core::blob::{BlobKey, Epoch, Seq};
+use tidemark_streams_core::collector::{Verdict, judge};
+use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};
+use tidemark_streams_core::manifest::{Command, Erase, Outcome};
+use tidemark_streams_core::owner::Input;
+use tidemark_streams_store::folder::Found;
+
+/// Between two looks for files of erased rows.
+const LEFTOVERS_AGAIN: Duration = Duration::from_millis(200);
+
+/// An erasure that waits until events before it are in blobs.
+pub(super) struct Erasing {
+    request: EraseRequest,
+    /// The row behind these events.
+    row: u64,
+    by: Instant,
+}
+
+/// Files of erased rows may be left: of blobs that were replaced, or of writes that were abandoned.
+pub(super) struct Leftovers {
+    grace: Duration,
+    /// `None`: an erasure is not done.
+    clean: Option<Clean>,
+    pub is_listing: bool,
+    next_at: Option<Instant>,
+}
+
+/// When all erasures were done. Later writes hold no erased rows.
+#[derive(Clone, Copy)]
+struct Clean {
+    at: Instant,
+    at_ms: u64,
+    epoch: Epoch,
+    seq: Seq,
+}
+
+impl Leftovers {
+    pub fn new(grace_s: u64) -> Leftovers {
+        Leftovers { grace: Duration::from_secs(grace_s), clean: None, is_listing: false, next_at: None }
+    }
+
+    fn until_ms(&self) -> Option<u64> {
+        let clean = self.clean?;
+        Some(clean.at_ms.saturating_add(self.grace.as_millis() as u64))
+    }
+}
+
+impl Clean {
+    fn covers(&self, key: &BlobKey) -> bool {
+        (key.epoch, key.seq) <= (self.epoch, self.seq)
+    }
+}
+
+impl Session<'_> {
+    /// Answers how far a known erasure is, or has a new one begin.
+    pub(super) fn ask_erasure(&mut self, request: EraseRequest) {
+        let begins = self.erasure(&request.key).is_none_or(|known| known.is_done && request.again);
+        if begins {
+            let row = self.log.next_row();
+            return self.erasing.push(Erasing { request, row, by: Instant::now() + PIN_WAIT_MAX });
+        }
+        let erased = self.erased(&request.key);
+        let _ = request.answer.send(erased);
+    }
+
+    /// Proposes the erasures whose earlier events are in blobs: the newest blob bounds how far an erasure reaches.
+    pub(super) fn begin_erasures(&mut self) -> Result<(), Problem> {
+        if self.erasing.is_empty() {
+            return Ok(());
+        }
+        let committed = self.committed();
+        let is_paused = self.owner.is_paused();
+        let is_ready = |erasing: &mut Erasing| is_paused || committed >= erasing.row || Instant::now() >= erasing.by;
+        let ready: Vec<Erasing> = self.erasing.extract_if(.., is_ready).collect();
+        for Erasing { request, .. } in ready {
+            self.erase(request)?;
+        }
+        if !self.erasing.is_empty() && self.next_index > self.log.progress().durable {
+            let now = self.now();
+            self.owner.handle(now, Input::Flush);
+        }
+        Ok(())
+    }
+
+    fn erase(&mut self, request: EraseRequest) -> Result<(), Problem> {
+        let EraseRequest { key, answer, .. } = request;
+        let now = self.now();
+        let erase = Erase { partition: PARTITION, key, before: erasure::before(now), asked_at_ms: now.0 };
+        let outcome = match self.propose(&Command::Erase(erase)) {
+            Ok(outcome) => outcome,
+            Err(problem) => {
+                let _ = answer.send(Err(ProposalError::Manifest(problem.to_string())));
+                return Err(problem);
+            }
+        };
+        if let Outcome::Erase { result: Err(refused), .. } = outcome {
+            let _ = answer.send(Err(refused.into()));
+            return Ok(());
+        }
+        self.leftovers = Some(Leftovers::new(self.node.settings.reader_grace_s));
+        let _ = answer.send(self.erased(&key));
+        Ok(())
+    }
+
+    fn erased(&self, key: &ErasureKey) -> Result<Erased, ProposalError> {
+        let missing = || ProposalError::NotServing("the partition is not claimed yet".to_owned());
+        let erasure = self.erasure(key).ok_or_else(missing)?;
+        let is_done = erasure.is_done && erasure.asked_at_ms <= self.cleaned_ms;
+        let leftovers = self.leftovers.as_ref().filter(|_| erasure.is_done && !is_done);
+        let files_until_ms = leftovers.and_then(Leftovers::until_ms);
+        Ok(Erased { erasure, is_done, files_until_ms })
+    }
+
+    /// Looks for files of erased rows once all erasures are done in live blobs, and no query reads older ones.
+    pub(super) fn look_for_leftovers(&mut self) {
+        let is_pending = self.host.manifest().partition(PARTITION).is_none_or(|known| known.erasures.pending() > 0);
+        let epoch = self.owner.epoch();
+        let seq = self.owner.last_seq();
+        let Some(leftovers) = &mut self.leftovers else { return };
+        if is_pending || self.owner.position(SOURCE).is_none() {
+            leftovers.clean = None;
+            return;
+        }
+        let clean = *leftovers.clean.get_or_insert_with(|| Clean { at: Instant::now(), at_ms: now_ms(), epoch, seq });
+        let is_due = clean.at.elapsed() >= leftovers.grace && leftovers.next_at.is_none_or(|at| at <= Instant::now());
+        if is_due && !leftovers.is_listing {
+            leftovers.is_listing = true;
+            leftovers.next_at = Some(Instant::now() + LEFTOVERS_AGAIN);
+            self.jobs.push_back(Job::List);
+        }
+    }
+
+    /// Removes the files that were begun before all erasures were done, and are not live. An abandoned write is among them.
+    pub(super) fn listed(&mut self, found: Vec<Found>) {
+        let Some(leftovers) = &mut self.leftovers else { return };
+        leftovers.is_listing = false;
+        let Some(clean) = leftovers.clean else { return };
+        let manifest = self.host.manifest();
+        let mut is_pending = false;
+        let mut unreachable = Vec::new();
+        for found in found.into_iter().filter(|found| clean.covers(&found.key)) {
+            match judge(manifest, &found.key) {
+                Verdict::Unreachable => unreachable.push(found),
+                Verdict::Pending => is_pending = true,
+                Verdict::Live | Verdict::Foreign => {}
+            }
+        }
+        if !unreachable.is_empty() {
+            return self.jobs.push_back(Job::Remove(unreachable));
+        }
+        if !is_pending {
+            self.leftovers = None;
+            let known = manifest.partition(PARTITION).map(|known| known.erasures.iter());
+            let asked = known.into_iter().flatten().map(|(_, erasure)| erasure.asked_at_ms);
+            self.cleaned_ms = asked.max().unwrap_or_default();
+        }
+    }
+
+    fn erasure(&self, key: &ErasureKey) -> Option<Erasure> {
+        self.host.manifest().partition(PARTITION)?.erasures.get(key)
+    }
+}
