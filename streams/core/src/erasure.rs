@@ -4,7 +4,7 @@
 //! the blobs that may hold erased rows are those of earlier commits. Owners write each of them again without these rows; then the
 //! erasure is done. A kill at any moment leaves the blobs that are still to be written.
 
-use crate::blob::{BlobMeta, Level, Seq};
+use crate::blob::{BlobKey, BlobMeta, Level, Seq};
 use crate::limits::{ERASURES_MAX, FUTURE_MAX_S};
 use crate::manifest::BlobSet;
 use crate::names::Names;
@@ -13,7 +13,7 @@ use crate::scope::TenantHash;
 use crate::teeth::{Bug, bites};
 use crate::time::{HOUR_S, Hour, HourRange, Now};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The stable hash of a listing's id: XXH3 with 64 bits. It is part of what the manifest keeps.
@@ -42,10 +42,11 @@ pub struct Erasure {
 }
 
 /// All erasures of a partition.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Erasures {
     known: BTreeMap<ErasureKey, Erasure>,
-    pending: BTreeSet<ErasureKey>,
+    /// Erasures that are not done, each with a live blob that was found to hold its rows. While that blob is live no other is looked for.
+    pending: BTreeMap<ErasureKey, Option<BlobKey>>,
     /// How many commands erased something.
     count: u64,
 }
@@ -64,6 +65,35 @@ impl ListingHash {
 pub fn before(now: Now) -> Hour {
     Hour(u32::try_from((now.seconds() + FUTURE_MAX_S) / HOUR_S + 1).unwrap_or(Hour::MAX.0))
 }
+
+impl Erasure {
+    /// A live blob that may hold erased rows or letters.
+    fn unclean(&self, key: &ErasureKey, live: &BlobSet) -> Option<BlobMeta> {
+        let hours = HourRange { first: Hour(0), last: Hour(self.before.0.checked_sub(1)?) };
+        let rows = live.of_tenant(key.tenant, hours).into_iter();
+        let letters = live.of_level(Level::DeadLetters);
+        rows.chain(letters).find(|meta| meta.key.seq <= self.seq)
+    }
+
+    /// Whether a live blob may hold erased rows. A witness that is live tells it without a search.
+    fn is_open(&mut self, key: &ErasureKey, witness: &mut Option<BlobKey>, live: &BlobSet) -> bool {
+        if witness.is_none_or(|witness| !live.contains_key(&witness)) {
+            *witness = self.unclean(key, live).map(|meta| meta.key);
+        }
+        self.is_done = witness.is_none();
+        !self.is_done
+    }
+}
+
+/// Witnesses are no part of the state, and what is pending follows from what is known.
+impl PartialEq for Erasures {
+    fn eq(&self, other: &Erasures) -> bool {
+        let Erasures { known, pending: _, count } = self;
+        (known, count) == (&other.known, &other.count)
+    }
+}
+
+impl Eq for Erasures {}
 
 impl ErasureKey {
     pub fn of(tenant: &str, listing: Option<&str>) -> ErasureKey {
@@ -145,27 +175,20 @@ impl Erasures {
 
     /// A live blob that may hold erased rows.
     pub fn unclean(&self, live: &BlobSet) -> Option<BlobMeta> {
-        self.pending.iter().find_map(|key| self.unclean_of(key, live))
-    }
-
-    fn unclean_of(&self, key: &ErasureKey, live: &BlobSet) -> Option<BlobMeta> {
-        let erasure = self.known.get(key)?;
-        let hours = HourRange { first: Hour(0), last: Hour(erasure.before.0.checked_sub(1)?) };
-        let rows = live.of_tenant(key.tenant, hours).into_iter();
-        let letters = live.of_level(Level::DeadLetters);
-        rows.chain(letters).find(|meta| meta.key.seq <= erasure.seq)
+        self.pending.keys().find_map(|key| self.known.get(key)?.unclean(key, live))
     }
 
     /// Notes which erasures are done.
     pub(crate) fn settle(&mut self, live: &BlobSet) {
-        let pending = std::mem::take(&mut self.pending);
-        let (open, done) = pending.into_iter().partition(|key| self.unclean_of(key, live).is_some());
-        self.pending = open;
-        let done: BTreeSet<ErasureKey> = done;
-        for key in done {
-            if let Some(erasure) = self.known.get_mut(&key) {
-                erasure.is_done = true;
-            }
+        let known = &mut self.known;
+        self.pending.retain(|key, witness| known.get_mut(key).is_some_and(|known| known.is_open(key, witness, live)));
+    }
+
+    /// Notes whether one erasure is done.
+    pub(crate) fn settle_key(&mut self, key: &ErasureKey, live: &BlobSet) {
+        let Some((known, witness)) = self.known.get_mut(key).zip(self.pending.get_mut(key)) else { return };
+        if !known.is_open(key, witness, live) {
+            self.pending.remove(key);
         }
     }
 
@@ -177,7 +200,7 @@ impl Erasures {
         }
         let before = known.map_or(erasure.before, |before| before.max(erasure.before));
         self.known.insert(key, Erasure { before, is_done: false, ..erasure });
-        self.pending.insert(key);
+        self.pending.insert(key, None);
         self.count += 1;
         Ok(())
     }
@@ -187,7 +210,7 @@ impl Erasures {
         if known.len() > ERASURES_MAX {
             return Err(TooManyErasures);
         }
-        let pending = known.iter().filter(|(_, erasure)| !erasure.is_done).map(|(key, _)| *key).collect();
+        let pending = known.iter().filter(|(_, erasure)| !erasure.is_done).map(|(key, _)| (*key, None)).collect();
         Ok(Erasures { known, pending, count })
     }
 }
@@ -242,6 +265,27 @@ mod tests {
         let kept = erasures(None).kept(&rows).unwrap().unwrap();
         assert_eq!(kept.iter().map(|row| (row.tenant, row.hour.0)).collect::<Vec<_>>(), [("a", 10), ("b", 9)]);
         assert_eq!((erasures(None).kept(&kept), Erasures::default().kept(&rows)), (Ok(None), Ok(None)));
+    }
+
+    #[test]
+    fn witness_is_looked_for_again_once_it_is_not_live() {
+        let mut erasures = erasures(None);
+        let key = ErasureKey::of("a", None);
+        let blob = |part| {
+            let key = BlobKey { part, seq: Seq(1), ..BlobKey::FIRST };
+            let stored = crate::blob::StoredBlob { bytes: 1, checksum: 1 };
+            let hours = HourRange::of(Hour(3));
+            let scope = crate::scope::Scope::ALL;
+            BlobMeta { key, level: Level::Delta, scope, hours, rows: 1, total: 1, stored }
+        };
+        let mut live: BlobSet = [blob(1), blob(2)].into_iter().collect();
+        for part in [1, 2] {
+            erasures.settle(&live);
+            assert_eq!(erasures.pending.get(&key), Some(&Some(blob(part).key)));
+            live.remove(&blob(part).key);
+        }
+        erasures.settle_key(&key, &live);
+        assert_eq!((erasures.pending(), erasures.get(&key).unwrap().is_done), (0, true));
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl Manifest {
         };
         let seq = partition.last_seq();
         partition.erasures.add(key, Erasure { before, asked_at_ms, seq, is_done: false })?;
-        partition.erasures.settle(&partition.live);
+        partition.erasures.settle_key(&key, &partition.live);
         self.changed.insert(id);
         Ok(partition.erasures.count())
     }
