@@ -11,7 +11,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Why a server does not start, or ends.
 #[derive(Debug, thiserror::Error)]
@@ -52,9 +52,11 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let engine = Engine { node: Arc::clone(&node), inbox, sessions: 0 };
     let thread = std::thread::Builder::new().name("owner".to_owned());
     let owner = thread.spawn(move || engine.run(Opened { directory, log }))?;
+    // A stop may come once the address is printed.
+    let signals = runtime.block_on(async { Signals::new() })?;
     writeln!(out, "listening on http://{address}")?;
     out.flush()?;
-    runtime.block_on(serve(listener, &node))?;
+    runtime.block_on(serve(listener, &node, signals));
     // The queue is bounded, and the thread takes from it until it ends.
     let _ = node.engine.send(Message::Stop);
     let _ = owner.join();
@@ -62,9 +64,21 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     Ok(())
 }
 
-async fn serve(listener: TcpListener, node: &Arc<Node>) -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+/// Signals that stop the process.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// It is called on a runtime.
+    fn new() -> io::Result<Signals> {
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+}
+
+async fn serve(listener: TcpListener, node: &Arc<Node>, signals: Signals) {
+    let Signals { mut terminate, mut interrupt } = signals;
     let stop = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -72,5 +86,4 @@ async fn serve(listener: TcpListener, node: &Arc<Node>) -> io::Result<()> {
         }
     };
     http::serve(listener, node, stop, Duration::from_secs(STOP_S)).await;
-    Ok(())
 }
