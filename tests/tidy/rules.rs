@@ -35,7 +35,10 @@ const MAY_KNOW: [(&str, &[&str]); 21] = [
         ],
     ),
     ("tidemark-streams-sim", &["tidemark-streams-core"]),
-    ("tidemark-streams-source", &["tidemark-files", "tidemark-proto", "tidemark-streams-core"]),
+    (
+        "tidemark-streams-source",
+        &["tidemark-files", "tidemark-proto", "tidemark-streams-core", "tidemark-streams-intake"],
+    ),
     ("tidemark-streams-store", &["tidemark-consensus", "tidemark-streams-core"]),
     (
         "tidemark-streams",

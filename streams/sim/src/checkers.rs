@@ -224,6 +224,25 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
     // Until an erasure is done, blobs may hold its rows.
     let expected = combined(counted.chain(replayed).filter(|row| !is_erased(row)));
     let found = combined(found.iter().filter(|row| !is_erased(row)));
+    if found != expected {
+        let found = found.total();
+        let expected = expected.total();
+        let what = format!("at index {index} live blobs count {found}, and the rows below the position {expected}");
+        return Err(Violation { checker: CONSERVATION, what });
+    }
+    look_for_letters(manifest, partition, sources, settled, letters)
+}
+
+/// Dead letters are the rows that were refused, without those that were settled or erased.
+fn look_for_letters(
+    manifest: &Manifest,
+    partition: &Partition,
+    sources: &[Source],
+    settled: &Settled,
+    mut letters: Vec<(SourceId, u64)>,
+) -> Result<(), Violation> {
+    let index = manifest.index();
+    let position = |source: &Source| partition.source(source.id).next_row;
     let refused =
         sources.iter().flat_map(|source| source.refused(position(source)).into_iter().map(|row| (source.id, row)));
     let too_old = settled.too_old.iter().map(|letter| (letter.source, letter.row));
@@ -231,12 +250,6 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
     let refused = refused.chain(too_old.filter(is_below));
     let mut refused: Vec<_> = refused.filter(|(source, row)| !settled.has(*source, *row)).collect();
     refused.sort_unstable();
-    if found != expected {
-        let found = found.total();
-        let expected = expected.total();
-        let what = format!("at index {index} live blobs count {found}, and the rows below the position {expected}");
-        return Err(Violation { checker: CONSERVATION, what });
-    }
     // Until an erasure is done, its letters may be live, and then none is. A text that cannot be read names nobody.
     let is_erased = |(id, row): &(SourceId, u64)| {
         let source = sources.iter().find(|source| source.id == *id);
