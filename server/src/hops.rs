@@ -168,7 +168,7 @@ impl Hops {
             let message = format!("this is {}: the hop is from {} to {}", self.own, hop.origin, hop.home);
             return Err(Failure::Invalid { code: "hop_elsewhere", message });
         }
-        self.check_namespaces(&hop)?;
+        self.check_namespaces(&hop).await?;
         if hop.home == self.own && hop.origin != self.own && self.origin_has_counted(&hop, token).await? {
             return Ok(HopCounted { dc: hop.origin.clone(), hop, places: None });
         }
@@ -195,13 +195,22 @@ impl Hops {
         Ok(HopCounted { dc: self.own.clone(), hop, places: Some(places) })
     }
 
-    /// What could never be counted here is not taken from the origin.
-    fn check_namespaces(&self, hop: &Hop) -> Result<(), Failure> {
-        let unknown = self.aggregator.with_ledger(|ledger| {
-            let known = |counter: &&CounterName| ledger.namespaces().any(|name| name == counter.namespace());
-            hop.counters.iter().find(|counter| !known(counter)).map(|counter| counter.namespace().to_owned())
-        });
+    /// What could never be counted here is not taken from the origin. A process that has just started may not have applied the entry
+    /// of the ledger that declares a namespace, so it catches up before it calls one unknown.
+    async fn check_namespaces(&self, hop: &Hop) -> Result<(), Failure> {
+        if self.unknown_namespace(hop).is_none() {
+            return Ok(());
+        }
+        self.aggregator.catch_up_with_ledger().await.map_err(Failure::NotServing)?;
+        let unknown = self.unknown_namespace(hop);
         unknown.map_or(Ok(()), |namespace| Err(BatchError::UnknownNamespace(namespace).into()))
+    }
+
+    fn unknown_namespace(&self, hop: &Hop) -> Option<String> {
+        self.aggregator.with_ledger(|ledger| {
+            let mut namespaces = hop.counters.iter().map(CounterName::namespace);
+            namespaces.find(|namespace| !ledger.has_namespace(namespace)).map(str::to_owned)
+        })
     }
 
     /// Has the origin's group fence the hop: from then on only this data centre counts it, unless that one has.
