@@ -10,45 +10,12 @@
 //! event-driven machines `node`, `aggregator` and `client` that put them together. [`series`] (counts over time) and [`graph`]
 //! (counts along edges) stand by themselves.
 
-pub mod aggregator;
-pub mod alloc;
-pub mod asking;
-pub mod audit;
-pub mod claiming;
-pub mod client;
-pub mod counter_order;
-pub mod edge_changes;
-pub mod framed;
-pub mod gossip;
-pub mod graph;
-pub mod group;
-pub mod hash;
-mod identities;
-pub mod ids;
-pub mod leader;
-pub mod ledger;
-pub mod limits;
-pub mod load;
-pub mod msg;
-pub mod named;
-pub mod node;
-pub mod number_table;
-mod numbers;
-pub mod owners;
-pub mod placement;
-pub mod queries;
-pub mod query;
-pub mod read;
-pub mod ring;
-pub mod row_changes;
-pub mod scope;
-pub mod series;
-pub mod shards;
-pub mod shelf;
-pub mod table;
-pub mod teeth;
-pub mod time;
-pub mod view;
-pub mod wait;
-mod warm;
-pub mod wire;
+pub use tidemark_client_core::{client, load};
+pub use tidemark_ledger::{claiming, edge_changes, leader, ledger};
+pub use tidemark_partition::{group, node};
+pub use tidemark_types::{
+    alloc, graph, hash, ids, limits, number_table, owners, placement, ring, row_changes, series, shelf, table, teeth,
+    time,
+};
+pub use tidemark_view::{aggregator, asking, audit, gossip, queries, query, view};
+pub use tidemark_wire::{counter_order, framed, msg, named, read, scope, shards, wait, wire};

@@ -170,7 +170,7 @@ fn every_bug_is_caught_by_the_seed_that_shows_it() {
 
 /// Names of the bugs that machines can have, from where they stand.
 fn named() -> Vec<String> {
-    let source = include_str!("../../proto/src/teeth.rs");
+    let source = include_str!("../../proto/types/src/teeth.rs");
     let body =
         source.split("pub enum Bug {").nth(1).and_then(|rest| rest.split("\n}").next()).expect("the list of bugs");
     let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("///"));

@@ -135,8 +135,8 @@ mod tests {
     fn tree() -> Tree {
         let words = ["fn", "apply", "may_hold", "Bug", "LateKept"].map(str::to_owned).into();
         Tree {
-            files: ["proto/src/group.rs", "docs/internals/a.md"].map(str::to_owned).into(),
-            words: [("proto/src/group.rs".to_owned(), words)].into(),
+            files: ["proto/partition/src/group.rs", "docs/internals/a.md"].map(str::to_owned).into(),
+            words: [("proto/partition/src/group.rs".to_owned(), words)].into(),
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn paths_that_do_not_exist_are_refused() {
-        assert_eq!(problems("`proto/src/group.rs`, `proto/src` and `a/b`"), [""; 0]);
+        assert_eq!(problems("`proto/partition/src/group.rs`, `proto/src` and `a/b`"), [""; 0]);
         assert_eq!(problems("`proto/src/gone.rs`"), ["`proto/src/gone.rs` does not exist"]);
         assert_eq!(problems("```text\n`proto/src/gone.rs`\n```\n"), [""; 0]);
     }
@@ -181,8 +181,8 @@ mod tests {
         assert_eq!(problems("`may_hold`, `Bug::LateKept`, `certain + out`"), [""; 0]);
         assert_eq!(problems("`may_lose`"), ["no source file has the name may_lose of `may_lose`"]);
         assert_eq!(problems("`Bug::Gone`"), ["no source file has the name Gone of `Bug::Gone`"]);
-        assert_eq!(problems("`proto/src/group.rs` (`may_hold`, `Bug::LateKept`) and (`x`)"), [""; 0]);
-        let missing = problems("`proto/src/group.rs` (`apply`, `may_lose`)");
-        assert_eq!(missing[0], "proto/src/group.rs has no name may_lose");
+        assert_eq!(problems("`proto/partition/src/group.rs` (`may_hold`, `Bug::LateKept`) and (`x`)"), [""; 0]);
+        let missing = problems("`proto/partition/src/group.rs` (`apply`, `may_lose`)");
+        assert_eq!(missing[0], "proto/partition/src/group.rs has no name may_lose");
     }
 }

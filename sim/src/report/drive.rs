@@ -11,7 +11,7 @@ use super::watch::Watch;
 use crate::queue::Queue;
 use crate::rng::Rng;
 use tidemark_proto::aggregator::{self, AggregatorConfig, AggregatorCore};
-use tidemark_proto::group::lane_of;
+use tidemark_proto::hash::lane_of;
 use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::{Changes, Ledger};
 use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, LedgerCmd, MilestoneSpec, PeerMsg, ToClient, ToGroup};

@@ -1,0 +1,8 @@
+//! The accounts across data centres: replicated state ([`ledger`]), the rules of its leader ([`leader`]), claims of awards and
+//! changes of edges.
+
+pub mod claiming;
+pub mod edge_changes;
+mod identities;
+pub mod leader;
+pub mod ledger;

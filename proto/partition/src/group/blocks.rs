@@ -1,0 +1,58 @@
+//! Which blocks of something changed since they were last saved, and on which of its two sides each block is saved.
+//!
+//! A checkpoint is written in several parts, and a crash may come between two of them. So each block has two rows (sides): a
+//! checkpoint writes the side that the last complete one does not use.
+
+use tidemark_types::numbers::Numbers;
+
+/// A set of block numbers and a side for each block.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blocks {
+    dirty: Numbers,
+    sides: Vec<u64>,
+}
+
+impl Blocks {
+    /// Numbers a block as changed.
+    #[inline]
+    pub fn set(&mut self, block: u32) {
+        self.dirty.insert(block);
+    }
+
+    /// The changed blocks, to be saved each on the side that [`Blocks::side`] says from now on.
+    pub fn begin(&mut self) -> Numbers {
+        let changed = self.dirty.take();
+        self.sides.resize(self.sides.len().max(changed.words().len()), 0);
+        for (side, changed) in self.sides.iter_mut().zip(changed.words()) {
+            *side ^= changed;
+        }
+        changed
+    }
+
+    /// The side on which a block was saved last, or is to be.
+    pub fn side(&self, block: u32) -> u8 {
+        self.sides.get(block as usize / 64).map_or(0, |sides| (sides >> (block % 64) & 1) as u8)
+    }
+
+    /// From here on, the other side of a block is the one that was saved last, or is to be.
+    pub fn flip(&mut self, block: u32) {
+        self.loaded(block, 1 - self.side(block));
+    }
+
+    /// Drains the changed blocks, each with the side to write now, and whether it is one of those that are there. One that is not was left by an
+    /// unfinished checkpoint: what that wrote is to go, and the first one that writes the block writes that side, in whatever process.
+    pub fn take(&mut self, there: u32) -> Vec<(u32, u8, bool)> {
+        let mut changed = self.begin();
+        let blocks: Vec<_> =
+            std::iter::from_fn(|| changed.pop()).map(|block| (block, self.side(block), block < there)).collect();
+        blocks.iter().filter(|(.., is_there)| !is_there).for_each(|&(block, ..)| self.flip(block));
+        blocks
+    }
+
+    /// Notes that `block` is saved on `side`.
+    pub fn loaded(&mut self, block: u32, side: u8) {
+        let (word, bit) = (block as usize / 64, block % 64);
+        self.sides.resize(self.sides.len().max(word + 1), 0);
+        self.sides[word] = self.sides[word] & !(1 << bit) | u64::from(side & 1) << bit;
+    }
+}

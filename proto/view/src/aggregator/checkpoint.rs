@@ -1,0 +1,630 @@
+//! The view on disk: rows of packed cells, cursors of feeds, versions of origins, limits of readings.
+//!
+//! A checkpoint is given out in parts, one transaction each, while the view goes on. Cursors and versions are those of its beginning and
+//! come with its last part: what other rows know beyond them is told again and changes nothing. Parts are spread over the interval between
+//! two checkpoints, so that what a disk does for millions of rows never takes the processor from what is read meanwhile.
+
+use crate::aggregator::{AggregatorCore, Output};
+use crate::view::{Cells, Left, NotedLimit};
+use serde::{Serialize, de::DeserializeOwned};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use tidemark_types::ids::CounterName;
+use tidemark_types::limits::ROW_BUCKETS_MAX;
+use tidemark_types::numbers::Numbers;
+use tidemark_types::series::Row;
+use tidemark_types::time::{Span, Time};
+use tidemark_wire::counter_order::CounterOrder;
+use tidemark_wire::shards::{Ranges, ShardId};
+use tidemark_wire::wire::WireError;
+
+/// Key and value, as persisted; a row with an empty value is to go.
+pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Cells whose components are one row: a changed cell is written with its neighbours.
+pub(super) const BLOCK_CELLS: u32 = 8;
+/// Cells whose names are one row: names never change.
+pub(super) const NAMES_PER_ROW: u32 = 256;
+/// Of the interval between two checkpoints, the part in which all of one is given out if the disk keeps up: four fifths.
+const PACE: (u64, u64) = (4, 5);
+pub(super) const NAMESPACES: u8 = 0;
+pub(super) const VALVES: u8 = 1;
+pub(super) const CURSORS: u8 = 2;
+pub(super) const VERSIONS: u8 = 3;
+pub(super) const LIMIT: u8 = 4;
+pub(super) const NAMES: u8 = 5;
+pub(super) const CELLS: u8 = 6;
+pub(super) const STREAM: u8 = 7;
+/// Rows of buckets, each by its number: of which slot and valve, and its pieces.
+pub(super) const BUCKETS: u8 = 8;
+/// The latest time by which buckets were dropped.
+pub(super) const TIME: u8 = 9;
+/// Where the view is cut, of one that is.
+pub(super) const CUTS: u8 = 10;
+/// In which order counters lie, where that is not the order of their names.
+pub(super) const ORDER: u8 = 11;
+/// Rows of a shard of which there is one each, and which mean nothing without its cells.
+const STALE_ALONE: [u8; 5] = [NAMESPACES, VALVES, CURSORS, VERSIONS, STREAM];
+/// How soon rows of a part are gone on with.
+const ROWS_AGAIN: Span = Span::from_millis(5);
+/// Buckets that are not in memory, each by the number of their row: until when, and pieces.
+pub(super) const SHELVED: u8 = 12;
+/// Of a shard in which nothing was raised cursors are written so many times more rarely.
+const CURSORS_ALONE: u64 = 10;
+
+/// Rows that are not a view's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    #[error("row {key:02x?}: {reason}")]
+    Malformed { key: Vec<u8>, reason: String },
+    #[error("row {key:02x?} is of no known kind")]
+    Unknown { key: Vec<u8> },
+    #[error(
+        "the view on disk is cut at {disk}, and is to be at {asked}: its files are made for one way to cut it. Change it back, or take a \
+         backup and restore it with the new one"
+    )]
+    Cut { disk: String, asked: String },
+    #[error(
+        "counters of the view on disk, which is cut, lie by {disk}, and are to lie by {asked}: its files are made for one order. Change it \
+         back, or take a backup and restore it with the new one"
+    )]
+    Order { disk: String, asked: String },
+}
+
+/// What has changed since the last checkpoint, and what is on its way.
+#[derive(Clone, Debug, Default)]
+pub struct Checkpoint {
+    blocks: Numbers,
+    due: Option<Time>,
+    /// The next part is due then, whatever the pace.
+    hurried: Option<Time>,
+    making: Option<Making>,
+    /// A part is out; counters whose limits are in it.
+    out: Option<BTreeSet<CounterName>>,
+    /// What left memory with it.
+    left: Vec<Left>,
+    /// Valves, names and namespaces already persisted, or on their way.
+    valves: usize,
+    cells: u32,
+    namespaces: usize,
+    /// So is where the view is cut.
+    says_cuts: bool,
+    /// Counters whose limit on disk is the one in memory.
+    persisted: BTreeSet<CounterName>,
+    begun: Time,
+    flushes: Flushes,
+    /// Rows that are to go.
+    stale: Stale,
+}
+
+/// Rows of cells that are in others' files now: by kind, those numbered below.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stale(BTreeMap<u8, u32>);
+
+impl Stale {
+    /// All of some cells.
+    pub fn of(cells: &Cells) -> Stale {
+        let blocks = [
+            (NAMES, cells.len().div_ceil(NAMES_PER_ROW)),
+            (CELLS, cells.len().div_ceil(BLOCK_CELLS)),
+            (BUCKETS, cells.rows_len()),
+            (SHELVED, cells.rows_len()),
+        ];
+        Stale(blocks.into_iter().chain(STALE_ALONE.map(|kind| (kind, 1))).collect())
+    }
+
+    /// A row is on disk.
+    pub fn note(&mut self, key: &[u8]) {
+        let number = key.get(1..).and_then(|number| number.try_into().ok()).map_or(0, u32::from_be_bytes);
+        if let Some(&kind) = key.first() {
+            let below = self.0.entry(kind).or_default();
+            *below = number.saturating_add(1).max(*below);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What is in either.
+    fn with(mut self, other: Stale) -> Stale {
+        for (kind, below) in other.0 {
+            let known = self.0.entry(kind).or_default();
+            *known = below.max(*known);
+        }
+        self
+    }
+
+    /// That counters do not lie in the order of their names.
+    fn of_order() -> Stale {
+        Stale(BTreeMap::from([(ORDER, 1)]))
+    }
+
+    /// The key of the next one.
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut entry = self.0.first_entry()?;
+        let (kind, below) = (*entry.key(), *entry.get());
+        match below {
+            0 | 1 => drop(entry.remove()),
+            below => *entry.get_mut() = below - 1,
+        }
+        let is_alone = STALE_ALONE.contains(&kind) || kind == ORDER;
+        Some(if is_alone { vec![kind] } else { block_key(kind, below.saturating_sub(1)) })
+    }
+}
+
+/// Requests that everything known by then be durable, counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flushes {
+    asked: u64,
+    /// The checkpoint that was begun last has all that these ask for.
+    begun: u64,
+    done: u64,
+}
+
+/// What is left to be given out of a checkpoint.
+#[derive(Clone, Debug)]
+struct Making {
+    names: Range<u32>,
+    blocks: Numbers,
+    buckets: Numbers,
+    /// Of these, what is on disk beside them of old buckets goes.
+    expired: Numbers,
+    stale: Stale,
+    /// Rows that say how far all of it has come.
+    closing: Rows,
+    /// Of the next part, and how many bytes they are.
+    rows: Rows,
+    bytes: usize,
+    /// What leaves memory with it.
+    leaves: Vec<Left>,
+    /// How much there was to give out at its beginning, as [`Making::left`] says.
+    whole: u64,
+    /// When the next part is due, or is gone on with.
+    part_at: Time,
+}
+
+impl Making {
+    /// What is left to be given out, in rows of components.
+    fn left(&self) -> u64 {
+        let names = u64::from(self.names.end - self.names.start) * u64::from(NAMES_PER_ROW / BLOCK_CELLS);
+        names + (self.blocks.len() + self.buckets.len()) as u64
+    }
+
+    fn put(&mut self, row: (Vec<u8>, Vec<u8>)) {
+        self.bytes += row.0.len() + row.1.len();
+        self.rows.push(row);
+    }
+}
+
+impl Checkpoint {
+    /// Of cells that are on disk, with these counters' limits.
+    pub fn of(cells: &Cells, persisted: BTreeSet<CounterName>) -> Checkpoint {
+        Checkpoint {
+            valves: cells.valves().len(),
+            cells: cells.len(),
+            namespaces: cells.table().namespaces().len(),
+            says_cuts: true,
+            persisted,
+            ..Checkpoint::default()
+        }
+    }
+
+    /// Of a range that is split, with which limits are still written: these are on disk, and so may be where the view is cut.
+    pub fn of_limits(persisted: BTreeSet<CounterName>, says_cuts: bool) -> Checkpoint {
+        Checkpoint { says_cuts, persisted, ..Checkpoint::default() }
+    }
+
+    /// The same of this one, which may have a part out.
+    pub fn of_limits_only(&mut self) -> Checkpoint {
+        let (out, persisted, stale) =
+            (self.out.take(), std::mem::take(&mut self.persisted), std::mem::take(&mut self.stale));
+        // What is left to be given out of one that is being made is never given out.
+        let says_cuts = self.says_cuts && self.making.is_none();
+        let stale = self.making.take().map_or(Stale::default(), |making| making.stale).with(stale);
+        Checkpoint { out, hurried: self.hurried, due: self.due, stale, ..Checkpoint::of_limits(persisted, says_cuts) }
+    }
+
+    /// These rows are to go.
+    pub fn drop_rows(&mut self, now: Time, stale: Stale) {
+        self.stale = std::mem::take(&mut self.stale).with(stale);
+        self.moved(now, Span(0));
+    }
+
+    /// Counters lie in another order than is on disk.
+    pub fn reorder(&mut self, order: &CounterOrder) {
+        self.says_cuts = false;
+        let stale = if order.is_by_name() { Stale::of_order() } else { Stale::default() };
+        self.drop_rows(Time(0), stale);
+    }
+
+    /// All of these cells is yet to be written.
+    pub fn touch_all(&mut self, cells: &Cells) {
+        (0..cells.len().div_ceil(BLOCK_CELLS)).for_each(|block| self.blocks.insert(block));
+    }
+
+    pub fn touch(&mut self, slot: u32) {
+        self.blocks.insert(slot / BLOCK_CELLS);
+    }
+
+    /// Cursors or versions moved: write them in time.
+    pub fn moved(&mut self, now: Time, interval: Span) {
+        let at = (self.begun + interval).max(now);
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// Limits are to be durable soon: they come with the next part.
+    pub fn hurry(&mut self, now: Time) {
+        self.hurried = Some(now);
+    }
+
+    /// Everything that is known now is to be durable soon. The number of this flush.
+    pub fn flush(&mut self, now: Time) -> u64 {
+        self.flushes.asked += 1;
+        self.hurry(now);
+        self.flushes.asked
+    }
+
+    /// Whether what was known when a flush was asked for is durable.
+    pub fn has_flushed(&self, flush: u64) -> bool {
+        self.flushes.done >= flush
+    }
+
+    pub fn due(&self) -> Option<Time> {
+        if self.out.is_some() {
+            return None;
+        }
+        let unhurried = self.making.as_ref().map_or(self.due, |making| Some(making.part_at));
+        self.hurried.into_iter().chain(unhurried).min()
+    }
+
+    #[cfg(test)]
+    pub fn is_being_made(&self) -> bool {
+        self.making.is_some()
+    }
+
+    /// Rows of the next part that are encoded.
+    #[cfg(test)]
+    pub fn encoded(&self) -> usize {
+        self.making.as_ref().map_or(0, |making| making.rows.len())
+    }
+
+    pub fn is_persisted(&self, counter: &CounterName) -> bool {
+        self.persisted.contains(counter)
+    }
+
+    /// A part is durable. What left memory with it.
+    pub fn on_persisted(&mut self, now: Time) -> Vec<Left> {
+        self.persisted.extend(self.out.take().unwrap_or_default());
+        if self.making.is_none() {
+            self.flushes.done = self.flushes.begun;
+        }
+        if self.flushes.done < self.flushes.asked {
+            self.hurry(now);
+        }
+        std::mem::take(&mut self.left)
+    }
+
+    /// The next row of what was there when the checkpoint began, as it is now, or two that go together. False: there is none.
+    fn put_next(&self, cells: &Cells, making: &mut Making) -> bool {
+        // Names and buckets come before components, so that a whole checkpoint has no bucket that is not in its component.
+        if let Some(block) = making.names.next() {
+            let slots = slots_of(block, NAMES_PER_ROW, self.cells);
+            making.put((block_key(NAMES, block), cells.table().records(slots.start, slots.end).to_vec()));
+        } else if let Some(number) = making.buckets.pop() {
+            put_buckets(cells, number, making);
+        } else if let Some(block) = making.blocks.pop() {
+            making.put(self.components_row(cells, block));
+        } else if let Some(key) = making.stale.next() {
+            making.put((key, Vec::new()));
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn components_row(&self, cells: &Cells, block: u32) -> (Vec<u8>, Vec<u8>) {
+        // What a valve that is new since then has raised is touched, and comes with the next checkpoint.
+        let is_known = |&(valve, _): &(u16, u64)| usize::from(valve) < self.valves;
+        let of_slot = |slot| cells.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
+        let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, self.cells).map(of_slot).collect();
+        (block_key(CELLS, block), bytes_of(&components))
+    }
+}
+
+/// A row of buckets; where some of it is to leave memory, that and the rest.
+fn put_buckets(cells: &Cells, number: u32, making: &mut Making) {
+    let (slot, valve) = cells.row_place(number);
+    match cells.leaving(number) {
+        Some(leaving) => {
+            making.put((shelf_key(number), leaving.shelf));
+            making.put(buckets_at_rest(number, slot, valve, &leaving.rest));
+            making.leaves.push(leaving.left);
+        }
+        None => {
+            // In one transaction with the row: it may have what the old ones lack.
+            if making.expired.remove(number) {
+                making.put((shelf_key(number), Vec::new()));
+            }
+            making.put(buckets_at_rest(number, slot, valve, cells.row_in_memory(number)));
+        }
+    }
+}
+
+/// The key under which buckets of a row are that are not in memory.
+pub fn shelf_key(number: u32) -> Vec<u8> {
+    block_key(SHELVED, number)
+}
+
+/// How each [`shelf_key`] begins, and no other key.
+pub fn shelf_prefix() -> [u8; 1] {
+    [SHELVED]
+}
+
+/// The number of a row in a [`shelf_key`]; `None` if it is none.
+pub fn shelf_number(key: &[u8]) -> Option<u32> {
+    let number = key.strip_prefix(&[SHELVED])?;
+    number.try_into().ok().map(u32::from_be_bytes)
+}
+
+pub(super) fn bytes_of<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    postcard::to_allocvec(value).expect("rows hold only what postcard can encode")
+}
+
+pub(super) fn parse<T: DeserializeOwned>(key: &[u8], mut value: &[u8]) -> Result<T, RowError> {
+    let row = parse_next(key, &mut value)?;
+    parsed(key, value).map(|()| row)
+}
+
+/// What stands first in a row's value of several things; they are behind it.
+pub(super) fn parse_next<T: DeserializeOwned>(key: &[u8], value: &mut &[u8]) -> Result<T, RowError> {
+    let (first, rest) = postcard::take_from_bytes(value).map_err(|error| malformed(key, &error))?;
+    *value = rest;
+    Ok(first)
+}
+
+/// Whether nothing is left of a row's value.
+pub(super) fn parsed(key: &[u8], rest: &[u8]) -> Result<(), RowError> {
+    if rest.is_empty() { Ok(()) } else { Err(malformed(key, &WireError::Later(rest.len()))) }
+}
+
+pub(super) fn malformed(key: &[u8], reason: &dyn std::fmt::Display) -> RowError {
+    RowError::Malformed { key: key.to_vec(), reason: reason.to_string() }
+}
+
+pub(super) fn limit_row(counter: &CounterName, limit: &NotedLimit) -> (Vec<u8>, Vec<u8>) {
+    let mut key = vec![LIMIT];
+    key.extend(bytes_of(counter));
+    (key, bytes_of(limit))
+}
+
+/// What says where a view is cut, if it is, and in which order counters lie, if not by their names.
+pub(super) fn cuts_rows(ranges: &Ranges) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + use<> {
+    let cuts = (!ranges.began_whole()).then(|| (vec![CUTS], bytes_of(ranges.founding_cuts())));
+    let order = (!ranges.order().is_by_name()).then(|| (vec![ORDER], bytes_of(ranges.order())));
+    cuts.into_iter().chain(order)
+}
+
+/// All buckets of a row, wherever they are.
+pub(super) fn buckets_row(cells: &Cells, number: u32) -> (Vec<u8>, Vec<u8>) {
+    let (slot, valve) = cells.row_place(number);
+    buckets_at_rest(number, slot, valve, &cells.row(number))
+}
+
+/// The row of a checkpoint that holds the buckets of one valve in one cell, each by its number in the view.
+pub fn buckets_at_rest(number: u32, slot: u32, valve: u16, row: &Row) -> (Vec<u8>, Vec<u8>) {
+    let pieces: Vec<Row> = row.pieces(ROW_BUCKETS_MAX).collect();
+    (block_key(BUCKETS, number), bytes_of(&(slot, valve, pieces)))
+}
+
+pub(super) fn block_key(kind: u8, block: u32) -> Vec<u8> {
+    let mut key = vec![kind];
+    key.extend_from_slice(&block.to_be_bytes());
+    key
+}
+
+/// The slots of block `block` of `size` cells, of `cells` in all.
+pub(super) fn slots_of(block: u32, size: u32, cells: u32) -> std::ops::Range<u32> {
+    block * size..((block + 1) * size).min(cells)
+}
+
+/// What all shards are to write, whenever it was asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flushing {
+    asked: u64,
+    /// Of each that is not done, in order: which flush of each shard it waits for.
+    waits: VecDeque<BTreeMap<ShardId, u64>>,
+}
+
+impl AggregatorCore {
+    pub(super) fn run_checkpoints(&mut self, now: Time) {
+        for at in 0..self.shards.len() {
+            let checkpoint = &mut self.shards[at].checkpoint;
+            if checkpoint.due().is_none_or(|due| due > now) {
+                continue;
+            }
+            let is_hurried = checkpoint.hurried.take().is_some();
+            let mut making = checkpoint.making.take().unwrap_or_else(|| self.begin_checkpoint(now, at));
+            let is_last = self.encode_some(at, &mut making);
+            if is_last || making.bytes >= self.config.checkpoint_part_bytes {
+                self.give_part(at, making, is_last);
+                continue;
+            }
+            making.part_at = now + ROWS_AGAIN;
+            let checkpoint = &mut self.shards[at].checkpoint;
+            // A part is as large as any where somebody waits: each is a transaction.
+            checkpoint.hurried = is_hurried.then_some(now);
+            checkpoint.making = Some(making);
+        }
+    }
+
+    /// That of the shard with which limits are written.
+    pub(super) fn first_checkpoint(&mut self) -> &mut Checkpoint {
+        &mut self.shards[0].checkpoint
+    }
+
+    /// Cursors of feeds moved, and cells of these shards were raised. What the others have on disk of cursors is told again after a start,
+    /// so it follows more rarely.
+    pub(super) fn cursors_moved(&mut self, now: Time, raised: impl Fn(ShardId) -> bool) {
+        let interval = self.config.checkpoint_interval;
+        for (at, own) in self.shards.iter_mut().enumerate() {
+            let shard = ShardId(at as u16);
+            if !(self.config.keeps(shard) && self.config.ranges.has(shard)) {
+                continue;
+            }
+            let at_once = at == 0 || raised(shard);
+            let interval = if at_once { interval } else { Span(interval.0.saturating_mul(CURSORS_ALONE)) };
+            own.checkpoint.moved(now, interval);
+        }
+    }
+
+    pub(super) fn flush(&mut self, now: Time) {
+        let kept = self.shards.iter_mut().enumerate().filter(|(at, _)| self.config.keeps(ShardId(*at as u16)));
+        let waits = kept.map(|(at, shard)| (ShardId(at as u16), shard.checkpoint.flush(now))).collect();
+        self.flushing.asked += 1;
+        self.flushing.waits.push_back(waits);
+    }
+
+    /// How many [`Input::Flush`](crate::aggregator::Input::Flush) are done: what was known at each of them is durable.
+    pub fn flushes_done(&mut self) -> u64 {
+        let AggregatorCore { flushing, shards, .. } = self;
+        let is_durable = |(shard, flush): (&ShardId, &u64)| shards[usize::from(shard.0)].checkpoint.has_flushed(*flush);
+        while flushing.waits.front().is_some_and(|waits| waits.iter().all(is_durable)) {
+            flushing.waits.pop_front();
+        }
+        flushing.asked - flushing.waits.len() as u64
+    }
+
+    /// Who waits for a shard waits for its parts now.
+    pub(super) fn hand_flushes(&mut self, shard: ShardId, parts: &BTreeMap<ShardId, u64>) {
+        for waits in self.flushing.waits.iter_mut().filter(|waits| waits.contains_key(&shard)) {
+            waits.extend(parts);
+        }
+        // Limits are written with the first, and are those of the parts.
+        self.forget_flushes(shard);
+    }
+
+    /// Nothing of a shard that leaves is waited for.
+    pub(super) fn forget_flushes(&mut self, shard: ShardId) {
+        self.flushing.waits.iter_mut().for_each(|waits| waits.retain(|of, _| *of != shard));
+    }
+
+    fn begin_checkpoint(&mut self, now: Time, at: usize) -> Making {
+        let cursors = self.cursors_in(ShardId(at as u16));
+        let (own, cells) = (&mut self.shards[at], self.view.cells(ShardId(at as u16)));
+        // First rows without which others mean nothing.
+        let (checkpoint, mut rows) = (&mut own.checkpoint, Rows::new());
+        (checkpoint.due, checkpoint.begun) = (None, now);
+        checkpoint.flushes.begun = checkpoint.flushes.asked;
+        let names = checkpoint.cells / NAMES_PER_ROW..cells.len().div_ceil(NAMES_PER_ROW);
+        let names = if checkpoint.cells < cells.len() { names } else { 0..0 };
+        checkpoint.cells = cells.len();
+        if !std::mem::replace(&mut checkpoint.says_cuts, true) {
+            rows.extend(cuts_rows(&self.config.ranges));
+        }
+        if checkpoint.valves < cells.valves().len() {
+            checkpoint.valves = cells.valves().len();
+            rows.push((vec![VALVES], bytes_of(cells.valves())));
+        }
+        if checkpoint.namespaces < cells.table().namespaces().len() {
+            checkpoint.namespaces = cells.table().namespaces().len();
+            rows.push((vec![NAMESPACES], bytes_of(cells.table().namespaces())));
+        }
+        let closing = vec![
+            (vec![CURSORS], bytes_of(&cursors)),
+            (vec![VERSIONS], bytes_of(&own.gossip.foreign_state())),
+            (vec![STREAM], bytes_of(&own.gossip.stream_state())),
+        ];
+        // What is on disk of a range that is split stays as it is, until it goes.
+        let closing = if self.config.ranges.has(ShardId(at as u16)) { closing } else { Rows::new() };
+        let stale = std::mem::take(&mut checkpoint.stale);
+        let (blocks, too_much) = (checkpoint.blocks.take(), self.view.too_much_of_rows(ShardId(at as u16)));
+        if self.view.begin_leaving_totals() {
+            self.graph_at = self.graph_at.or(Some(now));
+        }
+        let buckets = self.view.change(|cells| {
+            cells[at].begin_leaving(too_much);
+            (cells[at].take_dirty_rows(), cells[at].take_expired_shelved())
+        });
+        let (leaves, (buckets, expired)) = (Vec::new(), buckets);
+        let mut making =
+            Making { names, blocks, buckets, expired, stale, closing, rows, bytes: 0, leaves, whole: 0, part_at: now };
+        making.whole = making.left();
+        making
+    }
+
+    /// Encodes some more rows of the next part; true if there are no more in the checkpoint.
+    fn encode_some(&self, at: usize, making: &mut Making) -> bool {
+        let (cells, checkpoint) = (self.view.cells(ShardId(at as u16)), &self.shards[at].checkpoint);
+        for _ in 0..self.config.checkpoint_rows_at_once.max(1) {
+            if making.bytes >= self.config.checkpoint_part_bytes {
+                return false;
+            }
+            if !checkpoint.put_next(cells, making) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The next part of the checkpoint that is being made of a shard. Limits go with the first one's.
+    fn give_part(&mut self, at: usize, mut making: Making, is_last: bool) {
+        let shard = ShardId(at as u16);
+        let mut rows = std::mem::take(&mut making.rows);
+        making.bytes = 0;
+        // Rows of buckets lack what was dropped by then.
+        rows.push((vec![TIME], bytes_of(&self.view.cells(shard).time())));
+        let limits = if at == 0 { self.view.limits_mut().take_dirty() } else { Vec::new() };
+        let checkpoint = &mut self.shards[at].checkpoint;
+        for (counter, limit) in &limits {
+            rows.push(limit_row(counter, limit));
+            checkpoint.persisted.remove(counter);
+        }
+        checkpoint.out = Some(limits.into_iter().map(|(counter, _)| counter).collect());
+        checkpoint.left = std::mem::take(&mut making.leaves);
+        match is_last {
+            true => rows.append(&mut making.closing),
+            false => {
+                let given = making.whole - making.left();
+                let span = self.config.checkpoint_interval.0 as u128 * u128::from(PACE.0 * given);
+                let span = span / u128::from(PACE.1 * making.whole.max(1));
+                making.part_at = checkpoint.begun + Span(span as u64);
+                checkpoint.making = Some(making);
+            }
+        }
+        self.outputs.push_back(Output::Persist { shard, rows });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a range is split while its checkpoint is being made, rows that were not given out are written by the one of limits.
+    #[test]
+    fn what_a_checkpoint_had_yet_to_say_is_said_by_that_of_limits() {
+        let order = CounterOrder::by_name();
+        let mut begun = Checkpoint { says_cuts: true, ..Checkpoint::default() };
+        assert!(begun.clone().of_limits_only().says_cuts);
+        begun.making = Some(Making {
+            names: 0..0,
+            blocks: Numbers::default(),
+            buckets: Numbers::default(),
+            expired: Numbers::default(),
+            stale: Stale::of_order(),
+            closing: Rows::new(),
+            rows: vec![(vec![CUTS], vec![1])],
+            bytes: 2,
+            leaves: Vec::new(),
+            whole: 0,
+            part_at: Time(0),
+        });
+        let mut next = begun.of_limits_only();
+        assert!(!next.says_cuts && next.stale.next() == Some(vec![ORDER]) && next.stale.is_empty());
+        next.reorder(&order);
+        next.drop_rows(Time(1), Stale(BTreeMap::from([(CURSORS, 1)])));
+        let rows: Vec<Vec<u8>> = std::iter::from_fn(|| next.stale.next()).collect();
+        assert_eq!(rows, [vec![CURSORS], vec![ORDER]], "neither is forgotten for the other");
+        assert!(next.due().is_some());
+    }
+}

@@ -1,0 +1,225 @@
+//! Audits: what a view shows of a counter beside what those hold who count it.
+//!
+//! Each component has one writer, and a group says what it holds of one (`Group::audit`) only once the feed
+//! has told the asker of everything up to then. So both sides stand for the same log index, and whatever differs is wrong, not late.
+//! Buckets are compared as far as both sides keep them: each drops what has expired by its own clock.
+//!
+//! What is held is also counted again from itself: a bucket is the sum of the finer ones in it, where all of those are kept, and the
+//! buckets of one granularity hold no more than the total.
+
+use std::collections::BTreeMap;
+use tidemark_types::ids::ValveId;
+use tidemark_types::series::{BucketId, Granularity, Horizon, Row};
+
+/// Faults of one component that are listed; the others are counted.
+pub const FAULTS_LISTED_MAX: usize = 32;
+
+/// One component as one side has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub value: u64,
+    pub row: Row,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The view's total is another than the writer's.
+    Total { view: u64, held: u64 },
+    /// A bucket of the view is another than the writer's.
+    Bucket { bucket: BucketId, view: u64, held: u64 },
+    /// The writer's bucket is not the sum of the finer buckets in it.
+    Finer { bucket: BucketId, held: u64, finer: u64 },
+    /// The writer's buckets of a granularity hold more than its total.
+    Beyond { granularity: Granularity, buckets: u64, held: u64 },
+}
+
+/// A component of which both sides are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compared {
+    pub valve: ValveId,
+    pub view: u64,
+    pub held: u64,
+    /// Each bucket that both keep: the view's value, and the writer's.
+    pub buckets: Vec<(BucketId, u64, u64)>,
+    /// What of the writer's total is in none of its coarsest buckets: it has expired, or no time was kept of it.
+    pub outside: u64,
+    /// The first of what is wrong, and how much is in all.
+    pub faults: Vec<Fault>,
+    pub faults_all: usize,
+}
+
+impl Compared {
+    pub fn agrees(&self) -> bool {
+        self.faults_all == 0
+    }
+}
+
+/// Compares a component at one log index; `kept` are the horizons of the view and of the writer, where either keeps series.
+pub fn compare(valve: ValveId, view: &Held, held: &Held, kept: (&Horizon, Option<&Horizon>)) -> Compared {
+    let mut faults = Vec::new();
+    if view.value != held.value {
+        faults.push(Fault::Total { view: view.value, held: held.value });
+    }
+    let buckets = side_by_side(&view.row, &held.row, kept);
+    let differs = buckets.iter().filter(|(_, view, held)| view != held);
+    faults.extend(differs.map(|&(bucket, view, held)| Fault::Bucket { bucket, view, held }));
+    let outside = match kept.1 {
+        Some(horizon) => recount(held, horizon, &mut faults),
+        None => held.value,
+    };
+    let faults_all = faults.len();
+    faults.truncate(FAULTS_LISTED_MAX);
+    Compared { valve, view: view.value, held: held.value, buckets, outside, faults, faults_all }
+}
+
+/// Each bucket that both keep and either has.
+fn side_by_side(view: &Row, held: &Row, kept: (&Horizon, Option<&Horizon>)) -> Vec<(BucketId, u64, u64)> {
+    let is_kept = |bucket| kept.0.keeps(bucket) && kept.1.is_some_and(|horizon| horizon.keeps(bucket));
+    let mut both: BTreeMap<BucketId, (u64, u64)> = BTreeMap::new();
+    for (bucket, value) in view.buckets().filter(|&(bucket, _)| is_kept(bucket)) {
+        both.entry(bucket).or_default().0 = value;
+    }
+    for (bucket, value) in held.buckets().filter(|&(bucket, _)| is_kept(bucket)) {
+        both.entry(bucket).or_default().1 = value;
+    }
+    both.into_iter().map(|(bucket, (view, held))| (bucket, view, held)).collect()
+}
+
+/// Counts what is held from itself, and says what of the total is in none of the coarsest buckets.
+fn recount(held: &Held, horizon: &Horizon, faults: &mut Vec<Fault>) -> u64 {
+    let kept = horizon.first();
+    for pair in kept.windows(2) {
+        let ((finer, first), (coarser, from)) = (pair[0], pair[1]);
+        let whole = from.max(coarser.index_from(finer.start(first)));
+        for (bucket, value) in held.row.buckets().filter(|(of, _)| of.granularity == coarser && of.index >= whole) {
+            let sum = held.row.sum(finer, finer.index_at(bucket.start())..finer.index_from(bucket.end()));
+            if sum != value {
+                faults.push(Fault::Finer { bucket, held: value, finer: sum });
+            }
+        }
+    }
+    let mut outside = held.value;
+    for &(granularity, first) in kept {
+        let buckets = held.row.sum(granularity, first..u32::MAX);
+        if buckets > held.value {
+            faults.push(Fault::Beyond { granularity, buckets, held: held.value });
+        }
+        outside = held.value.saturating_sub(buckets);
+    }
+    outside
+}
+
+/// What a view that is told of a component by others has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relayed {
+    Agrees,
+    /// What its writer held has not come yet.
+    Behind,
+    Differs,
+}
+
+/// Compares what a view had `before` its writer said what it `held`, and `after` that. Components only grow, so the writer's lies between
+/// the two; where it `has_all` that was told at the writer's data centre by then, what lacks is lost.
+pub fn relayed(before: u64, held: u64, after: u64, has_all: bool) -> Relayed {
+    match (before > held, after < held) {
+        (true, _) => Relayed::Differs,
+        (_, true) if has_all => Relayed::Differs,
+        (_, true) => Relayed::Behind,
+        _ => Relayed::Agrees,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemark_types::ids::{DcId, GroupId};
+    use tidemark_types::series::{Kept, OutOfRange, Retention, SeriesPolicy, UnixTime};
+
+    const NOW_S: u64 = 1_000_000;
+
+    fn policy() -> SeriesPolicy {
+        let kept = |text: &str, ttl_s| Kept { granularity: text.parse().unwrap(), ttl_s };
+        let kept = vec![kept("1m", 7_200), kept("1h", 200_000)];
+        SeriesPolicy::new(Retention::new(kept).unwrap(), 7_200, 300, OutOfRange::Refused).unwrap()
+    }
+
+    fn horizon() -> Horizon {
+        Horizon::begin(&policy(), UnixTime::default().plus(NOW_S))
+    }
+
+    /// A component that has counted 5 two hours ago, 3 now, and 2 that are in no bucket.
+    fn counted() -> Held {
+        let mut row = Row::default();
+        for (ago_s, delta) in [(7_100, 5), (0, 3)] {
+            row.add(&horizon(), UnixTime::default().plus(NOW_S - ago_s), delta).unwrap();
+        }
+        Held { value: 10, row }
+    }
+
+    fn valve() -> ValveId {
+        ValveId { group: GroupId { dc: DcId(1), group: 2, incarnation: 3 }, lane: 4 }
+    }
+
+    fn bucket(granularity: &str, ago_s: u64) -> BucketId {
+        let granularity: Granularity = granularity.parse().unwrap();
+        BucketId { granularity, index: granularity.index_at(UnixTime::default().plus(NOW_S - ago_s)) }
+    }
+
+    fn changed(held: &Held, bucket: BucketId, value: u64) -> Held {
+        let others = held.row.buckets().filter(|(of, _)| *of != bucket);
+        Held { row: Row::from_buckets(others.chain([(bucket, value)])), ..held.clone() }
+    }
+
+    #[test]
+    fn what_is_equal_agrees_and_what_is_in_no_bucket_is_said() {
+        let compared = compare(valve(), &counted(), &counted(), (&horizon(), Some(&horizon())));
+        assert!(compared.agrees(), "{compared:?}");
+        assert_eq!((compared.view, compared.held, compared.outside, compared.buckets.len()), (10, 10, 2, 4));
+        let compared = compare(valve(), &counted(), &counted(), (&Horizon::everything(), None));
+        assert!(compared.agrees() && compared.buckets.is_empty() && compared.outside == 10, "{compared:?}");
+    }
+
+    #[test]
+    fn what_was_altered_is_named_with_both_values() {
+        let (good, kept) = (counted(), (&horizon(), Some(&horizon())));
+        let raised = Held { value: 12, ..good.clone() };
+        assert_eq!(compare(valve(), &raised, &good, kept).faults, [Fault::Total { view: 12, held: 10 }]);
+        let minute = bucket("1m", 0);
+        let wrong = changed(&good, minute, 4);
+        assert_eq!(compare(valve(), &wrong, &good, kept).faults, [Fault::Bucket { bucket: minute, view: 4, held: 3 }]);
+        let lost = changed(&good, bucket("1h", 7_100), 0);
+        let fault = Fault::Bucket { bucket: bucket("1h", 7_100), view: 0, held: 5 };
+        assert_eq!(compare(valve(), &lost, &good, kept).faults, [fault]);
+    }
+
+    #[test]
+    fn a_writer_whose_own_buckets_do_not_add_up_is_told_from_itself() {
+        let (good, kept) = (counted(), (&horizon(), Some(&horizon())));
+        let hour = bucket("1h", 0);
+        let wrong = changed(&good, hour, 4);
+        let faults = compare(valve(), &wrong, &wrong, kept).faults;
+        assert_eq!(faults, [Fault::Finer { bucket: hour, held: 4, finer: 3 }]);
+        let small = Held { value: 7, ..good };
+        let faults = compare(valve(), &small, &small, kept).faults;
+        let beyond = |text: &str, buckets| Fault::Beyond { granularity: text.parse().unwrap(), buckets, held: 7 };
+        assert_eq!(faults, [beyond("1m", 8), beyond("1h", 8)]);
+    }
+
+    #[test]
+    fn a_bucket_that_either_side_has_dropped_is_not_compared() {
+        let later = Horizon::begin(&policy(), UnixTime::default().plus(NOW_S + 3_600));
+        let mut expired = counted();
+        expired.row.expire(&later);
+        assert!(compare(valve(), &expired, &counted(), (&later, Some(&horizon()))).agrees());
+        assert!(compare(valve(), &counted(), &expired, (&horizon(), Some(&later))).agrees());
+    }
+
+    #[test]
+    fn what_is_told_by_others_lies_between_before_and_after_or_has_yet_to_come() {
+        assert_eq!(relayed(3, 5, 9, false), Relayed::Agrees);
+        assert_eq!(relayed(6, 5, 9, false), Relayed::Differs, "more than was counted");
+        assert_eq!(relayed(3, 5, 4, false), Relayed::Behind);
+        assert_eq!(relayed(3, 5, 4, true), Relayed::Differs, "all was told, and this is missing");
+    }
+}

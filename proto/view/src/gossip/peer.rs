@@ -1,0 +1,238 @@
+//! What is known of one connected peer: what it has, what was sent to it, and the numbers of cells in both directions.
+
+use super::GossipConfig;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tidemark_types::ids::AggregatorId;
+use tidemark_types::time::{Span, Time};
+use tidemark_wire::msg::{DeltaWalk, Version};
+
+/// Numbers in one page of [`Numbers`].
+const PAGE: usize = 1_024;
+const UNKNOWN: u32 = u32::MAX;
+
+/// A connected peer.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    pub rtt: Span,
+    /// The start of the process at the other end; 0 until it has said something.
+    pub sender: u64,
+    /// Up to where it has merged each origin, by its own word.
+    pub have: BTreeMap<AggregatorId, Version>,
+    /// It has said so of all origins.
+    pub has_said_all: bool,
+    pub sending: BTreeMap<AggregatorId, Sending>,
+    /// Origins that it asked this side to relay.
+    pub wants: BTreeSet<AggregatorId>,
+    /// Own changes are pushed to it without being asked for.
+    pub direct: bool,
+    /// Cells whose number it was told.
+    pub named: Bits,
+    pub numbers: Numbers,
+    /// Walks that it is telling.
+    pub walks: BTreeMap<AggregatorId, Receiving>,
+    pub digest_at: Time,
+    pub digest_interval: Span,
+    pub acks: BTreeSet<AggregatorId>,
+    pub ack_at: Option<Time>,
+    pub unacked_deltas: u32,
+    /// Equal versions with different sums: in how many digests.
+    pub mismatches: BTreeMap<AggregatorId, u32>,
+}
+
+/// A walk over an origin's components that a peer is telling: where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receiving {
+    pub epoch: u64,
+    pub started: u64,
+    pub next_slot: u32,
+}
+
+/// What is being told to a peer of one origin.
+#[derive(Clone, Debug, Default)]
+pub struct Sending {
+    /// The origin's epoch that the rest is about.
+    pub epoch: u64,
+    pub sent: u64,
+    pub walk: Option<Walk>,
+    /// A repair: everything is told once more; the next slot.
+    pub repair: Option<u32>,
+    pub in_flight: VecDeque<InFlight>,
+    pub resend_at: Option<Time>,
+    /// Times that it was sent again since the peer last came further.
+    pub retries: u32,
+}
+
+/// A walk over an origin's components that is being told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walk {
+    pub started: u64,
+    pub next_slot: u32,
+    pub acked_slot: u32,
+    /// What the peer said last, which is less than before when it speaks of another walk: from there it goes on after a loss.
+    pub reported_slot: u32,
+    /// All of it was sent; it stays until the peer says that it has it.
+    pub done: bool,
+}
+
+/// A delta that was sent and of which the peer has not said that it has it.
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    pub upto: u64,
+    pub walk: Option<DeltaWalk>,
+    pub names: Vec<u32>,
+}
+
+impl Peer {
+    /// The process at the other end is a new one: what was said to or by the old one is void.
+    pub fn restart(&mut self, sender: u64) {
+        let (rtt, direct) = (self.rtt, self.direct);
+        let (digest_at, digest_interval) = (self.digest_at, self.digest_interval);
+        *self = Peer { rtt, sender, direct, digest_at, digest_interval, ..Peer::default() };
+    }
+
+    pub fn have(&self, origin: AggregatorId) -> Version {
+        self.have.get(&origin).copied().unwrap_or_default()
+    }
+
+    /// Forgets what was sent and not acknowledged; it will be sent again, names included.
+    pub fn fall_back(&mut self, origin: AggregatorId) {
+        let Some(sending) = self.sending.get_mut(&origin) else { return };
+        for flying in sending.in_flight.drain(..) {
+            flying.names.iter().for_each(|&slot| self.named.clear(slot));
+        }
+        sending.sent = 0;
+        sending.resend_at = None;
+        sending.retries += 1;
+        if let Some(walk) = &mut sending.walk {
+            walk.acked_slot = walk.reported_slot;
+            (walk.next_slot, walk.done) = (walk.reported_slot, false);
+        }
+    }
+
+    /// What is being told of an origin, which is in `epoch` now.
+    pub fn sending_in(&mut self, origin: AggregatorId, epoch: u64) -> &mut Sending {
+        if self.sending.get(&origin).is_some_and(|sending| sending.epoch != epoch) {
+            self.fall_back(origin);
+            self.sending.remove(&origin);
+        }
+        self.sending.entry(origin).or_insert_with(|| Sending { epoch, ..Sending::default() })
+    }
+
+    /// Whether something could not be told because too much was unacknowledged, as far as can be seen.
+    pub fn is_held_back(&self, window_deltas: usize) -> bool {
+        self.sending.values().any(|sending| sending.walk.is_some() || sending.in_flight.len() >= window_deltas)
+    }
+
+    /// Takes note of how far the peer has come. True if that is further than before.
+    pub fn acknowledge(&mut self, origin: AggregatorId, version: Version) -> bool {
+        let have = self.have.entry(origin).or_default();
+        if version <= *have {
+            return false;
+        }
+        *have = version;
+        if let Some(sending) = self.sending.get_mut(&origin)
+            && sending.epoch == version.epoch
+        {
+            sending.in_flight.retain(|flying| flying.upto > version.version);
+            sending.retries = 0;
+            sending.walk = sending.walk.filter(|walk| walk.started > version.version);
+        }
+        true
+    }
+
+    /// Takes note of where a walk stands at the peer, which may be further than what was sent since it was last begun again.
+    /// True if that is further than before.
+    pub fn acknowledge_walk(&mut self, origin: AggregatorId, at: DeltaWalk) -> bool {
+        let Some(sending) = self.sending.get_mut(&origin) else { return false };
+        let Some(walk) = sending.walk.as_mut().filter(|walk| walk.started == at.started) else { return false };
+        walk.reported_slot = at.next_slot;
+        let further = at.next_slot > walk.acked_slot;
+        if further {
+            walk.acked_slot = at.next_slot;
+            walk.next_slot = walk.next_slot.max(at.next_slot);
+            let is_there = |flying: &InFlight| flying.walk.is_some_and(|w| w.next_slot <= at.next_slot && !w.last);
+            sending.in_flight.retain(|flying| !is_there(flying));
+        }
+        further
+    }
+}
+
+impl Receiving {
+    pub fn as_message(&self) -> DeltaWalk {
+        DeltaWalk { started: self.started, from_slot: 0, next_slot: self.next_slot, last: false }
+    }
+}
+
+impl Sending {
+    /// The peer came further, or something was sent: what is in flight has its full time again.
+    pub fn defer(&mut self, now: Time, rtt: Span, config: &GossipConfig) {
+        let patience = Span(2 * rtt.0 + config.ack_delay.0 + config.resend_slack.0);
+        self.resend_at = (!self.in_flight.is_empty()).then(|| now + patience);
+    }
+}
+
+/// A growing set of slots.
+#[derive(Clone, Debug, Default)]
+pub struct Bits {
+    words: Vec<u64>,
+}
+
+impl Bits {
+    pub fn contains(&self, slot: u32) -> bool {
+        self.words.get(slot as usize / 64).is_some_and(|word| word & (1 << (slot % 64)) != 0)
+    }
+
+    pub fn insert(&mut self, slot: u32) {
+        let word = slot as usize / 64;
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (slot % 64);
+    }
+
+    pub fn clear(&mut self, slot: u32) {
+        if let Some(word) = self.words.get_mut(slot as usize / 64) {
+            *word &= !(1 << (slot % 64));
+        }
+    }
+}
+
+/// The peer's numbers of cells, as slots here; in pages, so that a few numbers cost little wherever they lie.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers {
+    pages: Vec<Option<Box<[u32; PAGE]>>>,
+}
+
+impl Numbers {
+    pub fn slot(&self, number: u32) -> Option<u32> {
+        let page = self.pages.get(number as usize / PAGE)?.as_ref()?;
+        Some(page[number as usize % PAGE]).filter(|&slot| slot != UNKNOWN)
+    }
+
+    /// `number` must be bounded by the caller: the table of pages reaches up to it.
+    pub fn define(&mut self, number: u32, slot: u32) {
+        let page = number as usize / PAGE;
+        if page >= self.pages.len() {
+            self.pages.resize(page + 1, None);
+        }
+        self.pages[page].get_or_insert_with(|| Box::new([UNKNOWN; PAGE]))[number as usize % PAGE] = slot;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemark_types::ids::DcId;
+
+    #[test]
+    fn a_word_about_an_earlier_epochs_walk_of_the_same_number_costs_time_only() {
+        let (origin, mut peer) = (DcId(1).into(), Peer::default());
+        let said = |next_slot| DeltaWalk { started: 17, from_slot: 0, next_slot, last: false };
+        let walk = Walk { started: 17, next_slot: 30, ..Walk::default() };
+        peer.sending_in(origin, 2).walk = Some(walk);
+        assert!(peer.acknowledge_walk(origin, said(900)), "of the epoch before, which the message does not name");
+        assert!(!peer.acknowledge_walk(origin, said(10)));
+        peer.fall_back(origin);
+        assert_eq!(peer.sending[&origin].walk.map(|walk| walk.next_slot), Some(10));
+    }
+}

@@ -1,0 +1,121 @@
+//! One process is asked what it adds to counters, question by question, until it has told all: an answer holds as much as fits a message.
+
+use super::gathered::{Counts, GatherError, SHARD_ASK_COUNTERS_MAX, gather};
+use super::{Of, Wanted};
+use crate::view::View;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use tidemark_ledger::ledger::Ledger;
+use tidemark_types::ids::{CounterName, Half};
+use tidemark_types::series::{Granularity, Horizon};
+use tidemark_wire::shards::{ShardId, ShardMask};
+
+/// Asks what some shards add to counters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountsAsk {
+    pub of: Of,
+    /// Those that are asked of this process and of nobody else.
+    pub shards: BTreeSet<ShardId>,
+    pub counters: Vec<CounterName>,
+    /// Without any, only readings and shares are told.
+    pub wanted: Wanted,
+    /// Of the first counter its shares were told already, and its buckets before this one.
+    pub from: Option<Cut>,
+    /// Of totals, of each counter the shards whose shares are told: who asks takes others for none, also where somebody knows better.
+    pub masks: Vec<ShardMask>,
+}
+
+/// Where the buckets of a counter go on: first those counted up, then those counted down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cut {
+    pub half: Half,
+    pub granularity: Granularity,
+    pub index: u32,
+}
+
+/// What they add.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountsAnswer {
+    /// Of the first counters that were asked for, at least one.
+    pub counts: Vec<Counts>,
+    /// There is one counter, and its buckets go on with this one.
+    pub cut: Option<Cut>,
+    /// Of each of their namespaces with series how far they have expired where they are told, where buckets were asked for.
+    pub horizons: BTreeMap<String, Horizon>,
+}
+
+/// What one process has told so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inquiry {
+    /// The whole question.
+    pub(super) all: CountsAsk,
+    /// Of its first counters.
+    pub(super) counts: Vec<Counts>,
+    /// Of the last of them there is more.
+    cut: Option<Cut>,
+    pub(super) horizons: BTreeMap<String, Horizon>,
+}
+
+impl Inquiry {
+    pub(super) fn new(all: CountsAsk) -> Inquiry {
+        Inquiry { all, counts: Vec::new(), cut: None, horizons: BTreeMap::new() }
+    }
+
+    /// What is asked next; `None`: all is told.
+    pub fn ask(&self) -> Option<CountsAsk> {
+        let next = self.next();
+        let CountsAsk { of, shards, counters, wanted, masks, .. } = &self.all;
+        let (shards, wanted, masks) = (shards.clone(), wanted.clone(), masks.get(next.clone()).unwrap_or_default());
+        let (counters, masks) = (counters[next.clone()].to_vec(), masks.to_vec());
+        (!next.is_empty()).then_some(CountsAsk { of: *of, shards, counters, wanted, from: self.cut, masks })
+    }
+
+    /// The places of the counters that are asked for next.
+    fn next(&self) -> Range<usize> {
+        let from = self.counts.len() - usize::from(self.cut.is_some());
+        from..self.all.counters.len().min(from + SHARD_ASK_COUNTERS_MAX)
+    }
+
+    /// Takes the answer to that question. Errors: it is none, as it has none or too many counters, or does not go on where the one before
+    /// ended.
+    pub fn take(&mut self, answer: CountsAnswer) -> Result<(), GatherError> {
+        let (asked, counters) = (self.next().len(), answer.counts.len());
+        if counters > asked || counters == 0 {
+            return Err(GatherError::Length { asked, counters });
+        }
+        if answer.cut.is_some_and(|cut| counters != 1 || self.cut.is_some_and(|before| cut <= before)) {
+            return Err(GatherError::GoesBack);
+        }
+        let mut counts = answer.counts.into_iter();
+        if let (Some(last), Some(_)) = (self.counts.last_mut(), self.cut) {
+            let rest = counts.next().expect("there is at least one");
+            let generation = |counts: &Counts| counts.reading.map(|reading| reading.generation);
+            if generation(last) != generation(&rest) {
+                return Err(GatherError::BeganAgain);
+            }
+            last.go_on_with(&rest);
+        }
+        self.counts.extend(counts);
+        self.cut = answer.cut;
+        for (namespace, horizon) in answer.horizons {
+            self.horizons.entry(namespace).and_modify(|known| known.merge(&horizon)).or_insert(horizon);
+        }
+        Ok(())
+    }
+
+    /// Answers all that is left from a view that holds the shards.
+    pub fn answer(&mut self, view: &View, ledger: &Ledger) {
+        while let Some(ask) = self.ask() {
+            self.take(gather(view, ledger, &ask)).expect("an answer goes on");
+        }
+    }
+
+    /// Error: not all is told.
+    pub(super) fn check_finished(&self) -> Result<(), GatherError> {
+        match self.all.counters.len() - self.counts.len() + usize::from(self.cut.is_some()) {
+            0 => Ok(()),
+            left => Err(GatherError::Unfinished(left)),
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Counters in the order of their names: ranges and prefixes of keys, page by page.
+//!
+//! The order stands beside a table of cells and not in it: counting never looks at it. Whoever asks for a range first lets it catch up
+//! with the names that came since, in bounded steps. A key takes 4 to 8 bytes.
+
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+use tidemark_types::ids::CounterName;
+use tidemark_types::table::CellTable;
+
+/// Slots of one run; a full one is cut in halves, so each addition moves 2 KiB at most.
+const RUN_SLOTS_MAX: usize = 512;
+
+/// The slots of a table, one of each counter, in the order of namespace and key.
+#[derive(Clone, Debug, Default)]
+pub struct KeyOrder {
+    /// Ascending; none is empty.
+    runs: Vec<Vec<u32>>,
+    /// Slots below are taken in.
+    seen: u32,
+    /// Of which of the lives of a shard's cells they are.
+    life: u32,
+}
+
+/// Keys of one namespace, in byte order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRange {
+    pub namespace: String,
+    pub prefix: Vec<u8>,
+    /// Only keys behind this one: where the page before ended.
+    pub after: Option<Vec<u8>>,
+    /// Only keys before this one.
+    pub before: Option<Vec<u8>>,
+}
+
+/// Some counters of a range, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    pub counters: Vec<CounterName>,
+    /// Where the next page begins ([`KeyRange::after`]); `None`: there is nothing more.
+    pub next: Option<Vec<u8>>,
+}
+
+impl Page {
+    /// This page of a range and another one of the same: as far as both have come, in order, each counter once.
+    pub fn joined(self, other: Page) -> Page {
+        let next = match (self.next, other.next) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        let mut counters: Vec<CounterName> = self.counters.into_iter().chain(other.counters).collect();
+        counters.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+        counters.dedup();
+        counters.retain(|counter| next.as_deref().is_none_or(|next| counter.key() <= next));
+        Page { counters, next }
+    }
+
+    /// Its first counters, at most so many.
+    pub fn cut(mut self, most: usize) -> Page {
+        if let Some(last) = most.checked_sub(1).filter(|_| self.counters.len() > most) {
+            self.next = Some(self.counters[last].key().to_vec());
+            self.counters.truncate(most);
+        }
+        self
+    }
+}
+
+impl KeyOrder {
+    /// Begins anew where the slots were of another life of the cells ([`Cells::life`](crate::view::Cells::life)).
+    pub fn of_life(&mut self, life: u32) {
+        if self.life != life {
+            *self = KeyOrder { life, ..KeyOrder::default() };
+        }
+    }
+
+    /// Takes in at most `most` further slots of the table, always the same one, and says whether that was all.
+    pub fn catch_up(&mut self, table: &CellTable, most: u32) -> bool {
+        let until = table.len().min(self.seen.saturating_add(most));
+        while self.seen < until {
+            let slot = self.seen;
+            self.seen += 1;
+            if let Some(name) = table.counter_of_total(slot) {
+                self.insert(table, slot, name);
+            }
+        }
+        self.seen == table.len()
+    }
+
+    /// Number of counters.
+    pub fn len(&self) -> usize {
+        self.runs.iter().map(Vec::len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Bytes allocated.
+    pub fn heap_bytes(&self) -> usize {
+        self.runs.capacity() * size_of::<Vec<u32>>() + self.runs.iter().map(|run| 4 * run.capacity()).sum::<usize>()
+    }
+
+    fn insert(&mut self, table: &CellTable, slot: u32, name: (&str, &[u8])) {
+        let (mut run, mut at) = self.position(table, |other| other.cmp(&name));
+        if self.runs.get(run).and_then(|run| run.get(at)).is_some_and(|&held| name_of(table, held) == name) {
+            return;
+        }
+        if self.runs.get(run).is_none_or(|_| at == 0) && run > 0 {
+            (run, at) = (run - 1, self.runs[run - 1].len());
+        }
+        let is_last = run + 1 >= self.runs.len();
+        match self.runs.get_mut(run) {
+            None => self.runs.push(vec![slot]),
+            // Names that come in order fill runs.
+            Some(held) if held.len() == RUN_SLOTS_MAX && at == held.len() && is_last => self.runs.push(vec![slot]),
+            Some(held) if held.len() == RUN_SLOTS_MAX => {
+                let mut upper = held.split_off(RUN_SLOTS_MAX / 2);
+                match at.checked_sub(held.len()) {
+                    Some(at) => upper.insert(at, slot),
+                    None => held.insert(at, slot),
+                }
+                self.runs.insert(run + 1, upper);
+            }
+            Some(held) => held.insert(at, slot),
+        }
+    }
+
+    /// At most so many counters, evenly spread over all, ascending; all of them, if there are no more.
+    pub fn spread(&self, table: &CellTable, most: usize) -> Vec<CounterName> {
+        let step = self.len().div_ceil(most.max(1)).max(1);
+        let mut slots = Vec::new();
+        let mut next = 0;
+        for run in &self.runs {
+            slots.extend(run.iter().skip(next).step_by(step).copied());
+            next = if next < run.len() { (step - (run.len() - next) % step) % step } else { next - run.len() };
+        }
+        let name = |slot| {
+            let (namespace, key) = name_of(table, slot);
+            CounterName::new(namespace, key).expect("a counter of the table")
+        };
+        slots.into_iter().map(name).collect()
+    }
+
+    /// The first position whose name is not less: run and place in it, or behind the last.
+    fn position(&self, table: &CellTable, cmp: impl Fn((&str, &[u8])) -> Ordering) -> (usize, usize) {
+        let is_less = |&slot: &u32| cmp(name_of(table, slot)) == Ordering::Less;
+        let run = self.runs.partition_point(|run| run.last().is_some_and(is_less));
+        (run, self.runs.get(run).map_or(0, |run| run.partition_point(is_less)))
+    }
+
+    /// The counters of a range, ascending.
+    fn range<'a>(&'a self, table: &'a CellTable, keys: &'a KeyRange) -> impl Iterator<Item = &'a [u8]> {
+        let from = keys.after.as_deref().unwrap_or(&keys.prefix).max(&keys.prefix);
+        let (run, at) = self.position(table, |(namespace, key)| {
+            let behind = if keys.after.as_deref() == Some(key) { Ordering::Less } else { Ordering::Equal };
+            namespace.cmp(&keys.namespace).then_with(|| key.cmp(from)).then(behind)
+        });
+        let runs = self.runs.get(run..).unwrap_or_default().iter();
+        let slots = runs.enumerate().flat_map(move |(nth, run)| run[if nth == 0 { at } else { 0 }..].iter());
+        let names = slots.map(|&slot| name_of(table, slot));
+        let before = keys.before.as_deref();
+        let is_in = move |(namespace, key): &(&str, &[u8])| {
+            *namespace == keys.namespace && key.starts_with(&keys.prefix) && before.is_none_or(|before| *key < before)
+        };
+        names.take_while(is_in).map(|(_, key)| key)
+    }
+}
+
+/// The next counters of a range: at most `most` are looked at, and those that `exists` are in the page. Each order must have caught up
+/// with the table beside it, or names that came since are left out; the names of each table stand behind those of the one before it.
+pub fn scan(
+    parts: &[(&KeyOrder, &CellTable)],
+    keys: &KeyRange,
+    most: usize,
+    exists: impl Fn(&CounterName) -> bool,
+) -> Page {
+    page(keys, parts.iter().flat_map(|(order, table)| order.range(table, keys)), most, exists)
+}
+
+/// The same where the names of the tables stand between each other's: each part is looked into.
+pub fn scan_across(
+    parts: &[(&KeyOrder, &CellTable)],
+    keys: &KeyRange,
+    most: usize,
+    exists: impl Fn(&CounterName) -> bool,
+) -> Page {
+    let mut heads: Vec<_> = parts.iter().map(|(order, table)| order.range(table, keys).peekable()).collect();
+    let next = || {
+        heads.retain_mut(|head| head.peek().is_some());
+        let first = (0..heads.len()).min_by_key(|&at| heads[at].peek().copied())?;
+        heads[first].next()
+    };
+    page(keys, std::iter::from_fn(next), most, exists)
+}
+
+/// The next of a range's keys, which ascend.
+fn page<'a>(
+    keys: &KeyRange,
+    mut range: impl Iterator<Item = &'a [u8]>,
+    most: usize,
+    exists: impl Fn(&CounterName) -> bool,
+) -> Page {
+    let looked_at: Vec<&[u8]> = range.by_ref().take(most).collect();
+    let names = looked_at.iter().filter_map(|key| CounterName::new(&keys.namespace, key).ok());
+    let counters = names.filter(|counter| exists(counter)).collect();
+    let next = range.next().and(looked_at.last()).map(|key| key.to_vec());
+    Page { counters, next }
+}
+
+fn name_of(table: &CellTable, slot: u32) -> (&str, &[u8]) {
+    table.counter_of_total(slot).expect("only totals are taken in")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use tidemark_types::ids::{Bucket, CellId, Half};
+
+    fn cell() -> impl Strategy<Value = CellId> {
+        let key = proptest::collection::vec(0u8..4, 1..5);
+        ("[ab]{1,2}", key, 0u32..2, any::<bool>(), 0u32..8).prop_map(|(namespace, key, generation, down, span)| {
+            CellId {
+                counter: CounterName::new(&namespace, &key).unwrap(),
+                generation,
+                half: if down { Half::Down } else { Half::Up },
+                bucket: if span == 0 { Bucket::Span { length_s: 60, start_s: 0 } } else { Bucket::Total },
+            }
+        })
+    }
+
+    fn range() -> impl Strategy<Value = KeyRange> {
+        let key = || proptest::collection::vec(0u8..4, 0..4);
+        let keys = ("[ab]", key(), prop::option::of(key()), prop::option::of(key()));
+        keys.prop_map(|(namespace, prefix, after, before)| KeyRange { namespace, prefix, after, before })
+    }
+
+    fn all(order: &KeyOrder, table: &CellTable, keys: &KeyRange, most: usize) -> Vec<CounterName> {
+        let (mut keys, mut counters) = (keys.clone(), Vec::new());
+        loop {
+            let page = scan(&[(order, table)], &keys, most, |_| true);
+            assert!(page.counters.len() <= most);
+            counters.extend(page.counters);
+            match page.next {
+                Some(next) => keys.after = Some(next),
+                None => return counters,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pages_of_two_tables_join_to_the_range_of_both(
+            cells in proptest::collection::vec((cell(), any::<bool>()), 0..100),
+            keys in range(),
+            most in 1usize..9,
+        ) {
+            let mut both = [(CellTable::new(7), KeyOrder::default()), (CellTable::new(8), KeyOrder::default())];
+            let mut whole = (CellTable::new(9), KeyOrder::default());
+            for (cell, is_second) in &cells {
+                both[usize::from(*is_second)].0.intern(cell).unwrap();
+                whole.0.intern(cell).unwrap();
+            }
+            both.iter_mut().chain([&mut whole]).for_each(|(table, order)| while !order.catch_up(table, 50) {});
+            let (mut range, mut joined) = (keys.clone(), Vec::new());
+            loop {
+                let [one, other] = both.each_ref().map(|(table, order)| scan(&[(order, table)], &range, most, |_| true));
+                let page = one.joined(other);
+                joined.extend(page.counters);
+                match page.next {
+                    Some(next) => range.after = Some(next),
+                    None => break,
+                }
+            }
+            prop_assert_eq!(&joined, &all(&whole.1, &whole.0, &keys, 7));
+            // At once, too. What is in both tables stands there twice.
+            let (mut range, mut across) = (keys.clone(), Vec::new());
+            loop {
+                let parts = both.each_ref().map(|(table, order)| (order, table));
+                let page = scan_across(&parts, &range, most, |_| true);
+                prop_assert!(page.counters.len() <= most);
+                across.extend(page.counters);
+                match page.next {
+                    Some(next) => range.after = Some(next),
+                    None => break,
+                }
+            }
+            across.dedup();
+            prop_assert_eq!(across, joined);
+        }
+
+        #[test]
+        fn pages_are_the_range_whatever_their_length_and_the_steps_of_catching_up(
+            cells in proptest::collection::vec(cell(), 0..150),
+            keys in range(),
+            most in 1usize..20,
+            step in 1u32..40,
+        ) {
+            let (mut table, mut order, mut model) = (CellTable::new(7), KeyOrder::default(), BTreeSet::new());
+            for (nth, cell) in cells.iter().enumerate() {
+                table.intern(cell).unwrap();
+                if cell.bucket == Bucket::Total {
+                    model.insert(cell.counter.clone());
+                }
+                if nth % 3 == 0 {
+                    order.catch_up(&table, step);
+                }
+            }
+            while !order.catch_up(&table, step) {}
+            prop_assert_eq!(order.len(), model.len());
+            let spread: Vec<CounterName> = model.iter().step_by(model.len().div_ceil(most).max(1)).cloned().collect();
+            prop_assert_eq!(order.spread(&table, most), spread);
+            let is_in = |name: &&CounterName| {
+                let key = name.key();
+                name.namespace() == keys.namespace
+                    && key.starts_with(&keys.prefix)
+                    && keys.after.as_deref().is_none_or(|after| key > after)
+                    && keys.before.as_deref().is_none_or(|before| key < before)
+            };
+            let wanted: Vec<CounterName> = model.iter().filter(is_in).cloned().collect();
+            prop_assert_eq!(all(&order, &table, &keys, most), wanted);
+        }
+    }
+
+    #[test]
+    fn many_keys_in_any_order_take_few_bytes_each_and_a_page_goes_on_where_one_ended() {
+        let keys = KeyRange { namespace: "qa".into(), prefix: b"a/".to_vec(), after: None, before: None };
+        for stride in [1u32, 7_919] {
+            let (mut table, mut order) = (CellTable::new(1), KeyOrder::default());
+            let count = 20_000u32;
+            for nth in 0..count {
+                let key = format!("a/{:08}", nth.wrapping_mul(stride) % count);
+                table.intern(&CounterName::new("qa", key.as_bytes()).unwrap().total()).unwrap();
+            }
+            while !order.catch_up(&table, 1_000) {}
+            assert!(order.heap_bytes() < 10 * count as usize, "{}", order.heap_bytes());
+            let page = scan(&[(&order, &table)], &keys, 10, |_| true);
+            assert_eq!(page.next.as_deref(), Some(&b"a/00000009"[..]));
+            // A key that comes between is in the next page if it is behind the token, and never moves others.
+            table.intern(&CounterName::new("qa", b"a/00000009x").unwrap().total()).unwrap();
+            table.intern(&CounterName::new("qa", b"a/000").unwrap().total()).unwrap();
+            assert!(order.catch_up(&table, 2));
+            let next = scan(&[(&order, &table)], &KeyRange { after: page.next, ..keys.clone() }, 2, |_| true);
+            let names: Vec<String> = next.counters.iter().map(ToString::to_string).collect();
+            assert_eq!(names, ["qa/a/00000009x", "qa/a/00000010"]);
+            assert_eq!(all(&order, &table, &keys, 999).len(), count as usize + 2);
+        }
+    }
+}

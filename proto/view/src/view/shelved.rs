@@ -1,0 +1,408 @@
+//! Buckets that ended a while ago and are on disk only, on the *shelf*, once rows take more memory than they may (decision 0051).
+//!
+//! What a row holds is what is in memory and what is on the shelf, merged. So whichever of the two has reached the disk when a process
+//! ends, nothing is lost and nothing counted twice; and a bucket on the shelf that is raised by a late part is raised in memory.
+//! To know by how much, it is read: only what comes that late waits for the disk. Readers that reach back do as well.
+//!
+//! A checkpoint writes what is to leave, and the rest of its row in the same transaction; memory lets go of it when that is durable, unless
+//! it was raised meanwhile.
+
+use super::View;
+use super::cells::Cells;
+use super::series::{Held, Series, bucket_hash, expires_on};
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::fmt::Debug;
+use std::ops::Range;
+use tidemark_types::numbers::Numbers;
+use tidemark_types::series::codec::Decoder;
+use tidemark_types::series::{BucketId, Granularity, Horizon, Row};
+use tidemark_types::shelf::{
+    self, LOOKED_AT_ONCE, Rounds, any_kept, count_ended, minute_of, parse, take_ended, value_of,
+};
+use tidemark_types::teeth::{Bug, bites};
+use tidemark_wire::shards::ShardId;
+
+/// About the most bytes that a bucket takes in a message.
+const BUCKET_BYTES: usize = 12;
+
+/// Where buckets are read that left memory: what this very view said to persist, once it was told that it is durable.
+///
+/// A value that cannot be read is not answered with less: what would be shown and told on were wrong. So whoever implements it ends the
+/// process, as it does where the disk takes no more.
+pub trait Shelf: Debug + Send + Sync {
+    /// The value under the key that [`shelf_key`](crate::aggregator::shelf_key) says of a row of a shard.
+    fn read(&self, shard: ShardId, number: u32) -> Option<Vec<u8>>;
+
+    /// All such values of a shard, in the order of their numbers.
+    fn scan(&self, shard: ShardId, visit: &mut dyn FnMut(u32, &[u8]));
+
+    /// A value that was written is missing or is none.
+    fn is_damaged(&self, shard: ShardId, number: u32, why: &str) -> ! {
+        panic!("old buckets of row {number} of shard {}: {why}", shard.0)
+    }
+
+    /// Old buckets of a total: what was written last under the number. They are of no use to another process.
+    fn read_total(&self, number: u32) -> Option<Vec<u8>>;
+
+    /// Puts such a value there, to be read at once, or takes it away. False where the disk takes no more now: all stays as it is.
+    fn write_total(&self, number: u32, value: Option<&[u8]>) -> bool;
+
+    /// As [`Shelf::is_damaged`], of a total.
+    fn is_damaged_total(&self, number: u32, why: &str) -> ! {
+        panic!("old buckets of totals, value {number}: {why}")
+    }
+}
+
+/// How much memory the buckets of a view may take.
+pub type Budget = shelf::Budget<dyn Shelf>;
+
+/// What rows of a shard take, and what of them is leaving.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shelving {
+    budget: Option<(Budget, ShardId)>,
+    /// Of the buckets of rows.
+    pub bytes: usize,
+    /// Rows of which something is to leave, as it was when that was decided: in minutes since 1970, what ended by then.
+    leaving: Numbers,
+    until: u32,
+    rounds: Rounds,
+    /// What is on the shelf of these has expired.
+    expired: Numbers,
+    /// Some of what is on the shelf of these was not kept any more when a policy changed: it is written anew without that, so that no later policy
+    /// keeps it again.
+    unkept: Numbers,
+    /// Rows of which something is on the shelf.
+    rows: usize,
+}
+
+impl Shelving {
+    /// The same of no rows.
+    pub fn emptied(&self) -> Shelving {
+        Shelving { budget: self.budget.clone(), ..Shelving::default() }
+    }
+
+    /// Where nothing that was on the shelf of a row is kept any more, it goes from there; then the row is to be written.
+    pub fn expire(&mut self, number: u32, held: &mut Held, horizon: &Horizon) -> bool {
+        let is_over = held.shelved_until > 0 && !any_kept(held.shelved_until, horizon);
+        if is_over {
+            self.take_off(number, held);
+        }
+        is_over
+    }
+
+    /// Nothing of a row is on the shelf any more, or on its way to it.
+    pub fn take_off(&mut self, number: u32, held: &mut Held) {
+        self.rows -= usize::from(held.shelved_until > 0);
+        // What is leaving now is written to where the old is, and would go with it.
+        let is_leaving = self.leaving.remove(number);
+        if is_leaving || held.shelved_until > 0 {
+            self.expired.insert(number);
+        }
+        (held.shelved_until, held.shelved) = (0, 0);
+    }
+
+    /// Merges a part into a row: by how much which buckets were raised.
+    pub fn merge(&mut self, number: u32, held: &mut Held, part: &Row, kept: &Horizon) -> Vec<(BucketId, u64)> {
+        let may_be_shelved = |(bucket, value): (BucketId, u64)| {
+            minute_of(bucket.end()) <= held.shelved_until && kept.keeps(bucket) && held.row.get(bucket) < value
+        };
+        let is_any = held.shelved_until > 0 && part.buckets().any(may_be_shelved);
+        let shelved = match is_any && !bites(Bug::ShelvedForgotten) {
+            true => self.read(number),
+            false => Row::default(),
+        };
+        let mut raised = Vec::new();
+        self.bytes -= held.row.bucket_bytes();
+        match shelved.is_empty() {
+            true => drop(held.row.merge_with(part, kept, |bucket, by| raised.push((bucket, by)))),
+            false => {
+                let news = Row::from_buckets(part.buckets().filter(|&(bucket, value)| value > shelved.get(bucket)));
+                // Of what memory and the shelf had, the larger was counted before.
+                let by = |bucket, by: u64| by.min(news.get(bucket) - shelved.get(bucket));
+                held.row.merge_with(&news, kept, |bucket, over| raised.push((bucket, by(bucket, over))));
+            }
+        }
+        self.bytes += held.row.bucket_bytes();
+        if !self.leaving.is_empty() && raised.iter().any(|&(bucket, _)| minute_of(bucket.end()) <= self.until) {
+            self.leaving.remove(number);
+        }
+        raised
+    }
+
+    /// What is on the shelf of a row. Panics where there is no shelf: nothing was put there.
+    fn read(&self, number: u32) -> Row {
+        let (Budget { shelf, .. }, shard) = self.budget.as_ref().expect("what left memory is on the shelf");
+        let value = shelf.read(*shard, number);
+        match value.as_deref().map(|value| parse(&mut Decoder::default(), value)) {
+            Some(Ok((_, row))) => row,
+            Some(Err(error)) => shelf.is_damaged(*shard, number, &error.to_string()),
+            None => shelf.is_damaged(*shard, number, "it is missing"),
+        }
+    }
+}
+
+/// What a checkpoint writes of a row of which something leaves.
+pub(crate) struct Leaving {
+    /// The value for the shelf.
+    pub shelf: Vec<u8>,
+    /// What stays in memory.
+    pub rest: Row,
+    /// To be told when both are durable.
+    pub left: Left,
+}
+
+/// What left a row when a part of a checkpoint is durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    number: u32,
+    buckets: usize,
+}
+
+/// A row as whoever reads it needs it: what is on the shelf is read where the buckets asked for may be there, once.
+#[derive(Clone, Debug)]
+pub struct HeldRow<'a> {
+    memory: &'a Row,
+    /// Where some is on the shelf: until which minute, and the number of the row in these.
+    shelved: Option<(u32, &'a Series, u32)>,
+    whole: OnceCell<Row>,
+}
+
+impl<'a> From<&'a Row> for HeldRow<'a> {
+    fn from(memory: &'a Row) -> HeldRow<'a> {
+        HeldRow { memory, shelved: None, whole: OnceCell::new() }
+    }
+}
+
+impl HeldRow<'_> {
+    /// All of it.
+    pub fn whole(&self) -> &Row {
+        match self.shelved {
+            None => self.memory,
+            Some((_, series, number)) => self.whole.get_or_init(|| series.whole(number).into_owned()),
+        }
+    }
+
+    /// The sum over buckets of one granularity, saturating.
+    pub fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
+        self.behind(granularity, indexes.start).sum(granularity, indexes)
+    }
+
+    /// The buckets of one granularity in a range, ascending.
+    pub fn within(&self, granularity: Granularity, indexes: Range<u32>) -> impl Iterator<Item = (BucketId, u64)> + '_ {
+        self.behind(granularity, indexes.start).within(granularity, indexes)
+    }
+
+    /// What has all buckets of a granularity from an index on.
+    fn behind(&self, granularity: Granularity, index: u32) -> &Row {
+        let is_in_memory = |until| minute_of(BucketId { granularity, index }.end()) > until;
+        if self.shelved.is_none_or(|(until, ..)| is_in_memory(until)) { self.memory } else { self.whole() }
+    }
+}
+
+impl Series {
+    /// A row for whoever reads it.
+    pub fn held(&self, number: u32) -> HeldRow<'_> {
+        let Held { row, shelved_until, .. } = &self.rows[number as usize];
+        let shelved = (*shelved_until > 0).then_some((*shelved_until, self, number));
+        HeldRow { memory: row, shelved, whole: OnceCell::new() }
+    }
+
+    /// A row with what is on the shelf of it.
+    pub fn whole(&self, number: u32) -> Cow<'_, Row> {
+        let held = &self.rows[number as usize];
+        if held.shelved_until == 0 {
+            return Cow::Borrowed(&held.row);
+        }
+        let mut row = self.shelving.read(number);
+        row.merge(&held.row, &self.everything);
+        Cow::Owned(row)
+    }
+}
+
+impl Cells {
+    /// From here on, what rows take beyond a budget leaves memory. These are the cells of a shard.
+    pub(crate) fn keep_within(&mut self, budget: &Budget, shard: ShardId) {
+        self.series.shelving.budget = Some((budget.clone(), shard));
+    }
+
+    /// Whether buckets may be on the shelf.
+    pub(crate) fn has_shelf(&self) -> bool {
+        self.series.shelving.budget.is_some()
+    }
+
+    /// Bytes that rows take of memory.
+    pub fn row_bytes(&self) -> usize {
+        self.series.shelving.bytes
+    }
+
+    /// Rows of which something is on the shelf.
+    pub fn rows_shelved(&self) -> usize {
+        self.series.shelving.rows
+    }
+
+    /// About the most bytes that a row takes in a message.
+    pub(crate) fn row_size_max(&self, number: u32) -> usize {
+        let held = &self.series.rows[number as usize];
+        tidemark_types::series::codec::size_max(&held.row) + BUCKET_BYTES * usize::from(held.shelved)
+    }
+
+    /// Whether a row has no bucket.
+    pub(crate) fn row_is_empty(&self, number: u32) -> bool {
+        let held = &self.series.rows[number as usize];
+        held.row.is_empty() && held.shelved_until == 0
+    }
+
+    /// Takes over what is on the shelf of a row. Without one it is in memory. False: there is no such row.
+    pub(crate) fn load_shelved(&mut self, number: u32, until: u32, shelved: &Row) -> bool {
+        let has_shelf = self.has_shelf();
+        let Some(held) = self.series.rows.get_mut(number as usize) else { return false };
+        if has_shelf {
+            self.series.shelving.rows += usize::from(held.shelved_until == 0 && until > 0);
+            held.shelved_until = until;
+            held.shelved = u16::try_from(shelved.len()).unwrap_or(u16::MAX);
+            return true;
+        }
+        self.series.shelving.bytes -= held.row.bucket_bytes();
+        held.row.merge(shelved, &Horizon::everything());
+        self.series.shelving.bytes += held.row.bucket_bytes();
+        true
+    }
+
+    /// Adds the hashes of what is on the shelf to sums, as far as it is kept and was not raised since.
+    pub(super) fn sum_shelved(&mut self) {
+        // A range that is not held here has no file.
+        let shelved = self.series.shelving.budget.clone().filter(|_| self.series.shelving.rows > 0);
+        let Some((budget, shard)) = shelved else { return };
+        let mut decoder = Decoder::default();
+        budget.shelf.scan(shard, &mut |number, value| {
+            let Some(held) = self.series.rows.get(number as usize).filter(|held| held.shelved_until > 0) else {
+                return;
+            };
+            let (slot, valve) = (held.slot, held.valve);
+            let Some(space) = self.series.space_of(slot, &self.table) else { return };
+            let shelved = parse(&mut decoder, value).map(|(_, row)| row);
+            let shelved = shelved.unwrap_or_else(|error| budget.shelf.is_damaged(shard, number, &error.to_string()));
+            let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
+            let dc = self.valves[usize::from(valve)].group.dc;
+            let Series { spaces, rows, sums, shelving, .. } = &mut self.series;
+            let (view, row) = (&spaces[space].view, &rows[number as usize].row);
+            if shelved.buckets().any(|(bucket, _)| !view.horizon.keeps(bucket)) {
+                shelving.unkept.insert(number);
+            }
+            for (bucket, value) in
+                shelved.buckets().filter(|&(bucket, _)| view.horizon.keeps(bucket) && row.get(bucket) == 0)
+            {
+                let Some(day) = expires_on(&view.policy, bucket) else { continue };
+                let sum = sums.entry((dc, day)).or_default();
+                *sum = sum.wrapping_add(bucket_hash(key, bucket, value));
+            }
+        });
+    }
+
+    /// A checkpoint begins: decides of which rows something is to leave, for about so many bytes. They are to be written.
+    pub(crate) fn begin_leaving(&mut self, bytes: usize) {
+        let Series { rows, dirty, shelving, now, .. } = &mut self.series;
+        let Some((Budget { after_s, .. }, _)) = &shelving.budget else { return };
+        shelving.leaving = Numbers::default();
+        shelving.until = minute_of(now.minus(*after_s));
+        for number in std::iter::from_fn(|| shelving.unkept.pop()).take(LOOKED_AT_ONCE) {
+            if rows[number as usize].shelved_until > 0 {
+                shelving.leaving.insert(number);
+                dirty.insert(number);
+            }
+        }
+        let until = shelving.until;
+        for number in shelving.rounds.take(rows.len(), LOOKED_AT_ONCE, bytes, |at| count_ended(&rows[at].row, until)) {
+            shelving.leaving.insert(number);
+            dirty.insert(number);
+        }
+    }
+
+    /// What a checkpoint writes of a row of which something is to leave; `None` where nothing is.
+    pub(crate) fn leaving(&self, number: u32) -> Option<Leaving> {
+        let Shelving { leaving, until, .. } = &self.series.shelving;
+        if !leaving.contains(number) {
+            return None;
+        }
+        let held = &self.series.rows[number as usize];
+        let mut rest = held.row.clone();
+        let ended = take_ended(&mut rest, *until);
+        let mut shelved = if held.shelved_until > 0 { self.series.shelving.read(number) } else { Row::default() };
+        shelved.merge(&ended, &Horizon::everything());
+        shelved.expire(self.horizon_of(held.slot));
+        let until = (*until).max(held.shelved_until);
+        let left = Left { number, buckets: shelved.len() };
+        Some(Leaving { shelf: value_of(until, &shelved), rest, left })
+    }
+
+    /// What left these rows is durable: memory lets go of it, where it was not raised since.
+    pub(crate) fn let_go(&mut self, left: &[Left]) {
+        let Series { rows, shelving, .. } = &mut self.series;
+        for &Left { number, buckets } in left {
+            if !shelving.leaving.remove(number) && !bites(Bug::LetGoRaised) {
+                continue;
+            }
+            let held = &mut rows[number as usize];
+            shelving.bytes -= held.row.bucket_bytes();
+            take_ended(&mut held.row, shelving.until);
+            shelving.bytes += held.row.bucket_bytes();
+            shelving.rows += usize::from(held.shelved_until == 0);
+            held.shelved_until = held.shelved_until.max(shelving.until);
+            held.shelved = u16::try_from(buckets).unwrap_or(u16::MAX);
+        }
+    }
+
+    /// Rows of which nothing on the shelf is kept any more; none is left.
+    pub(crate) fn take_expired_shelved(&mut self) -> Numbers {
+        self.series.shelving.expired.take()
+    }
+}
+
+impl View {
+    /// From here on, what rows take beyond a budget leaves memory.
+    pub(crate) fn keep_within(&mut self, budget: &Budget) {
+        for (shard, cells) in (0..).map(ShardId).zip(&mut self.shards) {
+            cells.keep_within(budget, shard);
+        }
+        self.hierarchy.keep_within(budget);
+        self.budget = Some(budget.clone());
+    }
+
+    /// Rows of which something is on disk only.
+    pub fn rows_shelved(&self) -> usize {
+        self.shards.iter().map(Cells::rows_shelved).sum()
+    }
+
+    /// Totals, each as often as ranges add to it, of which something is on disk only.
+    pub fn totals_shelved(&self) -> usize {
+        self.hierarchy.shelved()
+    }
+
+    /// Bytes that the buckets of rows take of memory.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.shards.iter().map(Cells::row_bytes).sum()
+    }
+
+    /// Bytes that the buckets of rows and totals take of memory, and may take; `None` where there is no limit.
+    pub fn bucket_bytes(&self) -> (usize, Option<usize>) {
+        (self.row_bytes() + self.hierarchy.bucket_bytes(), self.budget.as_ref().map(|budget| budget.bytes_max))
+    }
+
+    /// How many of these bytes are to leave: their share of what is too much.
+    fn too_much(&self, of: usize) -> usize {
+        let (bytes, Some(budget)) = (self.bucket_bytes().0, &self.budget) else { return 0 };
+        (budget.too_much(bytes) as u128 * of as u128 / bytes.max(1) as u128) as usize
+    }
+
+    /// How many bytes of a shard's rows are to leave.
+    pub(crate) fn too_much_of_rows(&self, shard: ShardId) -> usize {
+        self.too_much(self.cells(shard).row_bytes())
+    }
+
+    /// Buckets of totals that are too many leave with the next steps ([`View::step_graph`]); whether there may be such.
+    pub(crate) fn begin_leaving_totals(&mut self) -> bool {
+        let bytes = self.too_much(self.hierarchy.bucket_bytes());
+        self.hierarchy.begin_leaving(bytes, self.shards[0].time())
+    }
+}

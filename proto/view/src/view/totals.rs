@@ -1,0 +1,144 @@
+//! Totals in a view: what a counter has counted itself and what flows to it along edges.
+
+use super::View;
+use super::hierarchy::{DirectCounts, HeldSums, HeldTotals, Hierarchy, HierarchyProgress};
+use std::borrow::Cow;
+use tidemark_ledger::ledger::{Changes, Ledger};
+use tidemark_types::ids::{CounterName, Half};
+use tidemark_types::series::{Horizon, Row, UnixTime};
+use tidemark_types::table::CellTable;
+use tidemark_types::teeth::{Bug, bites};
+use tidemark_wire::msg::Reading;
+use tidemark_wire::shards::{ShardId, ShardMask};
+
+/// A counter's own count, and with what flows to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Total {
+    /// As it is read: never shows a milestone before its award.
+    pub direct: Reading,
+    /// What was counted up of the counter and of its ancestors, each once.
+    pub up: u64,
+    /// What was counted down.
+    pub down: u64,
+}
+
+impl Total {
+    /// `up - down`.
+    pub fn value(&self) -> i128 {
+        i128::from(self.up) - i128::from(self.down)
+    }
+}
+
+impl DirectCounts for View {
+    fn table(&self, shard: ShardId) -> &CellTable {
+        self.cells(shard).table()
+    }
+
+    fn sum(&self, shard: ShardId, slot: u32) -> u64 {
+        self.cells(shard).sum(slot)
+    }
+
+    fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = Cow<'_, Row>> + '_ {
+        self.cells(shard).rows_of(slot).map(|(_, _, row)| row)
+    }
+
+    fn warm(&self, shard: ShardId, slot: u32) -> u64 {
+        let cells = self.cells(shard);
+        cells.warm_components(slot).wrapping_add(cells.warm_row(slot))
+    }
+
+    fn now_and_bytes(&self) -> (UnixTime, usize) {
+        (self.shards[0].time(), self.row_bytes())
+    }
+}
+
+impl View {
+    /// A counter's own count and its total.
+    pub fn total(&self, counter: &CounterName, ledger: &Ledger) -> Total {
+        let direct = self.read(counter, ledger);
+        let (mut up, mut down) = (0_u64, 0_u64);
+        if self.is_registered(ledger) {
+            for (_, share) in self.hierarchy.inherited(counter, ledger) {
+                (up, down) = (up.wrapping_add(share.count(Half::Up)), down.wrapping_add(share.count(Half::Down)));
+            }
+        }
+        Total { direct, up: direct.up.saturating_add(up), down: direct.down.saturating_add(down) }
+    }
+
+    /// Whether anything was ever counted of a counter here, or edges name it. Else its name may be a slip of the pen.
+    pub fn knows(&self, counter: &CounterName, ledger: &Ledger) -> bool {
+        let is_counted = |half| self.cells_of(counter).table().find_half(counter, half, 0).is_some();
+        is_counted(Half::Up) || is_counted(Half::Down) || ledger.graph().vertex(counter).is_some()
+    }
+
+    /// The buckets that flow to a counter along edges, without its own, from each range of counters; nothing where none do.
+    pub fn inherited_buckets(
+        &self,
+        counter: &CounterName,
+        half: Half,
+        ledger: &Ledger,
+    ) -> impl Iterator<Item = (ShardId, HeldTotals<'_>)> + '_ {
+        self.hierarchy.inherited(counter, ledger).map(move |(shard, share)| (shard, share.buckets(half)))
+    }
+
+    /// What flows to a counter from the counters of each range: what its total is made of beside its own count.
+    pub fn shares(&self, counter: &CounterName, ledger: &Ledger) -> impl Iterator<Item = (ShardId, HeldSums<'_>)> + '_ {
+        self.hierarchy.inherited(counter, ledger)
+    }
+
+    /// The ranges of whose counters something may flow to a counter, wherever they are held.
+    pub fn sources(&self, counter: &CounterName, ledger: &Ledger) -> ShardMask {
+        self.hierarchy.sources(counter, ledger)
+    }
+
+    /// Which buckets of totals a namespace keeps: those that all namespaces keep from which edges lead to it.
+    pub fn total_horizon(&self, namespace: &str) -> Option<&Horizon> {
+        self.hierarchy.horizon(namespace)
+    }
+
+    /// Whether totals have taken a cell in: what is counted in it flows on.
+    pub fn has_taken_in(&self, shard: ShardId, slot: u32) -> bool {
+        self.hierarchy.has_taken_in(shard, slot)
+    }
+
+    /// How far totals have followed the graph.
+    pub fn graph_progress(&self) -> HierarchyProgress {
+        self.hierarchy.progress()
+    }
+
+    /// Works changes of the graph off, looking at no more than about so many edges, pairs and buckets. Whether there is more to do.
+    pub fn step_graph(&mut self, budget: usize, ledger: &Ledger) -> bool {
+        self.with_hierarchy(|hierarchy, view| hierarchy.step(budget, ledger, view))
+    }
+
+    /// Counts all totals anew: nothing of them is on disk.
+    pub(super) fn count_totals_anew(&mut self, ledger: &Ledger) {
+        self.expire_totals(ledger);
+        self.with_hierarchy(|hierarchy, view| hierarchy.recount(ledger, view));
+    }
+
+    pub(super) fn follow_graph(&mut self, changes: &Changes, ledger: &Ledger) {
+        self.with_hierarchy(|hierarchy, view| hierarchy.on_ledger(changes, ledger, view));
+        if changes.settings {
+            self.expire_totals(ledger);
+        }
+    }
+
+    /// Time went on, or namespaces keep other buckets: totals follow.
+    pub fn expire_totals(&mut self, ledger: &Ledger) {
+        let horizons: Vec<(String, Horizon)> = self.shards[0].horizons().collect();
+        for (namespace, horizon) in horizons {
+            self.hierarchy.on_horizon(&namespace, &horizon, ledger);
+        }
+    }
+
+    pub(super) fn with_hierarchy<R>(&mut self, work: impl FnOnce(&mut Hierarchy, &View) -> R) -> R {
+        let mut hierarchy = std::mem::take(&mut self.hierarchy);
+        let result = work(&mut hierarchy, self);
+        self.hierarchy = hierarchy;
+        if bites(Bug::RaisedLate) {
+            self.carry();
+        }
+        result
+    }
+}

@@ -1,0 +1,11 @@
+//! What crosses a process boundary: messages, log entries, their encoding and their bounds.
+
+pub mod counter_order;
+pub mod framed;
+pub mod msg;
+pub mod named;
+pub mod read;
+pub mod scope;
+pub mod shards;
+pub mod wait;
+pub mod wire;
