@@ -1,8 +1,7 @@
 //! Connections of a node: clients, the data centre's aggregator, other nodes. Each channel of the first two has a reader that
 //! decodes and a writer that batches.
 
-use crate::events::EventSender;
-use crate::host::Event;
+use crate::events::{Event, EventSender, Peer};
 use crate::neighbours::{Neighbours, serve_call, serve_stream};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -63,24 +62,6 @@ pub async fn accept_all(endpoint: Endpoint, doors: Arc<Doors>) {
             }
             Err(error) => refusals.note(&error),
         }
-    }
-}
-
-/// A connection as the host has it: its writer's queue, and the means to end it.
-pub struct Peer {
-    sender: mpsc::Sender<Bytes>,
-    connection: Connection,
-}
-
-impl Peer {
-    /// Queues a frame; false when the peer reads too slowly, or not at all any more.
-    pub fn send(&self, frame: Bytes) -> bool {
-        self.sender.try_send(frame).is_ok()
-    }
-
-    /// Ends the connection, so that the peer connects again instead of waiting for ever.
-    pub fn end(self, reason: &str) {
-        self.connection.close(reason);
     }
 }
 
@@ -192,7 +173,7 @@ async fn serve_channel<M: Message>(
     let Channel { mut reader, writer } = channel;
     let (sender, receiver) = mpsc::channel(WRITER_QUEUE_MAX);
     let writing = tokio::spawn(write_all(writer, receiver));
-    if events.send(up(Peer { sender, connection: connection.clone() })).await {
+    if events.send(up(Peer::new(sender, connection.clone()))).await {
         let reason = read_all(connection, &mut reader, events, message).await;
         connection.close(&reason);
         events.send(gone).await;

@@ -1,8 +1,44 @@
 //! The way of what connections hear to the host of a group: two queues, so that aggregators do not wait behind all that clients have
 //! sent. An aggregator has one pull under way, and its view is behind by as long as that waits.
 
-use crate::host::Event;
-use tokio::sync::mpsc;
+use bytes::Bytes;
+use tidemark_proto::ids::OwnerId;
+use tidemark_proto::msg::{ForGroup, FromClient, KnownGroup};
+use tidemark_transport::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+/// What happens to a group's host.
+pub enum Event {
+    ClientUp { conn: u64, owner: OwnerId, peer: Peer },
+    Client { conn: u64, msg: FromClient },
+    ClientGone { conn: u64 },
+    AggregatorUp { conn: u64, dc: String, seat: u8, known: Option<KnownGroup>, peer: Peer },
+    Aggregator { conn: u64, msg: ForGroup },
+    AggregatorGone { conn: u64 },
+    Stop { done: oneshot::Sender<()> },
+}
+
+/// A connection as the host has it: its writer's queue, and the means to end it.
+pub struct Peer {
+    sender: mpsc::Sender<Bytes>,
+    connection: Connection,
+}
+
+impl Peer {
+    pub fn new(sender: mpsc::Sender<Bytes>, connection: Connection) -> Peer {
+        Peer { sender, connection }
+    }
+
+    /// Queues a frame; false when the peer reads too slowly, or not at all any more.
+    pub fn send(&self, frame: Bytes) -> bool {
+        self.sender.try_send(frame).is_ok()
+    }
+
+    /// Ends the connection, so that the peer connects again instead of waiting for ever.
+    pub fn end(self, reason: &str) {
+        self.connection.close(reason);
+    }
+}
 
 /// Puts events in.
 #[derive(Clone)]

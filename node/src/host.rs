@@ -1,7 +1,6 @@
 //! The host of a group: one task that owns the core and feeds it what happens.
 
-use crate::connections::Peer;
-use crate::events::EventReceiver;
+use crate::events::{Event, EventReceiver, Peer};
 use crate::log::{GroupLog, News};
 use crate::places::{self, Judged};
 use bytes::Bytes;
@@ -11,7 +10,7 @@ use tidemark_consensus::replica;
 use tidemark_proto::group::GroupConfig;
 use tidemark_proto::ids::{GroupId, LogIndex, OwnerId};
 use tidemark_proto::limits::AGGREGATORS_MAX;
-use tidemark_proto::msg::{Admission, ForGroup, FromClient, FromGroup, KnownGroup, Proposed};
+use tidemark_proto::msg::{Admission, ForGroup, FromGroup, KnownGroup, Proposed};
 use tidemark_proto::node::{CheckpointPart, ConnId, Input, NodeConfig, NodeCore, Output};
 use tidemark_proto::time::{Span, Time};
 use tidemark_proto::wire;
@@ -28,17 +27,6 @@ const PART_AGAIN: Span = Span::from_millis(50);
 const READS_TOO_SLOWLY: &str = "reads too slowly";
 /// Why clients' connections end when the node no longer speaks for the group.
 const LED_ELSEWHERE: &str = "another node may lead the group";
-
-/// What happens to a group's host.
-pub enum Event {
-    ClientUp { conn: u64, owner: OwnerId, peer: Peer },
-    Client { conn: u64, msg: FromClient },
-    ClientGone { conn: u64 },
-    AggregatorUp { conn: u64, dc: String, seat: u8, known: Option<KnownGroup>, peer: Peer },
-    Aggregator { conn: u64, msg: ForGroup },
-    AggregatorGone { conn: u64 },
-    Stop { done: oneshot::Sender<()> },
-}
 
 /// What a node is to a group's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,6 @@ mod log;
 mod neighbours;
 mod node;
 mod places;
-mod recovery;
 mod storage;
 
 pub use host::{GroupStatus, Role};

@@ -1,8 +1,8 @@
 //! A node's process: the groups that it holds, and who reaches them.
 
 use crate::connections::{Doors, RaftDoor, accept_all};
-use crate::events::{self, EventReceiver, EventSender};
-use crate::host::{Ended, Event, GroupStatus, Host};
+use crate::events::{self, Event, EventReceiver, EventSender};
+use crate::host::{Ended, GroupStatus, Host};
 use crate::log::{GroupLog, SharedLog};
 use crate::neighbours::{GroupTransport, Neighbours};
 use crate::storage::{self, RowsError, StartError, StorageOptions};

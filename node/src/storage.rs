@@ -1,7 +1,9 @@
 //! The node's disk: opens the group's log, brings the core back to where it was, and persists what the core says.
 
-use crate::recovery::Disk;
+mod recovery;
+
 use bytes::Bytes;
+use recovery::Disk;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

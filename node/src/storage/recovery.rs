@@ -1,7 +1,7 @@
 //! From the disk to a running core: the rows of the last checkpoint, then the log behind it. One thread reads and decodes, ahead of
 //! the one that puts the core together, in the same order.
 
-use crate::storage::{ROWS, StartError};
+use super::{ROWS, StartError};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -163,7 +163,8 @@ mod tests {
     use tidemark_consensus::local::{
         CheckpointPart, Execution, Identity, LocalLogOptions, LogEvent, LsmOptions, Row, RowStore,
     };
-    use tidemark_proto::group::{Group, GroupConfig, lane_of};
+    use tidemark_proto::group::{Group, GroupConfig};
+    use tidemark_proto::hash::lane_of;
     use tidemark_proto::ids::{CellId, ClientId, CounterName, DcId, GroupId, Start};
     use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Item, ToGroup};
     use tidemark_proto::time::WallMs;
