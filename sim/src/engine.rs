@@ -3,6 +3,7 @@
 
 use crate::coverage::{FLOORS, Floors};
 use crate::disk::Rows;
+pub use crate::party::Party;
 use crate::plan::{INCREMENTS_OF_EVIDENCE, Plan};
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::ledger::Ledger;
@@ -72,18 +73,6 @@ pub enum News {
     /// The connection under a line is lost, or there is none, and with it what had not come.
     Broke {
         line: Line,
-    },
-}
-
-/// A process that speaks to others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Party {
-    /// The aggregator of a data centre.
-    Aggregator(usize),
-    Node(usize),
-    Client {
-        client: usize,
-        dc: usize,
     },
 }
 

@@ -11,6 +11,7 @@ pub mod engine;
 pub mod model;
 pub mod net;
 pub mod oracle;
+pub mod party;
 pub mod plan;
 pub mod queue;
 pub mod raft;

@@ -1,7 +1,7 @@
 //! What really happened to every increment, known from outside the cores: from what clients asked for, from what the disks of
 //! groups hold, and from the answers that left the nodes.
 
-use crate::checkers::series::Minutes;
+use crate::plan::GENERATIONS;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::ids::{CellId, ClientId, Half, SessionId};
 use tidemark_proto::limits::{IDS_GRACE_AGES, IDS_KEPT_AGES, IDS_LATE_AGES, IDS_MAX};
@@ -9,8 +9,8 @@ use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, IdTerms, Item, I
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::time::Time;
 
-/// Generations of a counter that a run may have. Each has a number of its own: checkers take them for counters.
-pub const GENERATIONS: usize = 4;
+/// What was counted in each minute, in minutes since 1970.
+pub type Minutes = BTreeMap<u64, u64>;
 
 /// One hit: its number is its session and its ticket.
 #[derive(Clone, Debug)]

@@ -353,7 +353,9 @@ pub struct Workload {
 
 /// Most resets of one counter in a run.
 const RESETS_MAX: u64 = 2;
-const _: () = assert!((RESETS_MAX as usize) < crate::oracle::GENERATIONS);
+/// Generations of a counter that a run may have. Each has a number of its own: checkers take them for counters.
+pub const GENERATIONS: usize = 4;
+const _: () = assert!((RESETS_MAX as usize) < GENERATIONS);
 /// Of 10,000 runs so many have counters that begin again.
 const WITH_RESETS_PER_10K: u32 = 2_500;
 

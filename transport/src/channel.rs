@@ -4,8 +4,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use quinn::{RecvStream, SendStream, VarInt};
 use thiserror::Error;
 
-use crate::connection::ConnectionLost;
 use crate::frame::{self, FrameDecoder, FrameError, PREFIX_BYTES};
+use crate::lost::ConnectionLost;
 
 /// Frames are gathered up to about this many bytes before they are handed to QUIC, unless flushed before.
 pub const WRITE_BATCH_BYTES: usize = 32 * 1024;

@@ -5,55 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt};
+use quinn::{ReadExactError, RecvStream, SendStream, VarInt};
 use thiserror::Error;
 use tokio::sync::Mutex;
 
 use crate::certs::Identity;
 use crate::channel::{Channel, FrameReader, FrameWriter};
+use crate::lost::ConnectionLost;
 
 /// QUIC's application error code of an ordinary close; the reason is in the text.
 pub(crate) const CLOSE_CODE: VarInt = VarInt::from_u32(0);
-
-/// Why a connection is no more.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ConnectionLost {
-    /// We closed it, or our endpoint.
-    #[error("closed here")]
-    ClosedHere,
-    /// The peer closed it.
-    #[error("closed by the peer: {reason}")]
-    ClosedByPeer {
-        /// What the peer said.
-        reason: String,
-    },
-    /// Nothing came for the idle timeout.
-    #[error("nothing heard for the idle timeout")]
-    TimedOut,
-    /// The peer's endpoint does not know the connection, as after a restart.
-    #[error("the peer does not know the connection any more")]
-    Reset,
-    /// The peer broke the protocol, or says that we did.
-    #[error("protocol violation: {reason}")]
-    Protocol {
-        /// What QUIC says.
-        reason: String,
-    },
-}
-
-impl From<ConnectionError> for ConnectionLost {
-    fn from(error: ConnectionError) -> Self {
-        match error {
-            ConnectionError::LocallyClosed => Self::ClosedHere,
-            ConnectionError::TimedOut => Self::TimedOut,
-            ConnectionError::Reset => Self::Reset,
-            ConnectionError::ApplicationClosed(close) => {
-                Self::ClosedByPeer { reason: String::from_utf8_lossy(&close.reason).into_owned() }
-            }
-            other => Self::Protocol { reason: other.to_string() },
-        }
-    }
-}
 
 /// A channel was not opened or accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -20,6 +20,7 @@ mod endpoint;
 pub mod exchange;
 pub mod frame;
 pub mod link;
+mod lost;
 pub mod memory;
 mod options;
 mod recognition;
@@ -31,12 +32,13 @@ pub use address::{AddressError, HOST_BYTES_MAX, HostPort, LABEL_BYTES_MAX};
 pub use certs::{Credentials, Identity, PeerName, Role};
 pub use channel::{Channel, FrameReader, FrameWriter, ReceiveError, SendError, WRITE_BATCH_BYTES};
 pub use clock::Clock;
-pub use connection::{ChannelError, Connection, ConnectionLost};
+pub use connection::{ChannelError, Connection};
 pub use endpoint::{
     ACCEPT_QUEUE_MAX, AcceptError, BindError, ConnectError, Dialled, Endpoint, HANDSHAKES_MAX, PeerAlert,
 };
 pub use frame::FRAME_BYTES_MAX;
 pub use link::{Link, LinkCounters, LinkPlan};
+pub use lost::ConnectionLost;
 pub use options::{EndpointOptions, OptionError};
 pub use refusals::Refusals;
 pub use resolve::{Resolver, SystemResolver};

@@ -2,13 +2,12 @@
 //! wrong, or each.
 
 use super::Findings;
+use crate::plan::edges::COUNTERS_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ledger::{EdgesCount, EdgesFate, Ledger};
 
 const NAME: &str = "edges";
-/// Counters of a run that may have edges.
-pub const COUNTERS_MAX: usize = u64::BITS as usize;
 
 /// Counters by number, one bit each.
 pub type Set = u64;

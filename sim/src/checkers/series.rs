@@ -2,14 +2,11 @@
 //! has expired does not come back.
 
 use super::Findings;
-use std::collections::BTreeMap;
+use crate::oracle::Minutes;
 use tidemark_proto::series::{BucketId, Horizon, Row, UnixTime};
 
 const NAME: &str = "series";
 pub const MINUTE_S: u64 = 60;
-
-/// What was counted in each minute, in minutes since 1970.
-pub type Minutes = BTreeMap<u64, u64>;
 
 fn sum_of(rows: &[&Row], bucket: BucketId) -> u64 {
     rows.iter().map(|row| row.get(bucket)).sum()

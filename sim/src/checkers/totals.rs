@@ -3,8 +3,10 @@
 //! end that is what was logged.
 
 use super::Findings;
-use super::edges::{COUNTERS_MAX, Edges, Set};
-use super::series::{MINUTE_S, Minutes};
+use super::edges::{Edges, Set};
+use super::series::MINUTE_S;
+use crate::oracle::Minutes;
+use crate::plan::edges::COUNTERS_MAX;
 use std::collections::BTreeMap;
 use tidemark_proto::series::{BucketId, Horizon, UnixTime};
 use tidemark_proto::shards::{ShardId, ShardMask};

@@ -1,12 +1,13 @@
 //! Edges between counters that change while it counts: of their own dice, so that the other runs stay what they are.
 
 use super::Admin;
-use crate::checkers::edges::COUNTERS_MAX;
 use crate::rng::Rng;
 use std::collections::BTreeSet;
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::time::{Span, Time};
 
+/// Counters of a run that may have edges.
+pub const COUNTERS_MAX: usize = u64::BITS as usize;
 /// Of 10,000 runs whose counters keep series so many have edges, and of the others.
 const AMONG_SERIES_PER_10K: u32 = 5_000;
 const OTHERWISE_PER_10K: u32 = 2_500;

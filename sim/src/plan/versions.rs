@@ -1,6 +1,6 @@
 //! Which processes of a run are of the next version: of their own dice, so that the runs stay what they are.
 
-use crate::engine::Party;
+use crate::party::Party;
 use crate::rng::Rng;
 
 /// Of 10,000 runs, so many have processes of two versions.
