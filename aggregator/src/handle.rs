@@ -1,21 +1,34 @@
 //! What others in this process (HTTP, the demo, tests) may ask of a running aggregator.
 
-use crate::audit::{AUDITS_MAX, FRESH_READS_MAX};
+mod audit;
+mod edges;
+mod gather;
+mod health;
+mod image;
+mod queries;
+mod reads;
+mod silence;
+mod waits;
+
+pub use audit::{AUDIT_PATIENCE, AUDITS_MAX, AuditError, CounterAudit, FRESH_PATIENCE, FRESH_READS_MAX, FreshError};
+pub use edges::{ClientNames, ClientNamesError, EDGES_ASKED_MAX, GraphClients};
+pub use health::{Check, CheckState, FEED_PATIENCE, Health, LEARN_PATIENCE, LedgerStanding};
+pub use image::{IMAGES_MAX, Image, ImageError};
+
 use crate::calls::{CallError, Calling, Calls, PeerService};
+use crate::catch_up::CatchUp;
 use crate::cluster::{Cluster, DataCentre};
 use crate::directory::Directory;
-use crate::edges::{Edges, GraphClients};
-use crate::health::{CatchUp, catch_up, say_birth};
+use crate::events::{Event, LiveEvent, SharedCore};
 use crate::held::Held;
-use crate::host::{EVENTS_MAX, Event, Host, HostParts, SharedCore};
-use crate::image::IMAGES_MAX;
+use crate::host::{EVENTS_MAX, Host, HostParts};
 use crate::ledger::{LedgerApp, SharedLedger};
 use crate::membership::{LEARNER_FLUSH_GATHER, Membership, Voters};
 use crate::mesh::Mesh;
 use crate::nodes::{self, Dialling};
 use crate::raft_transport::MeshTransport;
-use crate::reach::{Reach, ReachService, keep_asking};
-use crate::reads;
+use crate::reach::{Reach, ReachService};
+use crate::services::Services;
 use crate::storage::{Opened, StoreFailure, ViewRows, ViewShelf, ViewStore, ViewStoreError};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -94,25 +107,6 @@ impl WeakAggregator {
     }
 }
 
-/// Something that subscribers are told.
-#[derive(Clone, Debug)]
-pub enum LiveEvent {
-    Award(Arc<AwardEvent>),
-    /// Claims may have taken a turn.
-    Claims,
-    Total {
-        counter: CounterName,
-        reading: Reading,
-    },
-}
-
-/// A new award, or one that got a further signature.
-#[derive(Clone, Debug)]
-pub struct AwardEvent {
-    pub awarded: Awarded,
-    pub signature: bool,
-}
-
 /// State of one milestone, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MilestoneState {
@@ -171,9 +165,10 @@ struct Inner {
     raft: RaftNode,
     changing: Arc<tokio::sync::Mutex<()>>,
     mesh: Mesh,
+    services: Arc<Services>,
     calling: Calling,
     held: Held,
-    edges: Edges,
+    edges: edges::Edges,
     events: mpsc::Sender<Event>,
     live: broadcast::Sender<LiveEvent>,
     store_failure: StoreFailure,
@@ -215,7 +210,7 @@ impl Aggregator {
         options: AggregatorOptions,
     ) -> Result<Aggregator, StartError> {
         options.cluster.check()?;
-        let (edges, starting) = (Edges::new(options.graph_clients.clone()), Starting::new(&options)?);
+        let (edges, starting) = (edges::Edges::new(options.graph_clients.clone()), Starting::new(&options)?);
         let AggregatorOptions { data_dir, cluster, id: own, core, raft, rows, buckets_bytes_max, .. } = options;
         let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
         let (era, name) = (cluster.with_era(), cluster.aggregator_name(own));
@@ -230,14 +225,16 @@ impl Aggregator {
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
         let (ledger, ledger_changed) = <(SharedLedger, Arc<Notify>)>::default();
         let place = (own, starting.directory.clone());
-        let mesh = Mesh::new(endpoint.clone(), cluster.clone(), place, events.clone(), ledger.clone());
+        let services = Services::new(own.dc);
+        let mesh =
+            Mesh::new(endpoint.clone(), cluster.clone(), place, events.clone(), services.clone(), ledger.clone());
         let raft = gathering(raft, own, &cluster);
-        let raft = start_raft(&data_dir, own, raft, &mesh, &ledger, &ledger_changed).await;
+        let raft = start_raft(&data_dir, own, raft, (&mesh, &services), &ledger, &ledger_changed).await;
         let (core, store, raft) = both(recovering, raft).await?;
         store.delete_strays(&map)?;
         let (core, clock, live) = (SharedCore::new(core), Clock::start(), broadcast::Sender::new(LIVE_EVENTS_MAX));
         let (store_failure, shelf) = (store.failure(), store.shelf());
-        let held = serve_others(&mesh, own, (&core, &ledger), clock);
+        let held = serve_others(&services, own, (&core, &ledger), clock);
         let parts = HostParts {
             own,
             core: core.clone(),
@@ -259,6 +256,7 @@ impl Aggregator {
             raft,
             changing: Arc::default(),
             mesh: mesh.clone(),
+            services,
             calling: Calling::new(dcs),
             held,
             edges,
@@ -285,9 +283,9 @@ impl Aggregator {
         let host = tokio::spawn(host.run(receiver));
         self.inner.host.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).replace(host);
         tasks.push(tokio::spawn(self.membership().look_after()));
-        tasks.push(tokio::spawn(catch_up(self.clone())));
-        tasks.push(tokio::spawn(say_birth(self.clone())));
-        tasks.push(tokio::spawn(keep_asking(self.clone())));
+        tasks.push(tokio::spawn(health::catch_up(self.clone())));
+        tasks.push(tokio::spawn(health::say_birth(self.clone())));
+        tasks.push(tokio::spawn(silence::keep_asking(self.clone())));
         let dialling = Dialling {
             // A node of this data centre is near: that it is gone is known soon.
             endpoint: endpoint.noticing_within(NODE_SILENCE_MS).unwrap_or_else(|_| endpoint.clone()),
@@ -457,7 +455,7 @@ impl Aggregator {
         &self.inner.held
     }
 
-    pub(crate) fn edges(&self) -> &Edges {
+    pub(crate) fn edges(&self) -> &edges::Edges {
         &self.inner.edges
     }
 
@@ -678,7 +676,7 @@ impl Aggregator {
 
     /// Serves the calls of other data centres' processes; the first service that is given stays.
     pub fn serve_calls(&self, service: Arc<dyn PeerService>) {
-        self.inner.mesh.serve_calls(Calls::new(service));
+        let _ = self.inner.services.calls.set(Calls::new(service));
     }
 
     /// Asks the process of another data centre's aggregator.
@@ -873,10 +871,15 @@ fn gathering(mut raft: Config, own: AggregatorId, cluster: &Cluster) -> Config {
 }
 
 /// From now on other aggregators are answered about what is held and reached here.
-fn serve_others(mesh: &Mesh, own: AggregatorId, (core, ledger): (&SharedCore, &SharedLedger), clock: Clock) -> Held {
+fn serve_others(
+    services: &Services,
+    own: AggregatorId,
+    (core, ledger): (&SharedCore, &SharedLedger),
+    clock: Clock,
+) -> Held {
     let held = Held::new(own, core.clone(), ledger.clone(), clock);
-    mesh.serve_held(held.clone());
-    mesh.serve_reach(ReachService { own, core: core.clone(), ledger: ledger.clone(), clock });
+    let _ = services.held.set(held.clone());
+    let _ = services.reach.set(ReachService { own, core: core.clone(), ledger: ledger.clone(), clock });
     held
 }
 
@@ -884,7 +887,7 @@ async fn start_raft(
     dir: &Path,
     own: AggregatorId,
     config: Config,
-    mesh: &Mesh,
+    (mesh, services): (&Mesh, &Services),
     ledger: &SharedLedger,
     changed: &Arc<Notify>,
 ) -> Result<RaftNode, StartError> {
@@ -895,7 +898,7 @@ async fn start_raft(
     let app = LedgerApp(ledger.clone());
     let raft = RaftNode::start(Cluster::member(own), path.as_path(), config, transport, app, on_applied).await?;
     mesh.set_member(raft.metrics());
-    mesh.serve_raft(raft.service());
+    let _ = services.raft.set(raft.service());
     Ok(raft)
 }
 

@@ -1,12 +1,12 @@
 //! Reads of what others of the data centre hold, and answers to theirs. Each question is a channel of the connection between the two.
 
-use crate::handle::Aggregator;
-use crate::host::SharedCore;
+use crate::events::SharedCore;
 use crate::ledger::SharedLedger;
 use crate::mesh::Mesh;
-use crate::orders::Orders;
-use crate::queries::QUERIES_MAX;
+mod orders;
+
 use futures_util::future::join_all;
+use orders::Orders;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
@@ -19,8 +19,7 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::limits::MESSAGE_BYTES_MAX;
 use tidemark_proto::msg::Reading;
 use tidemark_proto::query::{
-    Basis, GatherError, Gathered, Gathering, Inquiry, KeyRange, Of, Page, QueryError, SHARD_ASK_COUNTERS_MAX,
-    ShardAnswer, ShardAsk, Wanted, gather, readings,
+    Basis, Gathered, Inquiry, QueryError, SHARD_ASK_COUNTERS_MAX, ShardAnswer, ShardAsk, gather, readings,
 };
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::Time;
@@ -46,7 +45,10 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(15);
 const HELD_AGAIN: Duration = Duration::from_millis(20);
 /// So often counters are asked for again because those that are asked have dropped buckets meanwhile, or a slot was split or came here; then the
 /// read is refused.
-const GATHERED_MAX: usize = 3;
+pub(crate) const GATHERED_MAX: usize = 3;
+
+/// Questions of clients that are taken, answered or sent back at a time. More wait.
+pub const QUERIES_MAX: usize = 64;
 
 /// Why what others hold is not read. Names the slot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -134,7 +136,7 @@ impl Held {
     }
 
     /// Looks at what is here at one instant, given which shards are shown from here then.
-    fn at_once<T>(&self, look: impl FnOnce(&AggregatorCore, &Ledger, &mut dyn FnMut(ShardId) -> bool) -> T) -> T {
+    pub fn at_once<T>(&self, look: impl FnOnce(&AggregatorCore, &Ledger, &mut dyn FnMut(ShardId) -> bool) -> T) -> T {
         if !self.inner.is_split {
             let ledger = self.inner.ledger.lock();
             return look(&self.inner.core.lock(), &ledger, &mut |_| true);
@@ -145,6 +147,11 @@ impl Held {
         asking.learn(core.view().ranges().lineage());
         let mut is_shown = |shard| core.holds(shard) && asking.may_show(now, shard, || core.stand(now, shard, &ledger));
         look(&core, &ledger, &mut is_shown)
+    }
+
+    /// Whether several aggregators of the data centre hold a part each.
+    pub fn is_split(&self) -> bool {
+        self.inner.is_split
     }
 
     /// Room for questions of clients.
@@ -270,7 +277,7 @@ impl Held {
     // ---- questions ----
 
     /// Whom to ask about each of some shards, unless it was just asked in vain; and one of which there is nobody.
-    fn chosen(
+    pub fn chosen(
         &self,
         mesh: &Mesh,
         shards: impl Iterator<Item = ShardId>,
@@ -291,7 +298,7 @@ impl Held {
     }
 
     /// Asks who holds them about some shards, until all have answered. `begin` begins to ask one about those that it holds.
-    async fn ask<D: Dialogue>(
+    pub async fn ask<D: Dialogue>(
         &self,
         mesh: &Mesh,
         shards: BTreeSet<ShardId>,
@@ -336,7 +343,7 @@ impl Held {
     }
 
     /// Asks each of some holders, once.
-    async fn ask_each<D: Dialogue>(
+    pub async fn ask_each<D: Dialogue>(
         &self,
         mesh: &Mesh,
         chosen: BTreeMap<AggregatorId, BTreeSet<ShardId>>,
@@ -406,7 +413,7 @@ impl Held {
 }
 
 /// What one holder is asked, one question after the other, each made from the answers so far.
-trait Dialogue {
+pub(crate) trait Dialogue {
     /// `None`: it has said all.
     fn next(&self) -> Option<Question>;
 
@@ -419,27 +426,27 @@ trait Dialogue {
 
 /// On which terms holders are asked.
 #[derive(Clone, Copy)]
-struct Terms {
+pub(crate) struct Terms {
     /// In all.
-    patience: Duration,
+    pub patience: Duration,
     /// For one answer: then another one is asked.
-    within: Duration,
+    pub within: Duration,
     /// No answer is taken of a ledger that had applied less.
-    not_before: LogIndex,
+    pub not_before: LogIndex,
     /// Values are asked for, which never go back for a reader.
-    of_values: bool,
+    pub of_values: bool,
 }
 
 impl Terms {
-    const AT_ONCE: Terms = Terms { within: AT_ONCE_PATIENCE, ..Terms::READ };
-    const READ: Terms =
+    pub const AT_ONCE: Terms = Terms { within: AT_ONCE_PATIENCE, ..Terms::READ };
+    pub const READ: Terms =
         Terms { patience: HELD_PATIENCE, within: ANSWERED_WITHIN, not_before: LogIndex(0), of_values: true };
-    const LOOK: Terms =
+    pub const LOOK: Terms =
         Terms { patience: LOOK_PATIENCE, within: LOOK_PATIENCE, not_before: LogIndex(0), of_values: false };
 }
 
 /// Why one holder said nothing that can be used.
-enum AskError {
+pub(crate) enum AskError {
     /// Another one may say it, or it itself later.
     InVain(String),
     /// Nobody will.
@@ -449,23 +456,23 @@ enum AskError {
 }
 
 /// Own counts of counters, in their order.
-struct AskReadings {
+pub(crate) struct AskReadings {
     counters: Vec<CounterName>,
     readings: Vec<Reading>,
 }
 
 /// Readings of counters, those that are shown from here, and where the others are.
-struct Parted {
-    readings: Vec<Option<Reading>>,
-    elsewhere: Elsewhere,
+pub(crate) struct Parted {
+    pub readings: Vec<Option<Reading>>,
+    pub elsewhere: Elsewhere,
 }
 
 /// By shard the places of counters in a list.
-struct Elsewhere(BTreeMap<ShardId, Vec<usize>>);
+pub(crate) struct Elsewhere(pub BTreeMap<ShardId, Vec<usize>>);
 
 impl Elsewhere {
     /// Begins to ask for those of some shards.
-    fn begin(&self, shards: &BTreeSet<ShardId>, counters: &[CounterName]) -> Placed {
+    pub fn begin(&self, shards: &BTreeSet<ShardId>, counters: &[CounterName]) -> Placed {
         let places: Vec<usize> = shards.iter().flat_map(|shard| &self.0[shard]).copied().collect();
         let asked = places.iter().map(|&at| counters[at].clone()).collect();
         Placed(places, AskReadings { counters: asked, readings: Vec::new() })
@@ -473,10 +480,10 @@ impl Elsewhere {
 }
 
 /// Readings with their places in a list.
-struct Placed(Vec<usize>, AskReadings);
+pub(crate) struct Placed(Vec<usize>, AskReadings);
 
 impl Placed {
-    fn put(self, readings: &mut [Option<Reading>]) {
+    pub fn put(self, readings: &mut [Option<Reading>]) {
         self.0.into_iter().zip(self.1.readings).for_each(|(at, reading)| readings[at] = Some(reading));
     }
 }
@@ -512,14 +519,14 @@ impl Dialogue for AskReadings {
 }
 
 /// Counts of counters, and how the view stood that tells them, at the first of its answers.
-struct AskCounts {
-    inquiry: Inquiry,
-    stands: Option<Stands>,
-    answers: usize,
+pub(crate) struct AskCounts {
+    pub inquiry: Inquiry,
+    pub stands: Option<Stands>,
+    pub answers: usize,
 }
 
 impl AskCounts {
-    fn new(inquiry: Inquiry) -> AskCounts {
+    pub fn new(inquiry: Inquiry) -> AskCounts {
         AskCounts { inquiry, stands: None, answers: 0 }
     }
 }
@@ -552,13 +559,13 @@ pub struct Together {
 }
 
 /// One question with one answer.
-struct AskOnce {
+pub(crate) struct AskOnce {
     question: Question,
-    answer: Option<Answer>,
+    pub answer: Option<Answer>,
 }
 
 impl AskOnce {
-    fn new(question: Question) -> AskOnce {
+    pub fn new(question: Question) -> AskOnce {
         AskOnce { question, answer: None }
     }
 }
@@ -581,225 +588,4 @@ async fn ask_on(connection: &Connection, question: &Question) -> Result<Reply, S
     writer.finish().await.map_err(|error| error.to_string())?;
     let reply = reader.next().await.map_err(|error| error.to_string())?.ok_or("it refused the question")?;
     wire::decode(&reply).map_err(|error| error.to_string())
-}
-
-impl Aggregator {
-    /// Answers what only the process around this aggregator can say to others of the data centre; the first service that is given stays.
-    pub fn serve_held(&self, service: Arc<dyn HeldService>) {
-        self.held().set_service(service);
-    }
-
-    /// Whether several aggregators of the data centre hold a part of its view each.
-    pub fn is_split(&self) -> bool {
-        self.held().inner.is_split
-    }
-
-    /// Whether a counter is shown from here.
-    fn holds(&self, counter: &CounterName) -> bool {
-        self.held().at_once(|core, _, is_shown| is_shown(core.view().shard_of(counter)))
-    }
-
-    /// What is said of a counter here, if it was held here all the while.
-    pub async fn if_held<T>(&self, counter: &CounterName, say: impl Future<Output = T>) -> Option<T> {
-        if !self.holds(counter) {
-            return None;
-        }
-        let said = say.await;
-        self.holds(counter).then_some(said)
-    }
-
-    /// Looks at the view at one instant, if these counters are all shown from here then.
-    pub fn look_at<T>(&self, counters: &[CounterName], look: impl FnOnce(&AggregatorCore, &Ledger) -> T) -> Option<T> {
-        self.held().at_once(|core, ledger, is_shown| {
-            let is_here = counters.iter().all(|counter| is_shown(core.view().shard_of(counter)));
-            is_here.then(|| look(core, ledger))
-        })
-    }
-
-    /// The slots that are not shown from here at present.
-    pub fn held_elsewhere(&self) -> BTreeSet<ShardId> {
-        self.held().at_once(|core, _, is_shown| {
-            core.view().ranges().iter().map(|range| range.shard).filter(|&shard| !is_shown(shard)).collect()
-        })
-    }
-
-    /// Values of many counters; of those held here, and of those that another one holds, each at one instant.
-    ///
-    /// # Errors
-    /// Nobody who holds one of them answers in time, or this view shows nothing.
-    pub async fn read_many(&self, counters: &[CounterName]) -> Result<Vec<Reading>, HeldError> {
-        self.read_not_before(counters, LogIndex(0)).await
-    }
-
-    /// The same by views beside which the ledger has been applied up to there at least.
-    pub(crate) async fn read_not_before(
-        &self,
-        counters: &[CounterName],
-        not_before: LogIndex,
-    ) -> Result<Vec<Reading>, HeldError> {
-        if !self.is_split() {
-            let readings = self.get_many(counters.iter());
-            return if self.shows() { Ok(readings) } else { Err(HeldError::NotShown) };
-        }
-        let mut read = self.read_parted(counters, not_before).await;
-        for _ in 1..GATHERED_MAX {
-            if read != Err(HeldError::ShownHere) {
-                break;
-            }
-            read = self.read_parted(counters, not_before).await;
-        }
-        read
-    }
-
-    async fn read_parted(&self, counters: &[CounterName], not_before: LogIndex) -> Result<Vec<Reading>, HeldError> {
-        let Parted { mut readings, elsewhere } = self.part(counters);
-        if !self.shows() {
-            return Err(HeldError::NotShown);
-        }
-        let begin = |shards: &BTreeSet<ShardId>| elsewhere.begin(shards, counters);
-        let terms = Terms { not_before, ..Terms::READ };
-        let told = self.held().ask(self.mesh(), elsewhere.0.keys().copied().collect(), terms, begin).await?;
-        told.into_iter().for_each(|told| told.put(&mut readings));
-        Ok(readings.into_iter().collect::<Option<Vec<Reading>>>().expect("all are shown here, or told"))
-    }
-
-    /// Values of many counters, as [`Aggregator::read_many`], of those that are told at once: who is asked for others is asked once.
-    pub(crate) async fn read_at_once(&self, counters: &[CounterName]) -> Vec<Option<Reading>> {
-        let Parted { mut readings, elsewhere } = self.part(counters);
-        let begin = |shards: &BTreeSet<ShardId>| elsewhere.begin(shards, counters);
-        if !self.shows() {
-            return vec![None; counters.len()];
-        }
-        let (chosen, _) = self.held().chosen(self.mesh(), elsewhere.0.keys().copied(), &BTreeSet::new());
-        for (.., told) in self.held().ask_each(self.mesh(), chosen, Terms::AT_ONCE, begin).await {
-            if let Ok(told) = told {
-                told.put(&mut readings);
-            }
-        }
-        readings
-    }
-
-    /// Values of counters, as far as they are shown from here, all at one instant.
-    fn part(&self, counters: &[CounterName]) -> Parted {
-        let mut elsewhere = BTreeMap::<ShardId, Vec<usize>>::new();
-        let mut readings = vec![None; counters.len()];
-        self.held().at_once(|core, ledger, is_shown| {
-            let shards: Vec<ShardId> = counters.iter().map(|counter| core.view().shard_of(counter)).collect();
-            let shown: BTreeSet<ShardId> =
-                shards.iter().copied().collect::<BTreeSet<_>>().into_iter().filter(|&shard| is_shown(shard)).collect();
-            for (at, shard) in shards.into_iter().enumerate() {
-                match shown.contains(&shard) {
-                    true => readings[at] = Some(core.read(&counters[at], ledger)),
-                    false => elsewhere.entry(shard).or_default().push(at),
-                }
-            }
-        });
-        Parted { readings, elsewhere: Elsewhere(elsewhere) }
-    }
-
-    /// Counters as one would show them that holds all, told by those who hold a part each, by each of one instant. `wanted` says which
-    /// buckets are needed, given what is kept.
-    ///
-    /// # Errors
-    /// As [`Aggregator::read_many`], or the question cannot be planned.
-    pub async fn gather(
-        &self,
-        of: Of,
-        counters: &[CounterName],
-        wanted: impl Fn(&Gathering) -> Result<Wanted, QueryError>,
-    ) -> Result<Together, GatheringError> {
-        let mut gathering =
-            self.held().at_once(|core, ledger, _| Gathering::begin(of, (core.view(), ledger), counters));
-        for _ in 0..GATHERED_MAX {
-            let wanted = wanted(&gathering)?;
-            let Some(gathered) = self.gather_once(&mut gathering, &wanted).await? else {
-                // A slot was split meanwhile, or is shown from here now.
-                let begin =
-                    |core: &AggregatorCore, ledger: &Ledger| Gathering::begin(of, (core.view(), ledger), counters);
-                gathering = self.held().at_once(|core, ledger, _| begin(core, ledger));
-                continue;
-            };
-            match gathered {
-                Ok(together) => return Ok(together),
-                // Where it is asked for something has expired that is kept here: asked again, it is left out.
-                Err(GatherError::Expired(_)) => gathering = gathering.again(),
-                Err(error) => return Err(HeldError::Refused(error.to_string()).into()),
-            }
-        }
-        let reason = "who hold a part of it keep other buckets, or slots moved or were split all the while: ask again";
-        Err(HeldError::Refused(reason.to_owned()).into())
-    }
-
-    /// `None`: it goes by slots of before a split, or asks for what is shown from here now.
-    async fn gather_once(
-        &self,
-        gathering: &mut Gathering,
-        wanted: &Wanted,
-    ) -> Result<Option<Result<Together, GatherError>>, HeldError> {
-        let needed = gathering.needs();
-        let here = self.held().at_once(|core, ledger, is_shown| {
-            if gathering.is_before_split(core.view()) {
-                return None;
-            }
-            let (here, elsewhere): (BTreeSet<ShardId>, BTreeSet<ShardId>) =
-                needed.into_iter().partition(|&shard| is_shown(shard));
-            let mut inquiry = (!here.is_empty()).then(|| gathering.inquiry(here, wanted));
-            inquiry.iter_mut().for_each(|inquiry| inquiry.answer(core.view(), ledger));
-            let basis = (gathering.of() == Of::Total).then(|| core.basis(ledger));
-            Some((inquiry.into_iter().collect::<Vec<_>>(), elsewhere, basis))
-        });
-        let Some((mut told, elsewhere, basis)) = here else { return Ok(None) };
-        if !self.shows() {
-            return Err(HeldError::NotShown);
-        }
-        let begin = |shards: &BTreeSet<ShardId>| AskCounts::new(gathering.inquiry(shards.clone(), wanted));
-        let asked = match self.held().ask(self.mesh(), elsewhere, Terms::READ, begin).await {
-            Err(HeldError::ShownHere) => return Ok(None),
-            asked => asked?,
-        };
-        let instants = told.len() + asked.iter().map(|told| told.answers).sum::<usize>();
-        let basis = basis.map(|basis| basis.with(asked.iter().filter_map(|told| told.stands.as_ref())));
-        told.extend(asked.into_iter().map(|told| told.inquiry));
-        let added = told.into_iter().try_for_each(|inquiry| gathering.add(inquiry));
-        let counts = added.and_then(|()| gathering.complete());
-        Ok(Some(counts.map(|counts| Together { counts, instants: instants.max(1), basis })))
-    }
-
-    /// The next counters of a range in slots that others hold: at present, or before.
-    ///
-    /// # Errors
-    /// As [`Aggregator::read_many`].
-    pub async fn scan_elsewhere(
-        &self,
-        before: BTreeSet<ShardId>,
-        of: Of,
-        keys: &KeyRange,
-        most: u32,
-    ) -> Result<Vec<Page>, HeldError> {
-        let elsewhere = self.held_elsewhere().union(&before).copied().collect();
-        let begin = |shards: &BTreeSet<ShardId>| {
-            let shards = shards.clone();
-            AskOnce::new(Question::Held(ShardAsk::Scan { of, shards, keys: keys.clone(), most }))
-        };
-        let told = self.held().ask(self.mesh(), elsewhere, Terms::LOOK, begin).await?;
-        let page = |told: AskOnce| match told.answer {
-            Some(Answer::Held(ShardAnswer::Page(page))) => Ok(page),
-            other => Err(HeldError::Refused(format!("no page came, but {other:?}"))),
-        };
-        told.into_iter().map(page).collect()
-    }
-
-    /// What the process around one says that holds a counter, which is not held here.
-    ///
-    /// # Errors
-    /// As [`Aggregator::read_many`], or what that process says against it.
-    pub async fn ask_about(&self, what: About, counter: &CounterName) -> Result<Vec<u8>, HeldError> {
-        let shard = self.with_core(|core| core.view().shard_of(counter));
-        let begin = |_: &BTreeSet<ShardId>| AskOnce::new(Question::About { what, counter: counter.clone() });
-        let told = self.held().ask(self.mesh(), BTreeSet::from([shard]), Terms::LOOK, begin).await?;
-        match told.into_iter().next().and_then(|told| told.answer) {
-            Some(Answer::About(said)) => Ok(said),
-            other => Err(HeldError::Refused(format!("something else came: {other:?}"))),
-        }
-    }
 }

@@ -2,19 +2,18 @@
 
 use crate::awards;
 use crate::cluster::Cluster;
-use crate::handle::{AwardEvent, LiveEvent};
+use crate::events::{AwardEvent, Event, LiveEvent, NodeGroup, SharedCore};
 use crate::ledger::SharedLedger;
 use crate::mesh::Mesh;
-use crate::nodes::NodeGroup;
 use crate::storage::{ViewRows, ViewStore};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidemark_consensus::local::PersistError;
 use tidemark_consensus::raft::RaftNode;
-use tidemark_proto::aggregator::{AggregatorCore, CLOCK_INTERVAL, CellAudit, Event as CoreEvent, Input, Output};
-use tidemark_proto::ids::{AggregatorId, CellId, GroupId};
+use tidemark_proto::aggregator::{CLOCK_INTERVAL, CellAudit, Event as CoreEvent, Input, Output};
+use tidemark_proto::ids::{AggregatorId, GroupId};
 use tidemark_proto::ledger::{Ledger, ShardMap};
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg, ScopedChunk};
 use tidemark_proto::shards::ShardId;
@@ -31,68 +30,6 @@ const EVENTS_BATCH: usize = 256;
 const READS_TOO_SLOWLY: &str = "reads too slowly";
 /// How often round trips are looked at, and the clock.
 const SURVEY_INTERVAL: Duration = Duration::from_micros(CLOCK_INTERVAL.0);
-
-/// What happens to an aggregator.
-pub enum Event {
-    PeerUp {
-        peer: AggregatorId,
-        id: u64,
-        sender: mpsc::Sender<Bytes>,
-        connection: Connection,
-    },
-    Peer {
-        peer: AggregatorId,
-        id: u64,
-        msg: PeerMsg,
-    },
-    PeerGone {
-        peer: AggregatorId,
-        id: u64,
-    },
-    NodeUp {
-        node: NodeGroup,
-        sender: mpsc::Sender<Bytes>,
-        connection: Connection,
-    },
-    Node {
-        node: NodeGroup,
-        msg: FromGroup,
-    },
-    NodeGone {
-        node: NodeGroup,
-    },
-    Submit {
-        cmds: Vec<LedgerCmd>,
-    },
-    /// A group is to be asked what it holds of a cell.
-    Audit {
-        group: GroupId,
-        id: u64,
-        cell: CellId,
-        answers: mpsc::Sender<CellAudit>,
-    },
-    /// Everything that is known now is to be written, and read back.
-    Flush {
-        done: oneshot::Sender<Result<ViewRows, PersistError>>,
-    },
-    Stop {
-        done: oneshot::Sender<()>,
-    },
-}
-
-/// The core, shared with readers. Lock order: the ledger before the core.
-#[derive(Clone)]
-pub struct SharedCore(Arc<Mutex<AggregatorCore>>);
-
-impl SharedCore {
-    pub fn new(core: AggregatorCore) -> SharedCore {
-        SharedCore(Arc::new(Mutex::new(core)))
-    }
-
-    pub fn lock(&self) -> MutexGuard<'_, AggregatorCore> {
-        self.0.lock().expect("the core panicked")
-    }
-}
 
 struct Peer {
     id: u64,

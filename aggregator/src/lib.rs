@@ -5,48 +5,42 @@
 //! This crate never counts, never merges, never decides a grant or an award, and never answers what the core did not say.
 
 mod asked;
-mod audit;
 mod awards;
 mod calls;
+mod catch_up;
 mod cluster;
+mod dial;
 mod directory;
-mod edges;
+mod events;
 mod handle;
-mod health;
 mod held;
 mod host;
-mod image;
 mod ledger;
 mod link_log;
 mod membership;
 mod mesh;
 mod nodes;
-mod orders;
-mod queries;
 mod raft_transport;
 mod reach;
-mod reads;
 mod series;
+mod services;
 mod shown;
 mod storage;
 mod voters;
-mod waits;
 
 pub use asked::ASKED_MAX;
-pub use audit::{AUDIT_PATIENCE, AUDITS_MAX, AuditError, CounterAudit, FRESH_PATIENCE, FRESH_READS_MAX, FreshError};
 pub use calls::{CALL_BYTES_MAX, CALLS_MAX, CALLS_PER_PEER_MAX, CallError, PeerService};
 pub use cluster::{Cluster, ClusterError, DataCentre, with_era};
 pub use directory::NEW_FILE;
-pub use edges::{ClientNames, ClientNamesError, EDGES_ASKED_MAX, GraphClients};
+pub use events::{AwardEvent, LiveEvent};
 pub use handle::{
-    Aggregator, AggregatorOptions, AwardEvent, ForgetError, GroupStanding, LEDGER_FILE, LiveEvent, MilestoneState,
-    StartError, WeakAggregator,
+    AUDIT_PATIENCE, AUDITS_MAX, Aggregator, AggregatorOptions, AuditError, Check, CheckState, ClientNames,
+    ClientNamesError, CounterAudit, EDGES_ASKED_MAX, FEED_PATIENCE, FRESH_PATIENCE, FRESH_READS_MAX, ForgetError,
+    FreshError, GraphClients, GroupStanding, Health, IMAGES_MAX, Image, ImageError, LEARN_PATIENCE, LEDGER_FILE,
+    LedgerStanding, MilestoneState, StartError, WeakAggregator,
 };
-pub use health::{Check, CheckState, FEED_PATIENCE, Health, LEARN_PATIENCE, LedgerStanding};
-pub use held::{ANSWERS_MAX, GatheringError, HELD_PATIENCE, HeldError, HeldService, Together};
-pub use image::{IMAGES_MAX, Image, ImageError};
+pub use held::{ANSWERS_MAX, GatheringError, HELD_PATIENCE, HeldError, HeldService, QUERIES_MAX, Together};
 pub use ledger::read_ledger;
-pub use queries::QUERIES_MAX;
 pub use shown::{LEDGER_PATIENCE, LEDGER_POLL, shown};
 pub use storage::{ViewRows, ViewStoreError, found as found_view};
 pub use voters::{MemberStanding, VOTER_LAG_ENTRIES_MAX, VOTERS_MAX, VoterChange, VoterError};

@@ -1,46 +1,35 @@
 //! Connections between the aggregators of all data centres: one per pair, dialled by the one with the lower number, dialled
 //! again for ever. Everything between the two (gossip, proposals, the ledger's Raft) travels in channels of it.
 
-use crate::calls::Calls;
 use crate::cluster::Cluster;
+use crate::dial::{DialError, until_answered, write_all};
 use crate::directory::Directory;
-use crate::held::Held;
-use crate::host::Event;
+use crate::events::Event;
 use crate::ledger::SharedLedger;
 use crate::link_log::{LinkLog, UNANSWERED, patiently};
-use crate::raft_transport::{serve_raft_call, serve_raft_stream};
-use crate::reach::ReachService;
-use bytes::Bytes;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tidemark_consensus::raft::{MetricsWatch, RaftService};
+use tidemark_consensus::raft::MetricsWatch;
 use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::msg::{Meeting, PeerMsg};
 use tidemark_proto::wire::{self, channel};
-use tidemark_transport::certs::NameError;
-use tidemark_transport::{
-    Channel, ChannelError, ConnectError, Connection, ConnectionLost, Endpoint, FrameReader, FrameWriter, HostPort,
-    ReceiveError,
-};
+use tidemark_transport::{Channel, ChannelError, Connection, ConnectionLost, Endpoint, FrameReader, ReceiveError};
 use tidemark_transport::{PeerName, Role};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// Messages that may wait for one peer's writer; a slower peer loses its connection and is told again from its digest.
 const WRITER_QUEUE_MAX: usize = 1_024;
-const WRITER_BATCH: usize = 64;
 /// Pause before dialling again: doubles from the first to the second while the peer, or this side, refuses.
 const REDIAL_MIN: Duration = Duration::from_millis(100);
 const REDIAL_MAX: Duration = Duration::from_secs(3);
-/// While a peer does not answer, another attempt begins so often beside those before it: QUIC sends the first datagram of one again
-/// only after 1 s, then after 2 and 4 more, and a data centre that is back would have to wait for the next.
-const ATTEMPT_EVERY: Duration = Duration::from_millis(250);
-/// An attempt without an answer is given up after this, so that eight at most are under way to a peer. A handshake takes two to
-/// three round trips: up to 0.6 s are fast enough.
-const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+/// Serves channels that other aggregators open, beside those of the mesh itself.
+pub trait Doors: Send + Sync {
+    /// Serves a channel in a task of its own. False: nothing here serves channels of this kind.
+    fn serve(&self, peer: AggregatorId, kind: u8, channel: Channel) -> bool;
+}
 
 /// The connections of this aggregator to the others.
 #[derive(Clone)]
@@ -58,10 +47,7 @@ struct Inner {
     /// By aggregator: the present connection and its number.
     connections: BTreeMap<AggregatorId, watch::Sender<Option<(u64, Connection)>>>,
     next_id: AtomicU64,
-    raft: OnceLock<Arc<dyn RaftService>>,
-    calls: OnceLock<Calls>,
-    held: OnceLock<Held>,
-    reach: OnceLock<ReachService>,
+    doors: Arc<dyn Doors>,
     events: mpsc::Sender<Event>,
     ledger: SharedLedger,
     /// Since when each registered aggregator has been known here as such.
@@ -87,32 +73,13 @@ const EMPTY_DIRECTORY: &str = "the data directory of this aggregator is empty,";
 const FORGOTTEN: &str = "refused: this data centre was given up with `tidemark dc forget`; its processes are to be stopped, and where it is to \
                          count again it needs another name, at the end of the layout, and empty disks";
 
-/// Why an aggregator was not reached.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum DialError {
-    #[error("the layout has no such aggregator")]
-    Missing,
-    #[error(transparent)]
-    Name(#[from] NameError),
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error("{found} answers at {address}, which is for {expected}")]
-    Another { found: String, address: HostPort, expected: String },
-}
-
-impl DialError {
-    /// Whether nobody was dialled, as a host name does not resolve.
-    pub fn is_unresolved(&self) -> bool {
-        matches!(self, DialError::Connect(error) if error.is_unresolved())
-    }
-}
-
 impl Mesh {
     pub fn new(
         endpoint: Endpoint,
         cluster: Cluster,
         (own, directory): (AggregatorId, Directory),
         events: mpsc::Sender<Event>,
+        doors: Arc<dyn Doors>,
         ledger: SharedLedger,
     ) -> Mesh {
         let link = |peer| (peer, Mutex::new(LinkLog::new(format!("aggregator {}", cluster.aggregator_name(peer)))));
@@ -127,10 +94,7 @@ impl Mesh {
                 links,
                 connections,
                 next_id: AtomicU64::new(1),
-                raft: OnceLock::new(),
-                calls: OnceLock::new(),
-                held: OnceLock::new(),
-                reach: OnceLock::new(),
+                doors,
                 events,
                 ledger,
                 views_seen: Mutex::default(),
@@ -139,11 +103,6 @@ impl Mesh {
                 emptied: Mutex::default(),
             }),
         }
-    }
-
-    /// From now on the others' Raft messages are served.
-    pub fn serve_raft(&self, service: Arc<dyn RaftService>) {
-        let _ = self.inner.raft.set(service);
     }
 
     /// From now on it is known whether the member of the ledger here leads.
@@ -164,21 +123,6 @@ impl Mesh {
     /// Aggregators whose members have lost their logs.
     pub fn emptied(&self) -> MutexGuard<'_, BTreeSet<AggregatorId>> {
         self.inner.emptied.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// From now on the others' calls are served; the first who says so does.
-    pub(crate) fn serve_calls(&self, calls: Calls) {
-        let _ = self.inner.calls.set(calls);
-    }
-
-    /// From now on other aggregators of the data centre are answered about what is held here.
-    pub(crate) fn serve_held(&self, held: Held) {
-        let _ = self.inner.held.set(held);
-    }
-
-    /// From now on other aggregators are told which groups are reached here.
-    pub(crate) fn serve_reach(&self, reach: ReachService) {
-        let _ = self.inner.reach.set(reach);
     }
 
     /// An aggregator, for people.
@@ -462,23 +406,12 @@ impl Mesh {
     }
 
     fn serve_channel(&self, peer: AggregatorId, id: u64, connection: &Connection, kind: u8, channel: Channel) {
-        let (mesh, raft, connection) = (self.clone(), self.inner.raft.get().cloned(), connection.clone());
-        let member = Cluster::member(peer);
-        if let (channel::CALL, Some(calls)) = (kind, self.inner.calls.get()) {
-            return drop(tokio::spawn(calls.clone().serve(peer.dc, channel)));
+        if kind == channel::PEER {
+            let (mesh, connection) = (self.clone(), connection.clone());
+            return drop(tokio::spawn(async move { mesh.run_peer(peer, id, connection, channel).await }));
         }
-        let of_here = peer.dc == self.inner.own.dc;
-        if let (channel::HELD, Some(held), true) = (kind, self.inner.held.get(), of_here) {
-            return drop(tokio::spawn(held.clone().serve(peer, channel)));
-        }
-        if let (channel::REACH, Some(reach)) = (kind, self.inner.reach.get()) {
-            return drop(tokio::spawn(reach.clone().serve(channel)));
-        }
-        match (kind, raft) {
-            (channel::PEER, _) => drop(tokio::spawn(async move { mesh.run_peer(peer, id, connection, channel).await })),
-            (channel::RAFT_CALL, Some(raft)) => drop(tokio::spawn(serve_raft_call(raft, member, channel))),
-            (channel::RAFT_STREAM, Some(raft)) => drop(tokio::spawn(serve_raft_stream(raft, member, channel))),
-            (kind, _) => tracing::debug!(%peer, kind, "channel refused"),
+        if !self.inner.doors.serve(peer, kind, channel) {
+            tracing::debug!(%peer, kind, "channel refused");
         }
     }
 
@@ -509,70 +442,5 @@ impl Mesh {
                 }
             }
         }
-    }
-}
-
-/// What the first attempt comes to that is answered, of as many as it takes.
-pub(crate) async fn until_answered<T, E, F: Future<Output = Result<T, E>>>(attempt: impl Fn() -> F) -> Result<T, E> {
-    let mut attempts = FuturesUnordered::new();
-    let mut due = tokio::time::interval(ATTEMPT_EVERY);
-    loop {
-        tokio::select! {
-            biased;
-            Some(ended) = attempts.next() => {
-                if let Ok(answered) = ended {
-                    return answered;
-                }
-            }
-            _ = due.tick() => attempts.push(tokio::time::timeout(ATTEMPT_MAX, attempt())),
-        }
-    }
-}
-
-/// Writes what is queued, as many frames per flush as there are.
-pub async fn write_all(mut writer: FrameWriter, mut frames: mpsc::Receiver<Bytes>) {
-    let mut batch = Vec::with_capacity(WRITER_BATCH);
-    while frames.recv_many(&mut batch, WRITER_BATCH).await > 0 {
-        for frame in batch.drain(..) {
-            if writer.feed_bytes(frame).await.is_err() {
-                return;
-            }
-        }
-        if writer.flush().await.is_err() {
-            return;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Attempts begun before `back` are never answered.
-    async fn reached_after(back: Duration, round_trips: Duration) -> Duration {
-        let from = tokio::time::Instant::now();
-        let attempt = || async move {
-            if from.elapsed() < back {
-                std::future::pending::<()>().await;
-            }
-            tokio::time::sleep(round_trips).await;
-            Ok::<_, ()>(())
-        };
-        until_answered(attempt).await.unwrap();
-        from.elapsed()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_peer_that_is_back_is_reached_at_once_even_if_it_is_far_away() {
-        let back = Duration::from_secs(300) + Duration::from_millis(1);
-        let round_trips = Duration::from_millis(750);
-        assert!(reached_after(back, round_trips).await <= back + ATTEMPT_EVERY + round_trips);
-        assert_eq!(reached_after(Duration::ZERO, round_trips).await, round_trips, "the first attempt is made at once");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_refusal_is_an_answer() {
-        let refused = until_answered(|| async { Err::<(), _>("refused") }).await;
-        assert_eq!(refused, Err("refused"));
     }
 }

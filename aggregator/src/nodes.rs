@@ -1,12 +1,12 @@
 //! Connections to the nodes of this data centre: dialled by the aggregator, again and again.
 
+use crate::catch_up::CatchUp;
 use crate::cluster::DataCentre;
+use crate::dial::{DialError, until_answered, write_all};
 use crate::directory::Directory;
-use crate::health::CatchUp;
-use crate::host::Event;
+use crate::events::{Event, NodeGroup};
 use crate::ledger::SharedLedger;
 use crate::link_log::{LinkLog, UNANSWERED, patiently};
-use crate::mesh::{DialError, until_answered, write_all};
 use futures_util::future::join_all;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -28,13 +28,6 @@ const REDIAL_GONE: Duration = Duration::from_secs(2);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// And for one that is not placed on it: it speaks for what it held before, until others have its place.
 const ASK_AGAIN_UNPLACED: Duration = Duration::from_secs(3);
-
-/// What a node has to do with one group: there is a channel for each. The node says nothing by it until it speaks for the group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeGroup {
-    pub node: u16,
-    pub group: u16,
-}
 
 /// Keeps a connection to a node of the data centre with a channel for each group that it holds, for ever. Where logs move, a node may
 /// lead any group for a while, whatever the layout says.

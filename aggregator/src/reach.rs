@@ -1,26 +1,18 @@
 //! Which groups of other data centres their own aggregators reach: each connected data centre is asked every few seconds. A group that
 //! counts nothing is told apart from one that is gone.
 
-use crate::handle::Aggregator;
-use crate::host::SharedCore;
+use crate::events::SharedCore;
 use crate::ledger::SharedLedger;
-use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidemark_proto::aggregator::AggregatorCore;
 use tidemark_proto::ids::{AggregatorId, DcId, GroupId};
 use tidemark_proto::limits::GROUPS_MAX;
 use tidemark_proto::msg::GroupsReached;
 use tidemark_proto::time::Time;
-use tidemark_proto::wire::{self, channel};
+use tidemark_proto::wire;
 use tidemark_transport::{Channel, Clock};
-use tokio::time::{Instant, MissedTickBehavior, timeout};
-
-/// How often another data centre is asked.
-const ASK_INTERVAL: Duration = Duration::from_secs(5);
-/// An answer takes at most this.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
+use tokio::time::Instant;
 
 /// What other data centres said last.
 #[derive(Default)]
@@ -39,14 +31,14 @@ impl Reach {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, dc: DcId, groups: GroupsReached) {
+    pub fn note(&self, dc: DcId, groups: GroupsReached) {
         let of_dc = groups.groups.into_iter().filter(|(group, _)| group.dc == dc);
         let silent = of_dc.map(|(group, s)| (group, Duration::from_secs(s.into()))).collect();
         self.lock().insert(dc, Report { at: Instant::now(), silent });
     }
 
     /// For how long a group has not been reached by its own data centre, as that one said last; `None` if it never said anything.
-    fn silence(&self, group: GroupId, connected: bool) -> Option<Duration> {
+    pub fn silence(&self, group: GroupId, connected: bool) -> Option<Duration> {
         let reports = self.lock();
         let report = reports.get(&group.dc)?;
         match (report.silent.get(&group).copied().unwrap_or_default(), connected) {
@@ -81,51 +73,6 @@ impl ReachService {
             return tracing::debug!(%error, "an aggregator was not told which groups are reached");
         }
         let _ = writer.finish().await;
-    }
-}
-
-/// Asks each connected data centre again and again.
-pub(crate) async fn keep_asking(aggregator: Aggregator) {
-    let mut interval = tokio::time::interval(ASK_INTERVAL);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let others: Vec<DcId> = aggregator.cluster().ids().filter(|&dc| dc != aggregator.dc()).collect();
-    loop {
-        interval.tick().await;
-        join_all(others.iter().map(|&dc| ask(&aggregator, dc))).await;
-    }
-}
-
-async fn ask(aggregator: &Aggregator, dc: DcId) {
-    let Some(connection) = aggregator.mesh().connection_to(dc) else { return };
-    let asked = async {
-        let Channel { mut reader, mut writer } =
-            connection.open_channel(channel::REACH).await.map_err(|error| error.to_string())?;
-        writer.finish().await.map_err(|error| error.to_string())?;
-        let frame = reader.next().await.map_err(|error| error.to_string())?.ok_or("no answer")?;
-        wire::decode::<GroupsReached>(&frame).map_err(|error| error.to_string())
-    };
-    match timeout(ANSWER_PATIENCE, asked).await {
-        Ok(Ok(groups)) => aggregator.reach().note(dc, groups),
-        Ok(Err(error)) => tracing::debug!(dc = dc.0, %error, "a data centre did not say which groups it reaches"),
-        Err(_) => tracing::debug!(dc = dc.0, "a data centre did not say in time which groups it reaches"),
-    }
-}
-
-impl Aggregator {
-    /// For how long a group cannot be reached. One of this data centre: by this aggregator. One of another: by the aggregator there, or
-    /// since that one cannot be reached. While it is connected that is nothing, whatever it counts.
-    pub(crate) fn silence(&self, core: &AggregatorCore, now: Time, group: GroupId) -> Duration {
-        let unheard = Duration::from_micros(core.silent_for(now, group).0);
-        if group.dc == self.dc() {
-            return unheard;
-        }
-        let connected = self.reaches(group.dc);
-        match self.reach().silence(group, connected) {
-            Some(silent) => silent.min(unheard),
-            // One of an earlier version does not say; it is there, and knows best.
-            None if connected => Duration::ZERO,
-            None => unheard,
-        }
     }
 }
 

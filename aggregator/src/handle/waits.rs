@@ -1,6 +1,7 @@
 //! Serves waits for awards: each is acknowledged, and answered from the applied ledger as soon as something is known.
 
-use crate::handle::{Aggregator, LiveEvent};
+use super::Aggregator;
+use crate::events::LiveEvent;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //! A group answers once its feed has told the asker of all that it applied. So a view whose groups have all answered shows
 //! whatever was durable in its data centre when they were asked: that is how a reader waits for its own increments.
 
-use crate::handle::Aggregator;
-use crate::host::Event;
+use super::Aggregator;
+use crate::events::Event;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tidemark_proto::aggregator::CellAudit;

@@ -2,10 +2,10 @@
 //! together are asked together of who holds a part of them; what waits for the ledger, or longer than a moment for who does not answer, is
 //! answered later, behind others.
 
-use crate::edges;
-use crate::handle::Aggregator;
-use crate::queries;
-use crate::waits;
+use super::Aggregator;
+use super::edges;
+use super::queries;
+use super::waits;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;

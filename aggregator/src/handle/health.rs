@@ -4,9 +4,9 @@
 //! met them. *Writes* are ready while a group of this data centre is connected. The *ledger* is degraded while it has no leader that can
 //! decide: counting goes on without it, so that alone takes no traffic away.
 
+use super::Aggregator;
+use crate::catch_up::{Caught, Progress};
 use crate::cluster::Cluster;
-use crate::handle::Aggregator;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemark_proto::ids::{AggregatorId, Birth, GroupId};
 use tidemark_proto::ledger::Ledger;
@@ -82,55 +82,6 @@ pub struct LedgerStanding {
     pub last_leader: Option<AggregatorId>,
     pub voters: usize,
     pub voters_reached: usize,
-}
-
-/// How far a start has caught up with the ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Caught {
-    /// Nobody has said yet how far the log is.
-    Asking,
-    /// The leader said that the log is committed up to here.
-    Applying { upto: u64 },
-    /// All that the leader had committed when it was asked is applied.
-    All,
-    /// No leader answered in time; all that this disk knew to be committed is applied.
-    Own,
-}
-
-/// What a start has caught up with. Once it has, later troubles are of the present.
-#[derive(Clone)]
-pub(crate) struct CatchUp(Arc<Mutex<Progress>>);
-
-#[derive(Clone, Copy)]
-struct Progress {
-    since: Instant,
-    ledger: Caught,
-    feeds: bool,
-}
-
-impl Default for CatchUp {
-    fn default() -> CatchUp {
-        let progress = Progress { since: Instant::now(), ledger: Caught::Asking, feeds: false };
-        CatchUp(Arc::new(Mutex::new(progress)))
-    }
-}
-
-impl CatchUp {
-    /// Waits until the ledger's log is applied as far as this start could learn.
-    pub async fn until_ledger(&self) {
-        while !self.has_ledger() {
-            sleep(ASK_INTERVAL).await;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the ledger's log is applied as far as this start could learn.
-    pub fn has_ledger(&self) -> bool {
-        matches!(self.lock().ledger, Caught::All | Caught::Own)
-    }
 }
 
 /// Learns how far the ledger's log is committed, and waits until that is applied here.

@@ -1,6 +1,6 @@
 //! What a backup holds of a data centre, read while everything runs.
 
-use crate::handle::Aggregator;
+use super::Aggregator;
 use crate::storage::ViewRows;
 use std::sync::Arc;
 use tidemark_consensus::local::PersistError;

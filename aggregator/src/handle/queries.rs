@@ -1,7 +1,7 @@
 //! Answers questions of clients about many counters, their series and the graph.
 
+use super::Aggregator;
 use crate::asked;
-use crate::handle::Aggregator;
 use crate::held::{GatheringError, HeldError};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::queries::{
@@ -10,9 +10,6 @@ use tidemark_proto::queries::{
 use tidemark_proto::query::{Among, KeyRange, Of, Ranking, Relation, WindowQuery};
 use tidemark_proto::series::calendar::UnknownZone;
 use tidemark_transport::Channel;
-
-/// Questions of clients that are taken, answered or sent back at a time. More wait.
-pub const QUERIES_MAX: usize = 64;
 
 /// Serves one channel.
 pub async fn serve(channel: Channel, aggregator: Aggregator) {

@@ -1,6 +1,6 @@
 //! The names of a view and of the graph in the order of their keys, which ranges of keys are looked up in.
 
-use crate::held::Held;
+use super::Held;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidemark_proto::aggregator::AggregatorCore;
 use tidemark_proto::ids::CounterName;

@@ -1,8 +1,8 @@
 //! Changes of the graph that are asked for here: decided on the ledger as it is known, said to it, and decided again where they did not fit what
 //! had come before. Clients ask on channels of their own; which of them may, the layout says.
 
+use super::Aggregator;
 use crate::asked;
-use crate::handle::Aggregator;
 use crate::shown::{LEDGER_PATIENCE, shown};
 use std::collections::BTreeSet;
 use std::str::FromStr;
