@@ -4,9 +4,10 @@
 //! client's read timeout. They read what that data centre has heard of, and change nothing.
 
 use crate::answers::{AsOfRead, NeighboursRead, RangeSeriesRead, SeriesRead, TopRead, WindowRead};
-use crate::client::{Client, Target};
+use crate::client::Client;
 use crate::error::AskError;
 use crate::questions::{Neighbours, OfCounter, Range, ReadAt, Steps, Top, Window};
+use crate::target::Target;
 use tidemark_proto::queries::{Query, QueryAnswer, QueryRequest};
 use tidemark_proto::query::{Of, Relation};
 

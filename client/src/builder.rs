@@ -1,11 +1,11 @@
 //! How a client is made: sites in order of preference, credentials, limits.
 
 use crate::client::Client;
+use crate::client::pins::{PinSite, PinSites, Pins};
 use crate::error::{AddLoss, ConnectError};
 use crate::fake::FakeCluster;
 use crate::flusher::OnLoss;
 use crate::link::Dialer;
-use crate::pins::{PinSite, PinSites, Pins};
 use crate::queries::Queries;
 use crate::reads::Reads;
 use crate::site::GroupSite;
@@ -59,6 +59,13 @@ pub struct Builder {
     close_timeout: Duration,
     config: ClientConfig,
     on_loss: OnLoss,
+}
+
+impl Client {
+    /// A client needs sites and credentials, or a fake cluster.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
 }
 
 impl Builder {

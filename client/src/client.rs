@@ -1,19 +1,22 @@
 //! What a program holds: the client and its counters.
 
-use crate::builder::Builder;
-use crate::edges::{CHANGES_AT_ONCE_MAX, EdgeChanges};
+pub(crate) mod pins;
+
+use crate::edges::EdgeChanges;
 use crate::error::{AddError, AskError, AwardError, ChangeError, FlushError, GetError, HandleError, HitError};
 use crate::flusher::{Flusher, OnLoss};
 use crate::hit::{Hit, HitCell};
+use crate::limits::CHANGES_AT_ONCE_MAX;
 use crate::link::Dialer;
 use crate::link_state::{LinkState, Links};
 use crate::named::{NamedError, NamedLinks, NamedOutcome, NamedPatience};
-use crate::pins::{GroupError, Pins};
 use crate::queries::{Answered, Queries};
 use crate::reads::Reads;
 use crate::shared::{self, CounterInner, NewHit, SeenGroup, Shared};
+use crate::target::Target;
 use crate::timed::EventTime;
 use crate::waits::Waits;
+use pins::{GroupError, Pins};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::client::{ClientCore, InDoubt};
@@ -52,25 +55,9 @@ pub struct Counter {
     shared: Arc<Shared>,
 }
 
-/// What a hit is for: a handle or a name.
-#[derive(Debug)]
-pub struct Target(shared::Target);
-
 impl From<&Counter> for Target {
     fn from(counter: &Counter) -> Target {
         Target(shared::Target::Handle(counter.counter.clone()))
-    }
-}
-
-impl From<&CounterName> for Target {
-    fn from(name: &CounterName) -> Target {
-        Target(shared::Target::Name(name.clone()))
-    }
-}
-
-impl Target {
-    pub(crate) fn into_name(self) -> CounterName {
-        self.0.into_name()
     }
 }
 
@@ -166,11 +153,6 @@ impl Counter {
 }
 
 impl Client {
-    /// A client needs sites and credentials, or a fake cluster.
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
     pub(crate) fn start(parts: Parts) -> Client {
         let shared = Arc::new(Shared::new(parts.keys_seed, parts.hits_max));
         let (told, closed) = watch::channel(None);

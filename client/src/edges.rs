@@ -1,14 +1,11 @@
 //! What a client may ask to be changed of the graph.
 
-use crate::client::Target;
+use crate::target::Target;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::EdgesAsked;
-
-/// Changes of edges of one client that are under way at a time. More wait.
-pub const CHANGES_AT_ONCE_MAX: usize = 64;
 
 /// Changes of edges, up to 1,024, in the order in which they are said. What is there already is not inserted again, and what is not there not
 /// removed. They have a number of their own, by which the cluster knows them: however often, and wherever, these and their clones are said,

@@ -1,7 +1,6 @@
 //! What can go wrong for a caller, per operation: what it can do, and whether anything was counted.
 
-use crate::edges::CHANGES_AT_ONCE_MAX;
-use crate::queries::Unanswered;
+use crate::limits::CHANGES_AT_ONCE_MAX;
 use tidemark_proto::client as core;
 use tidemark_proto::edge_changes::EdgesRefusal;
 use tidemark_proto::ids::{CounterName, Half, NameError};
@@ -20,7 +19,7 @@ pub enum AddError {
     #[error(transparent)]
     Name(#[from] NameError),
     /// Wait for the next flush interval, or use handles.
-    #[error("this thread has named {} counters since the last flush", crate::keys::KEYS_PER_THREAD_MAX)]
+    #[error("this thread has named {} counters since the last flush", crate::limits::KEYS_PER_THREAD_MAX)]
     TooManyKeys,
     #[error("the thread is ending; use a handle in destructors of a thread")]
     ThreadEnding,
@@ -142,18 +141,6 @@ impl From<QueryRefusal> for AskError {
     }
 }
 
-impl From<Unanswered> for AskError {
-    fn from(unanswered: Unanswered) -> AskError {
-        match unanswered {
-            Unanswered::Limit(error) => AskError::Limit(error),
-            Unanswered::Fake => AskError::Fake,
-            Unanswered::Nowhere => AskError::NoAggregator,
-            Unanswered::NotServing(why) => AskError::NotServing(why),
-            Unanswered::Timeout { millis, last, .. } => AskError::Timeout { millis, last },
-        }
-    }
-}
-
 /// Edges that were not changed, or of which nobody knows whether they were.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
@@ -185,7 +172,7 @@ pub enum ChangeError {
     Unknown(String),
 }
 
-fn in_vain(last: &str) -> String {
+pub(crate) fn in_vain(last: &str) -> String {
     if last.is_empty() { String::new() } else { format!("; asked in vain: {last}") }
 }
 
@@ -199,21 +186,6 @@ impl ChangeError {
             EdgesRefusal::Contended => ChangeError::Contended,
             EdgesRefusal::NotServing(_) | EdgesRefusal::InDoubt | EdgesRefusal::Outdated => {
                 ChangeError::Unknown(refusal.to_string())
-            }
-        }
-    }
-}
-
-impl From<Unanswered> for ChangeError {
-    fn from(unanswered: Unanswered) -> ChangeError {
-        match unanswered {
-            Unanswered::Limit(error) => ChangeError::Limit(error),
-            Unanswered::Fake => ChangeError::Fake,
-            Unanswered::Nowhere => ChangeError::NoAggregator,
-            Unanswered::NotServing(why) => ChangeError::Unknown(why),
-            Unanswered::Timeout { millis, last, may_do_it: false } => ChangeError::Timeout { millis, last },
-            Unanswered::Timeout { millis, last, .. } => {
-                ChangeError::Unknown(format!("no answer within {millis} ms{}", in_vain(&last)))
             }
         }
     }

@@ -7,7 +7,7 @@
 //! [`AskError::Fake`](crate::AskError::Fake): who asks them is tested with a cluster.
 
 use crate::error::AwardError;
-use crate::link::{Event, Events};
+use crate::link_event::{Event, Events};
 use crate::timed::EventTime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};

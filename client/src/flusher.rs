@@ -7,7 +7,8 @@
 use crate::error::{AddLoss, HitError};
 use crate::hit::HitCell;
 use crate::keys::KeySlots;
-use crate::link::{Dialer, EVENTS_MAX, Event, Events, Link};
+use crate::link::{Dialer, Link};
+use crate::link_event::{EVENTS_MAX, Event, Events};
 use crate::link_state::{LinkState, Links};
 use crate::shared::{CounterInner, FlushAnswer, NewHit, SeenGroup, Shared};
 use crate::timed::TimedAdd;

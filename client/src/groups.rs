@@ -1,7 +1,8 @@
 //! Links to the groups of one data centre, for who numbers batches itself: a loader whose journal says what it sent.
 
 use crate::error::ConnectError;
-use crate::link::{Dialer, ENDED, EVENTS_MAX, Event, Link};
+use crate::link::{Dialer, Link};
+use crate::link_event::{ENDED, EVENTS_MAX, Event};
 use crate::site::GroupSite;
 use std::sync::Arc;
 use tidemark_proto::client::{LinkId, SiteId};

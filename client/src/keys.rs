@@ -4,15 +4,13 @@
 //! ended, is closed: the flusher takes what is in it and forgets it.
 
 use crate::error::AddError;
+use crate::limits::KEYS_PER_THREAD_MAX;
 use hashbrown::HashTable;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tidemark_proto::ids::CounterName;
 
-/// Names of one thread's table. More: the table is closed and a new one begun, or, when the flusher has not yet taken
-/// the one before, [`AddError::TooManyKeys`].
-pub const KEYS_PER_THREAD_MAX: usize = 1 << 20;
 const CHUNK: usize = 1 << 10;
 
 type Chunk = Box<[AtomicU64]>;

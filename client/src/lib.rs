@@ -69,16 +69,18 @@ mod flusher;
 mod groups;
 mod hit;
 mod keys;
+mod limits;
 mod link;
+mod link_event;
 mod link_state;
 mod named;
-mod pins;
 mod queries;
 mod questions;
 mod reads;
 mod shared;
 mod site;
 mod stripe;
+mod target;
 #[cfg(test)]
 mod tests;
 mod timed;
@@ -89,23 +91,24 @@ pub use answers::{
     WindowRead,
 };
 pub use builder::{Builder, Site};
-pub use client::{Client, Counter, InDoubtError, OnceHit, Target, terminated};
-pub use edges::{CHANGES_AT_ONCE_MAX, EdgeChanges};
+pub use client::pins::GroupError;
+pub use client::{Client, Counter, InDoubtError, OnceHit, terminated};
+pub use edges::EdgeChanges;
 pub use error::{
     AddError, AddLoss, AskError, AwardError, ChangeError, ConnectError, FlushError, GetError, HandleError, HitError,
 };
 pub use groups::{GroupEvent, GroupLink, Groups};
 pub use hit::{Hit, HitDurable, HitOutcome, SessionToken};
-pub use keys::KEYS_PER_THREAD_MAX;
+pub use limits::{CHANGES_AT_ONCE_MAX, KEYS_PER_THREAD_MAX};
 pub use link_state::LinkState;
 pub use named::{FENCES_AT_ONCE_MAX, NAMED_AT_ONCE_MAX, NamedError, NamedOutcome, NamedPatience};
-pub use pins::GroupError;
 pub use questions::{
     IntoPeriod, Neighbours, OfCounter, Range, ReadAt, Steps, Top, Window, days, hours, minutes, months, seconds, total,
     weeks, years,
 };
 pub use shared::{HANDLES_MAX, SeenGroup};
 pub use site::{GroupSite, SiteError};
+pub use target::Target;
 pub use tidemark_proto::client::InDoubt;
 pub use tidemark_proto::edge_changes::EdgesMade;
 pub use tidemark_proto::graph::{Edge, EdgeChange};

@@ -1,6 +1,7 @@
 //! One link of the core, as a task: dials, opens the channel, moves messages.
 
 use crate::fake::FakeCluster;
+use crate::link_event::{ENDED, Event, Events};
 use crate::link_state::Gone;
 use crate::site::{GroupSite, LedElsewhere, Silence, SiteError};
 use std::sync::Arc;
@@ -15,27 +16,12 @@ use tracing::debug;
 
 /// Messages that wait for a link's writer. The core has fewer under way; a link that is this far behind is dropped.
 const OUTBOX_MAX: usize = 8_192;
-/// Why a link is gone that its other end has ended in order.
-pub(crate) const ENDED: &str = "the node has ended the link";
-/// Messages of all links that wait for the core.
-pub(crate) const EVENTS_MAX: usize = 1_024;
-
 /// How to reach the sites.
 #[derive(Clone, Debug)]
 pub(crate) enum Dialer {
     Quic { endpoint: Endpoint, sites: Arc<[GroupSite]> },
     Fake(FakeCluster),
 }
-
-#[derive(Debug)]
-pub(crate) enum Event {
-    Connected,
-    Message(ToClient),
-    /// Why there is no link, or none any more.
-    Gone(Gone),
-}
-
-pub(crate) type Events = mpsc::Sender<(LinkId, Event)>;
 
 /// A running link. Dropped, it is gone.
 #[derive(Debug)]

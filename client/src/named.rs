@@ -3,7 +3,8 @@
 //! Each is an exchange of its own with the group that owns the id, over one of a few links that are kept for that. A link has one stream,
 //! whose batches are these exchanges: one that was not answered ends with its link, and is asked again over another.
 
-use crate::link::{Dialer, EVENTS_MAX, Event, Events, Link};
+use crate::link::{Dialer, Link};
+use crate::link_event::{EVENTS_MAX, Event, Events};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemark_proto::client::{LinkId, SiteId};

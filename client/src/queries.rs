@@ -1,6 +1,7 @@
 //! Asks aggregators what is more than values: each question on a channel of its own. One whose aggregator is lost, or says nothing for long, is
 //! asked again of the next one, within the caller's time: to ask twice does no harm, as it changes nothing, or has a number by which it is known.
 
+use crate::error::{AskError, ChangeError, in_vain};
 use crate::reads::{RECONNECT, SILENCE, SILENCE_WITH_OTHERS, reach};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -83,6 +84,33 @@ pub(crate) enum Unanswered {
         last: String,
         may_do_it: bool,
     },
+}
+
+impl From<Unanswered> for AskError {
+    fn from(unanswered: Unanswered) -> AskError {
+        match unanswered {
+            Unanswered::Limit(error) => AskError::Limit(error),
+            Unanswered::Fake => AskError::Fake,
+            Unanswered::Nowhere => AskError::NoAggregator,
+            Unanswered::NotServing(why) => AskError::NotServing(why),
+            Unanswered::Timeout { millis, last, .. } => AskError::Timeout { millis, last },
+        }
+    }
+}
+
+impl From<Unanswered> for ChangeError {
+    fn from(unanswered: Unanswered) -> ChangeError {
+        match unanswered {
+            Unanswered::Limit(error) => ChangeError::Limit(error),
+            Unanswered::Fake => ChangeError::Fake,
+            Unanswered::Nowhere => ChangeError::NoAggregator,
+            Unanswered::NotServing(why) => ChangeError::Unknown(why),
+            Unanswered::Timeout { millis, last, may_do_it: false } => ChangeError::Timeout { millis, last },
+            Unanswered::Timeout { millis, last, .. } => {
+                ChangeError::Unknown(format!("no answer within {millis} ms{}", in_vain(&last)))
+            }
+        }
+    }
 }
 
 impl Question for QueryRequest {

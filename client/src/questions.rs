@@ -1,7 +1,7 @@
 //! What a client can ask about many counters, their series and the graph.
 
-use crate::client::Target;
 use crate::error::AskError;
+use crate::target::Target;
 use crate::timed::EventTime;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::RANGE_MAX;

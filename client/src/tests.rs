@@ -4,7 +4,7 @@ mod edges;
 mod queries;
 
 use crate::fake::FakeCluster;
-use crate::link::Event;
+use crate::link_event::Event;
 use crate::*;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,6 +1,6 @@
 //! Clients of one group each, for increments with ids: an id belongs to one group.
 
-use crate::client::{Client, Parts};
+use super::{Client, Parts};
 use crate::fake::FakeCluster;
 use crate::link::Dialer;
 use crate::queries::Queries;
