@@ -8,15 +8,11 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    Outcome, add, aggregator, audit, award, awards, backup, certs, claims, completions, counter, dc, declare_lost,
-    export, get, graph, ledger, load, man, milestones, namespaces, node, restore, series, slots, status, verify, watch,
-    webhooks,
+    add, aggregator, audit, award, awards, backup, certs, claims, completions, counter, dc, declare_lost, export, get,
+    graph, ledger, load, man, milestones, namespaces, node, restore, series, slots, status, verify, watch, webhooks,
 };
 use crate::serve::{self, ServeOptions};
-use crate::{lab, plan};
-
-/// The version, and in a release the commit that it was built from: build.rs says both.
-pub const VERSION: &str = env!("TIDEMARK_VERSION");
+use crate::{Outcome, VERSION, lab, plan};
 
 /// Count anything, in every region, and know exactly who was the billionth.
 #[derive(Debug, Parser)]

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use thiserror::Error;
 
-use crate::commands::Outcome;
+use crate::Outcome;
 
 const PROGRAM: &str = "tidemark-lab";
 

@@ -11,7 +11,7 @@ use thiserror::Error;
 use tidemark_consensus::local::RowStore;
 use tidemark_proto::series::SeriesPolicy;
 
-use crate::cli::VERSION;
+use crate::VERSION;
 use crate::config::{ClusterFile, DcLayout};
 use crate::layout::Layout;
 use crate::local::{LocalCluster, LocalError, LocalOptions};

@@ -1,8 +1,8 @@
 //! Audits as they are answered: what the view of one data centre shows of a counter beside what its groups hold. Two answers of two data
 //! centres are joined by [`AuditBody::join`].
 
-use crate::backend::wall_now;
-use crate::http::{Failure, ReadVersion};
+use crate::api::{Failure, ReadVersion};
+use crate::clock::wall_now;
 use crate::names::counter_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

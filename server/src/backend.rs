@@ -7,8 +7,8 @@ mod shared;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tidemark_aggregator::{
@@ -18,7 +18,6 @@ use tidemark_aggregator::{
 use tidemark_client::{Builder as ClientBuilder, Client, ConnectError, HitError, HitOutcome};
 use tidemark_node::Statuses;
 use tidemark_proto::asking::About;
-use tidemark_proto::client::AddError;
 use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, Half, SessionId};
 use tidemark_proto::ledger::{Awarded, Fate, Ledger, MoveError};
 use tidemark_proto::limits::LOST_AFTER;
@@ -32,37 +31,38 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::api::cluster::ClusterBody;
+use crate::api::dcs::{DcBody, DcsBody, Member};
+use crate::api::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
+use crate::api::lag::ViewLag;
+use crate::api::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warning};
+use crate::api::namespaces::NamespaceBody;
+use crate::api::series::Of;
+use crate::api::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
+use crate::api::status::{AggregatorStatusBody, LedgerStatusBody, SilentGroupBody, StatusBody};
+use crate::api::{
+    Add, Added, AwardFilter, AwardPosition, AwardState, Counted, Failure, HealthCheck, History, MilestoneList,
+    MilestoneState, MilestoneStatus, Mode, News, Progress, ReadVersion,
+};
 use crate::audit::{self, AuditBody};
 use crate::backup::serve::{self, ImageStream};
 use crate::claims::Claims;
 use crate::edges::{AuditBody as EdgesAuditBody, ChangeBody, ChangedBody, Edges, GraphBody};
 use crate::gauges;
 use crate::hops::Hops;
-use crate::http::dcs::{DcBody, DcsBody, Member};
-use crate::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, StakeBody};
-use crate::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, voters_warning};
-use crate::http::series::Of;
-use crate::http::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
-use crate::http::{
-    Add, Added, AggregatorStatusBody, AwardFilter, AwardPosition, AwardState, Backend, ClusterBody, Counted, Failure,
-    HealthCheck, History, LedgerStatusBody, MilestoneList, MilestoneState, MilestoneStatus, Mode, NamespaceBody, News,
-    Progress, ReadVersion, SilentGroupBody, StatusBody,
-};
 use crate::idempotency::Idempotency;
-use crate::lag::ViewLag;
 use crate::lives::Lives;
 use crate::names::counter_text;
 use crate::news::{self, NewsLine};
+use crate::patience::{DURABLE_PATIENCE, PLACE_PATIENCE, late};
 use crate::places::Place;
+use crate::process::Backend;
 use crate::series::{Series, TermsBody, ToOthers};
 use crate::session::SessionKeys;
 use crate::standing;
+use crate::tally::Tally;
 use shared::SharedQuestion;
 
-/// How long an increment's place is waited for; then it is `pending`, as it may be for as long as a data centre is away.
-pub(crate) const PLACE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long an increment's durability is waited for; then it is in doubt.
-pub(crate) const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
 /// A node of which nothing is heard for so long is lost to the client behind the HTTP interface, in milliseconds.
 const GROUP_SILENCE_MS: u64 = 1_000;
 /// That client uses the next group after so long: of this data centre, else of the next one.
@@ -72,11 +72,6 @@ const SITE_TIMEOUT: Duration = Duration::from_secs(3);
 pub fn client_builder(endpoint: &Endpoint) -> Result<ClientBuilder, ConnectError> {
     let endpoint = endpoint.noticing_within(GROUP_SILENCE_MS).map_err(BindError::from)?;
     Ok(Client::builder().endpoint(endpoint).site_timeout(SITE_TIMEOUT))
-}
-
-/// What a command to the ledger answers that does not show in time.
-pub(crate) fn late() -> Failure {
-    Failure::InDoubt("the ledger did not answer in time: look, and ask again".to_owned())
 }
 
 /// An aggregator and a client as one backend.
@@ -99,30 +94,6 @@ pub struct LocalBackend {
     places: Vec<Option<Place>>,
     /// Of the node in the same process, if there is one, for `/metrics`.
     node: Option<(String, Statuses)>,
-}
-
-/// What was added here, durably, to one counter.
-pub struct Tally {
-    counter: CounterName,
-    sum: AtomicU64,
-    /// What was counted under a name is counted once, and answered often.
-    names: Mutex<BTreeSet<[u8; 16]>>,
-}
-
-impl Tally {
-    /// Notes an increment.
-    pub fn note(&self, counter: &CounterName, delta: u64) {
-        if *counter == self.counter {
-            self.sum.fetch_add(delta, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes increments of 1 that were counted under a name.
-    pub fn note_named(&self, name: [u8; 16], counters: &[CounterName]) {
-        if counters.contains(&self.counter) && lock(&self.names).insert(name) {
-            self.sum.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 }
 
 impl LocalBackend {
@@ -216,7 +187,7 @@ impl LocalBackend {
         match hit.within(PLACE_PATIENCE).await {
             Ok(HitOutcome::Placed(place)) => Ok(Added::Placed(place)),
             Ok(HitOutcome::Pending(_)) | Err(HitError::PlaceUnknown) => Ok(Added::Pending),
-            Err(error) => Err(failure(error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -756,15 +727,6 @@ impl Backend for LocalBackend {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What the clock of this host shows.
-pub fn wall_now() -> WallMs {
-    WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64)
-}
-
 fn status_of(at: u64, state: State) -> MilestoneStatus {
     let (state, waits_for) = match state {
         State::Arming { groups, views } => (MilestoneState::Arming, groups.into_iter().chain(views).collect()),
@@ -779,18 +741,4 @@ fn late_node() -> Failure {
     let message = "the node did not answer in time: whether it counted is not known. A request with an id (Idempotency-Key) may be \
                    repeated with the same id";
     Failure::InDoubt(message.to_owned())
-}
-
-pub(crate) fn failure(error: HitError) -> Failure {
-    let message = error.to_string();
-    match error {
-        HitError::Time(_) => Failure::Invalid { code: "event_time", message },
-        HitError::Overloaded { limit } => {
-            Failure::Overloaded { what: "hits of this process".into(), limit: limit as u64 }
-        }
-        HitError::Failed(AddError::Refused(error)) => error.into(),
-        HitError::Failed(AddError::Delta { .. }) => Failure::Invalid { code: "delta", message },
-        HitError::Unknown => Failure::InDoubt(message),
-        _ => Failure::NotServing(message),
-    }
 }

@@ -1,8 +1,8 @@
 //! Claims of awards at one data centre: who an award names says that it is there, once and in time.
 
-use crate::backend::late;
-use crate::http::Failure;
+use crate::api::Failure;
 use crate::names::{is_id, sha256_prefix};
+use crate::patience::late;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

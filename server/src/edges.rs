@@ -1,8 +1,8 @@
 //! Edges between counters at one data centre: changed in the ledger, and what has flowed along them.
 
-use crate::backend::late;
-use crate::http::Failure;
+use crate::api::Failure;
 use crate::names::{counter_text, parse_counter};
+use crate::patience::late;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_aggregator::{Aggregator, LEDGER_PATIENCE, shown};

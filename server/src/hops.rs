@@ -4,12 +4,13 @@
 //! the browser comes back because it cannot reach the home, unless the home has fenced it. Both remember in their groups' logs
 //! ([`tidemark_proto::named`]); what is kept here saves asking twice, and may be lost.
 
-use crate::backend::many::{GONE_AFTER, LEADERLESS_MAX};
-use crate::backend::{DURABLE_PATIENCE, PLACE_PATIENCE, Tally, lock};
+use crate::api::{Added, Failure};
 use crate::hop::{Hop, HopError, HopRefusal};
-use crate::http::{Added, Failure};
 use crate::idempotency::Idempotency;
+use crate::patience::{DURABLE_PATIENCE, GONE_AFTER, LEADERLESS_MAX, PLACE_PATIENCE};
 use crate::session::SessionKeys;
+use crate::sync::lock;
+use crate::tally::Tally;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};

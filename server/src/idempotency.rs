@@ -3,10 +3,10 @@
 //! The owner of an id is a fixed function of it ([`tidemark_proto::owners`]). This process sends the increment there, through a client
 //! that goes to no other group; what the group remembers it remembers in its log (decision 0060). Nothing is kept here.
 
-use crate::backend::many::{GONE_AFTER, LEADERLESS_MAX};
-use crate::backend::{DURABLE_PATIENCE, PLACE_PATIENCE, failure, wall_now};
-use crate::http::{Add, AddId, Added, Failure};
+use crate::api::{Add, AddId, Added, Failure};
+use crate::clock::wall_now;
 use crate::names::{counter_text, sha256_prefix};
+use crate::patience::{DURABLE_PATIENCE, GONE_AFTER, LEADERLESS_MAX, PLACE_PATIENCE};
 use std::time::Duration;
 use tidemark_aggregator::Aggregator;
 use tidemark_client::{Client, Hit, HitError, HitOutcome, OnceHit, SeenGroup};
@@ -206,7 +206,7 @@ impl Reached {
             HitError::Failed(AddError::IdLate | AddError::Withdrawn) | HitError::Unknown => {
                 self.in_doubt("did not say whether it has counted")
             }
-            error => failure(error),
+            error => error.into(),
         }
     }
 }

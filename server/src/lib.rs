@@ -1,13 +1,15 @@
 //! What users talk to: HTTP with its pages and WebSockets, webhooks, sessions and redirects.
 //!
-//! It never decides anything about counting: what it is asked goes to an [`http::Backend`]. [`backend`] answers for an aggregator and a
+//! It never decides anything about counting: what it is asked goes to an [`process::Backend`]. [`backend`] answers for an aggregator and a
 //! client of its data centre's node.
 
+pub mod api;
 pub mod audit;
 pub mod backend;
 pub mod backup;
 pub mod certificate;
 pub mod claims;
+pub mod clock;
 pub mod edges;
 pub mod gauges;
 pub mod hop;
@@ -15,16 +17,19 @@ pub mod hops;
 pub mod http;
 pub mod idempotency;
 pub mod json;
-mod lag;
 pub mod lives;
 pub mod names;
 mod news;
+mod patience;
 pub mod places;
+pub mod process;
 mod schemas;
 pub mod secret;
 pub mod series;
 pub mod session;
 pub mod standing;
+mod sync;
+pub mod tally;
 pub mod tls;
 pub mod token;
 pub mod webhook;

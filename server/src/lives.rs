@@ -1,10 +1,11 @@
 //! Lives of counters at one data centre: a counter is reset, removed, or given a time to expire.
 
+use crate::api::Failure;
+use crate::api::body::Signed;
+use crate::api::lag::LivesUsed;
 use crate::audit::{self, AuditBody};
-use crate::backend::late;
-use crate::http::Failure;
-use crate::http::body::Signed;
-use crate::lag::LivesUsed;
+use crate::patience::late;
+pub use crate::schemas::EXPIRES_S_MAX;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,9 +16,6 @@ use tidemark_proto::ledger::{Ledger, Life, ResetError};
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::WallMs;
 use tokio::time::{Instant, sleep};
-
-/// The longest time until a counter expires, in seconds: 100 years.
-pub const EXPIRES_S_MAX: u64 = 100 * 366 * 24 * 3_600;
 
 /// So long an answer waits for groups to hear of a reset.
 const HEARD_PATIENCE: Duration = Duration::from_secs(2);

@@ -10,8 +10,8 @@ use tidemark_proto::ledger::{Awarded, CounterLedger, Ledger, Turn};
 use tidemark_proto::msg::Award;
 use tokio::sync::broadcast;
 
-use crate::backend::lock;
-use crate::http::{AwardFilter, AwardPosition, ClaimTurn, News};
+use crate::api::{AwardFilter, AwardPosition, ClaimTurn, News};
+use crate::sync::lock;
 
 /// News that a subscriber may be behind before it has to ask.
 const BEHIND_MAX: usize = 1_024;

@@ -2,7 +2,6 @@
 //!
 //! Each is as wide as what is read, so that a description made from them refuses nothing that the program takes.
 
-use crate::lives::EXPIRES_S_MAX;
 use crate::names::SESSION_BYTES_MAX;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
@@ -13,6 +12,9 @@ use tidemark_proto::limits::{
 };
 use tidemark_proto::msg::Fallback;
 use tidemark_proto::named::NAMED_ITEMS_MAX;
+
+/// The longest time until a counter expires, in seconds: 100 years.
+pub const EXPIRES_S_MAX: u64 = 100 * 366 * 24 * 3_600;
 
 /// A namespace.
 pub const NAMESPACE_PATTERN: &str = "^[a-z0-9._-]{1,64}$";

@@ -1,9 +1,10 @@
 //! Series at one data centre: how namespaces keep them, and the slots into which its view is cut.
 
-use crate::backend::{late, wall_now};
-use crate::http::Failure;
-use crate::http::slots::{MoveBody, PartBody, SlotBody, SlotsBody, SplitsBody};
+use crate::api::Failure;
+use crate::api::slots::{MoveBody, PartBody, SlotBody, SlotsBody, SplitsBody};
+use crate::clock::wall_now;
 use crate::names::{counter_text, key_text};
+use crate::patience::late;
 use crate::places::Place;
 use crate::{audit, standing};
 use schemars::JsonSchema;

@@ -9,8 +9,8 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::Award;
 use tidemark_proto::time::Time;
 
-use crate::http::body::{AwardBody, HalvesBody, Signed, is_known};
-use crate::http::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
+use crate::api::body::{AwardBody, HalvesBody, Signed, is_known};
+use crate::api::cluster::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
 use crate::places::Place;
 
 const US_PER_MS: f64 = 1_000.0;

@@ -1,7 +1,7 @@
 //! The side of a backup that runs where it is kept: it asks aggregators for their images and writes them to a directory, which appears
 //! under its name only when all of it is there and durable.
 
-use crate::commands::remote::{Remote, RemoteError};
+use crate::remote::{Remote, RemoteError};
 use ring::digest::{Context, SHA256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};

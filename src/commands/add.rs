@@ -2,13 +2,13 @@
 
 use super::awards::numbers;
 use super::numbers::parse_signed;
-use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
+use crate::remote::{Remote, counter_path};
 use clap::Args;
 use hyper::Method;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::series::UnixTime;
-use tidemark_server::http::body::{AddAnswerBody, AddBody, AddedBody, EventAt, Signed};
+use tidemark_server::api::body::{AddAnswerBody, AddBody, AddedBody, EventAt, Signed};
 use tidemark_server::names::{counter_text, parse_counter};
 
 /// Arguments of `tidemark add`.

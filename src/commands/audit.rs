@@ -1,7 +1,7 @@
 //! `tidemark audit`: whether the numbers that reads show are those that logs and cells hold.
 
-use super::remote::{Remote, counter_param};
 use super::{Outcome, block_on};
+use crate::remote::{Remote, counter_param};
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! `tidemark award`: waits until a milestone is awarded, and says to whom; or rehearses it.
 
 use super::numbers::parse_count;
-use super::remote::{Remote, RemoteError, award_path};
 use super::{Outcome, awards, block_on, claims, show, webhooks};
+use crate::remote::{Remote, RemoteError, award_path};
 use clap::Args;
 use hyper::Method;
 use std::time::Duration;

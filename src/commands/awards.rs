@@ -1,14 +1,14 @@
 //! `tidemark awards`: lists awards, fetches their certificates.
 
 use super::numbers::parse_count;
-use super::remote::{Remote, RemoteError, award_path, counter_param};
 use super::{Outcome, block_on, show};
+use crate::remote::{Remote, RemoteError, award_path, counter_param};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::api::body::{AwardBody, AwardsBody};
 use tidemark_server::certificate::Certificate;
-use tidemark_server::http::body::{AwardBody, AwardsBody};
 use tidemark_server::names::parse_counter;
 
 /// Arguments of `tidemark awards`.

@@ -1,15 +1,15 @@
 //! `tidemark backup`: takes images of data centres while they run, and looks whether those that were taken are whole.
 
-use super::remote::Remote;
 use super::{Outcome, block_on, show};
 use crate::backup::take::take;
+use crate::remote::Remote;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tidemark_server::api::dcs::DcsBody;
 use tidemark_server::backup::manifest::Manifest;
 use tidemark_server::backup::read::{ImageFile, awards_in, present_totals};
-use tidemark_server::http::dcs::DcsBody;
 use tidemark_server::names::counter_text;
 
 /// Arguments of `tidemark backup`.

@@ -1,6 +1,6 @@
 //! `tidemark certs`: a cluster's CA, and the credentials of its processes.
 
-use crate::commands::Outcome;
+use crate::Outcome;
 use crate::config::ClusterFile;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! `tidemark claims`: how a counter's awards are claimed, and how an award's claim stands.
 
 use super::numbers::parse_count;
-use super::remote::{Remote, award_path, counter_path};
 use super::{Outcome, block_on, show};
+use crate::remote::{Remote, award_path, counter_path};
 use clap::{Args, Subcommand, ValueEnum};
 use hyper::Method;
 use tidemark_proto::ids::CounterName;

@@ -1,6 +1,6 @@
 //! `tidemark completions`: a script that completes commands and options in a shell.
 
-use crate::commands::Outcome;
+use crate::Outcome;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use std::process::ExitCode;

@@ -1,12 +1,12 @@
 //! `tidemark counter`: resets a counter, removes it, or says when it expires.
 
-use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
+use crate::remote::{Remote, counter_path};
 use clap::{Args, Subcommand};
 use hyper::Method;
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::time::WallMs;
-use tidemark_server::http::body::ReadingBody;
+use tidemark_server::api::body::ReadingBody;
 use tidemark_server::lives::{BegunBody, ExpiryBody, LifeBody, ResetBody};
 use tidemark_server::names::parse_counter;
 use tidemark_server::series::seconds;

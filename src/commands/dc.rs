@@ -1,10 +1,10 @@
 //! `tidemark dc`: the data centres of a cluster, and giving one up that never returns.
 
-use super::remote::Remote;
 use super::{Outcome, block_on, show};
+use crate::remote::Remote;
 use clap::{Args, Subcommand};
 use hyper::Method;
-use tidemark_server::http::dcs::{DcBody, DcsBody, ForgetBody, Member, forgotten_path};
+use tidemark_server::api::dcs::{DcBody, DcsBody, ForgetBody, Member, forgotten_path};
 
 /// Arguments of `tidemark dc`.
 #[derive(Debug, Args)]

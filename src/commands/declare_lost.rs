@@ -1,10 +1,10 @@
 //! `tidemark declare-lost`: gives up what only the lost disks of a group held, so that the others, and the group itself, go on.
 
-use super::remote::Remote;
 use super::{Outcome, block_on, show};
+use crate::remote::Remote;
 use clap::Args;
 use hyper::Method;
-use tidemark_server::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, LoseBody, lost_path};
+use tidemark_server::api::groups::{GroupBody, GroupName, GroupState, GroupsBody, LoseBody, lost_path};
 
 /// Arguments of `tidemark declare-lost`.
 #[derive(Debug, Args)]

@@ -5,9 +5,9 @@ mod out;
 mod parquet;
 mod part;
 
-use super::remote::Remote;
 use super::{Outcome, block_on};
 use crate::load::meter::Meter;
+use crate::remote::Remote;
 use clap::{Args, ValueEnum};
 use indicatif::HumanBytes;
 use out::{Out, Row};

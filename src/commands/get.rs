@@ -1,12 +1,12 @@
 //! `tidemark get`: values of counters.
 
-use super::remote::{Remote, counter_param, counter_path};
 use super::{Outcome, block_on, show};
+use crate::remote::{Remote, counter_param, counter_path};
 use clap::Args;
 use std::process::ExitCode;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::api::body::{ReadingBody, ReadingsBody};
 use tidemark_server::http::ReadVersion;
-use tidemark_server::http::body::{ReadingBody, ReadingsBody};
 use tidemark_server::names::parse_counter;
 
 /// Arguments of `tidemark get`.

@@ -1,19 +1,19 @@
 //! `tidemark graph`: edges between counters, and totals.
 
-use super::remote::{Remote, counter_path};
 use super::series::{SPARKS_PATIENCE, spark};
 use super::{Outcome, block_on, show};
 use crate::lines::{next_line, too_long};
+use crate::remote::{Remote, counter_path};
 use clap::{Args, Subcommand};
 use hyper::Method;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::limits::EDGE_CHANGES_PER_COMMAND_MAX;
+use tidemark_server::api::Of;
 use tidemark_server::edges::{
     AuditBody, BatchBody, ChangeBody, ChangedBody, ChangesBody, GraphBody, RefusedBody, Unknown,
 };
-use tidemark_server::http::series::Of;
 use tidemark_server::names::{counter_text, parse_counter};
 
 /// Bad lines of a file that are shown; more are counted.
@@ -147,7 +147,7 @@ async fn lately(remote: &Remote, counter: &CounterName) -> Option<String> {
     Some(format!("last {}  {line}", TOTAL_LAST[nth].0))
 }
 
-async fn change(remote: &Remote, body: &ChangeBody) -> Result<ChangedBody, super::remote::RemoteError> {
+async fn change(remote: &Remote, body: &ChangeBody) -> Result<ChangedBody, crate::remote::RemoteError> {
     remote.call(Method::POST, "/v1/edges", Some(body)).await
 }
 
@@ -210,7 +210,7 @@ impl Loaded {
         remote: &Remote,
         edges: Vec<(u64, (String, String))>,
         wanted: &ChangeBody,
-    ) -> Result<(), super::remote::RemoteError> {
+    ) -> Result<(), crate::remote::RemoteError> {
         let (lines, edges): (Vec<u64>, Vec<_>) = edges.into_iter().unzip();
         let ChangedBody { inserted, removed, index, refused, .. } =
             change(remote, &self.way.change(edges, wanted)).await?;

@@ -1,10 +1,10 @@
 //! `tidemark ledger`: the ledger's members, who of them votes, and whose views arming waits for.
 
-use super::remote::{Remote, RemoteError};
 use super::{Outcome, block_on, show};
+use crate::remote::{Remote, RemoteError};
 use clap::{Args, Subcommand};
 use hyper::Method;
-use tidemark_server::http::ledger::{ChangeVotersBody, MemberBody, MembersBody, SetAsideBody};
+use tidemark_server::api::ledger::{ChangeVotersBody, MemberBody, MembersBody, SetAsideBody};
 
 /// Arguments of `tidemark ledger`.
 #[derive(Debug, Args)]

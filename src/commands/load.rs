@@ -1,7 +1,6 @@
 //! `tidemark load`: history from files, each row exactly once.
 
 use super::Outcome;
-use super::remote::{Remote, RemoteError};
 use crate::config::{ClusterFile, DcLayout};
 use crate::load::columns::Event;
 use crate::load::drive::{self, Load};
@@ -11,6 +10,7 @@ use crate::load::keyed::{self, Destination, NoAnswer, Stopped};
 use crate::load::meter::Meter;
 use crate::load::rows::{Found, Read, parse_delimiter};
 use crate::load::{Journal, Naming, RowError, Source};
+use crate::remote::{Remote, RemoteError};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,7 +24,7 @@ use tidemark_proto::limits::SERIES_AHEAD_S;
 use tidemark_proto::load::{Row, RowRefused, Spaces};
 use tidemark_proto::series::calendar::Zone;
 use tidemark_proto::series::{Admission, UnixTime};
-use tidemark_server::backend::wall_now;
+use tidemark_server::clock::wall_now;
 use tidemark_server::http::{BulkBody, BulkLine};
 use tidemark_server::names::hex;
 use tidemark_server::series::{OutOfRangeBody, TermsBody};

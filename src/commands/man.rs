@@ -1,6 +1,6 @@
 //! `tidemark man`: manual pages, one for each command.
 
-use crate::commands::Outcome;
+use crate::Outcome;
 use clap::{Args, Command};
 use clap_mangen::Man as Page;
 use std::io;

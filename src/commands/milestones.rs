@@ -1,13 +1,13 @@
 //! `tidemark milestones`: defines, lists and disarms them.
 
 use super::numbers::{parse_count, parse_counts};
-use super::remote::{Remote, counter_path};
 use super::{Outcome, block_on, show};
+use crate::remote::{Remote, counter_path};
 use clap::{Args, Subcommand};
 use hyper::Method;
 use tidemark_proto::ids::CounterName;
-use tidemark_server::http::body::{DefineBody, PolicyBody};
-use tidemark_server::http::series::Of;
+use tidemark_server::api::Of;
+use tidemark_server::api::body::{DefineBody, PolicyBody};
 use tidemark_server::http::{MilestoneList, ProgressBody};
 use tidemark_server::names::parse_counter;
 
@@ -77,7 +77,7 @@ pub fn run(args: Milestones) -> Outcome {
     })
 }
 
-async fn carry_out(action: Action, remote: &Remote) -> Result<MilestoneList, super::remote::RemoteError> {
+async fn carry_out(action: Action, remote: &Remote) -> Result<MilestoneList, crate::remote::RemoteError> {
     match action {
         Action::Define { counter, at, every, sequence_from, policy, of } => {
             // An older process knows no other than strict.

@@ -23,7 +23,6 @@ pub mod namespaces;
 pub mod node;
 mod numbers;
 pub mod process;
-pub mod remote;
 pub mod restore;
 pub mod series;
 pub mod slots;
@@ -32,11 +31,9 @@ pub mod verify;
 pub mod watch;
 pub mod webhooks;
 
+use crate::Outcome;
 use std::future::Future;
 use std::process::ExitCode;
-
-/// What a subcommand ends with; an error's text names what was wrong.
-pub type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
 
 /// Runs a client command to its end.
 fn block_on<F: Future<Output = Outcome>>(command: F) -> Outcome {

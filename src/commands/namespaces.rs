@@ -1,7 +1,7 @@
 //! `tidemark namespaces`: how a namespace keeps series.
 
-use super::remote::Remote;
 use super::{Outcome, block_on, show};
+use crate::remote::Remote;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

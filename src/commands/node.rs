@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::process::{self, DataDir, Place, ProcessArgs};
-use crate::cli::VERSION;
+use crate::VERSION;
 use crate::config::NodeFile;
 use clap::Args;
 use std::sync::Arc;

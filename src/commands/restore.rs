@@ -1,10 +1,10 @@
 //! `tidemark restore`: begins a data centre anew whose disks are gone, or a whole cluster, from images.
 
-use super::remote::Remote;
 use super::{Outcome, block_on, show};
 use crate::backup::restore::{Known, LAYOUT_FILE, NewEra, write_dc};
 use crate::backup::take::Draft;
 use crate::config::ClusterFile;
+use crate::remote::Remote;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use serde::Serialize;
@@ -14,9 +14,9 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_proto::ids::{CounterName, DcId, GroupId};
 use tidemark_proto::ledger::{Ledger, OpenMilestones};
+use tidemark_server::api::dcs::DcsBody;
+use tidemark_server::api::groups::{GroupBody, GroupName, GroupState, GroupsBody, LoseBody, lost_path};
 use tidemark_server::backup::read::{awards_in, present_totals};
-use tidemark_server::http::dcs::DcsBody;
-use tidemark_server::http::groups::{GroupBody, GroupName, GroupState, GroupsBody, LoseBody, lost_path};
 use tidemark_server::names::{counter_text, parse_counter};
 
 type Error = Box<dyn std::error::Error>;
@@ -200,7 +200,7 @@ fn lost_body(body: &GroupBody, known: &Known, layout: &ClusterFile) -> Result<Lo
     let GroupName { dc, group, incarnation } = body.name.parse()?;
     let dc = DcId(layout.index_of(&dc).ok_or_else(|| format!("the layout has no data centre {dc:?}"))?);
     let group = GroupId { dc, group, incarnation: incarnation.unwrap_or_default() };
-    let counter = |stake: &tidemark_server::http::groups::StakeBody| -> Result<LostCounter, Error> {
+    let counter = |stake: &tidemark_server::api::groups::StakeBody| -> Result<LostCounter, Error> {
         let name = parse_counter(&stake.counter.to_string())?;
         let generation = known.ledger().map_or(0, |ledger| ledger.resets().generation(&name));
         let in_images = known.view.view().component_of(&name, generation, group);

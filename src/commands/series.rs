@@ -3,14 +3,14 @@
 
 mod text;
 
-use super::remote::{Remote, RemoteError, counter_param, counter_path};
 use super::{Outcome, block_on, show};
+use crate::remote::{Remote, RemoteError, counter_param, counter_path};
 use clap::Args;
 use futures_util::stream::{self, StreamExt};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::time::Duration;
 use tidemark_proto::ids::CounterName;
-use tidemark_server::http::body::CounterBody;
+use tidemark_server::api::body::CounterBody;
 use tidemark_server::http::series::{AnchorBody, AsOfBody, Of, RangeSeriesBody, SeriesBody, TopBody, WindowAsk};
 use tidemark_server::names::{counter_text, parse_counter};
 use tokio::time::{Instant, timeout_at};

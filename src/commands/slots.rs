@@ -1,10 +1,10 @@
 //! `tidemark slots`: the ranges into which a view is cut, who holds them, and moves and splits of them while the cluster counts.
 
-use super::remote::Remote;
 use super::{Outcome, block_on, show};
+use crate::remote::Remote;
 use clap::{Args, Subcommand};
 use hyper::Method;
-use tidemark_server::http::slots::{
+use tidemark_server::api::slots::{
     MoveBody, MoveSlotBody, PartBody, SlotBody, SlotsBody, SplitBody, SplitSlotBody, SplitsBody, StaySlotBody,
 };
 

@@ -1,7 +1,7 @@
 //! `tidemark status`: what a process says of itself.
 
-use super::remote::Remote;
 use super::{Outcome, block_on, show};
+use crate::remote::Remote;
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 //!
 //! Ends with 0 when it is believed, 1 when it is refused, 2 when it could not be checked.
 
-use crate::commands::Outcome;
+use crate::Outcome;
 use crate::config::ClusterFile;
 use clap::{ArgGroup, Args};
 use std::io::Read;

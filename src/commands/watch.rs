@@ -1,13 +1,13 @@
 //! `tidemark watch`: totals and awards as they happen.
 
-use super::remote::{Remote, RemoteError, RemoteStream, counter_param, failure_message};
 use super::{Outcome, awards, block_on, get, show};
+use crate::remote::{Remote, RemoteError, RemoteStream, counter_param, failure_message};
 use clap::Args;
 use futures_util::StreamExt;
 use std::process::ExitCode;
 use tidemark_proto::ids::CounterName;
+use tidemark_server::api::body::{ClaimTurnBody, LiveBody};
 use tidemark_server::http::LIVE_PROTOCOL;
-use tidemark_server::http::body::{ClaimTurnBody, LiveBody};
 use tidemark_server::names::parse_counter;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;

@@ -1,7 +1,7 @@
 //! `tidemark webhooks`: what receivers of awards have not acknowledged, and what an operator can do about it.
 
-use super::remote::{Remote, RemoteError};
 use super::{Outcome, block_on, show};
+use crate::remote::{Remote, RemoteError};
 use clap::{Args, Subcommand};
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

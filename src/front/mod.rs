@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemark_proto::ids::CounterName;
+use tidemark_server::api::body::{AwardBody, CounterBody};
 use tidemark_server::backend::LocalBackend;
 use tidemark_server::hop::HOP_LIFE_S;
 use tidemark_server::hops::{HopAsked, HopCounted, HopIssued, Hops};
-use tidemark_server::http::body::{AwardBody, CounterBody};
 use tidemark_server::http::{
     Access, Asset, Backend, CountHopBody, Failure, HopCountedBody, answer, no_params, only_post,
 };
@@ -190,7 +190,7 @@ async fn setup(State(front): Shared) -> Response {
 
 /// A real front end would keep some in stock, from `POST /v1/sessions`; this one has the keys.
 async fn new_session(State(front): Shared, headers: HeaderMap, bytes: Bytes) -> Result<Response, Failure> {
-    let NoBody {} = tidemark_server::http::body::parse(&bytes)?;
+    let NoBody {} = tidemark_server::api::body::parse(&bytes)?;
     front.access.check_origin(&headers)?;
     let (mut sessions, expires) = front.access.sessions()?.issue(front.sites.all.namespace(), 1, SESSION_LIFE_S)?;
     let session = sessions.pop().ok_or_else(|| Failure::NotServing("no session was issued".to_owned()))?;
@@ -199,7 +199,7 @@ async fn new_session(State(front): Shared, headers: HeaderMap, bytes: Bytes) -> 
 
 async fn query(State(front): Shared, headers: HeaderMap, bytes: Bytes) -> Result<Response, Failure> {
     let session = front.access.live(&headers)?.ok_or(Failure::Unauthorized("a session is needed"))?;
-    let query: Query = tidemark_server::http::body::parse(&bytes)?;
+    let query: Query = tidemark_server::api::body::parse(&bytes)?;
     check(&query)?;
     if session.namespace != front.sites.all.namespace() {
         return Err(SessionRefusal::OtherNamespace { namespace: session.namespace }.into());
@@ -219,7 +219,7 @@ async fn query(State(front): Shared, headers: HeaderMap, bytes: Bytes) -> Result
 /// A query that was sent on to us, or that comes back because its home does not answer.
 async fn hop(State(front): Shared, headers: HeaderMap, bytes: Bytes) -> Result<Response, Failure> {
     front.access.check_origin(&headers)?;
-    let CountHopBody { hop } = tidemark_server::http::body::parse(&bytes)?;
+    let CountHopBody { hop } = tidemark_server::api::body::parse(&bytes)?;
     front.check_taking()?;
     front.count(&hop).await
 }

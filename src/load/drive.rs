@@ -14,7 +14,7 @@ use tidemark_proto::ids::ClientId;
 use tidemark_proto::load::{Input, Loader, Lost, Output, Progress, Row, RowRefused, Spaces};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::time::Time;
-use tidemark_server::backend::wall_now;
+use tidemark_server::clock::wall_now;
 use tidemark_transport::HostPort;
 use tokio::time::Instant;
 

@@ -16,8 +16,8 @@ use tidemark_proto::query::{
 use tidemark_proto::series::{NotAdmitted, SeriesPolicy, UnixTime};
 use tidemark_proto::time::WallMs;
 use tidemark_proto::wire;
-use tidemark_server::http::body::{AwardBody, PolicyBody};
-use tidemark_server::http::series::Of;
+use tidemark_server::api::Of;
+use tidemark_server::api::body::{AwardBody, PolicyBody};
 use tidemark_server::http::{
     Add, Added, AwardFilter, AwardPosition, AwardState, Backend, CLUSTER_AWARDS_MAX, ClaimTurn, ClusterBody, DcBody,
     Failure, HealthCheck, HealthState, History, LedgerBody, MilestoneList, MilestoneState, MilestoneStatus, Mode,

@@ -1,6 +1,6 @@
 //! What works of an aggregator's process: its view, the groups of its data centre, and the ledger.
 
-use crate::http::{HealthCheck, HealthState};
+use crate::api::{HealthCheck, HealthState};
 use tidemark_aggregator::{Aggregator, Check, CheckState, Health};
 use tidemark_client::{Client, LinkState};
 

@@ -1,19 +1,13 @@
 //! Many increments at once: all are sent before the first is waited for.
 
-use super::{DURABLE_PATIENCE, failure, late_node};
-use crate::http::{Add, Counted, Failure};
+use super::late_node;
+use crate::api::{Add, Counted, Failure};
 use crate::idempotency::{Idempotency, Reached};
+use crate::patience::{DURABLE_PATIENCE, GONE_AFTER, LEADERLESS_MAX};
 use futures_util::FutureExt;
-use std::time::Duration;
 use tidemark_client::{Client, Hit, HitError};
 use tidemark_proto::ids::Half;
 use tokio::time::{Instant, sleep_until, timeout_at};
-
-/// A group of which no node was heard for so long is gone: increments are refused at once, or in doubt if they were sent. A node that
-/// restarts is back before.
-pub(crate) const GONE_AFTER: Duration = Duration::from_millis(1_500);
-/// A group whose nodes answer and that has no leader is waited for this long.
-pub(crate) const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 
 /// Sends an increment, unless the group is gone.
 pub(super) async fn send(client: &Client, add: &Add, until: Instant) -> Result<Hit, Failure> {
@@ -22,7 +16,7 @@ pub(super) async fn send(client: &Client, add: &Add, until: Instant) -> Result<H
         reason = client.until_gone(GONE_AFTER, LEADERLESS_MAX) => Err(not_sent(&reason)),
         hit = timeout_at(until, submit(client, add)) => {
             let busy = |_| Failure::NotServing("earlier increments wait for an answer".to_owned());
-            hit.map_err(busy)?.map_err(failure)
+            hit.map_err(busy)?.map_err(Failure::from)
         }
     }
 }
@@ -31,7 +25,7 @@ pub(super) async fn send(client: &Client, add: &Add, until: Instant) -> Result<H
 pub(super) async fn durable(client: &Client, hit: &Hit, until: Instant) -> Result<(), Failure> {
     let reason = tokio::select! {
         biased;
-        durable = hit.durable() => return durable.map_err(failure),
+        durable = hit.durable() => return durable.map_err(Failure::from),
         () = sleep_until(until) => return Err(late_node()),
         reason = client.until_gone(GONE_AFTER, LEADERLESS_MAX) => reason,
     };
@@ -40,7 +34,7 @@ pub(super) async fn durable(client: &Client, hit: &Hit, until: Instant) -> Resul
     }
     // It may have been answered meanwhile.
     match hit.durable().now_or_never() {
-        Some(durable) => durable.map_err(failure),
+        Some(durable) => durable.map_err(Failure::from),
         None => Err(Failure::InDoubt(format!(
             "the connection to the group was lost before it answered ({reason}): the increment is counted once, or not at all"
         ))),
@@ -107,7 +101,7 @@ async fn send_any(client: &Client, ids: Option<&Idempotency>, add: &Add, until: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
     use tidemark_client::EventTime;
     use tidemark_client::fake::FakeCluster;
     use tidemark_proto::ids::CounterName;

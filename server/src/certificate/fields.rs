@@ -1,6 +1,6 @@
 //! An award's fields as a certificate shows them. Each has one spelling, so that no two files say the same.
 
-use crate::http::body::CounterBody;
+use crate::api::body::CounterBody;
 use crate::names::{from_hex, hex, key_bytes, key_text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

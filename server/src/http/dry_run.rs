@@ -5,9 +5,9 @@ use super::operation::Ask;
 use super::path::award_of;
 use super::typed::Json;
 use super::{AwardState, Backend, Failure, MilestoneState, ProgressBody, milestone};
+use crate::api::body::{LiveBody, TrialBody};
 use crate::claims::ClaimRuleBody;
-use crate::http::body::{CounterBody, LiveBody};
-use crate::webhook::TestResult;
+use crate::webhook::WebhookTrial;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,23 +32,6 @@ pub struct DryRunReport {
     pub webhooks: Vec<WebhookTrial>,
     /// Connections of the session that were told; `null` where none was named.
     pub connections: Option<usize>,
-}
-
-/// One receiver's answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct WebhookTrial {
-    pub webhook: String,
-    /// Whether an award would wait until somebody releases it.
-    pub held: bool,
-    #[serde(flatten)]
-    pub result: TestResult,
-}
-
-/// What the session's pages are told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TrialBody {
-    pub counter: CounterBody,
-    pub at: u64,
 }
 
 pub(super) async fn dry_run<B: Backend>(ask: Ask<B>, said: DryRunBody) -> Result<Json<DryRunReport>, Failure> {

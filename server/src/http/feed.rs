@@ -6,12 +6,14 @@
 
 use super::body::{AwardBody, ClaimTurnBody, LiveBody, Whose};
 use super::params::value;
-use super::position::{self, Anew, birth_text};
 use super::routes::{counters_of, position_of};
 use super::server::{Shared, stopped};
 use super::totals::{Shown, Total, Watching};
 use super::winners::{Waiting, Winners};
-use super::{AWARDS_MAX, AwardFilter, AwardPosition, Backend, Failure, GivenPosition, LIVE_PING_INTERVAL, News};
+use super::{
+    AWARDS_MAX, Anew, AwardFilter, AwardPosition, Backend, Failure, GivenPosition, LIVE_PING_INTERVAL, News, birth_text,
+};
+use crate::process;
 use crate::session::Session;
 use axum::extract::ws::Utf8Bytes;
 use futures_util::FutureExt;
@@ -301,14 +303,14 @@ async fn placed<B: Backend>(
     backend: Arc<B>,
     (after, own_after): (Option<GivenPosition>, Option<GivenPosition>),
 ) -> Placed {
-    let birth = position::birth_in_time(&*backend).await;
+    let birth = process::birth_in_time(&*backend).await;
     let awards = found(&*backend, after).await;
     Placed { birth, awards, own: found(&*backend, own_after).await }
 }
 
 async fn found<B: Backend>(backend: &B, given: Option<GivenPosition>) -> Option<Result<AwardPosition, Anew>> {
     match given {
-        Some(given) => Some(position::found_in_time(backend, &given).await),
+        Some(given) => Some(process::found_in_time(backend, &given).await),
         None => None,
     }
 }

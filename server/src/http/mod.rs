@@ -8,25 +8,22 @@ pub mod answer;
 mod asset;
 mod audit;
 mod auth;
-mod backend;
 mod backup;
-pub mod body;
 pub mod bulk;
 mod claims;
-mod cluster;
-pub mod dcs;
+mod dcs;
 mod dry_run;
 mod edges;
 mod fails;
 mod feed;
-pub mod groups;
+mod groups;
 mod hop_routes;
-pub mod ledger;
+mod ledger;
 mod letter;
 mod live;
 mod lives;
 mod milestone;
-pub mod namespaces;
+mod namespaces;
 mod once;
 mod openapi;
 mod operation;
@@ -36,48 +33,47 @@ mod pages;
 mod params;
 mod path;
 mod patient;
-mod position;
 mod routes;
 pub mod series;
 mod server;
-pub mod slots;
-mod status;
+mod slots;
 mod totals;
 mod typed;
-mod version;
 mod webhooks;
 mod winners;
 
-pub use answer::{Failure, FailureText};
+pub use crate::api::body;
+pub use crate::api::cluster::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
+pub use crate::api::namespaces::{NamespaceBody, NamespacesBody};
+pub use crate::api::position::birth_text;
+pub use crate::api::status::{
+    AggregatorStatusBody, GroupRole, GroupStatusBody, LedgerStatusBody, NodeStatusBody, SilentGroupBody, StatusBody,
+};
+pub use crate::api::{
+    Add, AddId, Added, Anew, AnewReason, AwardFilter, AwardPosition, AwardState, ClaimTurn, Counted, Failure,
+    GivenPosition, HealthCheck, HealthState, History, MarkedPosition, MilestoneList, MilestoneState, MilestoneStatus,
+    News, Progress, ReadVersion,
+};
+pub use crate::process::Backend;
+pub use crate::webhook::WebhookTrial;
+pub use answer::FailureText;
 pub use asset::Asset;
 pub use auth::{Access, is_origin};
-pub use backend::{
-    Add, AddId, Added, AwardFilter, AwardState, Backend, ClaimTurn, Counted, HealthCheck, HealthState, MilestoneList,
-    MilestoneState, MilestoneStatus, News, Progress,
-};
 pub use bulk::{BULK_BYTES_MAX, BULK_LINES_MAX, BULKS_MAX, BulkBody, BulkErrorBody, BulkLine};
 pub use claims::ClaimingBody;
-pub use cluster::{CLUSTER_AWARDS_MAX, ClusterBody, DcBody, LedgerBody, Mode};
-pub use dry_run::{DryRunBody, DryRunReport, TrialBody, WebhookTrial};
+pub use dry_run::{DryRunBody, DryRunReport};
 pub use hop_routes::{CountHopBody, HopCountedBody, HopIssuedBody, HopPlaceBody, IssueHopBody};
 pub use letter::no_params;
 pub use live::LIVE_PROTOCOL;
 pub use milestone::{AwardStateBody, ProgressBody};
-pub use namespaces::{NamespaceBody, NamespacesBody};
 pub use once::IDEMPOTENCY_BYTES_MAX;
 pub use openapi::document;
 pub use operation::only_post;
 pub use operation::{Permission, Rules};
 pub use operations::rules;
 pub use params::{Param, ParamKind};
-pub(crate) use position::find;
-pub use position::{Anew, AnewReason, AwardPosition, GivenPosition, History, MarkedPosition, birth_text};
 pub use server::{Options, Server};
-pub use status::{
-    AggregatorStatusBody, GroupRole, GroupStatusBody, LedgerStatusBody, NodeStatusBody, SilentGroupBody, StatusBody,
-};
 pub use typed::{AnswerForm, Shape};
-pub use version::ReadVersion;
 
 use std::time::Duration;
 

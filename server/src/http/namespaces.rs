@@ -4,8 +4,7 @@ use super::operation::Ask;
 use super::server::Shared;
 use super::typed::Json;
 use super::{Backend, Failure};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use crate::api::namespaces::{NamespacesBody, UNKNOWN_NAMESPACE};
 
 /// Namespaces that an error lists; of further ones it says how many.
 const LISTED_MAX: usize = 20;
@@ -13,23 +12,6 @@ const LISTED_MAX: usize = 20;
 const NEAR_SHARE: usize = 3;
 /// Near ones that are named.
 const NEAR_MAX: usize = 3;
-
-/// `GET /v1/namespaces`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NamespacesBody {
-    /// In the order of their names.
-    pub namespaces: Vec<NamespaceBody>,
-}
-
-/// One namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NamespaceBody {
-    pub name: String,
-    /// Its counters may go down.
-    pub updown: bool,
-    /// It keeps series.
-    pub series: bool,
-}
 
 pub(super) async fn list<B: Backend>(ask: Ask<B>) -> Result<Json<NamespacesBody>, Failure> {
     Ok(Json(NamespacesBody { namespaces: ask.shared.backend.namespaces()? }))
@@ -52,9 +34,6 @@ pub(super) fn explained<B: Backend>(shared: &Shared<B>, failure: Failure, namesp
         _ => failure,
     }
 }
-
-/// The code of that failure.
-pub(crate) const UNKNOWN_NAMESPACE: &str = "unknown_namespace";
 
 fn unknown_namespace(backend: &impl Backend, name: &str) -> Failure {
     let known = backend.namespaces().unwrap_or_default();

@@ -9,14 +9,14 @@ use super::operations::operations;
 use super::params::{number, value};
 use super::path::numbered_award;
 use super::server::Shared;
-use super::status::StatusBody;
 use super::typed::{Answer, AnswerForm, Exposition, InTime, Json, Line};
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, GivenPosition, MilestoneList,
-    ProgressBody, READ_COUNTERS_MAX, REQUEST_TIMEOUT, body, letter, pages, position, series, version,
+    ProgressBody, READ_COUNTERS_MAX, REQUEST_TIMEOUT, StatusBody, body, letter, pages, series,
 };
 use crate::certificate::Certificate;
 use crate::names::{parse_counter, session_id};
+use crate::process;
 use crate::session::{IssueError, SESSION_VERSION};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -160,7 +160,7 @@ pub(super) async fn read_counters<B: Backend>(
 pub(super) async fn get_counter<B: Backend>(ask: Ask<B>) -> Result<Json<body::ReadingBody>, Failure> {
     let (name, backend) = (ask.counter()?, &*ask.shared.backend);
     let reading = match value(&ask.params, "at_least") {
-        Some(wanted) => version::at_least(backend, &name, wanted).await?,
+        Some(wanted) => process::at_least(backend, &name, wanted).await?,
         None => {
             let readings = backend.read(std::slice::from_ref(&name)).await?;
             readings.into_iter().next().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?
@@ -223,7 +223,7 @@ pub(super) async fn disarm<B: Backend>(ask: Ask<B>) -> Result<Json<MilestoneList
 
 pub(super) async fn awards<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<body::AwardsBody>, Failure> {
     let filter = award_filter(&params)?;
-    let after = position::found(&*shared.backend, position_of(&params, "after")?).await?;
+    let after = process::found(&*shared.backend, position_of(&params, "after")?).await?;
     let filter = AwardFilter { after, ..filter };
     let awards = shared.backend.awards(filter.clone()).await?;
     let births = shared.backend.history().births;

@@ -4,7 +4,8 @@ mod asked;
 mod bodies;
 mod export;
 
-pub use asked::{AnchorBody, CompareBody, Of, WindowAsk};
+pub use crate::api::Of;
+pub use asked::{AnchorBody, CompareBody, WindowAsk};
 pub use bodies::{
     AsOfBody, BasisBody, CountedBody, CounterAsOfBody, CounterSeriesBody, IntervalBody, NoPreviousBody, PlanBody,
     PlansBody, PreviousBody, RangeSeriesBody, ReadBody, SeriesBody, StepBody, TopBody, WindowBody, WindowedBody,

@@ -1,7 +1,7 @@
 //! Sessions whose browsers are connected here: each is woken by news of itself only, however many there are of others.
 
 use super::{Backend, Failure, SUBSCRIPTIONS_PER_SESSION_MAX};
-use crate::backend::lock;
+use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidemark_proto::ids::SessionId;

@@ -1,8 +1,9 @@
 //! What a receiver is told: the award, or what became of its claim, as HTTP shows it, and what it needs to be idempotent and to
 //! check it.
 
-use crate::http::body::{AwardBody, ClaimTurnBody};
-use crate::http::{AwardPosition, News, birth_text};
+use crate::api::body::{AwardBody, ClaimTurnBody};
+use crate::api::position::birth_text;
+use crate::api::{AwardPosition, News};
 use crate::names::{hex, sha256_prefix};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::Serialize;

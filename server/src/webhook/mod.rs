@@ -19,10 +19,11 @@ pub use deliver::{ANSWER_BODY_BYTES_MAX, ANSWER_HEAD_BYTES_MAX, Receiver, Url, U
 pub use event::{body_of, id_of};
 pub use queue::{Delivery, ERROR_BYTES_MAX, Failed, Limits, NowMs, Queue, RowChange, Rows, RowsError};
 pub use sign::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, SECRETS_MAX, Secrets, SecretsError};
-pub use status::{DeadLetter, HeldBody, Redelivered, TestResult, WebhookStatus, WebhooksBody};
+pub use status::{DeadLetter, HeldBody, Redelivered, TestResult, WebhookStatus, WebhookTrial, WebhooksBody};
 pub use store::{Store, StoreError, WEBHOOKS_DIR};
 
-use crate::http::{AwardFilter, AwardPosition, Backend, Failure, News, WebhookTrial};
+use crate::api::{AwardFilter, AwardPosition, Failure, News};
+use crate::process::Backend;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

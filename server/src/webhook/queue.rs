@@ -4,7 +4,7 @@
 //! An award is in the ledger until it is here, and here until the receiver has acknowledged it: as an open delivery that is
 //! tried again, ever more rarely, or given up as a dead letter that somebody can send again.
 
-use crate::http::{AwardPosition, MarkedPosition};
+use crate::api::{AwardPosition, MarkedPosition};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;

@@ -3,7 +3,7 @@
 
 use super::queue::{Delivery, NowMs, Queue};
 use super::{Wanted, Webhook};
-use crate::http::body::CounterBody;
+use crate::api::body::CounterBody;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -140,4 +140,14 @@ impl From<&Delivery> for DeadLetter {
             last_error: delivery.last_error.clone().unwrap_or_default(),
         }
     }
+}
+
+/// One receiver's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WebhookTrial {
+    pub webhook: String,
+    /// Whether an award would wait until somebody releases it.
+    pub held: bool,
+    #[serde(flatten)]
+    pub result: TestResult,
 }

@@ -1,6 +1,6 @@
 //! Series as people read them: tables, with bars of block characters.
 
-use tidemark_server::http::body::Signed;
+use tidemark_server::api::body::Signed;
 use tidemark_server::http::series::{
     AsOfBody, CounterAsOfBody, CounterSeriesBody, IntervalBody, RangeSeriesBody, SeriesBody, StepBody, TopBody,
 };
@@ -164,7 +164,7 @@ pub(super) fn top(read: &TopBody, sparks: &[Option<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemark_server::http::body::CounterBody;
+    use tidemark_server::api::body::CounterBody;
     use tidemark_server::http::series::{CountedBody, PlanBody, PlansBody, WindowedBody};
 
     #[test]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tidemark::commands::Outcome;
+use tidemark::Outcome;
 
 use crate::bench::{self, command::BenchArgs};
 use crate::demo::{self, options::DemoOptions};
@@ -12,7 +12,7 @@ use crate::soak::{self, SoakOptions};
 
 /// Run experiments with Tidemark: a demo of 15 data centres, benches, soaks and the simulator.
 #[derive(Debug, Parser)]
-#[command(name = "tidemark-lab", version = tidemark::cli::VERSION)]
+#[command(name = "tidemark-lab", version = tidemark::VERSION)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -28,7 +28,7 @@ use account::Account;
 use cluster::SoakCluster;
 use faults::Faults;
 use load::Load;
-use tidemark::commands::Outcome;
+use tidemark::Outcome;
 
 /// Minutes of one soak.
 const MINUTES_MAX: f64 = 7.0 * 24.0 * 60.0;

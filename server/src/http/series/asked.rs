@@ -1,6 +1,6 @@
 //! What is asked about series, in a URL's parameters or in JSON, and what that means.
 
-use crate::http::Failure;
+use crate::api::{Failure, Of};
 use crate::http::params::{Param, number, value};
 use crate::names::key_bytes;
 use crate::schemas::{CLOCK_PATTERN, ERROR_PATTERN, PERIOD_PATTERN, UNITS, ZONE_PATTERN};
@@ -8,7 +8,7 @@ use crate::series::seconds;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::CounterName;
-use tidemark_proto::query::{self, Asked, KeyRange, SeriesQuery, WindowQuery};
+use tidemark_proto::query::{Asked, KeyRange, SeriesQuery, WindowQuery};
 use tidemark_proto::series::Window;
 use tidemark_proto::series::calendar::{Anchor, Zone};
 
@@ -63,17 +63,6 @@ pub enum CompareBody {
     Previous,
 }
 
-/// Which counts of a counter are asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Of {
-    /// What it has counted itself
-    #[default]
-    Direct,
-    /// That, and what flows to it along edges
-    Total,
-}
-
 impl Of {
     /// Of a URL's parameters.
     pub(super) fn asked(params: &[(String, String)]) -> Result<Of, Failure> {
@@ -81,37 +70,6 @@ impl Of {
             None | Some("direct") => Ok(Of::Direct),
             Some("total") => Ok(Of::Total),
             Some(other) => Err(Failure::invalid("of", format!("of is {other:?}: \"direct\" or \"total\" expected"))),
-        }
-    }
-
-    /// Whether it is what is meant where nothing is said.
-    pub(in crate::http) fn is_direct(&self) -> bool {
-        *self == Of::Direct
-    }
-
-    /// As a parameter of a URL, behind a `&`.
-    pub fn param(self) -> &'static str {
-        match self {
-            Of::Direct => "",
-            Of::Total => "&of=total",
-        }
-    }
-}
-
-impl From<Of> for query::Of {
-    fn from(of: Of) -> query::Of {
-        match of {
-            Of::Direct => query::Of::Direct,
-            Of::Total => query::Of::Total,
-        }
-    }
-}
-
-impl From<query::Of> for Of {
-    fn from(of: query::Of) -> Of {
-        match of {
-            query::Of::Direct => Of::Direct,
-            query::Of::Total => Of::Total,
         }
     }
 }

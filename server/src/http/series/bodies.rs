@@ -1,8 +1,9 @@
 //! Answers about series in JSON.
 
-use super::asked::{AnchorBody, Of, WindowAsk};
+use super::asked::{AnchorBody, WindowAsk};
+use crate::api::Of;
+use crate::api::body::{CounterBody, Signed, is_known, is_known_by_default};
 use crate::http::Failure;
-use crate::http::body::{CounterBody, Signed, is_known, is_known_by_default};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::ids::{AggregatorId, CounterName, GroupId, LogIndex};

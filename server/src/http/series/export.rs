@@ -1,7 +1,8 @@
 //! `GET /v1/export?prefix=NAMESPACE/PREFIX`: all that is shown of counters, to be written down or counted elsewhere.
 
-use super::asked::{Of, key_range};
+use super::asked::key_range;
 use super::{RANGE_DEFAULT, RANGE_MAX};
+use crate::api::Of;
 use crate::http::operation::Ask;
 use crate::http::params::{number, value};
 use crate::http::typed::Json;

@@ -8,7 +8,7 @@ use tidemark::{out, outln};
 use clap::Args;
 
 use crate::bench::{self, BENCHES, Plan, report};
-use tidemark::commands::Outcome;
+use tidemark::Outcome;
 
 const SECONDS_MAX: f64 = 3_600.0;
 /// Counters, or buckets at rest.

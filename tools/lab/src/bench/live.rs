@@ -18,7 +18,7 @@ use super::task::{Said, Task, say, wait_for_start};
 use super::{BenchError, Plan};
 use crate::cost::{self, Cost};
 use crate::demo::subscribers::unix_us;
-use tidemark::commands::remote::{self, RemoteStream};
+use tidemark::remote::{self, RemoteStream};
 use tidemark_server::tls::Trust;
 
 const SUBSCRIBERS: usize = 10_000;

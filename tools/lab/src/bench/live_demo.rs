@@ -19,7 +19,7 @@ use super::live::{Frames, open_all, upgrade};
 use super::task::{Said, Task, say, wait_for_start};
 use super::{BenchError, Plan};
 use crate::cost;
-use tidemark::commands::remote::Remote;
+use tidemark::remote::Remote;
 use tidemark_server::token::Token;
 
 const SUBSCRIBERS: usize = 5_000;

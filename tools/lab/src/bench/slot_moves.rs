@@ -14,7 +14,7 @@ use super::series::{Series, Shape};
 use super::slots::cuts;
 use super::task::{Said, Task};
 use super::{BenchError, Plan};
-use tidemark_server::http::slots::{SlotBody, SlotsBody};
+use tidemark_server::api::slots::{SlotBody, SlotsBody};
 
 /// Each is held by two of the four aggregators.
 const SLOTS: usize = 4;

@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, header};
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use tidemark_server::http::body::CounterBody;
+use tidemark_server::api::body::CounterBody;
 
 /// Frames that may wait for the demo.
 const FRAMES_MAX: usize = 4_096;

@@ -9,8 +9,8 @@ use tidemark_transport::certs::TrustAnchor;
 use super::account::{Account, HitFate};
 use super::verdict::{self, Expected};
 use tidemark_proto::ledger::Births;
+use tidemark_server::api::body::AwardBody;
 use tidemark_server::certificate::{Certificate, Voters, verify};
-use tidemark_server::http::body::AwardBody;
 use tidemark_server::names::from_hex;
 
 /// Of so many winners, and of one more, one may be told nothing of its place: its client was told that it is durable, and asked again

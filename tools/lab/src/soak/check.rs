@@ -13,8 +13,8 @@ use super::cluster::{NAMESPACE, SoakCluster};
 use super::edges::{self, WithEdges};
 use super::load::HITS;
 use super::verdict::{self, Difference, Expected, Totals};
+use tidemark_server::api::body::{AwardBody, AwardsBody};
 use tidemark_server::certificate::Voters;
-use tidemark_server::http::body::{AwardBody, AwardsBody};
 
 const POLL: Duration = Duration::from_millis(500);
 /// An aggregator that refuses to be read is asked again so long after it must show everything.

@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Config, NoTls, Statement};
 
 use super::keys::{self, Keys, part};
 use super::{Draw, LoadReport, Moments, Pace, Seen, bring};
-use tidemark_server::backend::wall_now;
+use tidemark_server::clock::wall_now;
 
 /// Of the cluster that is measured, which nobody else reaches.
 pub const USER: &str = "bench";

@@ -8,7 +8,7 @@ pub use at::EventAt;
 pub use signed::Signed;
 
 use super::series::Of;
-use super::{Added, AnewReason, AwardPosition, ClaimTurn, Failure, ReadVersion, TrialBody};
+use super::{Added, AnewReason, AwardPosition, ClaimTurn, Failure, HealthCheck, ReadVersion};
 use crate::json;
 use crate::names::{hex, key_text};
 use schemars::JsonSchema;
@@ -21,7 +21,7 @@ use tidemark_proto::msg::{Award, MilestoneSpec, Place, Policy, Reading};
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ReadyBody {
     pub ready: bool,
-    pub checks: Vec<super::HealthCheck>,
+    pub checks: Vec<HealthCheck>,
 }
 
 /// `POST …/add`.
@@ -444,4 +444,11 @@ impl ClaimTurnBody {
 pub fn parse<B: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<B, Failure> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
     json::from_slice(bytes).map_err(|error| Failure::invalid("malformed_body", format!("the body: {error}")))
+}
+
+/// What the session's pages are told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialBody {
+    pub counter: CounterBody,
+    pub at: u64,
 }

@@ -1,7 +1,7 @@
 //! How far the view of one aggregator is behind what its data centre has counted, and behind changes of edges, and what its buckets take
 //! of memory: for `GET /v1/status` and `/metrics`. A spike that the view cannot follow shows here, and is caught up.
 
-use crate::http::groups::GroupName;
+use crate::api::groups::GroupName;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidemark_aggregator::Aggregator;

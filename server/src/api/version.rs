@@ -1,11 +1,9 @@
 //! Versions of answers: up to where the logs of one data centre were counted. A read can ask for at least that.
 
-use super::{Backend, Failure};
+use super::Failure;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use tidemark_proto::ids::CounterName;
-use tidemark_proto::msg::Reading;
 
 /// Bytes of a version's text, at most.
 const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -95,14 +93,6 @@ impl From<VersionError> for Failure {
         };
         Failure::Conflict { code, message: error.to_string() }
     }
-}
-
-/// A reading that shows all that one of `wanted` does.
-pub(super) async fn at_least<B: Backend>(backend: &B, counter: &CounterName, wanted: &str) -> Result<Reading, Failure> {
-    let wanted: ReadVersion = wanted.parse().map_err(|error| Failure::invalid("at_least", error))?;
-    let (reading, version) = backend.read_fresh(counter).await?;
-    version.covers(&wanted)?;
-    Ok(reading)
 }
 
 #[cfg(test)]

@@ -5,22 +5,19 @@
 //! indices. A caller goes on behind a position that is part of this history. Any other one is refused, and the caller is told where
 //! to begin anew: whatever it has not seen stands behind that.
 
-use super::{Backend, Failure};
+use super::Failure;
 use crate::names::sha256_prefix;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
-use std::time::Duration;
 use tidemark_proto::ids::{Birth, CounterName, LogIndex};
 use tidemark_proto::ledger::Births;
 use tidemark_proto::msg::Award;
 
 /// Code of the failure.
-pub(super) const POSITION_UNKNOWN: &str = "position_unknown";
-/// A subscription whose position may be ahead asks the ledger again after this.
-const ASK_INTERVAL: Duration = Duration::from_millis(500);
+pub(crate) const POSITION_UNKNOWN: &str = "position_unknown";
 /// Bytes of a position's text. A longer one is refused, and shown up to here.
 const TEXT_BYTES_MAX: usize = 100;
 
@@ -78,7 +75,7 @@ pub struct Anew {
 
 /// What a process makes of a caller's position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
+pub(crate) enum Found {
     /// It is part of this history.
     Here(AwardPosition),
     /// It may be part of what this process has not heard of yet.
@@ -91,7 +88,7 @@ impl AwardPosition {
         AwardPosition::new(award.index.0, award.at, "", &award.counter)
     }
 
-    pub(super) fn new(index: u64, at: u64, kind: &str, counter: &CounterName) -> AwardPosition {
+    pub(crate) fn new(index: u64, at: u64, kind: &str, counter: &CounterName) -> AwardPosition {
         let parts = [kind.as_bytes(), counter.namespace().as_bytes(), b"/", counter.key()];
         AwardPosition { index, at, counter: u64::from_be_bytes(sha256_prefix(&parts)) }
     }
@@ -118,7 +115,7 @@ impl GivenPosition {
 
 impl History {
     /// What this process makes of a position. With `is_whole` it has heard of all that was decided before the caller asked.
-    fn find(&self, given: &GivenPosition, is_whole: bool) -> Found {
+    pub(crate) fn find(&self, given: &GivenPosition, is_whole: bool) -> Found {
         let GivenPosition { text, birth, position } = given;
         if birth.is_none() && position.index == 0 {
             return Found::Here(AwardPosition::default());
@@ -138,58 +135,6 @@ impl History {
             (true, true) => Found::Here(*position),
             (true, false) if is_whole => anew(AnewReason::Ahead, beginning),
             (true, false) => Found::NotYet,
-        }
-    }
-}
-
-/// The position behind which a caller goes on, or why it cannot.
-///
-/// # Errors
-/// This process does not know whether the position is part of the history, and cannot learn it now.
-pub(crate) async fn find<B: Backend>(
-    backend: &B,
-    given: &GivenPosition,
-) -> Result<Result<AwardPosition, Anew>, Failure> {
-    let mut found = backend.history().find(given, false);
-    if found == Found::NotYet {
-        // Another process may have told it: one that has heard more.
-        backend.catch_up_with_ledger().await?;
-        found = backend.history().find(given, true);
-    }
-    match found {
-        Found::Here(position) => Ok(Ok(position)),
-        Found::Anew(anew) => Ok(Err(anew)),
-        Found::NotYet => Err(Failure::NotServing("the birth of the cluster is not known here yet".to_owned())),
-    }
-}
-
-/// The position behind which a caller goes on.
-///
-/// # Errors
-/// Also where it has to begin anew.
-pub(super) async fn found<B: Backend>(backend: &B, given: Option<GivenPosition>) -> Result<AwardPosition, Failure> {
-    match given {
-        Some(given) => Ok(find(backend, &given).await??),
-        None => Ok(AwardPosition::default()),
-    }
-}
-
-/// [`found`], asked until it is known.
-pub(super) async fn found_in_time<B: Backend>(backend: &B, given: &GivenPosition) -> Result<AwardPosition, Anew> {
-    loop {
-        match find(backend, given).await {
-            Ok(found) => return found,
-            Err(_) => tokio::time::sleep(ASK_INTERVAL).await,
-        }
-    }
-}
-
-/// The present birth, once it is known.
-pub(super) async fn birth_in_time<B: Backend>(backend: &B) -> Birth {
-    loop {
-        match backend.history().births.current() {
-            Some(birth) => return birth,
-            None => tokio::time::sleep(ASK_INTERVAL).await,
         }
     }
 }

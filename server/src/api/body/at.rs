@@ -1,6 +1,6 @@
 //! When something happened, in JSON.
 
-use crate::http::Failure;
+use crate::api::Failure;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;

@@ -1,13 +1,23 @@
 //! What the HTTP interface asks of the process it stands in.
 
-use super::dcs::{DcBody, DcsBody};
-use super::groups::{GroupBody, GroupName, GroupsBody};
-use super::ledger::{ChangeVotersBody, MembersBody};
-use super::position::{AwardPosition, History};
-use super::series::Of;
-use super::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
-use super::status::StatusBody;
-use super::{ClusterBody, Failure, Mode, NamespaceBody, ReadVersion};
+mod positions;
+mod versions;
+
+pub(crate) use positions::{birth_in_time, find, found, found_in_time};
+pub(crate) use versions::at_least;
+
+use crate::api::cluster::ClusterBody;
+use crate::api::dcs::{DcBody, DcsBody};
+use crate::api::groups::{GroupBody, GroupName, GroupsBody};
+use crate::api::ledger::{ChangeVotersBody, MembersBody};
+use crate::api::namespaces::NamespaceBody;
+use crate::api::series::Of;
+use crate::api::slots::{MoveSlotBody, SlotBody, SlotsBody, SplitBody};
+use crate::api::status::StatusBody;
+use crate::api::{
+    Add, Added, AwardFilter, AwardPosition, AwardState, Counted, Failure, HealthCheck, HealthState, History,
+    MilestoneList, News, Progress, ReadVersion,
+};
 use crate::audit::AuditBody;
 use crate::backup::serve::ImageStream;
 use crate::claims::Claims;
@@ -15,215 +25,14 @@ use crate::edges::{AuditBody as EdgesAuditBody, ChangeBody, ChangedBody, GraphBo
 use crate::hops::Hops;
 use crate::lives::Lives;
 use crate::series::TermsBody;
-use schemars::JsonSchema;
 use std::future::Future;
-use tidemark_proto::ids::{CounterName, DcId, Half, SessionId};
-use tidemark_proto::ledger::{Awarded, Turn};
-use tidemark_proto::msg::{Award, MilestoneSpec, Place, Reading};
+use tidemark_proto::ids::{CounterName, SessionId};
+use tidemark_proto::ledger::Awarded;
+use tidemark_proto::msg::{Award, MilestoneSpec, Reading};
 use tidemark_proto::query::{AsOf, Exported, KeyRange, Page, Ranking, SeriesQuery, SeriesRead, TopAsOf, WindowQuery};
-use tidemark_proto::series::{SeriesPolicy, UnixTime};
+use tidemark_proto::series::SeriesPolicy;
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
-
-/// One part of a process, and what is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, JsonSchema)]
-pub struct HealthCheck {
-    pub name: &'static str,
-    pub state: HealthState,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// How a part of a process works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum HealthState {
-    Ok,
-    /// Something is wrong, and requests are served all the same.
-    Degraded,
-    /// Requests should go elsewhere: `/readyz` answers 503.
-    Fails,
-}
-
-/// One increment, or decrement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Add {
-    pub counter: CounterName,
-    pub half: Half,
-    /// Weight; the backend checks its limits.
-    pub delta: u64,
-    /// The digest of the session's token, where the caller gave one.
-    pub session: Option<SessionId>,
-    /// When it happened; when it is logged, if nothing is said.
-    pub event: Option<UnixTime>,
-    /// It counts once for this.
-    pub id: Option<AddId>,
-}
-
-/// The id of an increment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AddId {
-    /// Of the id in the counter's namespace.
-    pub digest: [u8; 16],
-    /// The data centre that owns the id, if the caller chose one.
-    pub home: Option<String>,
-    /// When the caller first sent it.
-    pub first_sent: Option<UnixTime>,
-}
-
-/// When an increment was counted that is durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
-    Now,
-    /// Its id had counted before, be it by an earlier copy of the same request.
-    Before,
-}
-
-/// A durable increment's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
-    Placed(Place),
-    /// Durable; its place was not known in time.
-    Pending,
-}
-
-/// How far a milestone is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum MilestoneState {
-    /// Baselines are being collected: nothing is promised yet.
-    Arming,
-    /// It cannot happen unseen.
-    Armed,
-    /// It had happened before it was armed: there will be no award.
-    Passed,
-    Awarded,
-}
-
-/// One milestone.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
-pub struct MilestoneStatus {
-    pub at: u64,
-    pub state: MilestoneState,
-    /// Of one that is to come.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy: Option<super::body::PolicyBody>,
-    /// Data centres that it waits for while arming, and groups whose rights it waits for once it is armed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub waits_for: Vec<String>,
-}
-
-/// A counter's milestones, ascending.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
-pub struct MilestoneList {
-    pub milestones: Vec<MilestoneStatus>,
-    /// The rule: every multiple of this.
-    pub every: Option<u64>,
-    /// From this count on every increment is sequenced.
-    pub sequence_from: Option<u64>,
-}
-
-/// What is known of one milestone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AwardState {
-    Awarded(Box<Award>),
-    /// Arming or armed.
-    Coming(MilestoneState),
-    /// It had happened before it was armed.
-    Passed,
-    /// Never defined, or removed.
-    Unknown,
-}
-
-/// How far a counter is from its next milestone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    pub reading: Reading,
-    /// The least armed milestone, or else the least that is arming.
-    pub next: Option<(u64, MilestoneState)>,
-    /// What the groups have said of their rates; of guarded counters only.
-    pub rate_per_s: Option<u64>,
-    /// Of the whole cluster; nothing is said of who is cut off.
-    pub mode: Mode,
-}
-
-/// Something that the ledger has decided about awards.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    Award(Award),
-    Claim(ClaimTurn),
-}
-
-/// What became of an award that is to be claimed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimTurn {
-    pub counter: CounterName,
-    /// The award's (first) milestone.
-    pub at: u64,
-    /// The ledger entry.
-    pub index: u64,
-    pub turn: Turn,
-    /// The session of the turn's holder, if it has one.
-    pub session: Option<SessionId>,
-    /// The data centre that counted the award.
-    pub dc: DcId,
-}
-
-impl News {
-    pub fn position(&self) -> AwardPosition {
-        match self {
-            News::Award(award) => AwardPosition::of(award),
-            News::Claim(turn) => turn.position(),
-        }
-    }
-
-    pub fn counter(&self) -> &CounterName {
-        match self {
-            News::Award(award) => &award.counter,
-            News::Claim(turn) => &turn.counter,
-        }
-    }
-
-    /// Whom it is about.
-    pub fn session(&self) -> Option<SessionId> {
-        match self {
-            News::Award(award) => award.session,
-            News::Claim(turn) => turn.session,
-        }
-    }
-
-    /// The data centre that counted the award.
-    pub fn dc(&self) -> DcId {
-        match self {
-            News::Award(award) => award.group.dc,
-            News::Claim(turn) => turn.dc,
-        }
-    }
-}
-
-impl ClaimTurn {
-    pub fn position(&self) -> AwardPosition {
-        AwardPosition::new(self.index, self.at, "claim ", &self.counter)
-    }
-}
-
-/// Which awards: ascending by position, the first `limit` of those that match.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AwardFilter {
-    pub namespace: Option<String>,
-    pub counter: Option<CounterName>,
-    /// Only those behind this one.
-    pub after: AwardPosition,
-    pub limit: usize,
-}
-
-impl AwardFilter {
-    /// Whether a counter is one of those wanted.
-    pub fn wants(&self, name: &CounterName) -> bool {
-        let namespace = self.namespace.as_deref().is_none_or(|namespace| name.namespace() == namespace);
-        namespace && self.counter.as_ref().is_none_or(|counter| name == counter)
-    }
-}
 
 /// A process that counts. Every call is answered from what is durable; none waits for another data centre except
 /// `define` and `disarm`, and an `add` at a milestone up to the backend's own patience.

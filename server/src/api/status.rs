@@ -1,7 +1,7 @@
 //! `GET /v1/status`: what a process says of itself.
 
 use super::HealthCheck;
-use crate::lag::ViewLag;
+use crate::api::lag::ViewLag;
 use schemars::JsonSchema;
 use serde::Serialize;
 

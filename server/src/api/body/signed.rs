@@ -69,7 +69,7 @@ impl Visitor<'_> for WholeNumber {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::body::{LiveBody, ReadingBody};
+    use crate::api::body::{LiveBody, ReadingBody};
     use tidemark_proto::ids::CounterName;
     use tidemark_proto::msg::Reading;
 

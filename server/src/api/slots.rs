@@ -1,0 +1,125 @@
+//! Slots of a view: ranges of counters, and who holds them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `GET /v1/slots`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SlotsBody {
+    /// By the data centre's clock, milliseconds since 1970: of two answers, how fast weight grew.
+    pub at_unix_ms: u64,
+    /// In the order of their counters: of namespaces, and in one of its keys, by bytes; with `shard_by` of namespaces and spaces, and in one
+    /// of those of parts.
+    pub slots: Vec<SlotBody>,
+    /// Connected aggregators whose views are cut at other counters, or lay these otherwise, by their layouts: nothing is exchanged with them.
+    pub cut_elsewhere: Vec<String>,
+}
+
+/// One range of counters, as the aggregator that answers has it; where it does not hold it, it knows only who does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SlotBody {
+    pub slot: u16,
+    /// Its first counter, or any of its first part, as `NAMESPACE/KEY`; `null`: it begins before all.
+    pub from: Option<String>,
+    /// The first counter, or any of the first part, behind it; `null`: it ends behind all.
+    pub before: Option<String>,
+    /// With all of which part of a space it begins, where the first counter is of a namespace that is laid so (`shard_by`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_part: Option<PartBody>,
+    /// Likewise the first part behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_part: Option<PartBody>,
+    /// The aggregators that hold it in this data centre, the one first that tells it abroad.
+    pub held_by: Vec<String>,
+    /// Where it is being moved: who holds it no more once the other has all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves: Option<MoveBody>,
+    /// Where it was split, or is a part of one that was: what is still to be done here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub splits: Option<SplitsBody>,
+    /// Counters in it of which anything was ever counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<u64>,
+    /// What this aggregator has heard since its process started that was counted of them, up and down, in all data centres.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u64>,
+    /// Totals, of counters in any slot, to which counts of this one flow along edges, or once did since the process started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals: Option<u64>,
+    /// Bytes of memory that its share of those totals takes; each further slot from which counts flow to a total has a share of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals_bytes: Option<u64>,
+}
+
+/// What lies together: all counters of a space's namespaces whose keys have one piece in common. It is never cut.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PartBody {
+    pub space: String,
+    /// The piece, as in keys of counters; empty for keys without it.
+    pub part: String,
+}
+
+/// From which aggregator of the data centre to which other one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MoveBody {
+    pub from: String,
+    pub to: String,
+    /// What it waits for, for people. Only the aggregator that it moves to knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+}
+
+/// How far a slot is split, at the aggregator that answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum SplitsBody {
+    /// Of its cells so many are in its parts, of so many. A counter has some: of each generation, and of each period of its series.
+    Copying { copied: u64, of: u64 },
+    /// It is one of the parts, and not all of both is on disk yet.
+    Writing,
+    /// Others of this data centre, who hold it, are at it.
+    Others,
+}
+
+/// `POST /v1/slots/move`: a slot is to be held by one aggregator in the place of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveSlotBody {
+    pub slot: u16,
+    /// One of the two that hold it, as `DC`, or `DC/second`, `DC/third` and so on.
+    pub from: String,
+    /// Another one of the same data centre.
+    pub to: String,
+}
+
+/// `POST /v1/slots/stay`: a slot that is being moved stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StaySlotBody {
+    pub slot: u16,
+}
+
+/// `POST /v1/slots/split`: a slot is to be two, in all data centres.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SplitSlotBody {
+    pub slot: u16,
+    /// The first counter of the second of the two, as `NAMESPACE/KEY`, or any of the first part, with `shard_by`; left out: the middle one of
+    /// those that the aggregator that is asked has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::counter_or_null")]
+    pub at: Option<String>,
+}
+
+/// A slot that the ledger has split.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SplitBody {
+    /// The one that was split: its number is given to none again.
+    pub slot: u16,
+    /// The first counter of the second of the two, as `NAMESPACE/KEY`.
+    pub at: String,
+    /// The numbers of the two that it becomes, in the order of counters.
+    pub parts: [u16; 2],
+    /// The aggregators of this data centre that hold them, as they hold it.
+    pub held_by: Vec<String>,
+}

@@ -1,0 +1,31 @@
+//! What was added here to one counter, for experiments that compare it with what is counted.
+
+use crate::sync::lock;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidemark_proto::ids::CounterName;
+
+/// What was added here, durably, to one counter.
+pub struct Tally {
+    pub(crate) counter: CounterName,
+    pub(crate) sum: AtomicU64,
+    /// What was counted under a name is counted once, and answered often.
+    pub(crate) names: Mutex<BTreeSet<[u8; 16]>>,
+}
+
+impl Tally {
+    /// Notes an increment.
+    pub fn note(&self, counter: &CounterName, delta: u64) {
+        if *counter == self.counter {
+            self.sum.fetch_add(delta, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes increments of 1 that were counted under a name.
+    pub fn note_named(&self, name: [u8; 16], counters: &[CounterName]) {
+        if counters.contains(&self.counter) && lock(&self.names).insert(name) {
+            self.sum.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
