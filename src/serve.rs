@@ -33,28 +33,31 @@ const OWN_NAMES: [&str; 5] = ["certs", "layout", TOKEN_FILE, SESSION_KEYS_FILE, 
 /// The one data centre.
 const DC: usize = 0;
 
-/// One data centre in one process, without configuration
+/// Run one data centre in one process, without configuration
 #[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tidemark serve\n  tidemark serve --data-dir counts --listen 0.0.0.0:8080 --namespace shop"
+)]
 pub struct ServeOptions {
-    /// Where data is kept
+    /// Directory of the data
     #[arg(long, default_value = DATA_DIR)]
     pub data_dir: PathBuf,
     /// Address of HTTP: HOST, :PORT or HOST:PORT; 0.0.0.0 or `[::]` listens on all addresses of this machine
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1", value_parser = parse_listen)]
     pub listen: Listen,
-    /// Port of HTTP where --listen names none; 0 takes a free one
+    /// Port of HTTP if --listen names none; 0 takes a free one
     #[arg(long, default_value_t = HTTP_PORT)]
     pub port: u16,
-    /// A page besides our own that may show live totals and sessions, such as `https://search.example`
+    /// Origin of another page that may show live totals and sessions, such as `https://search.example`; may be repeated
     #[arg(long, value_name = "URL", value_parser = parse_origin)]
     pub origin: Vec<String>,
-    /// Namespaces to have besides `default` and `search`
+    /// Namespace to create besides `default` and `search`; may be repeated
     #[arg(long, value_name = "NAME")]
     pub namespace: Vec<String>,
-    /// Namespaces to have whose counters may go down; from then on they always may
+    /// Namespace to create with counters that may go down, for good; may be repeated
     #[arg(long, value_name = "NAME")]
     pub updown: Vec<String>,
-    /// Namespaces to have that keep series, such as qa=1m:2d,1h:30d,1d:730d; how, can be changed later
+    /// Namespace to create with time series, such as qa=1m:2d,1h:30d,1d:730d; the periods can be changed later; may be repeated
     #[arg(long, value_name = "NAME=KEEP", value_parser = parse_series)]
     pub series: Vec<(String, SeriesPolicy)>,
     #[command(flatten)]

@@ -63,10 +63,10 @@ pub struct PolicyBody {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutOfRangeBody {
-    /// It is refused and counts nowhere
+    /// The event is refused and counts nowhere
     #[default]
     Refuse,
-    /// It counts in the all-time total only
+    /// The event counts in the all-time total only
     Total,
 }
 

@@ -22,26 +22,39 @@ pub struct Counter {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Shows how often a counter began again, and when it expires
+    /// Print a counter's generation (how often it began again) and the time of its expiry
+    #[command(after_help = "Example:\n  tidemark counter show search/queries")]
     Show {
-        /// NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
     },
-    /// Begins a counter again at 0; awards stay, milestones that are not awarded are armed anew. Says what, and does it with --yes
+    /// Reset a counter to 0
+    ///
+    /// Awards stay, and milestones that are not awarded are armed again. Without --yes, the command prints what would be lost and changes
+    /// nothing.
+    #[command(
+        after_help = "Examples:\n  tidemark counter reset search/queries\n  tidemark counter reset search/queries --if-generation 0 --yes"
+    )]
     Reset(Begin),
-    /// Begins a counter again at 0 without milestones and claims; awards stay. Says what, and does it with --yes
+    /// Remove a counter with its milestones and claims
+    ///
+    /// Awards stay, and the counter begins again at 0. Without --yes, the command prints what would be lost and changes nothing.
+    #[command(after_help = "Example:\n  tidemark counter remove search/queries --yes")]
     Remove(Begin),
-    /// Removes a counter later
+    /// Set or cancel the time when a counter is removed
+    #[command(
+        after_help = "Examples:\n  tidemark counter expire search/queries --in 30d\n  tidemark counter expire search/queries --never"
+    )]
     Expire {
-        /// NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// From now, such as 60s, 90m, 12h or 30d
+        /// Period from now, such as 60s, 90m, 12h or 30d
         #[arg(long = "in", value_name = "PERIOD", value_parser = seconds)]
         #[arg(required_unless_present = "never", conflicts_with = "never")]
         in_s: Option<u64>,
-        /// Not at all
+        /// Cancel the expiry
         #[arg(long)]
         never: bool,
     },
@@ -49,13 +62,14 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Begin {
-    /// NAMESPACE/KEY
+    /// Name of the counter: NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     counter: CounterName,
-    /// Only if it began again so often: said again, nothing more happens. Left out: as often as it has when this command looks
+    /// Act only in this generation, so that a repeated command changes nothing more [default: the counter's generation when the command
+    /// starts]
     #[arg(long)]
     if_generation: Option<u32>,
-    /// Do it; without this, what would be done is shown
+    /// Carry it out; without --yes, only print what would be done
     #[arg(long)]
     yes: bool,
 }

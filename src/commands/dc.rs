@@ -17,16 +17,20 @@ pub struct Dc {
 
 #[derive(Debug, Subcommand)]
 enum DcCommand {
-    /// All data centres: who can be reached, and what is outstanding there
+    /// List all data centres: connection, role in the ledger, groups and outstanding rights
+    #[command(after_help = "Example:\n  tidemark dc list")]
     List,
-    /// Gives up a data centre that never returns: its groups are lost, nothing waits for it any more; says what, and does it with --yes
+    /// Give up a data centre that never returns
+    ///
+    /// Its groups are lost, and nothing waits for it any more. Without --yes, the command prints what would be lost and changes nothing.
+    #[command(after_help = "Examples:\n  tidemark dc forget usa-0\n  tidemark dc forget usa-0 --yes")]
     Forget {
-        /// Its name in the layout
+        /// Name of the data centre in the layout
         name: String,
-        /// Also if it was heard of a moment ago
+        /// Give it up even if it was heard of a moment ago
         #[arg(long)]
         force: bool,
-        /// Do it; otherwise only says what would be done
+        /// Carry it out; without --yes, only print what would be done
         #[arg(long)]
         yes: bool,
     },

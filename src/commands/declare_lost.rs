@@ -9,12 +9,12 @@ use tidemark_server::http::groups::{GroupBody, GroupName, GroupState, GroupsBody
 /// Arguments of `tidemark declare-lost`.
 #[derive(Debug, Args)]
 pub struct DeclareLost {
-    /// DC/GROUP, with #INCARNATION where there are several that it could be; asked of that data centre's aggregator if it runs
+    /// Group: DC/GROUP, or DC/GROUP#INCARNATION if several incarnations match. Ask the aggregator of that data centre if it runs
     group: GroupName,
-    /// Also if the group was heard of a moment ago: it stops, and what no data centre has heard of by then is lost
+    /// Give up the group even if it was heard of a moment ago: it stops, and increments that no data centre has received yet are lost
     #[arg(long)]
     force: bool,
-    /// Do it; otherwise only says what would be done
+    /// Carry it out; without --yes, only print what would be done
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

@@ -24,22 +24,22 @@ type Fault = Box<dyn std::error::Error>;
 /// Arguments of `tidemark export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// NAMESPACE/ or NAMESPACE/PREFIX
+    /// Prefix of the counters: NAMESPACE/ or NAMESPACE/PREFIX
     prefix: String,
-    /// File to write; it is there once it is whole. Until then OUT.part and its journal are: run again, it goes on behind what they hold.
-    /// Only Parquet begins anew
+    /// File to write, which appears once it is complete; until then OUT.part and its journal hold the rows. A repeated command goes on
+    /// after these rows; only Parquet begins anew
     #[arg(long)]
     out: PathBuf,
-    /// Begin anew, whatever there is of an export that was cut off
+    /// Begin anew, and discard an interrupted export
     #[arg(long)]
     restart: bool,
-    /// How rows are written; left out: by the name, .csv or .ndjson before .gz or .zst, or .parquet (in a build with that feature)
+    /// Format of the rows; Parquet needs a build with that feature [default: by the name: .csv or .ndjson before .gz or .zst, or .parquet]
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
-    /// How the file is compressed; left out: by the name, .gz or .zst. Pages of Parquet are compressed, and by zstd if it is left out
+    /// Compression of the file, or of the pages in a Parquet file [default: by the name: .gz or .zst; zstd for Parquet]
     #[arg(long, value_enum)]
     compress: Option<Compress>,
-    /// Counters that are read at one instant, 1 to 1000
+    /// Number of counters that are read at one instant, 1 to 1000
     #[arg(long, default_value_t = 100)]
     page: u32,
     #[command(flatten)]

@@ -19,20 +19,23 @@ pub struct Namespaces {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Shows how a namespace keeps series; with --keep, changes it
+    /// Show how a namespace keeps time series, or change it with --keep
+    #[command(
+        after_help = "Examples:\n  tidemark namespaces series search\n  tidemark namespaces series search --keep 1m:2d,1h:30d,1d:730d"
+    )]
     Series {
-        /// The namespace
+        /// Name of the namespace
         namespace: String,
-        /// Granularities and for how long their buckets are kept: 1m:2d,1h:30d,1d:730d
+        /// Granularities, and how long their buckets are kept: 1m:2d,1h:30d,1d:730d
         #[arg(long, value_parser = parse_keep)]
         keep: Option<BTreeMap<String, String>>,
-        /// How late an event may be; left out: an hour
+        /// How late an event may be [default: 1h]
         #[arg(long, requires = "keep")]
         late: Option<String>,
-        /// How far ahead an event may be; left out: 5 minutes
+        /// How far an event may be in the future [default: 5m]
         #[arg(long, requires = "keep")]
         ahead: Option<String>,
-        /// What becomes of an event that is later or further ahead
+        /// Treatment of an event that is later or further in the future
         #[arg(long, value_enum, default_value = "refuse", requires = "keep")]
         out_of_range: OutOfRangeBody,
     },

@@ -27,7 +27,7 @@ const CLOCK_STEP: Duration = Duration::from_millis(1);
 pub struct NodeArgs {
     #[command(flatten)]
     process: ProcessArgs,
-    /// Begin with an empty data directory, though the cluster knows this node: its disk is lost
+    /// Begin with an empty data directory although the cluster knows this node, because its disk is lost
     #[arg(long)]
     fresh: bool,
 }

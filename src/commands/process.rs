@@ -25,15 +25,15 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_millis(300);
 /// Arguments of a process with a configuration file.
 #[derive(Debug, Args)]
 pub struct ProcessArgs {
-    /// Its configuration; `deploy/` has a sample that explains every key
+    /// Configuration file; `deploy/` has a sample that explains every key
     #[arg(long)]
     config: PathBuf,
-    /// Overrides one key of the configuration, such as http.listen=127.0.0.1:0
+    /// Override one key of the configuration, such as http.listen=127.0.0.1:0; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Where to open the socket that the cluster's processes dial (UDP): an IP address of this machine, :PORT or both, such as 0.0.0.0:7300.
-    /// The same as --set listen=ADDR. Left out: where the layout says that others reach this process; of a host name, all addresses of this
-    /// machine
+    /// Local address of the UDP socket that the cluster's processes dial: an IP address of this machine, :PORT or both, such as
+    /// 0.0.0.0:7300. The same as --set listen=ADDR [default: the address of this process in the layout; for a host name, all addresses of
+    /// this machine]
     #[arg(long, value_name = "ADDR")]
     listen: Option<ListenAddress>,
     #[command(flatten)]

@@ -36,23 +36,23 @@ const ANSWER_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_s
 /// Where to ask, and with which token.
 #[derive(Clone, Debug, Args)]
 pub struct Remote {
-    /// The process to ask: http://HOST:PORT, or https:// where it speaks TLS. Left out: the `tidemark serve` of the data directory, or
-    /// http://127.0.0.1:7171
+    /// URL of the process to ask: http://HOST:PORT, or https://HOST:PORT with TLS [default: the `tidemark serve` of the data directory,
+    /// else http://127.0.0.1:7171]
     #[arg(long, env = "TIDEMARK_SERVER", global = true)]
     server: Option<String>,
-    /// Data directory of a `tidemark serve` on this machine, which says its address and has its token [default: tidemark-data]
+    /// Data directory of a `tidemark serve` on this machine, from which its address and token are read [default: tidemark-data]
     #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
-    /// Bearer token; others can see a command line, so prefer the variable or a file
+    /// Bearer token; prefer the variable or a file, because others can see a command line
     #[arg(long, env = "TIDEMARK_TOKEN", hide_env_values = true, global = true)]
     token: Option<String>,
     /// File with the token, such as DATA_DIR/token
     #[arg(long, env = "TIDEMARK_TOKEN_FILE", conflicts_with = "token", global = true)]
     token_file: Option<PathBuf>,
-    /// PEM file of who issued the server's certificate; left out: the operating system's authorities
+    /// PEM file of the authority that issued the server's certificate [default: the operating system's authorities]
     #[arg(long, env = "TIDEMARK_CA", global = true)]
     ca: Option<PathBuf>,
-    /// JSON, one line per value
+    /// Print JSON, one line per value
     #[arg(long, global = true)]
     pub json: bool,
     /// Found once.

@@ -30,30 +30,40 @@ pub struct Restore {
 
 #[derive(Debug, Subcommand)]
 enum RestoreCommand {
-    /// A data centre whose disks are gone, while the others run: gives up what is lost, and writes what its aggregator begins with;
-    /// says what, and does it with --yes
+    /// Restore a data centre with lost disks, while the others run
+    ///
+    /// The command gives up the lost groups and writes the data directory that the new aggregator begins with. It asks the aggregator of
+    /// another data centre (--server). Without --yes, it prints what would be done and changes nothing.
+    #[command(
+        after_help = "Example:\n  tidemark restore dc usa-0 --from backup --layout layout.toml --out data/usa-0 --yes"
+    )]
     Dc(RestoreDc),
-    /// All data centres, when nothing runs any more: the files that their aggregators begin a new era with; says what, and does it with
-    /// --yes
+    /// Restore all data centres, when no process runs any more
+    ///
+    /// The command writes the files that the aggregators begin a new era with. Without --yes, it prints what would be done and changes
+    /// nothing.
+    #[command(
+        after_help = "Example:\n  tidemark restore cluster --from backup --layout layout.toml --out restored --rearm --yes"
+    )]
     Cluster(RestoreCluster),
 }
 
 #[derive(Debug, Args)]
 struct RestoreDc {
-    /// Its name in the layout
+    /// Name of the data centre in the layout
     name: String,
     #[command(flatten)]
     from: From,
-    /// The data directory of its aggregator: not there yet, or empty
+    /// Data directory of its aggregator, which must be missing or empty
     #[arg(long)]
     out: PathBuf,
-    /// Also if groups of it were heard of a moment ago
+    /// Restore even if its groups were heard of a moment ago
     #[arg(long)]
     force: bool,
-    /// Do it; otherwise only says what would be done
+    /// Carry it out; without --yes, only print what would be done
     #[arg(long)]
     yes: bool,
-    /// Asked is the aggregator of another data centre
+    /// The aggregator of another data centre.
     #[command(flatten)]
     remote: Remote,
 }
@@ -62,32 +72,32 @@ struct RestoreDc {
 struct RestoreCluster {
     #[command(flatten)]
     from: From,
-    /// A new directory; in it one for each aggregator, and the layout with the new era
+    /// New directory, for a directory per aggregator and the layout with the new era
     #[arg(long)]
     out: PathBuf,
-    /// Milestones that were not awarded when the newest image was taken are armed anew: none was awarded since
+    /// Arm again all milestones without an award in the newest image: you know that none was awarded since
     #[arg(long, conflicts_with = "withhold")]
     rearm: bool,
-    /// They are not: each may have been awarded since. They count as passed; others can be defined
+    /// Do not arm these milestones, because each may have been awarded since: they count as passed, and others can be defined
     #[arg(long)]
     withhold: bool,
-    /// Although there is no image of some data centre
+    /// Restore although some data centre has no image
     #[arg(long)]
     partial: bool,
-    /// Do it; otherwise only says what would be done
+    /// Carry it out; without --yes, only print what would be done
     #[arg(long)]
     yes: bool,
-    /// JSON, one line
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 struct From {
-    /// A backup's directory; may be said several times: of everything the most that any knows counts
+    /// Directory of a backup; may be repeated: of each component the largest value in any backup counts
     #[arg(long = "from", value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
-    /// The cluster's layout
+    /// Layout file of the cluster
     #[arg(long)]
     layout: PathBuf,
 }

@@ -40,18 +40,18 @@ pub(super) const SPARKS_PATIENCE: Duration = Duration::from_secs(5);
 /// Arguments of `tidemark series`.
 #[derive(Debug, Args)]
 pub struct Series {
-    /// NAMESPACE/KEY
+    /// Name of the counter: NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     counter: CounterName,
-    /// Length of a step: 5m, 1h, 1d, 1w, 1mo
+    /// Length of a step, such as 5m, 1h, 1d, 1w or 1mo
     #[arg(long)]
     every: String,
-    /// Where steps are cut
+    /// Where steps begin
     #[arg(long, value_enum, default_value = "calendar")]
     anchor: AnchorBody,
     #[command(flatten)]
     ask: WindowAsk,
-    /// Which counts
+    /// Which counts to read
     #[arg(long, value_enum, default_value = "direct")]
     of: Of,
     #[command(flatten)]
@@ -61,12 +61,12 @@ pub struct Series {
 /// Arguments of `tidemark window`.
 #[derive(Debug, Args)]
 pub struct Windows {
-    /// NAMESPACE/KEY, at most 100
+    /// Names of 1 to 100 counters: NAMESPACE/KEY
     #[arg(value_parser = parse_counter, required = true)]
     counters: Vec<CounterName>,
     #[command(flatten)]
     ask: WindowAsk,
-    /// Which counts
+    /// Which counts to read
     #[arg(long, value_enum, default_value = "direct")]
     of: Of,
     #[command(flatten)]
@@ -76,26 +76,26 @@ pub struct Windows {
 /// Arguments of `tidemark range`.
 #[derive(Debug, Args)]
 pub struct Range {
-    /// NAMESPACE/ or NAMESPACE/PREFIX
+    /// Prefix of the counters: NAMESPACE/ or NAMESPACE/PREFIX
     prefix: String,
-    /// At most so many counters, 1 to 1000
+    /// Maximum number of counters, 1 to 1000
     #[arg(long, default_value_t = 100)]
     limit: u32,
-    /// Only keys behind this one: where the page before ended
+    /// List only keys after this key, the last of the previous page
     #[arg(long)]
     after: Option<String>,
-    /// Only keys before this one
+    /// List only keys before this key
     #[arg(long)]
     before: Option<String>,
-    /// In steps of this length, as `tidemark series` has them: 5m, 1h, 1d, 1w, 1mo
+    /// Print steps of this length, as `tidemark series` does: 5m, 1h, 1d, 1w, 1mo
     #[arg(long)]
     every: Option<String>,
-    /// Where steps are cut
+    /// Where steps begin
     #[arg(long, value_enum, default_value = "calendar", requires = "every")]
     anchor: AnchorBody,
     #[command(flatten)]
     ask: WindowAsk,
-    /// Which counts
+    /// Which counts to read
     #[arg(long, value_enum, default_value = "direct")]
     of: Of,
     #[command(flatten)]
@@ -105,18 +105,18 @@ pub struct Range {
 /// Arguments of `tidemark top`.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// NAMESPACE/ or NAMESPACE/PREFIX
+    /// Prefix of the counters: NAMESPACE/ or NAMESPACE/PREFIX
     #[arg(required_unless_present = "children")]
     prefix: Option<String>,
-    /// Of those whose counts flow straight to this counter, NAMESPACE/KEY
+    /// Rank the counters with an edge to this counter, NAMESPACE/KEY
     #[arg(long, value_name = "COUNTER", value_parser = parse_counter, conflicts_with = "prefix")]
     children: Option<CounterName>,
-    /// So many places, 1 to 1000
+    /// Number of places, 1 to 1000
     #[arg(short, long, default_value_t = 10)]
     k: u32,
     #[command(flatten)]
     ask: WindowAsk,
-    /// Which counts
+    /// Which counts to read
     #[arg(long, value_enum, default_value = "direct")]
     of: Of,
     #[command(flatten)]

@@ -207,9 +207,9 @@ pub struct DefineBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyBody {
-    /// Waits for them
+    /// Waits for the data centre to return the rights
     Strict,
-    /// Revokes them after a lease
+    /// Revokes the rights after a lease
     Timely,
 }
 

@@ -82,6 +82,7 @@ pub enum Command {
     #[command(after_help = LAYOUT_EXAMPLES)]
     Layout(LayoutArgs),
     /// List the blobs that count
+    #[command(after_help = "Example:\n  tidemark-streams blobs --dir shop")]
     Blobs(DirectoryArgs),
     /// List, replay or drop the rows that were refused
     ///
@@ -144,7 +145,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct DirectoryArgs {
-    /// The directory of the event streams
+    /// Directory of the event streams
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
 }
@@ -256,8 +257,10 @@ pub enum TestTenantsCommand {
     #[command(after_help = TESTS_EXAMPLES)]
     Add(TestTenantArgs),
     /// Take the mark from tenants; their rows stay
+    #[command(after_help = "Example:\n  tidemark-streams test-tenants remove demo --dir shop")]
     Remove(TestTenantArgs),
-    /// Print the hashes of the tenants that are marked
+    /// Print the hashes of the marked tenants
+    #[command(after_help = "Example:\n  tidemark-streams test-tenants list --dir shop")]
     List(DirectoryArgs),
     /// Delete the rows of all test tenants, up to the end of this hour
     ///
@@ -278,7 +281,7 @@ pub struct TestTenantArgs {
 /// How the rows of a file are read.
 #[derive(Debug, Args)]
 pub struct ReadingArgs {
-    /// Which column is what: tenant, listing and at (the time); n (the count, 1 without it) and type are optional
+    /// Columns of the fields: tenant, listing and at (the time); n (the count, 1 without it) and type are optional
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: String,
     /// The event type of all rows [default: impression]
@@ -323,6 +326,7 @@ pub enum By {
 pub struct QueryArgs {
     /// The tenant
     pub tenant: String,
+    /// Grouping of the counts
     #[arg(long, value_enum, default_value_t = By::Hour)]
     pub by: By,
     /// The zone of hours, days, --from and --to, by its name in the IANA database
@@ -360,7 +364,7 @@ pub struct LayoutArgs {
     /// Split the rows of this large tenant by listing
     #[arg(long, value_name = "TENANT", requires = "parts")]
     pub split: Option<String>,
-    /// Into how many parts
+    /// Number of parts of the large tenant
     #[arg(long, value_name = "COUNT", requires = "split")]
     pub parts: Option<u32>,
     /// The first day, of UTC, that the buckets or parts are for; without it, all days
@@ -375,13 +379,13 @@ pub struct AuditArgs {
     /// The file that was loaded into this directory
     #[arg(long, value_name = "FILE", requires = "map")]
     pub against: Option<PathBuf>,
-    /// As of `load`
+    /// As in `load`
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: Option<String>,
-    /// As of `load`
+    /// As in `load`
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Option<String>,
-    /// As of `load`
+    /// As in `load`
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     pub file_zone: String,
 }
@@ -442,10 +446,10 @@ pub struct TokenArgs {
     /// The file with the secret, as of `serve`
     #[arg(long, value_name = "FILE")]
     pub secret_file: PathBuf,
-    /// The tenant whose rows the token reads [default: the token of producers]
+    /// Print the token that reads the rows of this tenant only [default: the token of producers]
     #[arg(long, value_name = "TENANT", conflicts_with = "operator")]
     pub tenant: Option<String>,
-    /// The token of operators, which pauses and resumes
+    /// Print the token of operators, which pauses and resumes
     #[arg(long)]
     pub operator: bool,
 }

@@ -48,39 +48,39 @@ const EDGES_AFTER_S: f64 = 30.0;
 const FAULT_SHARE_MIN: f64 = 0.25;
 const FAULTS_PER_MINUTE_SURE: f64 = 4.0;
 
-/// A cluster of real processes under load and faults; at the end everything must be accounted for
+/// Run a cluster of real processes under load and faults, and check that every increment is accounted for
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Example:\n  tidemark soak --minutes 5 --dcs 3")]
 pub struct SoakOptions {
-    /// How long faults and load go on
+    /// Minutes of load and faults
     #[arg(long, default_value_t = 20.0, value_parser = minutes)]
     pub minutes: f64,
-    /// Increments a second, all front ends together; one of five is a hit with a session
+    /// Increments a second of all front ends together; one of five is a hit with a session
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=RATE_MAX))]
     pub rate: u64,
-    /// Data centres
+    /// Number of data centres
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=DCS_MAX))]
     pub dcs: u64,
-    /// Nodes of each data centre
+    /// Number of nodes in each data centre
     #[arg(long, default_value_t = 3, value_parser = nodes)]
     pub nodes: usize,
-    /// Aggregators of each data centre; two are a pair
+    /// Number of aggregators in each data centre; two are a pair
     #[arg(long, default_value_t = 2, value_parser = aggregators)]
     pub aggregators: usize,
     /// Seconds between two faults, on average; 0: none
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub fault_every: f64,
-    /// What happens, and when, is drawn from it; random if left out, and printed
+    /// Seed from which faults and load are drawn [default: random, and printed]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Directory for configuration, data and logs, which must not exist; a temporary one if left out, removed afterwards unless
-    /// something is found
+    /// Directory for configuration, data and logs, which must not exist [default: a temporary one, removed afterwards unless something is
+    /// found]
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Directory for the front ends' logs of what they asked for and were told, which must not exist; `front-ends` in the one above
-    /// if left out
+    /// Directory for the front ends' logs of requests and answers, which must not exist [default: `front-ends` in --dir]
     #[arg(long)]
     pub logs: Option<PathBuf>,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     pub json: bool,
 }

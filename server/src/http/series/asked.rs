@@ -16,41 +16,41 @@ use tidemark_proto::series::calendar::{Anchor, Zone};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WindowAsk {
-    /// So much up to now: 90m, 7d, 1mo
+    /// Length of an interval that ends now: 90m, 7d, 1mo
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::period_or_null")]
     pub last: Option<String>,
-    /// Begins here: seconds since 1970, or a date or time by the zone's clock
+    /// Begin of the interval: seconds since 1970, or a date or time by the zone's clock
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::clock_or_null")]
     pub from: Option<String>,
-    /// The first moment after it; left out: now
+    /// End of the interval, which is not part of it: as the begin [default: now]
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::clock_or_null")]
     pub to: Option<String>,
-    /// A unit of the zone's calendar: hour, day, week, month, year
+    /// Unit of the zone's calendar: hour, day, week, month, year
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::unit_or_null")]
     pub unit: Option<String>,
-    /// So many units ago: 1 for yesterday, last week; left out: the one that holds now
+    /// Number of units ago, such as 1 for yesterday or last week [default: 0, the current unit]
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back: Option<u32>,
-    /// A time zone of the IANA database; left out: UTC
+    /// Time zone of the IANA database [default: UTC]
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::zone_or_null")]
     pub zone: Option<String>,
-    /// The accepted error at either end, such as 5m; left out: as small as what is kept allows
+    /// Largest accepted error at either end, such as 5m [default: the smallest that the kept buckets allow]
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::error_or_null")]
     pub error: Option<String>,
-    /// With the period before; of windows only
+    /// Compare with the period before; only for windows
     #[arg(long, value_enum)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compare: Option<CompareBody>,
@@ -63,14 +63,14 @@ pub enum CompareBody {
     Previous,
 }
 
-/// Which counts of a counter are asked for.
+/// The counts of a counter that a request reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Of {
-    /// What it has counted itself
+    /// The counter's own counts
     #[default]
     Direct,
-    /// That, and what flows to it along edges
+    /// Its own counts, and those that flow to it along edges
     Total,
 }
 
@@ -120,10 +120,10 @@ impl From<query::Of> for Of {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AnchorBody {
-    /// Where the zone's calendar begins a unit
+    /// Steps begin where the zone's calendar begins a unit
     #[default]
     Calendar,
-    /// Counted back from the end
+    /// Steps are counted back from the end of the interval
     End,
 }
 

@@ -17,10 +17,10 @@ const US_PER_S: f64 = 1e6;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
-    /// Independent of one another, as people are.
+    /// Gaps are independent of one another, as those of people are.
     #[default]
     Poisson,
-    /// All alike.
+    /// All gaps are alike.
     Even,
 }
 
