@@ -18,7 +18,7 @@ use crate::{lab, plan};
 /// The version, and in a release the commit that it was built from: build.rs says both.
 pub const VERSION: &str = env!("TIDEMARK_VERSION");
 
-/// Count anything, in every region, and know exactly who was the billionth.
+/// Count anything, in every region, and name exactly the billionth increment.
 #[derive(Debug, Parser)]
 #[command(name = "tidemark", version = VERSION)]
 pub struct Cli {
@@ -44,7 +44,7 @@ enum Called {
     Sim(HandedOver),
 }
 
-/// What another program parses.
+/// Arguments that another program parses.
 #[derive(Debug, Args)]
 struct HandedOver {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]

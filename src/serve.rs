@@ -102,7 +102,7 @@ pub enum ServeError {
 /// Serves until SIGTERM or SIGINT, then stops without losing anything that was accepted.
 ///
 /// # Errors
-/// One [`ServeError`], which names what is wrong: a port in use, a directory that another process has, a bad name.
+/// [`ServeError`], which names the fault: a port in use, a directory that another process has, a bad name.
 pub fn run(options: &ServeOptions) -> Result<(), ServeError> {
     options.logs.start()?;
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(options))
@@ -134,7 +134,7 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
     }
     let data_dir = std::path::absolute(&options.data_dir)
         .map_err(|source| ServeError::Path { path: options.data_dir.clone(), source })?;
-    // A server goes on whether or not anybody reads this.
+    // A server goes on even if its output has no reader.
     let _ = out::offer(format_args!("{}\n", greeting(&server, token.as_str(), &data_dir)));
     let signal = terminated.await;
     Running::withdraw(&options.data_dir);
@@ -250,7 +250,7 @@ fn parse_origin(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is printed when it serves: lines to paste.
+/// The text that is printed when it serves: lines to paste.
 fn greeting(url: &str, token: &str, data_dir: &Path) -> String {
     let auth = format!("-H 'Authorization: Bearer {token}'");
     let counter = "search/queries";

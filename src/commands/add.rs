@@ -1,4 +1,4 @@
-//! `tidemark add`: counts, and says where the increment stands and what the counter's value is then. What is negative is counted down.
+//! `tidemark add`: counts, and says where the increment stands and what the counter's value is then. A negative number is counted down.
 
 use super::awards::numbers;
 use super::numbers::parse_signed;

@@ -37,7 +37,7 @@ pub struct AuditArgs {
     remote: Remote,
 }
 
-/// What was found of all counters.
+/// The findings of all counters.
 #[derive(Debug, Default)]
 struct Verdict {
     counters: u64,

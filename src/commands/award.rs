@@ -1,4 +1,4 @@
-//! `tidemark award`: waits until a milestone is awarded, and says to whom; or rehearses it.
+//! `tidemark award`: waits until a milestone is awarded, and prints the winner; or rehearses it.
 
 use super::numbers::parse_count;
 use super::remote::{Remote, RemoteError, award_path};

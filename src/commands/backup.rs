@@ -90,7 +90,7 @@ fn manifest_text(manifest: &Manifest) -> String {
     std::iter::once(head).chain(manifest.images.iter().map(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// What a backup was found to hold.
+/// The content that was found in a backup.
 #[derive(Debug, Serialize)]
 struct Verified {
     manifest: Manifest,

@@ -64,7 +64,7 @@ enum Compress {
     Zstd,
 }
 
-/// What was written.
+/// Figures of the part that is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Written {
     counters: u64,
@@ -240,7 +240,7 @@ mod tests {
         assert!(parquet.iter().all(|refused| refused.as_ref().is_err_and(|why| why.contains("--features parquet"))));
     }
 
-    /// Names that need care. A page has one of them, whose number is what is behind it.
+    /// Names that need care. A page has one of them; its number is the text behind it.
     const COUNTERS: [&str; 8] = [
         "qa/a",
         "qa/a,\"b\"",
@@ -251,7 +251,7 @@ mod tests {
         "qa/{\"b\": 1}",
         "qa/c d",
     ];
-    /// One of an earlier day is not gone on with.
+    /// An export of an earlier day is not gone on with.
     static BEGUN_MS: LazyLock<u64> =
         LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64);
     /// More than the rows of one counter as CSV, and fewer than those of two.
@@ -268,7 +268,7 @@ mod tests {
         ExportBody { at_unix_ms: *BEGUN_MS + number as u64, counters, next }
     }
 
-    /// Exports until there are no more pages, or so many were read; and behind what they were.
+    /// Exports until there are no more pages, or until this number of pages was read; and behind what they were.
     async fn run_of(
         out: &Path,
         (format, compress): (FormatArg, Compress),
@@ -293,7 +293,7 @@ mod tests {
         (written, asked)
     }
 
-    /// What a file is called until it is whole.
+    /// The name of a file until it is complete.
     fn part_of(out: &Path) -> PathBuf {
         PathBuf::from(format!("{}.part", out.display()))
     }

@@ -18,7 +18,7 @@ use tidemark_server::names::{counter_text, parse_counter};
 
 /// Bad lines of a file that are shown; more are counted.
 const BAD_LINES_SHOWN_MAX: usize = 20;
-/// Of a line that is no edge, so much is shown.
+/// Characters that are shown of a line that is no edge.
 const LINE_SHOWN_CHARS: usize = 80;
 /// Of what a total's sparkline may be, up to now, and its steps; the first that is kept so finely.
 const TOTAL_LAST: [(&str, &str); 2] = [("48h", "1h"), ("48d", "1d")];
@@ -157,7 +157,7 @@ impl Pair {
     }
 }
 
-/// What was counted of a total lately, as a line of text; `None` where that is not kept, or does not come in time.
+/// The recent counts of a total, as a line of text; `None` where that is not kept, or does not come in time.
 async fn lately(remote: &Remote, counter: &CounterName) -> Option<String> {
     let of = Of::Total.param();
     let asked = TOTAL_LAST.map(|(last, every)| format!("?last={last}&every={every}&anchor=end{of}"));
@@ -188,7 +188,7 @@ enum Way {
 }
 
 impl Way {
-    /// What became of an edge that went.
+    /// The past participle for an edge that went.
     fn done(self) -> &'static str {
         match self {
             Way::In => "added",
@@ -205,7 +205,7 @@ impl Way {
     }
 }
 
-/// What became of a file so far.
+/// The results of a file so far.
 struct Loaded {
     way: Way,
     done: usize,

@@ -1,4 +1,4 @@
-//! `tidemark ledger`: the ledger's members, who of them votes, and whose views arming waits for.
+//! `tidemark ledger`: the ledger's members, their votes, and the views that arming waits for.
 
 use super::remote::{Remote, RemoteError};
 use super::{Outcome, block_on, show};

@@ -111,14 +111,14 @@ Examples:
   tidemark load payments.csv --event-id payment --server http://127.0.0.1:7171
   tidemark load clicks.csv.zst --zone Europe/Berlin --check --cluster layout.toml --dc usa-0 --credentials clients/loader";
 
-/// What was found in a file before anything is sent.
+/// Findings in a file before anything is sent.
 #[derive(Default)]
 struct Scan {
-    /// What rows are numbered by.
+    /// The unit by which rows are numbered.
     unit: &'static str,
     rows: u64,
     broken: u64,
-    /// Rows whose delta is 0.
+    /// Rows with a delta of 0.
     zero: u64,
     total_only: u64,
     refused: u64,
@@ -145,16 +145,16 @@ struct LoadedBody {
     total_only: u64,
     refused: u64,
     broken: u64,
-    /// Rows whose delta is 0.
+    /// Rows with a delta of 0.
     zero: u64,
-    /// What rows were folded to.
+    /// Items to which rows were folded.
     items: u64,
     /// It was loaded before; nothing was done.
     before: bool,
     rows_per_s: u64,
 }
 
-/// What became of a file whose rows have ids.
+/// The result for a file of rows with ids.
 #[derive(serde::Serialize)]
 struct LoadedIdsBody {
     file: PathBuf,
@@ -168,7 +168,7 @@ struct LoadedIdsBody {
     total_only: u64,
     refused: u64,
     broken: u64,
-    /// Rows whose delta is 0.
+    /// Rows with a delta of 0.
     zero: u64,
     /// It was loaded before; nothing was done.
     before: bool,
@@ -298,7 +298,7 @@ struct CountingGroups {
 }
 
 impl CountingGroups {
-    /// What the flags name, else the `tidemark serve` of the data directory.
+    /// The cluster that the flags name, else the `tidemark serve` of the data directory.
     fn find(args: &LoadArgs) -> Result<CountingGroups, Box<dyn std::error::Error>> {
         let (layout, dc, credentials) = match (&args.cluster, &args.dc, &args.credentials) {
             (Some(layout), Some(dc), Some(credentials)) => (layout.clone(), dc.clone(), credentials.clone()),
@@ -504,7 +504,7 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
 }
 
 impl Scan {
-    /// What a row is to those before it. Without ids each is one of its own.
+    /// The relation of a row to earlier rows. Without ids each is one of its own.
     fn repeat(&mut self, line: u64, event: &Event) -> Repeat {
         let repeat = match (&mut self.ids, &event.id) {
             (Some(ids), Some(id)) => ids.enter(line, &event.row, id),
@@ -518,8 +518,8 @@ impl Scan {
         repeat
     }
 
-    /// Why a row would be refused, as far as that is known before it is sent. A check goes on where nobody can be asked how namespaces keep
-    /// series.
+    /// Why a row would be refused, as far as that is known before it is sent. A check goes on if no process can be asked how namespaces
+    /// keep series.
     async fn take(
         &mut self,
         (remote, check): (&Remote, bool),
@@ -580,7 +580,7 @@ async fn until_policies_hold(path: &Path, scan: &Scan) {
     }
 }
 
-/// What is known before anything is sent.
+/// Prints the facts that are known before anything is sent.
 fn announce(path: &Path, scan: &Scan, naming: &Naming) {
     let file = path.display();
     for name in &scan.found.missing {

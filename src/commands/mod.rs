@@ -35,7 +35,7 @@ pub mod webhooks;
 use std::future::Future;
 use std::process::ExitCode;
 
-/// What a subcommand ends with; an error's text names what was wrong.
+/// The result of a subcommand; an error's text names what was wrong.
 pub type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
 
 /// Runs a client command to its end.

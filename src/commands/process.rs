@@ -1,4 +1,4 @@
-//! What `tidemark node` and `tidemark aggregator` share: settings, credentials, logs, metrics, and how a process ends.
+//! The common parts of `tidemark node` and `tidemark aggregator`: settings, credentials, logs, metrics, and the end of a process.
 
 use crate::config::{ClusterFile, ConfigError, HttpKeys, ListenAddress, Overrides, Settings};
 use crate::logs::{LogError, LogOptions};
@@ -59,7 +59,7 @@ pub enum StartError {
     Logs(#[from] LogError),
 }
 
-/// Who a process is: what the layout, its settings and its certificate agree on.
+/// The identity of a process, on which the layout, its settings and its certificate agree.
 pub struct Place {
     pub layout: ClusterFile,
     pub cluster: Cluster,
@@ -84,7 +84,7 @@ impl Place {
         Ok(Place { cluster: cluster_of(&file), layout: file, dc: DcId(index), credentials })
     }
 
-    /// Says goodbye to all peers. One that is away is not waited for.
+    /// Says goodbye to all peers. A peer that is away is not waited for.
     pub async fn close(endpoint: Endpoint, reason: &str) {
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, endpoint.close(reason)).await;
     }
@@ -112,7 +112,7 @@ pub enum SocketError {
     NotHere { advertised: HostPort, source: BindError },
 }
 
-/// Why a process is not who its settings say.
+/// Why the identity of a process differs from its settings.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     #[error(transparent)]
@@ -161,7 +161,7 @@ const OTHER_FILES: [&str; 5] = [
     "lost+found",
 ];
 
-/// What is in a data directory when a process starts.
+/// The content of a data directory when a process starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataDir {
     /// It is absent or empty.
@@ -205,7 +205,7 @@ pub fn serve_http<B: Backend>(listener: TcpListener, backend: Arc<B>, options: O
 pub fn block_on<F: Future<Output = Outcome>>(process: F) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(process);
-    // What is left are connections; everything that lasts has been stopped, or waited for long enough.
+    // Only connections are left; everything that lasts has been stopped, or waited for long enough.
     runtime.shutdown_background();
     outcome
 }

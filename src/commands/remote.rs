@@ -30,7 +30,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A little longer than the server takes to say that it cannot answer in time.
 const ANSWER_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_secs(5));
 
-// The address is, in this order: `--server`, `TIDEMARK_SERVER`, that of the `tidemark serve` whose data directory is `--data-dir` or
+// The address is, in this order: `--server`, `TIDEMARK_SERVER`, that of the `tidemark serve` with the data directory `--data-dir` or
 // `./tidemark-data`, and port 7171 of this machine. The token is `--token`, `--token-file`, their variables, and else that of the data
 // directory, if its process is the one that is asked.
 /// Where to ask, and with which token.
@@ -78,7 +78,7 @@ enum Source {
 }
 
 impl Source {
-    /// What to do when nobody answers there.
+    /// Advice for the case that no process answers there.
     fn advice(&self) -> String {
         match self {
             Source::Given => String::new(),
@@ -190,7 +190,7 @@ impl Remote {
         Remote { server: Some(server.to_owned()), target: OnceLock::new(), ..self.clone() }
     }
 
-    /// One that asks for what anybody may read.
+    /// A remote for reads that need no token.
     pub fn at(server: String) -> Remote {
         let (server, target) = (Some(server), OnceLock::new());
         Remote { server, data_dir: None, token: None, token_file: None, ca: None, json: true, target }
@@ -224,7 +224,7 @@ impl Remote {
         let given = self.server.as_deref().filter(|server| !server.is_empty());
         let dir = self.data_dir.clone().unwrap_or_else(|| DATA_DIR.into());
         if let Some(server) = given {
-            // What else stands in a data directory is not asked for.
+            // Errors of other content in the data directory are ignored.
             let running = Running::find(&dir).ok().flatten();
             let own = running.filter(|running| running.server == server.trim_end_matches('/'));
             let token_file = own.map(|running| running.token);
@@ -250,7 +250,7 @@ impl Remote {
         Running::must_find(self.data_dir.as_deref().unwrap_or(Path::new(DATA_DIR)))
     }
 
-    /// Whom to believe, where TLS is spoken.
+    /// The authorities to trust, if TLS is spoken.
     fn trust(&self) -> Result<Option<Trust>, RemoteError> {
         let server = &self.target()?.server;
         match (server.starts_with("https://"), &self.ca) {
@@ -369,7 +369,7 @@ fn refused(authority: String, status: StatusCode, body: &[u8]) -> RemoteError {
     RemoteError::Refused { authority, status, message: failure_message(body) }
 }
 
-/// What a failure's body says, in the words of the command line.
+/// The message in a failure's body, in the words of the command line.
 pub fn failure_message(bytes: &[u8]) -> String {
     let Ok(FailureBody { error }) = serde_json::from_slice(bytes) else {
         return String::from_utf8_lossy(bytes).into_owned();
@@ -392,7 +392,7 @@ const IN_OPTIONS: [(&str, &str); 4] = [
     ("expires_s is", "--in is"),
 ];
 
-/// A task that ends when nobody waits for it any more.
+/// A task that ends when its owner no longer waits for it.
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -401,13 +401,13 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// What carries the body of an answer.
+/// The connection that carries the body of an answer.
 type Connection = AbortOnDrop<hyper::Result<()>>;
 
 /// A connection to a process, plain or over TLS.
 pub type RemoteStream = Box<dyn Stream>;
 
-/// What bytes can be exchanged over.
+/// A stream over which bytes are exchanged.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}

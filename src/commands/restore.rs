@@ -1,4 +1,4 @@
-//! `tidemark restore`: begins a data centre anew whose disks are gone, or a whole cluster, from images.
+//! `tidemark restore`: restores a data centre with lost disks, or a whole cluster, from images.
 
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
@@ -109,7 +109,7 @@ pub fn run(args: Restore) -> Outcome {
     }
 }
 
-/// One incarnation that is given up, and what is known of it.
+/// An incarnation that is given up, and the known facts about it.
 #[derive(Debug, Serialize)]
 struct LostBody {
     name: String,
@@ -120,9 +120,9 @@ struct LostBody {
 #[derive(Debug, Serialize)]
 struct LostCounter {
     counter: String,
-    /// What the images know that it counted.
+    /// Its counts in the images.
     in_images: u64,
-    /// What the ledger knows; views of other data centres may know more.
+    /// Its counts in the ledger; views of other data centres may know more.
     in_ledger: u64,
 }
 
@@ -148,7 +148,7 @@ async fn restore_dc(args: RestoreDc) -> Outcome {
         return show(remote.json, &report, || format!("{}\nNothing was done: say it with --yes.", dc_text(&report)));
     }
     let promised = promised(&remote, &groups).await?;
-    // Whatever fails here, such as a disk that is full, fails before anything is given up.
+    // Any failure here, such as a full disk, happens before anything is given up.
     write_dc(&known, &layout, &report.dc, &draft, promised)?;
     for group in &report.lost {
         let GroupName { dc, group, incarnation } = group.name.parse()?;

@@ -30,7 +30,7 @@ const SPARK_EVERY: [(&str, u64); 8] = [
     ("7d", 7 * 86_400),
     ("28d", 28 * 86_400),
 ];
-/// Where the shortest that fits is too fine for what is kept, so many longer ones are tried.
+/// Number of longer steps to try if the shortest that fits is finer than the kept buckets.
 const SPARK_LONGER_TRIED: usize = 3;
 /// Sparklines that are asked for at the same time.
 const SPARKS_AT_ONCE: usize = 4;
@@ -192,7 +192,7 @@ fn escaped(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// A sparkline of each counter, in their order, as far as they come in time. None for JSON, without a window, and of many counters.
+/// A sparkline of each counter, in their order, as far as they come in time. JSON, a command without a window, and many counters have none.
 async fn sparks(remote: &Remote, read: &AsOfBody, ask: &WindowAsk, of: Of) -> Vec<Option<String>> {
     if remote.json || *ask == WindowAsk::default() || read.counters.len() > SPARK_COUNTERS_MAX {
         return Vec::new();
@@ -211,7 +211,7 @@ async fn sparks(remote: &Remote, read: &AsOfBody, ask: &WindowAsk, of: Of) -> Ve
 async fn window_spark(remote: &Remote, read: &AsOfBody, counter: &CounterBody, params: &str) -> Option<String> {
     let plans = read.namespaces.iter().find(|plans| plans.namespace == counter.namespace)?;
     let window = &plans.windows.first()?.window;
-    // What lies ahead has no steps.
+    // The future has no steps.
     let length_s = window.to_s.min(read.at_unix_ms / 1_000).saturating_sub(window.from_s);
     let tried = SPARK_EVERY.iter().skip(shortest_fitting(length_s)).take(1 + SPARK_LONGER_TRIED);
     let tried = tried.filter(|(_, every_s)| *every_s < length_s);
@@ -226,8 +226,8 @@ fn shortest_fitting(length_s: u64) -> usize {
     SPARK_EVERY.iter().position(fits).unwrap_or(SPARK_EVERY.len() - 1)
 }
 
-/// What a counter counted, as a sparkline: by the first of the questions, each the parameters of `…/series`, whose answer has no gap
-/// between known steps, or else by the last that has an answer. And which that was.
+/// A sparkline of a counter's counts. Each question holds the parameters of `…/series`. The first question whose answer has no gap between
+/// known steps is taken, else the last with an answer. Returns the question as well.
 pub(super) async fn spark(remote: &Remote, counter: &CounterName, asked: &[String]) -> Option<(usize, String)> {
     let mut found = None;
     for (nth, params) in asked.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `tidemark slots`: the ranges into which a view is cut, who holds them, and moves and splits of them while the cluster counts.
+//! `tidemark slots`: the key ranges (shards) of a view with their holders, and moves and splits of them while the cluster counts.
 
 use super::remote::Remote;
 use super::{Outcome, block_on, show};
