@@ -1,5 +1,5 @@
-//! What HTTP asks, answered by an aggregator of this process and a client of its data centre's node. It moves questions and
-//! answers; every rule is the aggregator's, the node's or the ledger's.
+//! The questions of HTTP, answered by an aggregator of this process and a client of its data centre's node. It moves questions and answers;
+//! every rule is the aggregator's, the node's or the ledger's.
 
 mod health;
 pub(crate) mod many;
@@ -74,7 +74,7 @@ pub fn client_builder(endpoint: &Endpoint) -> Result<ClientBuilder, ConnectError
     Ok(Client::builder().endpoint(endpoint).site_timeout(SITE_TIMEOUT))
 }
 
-/// What a command to the ledger answers that does not show in time.
+/// The failure of a command to the ledger that takes no effect in time.
 pub(crate) fn late() -> Failure {
     Failure::InDoubt("the ledger did not answer in time: look, and ask again".to_owned())
 }
@@ -93,7 +93,7 @@ pub struct LocalBackend {
     series: Series,
     /// How far the ledger's log is applied here.
     catching_up: SharedQuestion<Result<(), String>>,
-    /// Those that it must know before it is ready.
+    /// Namespaces that the ledger must know before the process is ready.
     namespaces: Vec<String>,
     /// Of the data centres, by their numbers, where they are known.
     places: Vec<Option<Place>>,
@@ -101,11 +101,11 @@ pub struct LocalBackend {
     node: Option<(String, Statuses)>,
 }
 
-/// What was added here, durably, to one counter.
+/// The durable increments that came here to one counter.
 pub struct Tally {
     counter: CounterName,
     sum: AtomicU64,
-    /// What was counted under a name is counted once, and answered often.
+    /// An increment under a name is counted once, but may be answered often.
     names: Mutex<BTreeSet<[u8; 16]>>,
 }
 
@@ -201,7 +201,7 @@ impl LocalBackend {
         self
     }
 
-    /// What was added, durably, to the counter that is tallied.
+    /// The durable sum that came here to the tallied counter.
     pub fn tally(&self) -> u64 {
         self.tallied.as_ref().map_or(0, |tally| tally.sum.load(Ordering::Relaxed))
     }
@@ -296,7 +296,7 @@ impl LocalBackend {
         Ok(self.aggregator.may_forget(dc, force)?)
     }
 
-    /// What the process around one says that holds a counter.
+    /// Asks an aggregator of the data centre that holds the counter.
     async fn about<T: DeserializeOwned>(&self, what: About, counter: &CounterName) -> Result<T, Failure> {
         let said = self.aggregator.ask_about(what, counter).await?;
         let understood = serde_json::from_slice(&said);
@@ -341,7 +341,7 @@ impl LocalBackend {
         }
     }
 
-    /// Who holds a slot, once the ledger has applied a change of that.
+    /// The holders of a shard, once the ledger has applied a change of them.
     async fn slot_changed(&self, shard: ShardId, is_so: impl Fn(&Seats) -> bool) -> Result<SlotBody, Failure> {
         let applied =
             || self.aggregator.with_core(|core| is_so(core.seats())).then(|| self.series.slot(shard)).flatten();
@@ -508,7 +508,7 @@ impl Backend for LocalBackend {
         if split.at == at {
             return Ok(self.split_body(&split));
         }
-        // Somebody else cut it at the same time.
+        // Another operator split the shard at the same time.
         Err(MoveError::Split { shard: slot, parts: split.parts().map(|part| part.0) }.into())
     }
 
@@ -760,7 +760,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the clock of this host shows.
+/// The time of this host's clock.
 pub fn wall_now() -> WallMs {
     WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64)
 }

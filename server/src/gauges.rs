@@ -1,4 +1,4 @@
-//! What `/metrics` shows: each metric's unit and help text, and the gauges of what a process reaches.
+//! The metrics of `/metrics`: unit and help text of each, and the gauges of the processes that this process reaches.
 
 use metrics::Unit;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -134,7 +134,7 @@ pub fn flag(is_so: bool) -> f64 {
     f64::from(u8::from(is_so))
 }
 
-/// What an aggregator reaches.
+/// Measures the connections of an aggregator.
 pub fn measure(aggregator: &Aggregator) {
     let cluster = aggregator.cluster();
     for peer in cluster.aggregators().filter(|&peer| peer != aggregator.id()) {

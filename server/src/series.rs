@@ -55,7 +55,7 @@ pub struct PolicyBody {
     /// How far ahead; 5 minutes when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<String>,
-    /// What becomes of an event that is later, or further ahead.
+    /// The treatment of an event that is later, or further in the future.
     #[serde(default)]
     pub out_of_range: OutOfRangeBody,
 }
@@ -172,7 +172,7 @@ impl TermsBody {
     }
 }
 
-/// What to say to the ledger so that a policy replaces the present terms.
+/// The terms that the ledger needs so that a policy replaces the present terms.
 pub fn next_terms(ledger: &Ledger, namespace: &str, policy: SeriesPolicy) -> SeriesTerms {
     let since = UnixTime::from_wall(wall_now()).plus(SERIES_AHEAD_S);
     SeriesTerms { revision: ledger.series_revision(namespace) + 1, policy, since }
@@ -214,7 +214,7 @@ impl Series {
     /// Changes how a namespace keeps series, or that it does; returns once the ledger has applied it.
     ///
     /// # Errors
-    /// The ledger does not know the namespace, or somebody else changed it at the same time.
+    /// The ledger does not know the namespace, or another operator changed it at the same time.
     pub async fn set_terms(&self, namespace: &str, policy: SeriesPolicy) -> Result<TermsBody, Failure> {
         let terms = self.aggregator.with_ledger(|ledger| {
             known(ledger, namespace)?;
@@ -293,7 +293,7 @@ impl Series {
         MoveBody { from: name(leaves), to: name(seat), waits_for: missing.as_ref().map(missing_text) }
     }
 
-    /// Who holds a slot.
+    /// The state of a shard with its holders.
     pub fn slot(&self, shard: ShardId) -> Option<SlotBody> {
         self.look_around(|core, ledger| {
             let range = core.view().ranges().range(shard)?;
@@ -347,9 +347,9 @@ fn no_middle(reason: String) -> Failure {
 
 /// Goes over the names of a slot up to one of them, some at a time.
 struct Walk {
-    /// Of those that are left, the one behind so many is meant.
+    /// Number of counters to go past before the middle.
     before: usize,
-    /// Those that are not gone over, the next one last.
+    /// Namespaces that are not gone over, the next one last.
     namespaces: Vec<String>,
     /// In the next namespace the key that was gone over last.
     after: Option<Vec<u8>>,
@@ -383,7 +383,7 @@ impl Walk {
     }
 }
 
-/// What an aggregator says of its counters to others of its data centre, which hold other ones.
+/// The answers of an aggregator about its counters to aggregators of its data centre with other shards.
 pub struct ToOthers {
     aggregator: WeakAggregator,
     places: Vec<Option<Place>>,

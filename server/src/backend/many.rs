@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 /// A group of which no node was heard for so long is gone: increments are refused at once, or in doubt if they were sent. A node that
 /// restarts is back before.
 pub(crate) const GONE_AFTER: Duration = Duration::from_millis(1_500);
-/// A group whose nodes answer and that has no leader is waited for this long.
+/// A group with reachable nodes but without a leader is waited for this long.
 pub(crate) const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 
 /// Sends an increment, unless the group is gone.
@@ -27,7 +27,7 @@ pub(super) async fn send(client: &Client, add: &Add, until: Instant) -> Result<H
     }
 }
 
-/// Waits until an increment is durable. One whose group is gone is taken back if it was not sent; else it is in doubt.
+/// Waits until an increment is durable. An increment to a lost group is taken back if it was not sent; else it is in doubt.
 pub(super) async fn durable(client: &Client, hit: &Hit, until: Instant) -> Result<(), Failure> {
     let reason = tokio::select! {
         biased;
@@ -63,7 +63,7 @@ async fn submit(client: &Client, add: &Add) -> Result<Hit, HitError> {
     }
 }
 
-/// An increment that was sent; one with an id to the owner of that.
+/// An increment that was sent; an increment with an id goes to the owner of the id.
 struct Sent {
     hit: Hit,
     owner: Option<Reached>,
@@ -94,7 +94,7 @@ pub(super) async fn count_all(
     outcomes
 }
 
-/// Sends an increment; one with an id to the owner of that.
+/// Sends an increment; an increment with an id goes to the owner of the id.
 async fn send_any(client: &Client, ids: Option<&Idempotency>, add: &Add, until: Instant) -> Result<Sent, Failure> {
     if let (Some(id), Some(ids)) = (&add.id, ids) {
         let owner = ids.reach(&id.digest, id.home.as_deref())?;

@@ -1,4 +1,4 @@
-//! What the HTTP interface asks of the process it stands in.
+//! The questions of the HTTP interface to its process.
 
 use super::dcs::{DcBody, DcsBody};
 use super::groups::{GroupBody, GroupName, GroupsBody};
@@ -25,7 +25,7 @@ use tidemark_proto::series::{SeriesPolicy, UnixTime};
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 
-/// One part of a process, and what is wrong with it.
+/// One part of a process, and the fault in it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, JsonSchema)]
 pub struct HealthCheck {
     pub name: &'static str,
@@ -45,7 +45,7 @@ pub enum HealthState {
     Fails,
 }
 
-/// One increment, or decrement.
+/// An increment or a decrement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Add {
     pub counter: CounterName,
@@ -100,7 +100,7 @@ pub enum MilestoneState {
     Awarded,
 }
 
-/// One milestone.
+/// The state of a milestone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, JsonSchema)]
 pub struct MilestoneStatus {
     pub at: u64,
@@ -108,7 +108,7 @@ pub struct MilestoneStatus {
     /// Of one that is to come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<super::body::PolicyBody>,
-    /// Data centres that it waits for while arming, and groups whose rights it waits for once it is armed.
+    /// While arming: data centres that it waits for. Once armed: groups with rights that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
 }
@@ -123,7 +123,7 @@ pub struct MilestoneList {
     pub sequence_from: Option<u64>,
 }
 
-/// What is known of one milestone.
+/// The known state of an award.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AwardState {
     Awarded(Box<Award>),
@@ -141,9 +141,9 @@ pub struct Progress {
     pub reading: Reading,
     /// The least armed milestone, or else the least that is arming.
     pub next: Option<(u64, MilestoneState)>,
-    /// What the groups have said of their rates; of guarded counters only.
+    /// The rates that the groups have reported; of guarded counters only.
     pub rate_per_s: Option<u64>,
-    /// Of the whole cluster; nothing is said of who is cut off.
+    /// Of the whole cluster; data centres that are cut off are not reported.
     pub mode: Mode,
 }
 
@@ -154,7 +154,7 @@ pub enum News {
     Claim(ClaimTurn),
 }
 
-/// What became of an award that is to be claimed.
+/// The result of an award's claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimTurn {
     pub counter: CounterName,
@@ -184,7 +184,7 @@ impl News {
         }
     }
 
-    /// Whom it is about.
+    /// The session that it concerns.
     pub fn session(&self) -> Option<SessionId> {
         match self {
             News::Award(award) => award.session,
@@ -225,8 +225,8 @@ impl AwardFilter {
     }
 }
 
-/// A process that counts. Every call is answered from what is durable; none waits for another data centre except
-/// `define` and `disarm`, and an `add` at a milestone up to the backend's own patience.
+/// A process that counts. Every call is answered from what is durable; no call waits for another data centre except `define` and `disarm`,
+/// and an `add` at a milestone up to the backend's own patience.
 pub trait Backend: Send + Sync + 'static {
     /// Counts. An error other than [`Failure::InDoubt`] means that nothing was counted.
     fn add(&self, add: Add) -> impl Future<Output = Result<Added, Failure>> + Send;
@@ -252,7 +252,7 @@ pub trait Backend: Send + Sync + 'static {
         Err(Failure::NotFound("namespaces are known to aggregators only".to_owned()))
     }
 
-    /// Reads some counters, in their order. One that was never counted reads 0.
+    /// Reads some counters, in their order. A counter that never counted reads 0.
     fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Reading>, Failure>> + Send;
 
     /// A counter with all that was durable in this data centre when it was asked for, and up to where that is.
@@ -302,7 +302,7 @@ pub trait Backend: Send + Sync + 'static {
     /// How far the next milestone is.
     fn progress(&self, counter: &CounterName) -> impl Future<Output = Result<Progress, Failure>> + Send;
 
-    /// A counter in all data centres. One that was never counted reads 0.
+    /// A counter in all data centres. A counter that never counted reads 0.
     fn cluster(&self, counter: &CounterName) -> impl Future<Output = Result<ClusterBody, Failure>> + Send;
 
     /// Values and windows of counters, in their order, at one instant.
@@ -315,7 +315,7 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_view()) }
     }
 
-    /// What each of some counters of a namespace counted in each step, at one instant.
+    /// The counts of some counters of a namespace in each step, at one instant.
     fn read_series(
         &self,
         _: Of,
@@ -330,12 +330,12 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_view()) }
     }
 
-    /// What is shown of a counter beside what its groups hold; with all buckets, or only those that differ.
+    /// The shown value of a counter beside the values in its groups; with all buckets, or only those that differ.
     fn audit(&self, _: &CounterName, _with_rows: bool) -> impl Future<Output = Result<AuditBody, Failure>> + Send {
         async { Err(no_view()) }
     }
 
-    /// The next counters of a range; at most so many are looked at.
+    /// The next counters of a range; at most this number of counters is looked at.
     fn scan(&self, _: Of, _: &KeyRange, _: usize) -> impl Future<Output = Result<Page, Failure>> + Send {
         async { Err(no_view()) }
     }
@@ -360,12 +360,12 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_graph()) }
     }
 
-    /// One counter in the graph.
+    /// The edges and totals of one counter.
     fn graph_of(&self, _: &CounterName) -> impl Future<Output = Result<GraphBody, Failure>> + Send {
         async { Err(no_graph()) }
     }
 
-    /// Those that counted most in a window.
+    /// The counters with the largest counts in a window.
     fn top(&self, _: Of, _: Ranking) -> impl Future<Output = Result<TopAsOf, Failure>> + Send {
         async { Err(no_view()) }
     }
@@ -375,12 +375,12 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
     }
 
-    /// Lets a slot be held by another aggregator; returns who holds it once the ledger has applied that it moves.
+    /// Moves a shard to another aggregator; returns the holders once the ledger has applied the move.
     fn move_slot(&self, _: MoveSlotBody) -> impl Future<Output = Result<SlotBody, Failure>> + Send {
         async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
     }
 
-    /// Lets a slot stay that is being moved; returns who holds it once the ledger has applied it.
+    /// Cancels the move of a shard; returns the holders once the ledger has applied it.
     fn stay_slot(&self, _: u16) -> impl Future<Output = Result<SlotBody, Failure>> + Send {
         async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
     }
@@ -395,7 +395,7 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_graph()) }
     }
 
-    /// Every incarnation of a group that ever registered; only who is a member of the ledger knows.
+    /// Every incarnation of a group that ever registered; only members of the ledger know them.
     fn groups(&self) -> impl Future<Output = Result<GroupsBody, Failure>> + Send {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
     }
@@ -405,7 +405,7 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
     }
 
-    /// All data centres of the layout; only who is a member of the ledger knows.
+    /// All data centres of the layout; only members of the ledger know them.
     fn dcs(&self) -> impl Future<Output = Result<DcsBody, Failure>> + Send {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
     }
@@ -425,7 +425,7 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
     }
 
-    /// Changes who votes in the ledger; returns how its members stand then.
+    /// Changes the voters of the ledger; returns the members after that.
     fn change_voters(&self, _: ChangeVotersBody) -> impl Future<Output = Result<MembersBody, Failure>> + Send {
         self.members()
     }
@@ -441,7 +441,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Sets the gauges that `/metrics` is about to show.
     fn measure(&self) {}
 
-    /// What works here, and why something does not.
+    /// The healthy and the faulty parts of this process, with reasons.
     fn health(&self) -> Vec<HealthCheck>;
 
     /// Whether requests should be sent here; else why not, what everything else may follow from first.
@@ -453,17 +453,17 @@ pub trait Backend: Send + Sync + 'static {
         if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
     }
 
-    /// What counts queries that were sent on from one data centre to another; a node has none.
+    /// The part that counts redirected queries of other data centres; a node has none.
     fn hops(&self) -> Option<&Hops> {
         None
     }
 
-    /// What looks after claims of awards; a node has none.
+    /// The part that manages claims of awards; a node has none.
     fn claims(&self) -> Option<&Claims> {
         None
     }
 
-    /// What resets counters; a node does not.
+    /// The part that resets counters; a node does not.
     fn lives(&self) -> Option<&Lives> {
         None
     }

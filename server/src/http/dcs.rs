@@ -1,4 +1,4 @@
-//! Data centres as operators see them: who is there, what is outstanding, and that one is given up that never returns.
+//! Data centres as operators see them: connections and outstanding rights, and giving up a data centre that never returns.
 
 use super::operation::Ask;
 use super::typed::Json;
@@ -14,7 +14,7 @@ pub struct DcsBody {
     pub dcs: Vec<DcBody>,
 }
 
-/// One data centre, as the one that answers knows it.
+/// One data centre, as the answering data centre knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DcBody {
     pub name: String,
@@ -32,7 +32,7 @@ pub struct DcBody {
     pub refused: Option<String>,
 }
 
-/// What its aggregator is in the ledger: of several, what any is.
+/// The role of its aggregators in the ledger: the highest of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Member {

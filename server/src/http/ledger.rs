@@ -1,4 +1,4 @@
-//! The ledger's members as operators see them: who votes, who is behind, whose view arming waits for; and the changes of both.
+//! The ledger's members as operators see them: votes, entries behind, and the views that arming waits for; and the changes of both.
 
 use super::operation::Ask;
 use super::typed::Json;
@@ -10,14 +10,14 @@ use tidemark_consensus::raft::Metrics;
 /// `GET /v1/ledger`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MembersBody {
-    /// Who leads, as far as is known here.
+    /// The leader, as far as it is known here.
     pub leader: Option<String>,
     /// Every aggregator of the layout.
     pub members: Vec<MemberBody>,
     /// Whether a change of the voters is under way: until it is over, a majority of those before it has to answer too.
     #[serde(default)]
     pub changing: bool,
-    /// What an operator should know of the number of voters, or of a change of them that is not over.
+    /// A warning about the number of voters, or about a change of them that is not over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
@@ -38,7 +38,7 @@ pub fn voters_warning(metrics: &Metrics) -> Option<String> {
     (voters > 0 && voters.is_multiple_of(2)).then(one_less)
 }
 
-/// One aggregator as a member of the ledger, as another one knows it.
+/// One aggregator as a member of the ledger, as another aggregator knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberBody {
     /// `DC`, or `DC/second`, `DC/third` and so on.
@@ -49,7 +49,7 @@ pub struct MemberBody {
     pub returns: bool,
     /// Whether it can be reached from here.
     pub connected: bool,
-    /// Entries of the log that it is not known to have; only who leads knows.
+    /// Entries of the log that it is not known to have; only the leader knows.
     pub behind: Option<u64>,
     /// Whether arming waits for its view.
     pub view: bool,

@@ -21,7 +21,7 @@ pub struct NamespacesBody {
     pub namespaces: Vec<NamespaceBody>,
 }
 
-/// One namespace.
+/// The entry of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NamespaceBody {
     pub name: String,

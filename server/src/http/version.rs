@@ -20,7 +20,7 @@ pub struct ReadVersion {
     entries: BTreeMap<(u16, u32), u64>,
 }
 
-/// Why a reading does not do for who asks for at least a version.
+/// Why a reading does not satisfy a caller that asks for at least a version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
     #[error("the version is of {of}, and this is {own}: read at an aggregator of {of}, or without a version")]

@@ -1,4 +1,4 @@
-//! What is asked about series, in a URL's parameters or in JSON, and what that means.
+//! Requests about series, in a URL's parameters or in JSON, and their meaning.
 
 use crate::http::Failure;
 use crate::http::params::{Param, number, value};
@@ -56,7 +56,7 @@ pub struct WindowAsk {
     pub compare: Option<CompareBody>,
 }
 
-/// What a window is compared with.
+/// The period with which a window is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CompareBody {
@@ -233,7 +233,7 @@ impl WindowAsk {
         }
     }
 
-    /// What is wrong with options of the command line; where no window is needed, there may be none of them.
+    /// The fault in options of the command line; if no window is needed, there may be none of them.
     ///
     /// # Errors
     /// In the words of the command line.
@@ -255,7 +255,7 @@ const IN_PARAMS: &str =
     "one of last=PERIOD, from=TIME (with to=TIME or up to now), and unit=UNIT (with back=N or without) is needed";
 const IN_OPTIONS: &str = "one of --last PERIOD, --from TIME (with --to TIME or up to now), and --unit UNIT (with --back N or without) is needed";
 
-/// `NAMESPACE/PREFIX`, whose prefix may be empty, and where the page before ended.
+/// `NAMESPACE/PREFIX` with a prefix that may be empty, and the end of the previous page.
 pub(super) fn key_range(params: &[(String, String)]) -> Result<KeyRange, Failure> {
     let text = value(params, "prefix").unwrap_or_default();
     let (namespace, prefix) = text.split_once('/').ok_or_else(|| {
