@@ -1,4 +1,4 @@
-//! What can go wrong for a caller, per operation: what it can do, and whether anything was counted.
+//! Errors for a caller, per operation: how to react, and whether anything was counted.
 
 use crate::edges::CHANGES_AT_ONCE_MAX;
 use crate::queries::Unanswered;
@@ -101,7 +101,7 @@ pub enum AskError {
     UnknownZone(UnknownZone),
     #[error("unknown namespace {0:?}")]
     UnknownNamespace(String),
-    /// A length of time or an accepted error that is none. Nobody was asked; as of the next ones.
+    /// A length of time or an accepted error that is none. No aggregator was asked; as of the next ones.
     #[error(transparent)]
     Period(#[from] CalendarError),
     #[error(transparent)]
@@ -154,7 +154,7 @@ impl From<Unanswered> for AskError {
     }
 }
 
-/// Edges that were not changed, or of which nobody knows whether they were.
+/// Edges that were not changed, or that may or may not have been changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// It cannot be carried out, as the graph and counters are known at the aggregator that was asked: which change, and why. Nothing was
@@ -179,8 +179,8 @@ pub enum ChangeError {
     NoAggregator,
     #[error("a fake cluster has no graph")]
     Fake,
-    /// It was carried out, or will be soon, or not. To say the same [`EdgeChanges`](crate::EdgeChanges) again does no harm, and tells that it was
-    /// carried out; what is refused then is in doubt all the same, until the graph is looked at.
+    /// It was carried out, or will be soon, or not. To send the same [`EdgeChanges`](crate::EdgeChanges) again does no harm, and tells that
+    /// they were carried out; changes that are refused then stay in doubt until the graph is looked at.
     #[error("nobody knows whether edges were changed: {0}")]
     Unknown(String),
 }
@@ -190,7 +190,7 @@ fn in_vain(last: &str) -> String {
 }
 
 impl ChangeError {
-    /// Of a refusal. What one refuses another one may do that was asked before.
+    /// The error of a refusal. Another aggregator that was asked before may do changes that this one refuses.
     pub(crate) fn refused(refusal: EdgesRefusal, others_may_do_it: bool) -> ChangeError {
         match refusal {
             refusal if others_may_do_it => ChangeError::Unknown(format!("an answer was lost; then: {refusal}")),
@@ -258,8 +258,8 @@ pub enum ConnectError {
     Random(String),
 }
 
-/// Weight, added or (of the down half) subtracted, that will not be counted, or of which nobody knows. Told to the callback given to
-/// the builder.
+/// Weight, added or (of the down half) subtracted, that will not be counted, or that may or may not be counted. Told to the callback given
+/// to the builder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddLoss {
     /// Surely not counted.

@@ -114,7 +114,7 @@ impl HitState {
 impl Hit {
     /// Waits until the hit is durable: never lost, counted once. Its place may still be open.
     ///
-    /// Errors: those that say that it was not counted, or that nobody knows.
+    /// Errors: the increment was not counted, or may or may not be counted.
     pub fn durable(&self) -> HitDurable<'_> {
         HitDurable(self)
     }
