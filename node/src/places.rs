@@ -3,7 +3,7 @@
 use tidemark_proto::ids::GroupId;
 use tidemark_proto::msg::{EMPTY_DIRECTORY_REFUSAL, KnownGroup};
 
-/// What a group's disk on this node holds.
+/// The content of a group's disk on this node.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
     /// Incarnation 0: its log has none yet.
@@ -12,7 +12,7 @@ pub struct Disk {
     pub registered: bool,
 }
 
-/// What follows from a disk and from what the ledger knows.
+/// The conclusion from a disk and the ledger's knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
     /// Nothing speaks against it.
