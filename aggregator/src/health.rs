@@ -35,7 +35,7 @@ pub enum CheckState {
     Fails,
 }
 
-/// One part of a process, and what is wrong with it.
+/// One part of a process, and its fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub state: CheckState,
@@ -73,7 +73,7 @@ impl Health {
     }
 }
 
-/// What this aggregator knows of the ledger's voters.
+/// The ledger's voters, as far as this aggregator knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerStanding {
     /// The leader, if it can be reached from here; this aggregator, if it leads and reaches a majority.
@@ -87,7 +87,7 @@ pub struct LedgerStanding {
 /// How far a start has caught up with the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Caught {
-    /// Nobody has said yet how far the log is.
+    /// The length of the log is not known yet.
     Asking,
     /// The leader said that the log is committed up to here.
     Applying { upto: u64 },
@@ -97,7 +97,7 @@ enum Caught {
     Own,
 }
 
-/// What a start has caught up with. Once it has, later troubles are of the present.
+/// The progress with which a start has caught up. Once it has, later troubles are of the present.
 #[derive(Clone)]
 pub(crate) struct CatchUp(Arc<Mutex<Progress>>);
 
@@ -174,7 +174,7 @@ pub(crate) async fn say_birth(aggregator: Aggregator) {
     }
 }
 
-/// Waits until nobody can refuse this aggregator's directory any more: it is registered, and another process of the cluster has met it.
+/// Waits until this aggregator's directory can no longer be refused: it is registered, and another process of the cluster has met it.
 async fn settle(aggregator: &Aggregator) {
     let alone = aggregator.cluster().aggregators().count() == 1;
     let is_settled = |ledger: &Ledger| {
@@ -196,7 +196,7 @@ async fn ask(aggregator: &Aggregator) -> Result<u64, String> {
     asked.map_err(|_| "the leader does not answer".to_owned())?.map_err(|error| error.to_string())
 }
 
-/// Whether so much of the log is applied here soon.
+/// Whether the log is applied here up to this entry soon.
 async fn applies(aggregator: &Aggregator, upto: u64) -> bool {
     let mut metrics = aggregator.raft_node().metrics();
     let applied = timeout(ASK_PATIENCE, metrics.until(|metrics| metrics.applied >= Some(upto))).await;
@@ -204,7 +204,7 @@ async fn applies(aggregator: &Aggregator, upto: u64) -> bool {
 }
 
 impl Aggregator {
-    /// What works here, and why something does not.
+    /// The healthy and the faulty parts, with reasons.
     pub fn health(&self) -> Health {
         Health { reads: self.reads_health(), writes: self.writes_health(), ledger: self.ledger_health() }
     }
@@ -234,7 +234,7 @@ impl Aggregator {
         })
     }
 
-    /// Who leads the ledger, and how many of its voters can be reached from here.
+    /// The leader of the ledger, and the number of its voters that can be reached from here.
     pub fn ledger_standing(&self) -> LedgerStanding {
         let metrics = self.raft();
         let voters: Vec<AggregatorId> = metrics.voters.iter().copied().filter_map(Cluster::of_member).collect();

@@ -32,13 +32,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Questions of others that are answered at a time. More wait.
 pub const ANSWERS_MAX: usize = 256;
-/// A question that is not answered after this is given up by who answers.
+/// A question that is not answered after this is given up by the answering aggregator.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// How long it is tried to have counters read that others hold; then the read is refused.
 pub const HELD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long one of two that hold a slot has for an answer before the other one is asked: one that was killed may seem connected for seconds.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(500);
-/// How long many reads wait together for those who hold a part of them; then those that lack something wait by themselves.
+/// How long many reads wait together for the holders of a part of them; after that, reads that miss a part wait by themselves.
 const AT_ONCE_PATIENCE: Duration = Duration::from_millis(100);
 /// How long it is tried where a process has to look about for its answer: an audit waits for groups, and the first page puts all names in order.
 const LOOK_PATIENCE: Duration = Duration::from_secs(15);
@@ -72,7 +72,7 @@ pub enum GatheringError {
     Query(#[from] QueryError),
 }
 
-/// What only the process around an aggregator can say.
+/// Answers that only the process around an aggregator can give.
 pub trait HeldService: Send + Sync {
     /// Says something of a counter in its own words; an error is for people.
     fn about<'a>(
@@ -117,7 +117,7 @@ impl Held {
         let _ = self.inner.service.set(service);
     }
 
-    /// Lock order: this before the ledger, and that before the core. What was split and what has left is known to it.
+    /// Lock order: this before the ledger, and that before the core. Splits and departures are known to it.
     fn asking(&self) -> MutexGuard<'_, Asking> {
         let mut asking = self.inner.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let ledger = self.inner.ledger.lock();
@@ -156,7 +156,7 @@ impl Held {
         &self.inner.orders
     }
 
-    /// Looks at what is here at one instant, whoever may be shown it.
+    /// Looks at the state here at one instant, even if the view shows nothing.
     pub fn look_once<T>(&self, look: impl FnOnce(&AggregatorCore, &Ledger) -> T) -> T {
         let ledger = self.inner.ledger.lock();
         look(&self.inner.core.lock(), &ledger)
@@ -226,7 +226,7 @@ impl Held {
         }
     }
 
-    /// The shards that a question is about, as they are cut here: who asks may not know yet that one is split.
+    /// The shards of a question, as they are split here: the asking aggregator may not know yet of a split.
     fn parts_of(&self, question: &Question) -> BTreeSet<ShardId> {
         let core = self.inner.core.lock();
         let ranges = core.view().ranges();
@@ -238,7 +238,7 @@ impl Held {
         }
     }
 
-    /// Where all of it is held and shown here, who answers; and what is answered if nobody does.
+    /// The reply, with the service that answers if all shards are held and shown here; `nobody` is the answer otherwise.
     fn before(&self, shards: &BTreeSet<ShardId>, nobody: Answer) -> (Reply, Option<&Arc<dyn HeldService>>) {
         let reply = self.look(shards, |_, _| nobody);
         let service = self.inner.service.get().filter(|_| reply.stands.is_some());
@@ -269,7 +269,7 @@ impl Held {
 
     // ---- questions ----
 
-    /// Whom to ask about each of some shards, unless it was just asked in vain; and one of which there is nobody.
+    /// The holder to ask about each of some shards, unless it was just asked in vain; and one shard without a holder.
     fn chosen(
         &self,
         mesh: &Mesh,
@@ -290,7 +290,7 @@ impl Held {
         (chosen, nobodys)
     }
 
-    /// Asks who holds them about some shards, until all have answered. `begin` begins to ask one about those that it holds.
+    /// Asks the holders of some shards, until all have answered. `begin` begins to ask one holder about its shards.
     async fn ask<D: Dialogue>(
         &self,
         mesh: &Mesh,
@@ -310,7 +310,7 @@ impl Held {
                     continue;
                 }
             };
-            // Where nobody was quick, who is asked is waited for.
+            // If no holder was quick, the asked holder is waited for.
             let within = if is_first { terms.within } else { terms.patience };
             let terms = Terms { within, ..terms };
             is_first = false;
@@ -367,7 +367,7 @@ impl Held {
             let is_about_these = |stands: &Stands| self.is_about(stands, shards);
             let stands =
                 stands.filter(is_about_these).ok_or_else(|| AskError::InVain(format!("it says {answer:?}")))?;
-            // One that was set aside does not know what was armed since.
+            // An aggregator that was set aside does not know of later arming.
             if self.inner.ledger.lock().view_start(holder) != Some(start) {
                 return Err(in_vain("the ledger, as applied here, does not know of its start"));
             }
@@ -392,7 +392,7 @@ impl Held {
             return true;
         }
         let lineage = self.inner.ledger.lock().shard_map().lineage();
-        // Who asks for a page may ask for a range of before and for its parts.
+        // A request for a page may be for a range from before a split and for its parts.
         let is_asked = |&said: &ShardId| shards.iter().any(|&of| lineage.is_within(said, of));
         let is_said = |&of: &ShardId| said.clone().any(|&said| lineage.is_within(said, of));
         said.clone().all(is_asked) && shards.iter().all(is_said)
@@ -405,7 +405,7 @@ impl Held {
     }
 }
 
-/// What one holder is asked, one question after the other, each made from the answers so far.
+/// The questions to one holder, one after the other, each made from the answers so far.
 trait Dialogue {
     /// `None`: it has said all.
     fn next(&self) -> Option<Question>;
@@ -442,7 +442,7 @@ impl Terms {
 enum AskError {
     /// Another one may say it, or it itself later.
     InVain(String),
-    /// Nobody will.
+    /// No holder will answer.
     Refused(String),
     /// It is to be looked up here.
     ShownHere,
@@ -547,7 +547,7 @@ pub struct Together {
     pub counts: Gathered,
     /// Of how many instants they are: each answer is of one.
     pub instants: usize,
-    /// What totals are made of, where they were asked for.
+    /// The basis of totals, if they were asked for.
     pub basis: Option<Basis>,
 }
 
@@ -599,7 +599,7 @@ impl Aggregator {
         self.held().at_once(|core, _, is_shown| is_shown(core.view().shard_of(counter)))
     }
 
-    /// What is said of a counter here, if it was held here all the while.
+    /// The answer about a counter from here, if it was held here all the while.
     pub async fn if_held<T>(&self, counter: &CounterName, say: impl Future<Output = T>) -> Option<T> {
         if !self.holds(counter) {
             return None;
@@ -626,7 +626,7 @@ impl Aggregator {
     /// Values of many counters; of those held here, and of those that another one holds, each at one instant.
     ///
     /// # Errors
-    /// Nobody who holds one of them answers in time, or this view shows nothing.
+    /// No holder of one of them answers in time, or this view shows nothing.
     pub async fn read_many(&self, counters: &[CounterName]) -> Result<Vec<Reading>, HeldError> {
         self.read_not_before(counters, LogIndex(0)).await
     }
@@ -663,7 +663,7 @@ impl Aggregator {
         Ok(readings.into_iter().collect::<Option<Vec<Reading>>>().expect("all are shown here, or told"))
     }
 
-    /// Values of many counters, as [`Aggregator::read_many`], of those that are told at once: who is asked for others is asked once.
+    /// Values of many counters, as [`Aggregator::read_many`], as far as they are told at once: the holder of others is asked once.
     pub(crate) async fn read_at_once(&self, counters: &[CounterName]) -> Vec<Option<Reading>> {
         let Parted { mut readings, elsewhere } = self.part(counters);
         let begin = |shards: &BTreeSet<ShardId>| elsewhere.begin(shards, counters);
@@ -697,7 +697,7 @@ impl Aggregator {
         Parted { readings, elsewhere: Elsewhere(elsewhere) }
     }
 
-    /// Counters as one would show them that holds all, told by those who hold a part each, by each of one instant. `wanted` says which
+    /// Counters as a holder of all shards would show them. Each holder of a part tells its part as of one instant. `wanted` says which
     /// buckets are needed, given what is kept.
     ///
     /// # Errors
@@ -789,7 +789,7 @@ impl Aggregator {
         told.into_iter().map(page).collect()
     }
 
-    /// What the process around one says that holds a counter, which is not held here.
+    /// The answer of the process around an aggregator that holds a counter, which is not held here.
     ///
     /// # Errors
     /// As [`Aggregator::read_many`], or what that process says against it.

@@ -29,7 +29,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// And for one that is not placed on it: it speaks for what it held before, until others have its place.
 const ASK_AGAIN_UNPLACED: Duration = Duration::from_secs(3);
 
-/// What a node has to do with one group: there is a channel for each. The node says nothing by it until it speaks for the group.
+/// The link between a node and one group: there is a channel for each. The node sends nothing on it until it speaks for the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeGroup {
     pub node: u16,
@@ -58,7 +58,7 @@ pub(crate) async fn keep_dialling(dialling: Dialling, dc: DataCentre, node: u16)
                 let reason = connection.closed().await.to_string();
                 link(&|link| link.down(&reason));
             }
-            // That a name does not resolve is said once, by who resolves it.
+            // The resolver logs once that a name does not resolve.
             Err(error) if error.is_unresolved() => {}
             Err(error) => link(&|link| link.refused(&error.to_string())),
         }
@@ -83,7 +83,7 @@ async fn dial(
     Ok(connection)
 }
 
-/// What connections to nodes need.
+/// The context of connections to nodes.
 #[derive(Clone)]
 pub(crate) struct Dialling {
     pub endpoint: Endpoint,
@@ -99,7 +99,7 @@ pub(crate) struct Dialling {
 }
 
 impl Dialling {
-    /// What the ledger knows of a group, the newest incarnations only.
+    /// The ledger's state of a group, only the newest incarnations.
     fn known(&self, group: u16) -> KnownGroup {
         let ledger = self.ledger.lock();
         let mut known = KnownGroup { empty: self.directory.is_empty(), ..KnownGroup::default() };

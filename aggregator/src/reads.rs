@@ -1,5 +1,5 @@
-//! Serves reads: any number of requests per channel, each of many counters, answered from the view under its lock. Those that have come
-//! together are asked together of who holds a part of them; what waits for the ledger, or longer than a moment for who does not answer, is
+//! Serves reads: any number of requests per channel, each of many counters, answered from the view under its lock. Requests that have come
+//! together are sent together to the holders of their parts; a read that waits for the ledger, or longer than a moment for a holder, is
 //! answered later, behind others.
 
 use crate::edges;
@@ -134,7 +134,7 @@ impl Request {
         Request { id, asked }
     }
 
-    /// What it asks for together with others.
+    /// The counters that it asks for together with others.
     fn parts(&self) -> &[CounterName] {
         match &self.asked {
             Asked::Parts(counters) => counters,
@@ -142,7 +142,7 @@ impl Request {
         }
     }
 
-    /// What it counts for while it waits.
+    /// The weight of a request while it waits.
     fn weight(&self) -> usize {
         match &self.asked {
             Asked::Parts(counters) | Asked::Strong(counters) => counters.len().max(1),
@@ -190,7 +190,7 @@ impl Names {
     }
 }
 
-/// Answers what can be answered now, and gives back the rest. What others hold of all requests is asked of each other in one question.
+/// Answers the requests that can be answered now, and gives back the rest. For all requests, each other holder is asked once.
 async fn answer(requests: Vec<Request>, aggregator: &Aggregator) -> (Vec<ReadResponse>, Vec<Request>) {
     let counters: Vec<CounterName> = requests.iter().flat_map(Request::parts).cloned().collect();
     let readings = if counters.is_empty() { Vec::new() } else { aggregator.read_at_once(&counters).await };
