@@ -29,7 +29,7 @@ enum Command {
     /// Measure the promised figures on this machine; without a name, list the benches
     #[command(after_help = "Examples:\n  tidemark bench\n  tidemark bench reads --runs 5 --json")]
     Bench(BenchArgs),
-    /// What a bench has done in another process
+    /// Run the part of a bench that belongs in another process
     #[command(hide = true)]
     BenchChild,
     Soak(SoakOptions),

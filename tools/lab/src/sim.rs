@@ -57,7 +57,7 @@ pub struct ReportArgs {
     from: Option<PathBuf>,
 }
 
-/// What stands under the machines of the core.
+/// The basis of the core's machines.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum ModeName {
     /// Modelled logs, for the most seeds in a given time.
@@ -69,7 +69,7 @@ enum ModeName {
     Quic,
     /// Modelled logs for a virtual hour of the reference layout at a thousand increments a second.
     Hour,
-    /// Modelled logs for a virtual month with the constants that ship; what processes keep is measured each day. A run takes minutes.
+    /// Modelled logs for a virtual month with the constants that ship; memory of processes is measured each day. A run takes minutes.
     Month,
 }
 
@@ -98,7 +98,7 @@ impl ModeName {
 
 #[derive(Debug, Args)]
 pub struct SeedArgs {
-    /// What the state machines run on
+    /// Basis of the state machines
     #[arg(long, value_enum, default_value_t)]
     mode: ModeName,
     /// Seed of the run
@@ -129,7 +129,7 @@ pub struct SeedArgs {
 
 #[derive(Debug, Args)]
 pub struct ShrinkArgs {
-    /// What the state machines run on
+    /// Basis of the state machines
     #[arg(long, value_enum, default_value_t)]
     mode: ModeName,
     /// Seed that fails
@@ -142,7 +142,7 @@ pub struct ShrinkArgs {
 
 #[derive(Debug, Args)]
 pub struct SweepArgs {
-    /// What the state machines run on
+    /// Basis of the state machines
     #[arg(long, value_enum, default_value_t)]
     mode: ModeName,
     /// Stop after this number of minutes

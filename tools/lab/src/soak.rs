@@ -1,6 +1,6 @@
-//! `tidemark soak`: a cluster of real processes on this machine, under load and faults for as long as one likes, and at the end an
-//! account: every increment that was acknowledged is counted once, everywhere, in each total to which it flows too, and every milestone
-//! was awarded once. The account is kept by the front ends in logs of their own, outside the cluster, and read from there.
+//! `tidemark soak`: a cluster of real processes on this machine, under load and faults for as long as the user likes, and an account at the
+//! end. Every acknowledged increment is counted once, everywhere, in each total to which it flows too, and every milestone was awarded
+//! once. The account is kept by the front ends in logs of their own, outside the cluster, and read from there.
 
 mod account;
 mod awards;
@@ -43,8 +43,8 @@ const SETTLE_MAX: Duration = Duration::from_secs(180);
 const RATE_SHARE_MIN: f64 = 0.5;
 /// Nor is one so long in which no count came to a total by several ways.
 const EDGES_AFTER_S: f64 = 30.0;
-/// Nor is one with less than this share of the faults that come in that time on average, or with fewer in a minute than these: one is not
-/// begun while others last that it must not meet.
+/// A soak with less than this share of the faults that come in that time on average, or with fewer in a minute than these, is no evidence
+/// either: a fault is not begun while others last that it must not meet.
 const FAULT_SHARE_MIN: f64 = 0.25;
 const FAULTS_PER_MINUTE_SURE: f64 = 4.0;
 
@@ -103,7 +103,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "0, or 0.5 to 3600 allowed".to_owned())
 }
 
-/// What came of a soak.
+/// The result of a soak.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     pub seed: u64,
@@ -114,7 +114,7 @@ pub struct Report {
     /// Hits, and what their front ends were told.
     pub hits: u64,
     pub durable: u64,
-    /// Of all increments: nobody knows whether they were counted, and they were surely not.
+    /// Of all increments: those that may or may not be counted, and those that were surely not.
     pub unknown: u64,
     pub refused: u64,
     /// Longest time from a hit to its durable answer.
@@ -135,12 +135,12 @@ pub struct Report {
     pub awards: u64,
     /// Awards with a certificate that is believed, as `tidemark verify` does.
     pub certificates: u64,
-    /// Awards whose winner can no longer be told that it is.
+    /// Awards with a winner that can no longer be told so.
     pub awards_untold: u64,
     /// Milestones with more than one award or winner, and hits that have won more than one.
     pub awarded_twice: u64,
     pub faults: BTreeMap<&'static str, u64>,
-    /// What must not be.
+    /// Violations of promises.
     pub violations: Vec<String>,
     pub cpu_s: Option<f64>,
     /// Where the front ends' logs are, if they are kept; and their size.
@@ -151,7 +151,7 @@ pub struct Report {
 /// Runs the soak.
 ///
 /// # Errors
-/// The cluster could not be started. What was found wrong is in the report, and the exit code is 1.
+/// The cluster could not be started. Faults that were found are in the report, and the exit code is 1.
 pub fn run(options: &SoakOptions) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(soak(options))?;
@@ -222,7 +222,7 @@ async fn faulty(
     Ok(report)
 }
 
-/// What shows too little to be evidence of anything.
+/// The figures that are too small to be evidence of anything.
 fn too_little(options: &SoakOptions, report: &Report) -> Vec<String> {
     let (asked, least) = (options.rate as f64, options.rate as f64 * RATE_SHARE_MIN);
     let faults = report.faults.values().sum::<u64>();

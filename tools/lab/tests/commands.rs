@@ -8,7 +8,7 @@ use tidemark_lab::cli::Cli;
 
 /// Options that most commands take; the page explains them once.
 const COMMON: [&str; 6] = ["server", "data_dir", "token", "token_file", "ca", "json"];
-/// The command whose common options the page shows.
+/// The command with the common options that the page shows.
 const COMMON_OF: &str = "get";
 
 /// How the repository's programs are run without installing them.

@@ -1,5 +1,5 @@
-//! When increments arrive: an open loop by time, never by answers. What is late is sent late and measured from when it
-//! should have been sent.
+//! When increments arrive: an open loop by time, never by answers. A late increment is sent late and measured from when it should have been
+//! sent.
 
 use std::f64::consts::TAU;
 

@@ -1,4 +1,4 @@
-//! What the demo may be told, and what of it cannot be.
+//! The options of the demo, and their limits.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -184,7 +184,7 @@ impl DemoOptions {
     }
 }
 
-/// A milestone that nobody asked for is at least so far away, in seconds of the rate.
+/// A milestone by default is at least this far away, in seconds of the rate.
 const DEFAULT_REACH_S: f64 = 5.0;
 
 fn next_power_of_ten(above: u64, reach: u64) -> u64 {
