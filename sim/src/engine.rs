@@ -1,5 +1,5 @@
-//! The logs under a run. Fast runs model them (`raft`); a crate above this one may bring real ones, which keep to the same virtual
-//! time: the world hands over what its machines want to log, says which processes and links fail, and is told what came of it.
+//! The logs under a run. Fast runs model them (`raft`); a crate above this one may bring real logs, which keep to the same virtual time.
+//! The world hands over the entries of its machines, says which processes and links fail, and receives the results.
 
 use crate::coverage::{FLOORS, Floors};
 use crate::disk::Rows;
@@ -16,7 +16,7 @@ pub enum LedgerNews {
     Applied { index: usize, cmds: Vec<LedgerCmd> },
     /// A snapshot that stands for everything up to this index has replaced its state.
     Restored { index: usize, ledger: Box<Ledger> },
-    /// Who leads, as far as it knows, and whether that is itself.
+    /// The leader, as far as it knows, and whether that is itself.
     Leader { leader: Option<usize>, leads: bool, term: u64 },
     /// It has stopped by itself.
     Failed { reason: String },
@@ -167,8 +167,8 @@ pub trait Engine {
     fn wipe(&mut self, node: usize);
     /// The disk is set aside, as its group has let the member go; the process is down.
     fn set_aside(&mut self, node: usize);
-    /// Whether each voter of the group of these processes is one that runs and has all that is committed, so that any one may be lost.
-    /// One whose disk was set aside counts as such a one: it should be no voter any more, and a run has to show if it is.
+    /// Whether each voter of the group of these processes runs and has all committed entries, so that any one may be lost. A voter with a
+    /// disk that was set aside counts as such: it should be no voter any more, and a run has to show if it is.
     fn is_whole(&self, nodes: std::ops::Range<usize>) -> bool;
     /// Whether of these processes just those that it is placed on vote in their group's log, and nobody waits to.
     fn is_settled(&self, nodes: std::ops::Range<usize>, placed: &[usize]) -> bool;

@@ -1,5 +1,5 @@
-//! What really happened to every increment, known from outside the cores: from what clients asked for, from what the disks of
-//! groups hold, and from the answers that left the nodes.
+//! The real fate of every increment, known from outside the cores: from the requests of clients, from the disks of groups, and from the
+//! answers that left the nodes.
 
 use crate::checkers::series::Minutes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +74,7 @@ pub struct Stream {
 
 /// The client of increments with ids: they come through several processes.
 pub const NOBODY: u32 = u32::MAX;
-/// An item without session, or one whose id has counted before.
+/// An item without session, or with an id that has counted before.
 pub const ADD: u32 = u32::MAX;
 
 /// The committed log of one group, read by dedupe and addition alone.

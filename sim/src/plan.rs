@@ -72,19 +72,19 @@ const LAID_FORK: u64 = 640;
 /// The dice of nodes that hold batches for views: such that of the seeds that show other bugs, of rare situations, and of those that
 /// failed once, none has any.
 const HOLDS_FORK: u64 = 187_139;
-/// The dice of increments with ids: such that of the first 61 seeds, of those that show other bugs, of rare situations, and of those
-/// that failed once, none has any; and the dice of what is sent in a run that has some.
+/// The dice of increments with ids. Of the first 61 seeds, of those that show other bugs, of rare situations, and of those that failed
+/// once, none has any; and the dice of the sends in a run that has some.
 const ONCE_FORK: u64 = 224_127;
 pub const ONCE_SENT_FORK: u64 = 60;
 /// The dice of reads that wait for their groups: as those of ids; and of what is read in a run that has some.
 const READS_FORK: u64 = 809_243;
 pub const READS_BEGUN_FORK: u64 = 61;
-/// The dice of batches and commits that clock themselves: such that of the seeds that show other bugs, of rare situations, and of
-/// those that failed once, in none they do; and of 10,000 runs, in so many.
+/// The dice of batches and commits that clock themselves. None of the seeds that show other bugs, of rare situations, and of those that
+/// failed once has them; and of 10,000 runs, this number has them.
 const CLOCKED_FORK: u64 = 115;
 const CLOCKED_PER_10K: u32 = 1_000;
-/// The dice of groups that give back at once what is over: such that of the seeds that show other bugs, of rare situations, and of those
-/// that failed once, in none they do; and of 10,000 runs, in so many.
+/// The dice of groups that give back at once what is over. None of the seeds that show other bugs, of rare situations, and of those that
+/// failed once has them; and of 10,000 runs, this number has them.
 const COMPACTS_FORK: u64 = 1_522_866;
 const COMPACTS_PER_10K: u32 = 2_000;
 /// The dice of third and further aggregators.
@@ -191,8 +191,8 @@ pub enum Fault {
         node: usize,
         after: Span,
     },
-    /// Most of a group's disks are lost, or all of it is given up though it runs (`forced`): after this an operator declares it lost, and
-    /// so long after that was carried out it is founded anew. One in a run at most.
+    /// Most of a group's disks are lost, or all of it is given up though it runs (`forced`). After this time an operator declares it lost,
+    /// and after a further time it is founded anew. One in a run at most.
     LoseGroup {
         node: usize,
         forced: bool,
@@ -266,7 +266,7 @@ pub enum Fault {
         dc: usize,
         span: Span,
     },
-    /// Cut off the data centre of a group that alone can say who stands at a milestone.
+    /// Cut off the data centre of a group that alone can name the increment at a milestone.
     CutAtBlock {
         span: Span,
     },
@@ -288,7 +288,7 @@ pub enum Moment {
     Join,
     /// A milestone, or what a view answers that was asked about one.
     Arming,
-    /// The end of a leased generation whose group is not heard.
+    /// The end of a leased generation of a group that is not reached.
     Revocation,
 }
 
@@ -470,7 +470,7 @@ pub struct Plan {
 pub struct EraPlan {
     /// When, and of which data centre.
     pub images: Vec<(Time, usize)>,
-    /// A data centre whose disk is there at the end, so that every award is known.
+    /// A data centre with a disk that is there at the end, so that every award is known.
     pub survivor: Option<usize>,
 }
 
@@ -495,7 +495,7 @@ pub struct Only {
     pub clients: Option<BTreeSet<usize>>,
     /// No process is of the next version.
     pub one_version: bool,
-    /// Data centres whose machines come and go.
+    /// Data centres with machines that come and go.
     pub moves: Option<BTreeSet<usize>>,
 }
 
@@ -549,9 +549,8 @@ impl Plan {
         Plan::drawn(seed, scale)
     }
 
-    /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long, and in some
-    /// of them machines that come and go. What
-    /// real disks cannot be told to do (answer late, come back as old copies) is left out.
+    /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long, and in some of
+    /// them machines that come and go. What real disks cannot be told to do (answer late, come back as old copies) is left out.
     pub fn real(seed: u64) -> Plan {
         let scale = Scale {
             dcs_max: 5,
@@ -651,7 +650,7 @@ impl Plan {
         joins::add(&mut root.fork(43), self);
     }
 
-    /// Who counts with ids, and who reads what was counted just now.
+    /// Callers that count with ids, and callers that read recent counts.
     fn add_callers(&mut self, root: &Rng) {
         if let Some((once, forgetting)) = OncePlan::drawn(&mut root.fork(ONCE_FORK), self) {
             (self.once, self.forgetting) = (Some(once), forgetting);
@@ -659,7 +658,7 @@ impl Plan {
         self.reads = ReadPlan::drawn(&mut root.fork(READS_FORK), self);
     }
 
-    /// Edges; and into which shards views are cut, who holds them, and which are split.
+    /// Edges; and the shards of views, with their holders and splits.
     fn cut(&mut self, root: &Rng) {
         self.add_edges(&mut root.fork(EDGES_FORK));
         self.cuts = cuts::drawn(&mut root.fork(CUTS_FORK), self.workload.counters.len());
@@ -884,7 +883,7 @@ fn replicas(rng: &mut Rng, groups: usize) -> Vec<usize> {
     }
 }
 
-/// What happens inside groups whose log is on several nodes.
+/// Faults inside groups with a log on several nodes.
 fn group_faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     let replicated: Vec<usize> = (0..plan.nodes.len()).filter(|&node| plan.replicas[node] > 1).collect();
     let count = if replicated.is_empty() { 0 } else { *rng.pick(&[0, 6, 15, 40]) };

@@ -1,7 +1,7 @@
-//! A model of Raft for the ledger's log and those of groups, faithful where their owners could tell: terms, log matching, commitment by a majority
-//! of voters over the present links, unsynced tails lost at a crash, an uncommitted suffix that survives or not depending on
-//! which voters had it, and a deposed leader that believes in itself until it hears of a higher term. Only the vote itself is
-//! atomic: the model picks a candidate that a connected majority would elect.
+//! A model of Raft for the ledger's log and those of groups, faithful where their owners could tell the difference. It has terms, log
+//! matching, and commitment by a majority of voters over the present links. Unsynced tails are lost at a crash, an uncommitted suffix
+//! survives or not depending on the voters that had it, and a deposed leader believes in itself until it receives a higher term. Only the
+//! vote itself is atomic: the model picks a candidate that a connected majority would elect.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -41,7 +41,7 @@ pub struct Member<C> {
     pub log: Vec<Entry<C>>,
     /// Entries known to be committed.
     pub commit: usize,
-    /// Who leads, as far as this member knows.
+    /// The leader, as far as this member knows.
     pub leader: Option<usize>,
     lead: Option<Lead>,
     /// Entries that have reached the disk; the rest is lost at a crash.
@@ -277,7 +277,7 @@ impl<C: Clone + Default> Raft<C> {
         m.voter |= m.up && m.synced.min(m.commit) >= commit;
     }
 
-    /// What a real member has said of itself: who leads, and whether it does.
+    /// A real member's report: the leader, and whether it is the leader itself.
     pub fn told_leader(&mut self, dc: usize, leader: Option<usize>, leads: bool, term: u64) {
         let members = self.members.len();
         let m = &mut self.members[dc];

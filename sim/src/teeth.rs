@@ -50,7 +50,7 @@ pub enum Mutation {
     Inside(Bug),
 }
 
-/// Every rule whose absence a run shows.
+/// Every rule that a run shows to be missing when it is switched off.
 pub const INSIDE: [Bug; 90] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,

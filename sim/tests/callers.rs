@@ -1,5 +1,5 @@
-//! Runs in which increments come with ids through several processes, and in which reads ask for what was counted just now, hold every
-//! property and meet the situations that they are for.
+//! Runs in which increments come with ids through several processes, and in which reads ask for recent counts, hold every property and meet
+//! the situations that they are for.
 
 use tidemark_sim::coverage::Coverage;
 use tidemark_sim::plan::Plan;

@@ -52,9 +52,9 @@ struct RealLogs {
     replicas: Vec<Process<group::Member>>,
     layout: Layout,
     mints: Vec<u32>,
-    /// Members whose groups let them go.
+    /// Members that were let go by their groups.
     aside: BTreeSet<u64>,
-    /// By process, who answers where its machine runs and holds nothing of the group.
+    /// By process: the service that answers where its machine runs and holds nothing of the group.
     standing_by: Vec<Option<Arc<dyn RaftService>>>,
     network: Box<dyn Network>,
     /// By pair of data centres.

@@ -1,4 +1,4 @@
-//! A member of a group's log: the real replica, whose owner is the world's machine.
+//! A member of a group's log: the real replica, with the world's machine as its owner.
 
 use crate::disk::Disk;
 use crate::speaker::Speaker;
@@ -21,7 +21,7 @@ const RECENT_BYTES_MAX: usize = 16 << 10;
 /// Often, so that counts of a disk are told in every run.
 const COUNT_EVERY: Duration = Duration::from_secs(7);
 
-/// Who a member is.
+/// The identity of a member.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub node: usize,

@@ -144,7 +144,7 @@ async fn tell_leaders(raft: RaftNode, (dc, boot): (usize, u32), speaker: Speaker
     }
 }
 
-/// As an aggregator does: founds the group where there is none, and adds who is missing.
+/// As an aggregator does: founds the group if there is none, and adds missing members.
 async fn look_after_members(raft: RaftNode, (dc, boot): (usize, u32), layout: Layout, speaker: Speaker) {
     let voters: BTreeSet<u64> = layout.voters.iter().map(|&dc| member(dc)).collect();
     let all: BTreeSet<u64> = (0..layout.dcs).map(member).collect();
@@ -155,7 +155,7 @@ async fn look_after_members(raft: RaftNode, (dc, boot): (usize, u32), layout: La
         }
         let blank = metrics.last_log.is_none() && metrics.leader.is_none() && metrics.voters.is_empty();
         if blank && layout.voters.first() == Some(&dc) {
-            // Who has not answered is asked again.
+            // A member that has not answered is asked again.
             let _ = raft.found(voters.clone(), &all).await;
         }
         for other in all.iter().filter(|other| metrics.is_leader && !metrics.voters.contains(other)) {

@@ -1,5 +1,5 @@
-//! The simulator's runs on real logs: openraft and redb with our stores, our replicas and our network traits, in place of the
-//! modelled logs of `tidemark-sim`, on one thread and on virtual time. Machines, faults and checkers are the same.
+//! The simulator's runs on real logs: openraft and redb with our stores, our replicas and our network traits, in place of the modelled logs
+//! of `tidemark-sim`. They run on one thread and on virtual time. Machines, faults and checkers are the same.
 //!
 //! With [`QUIC`], what machines say goes over the transport's endpoints, on datagrams in memory.
 //!

@@ -54,7 +54,7 @@ struct State {
     connections: BTreeMap<Party, (u64, Connection)>,
     numbers: u64,
     service: Option<Weak<dyn RaftService>>,
-    /// Whom it dials.
+    /// The peers that it dials.
     dialled: BTreeMap<Party, JoinHandle<()>>,
     accepts: Option<JoinHandle<()>>,
     lines: BTreeMap<Line, LineOut>,
@@ -71,7 +71,7 @@ impl Machine {
         let (state, connected) = (Mutex::default(), Notify::new());
         let machine = Arc::new(Machine { own, layout, endpoint, speaker, state, connected });
         let dialled = machine.layout.servers().filter(|&peer| dials(&machine.layout, own, peer));
-        // Clients dial whom they have something to say to.
+        // Clients dial the peers for which they have a message.
         dialled.filter(|_| !is_client(own)).for_each(|peer| machine.dial(peer));
         machine.state().accepts = Some(tokio::spawn(machine.clone().accept_all()));
         machine
@@ -127,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// Serves a connection until it ends. Who dials a process speaks to it by the connection that it dialled.
+    /// Serves a connection until it ends. A dialler speaks to a process by the connection that it dialled.
     async fn run(self: Arc<Self>, peer: Party, connection: Connection, dialled: bool) {
         let speaks = dialled || !dials(&self.layout, self.own, peer);
         let number = speaks.then(|| self.keep(peer, &connection));
@@ -255,7 +255,7 @@ impl Machine {
         self.broke(line);
     }
 
-    /// Hears what is said on a line, until it ends; who speaks knows why it does.
+    /// Receives the messages of a line, until it ends; the sender knows why it ends.
     async fn hear(&self, from: Party, mut reader: FrameReader) {
         let Ok(Some(head)) = reader.next().await else { return };
         let Ok(number) = <[u8; LINE_HEAD_BYTES]>::try_from(&head[..]) else { return };
@@ -299,7 +299,7 @@ async fn serve_call(service: Arc<dyn RaftService>, from: u64, channel: Channel) 
     }
     let Ok(kind) = CallKind::try_from(request.split_to(1)[0]) else { return };
     if let Ok(answer) = service.on_call(from, kind, request).await {
-        // Who asked may be gone.
+        // The asking process may be gone.
         let _ = send_only(&mut writer, answer).await;
     }
 }
@@ -308,7 +308,7 @@ async fn serve_call(service: Arc<dyn RaftService>, from: u64, channel: Channel) 
 async fn serve_stream(service: Arc<dyn RaftService>, from: u64, channel: Channel) {
     let (ours, theirs) = Duplex::pair();
     let carrying = tokio::spawn(carry(theirs.sender, theirs.receiver, channel));
-    // Whoever opened it sees that it ends.
+    // The process that opened it sees that it ends.
     let _ = service.on_stream(from, ours).await;
     carrying.abort();
 }

@@ -1,5 +1,5 @@
 //! QUIC between the machines of a run: each process has an endpoint of the transport that ships, on a socket in memory
-//! ([`crate::machine`]). Who speaks is known from certificates.
+//! ([`crate::machine`]). The sender is known from certificates.
 
 use crate::machine::{Machine, Speech};
 use crate::network::{Layout, Network};

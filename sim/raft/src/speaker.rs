@@ -30,7 +30,7 @@ pub struct Speaker {
 }
 
 impl Speaker {
-    /// On a paused clock, whose time counts from here.
+    /// On a paused clock that counts its time from here.
     pub fn new() -> Speaker {
         Speaker { origin: Instant::now(), said: Arc::default(), heard: Arc::default() }
     }

@@ -1,5 +1,5 @@
-//! Conservation: a durable increment is counted exactly once, one whose fate is unknown at most once, and the ledger's sums
-//! are weights of distinct increments (I9).
+//! Conservation: a durable increment is counted exactly once, an increment with an unknown fate at most once, and the ledger's sums are
+//! weights of distinct increments (I9).
 
 use super::Findings;
 use crate::oracle::{Oracle, Told};

@@ -1,5 +1,5 @@
-//! Edges: changes are carried out together and once, or not at all; no edge closes a cycle; whoever asks is told the first change that is
-//! wrong, or each.
+//! Edges: changes are carried out together and once, or not at all; no edge closes a cycle; the caller is told the first wrong change, or
+//! each.
 
 use super::Findings;
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,8 +130,8 @@ impl Edges {
         (0..changes.len()).filter(|&position| !may(changes[position])).collect()
     }
 
-    /// Somebody asked a replica that is at `index`, was told which changes are refused, and these are said to the ledger: all that are wrong,
-    /// and the others, where each is for itself; else the first, and all or none.
+    /// A caller asked a replica that is at `index`, was told the refused changes, and the others were proposed to the ledger. If each
+    /// change is for itself, all wrong changes are refused and the others pass; else the first, and all or none.
     pub fn decided(
         &self,
         findings: &mut Findings,

@@ -1,5 +1,5 @@
-//! A new era that begins with images has every award that any of them knows, awards nothing again that was awarded, counts at least what any
-//! image knows and no more than happened, and names its first milestone exactly.
+//! A new era that begins with images has every award that any of them knows, and awards nothing again that was awarded. It counts at least
+//! what any image knows and no more than happened, and names its first milestone exactly.
 
 use super::Findings;
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
@@ -14,7 +14,7 @@ const TRIED_AHEAD: u64 = 7;
 /// What is known of a counter from outside.
 pub struct Known<'a> {
     pub name: &'a CounterName,
-    /// Milestones that were awarded, whoever knows of it.
+    /// Milestones that were awarded, even if no process knows it.
     pub awarded: &'a [u64],
     /// Everything that was counted in the generation that the era begins in.
     pub happened: u64,

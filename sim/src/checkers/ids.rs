@@ -1,6 +1,6 @@
-//! Ids: an increment that comes with one through several processes counts once, if anybody was told that it counts, and at most once
-//! else; with other content it counts nothing; and what is said of its place does not change. In the end totals are the increments without
-//! ids and, of the distinct ids, all of which somebody was told that they count, and of those whose fate nobody knows some.
+//! Ids: an increment that comes with one through several processes counts once, if anybody was told that it counts, and at most once else;
+//! with other content it counts nothing; and what is said of its place does not change. In the end, totals are the increments without ids
+//! and, of the distinct ids, all that a caller was told to count, and some of those with an unknown fate.
 
 use super::Findings;
 use crate::oracle::{NOBODY, Oracle};

@@ -1,5 +1,5 @@
-//! Liveness (I10): once faults have ended, without new increments, everything offered is placed, every milestone up to the
-//! total is awarded or passed, and every client knows the place of its hits.
+//! Liveness (I10): once faults have ended, without new increments, everything offered is placed and every milestone up to the total is
+//! awarded or passed. Every client knows the place of its hits.
 
 use super::{Account, Findings};
 use crate::oracle::{Oracle, Told};

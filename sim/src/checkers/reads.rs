@@ -1,5 +1,5 @@
-//! Reads that wait for the groups of their data centre: what they show contains what was durable there when they began, and what an
-//! earlier answer stood for whose version they ask for; or they say that they do not know.
+//! Reads that wait for the groups of their data centre. They contain everything that was durable there when they began, and everything that
+//! the earlier answer stood for with the version that they ask for; or they say that they do not know.
 
 use super::Findings;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub struct Shown {
     pub reading: u64,
 }
 
-/// Who is answered, and of which counter.
+/// The reader that is answered, and its counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
     pub at: usize,

@@ -1,6 +1,6 @@
-//! Totals: what a view shows of a counter beside its own count is the sum over its ancestors, each once, of what that view holds of them,
-//! by the graph that it says it has carried out and as far as it has carried out the next change; all-time and in every bucket. In the
-//! end that is what was logged.
+//! Totals: the total of a counter in a view, beside its own count, is the sum over its ancestors, each once, of their counts in that view.
+//! The graph is that which the view says it has carried out, and as far as it has carried out the next change; all-time and in every
+//! bucket. In the end that is what was logged.
 
 use super::Findings;
 use super::edges::{COUNTERS_MAX, Edges, Set};
@@ -109,7 +109,7 @@ pub fn share_shown(
     });
 }
 
-/// Who reads a total asks of those shards alone from which a view says that something may flow to it.
+/// A reader of a total asks only those shards from which, by a view, something may flow to it.
 pub fn sources_known(findings: &mut Findings, dc: usize, counter: usize, known: ShardMask, sources: &[ShardId]) {
     for shard in sources.iter().filter(|shard| !known.has(**shard)) {
         findings.found(

@@ -1,5 +1,5 @@
-//! Views: what a reader sees at one aggregator never goes back while its process lives, never exceeds what happened, and stays
-//! below every milestone that is armed and not awarded, also after a restart.
+//! Views: the values that a reader sees at one aggregator never go back while its process lives, never exceed what happened, and stay below
+//! every milestone that is armed and not awarded, also after a restart.
 
 use super::Findings;
 

@@ -1,5 +1,5 @@
-//! What was ever said to somebody. A channel loses, doubles and reorders, so its state is the set of everything that was ever
-//! said on it: each message may arrive at any later time, any number of times, or never.
+//! The messages that were ever sent to a receiver. A channel loses, doubles and reorders, so its state is the set of all messages that were
+//! ever sent on it. Each message may arrive at any later time, any number of times, or never.
 
 use super::table::{Memory, Table};
 use tidemark_proto::ids::CounterName;

@@ -61,7 +61,7 @@ pub struct Facts {
     pub granted: u64,
     pub spent: u64,
     pub returned: u64,
-    /// A bit per position whose place the group knows.
+    /// A bit for each position of which the group knows the place.
     pub placed: u32,
     /// Increments without a place.
     pub pending: u64,
@@ -274,7 +274,7 @@ impl Groups {
         parts.flat_map(|part| self.in_every_form(self.by_position(group, queued, part))).collect()
     }
 
-    /// An offer whose increments are named by their positions: who they are is nothing to the ledger, and that they are who was
+    /// An offer with its increments named by their positions: the ledger does not depend on their identities. That they are those that were
     /// queued there is checked when they are offered.
     fn by_position(&self, group: &Group, queued: &[Queued], part: Range<u64>) -> Offer {
         let guard = &group.guards()[0];
@@ -309,8 +309,8 @@ impl Groups {
     }
 }
 
-/// What a state is known by: everything that a step or a message depends on. Not by who the queued increments are, nor by what
-/// places were told, on which only answers depend.
+/// The identity of a state: everything that a step or a message depends on. It leaves out the identities of the queued increments, and the
+/// places that were told, because only answers depend on them.
 fn key(group: &Group, facts: &Facts, last: Option<&Batch>, queued: &[Queued]) -> Vec<u8> {
     let Facts { component, guarded, base, granted, spent, returned, placed, fenced_out, generation, .. } = *facts;
     let journal = group.guards().first().map(|guard| (guard.journal().collect::<Vec<_>>(), guard.late()));
@@ -324,7 +324,7 @@ fn key(group: &Group, facts: &Facts, last: Option<&Batch>, queued: &[Queued]) ->
     format!("{component} {account:?} {placed} {weights:?} {batch:?} {slots} {starts:?} {terms:?}").into_bytes()
 }
 
-/// I4: an offer names who was queued at its positions.
+/// I4: an offer names the increments that were queued at its positions.
 fn named_as_queued(offer: &Offer, queued: &[Queued]) -> Result<(), Violation> {
     let OfferBody::Items(items) = &offer.body else { return Ok(()) };
     let known = queued.get(offer.first_pos as usize..).unwrap_or_default();

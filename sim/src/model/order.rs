@@ -1,8 +1,8 @@
 //! I7: what was answered as placed before an increment was asked for stands before it, should it win.
 //!
-//! Only a queued increment can win. When one is queued, what the other groups know to be placed is noted with it: a bit per
-//! position, positions of one group together, one such field per position of its own queue. Certified increments need no note, as
-//! an award has to have all of them before it; nor those of its own group, which stand in one queue.
+//! Only a queued increment can win. When it is queued, the places that the other groups know are noted with it: a bit per position,
+//! positions of one group together, one such field per position of its own queue. Certified increments need no note, as an award has to
+//! have all of them before it; nor those of its own group, which stand in one queue.
 
 use super::config::Config;
 use super::groups::Part;

@@ -55,7 +55,7 @@ impl Model {
         })
     }
 
-    /// I2, and of I9 what the ledger knows of one group's queue; that nobody is fenced who has done nothing wrong.
+    /// I2, and of I9 the ledger's knowledge of one group's queue; that no group is fenced that has done nothing wrong.
     fn covered(&self, state: &State, number: usize) -> Result<(), Violation> {
         let (part, ledger) = (self.groups[number].part(state.groups[number]), self.ledgers.part(state.ledger));
         let (facts, known) = (&part.facts, &ledger.facts.accounts[number]);

@@ -1,5 +1,5 @@
-//! What a seed means for claims of awards: the counters' rules, who claims what, when and where, and how wrong clocks are. It is
-//! drawn apart from everything else, and for each award apart from all others.
+//! The meaning of a seed for claims of awards: the counters' rules, the claims with their sessions, times and places, and the errors of
+//! clocks. It is drawn apart from everything else, and for each award apart from all others.
 
 use super::Admin;
 use crate::rng::Rng;
@@ -28,7 +28,7 @@ pub struct ClaimPlan {
     rng: Rng,
 }
 
-/// Who claims.
+/// The session that claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The session that holds the claim when this is drawn.
@@ -44,7 +44,7 @@ pub enum Who {
 pub enum Manner {
     /// Waits for the answer; without one, asks elsewhere.
     Patient,
-    /// Asks elsewhere after so long, as one whose answer is lost does.
+    /// Asks elsewhere after this time, as a session does that lost its answer.
     Leaves(Span),
     /// Waits, and an aggregator crashes after so many outputs of it: the one asked, or that which leads the ledger.
     AmidACrash { of_leader: bool, outputs: u64, span: Span },
@@ -72,7 +72,7 @@ impl ClaimPlan {
         ClaimPlan { rules, clocks, deserted: rng.per_10k(1_500), rng }
     }
 
-    /// What is done about the award at `at` whose claim has come to a holder, `passes` times already before.
+    /// The claims of the award at `at` after it has come to a holder, `passes` times already before.
     pub fn suits(&self, counter: u16, at: u64, passes: u8, period: Span) -> Vec<Suit> {
         let mut rng = self.rng.fork(u64::from(counter) << 56 ^ at << 8 ^ u64::from(passes));
         let mut suits = Suits { dcs: self.clocks.len() as u64, list: Vec::new() };
@@ -91,8 +91,8 @@ impl ClaimPlan {
     }
 }
 
-/// What a wall clock shows more than the true time, at most [`CLOCK_WRONG_MS_MAX`]: it is wrong, goes too fast or too slow, and now
-/// and then somebody sets it, also back.
+/// The difference between a wall clock and the true time, at most [`CLOCK_WRONG_MS_MAX`]: it is wrong, goes too fast or too slow, and now
+/// and then an operator sets it, also back.
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// From when on it is ahead by so many milliseconds, and by how many more after each second.

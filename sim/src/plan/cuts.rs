@@ -34,7 +34,7 @@ pub fn splits(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     (0..count).map(|_| order()).collect()
 }
 
-/// Of 10,000 runs whose views are cut, or split, in so many counters lie by a piece of their keys.
+/// Of 10,000 runs with several shards, or splits, this number orders counters by a piece of their keys.
 const LAID_PER_10K: u32 = 3_500;
 
 /// By which piece of their keys counters lie: by the one that tells those with milestones from the others, or by their numbers, of which

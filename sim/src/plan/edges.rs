@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::time::{Span, Time};
 
-/// Of 10,000 runs whose counters keep series so many have edges, and of the others.
+/// Of 10,000 runs with series this number has edges, and of the others.
 const AMONG_SERIES_PER_10K: u32 = 5_000;
 const OTHERWISE_PER_10K: u32 = 2_500;
 /// Most changes that are asked for together, beside the first ones.

@@ -1,5 +1,5 @@
-//! What a seed means for milestones under `timely`: which definitions are, how wrong the speed of clocks is, and which data centres are
-//! cut off for longer than a lease while they hold rights. Drawn apart from everything else.
+//! The meaning of a seed for milestones under `timely`: their definitions, the errors of clocks' speeds, and the data centres that are cut
+//! off for longer than a lease while they hold rights. Drawn apart from everything else.
 
 use super::{Admin, Fault};
 use crate::rng::Rng;
@@ -91,7 +91,7 @@ impl LeasePlan {
 }
 
 impl Admin {
-    /// The counter whose milestones the command defines.
+    /// The counter with the milestones that the command defines.
     pub fn defines(&self) -> Option<usize> {
         match self {
             Admin::At { counter, .. } | Admin::Ahead { counter, .. } | Admin::Again { counter } => Some(*counter),

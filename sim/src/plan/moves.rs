@@ -15,7 +15,7 @@ const MACHINES_MAX: u16 = 5;
 pub const REPLICAS: u16 = 3;
 /// Most changes of one data centre.
 const CHANGES_MAX: u64 = 4;
-/// Of 10,000 data centres whose machines come and go, in so many operators are in a hurry.
+/// Of 10,000 data centres with machines that come and go, this number has operators in a hurry.
 const HURRIES_PER_10K: u32 = 3_000;
 /// There, of 10,000 changes, so many are given out together with the next, and so many of the others before the last is done.
 const TOGETHER_PER_10K: u32 = 4_000;

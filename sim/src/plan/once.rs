@@ -15,7 +15,7 @@ const LITTLE_ROOM_PER_10K: u32 = 2_000;
 /// Increments with ids.
 #[derive(Clone, Debug)]
 pub struct OncePlan {
-    /// The aggregators whose processes send them, each to all owners: by number of their places.
+    /// The aggregators with processes that send them, each to all owners: by number of their places.
     pub doors: Vec<usize>,
     /// Mean time between two that are sent.
     pub every: Span,

@@ -9,7 +9,7 @@ const WITH_PAIRS_PER_10K: u32 = 3_000;
 /// Of 10,000 data centres of such a run, so many beside the one that has two in any case.
 const PAIRED_PER_10K: u32 = 3_000;
 
-/// Of 10,000 data centres with two in a run whose views are cut, so many have more, up to so many.
+/// Of 10,000 data centres with two aggregators in a run with several shards, this number has more, up to the given maximum.
 const SPLIT_PER_10K: u32 = 7_000;
 const FURTHER_MAX: u64 = 3;
 

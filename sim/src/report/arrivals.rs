@@ -82,7 +82,7 @@ impl FrontEnd {
         OwnerId(number as u64 + 1)
     }
 
-    /// The number of the front end whose id it is.
+    /// The number of the front end with this id.
     pub fn number_of(id: ClientId) -> usize {
         id.0 as u64 as usize
     }

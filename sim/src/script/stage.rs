@@ -92,7 +92,7 @@ impl Stage {
         Ok(Vec::new())
     }
 
-    /// A data centre whose group has started and said nothing yet.
+    /// A data centre with a group that has started and sent nothing yet.
     pub fn join(&mut self, name: &str) -> Done {
         let id = self.next_id(name);
         let group = Group::new(GroupConfig::new(id, 1));
@@ -484,7 +484,7 @@ impl Stage {
         Ok(done)
     }
 
-    /// Accounts, reports, offers and places go to and fro until nothing changes; who is cut off hears and says nothing.
+    /// Accounts, reports, offers and places go to and fro until nothing changes; a group that is cut off receives and sends nothing.
     pub fn exchange(&mut self) -> Done {
         let mut done = Vec::new();
         for _ in 0..8 {

@@ -97,7 +97,7 @@ pub struct AggregatorProc {
     pub spoke: bool,
     /// What it asks others of its data centre.
     pub asking: Asking,
-    /// Who holds which shard, as it is on disk.
+    /// The holders of each shard, as on disk.
     pub map: ShardMap,
 }
 

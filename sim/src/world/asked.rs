@@ -7,7 +7,7 @@ use tidemark_proto::msg::Reading;
 use tidemark_proto::shards::ShardId;
 
 impl World {
-    /// A reader asks for a counter that is not held here. Who holds it answers at once, or nobody can.
+    /// A reader asks for a counter that is not held here. Its holder answers at once, or no process can.
     pub(super) fn audit_asked(&mut self, at: usize, counter: usize) {
         let (seats, home, name) = (self.seats_at(at), self.id_of(at).dc, self.names[counter].clone());
         let shard = self.ranges_at(at).find(&name);
@@ -32,7 +32,7 @@ impl World {
         let (now, source) = (self.aggregator_time(holder), self.id_of(holder));
         let process = &self.aggregators[holder];
         let core = process.core()?;
-        // Who asks may know of fewer splits, or not know of one that was made there.
+        // The asking aggregator may know of fewer splits, or not know of a split that was made there.
         let own = core.view().shard_of(&self.names[counter]);
         let is_part = self.aggregators[at].ledger.shard_map().lineage().is_within(own, shard);
         if !is_part || !core.holds(own) || !core.view().is_registered(&process.ledger) {

@@ -432,7 +432,7 @@ impl World {
         self.audit_totals(dc, cold);
         let forgets = self.old_views.forgets(dc, self.aggregators[dc].ledger.applied());
         self.note_left(dc);
-        // Where not all is held, who is not heard of by the ledger yet refuses what it has as well as what others have.
+        // If not all shards are held here, an aggregator of which the ledger does not know yet refuses its own shards as well as others.
         let is_heard_of =
             |process: &AggregatorProc| process.core().is_none_or(|core| core.view().is_registered(&process.ledger));
         if self.is_split_at(dc) && !is_heard_of(&self.aggregators[dc]) {

@@ -1,5 +1,5 @@
-//! Claims of awards: whoever wins is known to all, and sessions ask for it at the aggregators of data centres as its shell lets them,
-//! with [`Claiming`]; the clocks of data centres are wrong, and who is not answered asks elsewhere under the same name.
+//! Claims of awards: the winner is known to all, and sessions ask for it at the aggregators of data centres as its shell lets them, with
+//! [`Claiming`]; the clocks of data centres are wrong, and a session without an answer asks elsewhere under the same name.
 
 use super::{Event, World};
 use crate::checkers::claims::{Asker, Named};
@@ -17,16 +17,16 @@ use tidemark_proto::time::{Span, Time, WallMs};
 
 /// What the wall clock showed when a run began.
 pub(super) const BEGAN_AT: WallMs = WallMs(1_700_000_000_000);
-/// How often who waits for an answer looks at the replica.
+/// How often a session that waits for an answer looks at the replica.
 const LOOK_INTERVAL: Span = Span::from_millis(50);
-/// Who got no answer, or one that may be behind, asks again after this.
+/// A session without an answer, or with an answer that may be behind, asks again after this.
 const ASK_AGAIN: Span = Span::from_millis(500);
 /// More claims than this, one run does not need.
 const SUITORS_MAX: usize = 400;
-/// Without faults a leader is there after this, and who asks from then on is answered.
+/// Without faults there is a leader after this, and a session that asks from then on is answered.
 const SETTLED: Span = Span::from_secs(5);
 
-/// Somebody who claims an award until there is an answer.
+/// A session that claims an award until there is an answer.
 pub struct Suitor {
     asker: Asker,
     /// Where it asks next, or waits for an answer.
@@ -141,7 +141,7 @@ impl World {
         audit.claims.shown(&mut audit.findings, &self.names, dc, &self.aggregators[dc].ledger);
     }
 
-    // ---- who claims ----
+    // ---- claims ----
 
     /// A claim has come to somebody.
     fn on_named(&mut self, named: Named) {

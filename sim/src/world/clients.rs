@@ -29,7 +29,7 @@ pub struct ClientProc {
     conns: ConnOf,
     /// A node that this client cannot reach, and until when.
     blocked: Option<(usize, Time)>,
-    /// The last batch of each stream that was sent: by who speaks, node and lane.
+    /// The last batch of each stream that was sent: by client, node and lane.
     sent: BTreeMap<(ClientId, usize, u8), u64>,
 }
 
@@ -40,7 +40,7 @@ pub struct Conn {
     link: LinkId,
     node: usize,
     node_boot: u32,
-    /// Who speaks, once it said so.
+    /// The client that speaks, once it has said so.
     client_id: Option<ClientId>,
     client_up: bool,
     node_up: bool,

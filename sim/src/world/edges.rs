@@ -16,7 +16,7 @@ use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::Span;
 use tidemark_proto::view::View;
 
-/// Who has no answer looks again.
+/// A caller without an answer looks again.
 const LOOK_AGAIN: Span = Span::from_millis(500);
 /// No clock is so far ahead of another, whatever it is looked at.
 const AHEAD_S: u64 = 10;
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// Whether there is nothing more to be done. Who hears nothing asks for the same at the next data centre.
+    /// Whether there is nothing more to be done. A caller that gets no answer asks for the same at the next data centre.
     fn ask_for_edges(&mut self, index: usize, asked: &EdgesAsked) -> bool {
         let mut dc = asked.dc;
         if let Some((at, said)) = self.said_edges.0.get(&index) {
@@ -291,7 +291,7 @@ impl World {
             horizon
         });
         let shown = self.shown_of(dc, view, counter, horizon.as_ref());
-        // Of each shard who holds it has the share.
+        // The holder of each shard has the share.
         let ancestors =
             members(self.audit.edges.last().ancestors(counter)).filter(|&ancestor| self.holds(dc, ancestor));
         let ancestors = ancestors.fold(0, |set, ancestor| set | 1 << ancestor);

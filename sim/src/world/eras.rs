@@ -78,7 +78,7 @@ impl World {
         let open = self.plan.eras.survivor.map_or(OpenMilestones::Withhold, |_| OpenMilestones::Rearm);
         if let Some(survivor) = self.plan.eras.survivor {
             let Some(view) = self.view_image(survivor) else { return };
-            // Who rearms knows that nothing was awarded that no copy knows: this one knows all.
+            // The operator that rearms knows that nothing was awarded that no copy knows: here the copy is complete.
             images.push(Image { ledger: self.reference.clone(), view });
         }
         let mut view = ViewImage::empty(DcId(0), IMAGE_SEED, Ranges::whole());

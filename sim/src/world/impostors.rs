@@ -1,5 +1,4 @@
-//! Impostors: whoever wins is known to all, and somebody with a certificate of the cluster, but another one, speaks in the
-//! winner's name.
+//! Impostors: the winner is known to all, and a process with a certificate of the cluster, but another one, speaks in the winner's name.
 
 use super::{Event, World};
 use tidemark_proto::ids::{ClientId, GroupId, OwnerId};

@@ -1,6 +1,6 @@
-//! Connections between nodes and their aggregator and between aggregators: they come up when both ends live and the network
-//! lets them, break, and each message belongs to one incarnation of its link. Elections of the ledger's leader live here too,
-//! because they follow from connectivity.
+//! Connections between nodes and their aggregator and between aggregators. They come up when both ends live and the network lets them, they
+//! break, and each message belongs to one incarnation of its link. Elections of the ledger's leader live here too, because they follow from
+//! connectivity.
 
 use super::aggregators::SEATS;
 use super::{Event, World};

@@ -14,7 +14,7 @@ use tidemark_proto::teeth::Bug;
 use tidemark_proto::time::Span;
 use tidemark_proto::view::View;
 
-/// An operator whose declaration is not carried out tries again.
+/// An operator tries again if a declaration is not carried out.
 const DECLARE_AGAIN: Span = Span::from_secs(1);
 /// A process that is gone for good would start after this: longer than any run.
 const NEVER: Span = Span::from_secs(100_000);
@@ -35,7 +35,7 @@ impl LostGroup {
         self.group == Some(group) && self.successor.is_some()
     }
 
-    /// Who is found where a group is looked for.
+    /// The group that is found in the place of another.
     pub fn in_place_of(&self, group: usize) -> usize {
         self.successor.filter(|_| self.group == Some(group)).unwrap_or(group)
     }
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// Whoever still runs sets its disk aside, and the group begins again, with nothing.
+    /// A process that still runs sets its disk aside, and the group begins again, with nothing.
     pub(super) fn on_found_anew(&mut self) {
         let Some(group) = self.lost.group.filter(|_| self.lost.successor.is_none()) else { return };
         let id = self.groups[group];

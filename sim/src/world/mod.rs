@@ -298,17 +298,17 @@ pub struct World {
     /// Elections of its leader so far, and since when each data centre leads, or led last.
     elections: u64,
     elected: Vec<Option<Time>>,
-    /// The ledger at the newest committed entry, whoever knows of it.
+    /// The ledger at the newest committed entry, known to any process or not.
     reference: Ledger,
     reference_index: usize,
     /// Of shards that are being moved.
     floors: shards::Floors,
     nodes: Vec<NodeProc>,
-    /// Of each group whose log is on several nodes.
+    /// The logs of groups on several nodes.
     logs: Vec<Option<GroupLog>>,
     /// Of each group.
     processes: Vec<Range<usize>>,
-    /// Groups whose logs something was done with.
+    /// Groups with logs that were touched.
     stirred: BTreeSet<usize>,
     aggregators: Vec<AggregatorProc>,
     clients: Vec<ClientProc>,
@@ -343,7 +343,7 @@ pub struct World {
     leases: leases::Leases,
     /// Real logs instead of modelled ones.
     engine: Option<Box<dyn Engine>>,
-    /// What is committed in real logs, whoever said so: the ledger's entries, and each group's commands.
+    /// Committed entries of real logs, by any report: the ledger's entries, and each group's commands.
     truth: Truth,
     versions: Versions,
     /// Of each data centre.

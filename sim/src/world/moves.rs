@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// The group has gone on without a process, whose disk is set aside.
+    /// The group has gone on without a process, and the disk of that process is set aside.
     pub(super) fn on_left(&mut self, node: usize) {
         let group = self.nodes[node].group;
         self.note(63, [node as u64, group as u64, 0], || format!("node {node} has left group {group}"));
@@ -176,8 +176,8 @@ impl World {
         self.stand_by(node);
     }
 
-    /// Whether every process of a group is heard, so that a disk may be lost while nodes come and go: where the only ones that hold the
-    /// group's log are gone by the layout, and silent for long, it is founded anew, as decision 0033 says.
+    /// Whether every process of a group is reached, so that a disk may be lost while nodes come and go. If the only processes that hold the
+    /// group's log are gone by the layout, and silent for long, the group is founded anew, as decision 0033 says.
     pub(super) fn is_heard(&self, group: usize) -> bool {
         let is_heard = |node: usize| {
             let process = &self.nodes[node];

@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// What is committed stays so, whoever has told of it.
+    /// A committed entry stays so, whatever process has told of it.
     fn learn_entry(&mut self, dc: usize, index: usize, cmds: Vec<LedgerCmd>) {
         let agrees = self.truth.learn_entry(index, cmds);
         let what = || format!("data centre {dc} has applied another entry {index} of the ledger's log than others");

@@ -438,7 +438,7 @@ impl World {
         if self.nodes[node].is_up() {
             self.nodes[node].doom = Some((outputs, span));
         }
-        // Who follows has little to say.
+        // A follower has few messages.
         if self.nodes[node].core().is_some_and(|core| !core.leads()) {
             self.crash_node(node);
         }

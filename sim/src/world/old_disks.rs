@@ -1,6 +1,6 @@
-//! An old copy of a node's disk takes its place. If the ledger knows more of the group than the copy does, the process on it is
-//! fenced out and offers nothing (A7 in docs/internals/protocol.md); nobody else is disturbed, and a run ends soon after that: what the copy
-//! lacks is lost with it, and a data centre whose rights are lost keeps the next milestone from being awarded.
+//! An old copy of a node's disk takes its place. If the ledger knows more of the group than the copy does, the process on it is fenced out
+//! and offers nothing (A7 in docs/internals/protocol.md); no other process is disturbed, and a run ends soon after that. The rows that the
+//! copy lacks are lost with it, and a data centre that lost rights keeps the next milestone from being awarded.
 
 use super::faults::WAIT_FOR_SITUATION;
 use super::{Event, World};
@@ -55,8 +55,8 @@ impl OldDisk {
 }
 
 impl World {
-    /// Somebody copies the disk of a node, as of what the oracle has read of it: an entry that survived a crash is read when the node starts
-    /// again, and would never be if the copy took its place by then.
+    /// An operator copies the disk of a node, as of the part that the oracle has read. An entry that survived a crash is read when the node
+    /// starts again, and would never be read if the copy took its place by then.
     pub(super) fn copy_disk(&mut self, node: usize) {
         let seen = LogIndex(self.audit.oracle.groups[self.nodes[node].group].seen);
         self.old_disk.copy = Some(self.nodes[node].disk().copy(seen));

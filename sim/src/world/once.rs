@@ -58,7 +58,7 @@ pub struct Once {
     copies: Vec<Copy>,
     /// Those of them that are known to be a milestone.
     won: Vec<(u32, Time)>,
-    /// Copies whose callers wait for an answer, the oldest first.
+    /// Copies with callers that wait for an answer, the oldest first.
     waiting: VecDeque<usize>,
     ids: Ids,
 }
@@ -109,7 +109,7 @@ impl World {
         self.send_copy(&plan, door, number, other);
     }
 
-    /// Callers whose patience is over send again, where they can through another door.
+    /// Callers that have waited long enough send again, through another door if they can.
     fn send_impatiently(&mut self, plan: &OncePlan) {
         for _ in 0..IMPATIENT_MAX {
             let now = self.now;
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// A door whose aggregator is up, another one than this where there is one.
+    /// A door with a running aggregator, another one than this if there is one.
     fn door_but(&mut self, but: Option<usize>) -> Option<usize> {
         let is_up = |door: &usize| self.aggregators[self.once.doors[*door].at].is_up();
         let all: Vec<usize> = (0..self.once.doors.len()).filter(is_up).collect();

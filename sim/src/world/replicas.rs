@@ -1,6 +1,6 @@
-//! Groups whose log stands on several nodes of a data centre: members of a Raft log each, leaders that come and go, disks that are
-//! lost. Which of the processes speak for the group at a time follows from the log, as in the real one: a leader begins when it
-//! has applied the entry that it began its term with.
+//! Groups with a log on several nodes of a data centre: members of a Raft log each, leaders that come and go, disks that are lost. The
+//! processes that speak for the group at a time follow from the log, as in the real one: a leader begins when it has applied the entry that
+//! it began its term with.
 
 use super::{Event, World};
 use crate::checkers::dedupe;
@@ -95,7 +95,7 @@ impl World {
         self.processes_of(group).filter(|&node| !self.nodes[node].stand.absent).collect()
     }
 
-    /// Whom a client reaches when it looks for the group: somebody who believes to lead, else anybody.
+    /// The process that a client reaches when it looks for the group: a process that believes to lead, else any.
     pub(super) fn dialled(&mut self, group: usize) -> usize {
         let group = self.lost.in_place_of(group);
         let all = self.present_of(group);
@@ -108,7 +108,7 @@ impl World {
         *self.rng.pick(if leading.is_empty() { &all } else { &leading })
     }
 
-    /// Whom a fault hits that means a group: half of the time its leader.
+    /// The process that a fault of a group hits: half of the time its leader.
     pub(super) fn victim(&mut self, group: usize) -> usize {
         let all = self.present_of(group);
         match self.serving(group) {
@@ -129,7 +129,7 @@ impl World {
         self.append_to_group(node, boot, command);
     }
 
-    /// What was proposed arrives at the log, whoever led when it was made.
+    /// A proposal arrives at the log, under any leader since it was made.
     pub(super) fn append_to_group(&mut self, node: usize, boot: u32, command: Command) {
         if self.nodes[node].boot != boot {
             return;
@@ -240,7 +240,7 @@ impl World {
         self.nodes[node].log.led = term;
         self.coverage.saw("leader of a group begins");
         self.note(34, [node as u64, term, 0], || format!("node {node} leads group {group}"));
-        // Whoever spoke for the group before is heard no longer, once the new one is.
+        // The earlier speaker for the group is heard no longer, once the new speaker is.
         self.break_group(group);
         let nonce = self.rng.next();
         self.node_input(node, Input::Lead { nonce });

@@ -12,10 +12,10 @@ use tidemark_proto::msg::ShardChange;
 use tidemark_proto::shards::{Ranges, Seats, ShardId};
 use tidemark_proto::time::Span;
 
-/// An operator who was refused tries again after so long, until the faults are over.
+/// An operator that was refused tries again after this time, until the faults are over.
 const AGAIN: Span = Span::from_millis(400);
 
-/// What those who held a shard both had when it began to move: the change, and of each counter its generation and sum.
+/// The common state of the holders of a shard when it began to move: the change, and of each counter its generation and sum.
 pub type Floors = BTreeMap<(DcId, ShardId), (u64, Vec<(usize, u32, u64)>)>;
 
 impl World {
@@ -174,8 +174,8 @@ impl World {
         self.aggregators[at].keep(map, kept);
     }
 
-    /// The ledger has applied a change of who holds a shard, or taken it for a late copy. Who holds it from then on has what those both had
-    /// who held it when it began.
+    /// The ledger has applied a change of a shard's holders, or taken it for a late copy. The holders from then on have everything that
+    /// both holders had when the change began.
     pub(super) fn audit_shard_change(&mut self, of: (DcId, ShardId), revision: u64, change: &ShardChange) {
         match change {
             ShardChange::Join { .. } => self.note_floor(of),
@@ -249,7 +249,7 @@ impl World {
         !is_moving && self.aggregators.iter().all(|process| process.core().is_none_or(knows) && is_gone(process))
     }
 
-    /// Each range is held by those whom the map names, and nobody else has anything of it.
+    /// Each range is held by the aggregators that the map names, and no other has any part of it.
     pub(super) fn audit_shards_end(&mut self) {
         let (map, seats) = (self.reference.shard_map(), self.seats_of_reference());
         let mut findings = std::mem::take(&mut self.audit.findings);
