@@ -61,7 +61,7 @@ struct Run {
     log_bytes: u64,
 }
 
-/// What the threads of a generator share.
+/// The state that the threads of a generator share.
 struct Generator {
     args: IntakeArgs,
     address: String,
@@ -184,7 +184,7 @@ impl Generator {
         Ok(sent)
     }
 
-    /// Writes a batch, and says whose events it has.
+    /// Writes a batch, and returns the tenants of its events.
     fn fill(&self, body: &mut Vec<u8>, seed: &mut u64) -> Vec<u32> {
         use std::io::Write;
         body.clear();

@@ -102,8 +102,8 @@ pub enum Command {
     /// Print or change how many days blobs of each level are kept
     ///
     /// A blob leaves once all its hours are older than its level is kept. Rows rise from hours to days and periods, so a lower level is
-    /// never kept longer than a higher one. Rows that come later than hours are kept become dead letters. What has expired does not
-    /// come back, also when blobs are kept longer later on.
+    /// never kept longer than a higher one. Rows that come later than hours are kept become dead letters. Expired rows do not come back,
+    /// also when blobs are kept longer later on.
     #[command(after_help = RETENTION_EXAMPLES)]
     Retention(RetentionArgs),
     /// Erase the rows of a tenant, or of one listing of it, for good
@@ -137,8 +137,8 @@ pub enum Command {
     Token(TokenArgs),
     /// Print writes, bytes, memory, cores and prices for numbers of users and events
     ///
-    /// Each figure has its formula in words. What the file leaves out has the numbers of the article that this layout comes from:
-    /// 100 million users, 10 listings each, 10^12 events a day.
+    /// Each figure has its formula in words. A number that the file leaves out is that of the article that this layout comes from: 100
+    /// million users, 10 listings each, 10^12 events a day.
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
 }
@@ -169,16 +169,16 @@ pub enum DeadLettersCommand {
 /// Which dead letters are meant. Several options together mean the letters that fit all of them.
 #[derive(Debug, Args)]
 pub struct SelectArgs {
-    /// Letters of the source whose digest begins with this
+    /// Letters of the source with a digest that begins with this
     #[arg(long, value_name = "HEX")]
     pub source: Option<String>,
     /// The letter of this row, counted from 1 on
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub row: Option<u64>,
-    /// Letters whose reason contains this text
+    /// Letters with a reason that contains this text
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// Letters whose text is an event of this tenant
+    /// Letters with a text that is an event of this tenant
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
 }
@@ -311,7 +311,7 @@ pub struct LoadArgs {
     pub flush_counts: u64,
 }
 
-/// What counts are grouped by.
+/// The grouping of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// Hours of the zone's clock
@@ -341,7 +341,7 @@ pub struct QueryArgs {
     /// Count events of this type only
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Option<String>,
-    /// One JSON object in each line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

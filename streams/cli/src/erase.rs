@@ -31,8 +31,8 @@ pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
     Ok(writeln!(out, "not reached\t{files}")?)
 }
 
-/// Erases rows of tenants and listings, and returns once that is done. An erasure that was cut off goes on. One that is known is not
-/// begun `again` by itself.
+/// Erases rows of tenants and listings, and returns once that is done. An erasure that was cut off goes on. A known erasure is not begun
+/// `again` by itself.
 ///
 /// # Errors
 /// The directory fails, or the partition is paused.

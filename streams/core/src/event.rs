@@ -16,7 +16,7 @@ pub struct RawEvent<'a> {
     pub listing: &'a str,
     /// Seconds since 1970.
     pub at_s: i64,
-    /// The name of its type; one of the [`EventTypes`].
+    /// The name of its type; the [`EventTypes`] contain it.
     pub event_type: &'a str,
     /// How many times the event happened.
     pub count: i64,

@@ -1,4 +1,4 @@
-//! What `/metrics` shows: text for Prometheus, each metric with its unit and a line of help.
+//! The page `/metrics`: text for Prometheus, each metric with its unit and a line of help.
 
 use crate::engine::PARTITION;
 use crate::log::LogSize;

@@ -1,4 +1,4 @@
-//! What a command does, or why it does nothing.
+//! The effect of a command, or the reason why it has none.
 
 use super::{
     AppliedCommit, Claim, Command, Commit, Erase, Expire, ExpireRefused, Expired, Fence, Generation, Manifest,
@@ -15,7 +15,7 @@ use crate::teeth::{Bug, bites};
 use crate::time::{Day, HOURS_PER_DAY, Hour};
 use std::collections::BTreeSet;
 
-/// What became of a command. It names the command, so that whoever proposed it knows it.
+/// The result of a command. It names the command, so that the proposing owner knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Claim {

@@ -1,4 +1,4 @@
-//! What a file says in Thrift's compact protocol, walked through without keeping any of it: how large things will be, before they are made.
+//! A walk through a file's Thrift compact protocol without keeping any of it: it finds the sizes of things before they are made.
 //!
 //! Source: thrift-compact-protocol.md, and parquet.thrift for the numbers of fields.
 
@@ -268,7 +268,7 @@ impl<'a> Walk<'a> {
 mod tests {
     use super::*;
 
-    /// `FileMetaData` with nothing but a schema, of elements with so many children each.
+    /// `FileMetaData` with nothing but a schema, of elements with this number of children each.
     fn metadata(children: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x15, 2, 0x19, 0xf0 | STRUCT, children.len() as u8];
         for children in children {
