@@ -216,7 +216,7 @@ impl Aggregator {
         self.with_core(|core| {
             let lag = core.feed_lags(now).find(|(of, _)| *of == group).map_or(0, |(_, lag)| lag.entries);
             match (is_lost, core.groups_heard().any(|heard| heard == group)) {
-                (true, _) => "it was declared lost: nobody holds its log".to_owned(),
+                (true, _) => "it was declared lost: no node holds its log".to_owned(),
                 (_, false) => "no node speaks for it, or it counted before this data centre was restored".to_owned(),
                 _ => format!("no answer in {} s; the feed is {lag} entries behind", AUDIT_PATIENCE.as_secs()),
             }

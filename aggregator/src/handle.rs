@@ -149,8 +149,7 @@ pub enum ForgetError {
     #[error(transparent)]
     Ledger(#[from] LedgerForgetError),
     #[error(
-        "{reached} of {all} voters of the ledger can be reached, before or after: without a majority nothing can be decided, this \
-         neither"
+        "{reached} of {all} voters of the ledger can be reached, before or after: without a majority the ledger decides nothing, and not this either"
     )]
     Majority { all: usize, reached: usize },
 }

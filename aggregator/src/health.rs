@@ -154,7 +154,7 @@ pub(crate) async fn catch_up(aggregator: Aggregator) {
             Err(reason) if answered.elapsed() >= LEARN_PATIENCE && aggregator.raft().applied >= on_disk => {
                 if !progress.has_ledger() {
                     let waited_s = LEARN_PATIENCE.as_secs();
-                    tracing::warn!(%reason, waited_s, "no leader of the ledger answers: serving what this disk knows of it");
+                    tracing::warn!(%reason, waited_s, "no leader of the ledger answers: serving its state on this disk");
                     progress.lock().ledger = Caught::Own;
                 }
             }
@@ -300,7 +300,7 @@ impl Aggregator {
                 Check::degraded(format!("the view has not caught up with group {}", self.incarnation_name(*group)))
             }
             (_, Some(group)) => Check::degraded(format!(
-                "group {} is not connected: the view may lack what it counted last",
+                "group {} is not connected: the view may lack its last counts",
                 self.incarnation_name(*group)
             )),
             (_, None) => {

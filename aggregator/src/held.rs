@@ -51,9 +51,9 @@ const GATHERED_MAX: usize = 3;
 /// Why what others hold is not read. Names the slot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeldError {
-    #[error("slot {shard} is held by {holders}, of which none answers at present")]
+    #[error("slot {shard} is held by {holders}, and none of these answers at present: ask again")]
     NotServing { shard: u16, holders: String },
-    #[error("this view has not been heard of by the ledger since it started")]
+    #[error("the ledger does not know yet that this view has started: ask again")]
     NotShown,
     #[error("slots that were asked for are shown from here since: ask again")]
     ShownHere,
@@ -214,7 +214,7 @@ impl Held {
                 }
             }
             Question::About { what, counter } => {
-                let nobody = Answer::Refused("nobody here says anything of it".to_owned());
+                let nobody = Answer::Refused("no process here can tell it".to_owned());
                 let (reply, service) = self.before(&shards, nobody);
                 let Some(service) = service else { return reply };
                 let said = service.about(what, &counter).await;
@@ -372,11 +372,11 @@ impl Held {
                 return Err(in_vain("the ledger, as applied here, does not know of its start"));
             }
             if stands.of_all.ledger < terms.not_before {
-                return Err(in_vain("its ledger is behind what was asked for"));
+                return Err(in_vain("its ledger is behind the request"));
             }
             dialogue.stands(&stands);
             match self.asking().take(self.now(), (holder, start), stands) {
-                Taken::StandsBehind => return Err(in_vain("it lacks what was shown here")),
+                Taken::StandsBehind => return Err(in_vain("it lacks values that were shown here")),
                 Taken::ShownHere if terms.of_values => return Err(AskError::ShownHere),
                 Taken::ShownHere | Taken::Yes => {}
             }
@@ -726,7 +726,8 @@ impl Aggregator {
                 Err(error) => return Err(HeldError::Refused(error.to_string()).into()),
             }
         }
-        let reason = "who hold a part of it keep other buckets, or slots moved or were split all the while: ask again";
+        let reason =
+            "the holders of its parts keep other buckets, or slots moved or were split all the while: ask again";
         Err(HeldError::Refused(reason.to_owned()).into())
     }
 

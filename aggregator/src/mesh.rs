@@ -84,8 +84,8 @@ const REGISTERED_FOR: Duration = Duration::from_secs(10);
 /// Why an aggregator is refused that began with nothing, though others know it.
 const EMPTY_DIRECTORY: &str = "the data directory of this aggregator is empty,";
 /// The reason that a forgotten data centre gets when it comes back.
-const FORGOTTEN: &str = "refused: this data centre was given up with `tidemark dc forget`; its processes are to be stopped, and where it is to \
-                         count again it needs another name, at the end of the layout, and empty disks";
+const FORGOTTEN: &str = "refused: this data centre was given up with `tidemark dc forget`; stop its processes; to count there again, \
+                         add a data centre of another name at the end of the layout, with empty disks";
 
 /// Why an aggregator was not reached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -303,7 +303,7 @@ impl Mesh {
                     self.run_connection(peer, id, &connection).await;
                 }
             }
-            Ok(_) => connection.close("refused: who dials says first of which era it is"),
+            Ok(_) => connection.close("refused: the dialling side must name its era first"),
             Err(error) => self.note_refusal(peer, &error),
         }
     }

@@ -98,7 +98,7 @@ fn take(
 async fn write(responses: Vec<ReadResponse>, writer: &mut FrameWriter, aggregator: &Aggregator) -> Result<(), String> {
     // Readers go on at the other one of the pair.
     if !aggregator.shows() {
-        return Err("this view has not been heard of by the ledger since it started".to_owned());
+        return Err("the ledger does not know yet that this view has started: ask again".to_owned());
     }
     for response in responses {
         writer.feed_bytes(wire::encode(&response).into()).await.map_err(|error| error.to_string())?;

@@ -57,20 +57,20 @@ pub enum ViewStoreError {
     Submit(#[from] SubmitError),
     #[error("the number of this start could not be written: {0}")]
     Start(String),
-    #[error("which slots are here could not be written: {0}")]
+    #[error("the list of the slots here could not be written: {0}")]
     Kept(String),
-    #[error("which slots are here cannot be read: {0}")]
+    #[error("the list of the slots here cannot be read: {0}")]
     Map(postcard::Error),
     #[error("{file} is of a slot that is not here any more, and could not be deleted: {source}")]
     Stray { file: String, source: std::io::Error },
     #[error(
-        "{dir} has {beside} and no {VIEW_FILE}, which says what reads may show of counters with milestones: put it back, or move all of \
-         these files away, and the view is told anew"
+        "{dir} has {beside} and no {VIEW_FILE}, which limits the reads of counters with milestones: put it back, or move all of \
+         these files away, and the view is received anew"
     )]
     FirstMissing { dir: String, beside: String },
     #[error(
-        "the view on disk is of a data centre with {disk} aggregators, and is to be of one with {asked}: which slots are here follows from \
-         their number. Change it back, or take a backup and restore it with the new layout"
+        "the view on disk is of a data centre with {disk} aggregators, and the layout has {asked}: the slots of this disk \
+         follow from that number. Change it back, or take a backup and restore it with the new layout"
     )]
     Split { disk: String, asked: String },
 }

@@ -40,7 +40,7 @@ pub enum VoterChange {
 /// Why the voters were not changed. Nothing was, unless the text says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VoterError {
-    #[error("{} leads the ledger: ask that one", leader.as_deref().unwrap_or("nobody known here"))]
+    #[error("{} leads the ledger: ask that aggregator", leader.as_deref().unwrap_or("another aggregator"))]
     NotLeader { leader: Option<String> },
     #[error("{0} was given up with `tidemark dc forget`: it never votes again")]
     Forgotten(String),

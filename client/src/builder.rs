@@ -76,7 +76,9 @@ impl Builder {
             close_timeout: Duration::from_secs(10),
             // The flusher collects; its increments leave the core at once.
             config: ClientConfig { flush_interval: Span(0), ..ClientConfig::default() },
-            on_loss: Box::new(|loss| tracing::warn!(?loss, "added weight was not counted, or nobody knows")),
+            on_loss: Box::new(|loss| {
+                tracing::warn!(?loss, "added weight was not counted, or may or may not be counted")
+            }),
         }
     }
 

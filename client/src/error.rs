@@ -60,7 +60,7 @@ pub enum HitError {
     #[error("counted once, but its place can no longer be learnt")]
     PlaceUnknown,
     /// Its data centre is lost. It is not sent again.
-    #[error("nobody knows whether it was counted: once, or not at all")]
+    #[error("it is not known whether it was counted: once, or not at all")]
     Unknown,
     /// Not counted, or, if the client was dropped before its answer, unknown.
     #[error("the client is closed")]
@@ -181,7 +181,7 @@ pub enum ChangeError {
     Fake,
     /// It was carried out, or will be soon, or not. To send the same [`EdgeChanges`](crate::EdgeChanges) again does no harm, and tells that
     /// they were carried out; changes that are refused then stay in doubt until the graph is looked at.
-    #[error("nobody knows whether edges were changed: {0}")]
+    #[error("it is not known whether edges were changed: {0}; to send the same changes again does no harm")]
     Unknown(String),
 }
 

@@ -45,7 +45,7 @@ pub enum HitOutcome {
 
 /// A hit under way: resolves to its place. Dropping it changes nothing: the hit is counted all the same.
 #[derive(Debug)]
-#[must_use = "a hit is counted in any case, but nobody learns its place"]
+#[must_use = "a hit is counted in any case, but its place is lost"]
 pub struct Hit(pub(crate) Arc<HitCell>);
 
 /// Resolves when a hit is durable.

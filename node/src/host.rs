@@ -417,7 +417,7 @@ impl Host {
         self.trouble = (!nodes.is_empty()).then(|| {
             let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
             format!(
-                "a majority of the group's disks is gone: those of nodes {} are others. If the old ones do not come back: \
+                "a majority of the group's disks is gone: nodes {} have other disks. If the old disks do not come back: \
                  tidemark declare-lost {}/{}",
                 names.join(", "),
                 self.dc_name,

@@ -44,8 +44,8 @@ pub fn node_is_empty(dc: &str, disk: &Disk, before: u32) -> String {
     let group = disk.group.group;
     format!(
         "group {dc}/{group} is registered as {dc}/{group}#{before}, and this data directory holds nothing of it: look whether its disk is \
-         mounted. If the disk is lost: start with --fresh, which begins empty, and give up what only the lost disk held with `tidemark \
-         declare-lost {dc}/{group}#{before}`"
+         mounted. If the disk is lost: start with --fresh, which begins empty, and give up the counts that only the lost disk held \
+         with `tidemark declare-lost {dc}/{group}#{before}`"
     )
 }
 

@@ -42,7 +42,7 @@ pub enum StartError {
     Incarnation { path: String },
     #[error("{path}: {source}")]
     Replica { path: String, source: Box<tidemark_consensus::raft::StartError> },
-    #[error("{path} is there: the layout's `replicas` was another when this directory was founded")]
+    #[error("{path} is there: this directory was founded with other `replicas` in the layout: change them back")]
     OtherReplicas { path: String },
     #[error(
         "node {node} of {dc} was taken away (`gone` in the layout) and holds nothing: it is not to be started again"

@@ -108,7 +108,9 @@ pub struct TotalAuditBody {
 /// As many audits are under way as may be, or the view shows nothing.
 pub async fn audit(aggregator: &Aggregator, counter: &CounterName, with_rows: bool) -> Result<AuditBody, Failure> {
     if !aggregator.shows() {
-        return Err(Failure::NotServing("this view has not been heard of by the ledger since it started".to_owned()));
+        return Err(Failure::NotServing(
+            "the ledger does not know yet that this view has started: ask again".to_owned(),
+        ));
     }
     let found = aggregator.audit(counter).await.map_err(|error| match error {
         AuditError::Busy { limit } => Failure::Overloaded { what: "audits under way".to_owned(), limit: limit as u64 },
@@ -119,7 +121,10 @@ pub async fn audit(aggregator: &Aggregator, counter: &CounterName, with_rows: bo
     let merged = merged.map(|(id, at)| (cluster.aggregator_name(*id), (at.epoch, at.version))).collect();
     let kept = found.kept.iter().flat_map(|horizon| horizon.first());
     let (total, total_not_counted) = match aggregator.is_split() {
-        true => (None, Some("what flows to it is held by several aggregators: it was not counted anew".to_owned())),
+        true => (
+            None,
+            Some("several aggregators hold the counters that flow to it: its total was not counted anew".to_owned()),
+        ),
         false => total_of(&found),
     };
     Ok(AuditBody {

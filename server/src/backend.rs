@@ -76,7 +76,7 @@ pub fn client_builder(endpoint: &Endpoint) -> Result<ClientBuilder, ConnectError
 
 /// The failure of a command to the ledger that takes no effect in time.
 pub(crate) fn late() -> Failure {
-    Failure::InDoubt("the ledger did not answer in time: look, and ask again".to_owned())
+    Failure::InDoubt("the ledger did not answer in time: read the present state, and ask again".to_owned())
 }
 
 /// An aggregator and a client as one backend.
@@ -280,7 +280,7 @@ impl LocalBackend {
         let elsewhere = group.dc != self.aggregator.dc() && self.aggregator.reaches(group.dc);
         if elsewhere && !force {
             let dc = self.aggregator.cluster().name_of(group.dc).unwrap_or("?");
-            let message = format!("{dc} can be reached, and its own aggregator knows best: ask that one");
+            let message = format!("{dc} can be reached, and its own aggregator knows best: ask that aggregator");
             return Err(Failure::Conflict { code: "elsewhere", message });
         }
         Ok(self.aggregator.may_declare_lost(group, force)?)
@@ -300,8 +300,9 @@ impl LocalBackend {
     async fn about<T: DeserializeOwned>(&self, what: About, counter: &CounterName) -> Result<T, Failure> {
         let said = self.aggregator.ask_about(what, counter).await?;
         let understood = serde_json::from_slice(&said);
-        understood
-            .map_err(|error| Failure::NotServing(format!("who holds {counter} says what is not understood: {error}")))
+        understood.map_err(|error| {
+            Failure::NotServing(format!("the holder of {counter} gave an answer that cannot be read: {error}"))
+        })
     }
 
     fn list(&self, counter: &CounterName) -> MilestoneList {
@@ -333,8 +334,9 @@ impl LocalBackend {
         match shown(LEDGER_PATIENCE, look).await {
             Some((true, list)) => Ok(list),
             Some((false, _)) => {
-                let message =
-                    format!("the milestones of {counter} were changed at the same time: look, and decide again");
+                let message = format!(
+                    "the milestones of {counter} were changed at the same time: read the present state, and decide again"
+                );
                 Err(Failure::Conflict { code: "changed", message })
             }
             None => Err(late()),
@@ -485,8 +487,7 @@ impl Backend for LocalBackend {
         let (shard, dc) = (ShardId(asked.slot), self.aggregator.dc());
         let named = |what: &'static str, name: &str| {
             let named = self.aggregator.cluster().aggregator(name).map_err(|error| Failure::invalid(what, error))?;
-            let elsewhere =
-                || format!("{name} is of another data centre than this one, and a slot moves within its own");
+            let elsewhere = || format!("{name} is in another data centre, and a slot moves only within this one");
             if named.dc == dc { Ok(named) } else { Err(Failure::invalid(what, elsewhere())) }
         };
         let (leaves, to) = (named("from", &asked.from)?, named("to", &asked.to)?);
@@ -623,7 +624,8 @@ impl Backend for LocalBackend {
         self.refusal_of_loss(group, force)?;
         self.aggregator.declare_lost(group, force).await?;
         if shown(LEDGER_PATIENCE, || self.aggregator.is_lost(group).then_some(())).await.is_none() {
-            let message = "the ledger did not carry it out in time, and still may: where it is led the group may have been heard of";
+            let message =
+                "the ledger did not carry it out in time, and still may: its leader may be connected to the group";
             return Err(Failure::InDoubt(message.to_owned()));
         }
         let standing = self.aggregator.groups().into_iter().find(|standing| standing.group == group);
@@ -639,7 +641,8 @@ impl Backend for LocalBackend {
         self.refusal_of_forgetting(dc, force)?;
         self.aggregator.forget(dc, force).await?;
         let forgotten = || self.aggregator.is_forgotten(dc).then(|| self.dc_body(dc));
-        let late = "it was not carried out in time, and still may: where the ledger is led the data centre may have been heard of";
+        let late =
+            "it was not carried out in time, and still may be: the ledger's leader may be connected to the data centre";
         shown(LEDGER_PATIENCE, forgotten).await.ok_or_else(|| Failure::InDoubt(late.to_owned()))
     }
 
@@ -689,7 +692,8 @@ impl Backend for LocalBackend {
         let view = named.map_err(|error| Failure::invalid("aggregator", error))?;
         self.aggregator.set_aside(view).await?;
         if shown(LEDGER_PATIENCE, || self.aggregator.is_set_aside(view).then_some(())).await.is_none() {
-            let message = "the ledger did not carry it out in time, and still may: where it is led the aggregator may be connected";
+            let message =
+                "the ledger did not carry it out in time, and still may: its leader may be connected to the aggregator";
             return Err(Failure::InDoubt(message.to_owned()));
         }
         self.members().await

@@ -115,7 +115,9 @@ impl Claims {
         match shown(LEDGER_PATIENCE, later).await {
             Some((stands, _)) if stands == rule => Ok(self.rule(counter)),
             Some(_) => {
-                let message = format!("the claims of {counter} were changed at the same time: look, and decide again");
+                let message = format!(
+                    "the claims of {counter} were changed at the same time: read the present state, and decide again"
+                );
                 Err(Failure::Conflict { code: "changed", message })
             }
             None => Err(late()),

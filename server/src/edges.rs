@@ -232,7 +232,9 @@ impl Edges {
 fn batch_of_entry(graph: &Graph, entry: u64) -> Result<BatchBody, Failure> {
     let batch = graph.audit().find(|batch| batch.entry.0 == entry).ok_or_else(|| {
         let known = graph.audit().len();
-        Failure::NotFound(format!("entry {entry} is none of the last {known} changes of edges that are remembered"))
+        Failure::NotFound(format!(
+            "entry {entry} is not among the last {known} changes of edges, which are all that are remembered"
+        ))
     })?;
     Ok(BatchBody { changes: Some(ChangesBody::new(graph, &batch.changes)), ..batch_body(batch) })
 }

@@ -140,8 +140,8 @@ impl Idempotency {
             _ => {
                 let (name, kept_s) = (&owner.name, ages_s(kept));
                 let message = format!(
-                    "group {name}, which owns this id, replaced one that was lost: for {kept_s} s whether an id counted before is not \
-                     known. Name another data centre as the home of a new id, or say first_sent, if that is less than {reach_s} s ago"
+                    "group {name}, which owns this id, replaced a lost group: for {kept_s} s it is not known whether an id \
+                     counted before. Name another data centre as the home of a new id, or say first_sent, if that is less than {reach_s} s ago"
                 );
                 Err(Failure::Unavailable { code: "id_owner_lost", message })
             }

@@ -98,8 +98,9 @@ impl Lives {
         }
         let said = self.0.ask_about(About::Unheard, counter).await?;
         let understood = serde_json::from_slice(&said);
-        understood
-            .map_err(|error| Failure::NotServing(format!("who holds {counter} says what is not understood: {error}")))
+        understood.map_err(|error| {
+            Failure::NotServing(format!("the holder of {counter} gave an answer that cannot be read: {error}"))
+        })
     }
 
     fn warning(&self) -> Option<String> {
@@ -261,7 +262,7 @@ fn expiry(wanted: ExpiryBody) -> Result<Option<WallMs>, Failure> {
             invalid("expires_unix_ms", format!("expires_unix_ms is {ms}: at most {} allowed", last.as_millis()))
         }
         (Some(ms), None) if u128::from(ms) < now.as_millis() => {
-            let message = format!("expires_unix_ms is {ms}, which is over: it is {} now", now.as_millis());
+            let message = format!("expires_unix_ms is {ms}, which is in the past: it is {} now", now.as_millis());
             invalid("expires_unix_ms", message)
         }
         (Some(ms), None) => Ok(Some(WallMs(ms))),
@@ -269,7 +270,8 @@ fn expiry(wanted: ExpiryBody) -> Result<Option<WallMs>, Failure> {
 }
 
 fn changed(counter: &CounterName) -> Failure {
-    let message = format!("{counter} was reset or its expiry changed at the same time: look, and decide again");
+    let message =
+        format!("{counter} was reset or its expiry changed at the same time: read the present state, and decide again");
     Failure::Conflict { code: "changed", message }
 }
 

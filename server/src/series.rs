@@ -228,8 +228,9 @@ impl Series {
                 Ok(self.aggregator.with_ledger(|ledger| TermsBody::new(ledger, namespace, Some(&stands))))
             }
             Some(_) => {
-                let message =
-                    format!("the series of {namespace} were changed at the same time: look, and decide again");
+                let message = format!(
+                    "the series of {namespace} were changed at the same time: read the present state, and decide again"
+                );
                 Err(Failure::Conflict { code: "changed", message })
             }
             None => Err(late()),
@@ -341,7 +342,7 @@ impl Series {
 
 /// Where the middle of a slot cannot be said.
 fn no_middle(reason: String) -> Failure {
-    let message = format!("{reason}: ask who holds two counters of it or more for its middle, or say `at`");
+    let message = format!("{reason}: ask an aggregator that holds two or more of its counters, or give `at`");
     Failure::Conflict { code: "no-middle", message }
 }
 
@@ -484,13 +485,13 @@ impl From<Splitting> for SplitsBody {
 
 fn missing_text(missing: &Missing) -> String {
     match missing {
-        Missing::Groups(groups) if groups.is_empty() => "what groups of its data centre have counted".to_owned(),
+        Missing::Groups(groups) if groups.is_empty() => "counts of groups of its data centre".to_owned(),
         Missing::Groups(groups) => {
             let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
-            format!("what groups of its data centre have counted: {}", groups.join(", "))
+            format!("counts of groups of its data centre: {}", groups.join(", "))
         }
         Missing::Holders => "an aggregator that holds it: none is connected".to_owned(),
-        Missing::Told => "what those have that hold it".to_owned(),
+        Missing::Told => "the rows of its holders".to_owned(),
         Missing::Totals => "its counters to be added to totals".to_owned(),
         Missing::Disk => "its disk".to_owned(),
         Missing::Ledger => "the ledger".to_owned(),

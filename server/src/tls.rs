@@ -26,7 +26,7 @@ pub enum TlsError {
     NoAuthority(String),
     #[error("cannot read the {what} in {}: {reason}", path.display())]
     Identity { what: &'static str, path: PathBuf, reason: String },
-    #[error("the key in {} is open to everybody (mode {mode:o}); nobody but its owner and group may have it: chmod o= it", path.display())]
+    #[error("the key in {} is open to all users (mode {mode:o}); only its owner and group may read it: chmod o= it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
     #[error("the key in {} is not that of the certificate in {}: {reason}", key.display(), certificate.display())]
     Pair { certificate: PathBuf, key: PathBuf, reason: String },

@@ -53,7 +53,7 @@ pub enum RestoreError {
         "{dir} knows data centre {number} as `{found}`, and the layout as `{expected}`: numbers of data centres never change"
     )]
     OtherLayout { dir: PathBuf, number: usize, found: String, expected: String },
-    #[error("there is no image of {0}: what only it knew is lost; say --partial if that is meant")]
+    #[error("there is no image of {0}: counts that only it knew are lost; use --partial if that is meant")]
     Missing(String),
     #[error("the layout has no data centre {0:?}")]
     UnknownDc(String),

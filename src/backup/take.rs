@@ -30,11 +30,11 @@ pub enum TakeError {
     Remote(#[from] RemoteError),
     #[error("{authority}: {reason}")]
     Image { authority: String, reason: String },
-    #[error("two of those asked are aggregators of {0}: one image of each data centre is enough")]
+    #[error("two of the asked aggregators are of {0}: one image of each data centre is enough")]
     Twice(String),
     #[error(
         "several aggregators of {dc} hold a part of its view each, and those asked hold all but its slots {slots:?}: name the others \
-         with --and; `GET /v1/slots` says who holds what"
+         with --and; `GET /v1/slots` lists the holders"
     )]
     Gap { dc: String, slots: Vec<u16> },
     #[error(

@@ -173,7 +173,7 @@ fn text(found: &AuditBody, only_what_differs: bool) -> String {
         total.notes.iter().for_each(|note| text += &format!("    {note}\n"));
     }
     if let Some(why) = &found.total_not_counted {
-        text += &format!("  what flows to it was not counted anew: {why}\n");
+        text += &format!("  its total was not counted anew: {why}\n");
     }
     text
 }

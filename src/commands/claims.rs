@@ -104,7 +104,7 @@ fn claim_text(claim: &ClaimBody) -> String {
     match claim.state {
         ClaimStateBody::Open => format!("open: {holder} may claim it{until}"),
         ClaimStateBody::Claimed => format!("claimed by {holder}, ledger entry {}", claim.index.unwrap_or_default()),
-        ClaimStateBody::Waiting => "nobody has claimed it in time: it waits for the counter's next award".to_owned(),
-        ClaimStateBody::Lapsed => "nobody has claimed it in time: it is nobody's".to_owned(),
+        ClaimStateBody::Waiting => "it was not claimed in time: it waits for the counter's next award".to_owned(),
+        ClaimStateBody::Lapsed => "it was not claimed in time: it has no owner".to_owned(),
     }
 }

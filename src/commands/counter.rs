@@ -107,7 +107,7 @@ async fn begin_again(remote: &Remote, begin: &Begin, way: Way) -> Outcome {
     let generation = if_generation.unwrap_or(life.generation);
     if !yes {
         return show(remote.json, &now, || {
-            format!("{}\nNothing was done: say it with --yes.", what_text(&now, life.generation, generation, way))
+            format!("{}\nNothing was done: repeat it with --yes.", what_text(&now, life.generation, generation, way))
         });
     }
     let body = Some(&ResetBody { if_generation: Some(generation) });
@@ -124,12 +124,12 @@ fn what_text(now: &ReadingBody, generation: u32, wanted: u32, way: Way) -> Strin
     if !known {
         return format!("{counter} was never counted: there is nothing to begin again.");
     }
-    let otherwise = if generation == wanted { "" } else { ", not the one that is asked for: it would be refused" };
+    let otherwise = if generation == wanted { "" } else { ", not the requested generation: it would be refused" };
     let loses = match way {
         Way::Reset => "It would begin again at 0. Awards stay; milestones that are not awarded are armed anew.",
         Way::Remove => "It would begin again at 0, without milestones and claims. Awards stay.",
     };
-    format!("{counter} stands at {value} here, in generation {generation}{otherwise}. {loses} What it counted is lost.")
+    format!("{counter} stands at {value} here, in generation {generation}{otherwise}. {loses} Its counts are lost.")
 }
 
 fn begun_text(begun: &BegunBody) -> String {
@@ -151,7 +151,7 @@ fn warning_text(warning: &Option<String>) -> String {
 fn waits_text(groups: &[String]) -> String {
     match groups {
         [] => String::new(),
-        groups => format!("; not heard of yet by {}, which go on counting what is over", groups.join(", ")),
+        groups => format!("; not known yet by {}, which go on counting in the previous generation", groups.join(", ")),
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
             text.starts_with("search/q stands at 22 here, in generation 1. It would begin again at 0, without"),
             "{text}"
         );
-        assert!(what_text(&now(22, 1), 1, 5, Way::Reset).contains("not the one that is asked for"));
+        assert!(what_text(&now(22, 1), 1, 5, Way::Reset).contains("not the requested generation"));
         assert!(what_text(&now(0, 0), 0, 0, Way::Reset).contains("never counted"));
     }
 }

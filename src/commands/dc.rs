@@ -60,7 +60,7 @@ pub fn run(args: Dc) -> Outcome {
 fn plan_text(dc: &DcBody) -> String {
     match &dc.refused {
         Some(reason) => format!("{}\nNothing was done, and --yes would be refused now: {reason}", what_text(dc)),
-        None => format!("{}\nNothing was done: say it with --yes.", what_text(dc)),
+        None => format!("{}\nNothing was done: repeat it with --yes.", what_text(dc)),
     }
 }
 
@@ -93,8 +93,8 @@ fn what_text(dc: &DcBody) -> String {
     };
     format!(
         "{name}: {groups} left, {rights} rights outstanding\n\
-         Up to {rights} increments may be lost that it answered as counted, and whatever else it made durable that no data centre has heard \
-         of. What is known of it stays counted. Certificates of later awards say how much was written off.\n\
+         Up to {rights} increments may be lost that it answered as counted, and all other durable increments that no data centre has \
+         received. Received increments stay counted. Certificates of later awards say how much was written off.\n\
          {member} Milestones wait for it no more. If it comes back it is refused; its number in the layout is never used again."
     )
 }
@@ -115,7 +115,7 @@ mod tests {
             rights: 7,
             refused: None,
         };
-        assert!(plan_text(&dc).ends_with("say it with --yes."));
+        assert!(plan_text(&dc).ends_with("repeat it with --yes."));
         let refused = DcBody { refused: Some("it is connected".to_owned()), ..dc.clone() };
         assert!(plan_text(&refused).ends_with("--yes would be refused now: it is connected"));
         let text = what_text(&dc);

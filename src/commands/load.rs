@@ -603,8 +603,8 @@ fn announce(path: &Path, scan: &Scan, naming: &Naming) {
         let Some(policy) = &terms.policy else { continue };
         if terms.revision > 1 {
             errln!(
-                "{file}: {namespace} keeps series by its policy number {}: what an earlier one had closed stays so, however late events \
-                 may be now",
+                "{file}: {namespace} keeps series by its policy number {}: buckets that an earlier policy had closed \
+                 stay closed, however late events may be now",
                 terms.revision
             );
         }

@@ -68,7 +68,7 @@ fn text(terms: &TermsBody) -> String {
     let [late, ahead] = bounds;
     let (namespace, revision) = (&terms.namespace, terms.revision);
     format!(
-        "{namespace} keeps {kept}; what is more than {late} late or {ahead} ahead {otherwise} (revision {revision})"
+        "{namespace} keeps {kept}; an event more than {late} late or {ahead} ahead {otherwise} (revision {revision})"
     )
 }
 
@@ -88,7 +88,7 @@ mod tests {
             TermsBody { namespace: "qa".into(), revision: 2, since_s: Some(5), policy: Some(policy), updown: None };
         assert_eq!(
             text(&terms),
-            "qa keeps 1h for 30d, 1m for 2d; what is more than 1h late or 5m ahead counts in the total only (revision 2)"
+            "qa keeps 1h for 30d, 1m for 2d; an event more than 1h late or 5m ahead counts in the total only (revision 2)"
         );
         assert_eq!(text(&TermsBody { policy: None, ..terms }), "qa keeps no series");
     }

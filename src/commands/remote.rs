@@ -110,7 +110,7 @@ pub enum RemoteError {
     Unreachable { authority: String, reason: String },
     #[error("{authority} answers {status}: {message}")]
     Refused { authority: String, status: StatusCode, message: String },
-    #[error("{authority} gives no answer that is understood: {reason}")]
+    #[error("{authority} gave no answer that can be read: {reason}")]
     Answer { authority: String, reason: String },
 }
 
@@ -155,7 +155,10 @@ impl Remote {
         body: Option<&impl Serialize>,
     ) -> Result<(StatusCode, Bytes), RemoteError> {
         let authority = self.authority()?;
-        let late = || RemoteError::Answer { authority: authority.to_owned(), reason: "no answer in time".to_owned() };
+        let late = || RemoteError::Answer {
+            authority: authority.to_owned(),
+            reason: format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
+        };
         tokio::time::timeout(ANSWER_TIMEOUT, self.exchange(method, path, body)).await.map_err(|_| late())?
     }
 
@@ -167,7 +170,7 @@ impl Remote {
     ) -> Result<(), RemoteError> {
         let authority = self.authority()?.to_owned();
         let failed = |reason: String| RemoteError::Answer { authority: authority.clone(), reason };
-        let late = || failed("no answer in time".to_owned());
+        let late = || failed(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()));
         let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.send(Method::GET, path, None::<&()>)).await;
         let (response, _connection) = sent.map_err(|_| late())??;
         let status = response.status();
@@ -281,7 +284,9 @@ impl Remote {
             reason: format!("{reason}{advice}"),
         };
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(authority, trust)).await;
-        connected.map_err(|_| failed("no connection in time".to_owned()))?.map_err(|error| failed(error.to_string()))
+        connected
+            .map_err(|_| failed(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs())))?
+            .map_err(|error| failed(error.to_string()))
     }
 
     async fn exchange(

@@ -145,7 +145,7 @@ async fn restore_dc(args: RestoreDc) -> Outcome {
     let mut report = DcReport { dc: name, taken_ms: known.taken_ms.1, lost, done: false };
     let draft = Draft::begin(&out)?;
     if !yes {
-        return show(remote.json, &report, || format!("{}\nNothing was done: say it with --yes.", dc_text(&report)));
+        return show(remote.json, &report, || format!("{}\nNothing was done: repeat it with --yes.", dc_text(&report)));
     }
     let promised = promised(&remote, &groups).await?;
     // Any failure here, such as a full disk, happens before anything is given up.
@@ -198,8 +198,8 @@ async fn check_gone(remote: &Remote, name: &str) -> Result<(), Error> {
     match (dc.forgotten, dc.connected) {
         (true, _) => Err(format!("{name} was given up with `tidemark dc forget`: it needs another name").into()),
         (_, true) => Err(format!(
-            "the aggregator of {name} runs: this is for a data centre whose disks are gone; ask the aggregator of another one, and \
-             stop what runs there"
+            "the aggregator of {name} runs: this is for a data centre with lost disks; ask the aggregator of another data \
+             centre, and stop the processes there"
         )
         .into()),
         _ => Ok(()),
@@ -229,9 +229,9 @@ fn dc_text(report: &DcReport) -> String {
         }
     }
     lines.push(
-        "What any image or any data centre knows of them stays counted, once. What they made durable after that and nobody has heard of \
-         is lost; of what they answered as counted of counters with milestones at most the rights outstanding. Clients are told \
-         `unknown` of what was in doubt there."
+        "Counts of these groups that any image or any data centre has stay counted, once. Later increments that no data centre has \
+         received are lost; of the increments of counters with milestones that were answered as counted, at most the outstanding \
+         rights. Clients get `unknown` for increments that were in doubt there."
             .to_owned(),
     );
     lines.join("\n")
@@ -269,7 +269,7 @@ fn restore_cluster(args: &RestoreCluster) -> Outcome {
     let next = NewEra::plan(&known, &layout, seconds.max(layout.era + 1), choice, args.partial)?;
     let mut report = EraReport::new(&known, &next, open);
     if !args.yes {
-        show(args.json, &report, || format!("{}\nNothing was done: say it with --yes.", era_text(&report, choice)))?;
+        show(args.json, &report, || format!("{}\nNothing was done: repeat it with --yes.", era_text(&report, choice)))?;
         return Ok(ExitCode::SUCCESS);
     }
     next.write(&known, &layout, &args.out)?;
@@ -329,8 +329,8 @@ fn era_text(report: &EraReport, choice: OpenMilestones) -> String {
         lines.push(format!("  {} {:?}{}: {what}", body.counter, body.at, every_text(body.every)));
     }
     lines.push(
-        "What was counted or awarded after the images were taken is lost, and no certificate says how much. All groups of before are given \
-         up; disks and processes of before are refused by the new era, and refuse it."
+        "Increments and awards after the images were taken are lost, and no certificate says how many. All groups of the earlier era are \
+         given up; its disks and processes are refused by the new era, and refuse it."
             .to_owned(),
     );
     lines.join("\n")

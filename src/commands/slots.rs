@@ -115,7 +115,7 @@ fn splits_text(body: &SplitsBody) -> String {
         SplitsBody::Copying { of: 0, .. } => "is being split".to_owned(),
         SplitsBody::Copying { copied, of } => format!("is being split: {copied} of {of} cells are copied"),
         SplitsBody::Writing => "is one of two parts, which are being written".to_owned(),
-        SplitsBody::Others => "is being split by those who hold it".to_owned(),
+        SplitsBody::Others => "is being split by its holders".to_owned(),
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(splitting(SplitsBody::Copying { copied: 0, of: 0 }), format!("{told} being split"));
         let writing = splitting(SplitsBody::Writing);
         assert_eq!(writing, format!("{told} one of two parts, which are being written"));
-        assert_eq!(splitting(SplitsBody::Others), format!("{told} being split by those who hold it"));
+        assert_eq!(splitting(SplitsBody::Others), format!("{told} being split by its holders"));
         let cut_elsewhere = vec!["y".to_owned()];
         let list = SlotsBody { at_unix_ms: 0, slots: vec![all], cut_elsewhere };
         assert!(

@@ -160,8 +160,7 @@ impl DcLayout {
         let key = format!("dc.{}.further_aggregators", self.name);
         at_most(&key, further, 0, usize::from(AGGREGATORS_MAX) - 2)?;
         if further > 0 && self.second_aggregator.is_none() {
-            let expected =
-                "a second_aggregator is expected too: these are the third one and those behind it".to_owned();
+            let expected = "a second_aggregator is expected too: these are the third and the following ones".to_owned();
             return Err(Problem::new(&key, format!("a list of {further}"), expected));
         }
         if further > 0 && ranges < all {

@@ -36,7 +36,7 @@ pub enum DriveError {
     Changed(u64),
     #[error(transparent)]
     Lost(#[from] Lost),
-    #[error("the load was begun with another certificate, whose stream {0:?} is")]
+    #[error("the load was begun with another certificate, which owns the stream {0:?}: use that certificate")]
     NotYours(ClientId),
 }
 

@@ -45,8 +45,8 @@ pub enum JournalError {
     #[error("journal {path:?}: the file was loaded with another {what}: {before} before, {now} now")]
     Differs { path: PathBuf, what: &'static str, before: String, now: String },
     #[error(
-        "journal {0:?} is of an earlier version, which took each line of the file for a row; rows of this file have several lines, so what it \
-         has counted is not known by their numbers: load the rest under another name, as rows of a file of their own"
+        "journal {0:?} is of an earlier version, which took each line of the file for a row; rows of this file have several \
+         lines, so the numbers of its counted rows are not known: load the rest under another name, as rows of a file of their own"
     )]
     Renumbered(PathBuf),
     #[error("journal {path:?}, line {line}: {reason}")]

@@ -32,7 +32,7 @@ pub enum RowError {
     #[error(transparent)]
     Zone(#[from] UnknownZone),
     #[error(
-        "{place}: {what} has no zone: name the zone whose clock it was written by, such as `--zone UTC` or `--zone Europe/Berlin`"
+        "{place}: {what} has no zone: name the zone of the clock that wrote it, such as `--zone UTC` or `--zone Europe/Berlin`"
     )]
     NoZone { place: String, what: String },
     #[error(

@@ -460,7 +460,7 @@ async fn series_from_the_shell() {
         said(&running, &["namespaces", "series", "search", "--keep", "1m:2d,1h:30d,1d:730d", "--late", "10m"]).await;
     assert_eq!(
         kept,
-        (0, "search keeps 1d for 730d, 1h for 30d, 1m for 2d; what is more than 10m late or 5m ahead is refused (revision 1)".into())
+        (0, "search keeps 1d for 730d, 1h for 30d, 1m for 2d; an event more than 10m late or 5m ahead is refused (revision 1)".into())
     );
     answers(&running, 60).await;
     running.memory.count_ago("search/answer/0003", DAY_S, 6);

@@ -137,7 +137,7 @@ fn check_refusals(cluster: &Cluster, backup: &Path) {
     let (layout, out) = (cluster.path("layout.toml"), cluster.path("restored"));
     let with = |layout: &Path, backup: &Path, more: &[&str]| restore_all(text(layout), text(backup), text(&out), more);
     let (done, said) = with(&layout, backup, &[]);
-    assert!(done && said.contains("withheld") && said.ends_with("say it with --yes.\n"), "{said}");
+    assert!(done && said.contains("withheld") && said.ends_with("repeat it with --yes.\n"), "{said}");
     let (done, said) = with(&layout, backup, &["--yes"]);
     assert!(!done && said.contains("say --withhold") && said.contains("search/queries ["), "{said}");
 
@@ -311,7 +311,7 @@ async fn a_data_centre_whose_disks_are_gone_goes_on_from_its_image_and_nothing_c
     .await;
 
     let (done, said) = restore_lost(&cluster, &backup, at, &[]);
-    assert!(done && said.contains("the images know") && said.ends_with("say it with --yes.\n"), "{said}");
+    assert!(done && said.contains("the images know") && said.ends_with("repeat it with --yes.\n"), "{said}");
     assert!(!cluster.data(LOST, Role::Aggregator).exists());
     let said = until("that it is silent", async || {
         let (done, said) = restore_lost(&cluster, &backup, at, &["--yes"]);

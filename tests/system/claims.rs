@@ -175,7 +175,7 @@ async fn the_shell_says_how_awards_are_claimed_and_how_each_claim_stands() {
 
     count(at, "one").await;
     until_state(at, 1, "waiting").await;
-    let waits = "nobody has claimed it in time: it waits for the counter's next award";
+    let waits = "it was not claimed in time: it waits for the counter's next award";
     assert_eq!(shell(at, &["show", QUERIES, "1"]), (true, waits.to_owned()));
     let lapse = "awards may be claimed for 3600 s, and then lapse";
     assert_eq!(shell(at, &["rule", QUERIES, "--period-s", "3600"]), (true, lapse.to_owned()));

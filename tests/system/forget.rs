@@ -46,7 +46,7 @@ async fn another_award(at: SocketAddr) {
 async fn check_refusals(cluster: &Cluster, centres: &[Centre]) {
     let at = centres[0].http;
     let (done, said) = forget(cluster, at, &[DCS[GONE]]);
-    assert!(done && said.contains("asia-0/0#") && said.ends_with("say it with --yes.\n"), "{said}");
+    assert!(done && said.contains("asia-0/0#") && said.ends_with("repeat it with --yes.\n"), "{said}");
     let (done, said) = forget(cluster, at, &[DCS[1], "--yes"]);
     assert!(!done && said.contains("is connected: stop it first"), "{said}");
     let (done, said) = forget(cluster, at, &[DCS[0], "--yes"]);

@@ -178,7 +178,7 @@ async fn nothing_is_begun_again_by_a_slip() {
     // The shell shows what would be lost, and does nothing without a word.
     let shown = shell(at, &["remove", "search/young"]);
     assert!(shown.0 && shown.1.contains("stands at 2 here, in generation 1"), "{shown:?}");
-    assert!(shown.1.ends_with("Nothing was done: say it with --yes."), "{shown:?}");
+    assert!(shown.1.ends_with("Nothing was done: repeat it with --yes."), "{shown:?}");
     assert_eq!(life(at, "search/young").await["generation"], 1);
 }
 

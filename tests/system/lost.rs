@@ -96,7 +96,7 @@ impl Centres {
         let (done, said) = self.declare_lost(0, "europe-0/0", &["--yes"]);
         assert!(!done && said.contains("europe-0 can be reached"), "{said}");
         let (done, said) = self.declare_lost(LOST, "europe-0/0", &[]);
-        assert!(done && said.contains("may be lost") && said.ends_with("say it with --yes.\n"), "{said}");
+        assert!(done && said.contains("may be lost") && said.ends_with("repeat it with --yes.\n"), "{said}");
         let (done, said) = self.declare_lost(LOST, "usa-0/0", &["--yes"]);
         assert!(!done && said.contains("usa-0 can be reached"), "{said}");
         let (done, said) = self.declare_lost(0, "usa-0/0", &["--yes"]);

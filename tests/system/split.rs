@@ -302,7 +302,7 @@ async fn whichever_aggregator_is_asked_answers_for_all_that_hold_a_part() {
     std::fs::write(cluster.path("fewer.toml"), fewer).unwrap();
     cluster.write_config(0, Role::Aggregator, "fewer.toml");
     let refusal = cluster.refusal(0, Role::Aggregator, &[]);
-    assert!(refusal.contains("a data centre with 4 aggregators, and is to be of one with one or two"), "{refusal}");
+    assert!(refusal.contains("a data centre with 4 aggregators, and the layout has one or two"), "{refusal}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -418,7 +418,7 @@ fn refused_moves(cluster: &Cluster, at: SocketAddr) {
         (&["slots", "move", "99", "usa-0", "usa-0/third"], "slot 99: the last one is slot 4"),
         (&["slots", "move", "2", "usa-0", "usa-0/second"], "does not hold slot 2"),
         (&["slots", "move", "2", "usa-0/third", "usa-0/fourth"], "holds slot 2 already"),
-        (&["slots", "move", "2", "usa-0/third", "europe-0"], "europe-0 is of another data centre"),
+        (&["slots", "move", "2", "usa-0/third", "europe-0"], "europe-0 is in another data centre"),
         (&["slots", "move", "2", "usa-0/third", "nowhere"], "nowhere"),
         (&["slots", "stay", "2"], "slot 2 is not being moved"),
     ];

@@ -61,7 +61,7 @@ async fn check_refusals(cluster: &Cluster, centres: &[Centre]) {
         assert!(!done && said.contains(says), "{arguments:?}: {said}");
     }
     let (done, said) = ledger(cluster, centres[GIVEN_UP].http, &["add-voter", "sa-0"]);
-    assert!(!done && said.contains("usa-0 leads the ledger: ask that one"), "{said}");
+    assert!(!done && said.contains("usa-0 leads the ledger: ask that aggregator"), "{said}");
     for (body, status, code) in [(r#"{}"#, 400, "voters"), (r#"{"joins":"sa-0","why":1}"#, 400, "malformed_body")] {
         let (found, answer) = http::send(at, "POST", "/v1/ledger/voters", body).await.unwrap();
         assert_eq!((found, &answer["error"]["code"]), (status, &code.into()), "{answer}");

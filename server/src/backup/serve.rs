@@ -113,7 +113,7 @@ impl Reader {
         match self.runtime.block_on(timeout(self.patience, self.sender.send(piece))) {
             Ok(sent) => sent.is_ok(),
             Err(_) => {
-                tracing::warn!(patience_s = self.patience.as_secs(), "whoever reads an image stands still: given up");
+                tracing::warn!(patience_s = self.patience.as_secs(), "the reader of an image takes nothing: given up");
                 false
             }
         }

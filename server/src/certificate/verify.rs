@@ -197,7 +197,7 @@ impl fmt::Display for Certified {
             )?;
         }
         if let Some(time) = award.time {
-            writeln!(f, "decided at {time} by the clock of the ledger's leader, which nobody signs")?;
+            writeln!(f, "decided at {time} by the clock of the ledger's leader, which is not signed")?;
         }
         let names: Vec<&str> = self.signers.iter().map(String::as_str).collect();
         write!(f, "signed by {} of {} voters: {}", names.len(), self.voters, names.join(", "))

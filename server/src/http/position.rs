@@ -250,7 +250,7 @@ impl fmt::Display for Anew {
             }
             AnewReason::Ahead => "is ahead of all that the ledger has decided",
         };
-        write!(f, "the position {given} {reason}. Begin anew: what you may not have seen stands behind {position}")
+        write!(f, "the position {given} {reason}. Begin anew: awards that you may not have seen are behind {position}")
     }
 }
 

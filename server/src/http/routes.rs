@@ -186,10 +186,7 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<
     let event = said.at.as_ref().map(EventAt::time).transpose()?;
     let (half, delta) = said.delta.weight();
     if half == Half::Down && session.is_some() {
-        return Err(Failure::invalid(
-            "session",
-            "what is counted down is never a milestone, and belongs to no session",
-        ));
+        return Err(Failure::invalid("session", "a decrement is never a milestone, and belongs to no session"));
     }
     let wants_value = said.value.then(|| counter.clone());
     let of_body = Said { id: said.id, home: said.home, first_sent: said.first_sent };

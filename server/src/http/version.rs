@@ -27,7 +27,7 @@ pub enum VersionError {
     Elsewhere { of: String, own: String },
     #[error("the version is of incarnation {incarnation} of group {group}, which no longer counts here")]
     OtherIncarnation { group: u16, incarnation: u32 },
-    #[error("the version is of entry {wanted} of group {group}, whose log has {known}")]
+    #[error("the version is of entry {wanted} of group {group}, and the log of the group has {known}")]
     Unknown { group: u16, wanted: u64, known: u64 },
 }
 

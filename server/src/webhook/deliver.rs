@@ -81,7 +81,7 @@ enum RequestError {
     Tls { address: SocketAddr, source: std::io::Error },
     #[error("the host is no name that a certificate could have")]
     ServerName,
-    #[error("no answer that is understood: {0}")]
+    #[error("the answer cannot be read: {0}")]
     Http(#[from] hyper::Error),
     #[error("it answers {0}")]
     Status(StatusCode),

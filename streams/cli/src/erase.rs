@@ -84,7 +84,7 @@ fn report(directory: &Directory, key: &ErasureKey, out: &mut impl Write) -> Resu
         0 => writeln!(out, "done\tdead letters")?,
         unread => writeln!(
             out,
-            "not reached\t{unread} dead letters whose text is no event: `tidemark-streams dead-letters drop` gives them up"
+            "not reached\t{unread} dead letters with a text that is no event: `tidemark-streams dead-letters drop` gives them up"
         )?,
     }
     Ok(())

@@ -52,7 +52,7 @@ pub struct Erasures {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{ERASURES_MAX} tenants and listings are erased: at most so many are remembered")]
+#[error("{ERASURES_MAX} tenants and listings are erased, the most that a partition remembers")]
 pub struct TooManyErasures;
 
 impl ListingHash {

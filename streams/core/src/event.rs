@@ -78,7 +78,7 @@ pub enum EventError {
     BeforeEpoch { at_s: i64 },
     #[error("time {at_s} s is {ahead_s} s ahead of now: at most {FUTURE_MAX_S} s; are these milliseconds?")]
     Future { at_s: i64, ahead_s: u64 },
-    #[error("time {at_s} s is older than what is kept: from {kept_from_s} s on")]
+    #[error("time {at_s} s is before the kept range, which begins at {kept_from_s} s")]
     NotKept { at_s: i64, kept_from_s: u64 },
     #[error("time {at_s} s is behind the last time that a row may have")]
     TooLate { at_s: i64 },

@@ -80,7 +80,7 @@ pub enum DirectoryError {
     )]
     NoMarker { path: PathBuf },
     #[error(
-        "{}: the manifest is missing, and {blobs} blobs are there: restore {MANIFEST}; without it nobody knows which blobs count",
+        "{}: the manifest is missing, and {blobs} blobs are there: restore {MANIFEST}; without it the blobs that count are not known",
         path.display()
     )]
     NoManifest { path: PathBuf, blobs: usize },

@@ -190,7 +190,7 @@ impl WindowAsk {
 
     pub(super) fn series(&self, every: &str, anchor: AnchorBody) -> Result<SeriesQuery, Failure> {
         if self.compare.is_some() {
-            return Err(Failure::invalid("compare", "a series is compared with none; ask for the one before"));
+            return Err(Failure::invalid("compare", "a series cannot be compared: ask for the period before it"));
         }
         let zone = self.zone()?;
         let every = every.parse().map_err(|error| Failure::invalid("every", error))?;

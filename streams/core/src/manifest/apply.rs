@@ -121,7 +121,7 @@ pub enum CommitRefused {
     OtherEpoch { epoch: Epoch, known: Epoch },
     #[error("number {} is not above {}, the last that was applied", seq.0, last.0)]
     OldSeq { seq: Seq, last: Seq },
-    #[error("it begins at row {from} of source {source_id}, whose position is {position}")]
+    #[error("it begins at row {from} of source {source_id}, and the position of that source is {position}")]
     OtherPosition { source_id: SourceId, from: u64, position: u64 },
     #[error("source {source_id} is read in another way than before: other columns, or another zone")]
     OtherReading { source_id: SourceId },

@@ -265,7 +265,7 @@ impl<R: ChunkReader> Pages<R> {
                 let length = buf.first_chunk().ok_or_else(|| refused("a page is cut off"))?;
                 Ok((u32::from_le_bytes(*length) as usize).saturating_add(size_of::<u32>()))
             }
-            Page::DataPage { .. } if self.is_optional => Err(refused("a page whose levels are written in an old way")),
+            Page::DataPage { .. } if self.is_optional => Err(refused("a page with levels in an old encoding")),
             _ => Ok(0),
         }
     }

@@ -177,7 +177,7 @@ impl<'a> Walk<'a> {
             few => Some(usize::from(few)),
         };
         let count = count.filter(|count| *count <= self.bytes.len() - self.at);
-        Ok((byte & 0xf, count.ok_or(Malformed("a list is longer than what it is in"))?))
+        Ok((byte & 0xf, count.ok_or(Malformed("a list is longer than the part that it is in"))?))
     }
 
     fn skip(&mut self, kind: u8, depth: usize) -> Result<(), Malformed> {
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn lists_and_texts_that_are_longer_than_the_file_are_refused() {
         let long = [0x19, 0xf0 | I32, 0xff, 0xff, 0xff, 0xff, 0x7f];
-        assert_eq!(Walk::new(&long).skip(STRUCT, 0), Err(Malformed("a list is longer than what it is in")));
+        assert_eq!(Walk::new(&long).skip(STRUCT, 0), Err(Malformed("a list is longer than the part that it is in")));
         assert_eq!(Walk::new(&[0x18, 0x7f]).skip(STRUCT, 0), Err(Malformed("it ends too early")));
         let nested = [0x1c].repeat(DEPTH_MAX + 2);
         assert_eq!(Walk::new(&nested).skip(STRUCT, 0), Err(Malformed("it is nested too deeply")));
