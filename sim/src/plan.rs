@@ -1,5 +1,5 @@
-//! What a seed means: topology, link faults, a schedule of faults, the workload and the operators' commands. Everything is
-//! drawn here, before the run begins, so that a change of the cores does not change what is asked of them.
+//! The meaning of a seed: topology, link faults, a schedule of faults, the workload and the operators' commands. Everything is drawn here,
+//! before the run begins, so that a change of the cores does not change what is asked of them.
 
 pub mod ambushes;
 pub mod claims;
@@ -48,13 +48,14 @@ pub const LAST_MILESTONE_MAX: Span = Span::from_secs(40);
 /// The liveness phase must have ended by then.
 pub const LIVENESS_MAX: Span = Span::from_secs(240);
 
-/// About so many increments come while the leader hears of one from everywhere: a round trip and a quorum's, at a run's rates.
+/// About this number of increments come while the leader hears of an increment from everywhere: a round trip and a quorum's, at a run's
+/// rates.
 pub const ZONE: u64 = 150;
-/// Of 10,000 runs, so many end with an old copy of a disk.
+/// Number of 10,000 runs that end with an old copy of a disk.
 const OLD_DISKS_PER_10K: u32 = 2_000;
-/// Of 10,000 runs, in so many a group is lost.
+/// Number of 10,000 runs in which a group is lost.
 const LOSSES_PER_10K: u32 = 1_000;
-/// Of 10,000 runs of few data centres, in so many each has up to so many groups, each on nodes of its own.
+/// Number of 10,000 runs of few data centres in which each has several groups, each on nodes of its own, and their maximum.
 const CROWDS_PER_10K: u32 = 2_000;
 const CROWD_DCS_MAX: usize = 3;
 const CROWD_MAX: u64 = 5;
@@ -92,7 +93,7 @@ const SPLIT_FORK: u64 = 48;
 /// Valves of a group, twice those of the reference layout.
 const LANES_DRAWN_MAX: u64 = 20;
 
-/// One fault, begun at its time.
+/// A fault, begun at its time.
 #[derive(Clone, Debug)]
 pub enum Fault {
     CutPair {
@@ -104,7 +105,7 @@ pub enum Fault {
         dc: usize,
         span: Span,
     },
-    /// What `from` says does not reach `to`; the other way it does.
+    /// Messages of `from` do not reach `to`; the other way it does.
     CutOneWay {
         from: usize,
         to: usize,
@@ -148,7 +149,7 @@ pub enum Fault {
     CrashClient {
         client: usize,
     },
-    /// A client dies and nobody takes its place.
+    /// A client dies without a successor.
     VanishClient {
         client: usize,
     },
@@ -186,40 +187,40 @@ pub enum Fault {
         node: usize,
         span: Span,
     },
-    /// The disk of a node is copied, and after this the copy takes its place. One in a run at most, at its end.
+    /// The disk of a node is copied, and after this the copy takes its place. At most one in a run, at its end.
     OldDisk {
         node: usize,
         after: Span,
     },
     /// Most of a group's disks are lost, or all of it is given up though it runs (`forced`). After this time an operator declares it lost,
-    /// and after a further time it is founded anew. One in a run at most.
+    /// and after a further time it is founded anew. At most one in a run.
     LoseGroup {
         node: usize,
         forced: bool,
         declare_after: Span,
         found_after: Span,
     },
-    /// A client is handed so many hits at once.
+    /// A client gets this number of hits at once.
     Flood {
         client: usize,
         hits: u64,
     },
-    /// One node of the group's is not heard by the others.
+    /// A node of the group is not heard by the others.
     Isolate {
         node: usize,
         span: Span,
     },
-    /// One aggregator of a pair reaches no other, its partner neither; its groups it does.
+    /// An aggregator of a pair reaches no other, its partner neither; its groups it does.
     CutAggregator {
         at: usize,
         span: Span,
     },
-    /// One aggregator of a pair and the ledger's leader reach each other no more; whatever else they reach.
+    /// An aggregator of a pair and the ledger's leader reach each other no more; they may reach others.
     CutFromLeader {
         at: usize,
         span: Span,
     },
-    /// One aggregator of a pair crashes and loses its view's file.
+    /// An aggregator of a pair crashes and loses its view's file.
     WipeView {
         at: usize,
         span: Span,
@@ -228,7 +229,7 @@ pub enum Fault {
     BreakFeeds {
         at: usize,
     },
-    /// One aggregator of a pair crashes, and an operator sets its view aside.
+    /// An aggregator of a pair crashes, and an operator sets its view aside.
     SetAside {
         at: usize,
         span: Span,
@@ -246,7 +247,7 @@ pub enum Fault {
         dc: usize,
         dice: u64,
     },
-    /// One node of the group's loses its disk.
+    /// A node of the group loses its disk.
     Wipe {
         node: usize,
     },
@@ -323,7 +324,7 @@ pub enum Admin {
     Edges(edges::EdgesAsked),
 }
 
-/// One counter of the workload.
+/// A counter of the workload.
 #[derive(Clone, Debug)]
 pub struct CounterPlan {
     pub key: String,
@@ -337,7 +338,7 @@ pub struct CounterPlan {
     pub adds: bool,
 }
 
-/// What the clients do.
+/// The actions of the clients.
 #[derive(Clone, Debug)]
 pub struct Workload {
     pub counters: Vec<CounterPlan>,
@@ -354,7 +355,7 @@ pub struct Workload {
 /// Most resets of one counter in a run.
 const RESETS_MAX: u64 = 2;
 const _: () = assert!((RESETS_MAX as usize) < crate::oracle::GENERATIONS);
-/// Of 10,000 runs so many have counters that begin again.
+/// Number of 10,000 runs with counters that begin again.
 const WITH_RESETS_PER_10K: u32 = 2_500;
 
 /// How soon groups forget streams of which nothing comes.
@@ -370,7 +371,7 @@ pub struct Forgetting {
     pub compacts: bool,
 }
 
-/// Of 10,000 runs in so many groups forget within seconds what otherwise takes days.
+/// Number of 10,000 runs in which groups forget within seconds records that usually last days.
 const FORGETFUL_PER_10K: u32 = 2_500;
 
 impl Forgetting {
@@ -398,11 +399,11 @@ impl Forgetting {
 pub struct UpDownPlan {
     /// When they are allowed to; decrements that come before are refused.
     pub from: Time,
-    /// Of 10,000 of what clients count, so many are decrements.
+    /// Number of decrements in 10,000 counts of clients.
     pub per_10k: u32,
 }
 
-/// Of 10,000 runs so many have counters that go down.
+/// Number of 10,000 runs with counters that go down.
 const UPDOWN_PER_10K: u32 = 3_000;
 
 impl UpDownPlan {
@@ -422,7 +423,7 @@ pub struct Plan {
     pub sites: Vec<usize>,
     /// Data centres with a second aggregator.
     pub pairs: Vec<usize>,
-    /// Data centre of each group. What faults and clients call a node is all of a group's.
+    /// Data centre of each group. In faults and clients, a node stands for all nodes of a group.
     pub nodes: Vec<usize>,
     /// Processes of each group: nodes that hold its log, and where machines come and go, that ever may.
     pub replicas: Vec<usize>,
@@ -534,7 +535,7 @@ struct Scale {
     dcs_max: usize,
     lanes_max: u8,
     safety: (Span, Span),
-    /// About so many, and at least so many.
+    /// About this number, and at least this number.
     increments: (u64, u64),
     /// Members of every group's log; `None`: as drawn.
     replicas: Option<usize>,
@@ -550,7 +551,7 @@ impl Plan {
     }
 
     /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long, and in some of
-    /// them machines that come and go. What real disks cannot be told to do (answer late, come back as old copies) is left out.
+    /// them machines that come and go. Actions that real disks cannot be told (answer late, come back as old copies) are left out.
     pub fn real(seed: u64) -> Plan {
         let scale = Scale {
             dcs_max: 5,
@@ -722,7 +723,7 @@ impl Fault {
 }
 
 impl Workload {
-    /// So many counters, the first ones, may get milestones.
+    /// Number of counters, the first ones, that may get milestones.
     pub fn guarded(&self) -> usize {
         self.counters.iter().take_while(|c| c.key.starts_with("guarded")).count()
     }

@@ -11,7 +11,7 @@ use tidemark_proto::time::Span;
 /// Commands of one entry of the ledger's log.
 pub type Cmds = Rc<Vec<LedgerCmd>>;
 
-/// One entry of a member's log. What a leader begins with is the default.
+/// An entry of a member's log. The first entry of a leader is the default.
 #[derive(Clone, Debug)]
 pub struct Entry<C> {
     pub term: u64,
@@ -218,8 +218,8 @@ impl<C: Clone + Default> Raft<C> {
         (self.members[dc].up, self.members[dc].commit) = (true, commit);
     }
 
-    /// Takes another member's committed prefix over, as an installed snapshot does. One that led in an earlier term than the prefix
-    /// ends in does not any more: its entries behind it would be taken for those that others have from it.
+    /// Takes another member's committed prefix over, as an installed snapshot does. A member that led in an earlier term than that in which
+    /// the prefix ends does not lead any more: its entries behind it would be taken for those that others have from it.
     pub fn install(&mut self, dc: usize, prefix: Vec<Entry<C>>) {
         let m = &mut self.members[dc];
         let (upto, term) = (prefix.len(), prefix.last().map_or(0, |entry| entry.term));

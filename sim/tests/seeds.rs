@@ -37,7 +37,7 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
 /// valves than there are.
 const RARE: [u64; 5] = [143, 907, 562, 82, 93];
 
-/// What a sweep must have met, or it has not tested it.
+/// Situations that a sweep must have met, or it has not tested them.
 const SITUATIONS: [&str; 81] = [
     "batches held for a view",
     "award",

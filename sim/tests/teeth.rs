@@ -145,7 +145,7 @@ const TESTED: [Bug; 9] = [
     Bug::WinnersUntold,
 ];
 
-/// What a bug does at its seed that it is not pinned for.
+/// The effect of a bug at its seed that it is not pinned for.
 fn escapes((bug, seed, property): (Mutation, u64, &str)) -> Option<String> {
     let violations = run(seed, bug).outcome.findings.violations;
     let first = violations.first().map(|violation| (violation.property, &violation.what));

@@ -492,7 +492,7 @@ fn openraft_config(options: &ReplicaOptions) -> Result<Arc<openraft::Config>, St
 const FIRST_ENTRIES: u64 = 64;
 const FIRST_BYTES_MAX: usize = 1 << 20;
 
-/// Leadership is not handed to the preferred node more often than every this number of election timeouts.
+/// Leadership is not handed to the preferred node more often than once in this number of election timeouts.
 const PREFER_ELECTIONS: u64 = 5;
 
 /// A snapshot that is not there after so long is sent anew.

@@ -123,7 +123,7 @@ pub struct MilestoneList {
     pub sequence_from: Option<u64>,
 }
 
-/// The known state of an award.
+/// The known state of a milestone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AwardState {
     Awarded(Box<Award>),

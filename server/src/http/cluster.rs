@@ -15,7 +15,7 @@ pub struct ClusterBody {
     pub dc: String,
     pub ledger: LedgerBody,
     pub counter: CounterBody,
-    /// As `GET /v1/counters/…` shows the value: never exceeds what happened; the increments are counted below the next milestone.
+    /// As `GET /v1/counters/…` shows the value: never exceeds what happened; its upward half stays below the next milestone.
     pub total: Signed,
     /// Something was counted on it once, as far as is known here.
     #[serde(default = "super::body::is_known_by_default")]

@@ -22,7 +22,7 @@ const KEEP_ENTRIES: u64 = 40;
 const CACHE_BYTES: usize = 1 << 20;
 /// Entries are read back from the disk past this.
 const RECENT_BYTES_MAX: usize = 16 << 10;
-/// How often a member looks whether somebody is missing.
+/// How often a member checks for missing members.
 const MEMBERSHIP_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The number of a data centre's member.
@@ -35,7 +35,7 @@ pub fn dc_of(member: u64) -> usize {
     (member - 1) as usize
 }
 
-/// What all members know of each other.
+/// The facts that all members share about each other.
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub dcs: usize,
@@ -126,7 +126,7 @@ impl Member {
         Ok(Member { raft, service, tasks: [watch, look] })
     }
 
-    /// Nothing that it does reaches anybody any more: its disk and its links are dead.
+    /// Its outputs reach no other process any more: its disk and its links are dead.
     pub fn stop(self) {
         self.tasks.iter().for_each(JoinHandle::abort);
         tokio::spawn(async move { self.raft.shutdown().await });

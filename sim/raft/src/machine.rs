@@ -1,7 +1,7 @@
 //! A running process on QUIC: its endpoint, its connections as the shells have them, what logs say to one another and what
 //! machines say on lines.
 //!
-//! What is repeated here of the shells is how often somebody is dialled, and which channel is for what (`aggregator/src/mesh.rs`,
+//! The shells' intervals of dialling and purposes of channels are repeated here (`aggregator/src/mesh.rs`,
 //! `aggregator/src/raft_transport.rs`, `node/src/neighbours.rs`).
 
 use crate::network::{Layout, member};
@@ -60,7 +60,7 @@ struct State {
     lines: BTreeMap<Line, LineOut>,
 }
 
-/// What is said on a line.
+/// The messages of a line.
 struct LineOut {
     messages: mpsc::Sender<Vec<u8>>,
     task: JoinHandle<()>,
@@ -77,7 +77,7 @@ impl Machine {
         machine
     }
 
-    /// Ends its connections, of which nobody hears, as its socket is dead.
+    /// Ends its connections without a word to the peers, as its socket is dead.
     pub fn stop(self: Arc<Self>) {
         let State { dialled, accepts, lines, connections, .. } = std::mem::take(&mut *self.state());
         let tasks = dialled.into_values().chain(accepts).chain(lines.into_values().map(|line| line.task));
@@ -120,7 +120,7 @@ impl Machine {
         }
     }
 
-    /// A dialler that gave up before it was admitted opens no channel: to speak by its connection would be to speak to nobody.
+    /// A dialler that gave up before it was admitted opens no channel: nothing that is sent by its connection arrives.
     async fn run_if_used(self: Arc<Self>, peer: Party, connection: Connection) {
         if matches!(connection.accept_channel().await, Ok((channel::MEETING, _))) {
             self.run(peer, connection, false).await;
@@ -185,7 +185,7 @@ impl Machine {
         Ok(with_large_frames(channel))
     }
 
-    /// One channel that another has opened.
+    /// Serves a channel that another process has opened.
     async fn serve(self: Arc<Self>, peer: Party, kind: u8, channel: Channel) {
         match kind {
             channel::RAFT_CALL | channel::RAFT_STREAM => self.serve_raft(peer, kind, channel).await,

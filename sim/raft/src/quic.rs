@@ -26,7 +26,7 @@ pub struct Quic {
     layout: Arc<Layout>,
     network: MemoryNetwork,
     ca: ClusterCa,
-    /// What a process keeps on its disk from start to start.
+    /// The credentials that a process keeps on its disk from start to start.
     credentials: BTreeMap<Party, Credentials>,
     machines: BTreeMap<Party, Arc<Machine>>,
     /// By pair of data centres.

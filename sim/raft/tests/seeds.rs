@@ -8,7 +8,7 @@ use tidemark_sim_raft::{FLOORS, QUIC, RAFT, is_repeatable};
 /// Seeds of every test run; `tidemark sim sweep --mode raft` tries more.
 const SEEDS: u64 = 8;
 
-/// What they must have met, or they have tested little.
+/// Situations that they must have met, or they have tested little.
 const SITUATIONS: [&str; 20] = [
     "award",
     "grant",
@@ -73,7 +73,7 @@ fn seeds_that_failed_once_never_fail_again_on_real_logs() {
 /// Of these, the few that run over QUIC.
 const SEEDS_OVER_QUIC: u64 = 2;
 
-/// What they must have met besides.
+/// Further situations that they must have met.
 const OVER_QUIC: [&str; 10] = [
     "award",
     "grant",

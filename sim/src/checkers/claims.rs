@@ -1,5 +1,5 @@
-//! Claims: each award is claimed at most once ever, in its time, by the session that held its claim at that place of the log, and then
-//! it is; unclaimed it lapses, or passes on to the winner of the counter's next award alone; what anybody was told of it stays so.
+//! Claims: each award is claimed at most once ever, in its time, by the session that held its claim at that place of the log, and then it
+//! is; unclaimed it lapses, or passes on to the winner of the counter's next award alone; an answer about it stays true.
 //!
 //! The log is read here by the rule's words alone, and the ledger must have come to the same.
 
@@ -45,7 +45,7 @@ pub struct Claims {
     won: BTreeMap<u16, Vec<Won>>,
     lines: BTreeMap<Key, Line>,
     named: Vec<Named>,
-    /// Names of which somebody was told that they are the claim, and of which it was denied for good.
+    /// Names that a caller was told are the claim, and names of which it was denied for good.
     told: BTreeMap<Key, u128>,
     denied: BTreeSet<(Key, u128)>,
     /// Commands since the ledger's whole state of claims was looked at.
@@ -281,7 +281,7 @@ impl Claims {
 
     // ---- people ----
 
-    /// Somebody was answered by a replica that may be behind.
+    /// A replica that may be behind answered.
     pub fn told(&mut self, findings: &mut Findings, asker: Asker, answer: Result<&Claimable, ClaimError>) {
         let Asker { key, session, name } = asker;
         let state = self.lines.get(&key).map(|line| line.claim.state);

@@ -21,7 +21,7 @@ pub struct Small {
     ancestors: Vec<Set>,
 }
 
-/// What became of a batch in the log.
+/// The fate of a batch in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     CarriedOut,
@@ -37,7 +37,7 @@ pub struct Edges {
     decided: Vec<u64>,
     carried_out: BTreeMap<u64, EdgesCount>,
     changes: Vec<EdgeChange<usize>>,
-    /// After so many changes.
+    /// The graph after each number of changes.
     graphs: Vec<Small>,
 }
 
@@ -92,7 +92,7 @@ impl Default for Edges {
 }
 
 impl Edges {
-    /// The graph after so many changes.
+    /// The graph after this number of changes.
     pub fn graph(&self, index: u64) -> Option<&Small> {
         self.graphs.get(index as usize)
     }
@@ -102,7 +102,7 @@ impl Edges {
         self.decided.len() as u64
     }
 
-    /// What a replica tells of a number that was asked for again.
+    /// The answer of a replica about a number that was asked for again.
     pub fn again(&self, findings: &mut Findings, id: u64, told: Option<EdgesCount>) {
         let known = self.carried_out.get(&id).copied();
         let is_so = told.is_none_or(|told| known == Some(told));
@@ -114,7 +114,7 @@ impl Edges {
         self.graphs.last().expect("one without edges at least")
     }
 
-    /// The change behind so many.
+    /// The change behind this number of changes.
     pub fn change(&self, index: u64) -> Option<EdgeChange<usize>> {
         self.changes.get(index as usize).copied()
     }

@@ -7,9 +7,9 @@ use tidemark_proto::ledger::CounterLedger;
 
 const NAME: &str = "liveness";
 
-/// What is still to come for one counter; `None` when nothing is.
+/// The remaining work for one counter; `None` when nothing is.
 pub fn ledger_waits(state: &CounterLedger, total: u64) -> Option<String> {
-    // What stands behind a milestone without a name does not reach it: the next increment does.
+    // Weight behind a milestone without a name does not reach it: the next increment does.
     let total = if state.losses().surplus() > 0 { total.min(state.certain()) } else { total };
     let due: Vec<u64> = state.milestones().pending().map(|(at, _)| at).filter(|&at| at <= total).collect();
     let waits = state.window().undecided() > 0 || state.window().weight() > 0 || !due.is_empty();

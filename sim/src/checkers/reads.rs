@@ -18,10 +18,10 @@ impl ReadVersion {
     }
 }
 
-/// What an answer has to show of each group, by number.
+/// The count that an answer has to show of each group, by number.
 pub type Durable = BTreeMap<usize, u64>;
 
-/// What an answer shows of each group, and in all.
+/// The counts in an answer, of each group and in all.
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub of_groups: BTreeMap<usize, u64>,

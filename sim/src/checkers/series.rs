@@ -1,5 +1,5 @@
-//! Series: each bucket of a group is the sum of what its log counted at that time; a view never shows more, and in the end as much. What
-//! has expired does not come back.
+//! Series: each bucket of a group is the sum of what its log counted at that time; a view never shows more, and in the end as much. Expired
+//! buckets do not come back.
 
 use super::Findings;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use tidemark_proto::series::{BucketId, Horizon, Row, UnixTime};
 const NAME: &str = "series";
 pub const MINUTE_S: u64 = 60;
 
-/// What was counted in each minute, in minutes since 1970.
+/// The counts of each minute, in minutes since 1970.
 pub type Minutes = BTreeMap<u64, u64>;
 
 fn sum_of(rows: &[&Row], bucket: BucketId) -> u64 {
@@ -79,7 +79,7 @@ pub fn at_end(
     all.len() as u64
 }
 
-/// A view expires by a clock that is right, about: so much it may be behind.
+/// A view expires by a clock that is nearly right: it may be behind by this much.
 pub fn in_time(findings: &mut Findings, dc: usize, horizon: &Horizon, true_time: UnixTime, behind_s: u64) {
     let shows = horizon.now();
     findings.check(NAME, shows.plus(behind_s) >= true_time, || {

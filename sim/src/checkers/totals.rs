@@ -12,7 +12,7 @@ use tidemark_proto::view::hierarchy::HierarchyProgress;
 
 const NAME: &str = "totals";
 
-/// What flows to a counter, or is counted of one: up and down.
+/// The sums that flow to a counter, or are counted of it: up and down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub counts: [u64; 2],

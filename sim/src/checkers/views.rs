@@ -5,7 +5,7 @@ use super::Findings;
 
 const NAME: &str = "views";
 
-/// What was shown last, by data centre and counter.
+/// The values that were shown last, by data centre and counter.
 #[derive(Clone, Debug, Default)]
 pub struct Views {
     values: Vec<Vec<u64>>,

@@ -9,7 +9,7 @@ use tidemark_proto::wire;
 /// A message by its number on its channel.
 pub type MessageNo = u16;
 
-/// What can be said.
+/// A message that can be sent.
 pub trait Message: Clone {
     fn encode(&self) -> Vec<u8>;
 }
@@ -65,7 +65,7 @@ impl<M: Message> Channel<M> {
         MessageNo::try_from(number).expect("few distinct messages")
     }
 
-    /// What was said, with `more` said too.
+    /// The set of messages, with `more` added.
     pub fn with(&mut self, said: u32, more: u32) -> u32 {
         if said == more || more == NOTHING {
             return said;

@@ -11,7 +11,7 @@ use tidemark_proto::ids::{ClientId, DcId, GroupId, SessionId};
 use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Item, LedgerCmd, Offer, OfferBody, OfferItem, Report, ToGroup};
 use tidemark_proto::time::WallMs;
 
-/// What happens to a group.
+/// An event for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// A client's next batch, by its index among the configuration's batches.
@@ -43,14 +43,14 @@ pub struct Part {
     last: Option<Batch>,
     /// By position, from the first on.
     pub queued: Vec<Queued>,
-    /// What it says in this state.
+    /// The messages that it sends in this state.
     pub now: u32,
     /// That, and what may be taken for said: see `Groups::sayable`.
     pub says: u32,
     pub facts: Facts,
 }
 
-/// What an observer knows.
+/// The knowledge of an observer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     /// Sum of its components.
@@ -239,7 +239,7 @@ impl Groups {
         Ok(number)
     }
 
-    /// What a group says in this state, until it is answered.
+    /// The messages that a group sends in this state, until it is answered.
     fn says(&self, group: &Group, queued: &[Queued]) -> Result<Vec<LedgerCmd>, Violation> {
         if !group.rights_usable() {
             let greets = self.greets && !group.is_fenced_out();
@@ -263,7 +263,7 @@ impl Groups {
         Ok(said)
     }
 
-    /// What a group with this queue may have offered: every part of it. Once more and in more ways than it does, lest states differ
+    /// The offers that a group with this queue may have made: every part of it. Once more and in more ways than it does, lest states differ
     /// in what was said when.
     fn sayable(&self, group: &Group, queued: &[Queued]) -> Vec<LedgerCmd> {
         if !group.rights_usable() {

@@ -32,7 +32,7 @@ pub fn note(config: &Config, notes: u32, (was, is): (&Part, &Part), placed: u32)
     notes
 }
 
-/// What the groups other than `of` know to be placed, as one field.
+/// The places that the groups other than `of` know, as one field.
 pub fn placed_elsewhere(config: &Config, of: usize, placed: impl Iterator<Item = u32>) -> u32 {
     let others = placed.enumerate().filter(|(group, _)| *group != of).map(|(_, placed)| placed);
     others.enumerate().map(|(at, placed)| placed << (at * config.increments())).sum()

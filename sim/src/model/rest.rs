@@ -130,7 +130,7 @@ impl Model {
         Ok(with(here, GROUPS_MAX, ledger))
     }
 
-    /// What the ledger tells a group now: rights are asked for only while they are wanted.
+    /// The ledger's messages to a group now: rights are asked for only while they are wanted.
     fn told_now(&self, here: &Machines, group: usize) -> Vec<MessageNo> {
         let ledger = self.ledgers.part(here[GROUPS_MAX]);
         let wanted = ledger.facts.recall_wanted;

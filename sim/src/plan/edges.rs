@@ -12,7 +12,7 @@ const AMONG_SERIES_PER_10K: u32 = 5_000;
 const OTHERWISE_PER_10K: u32 = 2_500;
 /// Most changes that are asked for together, beside the first ones.
 const TOGETHER_MAX: u64 = 4;
-/// Of 10,000 batches so many come just behind the one before.
+/// Number of 10,000 batches that come just behind the batch before.
 const SOON_PER_10K: u32 = 3_000;
 
 /// How views follow the graph: a change takes several steps, so that something happens between them.
@@ -27,13 +27,13 @@ pub struct EdgesPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     Strict,
-    /// What is there already, or is not there, is left out.
+    /// Edges that exist already, or do not exist, are left out.
     Lenient,
-    /// What is refused is left out, and the others are carried out.
+    /// Refused changes are left out, and the others are carried out.
     Each {
         lenient: bool,
     },
-    /// Said to the ledger though nobody has looked whether it would be refused.
+    /// Proposed to the ledger without a check whether it would be refused.
     Careless,
 }
 
@@ -47,7 +47,7 @@ const MANNERS: [Manner; 6] = [
     Manner::Each { lenient: false },
 ];
 
-/// Changes that somebody asks for together.
+/// Changes that a caller asks for together.
 #[derive(Clone, Debug)]
 pub struct EdgesAsked {
     /// At the aggregator of this data centre.

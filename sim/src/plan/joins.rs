@@ -6,7 +6,7 @@ use crate::rng::Rng;
 use tidemark_proto::limits::AGGREGATORS_MAX;
 use tidemark_proto::time::{Span, Time};
 
-/// Of 10,000 runs, so many have nodes that are added.
+/// Number of 10,000 runs with nodes that are added.
 const WITH_JOINS_PER_10K: u32 = 2_500;
 /// Most nodes that are added in a run.
 const JOINS_MAX: u64 = 3;
@@ -15,7 +15,7 @@ const READ_AFTER_MAX_US: u64 = 4_000_000;
 /// Clients that are moved to a group that joins, at most.
 const MOVERS_MAX: u64 = 3;
 
-/// What happens when a group that joins greets the ledger for the first time.
+/// The event when a group that joins greets the ledger for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Greeted {
     Quietly,

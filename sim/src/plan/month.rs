@@ -34,7 +34,7 @@ const PAUSE: Span = Span::from_secs(400);
 /// Hours after midnight in which there is more to do.
 const BUSY: (u64, u64) = (8, 20);
 
-/// What is different in a run of days.
+/// The differences of a run of days.
 #[derive(Clone, Copy, Debug)]
 pub struct Days {
     pub days: u32,

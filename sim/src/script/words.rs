@@ -25,7 +25,7 @@ pub fn place(place: Place) -> String {
     }
 }
 
-/// `None` for what is no answer to anybody.
+/// `None` for an effect that is no answer.
 pub fn effect(group: &str, effect: &Effect) -> Option<String> {
     let said = match effect {
         Effect::Acked { client: of, seq, pending, leased, .. } if !leased.is_empty() => {

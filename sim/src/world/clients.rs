@@ -409,14 +409,14 @@ impl World {
         }
     }
 
-    /// What a client says by a connection.
+    /// The line of a client's messages by a connection.
     fn line_of(&self, conn: usize) -> Line {
         let Conn { client, node, .. } = self.conns[conn];
         let from = Party::Client { client, dc: self.clients[client].dc };
         Line { from, to: Party::Node(node), number: conn as u64 }
     }
 
-    /// What comes to a node by a connection that its process does not know is not heard.
+    /// A message to a node by a connection that its process does not know is not heard.
     pub(super) fn on_line_to_node(&mut self, conn: usize, msg: FromClient) {
         let boot = self.conns[conn].node_boot;
         self.on_to_node(conn, boot, msg);

@@ -1,4 +1,4 @@
-//! Edges and totals of a run: somebody asks aggregators for changes of the graph, and totals are looked at after each step.
+//! Edges and totals of a run: callers ask aggregators for changes of the graph, and totals are looked at after each step.
 
 use super::{Event, NAMESPACE, World};
 use crate::checkers::Findings;
@@ -20,16 +20,16 @@ use tidemark_proto::view::View;
 const LOOK_AGAIN: Span = Span::from_millis(500);
 /// No clock is so far ahead of another, whatever it is looked at.
 const AHEAD_S: u64 = 10;
-/// While a view is abreast of the graph, one of so many of its steps is followed by a recount.
+/// While a view is abreast of the graph, one of this number of its steps is followed by a recount.
 const RECOUNT_EVERY: u64 = 8;
 const HALVES: [Half; 2] = [Half::Up, Half::Down];
 
-/// What was said to the ledger last, and at which data centre, by the number of what was asked for.
+/// The last command to the ledger, and its data centre, by the number of the request.
 #[derive(Debug, Default)]
 pub struct Said(BTreeMap<usize, (usize, LedgerCmd)>);
 
 impl World {
-    /// Somebody asks for changes, or looks what became of them.
+    /// A caller asks for changes, or looks at their result.
     pub(super) fn on_edges(&mut self, index: usize, asked: &EdgesAsked) {
         if self.admin_done[index] || self.faults_over || self.arrivals_over() {
             return;
@@ -189,7 +189,7 @@ impl World {
         true
     }
 
-    /// What flows from the counters of each shard is right by itself.
+    /// The flow from the counters of each shard is right by itself.
     fn recount_shares(&self, findings: &mut Findings, dc: usize, counter: usize, sources: Set) {
         let (Some(core), name) = (self.aggregators[dc].core(), &self.names[counter]) else { return };
         let (view, ledger, progress) = (core.view(), &self.aggregators[dc].ledger, core.view().graph_progress());
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// What a view shows of a counter beside its own count.
+    /// The value in a view beside a counter's own count.
     fn shown_of(&self, dc: usize, view: &View, counter: usize, horizon: Option<&Horizon>) -> Sums {
         let (name, ledger) = (&self.names[counter], &self.aggregators[dc].ledger);
         let total = view.total(name, ledger);
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// What a view holds of some counters, as far as its totals know of their cells.
+    /// The values of some counters in a view, as far as its totals know their cells.
     fn held_of(&self, dc: usize, view: &View, counted: Set, kept: Set, horizon: Option<&Horizon>) -> Sums {
         let mut sums = Sums::default();
         for counter in members(counted | kept) {
@@ -281,7 +281,7 @@ impl World {
         self.plan.edges.as_ref()?;
         let core = self.aggregators[dc].core()?;
         let (view, progress) = (core.view(), core.view().graph_progress());
-        // What a lost group has counted is not known to all.
+        // The counts of a lost group are not known to all.
         if self.audit.oracle.lost.is_some() {
             return self.recount(findings, dc, counter).then_some(0);
         }

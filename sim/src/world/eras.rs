@@ -9,7 +9,7 @@ use tidemark_proto::ids::{CounterName, DcId};
 use tidemark_proto::ledger::{Ledger, OpenMilestones};
 use tidemark_proto::shards::Ranges;
 
-/// What was taken of one data centre.
+/// The image of one data centre.
 #[derive(Debug)]
 pub struct Image {
     ledger: Ledger,
@@ -20,7 +20,7 @@ pub struct Image {
 const IMAGE_SEED: u64 = 11;
 
 impl World {
-    /// What an aggregator has on its disk, without anything that could speak for it.
+    /// The content of an aggregator's disk, without anything that could speak for it.
     pub(super) fn view_image(&mut self, at: usize) -> Option<ViewImage> {
         let home = DcId(self.home_of(at) as u16);
         let of_shard = |rows: &BTreeMap<Vec<u8>, Vec<u8>>| {

@@ -1,4 +1,4 @@
-//! What the plan does to a run: faults begin and heal, operators define and disarm.
+//! The effects of the plan on a run: faults begin and heal, operators define and disarm.
 
 use super::claims::of_claims;
 use super::{Event, World};

@@ -12,13 +12,13 @@ use tidemark_proto::time::{Span, Time};
 
 /// How often connectivity is looked at.
 const SCAN_INTERVAL: Span = Span::from_millis(100);
-/// A heartbeat of the ledger's log every so many scans.
+/// A heartbeat of the ledger's log each time after this number of scans.
 const HEARTBEAT_SCANS: u64 = 2;
 
-/// A member so many entries behind may be sent a snapshot instead of them.
+/// A member this number of entries behind may get a snapshot instead of them.
 const SNAPSHOT_WHEN_BEHIND: usize = 100;
 
-/// One link's state.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Link {
     pub up: bool,

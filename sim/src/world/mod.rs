@@ -1,4 +1,4 @@
-//! One run: processes, links and disks of a plan on virtual time, driven by the event queue.
+//! A run: processes, links and disks of a plan on virtual time, driven by the event queue.
 
 mod aggregators;
 mod asked;
@@ -269,7 +269,7 @@ pub enum Event {
     },
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub seed: u64,
@@ -281,7 +281,7 @@ pub struct Outcome {
     pub milestones: u64,
     pub virtual_time: Time,
     pub coverage: Coverage,
-    /// What processes kept, of a run of days.
+    /// The memory of processes, in a run of days.
     pub days: Vec<Day>,
 }
 
@@ -464,7 +464,7 @@ impl World {
         self.outcome()
     }
 
-    /// One event. False when the run is over.
+    /// Handles one event. False when the run is over.
     pub fn step(&mut self) -> bool {
         if !self.audit.findings.violations.is_empty() {
             return false;

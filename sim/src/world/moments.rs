@@ -21,7 +21,7 @@ pub struct Moments {
 const MOMENTS: [Moment; 6] =
     [Moment::Grant, Moment::Recall, Moment::Award, Moment::Join, Moment::Arming, Moment::Revocation];
 
-/// What a sweep counts.
+/// The situation that a sweep counts.
 fn situation(moment: Moment) -> &'static str {
     match moment {
         Moment::Grant => "ledger leader lost within a round trip of a grant",
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// A member of the ledger is lost: it crashes, or nobody reaches it.
+    /// A member of the ledger is lost: it crashes, or no process reaches it.
     pub(super) fn cover_leader_lost(&mut self, dc: usize) {
         if !self.raft.is_leader(dc) {
             return;

@@ -41,7 +41,7 @@ impl OldViews {
 }
 
 impl World {
-    /// Somebody copies a view's disk.
+    /// An operator copies a view's disk.
     pub(super) fn copy_view(&mut self, at: usize, after: &[Span], index: usize) {
         let process = &self.aggregators[at];
         self.old_views.copies.insert(index, (process.boot, process.copy_rows()));

@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// What it hears of the ledger stops, and what it hears of counts goes on; arming waits for it.
+    /// News of the ledger stops, and news of counts goes on; arming waits for it.
     fn cut_from_leader(&mut self, at: usize, span: Span, index: usize) {
         let Some(leader) = self.raft.leader().filter(|&leader| leader != at) else { return };
         self.net.cut_pair(at, leader, true);
@@ -132,7 +132,7 @@ impl World {
         self.after(SET_ASIDE_AGAIN, Event::SetAside(index));
     }
 
-    /// Nobody waits for the view any more: a milestone is defined that the count is about to reach.
+    /// The view is waited for no more: a milestone is defined that the count is about to reach.
     fn arm_without(&mut self, index: usize) {
         let at = self.define_soon();
         self.after(LOOK_FOR_MILESTONE, Event::ArmedWithout(index, at));

@@ -33,7 +33,7 @@ struct Read {
     boot: u32,
     counter: usize,
     generation: u32,
-    /// What was counted durably in each group of the data centre when it began.
+    /// The durable counts of each group of the data centre when it began.
     durable: Durable,
     wanted: Option<Answer>,
     until: Time,

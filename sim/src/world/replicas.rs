@@ -21,7 +21,7 @@ const ELECTION_TIMEOUT: Span = Span::from_millis(400);
 const QUORUM_PATIENCE: Span = Span::from_millis(1_500);
 /// Messages between nodes of one data centre take so long, in microseconds.
 const HOP_US: (u64, u64) = (80, 900);
-/// A replica so many entries behind may be sent the leader's rows instead of them.
+/// A replica this number of entries behind may get the leader's rows instead of them.
 const ROWS_WHEN_BEHIND: usize = 40;
 
 /// The log of one group.
@@ -33,14 +33,14 @@ pub struct GroupLog {
     start: Option<u64>,
 }
 
-/// What a process is to its group's log.
+/// The role of a process in its group's log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Membership {
     /// Its number among the group's members; `None` where the log is on one node.
     pub member: Option<usize>,
     /// Entries handed to the core.
     pub applied: usize,
-    /// What the rows on disk stand for, and what those being written will.
+    /// The position of the rows on disk, and of those being written.
     pub rows_at: usize,
     writing: (LogIndex, usize),
     /// The term in which it was told to lead.
@@ -49,7 +49,7 @@ pub struct Membership {
     pub isolated_until: Time,
     /// Since when it leads without a majority.
     lonely_since: Option<Time>,
-    /// What it proposes reaches the log not before this, in order.
+    /// Its proposals reach the log not before this, in order.
     held_until: Time,
 }
 
@@ -284,7 +284,7 @@ impl World {
 
     // ---- rows ----
 
-    /// What the rows of a checkpoint's part will stand for: all that was handed in when the checkpoint was begun.
+    /// The position of a checkpoint's rows: all that was handed in when the checkpoint was begun.
     pub(super) fn writing_rows(&mut self, node: usize, applied: LogIndex) {
         let log = &mut self.nodes[node].log;
         if log.writing.0 != applied || log.writing.1 == 0 {

@@ -33,7 +33,7 @@ impl World {
         process.core().map_or_else(of_disk, |core| core.view().ranges().clone())
     }
 
-    /// What an aggregator asks others, it asks by the splits that it knows of.
+    /// An aggregator asks others by the splits that it knows of.
     pub(super) fn learn_splits(&mut self, at: usize) {
         let (core, ledger, asking) = self.aggregators[at].for_readers();
         asking.learn(&ledger.shard_map().lineage());
@@ -68,7 +68,7 @@ impl World {
         may_show
     }
 
-    /// What left an aggregator is asked of others from here on, and never less of it is shown.
+    /// Shards that left an aggregator are asked of others from here on, and never less of them is shown.
     pub(super) fn note_left(&mut self, at: usize) {
         let own = self.id_of(at);
         self.learn_splits(at);
@@ -188,7 +188,7 @@ impl World {
                 let Some(at) = holder.and_then(|holder| self.at_of(holder)) else { return };
                 let Some(core) = self.aggregators[at].core() else { return };
                 self.coverage.saw("shard has arrived at one that was looked at");
-                // What is over meanwhile is nowhere any more, once all have passed it.
+                // Counts of an earlier generation are nowhere any more, once all have passed it.
                 let resets = self.reference.resets();
                 let is_present = |(counter, of, _): &(usize, u32, u64)| resets.generation(&self.names[*counter]) == *of;
                 for (counter, generation, sum) in floor.into_iter().filter(is_present) {
@@ -235,7 +235,7 @@ impl World {
         self.floors.insert(of, (joining.revision, floor));
     }
 
-    /// Nothing is being moved any more, and everybody knows it.
+    /// No shard is being moved any more, and every process knows it.
     pub(super) fn shards_at_rest(&self) -> bool {
         let is_moving = self.reference.shard_map().moved().values().any(|holding| holding.joins.is_some());
         let revision = self.reference.shard_map().revision();
