@@ -14,7 +14,7 @@ use crate::commands::{
 use crate::serve::{self, ServeOptions};
 use crate::{Outcome, VERSION, lab, plan};
 
-/// Count anything, in every region, and know exactly who was the billionth.
+/// Count anything, in every region, and name exactly the billionth increment.
 #[derive(Debug, Parser)]
 #[command(name = "tidemark", version = VERSION)]
 pub struct Cli {
@@ -29,7 +29,7 @@ enum Called {
     /// Run the demo of 15 data centres (a command of tidemark-lab)
     #[command(disable_help_flag = true)]
     Demo(HandedOver),
-    /// Measure what is promised on this machine (a command of tidemark-lab)
+    /// Measure the promised figures on this machine (a command of tidemark-lab)
     #[command(disable_help_flag = true)]
     Bench(HandedOver),
     /// Run a cluster under load and faults (a command of tidemark-lab)
@@ -40,7 +40,7 @@ enum Called {
     Sim(HandedOver),
 }
 
-/// What another program parses.
+/// Arguments that another program parses.
 #[derive(Debug, Args)]
 struct HandedOver {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
@@ -50,74 +50,100 @@ struct HandedOver {
 /// The commands of the product.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Runs a node: it holds valves and makes increments durable
+    /// Run a node, which holds valves and makes increments durable
+    #[command(after_help = "Example:\n  tidemark node --config node.toml")]
     Node(node::NodeArgs),
-    /// Runs an aggregator: it shows the view and is a member of the ledger
+    /// Run an aggregator, which answers reads and is a member of the ledger
+    #[command(after_help = "Example:\n  tidemark aggregator --config aggregator.toml")]
     Aggregator(aggregator::AggregatorArgs),
-    /// Counts
+    /// Add to a counter
+    #[command(
+        after_help = "Examples:\n  tidemark add search/queries\n  tidemark add search/queries 10k --id order-4711"
+    )]
     Add(add::Add),
-    /// Values of counters
+    /// Print the values of counters
+    #[command(after_help = "Example:\n  tidemark get search/queries default/visits")]
     Get(get::Get),
-    /// What a counter counted in each step of an interval
+    /// Print the counts of one counter in each step of an interval
+    #[command(after_help = "Example:\n  tidemark series search/queries --every 1h --last 1d")]
     Series(series::Series),
-    /// What counters counted in an interval
+    /// Print the counts of counters in an interval
+    #[command(
+        after_help = "Examples:\n  tidemark window search/queries --last 7d --compare previous\n  tidemark window search/queries --unit month --back 1 --zone Europe/Berlin"
+    )]
     Window(series::Windows),
-    /// Counters in the order of their keys, below a prefix
+    /// List the counters below a prefix in the order of their keys
+    #[command(after_help = "Example:\n  tidemark range search/ --limit 20")]
     Range(series::Range),
-    /// The counters below a prefix that counted most in an interval
+    /// Rank the counters below a prefix by their counts in an interval
+    #[command(after_help = "Example:\n  tidemark top search/ -k 5 --last 1d")]
     Top(series::Top),
-    /// How a namespace keeps series
+    /// Show or change how a namespace keeps time series
     Namespaces(namespaces::Namespaces),
-    /// Counts the rows of files, each exactly once, also when it is cut off and run again
+    /// Count the rows of files, each exactly once, also when a load is interrupted and run again
     Load(load::LoadArgs),
-    /// Writes what counters have counted to a file that `load` reads
+    /// Write the counts of counters to a file that `load` reads
+    #[command(after_help = "Example:\n  tidemark export search/ --out search.csv.zst")]
     Export(export::ExportArgs),
-    /// Compares what reads show of a counter with what the nodes' logs hold, component by component
+    /// Compare the reads of a counter with the logs of the nodes, component by component
+    #[command(
+        after_help = "Examples:\n  tidemark audit search/queries\n  tidemark audit search/ --prefix --and http://127.0.0.1:7172 --quiet"
+    )]
     Audit(audit::AuditArgs),
-    /// Edges between counters, and totals
+    /// Show and change edges between counters, along which counts flow into totals
     Graph(graph::GraphArgs),
-    /// Totals and awards as they happen
+    /// Print totals and awards as they happen
+    #[command(after_help = "Examples:\n  tidemark watch search/queries\n  tidemark watch --after 0.0")]
     Watch(watch::Watch),
-    /// Resets a counter, removes it, or says when it expires
+    /// Show, reset, remove or expire a counter
     Counter(counter::Counter),
-    /// Defines, lists and disarms milestones
+    /// Define, list and disarm milestones
     Milestones(milestones::Milestones),
-    /// Waits until a milestone is awarded
+    /// Wait until a milestone is awarded
+    #[command(
+        after_help = "Examples:\n  tidemark award search/queries 1M\n  tidemark award search/queries 1M --dry-run"
+    )]
     Award(award::Award),
-    /// Lists awards and fetches their certificates
+    /// List awards and fetch their certificates
     Awards(awards::Awards),
-    /// How awards are claimed by the sessions that they name
+    /// Show or set how the winning sessions claim their awards
     Claims(claims::Claims),
-    /// Gives up what only the lost disks of a group held; says what, and does it with --yes
+    /// Give up a group with lost disks
+    ///
+    /// Increments that only those disks held are lost. Without --yes, the command prints the possible loss and changes nothing.
+    #[command(after_help = "Examples:\n  tidemark declare-lost usa-0/0\n  tidemark declare-lost usa-0/0#5 --yes")]
     DeclareLost(declare_lost::DeclareLost),
-    /// Lists the data centres, and gives one up that never returns
+    /// List the data centres, or give up a data centre that never returns
     Dc(dc::Dc),
-    /// Takes images of data centres while they run, and looks whether they are whole
+    /// Take images of running data centres, and check that images are complete
     Backup(backup::Backup),
-    /// Begins a data centre whose disks are gone, or a whole cluster, from images
+    /// Restore a data centre with lost disks, or a whole cluster, from images
     Restore(restore::Restore),
-    /// The ledger's members: who votes, and whose views arming waits for
+    /// Show and change the members of the ledger
     Ledger(ledger::LedgerArgs),
-    /// The ranges into which a view is cut, who holds each, and moves of them
+    /// Show, move and split the shards of a view (slots)
     Slots(slots::SlotsArgs),
-    /// Receivers of awards: what they have not acknowledged
+    /// Show and control the deliveries of awards to webhooks
     Webhooks(webhooks::Webhooks),
-    /// What a process says of itself
+    /// Print the state of a process
+    #[command(after_help = "Examples:\n  tidemark status\n  tidemark status --ready --server http://127.0.0.1:7171")]
     Status(status::Status),
-    /// Checks an award's certificate offline, against the cluster's CA
+    /// Check the certificate of an award offline, against the cluster's CA
+    #[command(after_help = "Example:\n  tidemark verify award.json --ca ca.pem --voters usa-0,asia-0,europe-0")]
     Verify(verify::Verify),
-    /// A cluster's CA, and the credentials of its processes
+    /// Create a cluster's CA, and issue credentials to its processes
     Certs(certs::Certs),
     Serve(ServeOptions),
     /// Print a script that completes commands and options in a shell
     Completions(completions::Completions),
     /// Write a manual page for each command
     Man(man::Man),
-    /// Capacity, voters, latencies and prices of a cluster that is only on paper
+    /// Print capacity, voters, latencies and prices of a planned cluster
+    #[command(after_help = "Example:\n  tidemark plan deploy/plan.toml")]
     Plan {
-        /// What the cluster has to carry; see deploy/plan.toml
+        /// TOML file with the load of the cluster; deploy/plan.toml is a sample
         file: PathBuf,
-        /// One line of JSON instead of a table
+        /// Print one line of JSON instead of a table
         #[arg(long)]
         json: bool,
     },

@@ -1,6 +1,6 @@
-//! The layouts that the command brings up by itself: the reference cluster of 15 data centres, any part of it, and one data
-//! centre alone. Rates, regions, sites and round trips are those of `deploy/plan.toml` and its matrix; voters and leader are
-//! the reference ones (in a part of it, chosen by the plan's rule), and L is the plan's formula, so that the demo is held to what the plan says.
+//! The layouts that the command brings up by itself: the reference cluster of 15 data centres, any part of it, and one data centre alone.
+//! Rates, regions, sites and round trips are those of `deploy/plan.toml` and its matrix; voters and leader are the reference ones (in a
+//! part of it, chosen by the plan's rule), and L is the plan's formula, so the demo is held to the plan.
 
 use thiserror::Error;
 
@@ -44,7 +44,7 @@ pub struct LayoutDc {
     pub share: f64,
 }
 
-/// Data centres with their distances, and who of them votes in the ledger.
+/// Data centres with their distances, and the ledger's voters among them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     pub dcs: Vec<LayoutDc>,
@@ -86,7 +86,7 @@ impl Layout {
         Ok(Layout::with_voters(chosen.iter().map(dc).collect(), rtt_ms))
     }
 
-    /// One data centre that needs no other.
+    /// A layout with a single data centre.
     pub fn single() -> Layout {
         let dc = LayoutDc { name: SINGLE_DC.to_owned(), region: "local".to_owned(), place: None, share: 1.0 };
         Layout { dcs: vec![dc], rtt_ms: vec![vec![0.0]], voters: vec![0], leader: 0, quorum_ms: 0.0 }

@@ -1,12 +1,12 @@
-//! Lines of a file that anybody may have written.
+//! Lines of an untrusted file.
 
 use std::io::{self, BufRead, Read};
 
 /// Bytes of a line: two names, escaped, have room many times over. Of a longer one the rest is skipped.
 pub const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// Reads the next line of a file, without its end. `false`: there is none. One that is longer than [`LINE_BYTES_MAX`] is that long and one
-/// byte more.
+/// Reads the next line of a file, without its end. `false`: there is none. A line that is longer than [`LINE_BYTES_MAX`] is cut to that
+/// length and one byte more.
 pub fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     reader.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', line)?;

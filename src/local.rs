@@ -1,5 +1,5 @@
-//! A whole cluster inside this process, on this machine's loopback: one node and one aggregator per data centre, with real
-//! sockets, real certificates and the distances of a [`Layout`] injected per datagram between aggregators.
+//! A whole cluster inside this process, on this machine's loopback: one node and one aggregator per data centre. Sockets and certificates
+//! are real; the distances of a [`Layout`] are injected per datagram between aggregators.
 //!
 //! Everything that lasts stands in one data directory: the CA, and a folder per data centre. Addresses do not: a restart may
 //! use other ports. Clients of a data centre are not delayed, as they stand in it.
@@ -44,7 +44,7 @@ pub const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const US_PER_MS: f64 = 1_000.0;
 const PPM: f64 = 1e6;
 
-/// What is brought up.
+/// The cluster that is started.
 #[derive(Clone, Debug)]
 pub struct LocalOptions {
     pub layout: Layout,
@@ -52,7 +52,7 @@ pub struct LocalOptions {
     /// Name of the cluster, in its certificates and data.
     pub cluster: String,
     pub namespaces: Vec<String>,
-    /// Namespaces, of those or others, whose counters may go down.
+    /// Namespaces, of those or others, with counters that may go down.
     pub updown: Vec<String>,
     /// How namespaces, of those or others, keep series until that is changed.
     pub series: Vec<(String, SeriesPolicy)>,
@@ -68,7 +68,7 @@ pub struct LocalOptions {
     pub seed: u64,
 }
 
-/// Why a cluster was not brought up. What had been started is stopped.
+/// Why a cluster was not brought up. The parts that had been started are stopped.
 #[derive(Debug, Error)]
 pub enum LocalError {
     #[error(transparent)]
@@ -97,7 +97,7 @@ pub enum LocalError {
     NotReady { dc: String, waited_s: u64, reason: String },
 }
 
-/// One data centre of a running cluster.
+/// A data centre of a running cluster.
 pub struct LocalDc {
     pub name: String,
     pub node: Node,
@@ -211,7 +211,7 @@ impl LocalCluster {
         self.dcs.iter().map(sent).sum()
     }
 
-    /// Stops everything; what was accepted is durable, and the next start goes on from there.
+    /// Stops everything; accepted increments are durable, and the next start goes on from there.
     pub async fn stop(self) {
         join_all(self.dcs.into_iter().map(LocalDc::stop)).await;
     }
@@ -368,7 +368,7 @@ fn describe(options: &LocalOptions, sockets: &[Sockets]) -> Cluster {
     }
 }
 
-/// One node with one log.
+/// A placement of one node with one log.
 fn alone() -> Placement {
     Placement::new(1, &[], 1).expect("nobody is gone")
 }
@@ -426,7 +426,7 @@ async fn start_dc(
         raft: Config::new(cluster.with_era(), LEDGER),
         rows: options.rows,
         buckets_bytes_max: ViewKeys::default().buckets_bytes_max(),
-        // Whoever runs it has issued all of its certificates.
+        // The operator of this process has issued all of its certificates.
         graph_clients: GraphClients::all(),
         fresh: false,
     };

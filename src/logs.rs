@@ -17,7 +17,7 @@ const OPENRAFT: &str =
     "openraft=error,openraft::core::heartbeat=off,openraft::raft::raft_inner=off,openraft::raft::stream_append=off";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What is logged, and how.
+/// The level and the format of logs.
 #[derive(Clone, Debug, Args)]
 pub struct LogOptions {
     /// Log events of this level and above: off, error, warn, info, debug or trace; or a filter by module, such as
@@ -56,7 +56,7 @@ impl LogOptions {
     pub fn start(&self) -> Result<(), LogError> {
         let filter = self.filter()?;
         let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-        // A log that nobody reads is dropped, and so is the word about it.
+        // A log without a reader is dropped, and so is the error about it.
         let logs = logs.log_internal_errors(false);
         let _ = match self.log_format {
             LogFormat::Text => {

@@ -1,4 +1,4 @@
-//! `tidemark`: the command. It parses arguments and hands over; what it does stands in the library beside this file.
+//! `tidemark`: the command. It parses arguments and hands over; the work is in the library beside this file.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! Standard output and standard error of the command. Nothing else in this program writes to them.
 //!
-//! A command whose reader is gone (`tidemark audit … | head -1`) ends quietly with exit code 141, as a shell reports a program that
-//! SIGPIPE ended. Any other failure, such as a full disk, is an error with exit code 1. A process that serves does not end because
-//! nobody reads what it prints: it uses [`offer`].
+//! A command that loses the reader of its output (`tidemark audit … | head -1`) ends quietly with exit code 141. A shell reports a program
+//! that SIGPIPE ended in the same way. Any other failure, such as a full disk, is an error with exit code 1. A process that serves does not
+//! end with the reader of its output: it uses [`offer`].
 
 use std::fmt;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ macro_rules! out {
     ($($text:tt)*) => { $crate::out::print(format_args!($($text)*)) };
 }
 
-/// Prints a line to standard error. If nobody reads it, it is dropped.
+/// Prints a line to standard error. Without a reader, the line is dropped.
 #[macro_export]
 macro_rules! errln {
     ($($text:tt)*) => { $crate::out::report(format_args!($($text)*)) };
@@ -57,7 +57,7 @@ pub fn has_failed() -> bool {
     FAILED.load(Ordering::Relaxed)
 }
 
-/// Prints a line to standard error. If nobody reads it, it is dropped.
+/// Prints a line to standard error. Without a reader, the line is dropped.
 pub fn report(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

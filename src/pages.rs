@@ -56,7 +56,7 @@ pub struct Pages {
     backends: Vec<Arc<LocalBackend>>,
     /// Whether search pages count.
     taking: Arc<AtomicBool>,
-    /// What `/metrics` shows.
+    /// The source of `/metrics`.
     metrics: Option<PrometheusHandle>,
 }
 
@@ -144,7 +144,7 @@ impl Pages {
         self.taking.store(false, Ordering::Relaxed);
     }
 
-    /// What was added to the counter of all queries over HTTP.
+    /// The increments that came to the counter of all queries over HTTP.
     pub fn tally(&self) -> u64 {
         self.backends.iter().map(|backend| backend.tally()).sum()
     }
@@ -154,7 +154,7 @@ impl Pages {
         self.servers.iter().map(|(server, _)| server.address()).collect()
     }
 
-    /// Stops without cutting requests off; what they counted is durable.
+    /// Stops without cutting requests off; their increments are durable.
     pub async fn stop(self) {
         for (server, client) in self.servers {
             server.stop().await;

@@ -30,29 +30,29 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A little longer than the server takes to say that it cannot answer in time.
 const ANSWER_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_secs(5));
 
-// The address is, in this order: `--server`, `TIDEMARK_SERVER`, that of the `tidemark serve` whose data directory is `--data-dir` or
+// The address is, in this order: `--server`, `TIDEMARK_SERVER`, that of the `tidemark serve` with the data directory `--data-dir` or
 // `./tidemark-data`, and port 7171 of this machine. The token is `--token`, `--token-file`, their variables, and else that of the data
 // directory, if its process is the one that is asked.
 /// Where to ask, and with which token.
 #[derive(Clone, Debug, Args)]
 pub struct Remote {
-    /// The process to ask: http://HOST:PORT, or https:// where it speaks TLS. Left out: the `tidemark serve` of the data directory, or
-    /// http://127.0.0.1:7171
+    /// URL of the process to ask: http://HOST:PORT, or https://HOST:PORT with TLS [default: the `tidemark serve` of the data directory,
+    /// else http://127.0.0.1:7171]
     #[arg(long, env = "TIDEMARK_SERVER", global = true)]
     server: Option<String>,
-    /// Data directory of a `tidemark serve` on this machine, which says its address and has its token [default: tidemark-data]
+    /// Data directory of a `tidemark serve` on this machine, from which its address and token are read [default: tidemark-data]
     #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
-    /// Bearer token; others can see a command line, so prefer the variable or a file
+    /// Bearer token; prefer the variable or a file, because others can see a command line
     #[arg(long, env = "TIDEMARK_TOKEN", hide_env_values = true, global = true)]
     token: Option<String>,
     /// File with the token, such as DATA_DIR/token
     #[arg(long, env = "TIDEMARK_TOKEN_FILE", conflicts_with = "token", global = true)]
     token_file: Option<PathBuf>,
-    /// PEM file of who issued the server's certificate; left out: the operating system's authorities
+    /// PEM file of the authority that issued the server's certificate [default: the operating system's authorities]
     #[arg(long, env = "TIDEMARK_CA", global = true)]
     ca: Option<PathBuf>,
-    /// JSON, one line per value
+    /// Print JSON, one line per value
     #[arg(long, global = true)]
     pub json: bool,
     /// Found once.
@@ -78,7 +78,7 @@ enum Source {
 }
 
 impl Source {
-    /// What to do when nobody answers there.
+    /// Advice for the case that no process answers there.
     fn advice(&self) -> String {
         match self {
             Source::Given => String::new(),
@@ -110,7 +110,7 @@ pub enum RemoteError {
     Unreachable { authority: String, reason: String },
     #[error("{authority} answers {status}: {message}")]
     Refused { authority: String, status: StatusCode, message: String },
-    #[error("{authority} gives no answer that is understood: {reason}")]
+    #[error("{authority} gave no answer that can be read: {reason}")]
     Answer { authority: String, reason: String },
 }
 
@@ -155,7 +155,10 @@ impl Remote {
         body: Option<&impl Serialize>,
     ) -> Result<(StatusCode, Bytes), RemoteError> {
         let authority = self.authority()?;
-        let late = || RemoteError::Answer { authority: authority.to_owned(), reason: "no answer in time".to_owned() };
+        let late = || RemoteError::Answer {
+            authority: authority.to_owned(),
+            reason: format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
+        };
         tokio::time::timeout(ANSWER_TIMEOUT, self.exchange(method, path, body)).await.map_err(|_| late())?
     }
 
@@ -167,7 +170,7 @@ impl Remote {
     ) -> Result<(), RemoteError> {
         let authority = self.authority()?.to_owned();
         let failed = |reason: String| RemoteError::Answer { authority: authority.clone(), reason };
-        let late = || failed("no answer in time".to_owned());
+        let late = || failed(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()));
         let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.send(Method::GET, path, None::<&()>)).await;
         let (response, _connection) = sent.map_err(|_| late())??;
         let status = response.status();
@@ -190,7 +193,7 @@ impl Remote {
         Remote { server: Some(server.to_owned()), target: OnceLock::new(), ..self.clone() }
     }
 
-    /// One that asks for what anybody may read.
+    /// A remote for reads that need no token.
     pub fn at(server: String) -> Remote {
         let (server, target) = (Some(server), OnceLock::new());
         Remote { server, data_dir: None, token: None, token_file: None, ca: None, json: true, target }
@@ -224,7 +227,7 @@ impl Remote {
         let given = self.server.as_deref().filter(|server| !server.is_empty());
         let dir = self.data_dir.clone().unwrap_or_else(|| DATA_DIR.into());
         if let Some(server) = given {
-            // What else stands in a data directory is not asked for.
+            // Errors of other content in the data directory are ignored.
             let running = Running::find(&dir).ok().flatten();
             let own = running.filter(|running| running.server == server.trim_end_matches('/'));
             let token_file = own.map(|running| running.token);
@@ -250,7 +253,7 @@ impl Remote {
         Running::must_find(self.data_dir.as_deref().unwrap_or(Path::new(DATA_DIR)))
     }
 
-    /// Whom to believe, where TLS is spoken.
+    /// The authorities to trust, if TLS is spoken.
     fn trust(&self) -> Result<Option<Trust>, RemoteError> {
         let server = &self.target()?.server;
         match (server.starts_with("https://"), &self.ca) {
@@ -281,7 +284,9 @@ impl Remote {
             reason: format!("{reason}{advice}"),
         };
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(authority, trust)).await;
-        connected.map_err(|_| failed("no connection in time".to_owned()))?.map_err(|error| failed(error.to_string()))
+        connected
+            .map_err(|_| failed(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs())))?
+            .map_err(|error| failed(error.to_string()))
     }
 
     async fn exchange(
@@ -369,7 +374,7 @@ fn refused(authority: String, status: StatusCode, body: &[u8]) -> RemoteError {
     RemoteError::Refused { authority, status, message: failure_message(body) }
 }
 
-/// What a failure's body says, in the words of the command line.
+/// The message in a failure's body, in the words of the command line.
 pub fn failure_message(bytes: &[u8]) -> String {
     let Ok(FailureBody { error }) = serde_json::from_slice(bytes) else {
         return String::from_utf8_lossy(bytes).into_owned();
@@ -392,7 +397,7 @@ const IN_OPTIONS: [(&str, &str); 4] = [
     ("expires_s is", "--in is"),
 ];
 
-/// A task that ends when nobody waits for it any more.
+/// A task that ends when its owner no longer waits for it.
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -401,13 +406,13 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// What carries the body of an answer.
+/// The connection that carries the body of an answer.
 type Connection = AbortOnDrop<hyper::Result<()>>;
 
 /// A connection to a process, plain or over TLS.
 pub type RemoteStream = Box<dyn Stream>;
 
-/// What bytes can be exchanged over.
+/// A stream over which bytes are exchanged.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}

@@ -1,7 +1,7 @@
 //! How commands find a `tidemark serve` that runs on this machine: it describes itself in its data directory while it runs.
 //!
-//! `run.toml` names the address, and what `tidemark load` needs: a layout with the addresses of this run, the data centre's name, and a
-//! client's credentials. A process that was killed leaves the file behind, so a reader must expect that nobody listens.
+//! `run.toml` names the address, and the input of `tidemark load`: a layout with the addresses of this run, the data centre's name, and a
+//! client's credentials. A killed process leaves the file behind, so a reader must expect that no process listens.
 
 use crate::config::{ClusterFile, DcLayout};
 use serde::{Deserialize, Serialize};
@@ -73,7 +73,7 @@ impl Running {
         let _ = std::fs::remove_file(dir.join(RUN_FILE));
     }
 
-    /// What runs with a data directory, if anything does.
+    /// The process that runs with a data directory, if there is one.
     ///
     /// # Errors
     /// The file cannot be read, or is none.

@@ -33,28 +33,31 @@ const OWN_NAMES: [&str; 5] = ["certs", "layout", TOKEN_FILE, SESSION_KEYS_FILE, 
 /// The one data centre.
 const DC: usize = 0;
 
-/// One data centre in one process, without configuration
+/// Run one data centre in one process, without configuration
 #[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tidemark serve\n  tidemark serve --data-dir counts --listen 0.0.0.0:8080 --namespace shop"
+)]
 pub struct ServeOptions {
-    /// Where data is kept
+    /// Directory of the data
     #[arg(long, default_value = DATA_DIR)]
     pub data_dir: PathBuf,
     /// Address of HTTP: HOST, :PORT or HOST:PORT; 0.0.0.0 or `[::]` listens on all addresses of this machine
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1", value_parser = parse_listen)]
     pub listen: Listen,
-    /// Port of HTTP where --listen names none; 0 takes a free one
+    /// Port of HTTP if --listen names none; 0 takes a free one
     #[arg(long, default_value_t = HTTP_PORT)]
     pub port: u16,
-    /// A page besides our own that may show live totals and sessions, such as `https://search.example`
+    /// Origin of another page that may show live totals and sessions, such as `https://search.example`; may be repeated
     #[arg(long, value_name = "URL", value_parser = parse_origin)]
     pub origin: Vec<String>,
-    /// Namespaces to have besides `default` and `search`
+    /// Namespace to create besides `default` and `search`; may be repeated
     #[arg(long, value_name = "NAME")]
     pub namespace: Vec<String>,
-    /// Namespaces to have whose counters may go down; from then on they always may
+    /// Namespace to create with counters that may go down, for good; may be repeated
     #[arg(long, value_name = "NAME")]
     pub updown: Vec<String>,
-    /// Namespaces to have that keep series, such as qa=1m:2d,1h:30d,1d:730d; how, can be changed later
+    /// Namespace to create with time series, such as qa=1m:2d,1h:30d,1d:730d; the periods can be changed later; may be repeated
     #[arg(long, value_name = "NAME=KEEP", value_parser = parse_series)]
     pub series: Vec<(String, SeriesPolicy)>,
     #[command(flatten)]
@@ -99,7 +102,7 @@ pub enum ServeError {
 /// Serves until SIGTERM or SIGINT, then stops without losing anything that was accepted.
 ///
 /// # Errors
-/// One [`ServeError`], which names what is wrong: a port in use, a directory that another process has, a bad name.
+/// [`ServeError`], which names the fault: a port in use, a directory that another process has, a bad name.
 pub fn run(options: &ServeOptions) -> Result<(), ServeError> {
     options.logs.start()?;
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(options))
@@ -131,7 +134,7 @@ async fn serve(options: &ServeOptions) -> Result<(), ServeError> {
     }
     let data_dir = std::path::absolute(&options.data_dir)
         .map_err(|source| ServeError::Path { path: options.data_dir.clone(), source })?;
-    // A server goes on whether or not anybody reads this.
+    // A server goes on even if its output has no reader.
     let _ = out::offer(format_args!("{}\n", greeting(&server, token.as_str(), &data_dir)));
     let signal = terminated.await;
     Running::withdraw(&options.data_dir);
@@ -247,7 +250,7 @@ fn parse_origin(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is printed when it serves: lines to paste.
+/// The text that is printed when it serves: lines to paste.
 fn greeting(url: &str, token: &str, data_dir: &Path) -> String {
     let auth = format!("-H 'Authorization: Bearer {token}'");
     let counter = "search/queries";

@@ -1,8 +1,9 @@
 //! Style as a test: the rules of this code base that a machine can check, applied to the tree.
 //!
 //! Dependency direction, the core's allow-list, determinism, bounded queues, prose on every file, short functions, no
-//! unfinished work, a tidy top folder, a short ARCHITECTURE.md, invariants that name their tests, a book whose links lead somewhere, and a
-//! protocol whose labels are defined. The rules stand in `tidy/rules.rs`, `tidy/book.rs` and `tidy/internals.rs`, each beside a test in which it fails.
+//! unfinished work, a tidy top folder, a short ARCHITECTURE.md, invariants that name their tests, a book with links that lead
+//! somewhere, comments that name their subject, and a protocol with defined labels. The rules stand in `tidy/rules.rs`, `tidy/book.rs` and
+//! `tidy/internals.rs`, each beside a test in which it fails.
 
 #[path = "tidy/book.rs"]
 mod book;
@@ -33,6 +34,21 @@ const LONG_CELLS: &[(&str, usize)] = &[
     ("docs/decisions/0046-a-change-waits-where-it-came-first.md", 1),
     ("docs/decisions/0050-a-start-reads-ahead.md", 1),
     ("docs/decisions/0053-a-view-that-follows-holds-counting-back.md", 1),
+];
+
+/// Folders of crates with comments that name their subject. The list only grows.
+const NAMED_SUBJECTS: [&str; 11] = [
+    "aggregator/",
+    "client/",
+    "consensus/",
+    "node/",
+    "server/",
+    "sim/",
+    "src/",
+    "streams/",
+    "tests/",
+    "tools/",
+    "transport/",
 ];
 
 /// Real inputs and generated files may hold anything.
@@ -174,6 +190,16 @@ fn pages_name_what_they_are_about() {
     let pages = pages();
     let texts = pages.iter().filter(|(path, _)| !path.starts_with("docs/decisions/")).map(|(_, text)| text.as_str());
     refuse(book::pronouns(texts));
+}
+
+#[test]
+fn comments_name_what_they_are_about() {
+    let sources = sources();
+    refuse(NAMED_SUBJECTS.iter().flat_map(|folder| {
+        let inside = sources.iter().filter(|(path, _)| path.starts_with(folder));
+        let comments: Vec<String> = inside.map(|(_, text)| scan::comments(text)).collect();
+        report(folder, book::pronouns(comments.iter().map(String::as_str)))
+    }));
 }
 
 #[test]

@@ -30,7 +30,8 @@ where
     }
 }
 
-/// Refuses what is asked on one channel, whatever it is: it is heard, since who is not heard may take that for a lost connection, and not read.
+/// Refuses any request on one channel. The refusal is delivered, since a client without an answer may take that for a lost connection, and
+/// not read.
 pub async fn refuse<Q: Framed, A: Framed>(channel: Channel, refusal: &A) {
     let Channel { mut reader, mut writer } = channel;
     let hear = async {
@@ -73,7 +74,8 @@ where
     timeout(SAID_WITHIN, write(&mut writer, frames)).await.map_err(|_| "the answer is not taken in time")?
 }
 
-/// What is made, in a task of its own that ends with this one: reading many counters takes its time. Meanwhile the client hears of it.
+/// The answer, made in a task of its own that ends with this one: reading many counters takes its time. Meanwhile the client gets signs of
+/// life.
 async fn heard_of<T: Send + 'static>(
     making: impl Future<Output = Result<T, String>> + Send + 'static,
     writer: &mut FrameWriter,

@@ -1,5 +1,5 @@
-//! Calls between the processes that aggregators stand in: one question to another data centre and its answer, each a channel of the
-//! connection between the two. What is asked is the affair of those processes.
+//! Calls between the processes around aggregators: one question to another data centre and its answer, each a channel of the connection
+//! between the two. The meaning of the question is the affair of those processes.
 
 use crate::mesh::Mesh;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ pub const CALL_BYTES_MAX: usize = 8 * 1024;
 pub const CALLS_MAX: usize = 1_024;
 /// Calls of this process to one data centre at a time. The ledger's messages share the connection, and its number of channels.
 pub const CALLS_PER_PEER_MAX: usize = 64;
-/// A call that is not answered after this is given up by who answers.
+/// A call that is not answered after this is given up by the answering aggregator.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Answers other data centres' calls.
@@ -47,7 +47,7 @@ pub enum CallError {
     Late,
 }
 
-/// What serves the calls of others.
+/// The service for the calls of others.
 #[derive(Clone)]
 pub(crate) struct Calls {
     service: Arc<dyn PeerService>,

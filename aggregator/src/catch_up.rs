@@ -10,7 +10,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How far a start has caught up with the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caught {
-    /// Nobody has said yet how far the log is.
+    /// The length of the log is not known yet.
     Asking,
     /// The leader said that the log is committed up to here.
     Applying { upto: u64 },
@@ -20,7 +20,7 @@ pub(crate) enum Caught {
     Own,
 }
 
-/// What a start has caught up with. Once it has, later troubles are of the present.
+/// The progress with which a start has caught up. Once it has, later troubles are of the present.
 #[derive(Clone)]
 pub(crate) struct CatchUp(Arc<Mutex<Progress>>);
 

@@ -1,4 +1,4 @@
-//! Who belongs to the cluster: what every process of it must be told alike.
+//! The members of the cluster: the settings that all its processes must have in common.
 
 use tidemark_proto::ids::{AggregatorId, DcId};
 use tidemark_proto::limits::{AGGREGATORS_MAX, DCS_MAX};
@@ -9,7 +9,7 @@ use tidemark_transport::certs::FURTHER_AGGREGATORS;
 /// Each aggregator that a data centre may have is one that a certificate can name.
 const _: () = assert!(FURTHER_AGGREGATORS.len() + 1 == AGGREGATORS_MAX as usize);
 
-/// One data centre.
+/// A data centre of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataCentre {
     pub name: String,
@@ -28,7 +28,7 @@ pub struct Cluster {
     /// 0 at first; another one each time that the whole cluster is restored from images.
     pub era: u64,
     pub dcs: Vec<DataCentre>,
-    /// Data centres whose aggregators vote in the ledger.
+    /// Data centres with an aggregator that votes in the ledger.
     pub voters: Vec<DcId>,
     /// The voter that leads whenever it can.
     pub leader: DcId,
@@ -111,7 +111,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The name with the era: whose files and peers are of this cluster as it is now.
+    /// The name with the era, which the files and peers of the present cluster have.
     pub fn with_era(&self) -> String {
         with_era(&self.name, self.era)
     }

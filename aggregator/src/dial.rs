@@ -8,8 +8,8 @@ use tidemark_transport::{ConnectError, FrameWriter, HostPort};
 use tokio::sync::mpsc;
 
 const WRITER_BATCH: usize = 64;
-/// While a peer does not answer, another attempt begins so often beside those before it: QUIC sends the first datagram of one again
-/// only after 1 s, then after 2 and 4 more, and a data centre that is back would have to wait for the next.
+/// While a peer does not answer, another attempt begins so often beside those before it: QUIC sends the first datagram of one again only
+/// after 1 s, then after 2 and 4 more. A data centre that is back would have to wait for the next datagram.
 const ATTEMPT_EVERY: Duration = Duration::from_millis(250);
 /// An attempt without an answer is given up after this, so that eight at most are under way to a peer. A handshake takes two to
 /// three round trips: up to 0.6 s are fast enough.
@@ -29,13 +29,13 @@ pub(crate) enum DialError {
 }
 
 impl DialError {
-    /// Whether nobody was dialled, as a host name does not resolve.
+    /// Whether no address was dialled, as a host name does not resolve.
     pub fn is_unresolved(&self) -> bool {
         matches!(self, DialError::Connect(error) if error.is_unresolved())
     }
 }
 
-/// What the first attempt comes to that is answered, of as many as it takes.
+/// The result of the first attempt that is answered, of as many attempts as it takes.
 pub(crate) async fn until_answered<T, E, F: Future<Output = Result<T, E>>>(attempt: impl Fn() -> F) -> Result<T, E> {
     let mut attempts = FuturesUnordered::new();
     let mut due = tokio::time::interval(ATTEMPT_EVERY);

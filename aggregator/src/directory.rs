@@ -22,7 +22,7 @@ impl Directory {
     /// Looks at a data directory before anything is opened in it, and makes it. `fresh`: an operator says that it may be empty.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The error of the file system.
     pub fn open(dir: &Path, fresh: bool) -> std::io::Result<Directory> {
         let marker = dir.join(NEW_FILE);
         let is_new = !dir.exists() || marker.exists() || is_empty(dir)?;
@@ -36,7 +36,7 @@ impl Directory {
         Ok(Directory(Arc::new(inner)))
     }
 
-    /// Whether it was empty, and nobody said that this is meant.
+    /// Whether it was empty, and the operator did not say that this is meant.
     pub fn is_empty(&self) -> bool {
         self.0.empty
     }
@@ -68,7 +68,7 @@ impl Directory {
     }
 }
 
-/// What file systems put there themselves is nothing.
+/// Files that file systems put there themselves do not count.
 fn is_empty(dir: &Path) -> std::io::Result<bool> {
     for entry in std::fs::read_dir(dir)? {
         if entry?.file_name() != "lost+found" {

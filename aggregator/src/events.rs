@@ -11,7 +11,7 @@ use tidemark_proto::msg::{FromGroup, LedgerCmd, PeerMsg, Reading};
 use tidemark_transport::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-/// What happens to an aggregator.
+/// An event for an aggregator.
 pub enum Event {
     PeerUp {
         peer: AggregatorId,
@@ -59,7 +59,7 @@ pub enum Event {
     },
 }
 
-/// What a node has to do with one group: there is a channel for each. The node says nothing by it until it speaks for the group.
+/// The link between a node and one group: there is a channel for each. The node sends nothing on it until it speaks for the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeGroup {
     pub node: u16,

@@ -1,4 +1,4 @@
-//! What others in this process (HTTP, the demo, tests) may ask of a running aggregator.
+//! The requests that other parts of this process (HTTP, the demo, tests) may make of a running aggregator.
 
 mod audit;
 mod edges;
@@ -73,7 +73,7 @@ pub struct AggregatorOptions {
     pub raft: Config,
     /// Where the rows of the view are.
     pub rows: RowStore,
-    /// Bytes that buckets may take of memory; what has ended goes to disk beyond.
+    /// Bytes that buckets may take of memory; ended buckets beyond that go to disk.
     pub buckets_bytes_max: usize,
     /// Which clients may change edges.
     pub graph_clients: GraphClients,
@@ -101,7 +101,7 @@ pub enum StartError {
 pub struct WeakAggregator(Weak<Inner>);
 
 impl WeakAggregator {
-    /// The aggregator, unless nobody holds it any more.
+    /// The aggregator, unless all its handles are dropped.
     pub fn upgrade(&self) -> Option<Aggregator> {
         self.0.upgrade().map(|inner| Aggregator { inner })
     }
@@ -133,7 +133,7 @@ pub struct GroupStanding {
     /// It cannot be reached for so long: by its own data centre's aggregator, as that one says, or with that one. Not having counted
     /// anything is no silence.
     pub silent: Duration,
-    /// What would be given up with it.
+    /// The stake that would be given up with it.
     pub stake: Stake,
 }
 
@@ -143,8 +143,7 @@ pub enum ForgetError {
     #[error(transparent)]
     Ledger(#[from] LedgerForgetError),
     #[error(
-        "{reached} of {all} voters of the ledger can be reached, before or after: without a majority nothing can be decided, this \
-         neither"
+        "{reached} of {all} voters of the ledger can be reached, before or after: without a majority the ledger decides nothing, and not this either"
     )]
     Majority { all: usize, reached: usize },
 }
@@ -186,7 +185,7 @@ struct Inner {
     tasks: std::sync::Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What a start has to find out.
+/// The findings of a start.
 struct Starting {
     /// How far it has caught up.
     catching_up: CatchUp,
@@ -328,7 +327,7 @@ impl Aggregator {
         self.inner.shelf.close();
     }
 
-    /// For who must not keep it alive.
+    /// A handle that does not keep it alive.
     pub fn downgrade(&self) -> WeakAggregator {
         WeakAggregator(Arc::downgrade(&self.inner))
     }
@@ -346,8 +345,8 @@ impl Aggregator {
         self.inner.own
     }
 
-    /// Whether this view shows anything. One of a pair may have been set aside while it was down: it shows nothing before the ledger, as
-    /// applied here, knows of its start.
+    /// Whether this view shows anything. An aggregator of a pair may have been set aside while it was down: it shows nothing before the
+    /// ledger, as applied here, knows of its start.
     pub fn shows(&self) -> bool {
         let ledger = self.inner.ledger.lock();
         !self.inner.cluster.is_paired(self.dc()) || self.inner.core.lock().view().is_registered(&ledger)
@@ -429,7 +428,7 @@ impl Aggregator {
         look(&self.inner.ledger.lock())
     }
 
-    /// What the core's clock shows.
+    /// The time of the core's clock.
     pub fn now(&self) -> Time {
         Time(self.inner.clock.elapsed().as_micros() as u64)
     }
@@ -485,7 +484,7 @@ impl Aggregator {
     /// how far it is. Returns the revision it was decided on: when [`Aggregator::revision`] is larger and the milestones are not
     /// there, another change came first and this one changed nothing.
     pub async fn define(&self, counter: &CounterName, spec: MilestoneSpec) -> Result<u64, DefineError> {
-        // Where nobody says it, who holds the counter answers the arming all the same.
+        // If no holder tells the value, this view's serves: the holder answers the arming all the same.
         let shown = self.read_many(std::slice::from_ref(counter)).await;
         let shown = shown.map_or(self.get(counter).up, |readings| readings.first().map_or(0, |reading| reading.up));
         let (revision, cmd) = {
@@ -512,8 +511,8 @@ impl Aggregator {
         self.submit(vec![LedgerCmd::ClaimRule { counter: counter.clone(), revision, rule }]).await;
     }
 
-    /// Says a claim ([`Claiming`](tidemark_proto::claiming::Claiming)) of a session whose token was seen. It is on its way to the ledger
-    /// when this returns.
+    /// Proposes a claim ([`Claiming`](tidemark_proto::claiming::Claiming)) of a session after a check of its token. It is on its way to the
+    /// ledger when this returns.
     pub async fn claim(&self, claim: LedgerCmd) {
         self.submit(vec![claim]).await;
     }
@@ -650,7 +649,7 @@ impl Aggregator {
         self.submit(vec![LedgerCmd::Series { namespace: namespace.to_owned(), terms }]).await;
     }
 
-    /// Says which data centres own ids of increments, with their numbers of groups, if nobody said so before.
+    /// Sets the data centres that own ids of increments, with their numbers of groups, unless they are set.
     pub async fn set_id_owners(&self, owners: Vec<(DcId, u16)>) {
         self.submit(vec![LedgerCmd::IdOwners(owners)]).await;
     }
@@ -701,7 +700,7 @@ impl Aggregator {
         &self.inner.raft
     }
 
-    /// Held by who changes the ledger's members from here.
+    /// Held by a task that changes the ledger's members from here.
     pub(crate) fn changing(&self) -> &tokio::sync::Mutex<()> {
         &self.inner.changing
     }
@@ -721,8 +720,8 @@ impl Aggregator {
         let _ = self.inner.events.send(Event::Submit { cmds }).await;
     }
 
-    /// Groups that are not known to have heard that a counter began again: all of this data centre, and of others those of counters with
-    /// milestones. What they count until then belongs to what is over.
+    /// Groups that may not know yet that a counter began again: any group of this data centre, and groups of other data centres with
+    /// counters that have milestones. Until then, their increments belong to the previous generation.
     pub fn unheard(&self, counter: &CounterName) -> Vec<String> {
         let ledger = self.inner.ledger.lock();
         let generation = ledger.resets().generation(counter);
@@ -732,7 +731,7 @@ impl Aggregator {
         here.into_iter().chain(guarded).map(|group| self.group_name(group)).collect()
     }
 
-    /// Registered groups of this data centre that are not connected now, by name; those that were fenced out count nothing.
+    /// Registered groups of this data centre that are not connected now, by name; fenced groups count nothing.
     pub fn silent_groups(&self) -> Vec<String> {
         let ledger = self.inner.ledger.lock();
         let core = self.inner.core.lock();
@@ -793,7 +792,7 @@ impl Aggregator {
         self.inner.live.subscribe()
     }
 
-    /// What this member knows of the ledger's Raft group.
+    /// This member's view of the ledger's Raft group.
     pub fn raft(&self) -> Metrics {
         self.inner.raft.metrics().get()
     }
@@ -815,7 +814,7 @@ impl Aggregator {
     }
 }
 
-/// What is read side by side. If one of them fails the other one is let go of.
+/// The results of two reads side by side. If one of them fails, the other is dropped.
 async fn both(
     recovering: JoinHandle<(Result<AggregatorCore, StartError>, ViewStore)>,
     raft: Result<RaftNode, StartError>,
@@ -832,7 +831,7 @@ async fn both(
     }
 }
 
-/// What buckets may take of memory, and where they are beyond.
+/// The memory that buckets may take, and their place beyond that.
 fn budget(store: &ViewStore, bytes_max: usize) -> Budget {
     Budget { bytes_max, after_s: SHELVED_AFTER_S, shelf: store.shelf() }
 }

@@ -31,13 +31,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Questions of others that are answered at a time. More wait.
 pub const ANSWERS_MAX: usize = 256;
-/// A question that is not answered after this is given up by who answers.
+/// A question that is not answered after this is given up by the answering aggregator.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// How long it is tried to have counters read that others hold; then the read is refused.
 pub const HELD_PATIENCE: Duration = Duration::from_secs(2);
 /// How long one of two that hold a slot has for an answer before the other one is asked: one that was killed may seem connected for seconds.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(500);
-/// How long many reads wait together for those who hold a part of them; then those that lack something wait by themselves.
+/// How long many reads wait together for the holders of a part of them; after that, reads that miss a part wait by themselves.
 const AT_ONCE_PATIENCE: Duration = Duration::from_millis(100);
 /// How long it is tried where a process has to look about for its answer: an audit waits for groups, and the first page puts all names in order.
 const LOOK_PATIENCE: Duration = Duration::from_secs(15);
@@ -53,9 +53,9 @@ pub const QUERIES_MAX: usize = 64;
 /// Why what others hold is not read. Names the slot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeldError {
-    #[error("slot {shard} is held by {holders}, of which none answers at present")]
+    #[error("slot {shard} is held by {holders}, and none of these answers at present: ask again")]
     NotServing { shard: u16, holders: String },
-    #[error("this view has not been heard of by the ledger since it started")]
+    #[error("the ledger does not know yet that this view has started: ask again")]
     NotShown,
     #[error("slots that were asked for are shown from here since: ask again")]
     ShownHere,
@@ -74,7 +74,7 @@ pub enum GatheringError {
     Query(#[from] QueryError),
 }
 
-/// What only the process around an aggregator can say.
+/// Answers that only the process around an aggregator can give.
 pub trait HeldService: Send + Sync {
     /// Says something of a counter in its own words; an error is for people.
     fn about<'a>(
@@ -119,7 +119,7 @@ impl Held {
         let _ = self.inner.service.set(service);
     }
 
-    /// Lock order: this before the ledger, and that before the core. What was split and what has left is known to it.
+    /// Lock order: this before the ledger, and that before the core. Splits and departures are known to it.
     fn asking(&self) -> MutexGuard<'_, Asking> {
         let mut asking = self.inner.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let ledger = self.inner.ledger.lock();
@@ -163,7 +163,7 @@ impl Held {
         &self.inner.orders
     }
 
-    /// Looks at what is here at one instant, whoever may be shown it.
+    /// Looks at the state here at one instant, even if the view shows nothing.
     pub fn look_once<T>(&self, look: impl FnOnce(&AggregatorCore, &Ledger) -> T) -> T {
         let ledger = self.inner.ledger.lock();
         look(&self.inner.core.lock(), &ledger)
@@ -221,7 +221,7 @@ impl Held {
                 }
             }
             Question::About { what, counter } => {
-                let nobody = Answer::Refused("nobody here says anything of it".to_owned());
+                let nobody = Answer::Refused("no process here can tell it".to_owned());
                 let (reply, service) = self.before(&shards, nobody);
                 let Some(service) = service else { return reply };
                 let said = service.about(what, &counter).await;
@@ -233,7 +233,7 @@ impl Held {
         }
     }
 
-    /// The shards that a question is about, as they are cut here: who asks may not know yet that one is split.
+    /// The shards of a question, as they are split here: the asking aggregator may not know yet of a split.
     fn parts_of(&self, question: &Question) -> BTreeSet<ShardId> {
         let core = self.inner.core.lock();
         let ranges = core.view().ranges();
@@ -245,7 +245,7 @@ impl Held {
         }
     }
 
-    /// Where all of it is held and shown here, who answers; and what is answered if nobody does.
+    /// The reply, with the service that answers if all shards are held and shown here; `nobody` is the answer otherwise.
     fn before(&self, shards: &BTreeSet<ShardId>, nobody: Answer) -> (Reply, Option<&Arc<dyn HeldService>>) {
         let reply = self.look(shards, |_, _| nobody);
         let service = self.inner.service.get().filter(|_| reply.stands.is_some());
@@ -276,7 +276,7 @@ impl Held {
 
     // ---- questions ----
 
-    /// Whom to ask about each of some shards, unless it was just asked in vain; and one of which there is nobody.
+    /// The holder to ask about each of some shards, unless it was just asked in vain; and one shard without a holder.
     pub fn chosen(
         &self,
         mesh: &Mesh,
@@ -297,7 +297,7 @@ impl Held {
         (chosen, nobodys)
     }
 
-    /// Asks who holds them about some shards, until all have answered. `begin` begins to ask one about those that it holds.
+    /// Asks the holders of some shards, until all have answered. `begin` begins to ask one holder about its shards.
     pub async fn ask<D: Dialogue>(
         &self,
         mesh: &Mesh,
@@ -317,7 +317,7 @@ impl Held {
                     continue;
                 }
             };
-            // Where nobody was quick, who is asked is waited for.
+            // If no holder was quick, the asked holder is waited for.
             let within = if is_first { terms.within } else { terms.patience };
             let terms = Terms { within, ..terms };
             is_first = false;
@@ -374,16 +374,16 @@ impl Held {
             let is_about_these = |stands: &Stands| self.is_about(stands, shards);
             let stands =
                 stands.filter(is_about_these).ok_or_else(|| AskError::InVain(format!("it says {answer:?}")))?;
-            // One that was set aside does not know what was armed since.
+            // An aggregator that was set aside does not know of later arming.
             if self.inner.ledger.lock().view_start(holder) != Some(start) {
                 return Err(in_vain("the ledger, as applied here, does not know of its start"));
             }
             if stands.of_all.ledger < terms.not_before {
-                return Err(in_vain("its ledger is behind what was asked for"));
+                return Err(in_vain("its ledger is behind the request"));
             }
             dialogue.stands(&stands);
             match self.asking().take(self.now(), (holder, start), stands) {
-                Taken::StandsBehind => return Err(in_vain("it lacks what was shown here")),
+                Taken::StandsBehind => return Err(in_vain("it lacks values that were shown here")),
                 Taken::ShownHere if terms.of_values => return Err(AskError::ShownHere),
                 Taken::ShownHere | Taken::Yes => {}
             }
@@ -399,7 +399,7 @@ impl Held {
             return true;
         }
         let lineage = self.inner.ledger.lock().shard_map().lineage();
-        // Who asks for a page may ask for a range of before and for its parts.
+        // A request for a page may be for a range from before a split and for its parts.
         let is_asked = |&said: &ShardId| shards.iter().any(|&of| lineage.is_within(said, of));
         let is_said = |&of: &ShardId| said.clone().any(|&said| lineage.is_within(said, of));
         said.clone().all(is_asked) && shards.iter().all(is_said)
@@ -412,7 +412,7 @@ impl Held {
     }
 }
 
-/// What one holder is asked, one question after the other, each made from the answers so far.
+/// The questions to one holder, one after the other, each made from the answers so far.
 pub(crate) trait Dialogue {
     /// `None`: it has said all.
     fn next(&self) -> Option<Question>;
@@ -449,7 +449,7 @@ impl Terms {
 pub(crate) enum AskError {
     /// Another one may say it, or it itself later.
     InVain(String),
-    /// Nobody will.
+    /// No holder will answer.
     Refused(String),
     /// It is to be looked up here.
     ShownHere,
@@ -554,7 +554,7 @@ pub struct Together {
     pub counts: Gathered,
     /// Of how many instants they are: each answer is of one.
     pub instants: usize,
-    /// What totals are made of, where they were asked for.
+    /// The basis of totals, if they were asked for.
     pub basis: Option<Basis>,
 }
 

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 /// Events that may wait for the core; past it readers wait, and with them their connections.
 pub const EVENTS_MAX: usize = 4_096;
 const EVENTS_BATCH: usize = 256;
-/// Why a connection ends whose writer's queue is full.
+/// Why a connection with a full writer's queue ends.
 const READS_TOO_SLOWLY: &str = "reads too slowly";
 /// How often round trips are looked at, and the clock.
 const SURVEY_INTERVAL: Duration = Duration::from_micros(CLOCK_INTERVAL.0);
@@ -64,15 +64,15 @@ pub struct Host {
     pub clock: Clock,
     peers: HashMap<AggregatorId, Peer>,
     nodes: HashMap<NodeGroup, NodePeer>,
-    /// Who speaks for each group.
+    /// The node that speaks for each group.
     speakers: HashMap<GroupId, Speaker>,
     reign: Option<(AggregatorId, u64)>,
     /// Sets of rows that are durable, by shard.
     persisted: BTreeMap<ShardId, u64>,
-    /// Requests for durable rows so far, and who waits for which.
+    /// Number of requests for durable rows so far, and the callers that wait for each.
     flushes: u64,
     flushing: Vec<(u64, oneshot::Sender<Result<ViewRows, PersistError>>)>,
-    /// Who waits for which audit.
+    /// The callers that wait for each audit.
     audits: HashMap<u64, mpsc::Sender<CellAudit>>,
 }
 
@@ -230,7 +230,7 @@ impl Host {
         }
     }
 
-    /// Who greets with a later start than the present speaker's speaks from here on.
+    /// A node that greets with a later start than the present speaker's speaks from here on.
     fn on_greeting(&mut self, node: NodeGroup, group: GroupId, start: u64) {
         let present = self.speakers.get(&group).map(|speaker| speaker.start);
         if present.is_some_and(|number| number >= start) {
@@ -367,7 +367,7 @@ impl Host {
         }
     }
 
-    /// Which shards have files has changed. One that comes back begins to count its writes anew.
+    /// The set of shards with files has changed. A shard that comes back begins to count its writes anew.
     fn on_kept(&mut self, map: &ShardMap, kept: &BTreeSet<ShardId>) {
         tracing::info!(revision = map.revision(), ?kept, "which slots are here has changed");
         self.persisted.retain(|shard, _| kept.contains(shard));
@@ -376,7 +376,7 @@ impl Host {
         }
     }
 
-    /// Who does not take answers any more is not told: it asks again if it wants to.
+    /// A caller that takes no more answers is not told: it asks again if it wants to.
     fn on_audited(&mut self, audit: CellAudit) {
         let (id, last) = (audit.id, audit.last);
         let told = self.audits.get(&id).is_some_and(|answers| answers.try_send(audit).is_ok());
@@ -392,8 +392,8 @@ impl Host {
         }
     }
 
-    /// A peer that does not read loses its connection; it is told again from its digest. What each of many shards may have on its way does
-    /// not fit together: beyond that it is lost, as on any network, and said again.
+    /// A peer that does not read loses its connection; it is told again from its digest. The frames of many shards may not fit together:
+    /// beyond the limit they are lost, as on any network, and sent again.
     fn send_peer(&mut self, peer: AggregatorId, frame: Bytes, may_be_lost: bool) {
         metrics::counter!("tidemark_peer_bytes_total").increment(frame.len() as u64);
         let sent = self.peers.get(&peer).map_or(Ok(()), |known| known.sender.try_send(frame));
@@ -408,8 +408,8 @@ impl Host {
         }
     }
 
-    /// In order: an offer that overtakes the one before it would be refused, and what is queued behind would wait to be offered
-    /// again. Lost proposals are said again from state, so nobody waits for what they come to.
+    /// Sends proposals in order: an offer that overtakes the one before it would be refused, and the queue behind it would wait to be
+    /// offered again. Lost proposals are made again from state, so no caller waits for their results.
     fn propose(&self, cmds: &[LedgerCmd]) {
         let commands: Vec<Bytes> =
             cmds.iter().filter(|cmd| is_applicable(cmd)).map(|cmd| wire::encode(cmd).into()).collect();
@@ -452,7 +452,7 @@ fn group_of(msg: &FromGroup) -> GroupId {
     }
 }
 
-/// What members could not apply would stop every one of them.
+/// A command that members could not apply would stop every one of them.
 fn is_applicable(cmd: &LedgerCmd) -> bool {
     let valid = cmd.validate();
     if let Err(error) = &valid {

@@ -28,7 +28,7 @@ const NO_SERIES: &[u8] = &[0; 14];
 const NO_RETURNING: &[u8] = &[0; 15];
 /// Nor anything that lost its turn: one that was made before anything could.
 const NO_DEFERRED: &[u8] = &[0; 16];
-/// Nor namespaces whose counters go down: one that was made before any could.
+/// Nor namespaces of counters that go down: one that was made before there were any.
 const NO_UPDOWN: &[u8] = &[0; 17];
 /// Nor starts of views: one that was made before there were pairs of aggregators.
 const NO_VIEW_STARTS: &[u8] = &[0; 18];
@@ -108,7 +108,7 @@ pub fn read_ledger(snapshot: &[u8]) -> Result<Ledger, String> {
     ledger.or_else(with(NO_LOSSES)).or_else(with(NO_TERMS)).or_else(with(NO_TURNS)).or_else(with(NO_CLAIMS))
 }
 
-/// Reads a snapshot; one of a later program, with more than is known here, is refused.
+/// Reads a snapshot; a snapshot of a later program, with unknown content, is refused.
 fn read(snapshot: &[u8]) -> Result<Ledger, String> {
     match postcard::take_from_bytes::<Ledger>(snapshot).map_err(|error| error.to_string())? {
         (ledger, []) => Ok(ledger),

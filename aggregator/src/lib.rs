@@ -1,5 +1,5 @@
-//! An aggregator: the process in a data centre that merges its valves and the other data centres' components into the view
-//! that readers use, and that is a member of the ledger. It moves bytes between connections, the ledger's Raft, the disk and
+//! An aggregator: the process in a data centre that merges its valves and the other data centres' components into the view for readers. It
+//! is also a member of the ledger. It moves bytes between connections, the ledger's Raft, the disk and
 //! [`AggregatorCore`](tidemark_proto::aggregator::AggregatorCore), which decides everything.
 //!
 //! This crate never counts, never merges, never decides a grant or an award, and never answers what the core did not say.

@@ -1,4 +1,4 @@
-//! One line in the log for each change of a link: lost, with the reason and how long it was there, and regained, with how long it was away.
+//! A line in the log for each change of a link: lost, with the reason and its length of life, and regained, with the length of the outage.
 
 use std::future::Future;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl LinkLog {
     }
 }
 
-/// Waits for an attempt that goes on until it is answered; one that takes long is said in the log.
+/// Waits for an attempt that goes on until it is answered; a long wait is logged.
 pub(crate) async fn patiently<T>(attempt: impl Future<Output = T>, late: impl Fn()) -> T {
     let mut attempt = std::pin::pin!(attempt);
     loop {
@@ -89,7 +89,7 @@ pub(crate) async fn patiently<T>(attempt: impl Future<Output = T>, late: impl Fn
     }
 }
 
-/// What is said of a peer that does not answer.
+/// The reason for a peer that does not answer.
 pub(crate) const UNANSWERED: &str = "no answer";
 
 fn ms(since: Instant) -> u64 {

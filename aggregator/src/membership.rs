@@ -1,4 +1,4 @@
-//! Who is a member of the ledger's Raft group: founding, learners, and data centres that never return.
+//! The members of the ledger's Raft group: founding, learners, and data centres that never return.
 
 use crate::cluster::Cluster;
 use crate::ledger::SharedLedger;
@@ -20,20 +20,20 @@ const MEMBERSHIP_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the others look whether they lead.
 const FOLLOWER_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A member of the ledger that does not vote makes entries durable in lots of this time: near a milestone there are a hundred
-/// a second, and nobody waits for its disk.
+/// A member of the ledger that does not vote makes entries durable in lots of this time: near a milestone there are a hundred a second, and
+/// no process waits for its disk.
 pub const LEARNER_FLUSH_GATHER: Duration = Duration::from_millis(50);
 
 /// A member that voted before it lost its log votes again when it lacks no more entries than this: under load it always lacks some.
 const RETURN_LAG_ENTRIES_MAX: u64 = 64;
 
-/// Until a majority has confirmed who leads, and what is committed is applied.
+/// Time until a majority has confirmed the leader, and committed entries are applied.
 const CATCH_UP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What looks after the members.
+/// The supervisor of the members.
 pub struct Membership {
     pub raft: RaftNode,
-    /// Held by who changes the members from here: an operator's command, or this.
+    /// Held by a task that changes the members from here: an operator's command, or this supervisor.
     pub changing: Arc<Mutex<()>>,
     pub cluster: Cluster,
     pub own: AggregatorId,
@@ -41,7 +41,7 @@ pub struct Membership {
     pub mesh: Mesh,
 }
 
-/// Some voters, and how many of them can be reached from here.
+/// Some voters, and the number of them that can be reached from here.
 pub struct Voters {
     pub all: usize,
     pub reached: usize,
@@ -92,20 +92,21 @@ impl Membership {
             Err(error) => return tracing::debug!(%error, "looking after the members has to wait"),
         };
         if let Some(voters) = metrics.changes_to {
-            // A leader that was lost had begun it, or an operator who was not answered in time.
+            // A lost leader had begun it, or an operator's command that got no answer in time.
             return log_change("carrying on a change of voters", self.raft.change_voters(voters, true).await);
         }
         self.remove_forgotten(&metrics).await;
         let emptied = self.mesh.emptied().first().copied();
         if let Some(emptied) = emptied {
-            // What is known of the members here is over then.
+            // The present knowledge of the members is outdated then.
             return self.remove_emptied(&metrics, emptied).await;
         }
         self.add_learners(&metrics).await;
         self.bring_back(&metrics).await;
     }
 
-    /// The members, once all is applied here that whoever led before has committed: else what it noted of voters would not be known.
+    /// The members, once all entries are applied here that earlier leaders have committed: else their notes about voters would not be
+    /// known.
     pub async fn caught_up(&self) -> Result<Metrics, ReadError> {
         tokio::time::timeout(CATCH_UP_PATIENCE, self.raft.read_index())
             .await
@@ -113,7 +114,7 @@ impl Membership {
         Ok(self.raft.metrics().get())
     }
 
-    /// The ledger is founded once in a cluster's life: not by one that has lost its disk and is asked by nobody yet.
+    /// The ledger is founded once in a cluster's life, and not by an aggregator that has lost its disk and is not asked by any member yet.
     async fn found(&self) {
         let voters: BTreeSet<u64> = self.cluster.voters.iter().map(|&dc| Cluster::member(dc)).collect();
         match self.raft.found(voters, &self.cluster.aggregators().map(Cluster::member).collect()).await {
@@ -154,7 +155,8 @@ impl Membership {
         }
     }
 
-    /// Who voted before votes again when it has nearly everything, unless another of its data centre votes by then: one does.
+    /// An earlier voter votes again when it has nearly everything, unless another aggregator of its data centre votes by then: one of them
+    /// votes.
     async fn bring_back(&self, metrics: &Metrics) {
         let returning: Vec<AggregatorId> = self.ledger.lock().returning().collect();
         let step = returning.into_iter().find_map(|voter| next_of_return(metrics, voter));
@@ -175,7 +177,7 @@ impl Membership {
     }
 
     /// Writes down in the ledger that a voter is to vote again, or that it no longer is; nothing where that is known. Returns once it is
-    /// applied here. To be called where the ledger is led, by who holds [`Membership::changing`].
+    /// applied here. To be called on the ledger's leader, by a task that holds [`Membership::changing`].
     pub async fn note_return(&self, voter: AggregatorId, returns: bool) -> Result<(), ProposeError> {
         let known = self.ledger.lock().is_returning(voter);
         if known != returns {
@@ -189,7 +191,7 @@ impl Membership {
         self.ledger.lock().is_forgotten(dc)
     }
 
-    /// One at a time, and none while most of the others are not there: a change needs a majority of those that are left.
+    /// One at a time, and none while most of the others are away: a change needs a majority of the remaining members.
     async fn remove_forgotten(&self, metrics: &Metrics) {
         let members = || metrics.voters.iter().chain(&metrics.learners).copied();
         let forgotten =
@@ -220,7 +222,7 @@ impl Membership {
     }
 }
 
-/// What is to be done about a voter that is to vote again.
+/// The next step for a voter that is to vote again.
 #[derive(Debug, PartialEq, Eq)]
 enum Return {
     /// It votes, or another of its data centre does.

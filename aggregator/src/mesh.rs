@@ -54,14 +54,14 @@ struct Inner {
     views_seen: Mutex<BTreeMap<AggregatorId, Instant>>,
     /// Why another aggregator refuses this one, since one of another data centre last did not.
     refusal: Mutex<Option<String>>,
-    /// What this aggregator's member of the ledger says of itself. Not the member: its file is closed when nobody holds it any more,
-    /// and the mesh lives as long as connections do.
+    /// The metrics of this aggregator's member of the ledger. Not the member: its file is closed when its last handle is dropped, and the
+    /// mesh lives as long as connections do.
     member: OnceLock<MetricsWatch>,
-    /// Aggregators whose members have lost their logs, as far as this one knows, which leads.
+    /// Aggregators with members that have lost their logs, as far as this leader knows.
     emptied: Mutex<BTreeSet<AggregatorId>>,
 }
 
-/// Before who was refused is dialled again, beside the pause that always is.
+/// The pause before a refused aggregator is dialled again, beside the usual pause.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// How long the other side may take to say of which era it is.
 const MEETING_MAX: Duration = Duration::from_secs(5);
@@ -69,9 +69,9 @@ const MEETING_MAX: Duration = Duration::from_secs(5);
 const REGISTERED_FOR: Duration = Duration::from_secs(10);
 /// Why an aggregator is refused that began with nothing, though others know it.
 const EMPTY_DIRECTORY: &str = "the data directory of this aggregator is empty,";
-/// What a data centre is told that was forgotten and comes back.
-const FORGOTTEN: &str = "refused: this data centre was given up with `tidemark dc forget`; its processes are to be stopped, and where it is to \
-                         count again it needs another name, at the end of the layout, and empty disks";
+/// The reason that a forgotten data centre gets when it comes back.
+const FORGOTTEN: &str = "refused: this data centre was given up with `tidemark dc forget`; stop its processes; to count there again, \
+                         add a data centre of another name at the end of the layout, with empty disks";
 
 impl Mesh {
     pub fn new(
@@ -120,7 +120,7 @@ impl Mesh {
         metrics.is_leader && metrics.matched.get(&Cluster::member(peer)).copied().flatten().is_some()
     }
 
-    /// Aggregators whose members have lost their logs.
+    /// Aggregators with members that have lost their logs.
     pub fn emptied(&self) -> MutexGuard<'_, BTreeSet<AggregatorId>> {
         self.inner.emptied.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,7 +161,7 @@ impl Mesh {
                     self.run_dialled(peer, connection).await;
                 }
                 Err(error) => {
-                    // That a name does not resolve is said once, by who resolves it.
+                    // The resolver logs once that a name does not resolve.
                     if !error.is_unresolved() {
                         self.link(peer, |link| link.refused(&error.to_string()));
                     }
@@ -247,7 +247,7 @@ impl Mesh {
                     self.run_connection(peer, id, &connection).await;
                 }
             }
-            Ok(_) => connection.close("refused: who dials says first of which era it is"),
+            Ok(_) => connection.close("refused: the dialling side must name its era first"),
             Err(error) => self.note_refusal(peer, &error),
         }
     }
@@ -274,8 +274,8 @@ impl Mesh {
         }
     }
 
-    /// Whether an aggregator has been registered in the ledger for some time, as applied here. One that has just registered may be about to
-    /// learn of it.
+    /// Whether an aggregator has been registered in the ledger for some time, as applied here. An aggregator that has just registered may
+    /// be about to learn of it.
     fn knows_view(&self, peer: AggregatorId) -> bool {
         self.views_seen().get(&peer).is_some_and(|seen| seen.elapsed() >= REGISTERED_FOR)
     }
@@ -294,7 +294,7 @@ impl Mesh {
         self.inner.views_seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this aggregator began with nothing, nobody said that this is meant, and it has not registered since.
+    /// Whether this aggregator began with nothing, the operator did not say that this is meant, and it has not registered since.
     fn is_empty(&self) -> bool {
         self.inner.directory.is_empty() && !self.inner.ledger.lock().views().contains(&self.inner.own)
     }
@@ -343,7 +343,7 @@ impl Mesh {
                     *self.refusal() = None;
                 }
                 if !(blank && self.is_known_to_have_a_log(peer)) {
-                    // Whoever led has taken it off and on again: a later leader must not do so once more.
+                    // An earlier leader has taken it off and on again: a later leader must not do so once more.
                     self.emptied().remove(&peer);
                     return true;
                 }

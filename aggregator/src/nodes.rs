@@ -51,7 +51,7 @@ pub(crate) async fn keep_dialling(dialling: Dialling, dc: DataCentre, node: u16)
                 let reason = connection.closed().await.to_string();
                 link(&|link| link.down(&reason));
             }
-            // That a name does not resolve is said once, by who resolves it.
+            // The resolver logs once that a name does not resolve.
             Err(error) if error.is_unresolved() => {}
             Err(error) => link(&|link| link.refused(&error.to_string())),
         }
@@ -76,7 +76,7 @@ async fn dial(
     Ok(connection)
 }
 
-/// What connections to nodes need.
+/// The context of connections to nodes.
 #[derive(Clone)]
 pub(crate) struct Dialling {
     pub endpoint: Endpoint,
@@ -92,7 +92,7 @@ pub(crate) struct Dialling {
 }
 
 impl Dialling {
-    /// What the ledger knows of a group, the newest incarnations only.
+    /// The ledger's state of a group, only the newest incarnations.
     fn known(&self, group: u16) -> KnownGroup {
         let ledger = self.ledger.lock();
         let mut known = KnownGroup { empty: self.directory.is_empty(), ..KnownGroup::default() };

@@ -14,11 +14,11 @@ use tidemark_proto::wire;
 use tidemark_transport::{Channel, Clock};
 use tokio::time::Instant;
 
-/// What other data centres said last.
+/// The last reports of other data centres.
 #[derive(Default)]
 pub(crate) struct Reach(Mutex<BTreeMap<DcId, Report>>);
 
-/// What a data centre said of its groups.
+/// The report of a data centre about its groups.
 #[derive(Clone, Debug)]
 struct Report {
     at: Instant,

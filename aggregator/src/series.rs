@@ -1,5 +1,5 @@
-//! Questions about many counters, their series and the graph: from this view where all that is asked for is shown from here, and together
-//! with others of the data centre where they hold a part of it. What is asked, planned and read is in [`tidemark_proto::query`].
+//! Questions about many counters, their series and the graph: from this view if it shows all of them, and together with others of the data
+//! centre if they hold a part. The forms of questions, plans and reads are in [`tidemark_proto::query`].
 
 use crate::handle::Aggregator;
 use crate::held::{GatheringError, HeldError, Together};
@@ -16,7 +16,7 @@ use tidemark_proto::view::Total;
 
 /// Buckets in one page of an export, unless one counter has more.
 const EXPORT_BUCKETS_MAX: usize = 200_000;
-/// Counters whose buckets are asked of others at a time, all of them.
+/// Counters of which all buckets are asked of others at a time.
 const EXPORT_GATHERED: usize = 16;
 
 fn wall_now() -> WallMs {
@@ -27,7 +27,7 @@ impl Aggregator {
     /// Values and windows of counters: of those held here, and by each that is asked, at one instant.
     ///
     /// # Errors
-    /// The question cannot be planned, a namespace is unknown, or nobody who holds one of them answers in time.
+    /// The question cannot be planned, a namespace is unknown, or no holder of one of them answers in time.
     pub async fn read_at(
         &self,
         of: Of,
@@ -62,7 +62,7 @@ impl Aggregator {
         Ok(AsOf { instants, basis, ..read_at(&counts, now, counters, windows)? })
     }
 
-    /// What each of some counters of a namespace counted in each step; of those held here, and by each that is asked, at one instant.
+    /// The counts of some counters of a namespace in each step; of those held here, and by each that is asked, at one instant.
     ///
     /// # Errors
     /// As of [`Aggregator::read_at`].
@@ -133,7 +133,7 @@ impl Aggregator {
     /// A counter's own count and its total.
     ///
     /// # Errors
-    /// Nobody who holds a part of it answers in time.
+    /// No holder of a part of it answers in time.
     pub async fn total(&self, counter: &CounterName) -> Result<Total, GatheringError> {
         if !self.is_split() {
             return Ok(self.with_ledger(|ledger| self.with_core(|core| core.view().total(counter, ledger))));
@@ -147,13 +147,13 @@ impl Aggregator {
     /// looked at, and for totals as many again; by each that is asked, where some are held elsewhere.
     ///
     /// # Errors
-    /// Nobody who holds a part of the range answers in time.
+    /// No holder of a part of the range answers in time.
     pub async fn scan(&self, of: Of, keys: &KeyRange, most: usize) -> Result<Page, HeldError> {
         if !self.is_split() {
             return Ok(self.held().scan_here(of, keys, most).await);
         }
         let most = most.min(SHARD_SCAN_MAX as usize);
-        // What comes or leaves meanwhile is asked of others as well.
+        // Shards that come or leave meanwhile are asked of others as well.
         let before = self.held_elsewhere();
         let here = self.held().scan_here(of, keys, most).await;
         let elsewhere = self.scan_elsewhere(before, of, keys, most as u32).await?;
@@ -161,7 +161,8 @@ impl Aggregator {
         Ok(elsewhere.into_iter().fold(here, Page::joined).cut(looked_at))
     }
 
-    /// Those that counted most in a window; each page of those that are looked at is of an instant of its own, and the answer of one.
+    /// The counters with the largest counts in a window; each page of those that are looked at is of an instant of its own, and the answer
+    /// of one.
     ///
     /// # Errors
     /// As of [`Aggregator::read_at`], or too many are to be ranked.
@@ -181,7 +182,7 @@ impl Aggregator {
         Ok(places.answered(read))
     }
 
-    /// Counters to which a counter has edges, or from which it has some: at most so many, behind one of them, in the order of their first
+    /// Counters to which a counter has edges, or from which it has some: at most `most`, behind one of them, in the order of their first
     /// edges.
     pub fn relatives(
         &self,
@@ -199,7 +200,7 @@ impl Aggregator {
         self.held().look_in_order(look).await
     }
 
-    /// A namespace that nobody knows keeps no series: that is said of it.
+    /// An unknown namespace keeps no series: the error says that it is unknown.
     fn if_unknown(&self, error: GatheringError) -> GatheringError {
         let GatheringError::Query(QueryError::NoSeries(namespace)) = &error else { return error };
         match self.with_ledger(|ledger| ledger.namespaces().any(|known| known == namespace)) {

@@ -27,16 +27,16 @@ const META: &str = "meta";
 const EPOCH: &[u8] = b"epoch";
 /// Among how many aggregators the view is split, of one that is.
 const SEATS: &[u8] = b"seats";
-/// Who holds which shard, as the view goes by it.
+/// The holders of each shard, as the view goes by them.
 const MAP: &[u8] = b"map";
 /// The file of the first shard inside a data directory, or of all where a view is not cut.
 const VIEW_FILE: &str = "view.redb";
 /// Old buckets of totals, which are counted anew at every start.
 const TOTALS_DIR: &str = "totals";
-/// What their tree may take of memory: 8 MiB of cache, and memtables of 8 MiB of which up to five may wait.
+/// Memory of their tree: 8 MiB of cache, and memtables of 8 MiB of which up to five may wait.
 const TOTALS: LsmOptions =
     LsmOptions { cache_bytes: 8 << 20, memtable_bytes: 8 << 20, journal_bytes: 64 << 20, steps_back: true };
-/// What the files of one process may take together of pages that were read; each at least the second, so 16 of them are within it.
+/// Bytes of pages that were read, for all files of one process; each at least the second, so 16 of them are within it.
 const CACHE_BYTES: usize = 64 << 20;
 const CACHE_BYTES_MIN: usize = 4 << 20;
 
@@ -57,20 +57,20 @@ pub enum ViewStoreError {
     Submit(#[from] SubmitError),
     #[error("the number of this start could not be written: {0}")]
     Start(String),
-    #[error("which slots are here could not be written: {0}")]
+    #[error("the list of the slots here could not be written: {0}")]
     Kept(String),
-    #[error("which slots are here cannot be read: {0}")]
+    #[error("the list of the slots here cannot be read: {0}")]
     Map(postcard::Error),
     #[error("{file} is of a slot that is not here any more, and could not be deleted: {source}")]
     Stray { file: String, source: std::io::Error },
     #[error(
-        "{dir} has {beside} and no {VIEW_FILE}, which says what reads may show of counters with milestones: put it back, or move all of \
-         these files away, and the view is told anew"
+        "{dir} has {beside} and no {VIEW_FILE}, which limits the reads of counters with milestones: put it back, or move all of \
+         these files away, and the view is received anew"
     )]
     FirstMissing { dir: String, beside: String },
     #[error(
-        "the view on disk is of a data centre with {disk} aggregators, and is to be of one with {asked}: which slots are here follows from \
-         their number. Change it back, or take a backup and restore it with the new layout"
+        "the view on disk is of a data centre with {disk} aggregators, and the layout has {asked}: the slots of this disk \
+         follow from that number. Change it back, or take a backup and restore it with the new layout"
     )]
     Split { disk: String, asked: String },
 }
@@ -129,7 +129,7 @@ fn without_first(dir: &Path) -> Option<String> {
     (!dir.join(VIEW_FILE).exists()).then(|| further(dir).next().map(file_of)).flatten()
 }
 
-/// None is taken for another's, nor for another shard's.
+/// No file is taken for another view's or another shard's.
 fn identity(cluster: &str, dc_name: &str, shard: ShardId) -> Identity {
     let owner = match shard {
         ShardId::FIRST => format!("{dc_name}/view"),
@@ -204,7 +204,7 @@ impl ViewShelf {
     }
 }
 
-/// What would be shown and told without it were wrong, and a start finds all that was acknowledged.
+/// Answers without these rows would be wrong, and a start finds all acknowledged rows.
 fn unreadable(error: &PersistError) -> ! {
     tracing::error!(%error, "old buckets of the view cannot be read: this process ends");
     std::process::abort()
@@ -265,22 +265,22 @@ pub struct ViewStore {
     leaving: BTreeMap<ShardId, thread::JoinHandle<()>>,
 }
 
-/// What a view's disk says at a start.
+/// The content of a view's disk at a start.
 pub struct Opened {
     pub store: ViewStore,
     /// Number of this start.
     pub epoch: u64,
-    /// Who holds which shard, as the view went by it before.
+    /// The holders of each shard, as the view went by them before.
     pub map: ShardMap,
 }
 
-/// Where the files of a view are, and whose they are.
+/// The place of a view's files, and their owner.
 struct Home {
     dir: PathBuf,
     cluster: String,
     dc_name: String,
     rows: RowStore,
-    /// Among how many files is divided what they may take of memory. What comes later takes as much each, until the next start.
+    /// Number of files among which their memory is divided. A later file takes as much each, until the next start.
     parts: usize,
 }
 
@@ -315,12 +315,12 @@ struct File {
     persisted: Arc<AtomicU64>,
 }
 
-/// Who hears what becomes of writes.
+/// The listeners to the results of writes.
 #[derive(Clone)]
 struct Listeners {
     changed: Arc<Notify>,
     fail: Arc<watch::Sender<Option<String>>>,
-    /// What is kept in the first file is written, or why it is not.
+    /// The result of writing the kept rows of the first file.
     kept: SyncSender<Result<(), String>>,
 }
 
@@ -342,9 +342,9 @@ impl Listeners {
 }
 
 impl ViewStore {
-    /// Opens the files of a view, counts this start and returns its epoch. The epoch is durable then, so that nothing is said under a number
-    /// that another start may have as well. `seats` aggregators have its shards among them; which of them are kept here, the first always,
-    /// follows from who holds which by the map on disk.
+    /// Opens the files of a view, counts this start and returns its epoch. The epoch is durable then, so that nothing is said under a
+    /// number that another start may have as well. `seats` aggregators have its shards among them; the shards that are kept here, the first
+    /// always, follow from the holders in the map on disk.
     pub fn open(
         dir: &Path,
         cluster: &str,
@@ -413,7 +413,7 @@ impl ViewStore {
             if let Some(leaving) = self.leaving.remove(&shard) {
                 let _ = leaving.join();
             }
-            // What could not be deleted is of another life of the shard.
+            // A file that could not be deleted is from an earlier life of the shard.
             self.home.delete(shard)?;
             let file = self.home.open(shard, &self.listeners)?;
             self.shelf.put(shard, &file.log);
@@ -426,7 +426,7 @@ impl ViewStore {
             let path = self.home.path(shard);
             let delete = move || {
                 drop(file);
-                // Who reads an image of it may still have it open.
+                // A reader of an image of it may still have it open.
                 let mut removed = remove(&path);
                 for _ in 0..REMOVALS_MAX {
                     if removed.is_ok() {
@@ -503,7 +503,7 @@ fn meta(key: &'static [u8], value: Bytes) -> Row {
     Row { table: META, key: Bytes::from_static(key), value: Some(value) }
 }
 
-/// Counts the start, notes among how many aggregators the view is split, if it is, and reads who holds which shard.
+/// Counts the start, notes the number of aggregators that share the view, if it is split, and reads the holders of each shard.
 fn begin(first: &LocalLog, seats: u8) -> Result<(u64, ShardMap), ViewStoreError> {
     let (mut last, mut split, mut map) = (0u64, None, Ok(ShardMap::default()));
     first.scan_kept(META, |key, value| match key {
@@ -532,11 +532,11 @@ impl Drop for ViewStore {
     }
 }
 
-/// Where the rows of each of so many shards are: together they take what those of one would.
+/// The place of the rows of each of this number of shards: together they take as much as one would.
 fn shared_by(rows: RowStore, shards: usize) -> RowStore {
     let part = |whole: u64| whole / shards as u64;
     match rows {
-        // Nobody waits for a view's checkpoint, but many for what it shows.
+        // No task waits for a view's checkpoint, but many wait for its answers.
         RowStore::Apart(options) => RowStore::Apart(LsmOptions {
             steps_back: true,
             cache_bytes: part(options.cache_bytes),

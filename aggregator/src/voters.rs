@@ -1,5 +1,5 @@
-//! Who votes in the ledger, while it runs: an operator adds a voter, removes one, or lets one member vote in the place of another, at the
-//! one that leads.
+//! The voters of the ledger, while it runs: at the leader an operator adds a voter, removes a voter, or gives the vote of one member to
+//! another.
 
 use crate::cluster::Cluster;
 use crate::handle::Aggregator;
@@ -25,11 +25,11 @@ pub struct MemberStanding {
     pub returns: bool,
     /// Whether it can be reached from here.
     pub connected: bool,
-    /// Entries that it is not known to have; only who leads knows.
+    /// Entries that it is not known to have; only the leader knows.
     pub behind: Option<u64>,
 }
 
-/// What an operator wants of the voters. Who votes no more stays a member.
+/// An operator's change of the voters. A member without a vote stays a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoterChange {
     Add(AggregatorId),
@@ -40,7 +40,7 @@ pub enum VoterChange {
 /// Why the voters were not changed. Nothing was, unless the text says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VoterError {
-    #[error("{} leads the ledger: ask that one", leader.as_deref().unwrap_or("nobody known here"))]
+    #[error("{} leads the ledger: ask that aggregator", leader.as_deref().unwrap_or("another aggregator"))]
     NotLeader { leader: Option<String> },
     #[error("{0} was given up with `tidemark dc forget`: it never votes again")]
     Forgotten(String),
@@ -91,7 +91,7 @@ impl VoterChange {
 }
 
 impl Aggregator {
-    /// All aggregators of the layout as members of the ledger. Not for who holds its lock.
+    /// All aggregators of the layout as members of the ledger. Must not be called by a holder of its lock.
     pub fn members(&self) -> Vec<MemberStanding> {
         let metrics = self.raft();
         let standing = |id: AggregatorId| MemberStanding {
@@ -104,13 +104,14 @@ impl Aggregator {
         self.cluster().aggregators().map(standing).collect()
     }
 
-    /// Changes who votes. Removing one that is to vote again takes that back. Returns when both steps of the change are committed. To be asked where the ledger is led.
+    /// Changes the voters. Removing a member that is to vote again takes that back. Returns when both steps of the change are committed. To
+    /// be asked where the ledger is led.
     pub async fn change_voters(&self, change: VoterChange) -> Result<(), VoterError> {
-        // What is checked below must not be changed meanwhile by the one that looks after the members.
+        // The state that is checked below must not be changed meanwhile by the supervisor of the members.
         let changing = tokio::time::timeout(CHANGE_PATIENCE, self.changing().lock()).await;
         let _changing = changing.map_err(|_| VoterError::UnderWay)?;
         let membership = self.membership();
-        // Who does not lead says who does.
+        // A member that does not lead names the leader.
         let metrics = membership.caught_up().await.map_err(|error| match error {
             ReadError::NotLeader { leader } => self.not_leader(leader),
             other => VoterError::Read(other),
@@ -123,7 +124,7 @@ impl Aggregator {
         }
         let voters = self.voters_after(&metrics, change)?;
         if let Some(leaves) = change.leaves() {
-            // First, so that whoever leads next does not bring it back.
+            // First, so that the next leader does not bring it back.
             membership.note_return(leaves, false).await?;
         }
         let names = self.names_of(&voters);
@@ -137,7 +138,7 @@ impl Aggregator {
         !metrics.voters.contains(&Cluster::member(id)) && self.with_ledger(|ledger| ledger.is_returning(id))
     }
 
-    /// Those who vote in the ledger, as far as is known here. Asks no lock.
+    /// The voters of the ledger, as far as they are known here. Asks no lock.
     pub fn voters(&self) -> BTreeSet<AggregatorId> {
         self.raft().voters.iter().copied().filter_map(Cluster::of_member).collect()
     }
@@ -174,7 +175,7 @@ impl Aggregator {
     }
 }
 
-/// What a change is judged by, where the ledger is led.
+/// The state by which a change is judged, on the ledger's leader.
 struct Known<'a> {
     metrics: &'a Metrics,
     name: &'a dyn Fn(AggregatorId) -> String,

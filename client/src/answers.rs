@@ -1,4 +1,4 @@
-//! What a client is answered about many counters, their series and the graph.
+//! The answers to a client about many counters, their series and the graph.
 
 use crate::error::AskError;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use tidemark_proto::time::WallMs;
 /// Of when an answer is, and of totals what it is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AsOf {
-    /// When it was read, by the clock of who answered.
+    /// The time of the reading, by the clock of the aggregator that answered.
     pub at: WallMs,
     /// Of how many instants it is: 1, unless several aggregators hold a part each.
     pub instants: u64,
@@ -20,20 +20,20 @@ pub struct AsOf {
     pub basis: Option<Basis>,
 }
 
-/// What a counter counted in a window.
+/// The counts of a counter in a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowRead {
     pub as_of: AsOf,
     /// All that it has counted.
     pub reading: Reading,
-    /// What was asked for, what `counted` is of exactly, and the error.
+    /// The asked interval, the interval that `counted` covers exactly, and the error.
     pub window: Interval,
     pub counted: Counted,
     /// The interval of the same kind before, where that was asked for and anything of it is kept.
     pub previous: Option<(Interval, Counted)>,
 }
 
-/// What a counter counted in steps.
+/// The counts of a counter in steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesRead {
     pub as_of: AsOf,
@@ -63,7 +63,7 @@ pub struct AsOfRead {
     pub next: Option<Vec<u8>>,
 }
 
-/// One of them.
+/// The reading of one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterRead {
     pub counter: CounterName,
@@ -84,7 +84,7 @@ pub struct RangeSeriesRead {
     pub next: Option<Vec<u8>>,
 }
 
-/// One of them.
+/// The steps of one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterSteps {
     pub counter: CounterName,

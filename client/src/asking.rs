@@ -1,7 +1,7 @@
 //! A client's questions about many counters, their series and the graph.
 //!
-//! All go to the first aggregator that can be reached, as of `get`; one that is lost or says nothing is left for the next one, within the
-//! client's read timeout. They read what that data centre has heard of, and change nothing.
+//! All go to the first aggregator that can be reached, as of `get`; if it is lost or says nothing, the question goes to the next one,
+//! within the client's read timeout. They read what that data centre has heard of, and change nothing.
 
 use crate::answers::{AsOfRead, NeighboursRead, RangeSeriesRead, SeriesRead, TopRead, WindowRead};
 use crate::client::Client;
@@ -12,7 +12,7 @@ use tidemark_proto::queries::{Query, QueryAnswer, QueryRequest};
 use tidemark_proto::query::{Of, Relation};
 
 impl Client {
-    /// What a counter counted in a window, which interval that is of exactly, and by how much it differs from the asked one.
+    /// The counts of a counter in a window, the interval that they cover exactly, and its difference from the asked interval.
     ///
     /// # Errors
     /// The window is none, nothing of it is kept, or only with a larger error than accepted; as of all these, the zone or the namespace is
@@ -27,7 +27,7 @@ impl Client {
         }
     }
 
-    /// What a counter counted in each step of an interval.
+    /// The counts of a counter in each step of an interval.
     ///
     /// # Errors
     /// The steps are none, too many, or finer than all that is kept.
@@ -88,7 +88,7 @@ impl Client {
         }
     }
 
-    /// The counters whose counts flow straight to one.
+    /// The counters with an edge to the given counter.
     ///
     /// # Errors
     /// The page is too large, or no aggregator answers.

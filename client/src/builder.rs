@@ -46,7 +46,7 @@ pub struct Site {
 /// Makes a [`Client`]. See [`Client::builder`].
 pub struct Builder {
     sites: Vec<Site>,
-    /// Sites whose groups are used for increments with ids only.
+    /// Sites with groups that are used for increments with ids only.
     id_sites: Vec<Site>,
     /// Aggregators to read from, in order of preference.
     aggregators: Vec<(String, HostPort)>,
@@ -81,9 +81,11 @@ impl Builder {
             flush_interval: Duration::from_millis(20),
             read_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(10),
-            // The flusher collects; what it hands to the core goes out at once.
+            // The flusher collects; its increments leave the core at once.
             config: ClientConfig { flush_interval: Span(0), ..ClientConfig::default() },
-            on_loss: Box::new(|loss| tracing::warn!(?loss, "added weight was not counted, or nobody knows")),
+            on_loss: Box::new(|loss| {
+                tracing::warn!(?loss, "added weight was not counted, or may or may not be counted")
+            }),
         }
     }
 
@@ -168,8 +170,8 @@ impl Builder {
         self
     }
 
-    /// Told of added weight that was refused, or of which nobody knows. Logged as a warning otherwise. It is called by the
-    /// task that moves increments, and should return soon.
+    /// Sets the callback for added weight that was refused, or that may or may not be counted. Logged as a warning otherwise. It is called
+    /// by the task that moves increments, and should return soon.
     pub fn on_loss(mut self, told: impl Fn(AddLoss) + Send + Sync + 'static) -> Builder {
         self.on_loss = Box::new(told);
         self

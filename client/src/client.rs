@@ -1,4 +1,4 @@
-//! What a program holds: the client and its counters.
+//! The parts that a program holds: the client and its counters.
 
 pub(crate) mod pins;
 
@@ -61,7 +61,7 @@ impl From<&Counter> for Target {
     }
 }
 
-/// What the builder hands over.
+/// The parts that the builder hands over.
 pub(crate) struct Parts {
     pub core: ClientCore,
     pub dialer: Dialer,
@@ -100,8 +100,8 @@ impl Counter {
         self.shared.added();
     }
 
-    /// Subtracts `n`, as [`Counter::add`] adds. Both are counted, and kept, apart: milestones look at what was added only. A counter
-    /// whose namespace does not say that its counters may go down is refused, which is told to the builder's `on_loss`.
+    /// Subtracts `n`, as [`Counter::add`] adds. Both are counted, and kept, apart: milestones look at what was added only. If the counter's
+    /// namespace does not allow counters to go down, the weight is refused, and the builder's `on_loss` is called.
     #[inline]
     pub fn subtract(&self, n: u64) {
         self.counter.subtract(n);
@@ -111,8 +111,8 @@ impl Counter {
     /// Adds `n` that happened at `at`: it counts in the total as all else, and in the buckets of that time. Never waits.
     ///
     /// Adds of one counter and minute are sent as one, with the latest of their times. The namespace says how late and how far ahead an
-    /// event may be. One that is refused for its time is told to the builder's `on_loss`, as [`BatchError::Event`], and counts in the
-    /// refused weight of the next [`Client::flush`]; the others are counted.
+    /// event may be. An increment that is refused for its time is reported to the builder's `on_loss`, as [`BatchError::Event`], and counts
+    /// in the refused weight of the next [`Client::flush`]; the others are counted.
     ///
     /// ```
     /// # use tidemark_client::{Client, UnixTime, fake::FakeCluster};
@@ -194,7 +194,7 @@ impl Client {
     }
 
     /// Takes a hit back that was not sent yet. Whether it was: then it is surely not counted, and resolves as
-    /// [`AddError::Withdrawn`](tidemark_proto::client::AddError::Withdrawn). One that may have been sent stays under way.
+    /// [`AddError::Withdrawn`](tidemark_proto::client::AddError::Withdrawn). A hit that may have been sent stays under way.
     pub async fn withdraw(&self, hit: &Hit) -> bool {
         let (answer, withdrawn) = oneshot::channel();
         {
@@ -259,14 +259,14 @@ impl Client {
         self.0.shared.add_at(counter, Half::Down, n, at)
     }
 
-    /// Counts 1 for a session. Waits only while too many hits wait for an answer; what it returns resolves to the place.
+    /// Counts 1 for a session. Waits only while too many hits wait for an answer; the returned future resolves to the place.
     ///
     /// `session`: a [`SessionId`] or a [`SessionToken`](crate::SessionToken).
     pub async fn hit(&self, counter: impl Into<Target>, session: impl Into<SessionId>) -> Result<Hit, HitError> {
         self.hit_weighted(counter, Some(session.into()), 1).await
     }
 
-    /// [`Client::hit`] with a weight, 1 to 2^40, and perhaps without a session (a milestone without one is nobody's).
+    /// [`Client::hit`] with a weight, 1 to 2^40, and perhaps without a session (a milestone without a session has no winner).
     pub async fn hit_weighted(
         &self,
         counter: impl Into<Target>,
@@ -367,9 +367,9 @@ impl Client {
         self.0.shared.group()
     }
 
-    /// Counts an increment under an id, and resolves to its place: however often, and from whichever process, the same id is counted at
-    /// the same group ([`Client::at_group`]), it counts once, and the answer is that of the first time. The group remembers it for a day,
-    /// unless its settings say otherwise.
+    /// Counts an increment under an id, and resolves to its place. If the same id is counted at the same group ([`Client::at_group`])
+    /// several times, from any process, it counts once, and each answer is that of the first time. The group remembers it for a day, unless
+    /// its settings say otherwise.
     ///
     /// # Errors
     /// As of a hit, and of the returned hit [`IdReused`](tidemark_proto::client::AddError::IdReused) and the other reasons of ids;
@@ -418,8 +418,8 @@ impl Client {
         Ok(flushed)
     }
 
-    /// Takes nothing more, flushes, and ends the streams at the nodes, within the close timeout. Tells what is in doubt then:
-    /// counted once or not at all. Hits whose place is still open resolve to `PlaceUnknown`.
+    /// Takes nothing more, flushes, and ends the streams at the nodes, within the close timeout. Returns the increments that are in doubt
+    /// then: counted once or not at all. Hits whose place is still open resolve to `PlaceUnknown`.
     pub async fn close(&self) -> Result<(), InDoubtError> {
         self.0.ask_to_close();
         for pinned in self.0.pins.all() {
@@ -433,8 +433,8 @@ impl Client {
         }
     }
 
-    /// The value of one counter, from the view of the first site whose aggregator can be reached. One that nobody counted
-    /// reads 0. At one aggregator neither half of a counter ever goes back, so neither does a counter that only grows.
+    /// The value of one counter, from the view of the first site with a reachable aggregator. A counter that never counted reads 0. At one
+    /// aggregator neither half of a counter ever goes back, so neither does a counter that only grows.
     pub async fn get(&self, counter: &CounterName) -> Result<Reading, GetError> {
         self.0.reads.get(counter, false, self.0.read_timeout).await
     }
@@ -489,7 +489,7 @@ impl Client {
                 _ => return Err(ChangeError::Busy),
             },
         };
-        // Unless this ends with what is certain: whoever drops it does not know.
+        // If this future is dropped before a definite answer, the changes stay in doubt.
         let was_in_doubt = changes.doubt();
         let asked = self.0.queries.ask(changes.asked(), left).await;
         let made = match asked {
@@ -533,7 +533,7 @@ impl Client {
     }
 }
 
-/// What came of a change, where another aggregator may do it, or have done it, or not.
+/// The result of a change that another aggregator may do, or have done, or not.
 fn told(answer: EdgesAnswer, others_may_do_it: bool) -> Result<EdgesMade, ChangeError> {
     match answer {
         // Nothing was said to the ledger, which alone knows of the others.
@@ -547,7 +547,7 @@ fn told(answer: EdgesAnswer, others_may_do_it: bool) -> Result<EdgesMade, Change
     }
 }
 
-/// What a close could not settle.
+/// The increments that a close could not settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("weight {} ({} hits) is in doubt: counted once, or not at all", .0.weight, .0.hits)]
 pub struct InDoubtError(pub InDoubt);

@@ -1,4 +1,4 @@
-//! What a client may ask to be changed of the graph.
+//! Changes of the graph that a client may ask for.
 
 use crate::target::Target;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use tidemark_proto::graph::{Edge, EdgeChange};
 use tidemark_proto::ids::CounterName;
 use tidemark_proto::ledger::EdgesAsked;
 
-/// Changes of edges, up to 1,024, in the order in which they are said. What is there already is not inserted again, and what is not there not
-/// removed. They have a number of their own, by which the cluster knows them: however often, and wherever, these and their clones are said,
-/// they are carried out once, as long as fewer than 65,536 other changes of the cluster came between.
+/// Changes of edges, up to 1,024, in the order in which they are said. An edge that exists is not inserted again, and an edge that does not
+/// exist is not removed. They have a number of their own, by which the cluster knows them. If these changes or their clones are sent
+/// several times, to any aggregator, they are carried out once, as long as fewer than 65,536 other changes of the cluster came between.
 #[derive(Clone, Debug)]
 pub struct EdgeChanges {
     asked: EdgesAsked,
-    /// They were said, and may have been carried out though nobody said so. Of clones, too.
+    /// They were sent, and may have been carried out without an answer. Of clones, too.
     doubt: Arc<AtomicBool>,
 }
 
@@ -24,7 +24,7 @@ impl Default for EdgeChanges {
 }
 
 impl EdgeChanges {
-    /// None yet.
+    /// An empty list of changes.
     pub fn new() -> EdgeChanges {
         EdgeChanges::default()
     }
@@ -41,24 +41,24 @@ impl EdgeChanges {
         self.anew(|asked| asked.changes.push(EdgeChange::Insert(edge(from.into(), to.into()))))
     }
 
-    /// Counts of the first are no longer to flow to the second; what has is taken back, unless there is another path.
+    /// Counts of the first are no longer to flow to the second; counts that have flowed are taken back, unless there is another path.
     pub fn remove(self, from: impl Into<Target>, to: impl Into<Target>) -> EdgeChanges {
         self.anew(|asked| asked.changes.push(EdgeChange::Remove(edge(from.into(), to.into()))))
     }
 
-    /// What is refused is left out and [told](tidemark_proto::edge_changes::EdgesMade::refused), and the others are carried out; else one that
-    /// is refused keeps all from it.
+    /// Refused changes are left out and [listed](tidemark_proto::edge_changes::EdgesMade::refused), and the others are carried out; else
+    /// one refused change keeps all others from being carried out.
     pub fn each(self) -> EdgeChanges {
         self.anew(|asked| asked.each = true)
     }
 
-    /// Edges may be inserted of counters of which nothing is known yet where this is asked for; else they are refused, as a slip of the pen would
-    /// be. What was just counted is known some moments after it is durable.
+    /// Edges may be inserted of counters of which nothing is known yet where this is asked for; else they are refused, as a slip of the pen
+    /// would be. A new increment makes its counter known some moments after it is durable.
     pub fn allow_unknown(self) -> EdgeChanges {
         self.anew(|asked| asked.allow_unknown = true)
     }
 
-    /// What is there already and is to be inserted is refused, and what is not there and is to be removed.
+    /// Refuses to insert an edge that exists, and to remove an edge that does not exist.
     pub fn strict(self) -> EdgeChanges {
         self.anew(|asked| asked.lenient = false)
     }
@@ -72,7 +72,7 @@ impl EdgeChanges {
         self.doubt.swap(true, Ordering::AcqRel)
     }
 
-    /// What came of them is known, unless they are in doubt from before.
+    /// The result of the changes is known, unless they are in doubt from before.
     pub(crate) fn settle(&self, was_in_doubt: bool) {
         self.doubt.store(was_in_doubt, Ordering::Release);
     }

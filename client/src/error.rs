@@ -1,4 +1,4 @@
-//! What can go wrong for a caller, per operation: what it can do, and whether anything was counted.
+//! Errors for a caller, per operation: how to react, and whether anything was counted.
 
 use crate::limits::CHANGES_AT_ONCE_MAX;
 use tidemark_proto::client as core;
@@ -59,7 +59,7 @@ pub enum HitError {
     #[error("counted once, but its place can no longer be learnt")]
     PlaceUnknown,
     /// Its data centre is lost. It is not sent again.
-    #[error("nobody knows whether it was counted: once, or not at all")]
+    #[error("it is not known whether it was counted: once, or not at all")]
     Unknown,
     /// Not counted, or, if the client was dropped before its answer, unknown.
     #[error("the client is closed")]
@@ -100,7 +100,7 @@ pub enum AskError {
     UnknownZone(UnknownZone),
     #[error("unknown namespace {0:?}")]
     UnknownNamespace(String),
-    /// A length of time or an accepted error that is none. Nobody was asked; as of the next ones.
+    /// A length of time or an accepted error that is none. No aggregator was asked; as of the next ones.
     #[error(transparent)]
     Period(#[from] CalendarError),
     #[error(transparent)]
@@ -141,7 +141,7 @@ impl From<QueryRefusal> for AskError {
     }
 }
 
-/// Edges that were not changed, or of which nobody knows whether they were.
+/// Edges that were not changed, or that may or may not have been changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// It cannot be carried out, as the graph and counters are known at the aggregator that was asked: which change, and why. Nothing was
@@ -166,9 +166,9 @@ pub enum ChangeError {
     NoAggregator,
     #[error("a fake cluster has no graph")]
     Fake,
-    /// It was carried out, or will be soon, or not. To say the same [`EdgeChanges`](crate::EdgeChanges) again does no harm, and tells that it was
-    /// carried out; what is refused then is in doubt all the same, until the graph is looked at.
-    #[error("nobody knows whether edges were changed: {0}")]
+    /// It was carried out, or will be soon, or not. To send the same [`EdgeChanges`](crate::EdgeChanges) again does no harm, and tells that
+    /// they were carried out; changes that are refused then stay in doubt until the graph is looked at.
+    #[error("it is not known whether edges were changed: {0}; to send the same changes again does no harm")]
     Unknown(String),
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn in_vain(last: &str) -> String {
 }
 
 impl ChangeError {
-    /// Of a refusal. What one refuses another one may do that was asked before.
+    /// The error of a refusal. Another aggregator that was asked before may do changes that this one refuses.
     pub(crate) fn refused(refusal: EdgesRefusal, others_may_do_it: bool) -> ChangeError {
         match refusal {
             refusal if others_may_do_it => ChangeError::Unknown(format!("an answer was lost; then: {refusal}")),
@@ -230,8 +230,8 @@ pub enum ConnectError {
     Random(String),
 }
 
-/// Weight, added or (of the down half) subtracted, that will not be counted, or of which nobody knows. Told to the callback given to
-/// the builder.
+/// Weight, added or (of the down half) subtracted, that will not be counted, or that may or may not be counted. Told to the callback given
+/// to the builder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddLoss {
     /// Surely not counted.

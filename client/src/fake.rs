@@ -4,7 +4,7 @@
 //! are counted exactly once, also when the cluster was made unreachable in between.
 //!
 //! It answers single values and awards. Questions about windows, steps, ranges, rankings and the graph are refused with
-//! [`AskError::Fake`](crate::AskError::Fake): who asks them is tested with a cluster.
+//! [`AskError::Fake`](crate::AskError::Fake): test them with a cluster.
 
 use crate::error::AwardError;
 use crate::link_event::{Event, Events};
@@ -45,7 +45,7 @@ struct State {
     series: BTreeMap<String, SeriesPolicy>,
 }
 
-/// What an id stands for, and the places of its increments.
+/// The content of an id, and the places of its increments.
 type FakeId = ([u8; 8], Vec<Option<Place>>);
 
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ struct FakeCounter {
     down: u64,
     milestones: BTreeSet<u64>,
     awards: BTreeMap<u64, Award>,
-    /// What is in buckets, by the second in which it happened: up and down.
+    /// Weight in buckets, by the second in which it happened: up and down.
     events: BTreeMap<UnixTime, (u64, u64)>,
 }
 
@@ -85,12 +85,12 @@ impl FakeCluster {
         self.0.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// What the counter's value is; 0 if nobody counted it.
+    /// The counter's value; 0 for a counter that never counted.
     pub fn value(&self, namespace: &str, key: &[u8]) -> i128 {
         CounterName::new(namespace, key).map_or(0, |name| self.read(&[name])[0].value())
     }
 
-    /// Defines a milestone. One at or below the count never comes.
+    /// Defines a milestone. A milestone at or below the count is never awarded.
     pub fn milestone(&self, namespace: &str, key: &[u8], at: u64) -> Result<(), NameError> {
         let name = CounterName::new(namespace, key)?;
         self.state().counters.entry(name).or_default().milestones.insert(at);
@@ -123,7 +123,7 @@ impl FakeCluster {
         self.state().series.insert(namespace.to_owned(), policy);
     }
 
-    /// What a counter's series has from a time until before another one; 0 where no series are kept.
+    /// The counts in a counter's series from one time until before another; 0 for a namespace without series.
     pub fn counted_between(&self, namespace: &str, key: &[u8], from: UnixTime, to: UnixTime) -> i128 {
         let state = self.state();
         let counter = CounterName::new(namespace, key).ok().and_then(|name| state.counters.get(&name));
@@ -131,8 +131,8 @@ impl FakeCluster {
         events.map(|(_, (up, down))| i128::from(*up) - i128::from(*down)).sum()
     }
 
-    /// Makes the cluster reachable or not. When it no longer is, links break; what was counted stays, and from the return of
-    /// this call on nothing more is.
+    /// Makes the cluster reachable or not. When it no longer is, links break; counted increments stay, and from the return of this call on
+    /// no more are counted.
     pub fn set_reachable(&self, reachable: bool) {
         let _no_message_is_half_taken = self.state();
         self.0.reachable.send_replace(reachable);
@@ -173,7 +173,7 @@ impl FakeCluster {
         }
     }
 
-    /// One link's other end.
+    /// The other end of one link.
     pub(crate) async fn serve(&self, id: LinkId, mut messages: mpsc::Receiver<FromClient>, events: &Events) {
         let mut reachable = self.0.reachable.subscribe();
         if !*reachable.borrow_and_update() || events.send((id, Event::Connected)).await.is_err() {

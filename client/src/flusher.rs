@@ -1,8 +1,8 @@
 //! The one task of a client: moves what callers counted into the core, messages between the core and its links, and the
 //! core's answers to the callers. It decides nothing about counting.
 //!
-//! Hits wake it, and the core says when they are sent. Adds wake nobody, so that they cost their callers nothing: rounds, one
-//! in each interval, look for them.
+//! Hits wake it, and the core says when they are sent. Adds wake no task, so that they cost their callers nothing: rounds, one in each
+//! interval, look for them.
 
 use crate::error::{AddLoss, HitError};
 use crate::hit::HitCell;
@@ -28,7 +28,7 @@ use tokio::time::Instant;
 const IDLE_ROUNDS: u32 = 3;
 /// How often a sleeping flusher looks all the same.
 const ASLEEP: Duration = Duration::from_secs(1);
-/// Rounds between looks for counters whose handles are all dropped.
+/// Rounds between looks for counters without handles.
 const FORGET_ROUNDS: u32 = 512;
 
 pub(crate) type OnLoss = Box<dyn Fn(AddLoss) + Send + Sync>;
@@ -39,7 +39,7 @@ enum Source {
     Keys { slots: Arc<KeySlots>, half: Half, seen: Vec<Seen> },
 }
 
-/// What the core has of one half of a counter.
+/// The part of one half of a counter that the core has.
 #[derive(Default)]
 struct Seen {
     to: Option<CounterRef>,
@@ -63,7 +63,7 @@ pub(crate) struct Flusher {
     waiting_timed: Vec<TimedAdd>,
     cells: Vec<Option<Arc<HitCell>>>,
     free_cells: Vec<usize>,
-    /// Flushes whose content is not yet all in the core.
+    /// Flushes with content that is not yet all in the core.
     flushes: Vec<FlushAnswer>,
     flushing: HashMap<u64, FlushAnswer>,
     next_flush: u64,
@@ -183,7 +183,7 @@ impl Flusher {
         self.state.publish(self.core.site().is_some_and(|(_, is_up)| is_up));
     }
 
-    /// Somebody hits, waits for a flush, closes, or adds while no rounds are made.
+    /// A caller hits, waits for a flush, closes, or adds while no rounds are made.
     fn on_notified(&mut self) {
         let mut inbox = self.shared.inbox();
         let urgent = !inbox.flushes.is_empty() || !inbox.withdrawals.is_empty() || inbox.close.is_some();
@@ -326,7 +326,7 @@ impl Flusher {
                     return (any, false);
                 }
             }
-            // What the core has no room for stays here, and the rest where it is bounded.
+            // Increments without room in the core stay here, and the rest where it is bounded.
             self.waiting_timed = self.shared.timed.take();
             if self.waiting_timed.is_empty() {
                 return (any, true);
@@ -506,7 +506,7 @@ impl Flusher {
         }
     }
 
-    /// Nobody waits for what will never be answered.
+    /// No caller waits for an answer that will never come.
     fn end(mut self, in_doubt: InDoubt) {
         let mut inbox = self.shared.inbox();
         inbox.ended = true;
@@ -532,7 +532,7 @@ impl Drop for Flusher {
     }
 }
 
-/// What became of a source in one round.
+/// The result of a source in one round.
 struct Taken {
     any: bool,
     all: bool,

@@ -1,4 +1,4 @@
-//! Links to the groups of one data centre, for who numbers batches itself: a loader whose journal says what it sent.
+//! Links to the groups of one data centre, for a caller that numbers batches itself: a loader with a journal of the sent rows.
 
 use crate::error::ConnectError;
 use crate::link::{Dialer, Link};
@@ -19,7 +19,7 @@ pub struct Groups {
     count: u16,
 }
 
-/// What happens on a link.
+/// An event on a link.
 #[derive(Debug)]
 pub enum GroupEvent {
     Connected,
@@ -36,7 +36,8 @@ pub struct GroupLink {
 }
 
 impl Groups {
-    /// Those of a data centre of these nodes, in the order of their numbers. To be called within a tokio runtime; nothing is dialled yet.
+    /// The links to the groups of a data centre, given its nodes in the order of their numbers. To be called within a tokio runtime;
+    /// nothing is dialled yet.
     pub fn new(dc: &str, nodes: &[HostPort], credentials: Credentials) -> Result<Groups, ConnectError> {
         let count = u16::try_from(nodes.len()).ok().filter(|count| *count > 0);
         let count = count.ok_or_else(|| ConnectError::NoNodes { dc: dc.to_owned() })?;
@@ -48,7 +49,7 @@ impl Groups {
         Ok(Groups { dialer: Dialer::Quic { endpoint, sites }, owner, count })
     }
 
-    /// Whose streams the certificate may use.
+    /// The owner of the streams that the certificate may use.
     pub fn owner(&self) -> OwnerId {
         self.owner
     }
@@ -66,7 +67,7 @@ impl Groups {
 }
 
 impl GroupLink {
-    /// Whether the message was taken. One that takes no more is lost.
+    /// Whether the message was taken. A message to a link that takes no more is lost.
     pub fn send(&self, message: FromClient) -> bool {
         self.link.send(message)
     }
@@ -75,7 +76,7 @@ impl GroupLink {
         event(self.events.recv().await)
     }
 
-    /// What has happened already.
+    /// The next event that has happened already, if any.
     pub fn try_event(&mut self) -> Option<GroupEvent> {
         match self.events.try_recv() {
             Ok(known) => Some(event(Some(known))),

@@ -45,7 +45,7 @@ pub enum HitOutcome {
 
 /// A hit under way: resolves to its place. Dropping it changes nothing: the hit is counted all the same.
 #[derive(Debug)]
-#[must_use = "a hit is counted in any case, but nobody learns its place"]
+#[must_use = "a hit is counted in any case, but its place is lost"]
 pub struct Hit(pub(crate) Arc<HitCell>);
 
 /// Resolves when a hit is durable.
@@ -114,7 +114,7 @@ impl HitState {
 impl Hit {
     /// Waits until the hit is durable: never lost, counted once. Its place may still be open.
     ///
-    /// Errors: those that say that it was not counted, or that nobody knows.
+    /// Errors: the increment was not counted, or may or may not be counted.
     pub fn durable(&self) -> HitDurable<'_> {
         HitDurable(self)
     }

@@ -1,7 +1,7 @@
 //! Counting by name: every thread has a table of its own from names to slots, which it alone changes.
 //!
-//! The flusher shares only the slots and, when a name is new, the list of names. A table that is full, or whose thread has
-//! ended, is closed: the flusher takes what is in it and forgets it.
+//! The flusher shares only the slots and, when a name is new, the list of names. A table that is full, or that belongs to an ended thread,
+//! is closed: the flusher takes its content and forgets it.
 
 use crate::error::AddError;
 use crate::limits::KEYS_PER_THREAD_MAX;
@@ -15,7 +15,7 @@ const CHUNK: usize = 1 << 10;
 
 type Chunk = Box<[AtomicU64]>;
 
-/// What a thread shares with the flusher.
+/// The part of a thread's table that the flusher shares.
 #[derive(Debug)]
 pub(crate) struct KeySlots {
     chunks: Box<[OnceLock<Chunk>]>,

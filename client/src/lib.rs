@@ -21,10 +21,9 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(example()).unwrap();
 //! ```
 //!
-//! Beside single values ([`Client::get`]) a client reads what counters counted in windows ([`Client::window`]) and steps
-//! ([`Client::series`]), many counters at one instant ([`Client::read_at`]), ranges of keys ([`Client::range`],
-//! [`Client::range_series`]), rankings ([`Client::top`]) and the graph ([`Client::parents`], [`Client::children`]), with the errors made and
-//! the intervals covered:
+//! Beside single values ([`Client::get`]) a client reads counts in windows ([`Client::window`]) and steps ([`Client::series`]), many
+//! counters at one instant ([`Client::read_at`]), ranges of keys ([`Client::range`], [`Client::range_series`]), rankings ([`Client::top`])
+//! and the graph ([`Client::parents`], [`Client::children`]). Each answer has its error and the covered interval:
 //!
 //! ```no_run
 //! use tidemark_client::{Client, CounterName, Range, ReadAt, Steps, Top, Window, days, hours, minutes, total};
@@ -51,12 +50,12 @@
 //!
 //! Along which edges counts flow from one counter to another is changed with [`Client::change_edges`], by clients that the layout permits it.
 //!
-//! [`Counter::add`] and [`Client::add`] never wait and never fail for want of a network: what cannot be sent is kept per
-//! counter, not per add, so it takes no more room the longer it lasts. [`Client::hit`] waits for room. Everything is counted
-//! exactly once across lost answers, broken connections and lost data centres, or, when a data centre's data is lost for good,
-//! is reported as unknown and never sent again. What happened earlier than it is counted is added with its time
-//! ([`Counter::add_at`], [`Client::add_at`], [`Client::hit_at`]). The rules for that are in [`tidemark_proto::client`]; this crate moves bytes
-//! and time, and decides nothing about counting. It uses the tokio runtime in which `connect` was called.
+//! [`Counter::add`] and [`Client::add`] never wait, and never fail for want of a network. Unsent weight is kept per counter, not per add,
+//! so a longer outage takes no more room. [`Client::hit`] waits for room. Everything is counted exactly once across lost answers, broken
+//! connections and lost data centres. If a data centre's data is lost for good, its unanswered weight is reported as unknown and never sent
+//! again. An event of the past is added with its time ([`Counter::add_at`], [`Client::add_at`], [`Client::hit_at`]). The rules for that are
+//! in [`tidemark_proto::client`]; this crate moves bytes and time, and decides nothing about counting. It uses the tokio runtime in which
+//! `connect` was called.
 
 mod answers;
 mod asking;

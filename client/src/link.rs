@@ -69,7 +69,7 @@ impl Dialer {
     }
 }
 
-/// What a link's error says of the group.
+/// The state of the group by a link's error.
 fn gone_by(error: &SiteError, idle_timeout: Duration) -> Gone {
     let silent = [
         error

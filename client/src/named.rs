@@ -1,7 +1,7 @@
 //! Increments under an id of the caller's choice: counted once, also when the process that asked has died and another asks again.
 //!
-//! Each is an exchange of its own with the group that owns the id, over one of a few links that are kept for that. A link has one stream,
-//! whose batches are these exchanges: one that was not answered ends with its link, and is asked again over another.
+//! Each is an exchange of its own with the group that owns the id, over one of a few links that are kept for that. A link has one stream
+//! with these exchanges as its batches. An exchange without an answer ends with its link, and is asked again over another link.
 
 use crate::link::{Dialer, Link};
 use crate::link_event::{EVENTS_MAX, Event, Events};
@@ -93,13 +93,13 @@ struct NamedLink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opening {
     Dialled,
-    /// It was said who speaks.
+    /// The hello is sent.
     Greeted,
     /// The node has welcomed it, and takes ids.
     Open,
 }
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Attempt<T> {
     Answered(T),
     /// Nothing came in time.

@@ -1,5 +1,6 @@
-//! Asks aggregators what is more than values: each question on a channel of its own. One whose aggregator is lost, or says nothing for long, is
-//! asked again of the next one, within the caller's time: to ask twice does no harm, as it changes nothing, or has a number by which it is known.
+//! Asks aggregators what is more than values: each question on a channel of its own. If the aggregator is lost, or says nothing for long,
+//! the next one is asked, within the caller's time. A repeated question does no harm: it changes nothing, or has a number by which it is
+//! known.
 
 use crate::error::{AskError, ChangeError, in_vain};
 use crate::reads::{RECONNECT, SILENCE, SILENCE_WITH_OTHERS, reach};
@@ -24,7 +25,7 @@ pub(crate) enum Queries {
     Nowhere,
 }
 
-/// Those that can be asked, in order of preference.
+/// Aggregators that can be asked, in order of preference.
 #[derive(Debug)]
 pub(crate) struct Aggregators {
     endpoint: Endpoint,
@@ -41,7 +42,7 @@ struct Site {
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
-/// What is asked on a channel of its own.
+/// A question on a channel of its own.
 pub(crate) trait Question: Framed {
     type Answer: Framed;
 
@@ -76,7 +77,7 @@ pub(crate) enum Unanswered {
     Limit(WireError),
     Fake,
     Nowhere,
-    /// None that can be reached says it; of the last one, why.
+    /// No reachable aggregator has the answer; the reason of the last one.
     NotServing(String),
     /// Of the last one that was asked in vain, why.
     Timeout {
@@ -150,12 +151,12 @@ impl Question for EdgesAsked {
 /// Why one aggregator has not answered.
 type Why = Box<dyn std::error::Error + Send + Sync>;
 
-/// What came of those that have not answered.
+/// The results of aggregators that have not answered.
 #[derive(Default)]
 struct Vain {
     /// The last one, and why.
     last: String,
-    /// One of them may do what it was asked for, or have done it.
+    /// One of them may do the request, or have done it.
     may_do_it: bool,
 }
 
@@ -271,7 +272,7 @@ async fn send(mut writer: FrameWriter, question: &[Bytes]) -> Result<(), Why> {
     Ok(writer.finish().await?)
 }
 
-/// Who answers says something now and then; one that does not is lost.
+/// An answering aggregator sends a sign of life now and then; an aggregator without one is lost.
 async fn hear<A: Framed>(mut reader: FrameReader, silence: Duration) -> Result<A, Why> {
     let mut answer = Frames::new();
     while let Some(frame) = timeout(silence, reader.next()).await.map_err(|_| "it says nothing")?? {

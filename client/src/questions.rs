@@ -1,4 +1,4 @@
-//! What a client can ask about many counters, their series and the graph.
+//! The questions of a client about many counters, their series and the graph.
 
 use crate::error::AskError;
 use crate::target::Target;
@@ -40,37 +40,37 @@ impl IntoPeriod for &str {
     }
 }
 
-/// So many seconds. Error: none, or more than a million; as of all these.
+/// A number of seconds. Error: none, or more than a million; as of all these.
 pub fn seconds(count: u32) -> Result<Period, CalendarError> {
     Period::new(count, CalendarUnit::Second)
 }
 
-/// So many minutes.
+/// A number of minutes.
 pub fn minutes(count: u32) -> Result<Period, CalendarError> {
     Period::new(count, CalendarUnit::Minute)
 }
 
-/// So many hours.
+/// A number of hours.
 pub fn hours(count: u32) -> Result<Period, CalendarError> {
     Period::new(count, CalendarUnit::Hour)
 }
 
-/// So many days by the zone's calendar, of 23 to 25 hours each.
+/// A number of days by the zone's calendar, of 23 to 25 hours each.
 pub fn days(count: u32) -> Result<Period, CalendarError> {
     Period::new(count, CalendarUnit::Day)
 }
 
-/// So many weeks by the zone's calendar.
+/// A number of weeks by the zone's calendar.
 pub fn weeks(count: u32) -> Result<Period, CalendarError> {
     Period::new(count, CalendarUnit::Week)
 }
 
-/// So many months by the zone's calendar.
+/// A number of months by the zone's calendar.
 pub fn months(count: u32) -> Result<Period, CalendarError> {
     Period::new(count, CalendarUnit::Month)
 }
 
-/// So many years by the zone's calendar.
+/// A number of years by the zone's calendar.
 pub fn years(count: u32) -> Result<Period, CalendarError> {
     Period::new(count, CalendarUnit::Year)
 }
@@ -93,7 +93,7 @@ pub fn total(counter: impl Into<Target>) -> OfCounter {
     OfCounter { of: Of::Total, target: counter.into() }
 }
 
-/// An interval, by the clock of a zone (UTC, unless [`Window::zone`] says another). What is wrong with it is told when it is asked for.
+/// An interval, by the clock of a zone (UTC, unless [`Window::zone`] says another). Its errors are returned when it is asked for.
 #[derive(Clone, Debug)]
 pub struct Window {
     asked: Result<Asked, AskError>,
@@ -107,7 +107,7 @@ impl Window {
         Window { asked, zone: UTC.to_owned(), error_s: Ok(None), compare: false }
     }
 
-    /// So much up to now.
+    /// The interval of this length that ends now.
     pub fn last(period: impl IntoPeriod) -> Window {
         Window::of(period.period().map(Asked::Last).map_err(AskError::from))
     }
@@ -123,7 +123,7 @@ impl Window {
         Window::of(time(from).map(Asked::Since).map_err(AskError::from))
     }
 
-    /// The unit of the zone's calendar that holds now, or the one so many before it: `(CalendarUnit::Day, 1)` is yesterday.
+    /// The current unit of the zone's calendar, or the one `back` units before it: `(CalendarUnit::Day, 1)` is yesterday.
     pub fn unit(unit: CalendarUnit, back: u32) -> Window {
         Window::of(Ok(Asked::Unit { unit, back }))
     }
@@ -222,7 +222,7 @@ fn asked(windows: Vec<Window>) -> Result<Vec<AskedWindow>, AskError> {
     windows.into_iter().map(Window::into_asked).collect()
 }
 
-/// A page of the counters of a namespace whose keys begin with a prefix, in the order of their keys.
+/// A page of the counters of a namespace with keys that begin with a prefix, in the order of their keys.
 #[derive(Clone, Debug)]
 pub struct Range {
     of: Of,
@@ -251,7 +251,7 @@ impl Range {
         self
     }
 
-    /// So many counters are looked at for a page, and of totals as many again: 1 to 1,000; 100 unless it is said.
+    /// Number of counters that are looked at for a page, and as many totals: 1 to 1,000; the default is 100.
     pub fn limit(self, counters: usize) -> Range {
         Range { limit: u32::try_from(counters).unwrap_or(u32::MAX), ..self }
     }
@@ -295,18 +295,18 @@ impl Top {
         Top { of: Of::Direct, among, places: PLACES_DEFAULT, window }
     }
 
-    /// Of those of a namespace whose keys begin so.
+    /// Ranks the counters of a namespace with this prefix.
     pub fn prefix(namespace: &str, prefix: impl AsRef<[u8]>, window: Window) -> Top {
         Top::among(Among::Keys(Range::prefix(namespace, prefix).keys), window)
     }
 
-    /// Of those whose counts flow straight to a counter: the authors' of a topic, say.
+    /// Ranks the counters with an edge to a counter, such as the authors of a topic.
     pub fn flowing_to(counter: impl Into<Target>, window: Window) -> Top {
         let counter = counter.into().into_name();
         Top::among(Among::FlowingTo { counter, behind: None }, window)
     }
 
-    /// So many: 1 to 1,000; 10 unless it is said.
+    /// Number of places: 1 to 1,000; the default is 10.
     pub fn places(self, places: usize) -> Top {
         Top { places: u32::try_from(places).unwrap_or(u32::MAX), ..self }
     }
@@ -341,12 +341,12 @@ impl Neighbours {
         Neighbours::default()
     }
 
-    /// Those behind the last one of a page before.
+    /// Neighbours behind the last one of the previous page.
     pub fn behind(last: &CounterName) -> Neighbours {
         Neighbours { behind: Some(last.clone()), ..Neighbours::default() }
     }
 
-    /// So many at most: 1 to 1,000.
+    /// At most this number of neighbours: 1 to 1,000.
     pub fn limit(self, counters: usize) -> Neighbours {
         Neighbours { limit: u32::try_from(counters).unwrap_or(u32::MAX), ..self }
     }

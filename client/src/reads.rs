@@ -1,6 +1,6 @@
 //! Reads, pipelined: single reads of all callers that wait at one moment go in one request, and answers are taken as they come.
 //!
-//! Reading changes nothing, so a request whose connection is lost is simply asked again, at the next site in order.
+//! Reading changes nothing, so after a lost connection a request is simply asked again, at the next site in order.
 
 use crate::error::GetError;
 use crate::fake::FakeCluster;
@@ -55,7 +55,7 @@ impl Numbers {
 struct Names {
     numbers: HashMap<CounterName, u32>,
     names: Vec<CounterName>,
-    /// What was shown of each last, so that nothing goes back when another aggregator is asked: generation and both halves.
+    /// The last shown value of each, so that nothing goes back when another aggregator is asked: generation and both halves.
     shown: Vec<(u32, u64, u64)>,
 }
 
@@ -210,7 +210,7 @@ async fn run(endpoint: Endpoint, aggregators: Vec<(HostPort, PeerName)>, waiting
     }
 }
 
-/// A connection to an aggregator. One that does not answer is not waited for where there are others.
+/// A connection to an aggregator. If there are others, an aggregator that does not answer is not waited for.
 pub(crate) async fn reach(endpoint: &Endpoint, addr: &HostPort, peer: &PeerName, others: bool) -> Option<Connection> {
     let connecting = endpoint.connect(addr, peer);
     match others {
@@ -283,7 +283,7 @@ impl<'a> Pipe<'a> {
         Ok(writer.flush().await?)
     }
 
-    /// What goes in one request.
+    /// The content of one request.
     fn next_asked(&mut self) -> Option<Vec<Asked>> {
         let strong = self.to_send.front()?.strong;
         let (mut count, mut numbers) = (0, 0);

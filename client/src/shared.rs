@@ -1,4 +1,4 @@
-//! What callers and the flusher share: slots, handles, and an inbox for what needs an answer.
+//! The state that callers and the flusher share: slots, handles, and an inbox for requests that need an answer.
 
 use crate::error::{AddError, HandleError, HitError};
 use crate::hit::HitCell;
@@ -14,15 +14,15 @@ use tidemark_proto::series::UnixTime;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// Handles of one client. More: [`HandleError::TooManyHandles`]. One takes some 2 KiB.
+/// Handles of one client. More: [`HandleError::TooManyHandles`]. A handle takes some 2 KiB.
 pub const HANDLES_MAX: usize = 65_536;
 
-/// A counter that somebody has a handle of.
+/// A counter with a handle.
 #[derive(Debug)]
 pub(crate) struct CounterInner {
     pub name: CounterName,
     pub slots: Striped,
-    /// What is counted down; of few counters anything ever is.
+    /// Weight that is counted down; few counters ever have any.
     pub down: OnceLock<Box<Striped>>,
 }
 
@@ -205,7 +205,7 @@ impl Shared {
         self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The counter of a name, the same for the same name as long as somebody holds it.
+    /// The counter of a name, the same for the same name as long as it has a handle.
     pub fn handle(&self, name: CounterName) -> Result<Arc<CounterInner>, HandleError> {
         let mut handles = self.lock_handles();
         if let Some(counter) = handles.by_name.get(&name) {
@@ -228,7 +228,7 @@ impl Shared {
     /// Forgets a counter that only the flusher and this registry know and of which `seen` is all; whether it did.
     pub fn forget_handle(&self, counter: &Arc<CounterInner>, seen: (u64, u64)) -> bool {
         let mut handles = self.lock_handles();
-        // Under the lock nobody can get at it any more; the fence makes the last adds of its last holder visible.
+        // Under the lock no thread can get at it any more; the fence makes the last adds of its last holder visible.
         if Arc::strong_count(counter) != 2 {
             return false;
         }

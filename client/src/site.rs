@@ -1,4 +1,4 @@
-//! Finding who speaks for a group: one node of its data centre, and another one when that is lost.
+//! Finds the node that speaks for a group: one node of its data centre, and another node when that one is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use tidemark_transport::{Channel, ConnectError, Connection, Endpoint, HostPort, 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Who has not answered after this is not waited for alone: the next node is asked as well.
+/// A node that has not answered after this is not waited for alone: the next node is asked as well.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// A node that says nothing for so long, though it was sent something, may have been deposed or lost: the others are asked.
 const SILENCE_MAX: Duration = Duration::from_millis(750);
@@ -117,7 +117,7 @@ impl GroupSite {
     }
 }
 
-/// Who is said to lead is asked next.
+/// The node that is said to lead is asked next.
 fn promote(waiting: &mut [usize], node: Option<usize>) {
     if let Some(at) = node.and_then(|node| waiting.iter().position(|&other| other == node)) {
         waiting[..=at].rotate_right(1);
@@ -133,8 +133,8 @@ async fn ask(endpoint: Endpoint, nodes: Arc<[HostPort]>, peer: PeerName, node: u
     }
 }
 
-/// Connects to a node that may be down. Attempts overlap: QUIC sends the first datagram of an attempt again only after 1 s, then after 2 and
-/// 4 more, and a node that is back would have to wait for the next.
+/// Connects to a node that may be down. Attempts overlap: QUIC sends the first datagram of an attempt again only after 1 s, then after 2
+/// and 4 more. A node that is back would have to wait for the next datagram.
 async fn connect(endpoint: &Endpoint, address: &HostPort, peer: &PeerName) -> Result<Connection, ConnectError> {
     let mut attempts = JoinSet::new();
     let mut due = tokio::time::interval(ATTEMPT_EVERY);

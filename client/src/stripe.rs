@@ -1,7 +1,7 @@
 //! Counting without waiting: every thread has its own slot of a counter, which it alone writes.
 //!
-//! A slot is cumulative and belongs to the counter, not to the thread: a thread that ends leaves what it counted, and
-//! the thread that gets its stripe next goes on from there. The flusher only reads, and takes differences.
+//! A slot is cumulative and belongs to the counter, not to the thread. A thread that ends leaves its counts, and the next thread with its
+//! stripe goes on from there. The flusher only reads, and takes differences.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -90,8 +90,8 @@ impl Striped {
         }
     }
 
-    /// All that was ever added, modulo 2^64. What a thread has added is seen here at the latest when that thread, or
-    /// somebody it told, asks.
+    /// All that was ever added, modulo 2^64. The adds of a thread are seen here at the latest when that thread asks, or another thread that
+    /// it has synchronized with.
     pub fn sum(&self) -> u64 {
         let used = &self.own[..USED.load(Relaxed).min(STRIPES)];
         used.iter().fold(self.shared.0.load(Relaxed), |sum, Slot(slot)| sum.wrapping_add(slot.load(Relaxed)))

@@ -3,7 +3,7 @@
 use crate::shared;
 use tidemark_proto::ids::CounterName;
 
-/// What a hit is for: a handle or a name.
+/// The target of a hit: a handle or a name.
 #[derive(Debug)]
 pub struct Target(pub(crate) shared::Target);
 

@@ -499,7 +499,7 @@ async fn serve_waits(channel: Channel, cluster: &FakeCluster, asked: &AtomicUsiz
     }
 }
 
-/// An aggregator that serves waits as the fake cluster does, or, without one, sends everybody elsewhere.
+/// An aggregator that serves waits as the fake cluster does, or, without one, redirects every caller.
 async fn serve_waits_on(endpoint: Endpoint, cluster: Option<FakeCluster>, asked: Arc<AtomicUsize>) {
     while let Some(connection) = endpoint.accept().await {
         let (Ok(connection), cluster, asked) = (connection, cluster.clone(), asked.clone()) else { continue };

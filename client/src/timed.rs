@@ -1,4 +1,4 @@
-//! What was added with an event time, on its way to the flusher: coalesced per counter, half and minute.
+//! Weight with an event time, on its way to the flusher: coalesced per counter, half and minute.
 
 use crate::error::AddError;
 use hashbrown::HashTable;

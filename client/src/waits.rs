@@ -1,5 +1,5 @@
-//! Waiting for awards. All waits of a client go over one channel to the first aggregator that can be reached; when it is lost, or
-//! cannot say, they go on at the next site in order. While nobody waits there is no connection.
+//! Waiting for awards. All waits of a client go over one channel to the first aggregator that can be reached; when it is lost, or cannot
+//! say, they go on at the next site in order. Without a waiting caller there is no connection.
 
 use crate::error::AwardError;
 use crate::fake::FakeCluster;
@@ -20,10 +20,10 @@ use tracing::debug;
 const RECONNECT: Duration = Duration::from_millis(200);
 /// A channel on which a new wait is not acknowledged for so long is given up.
 const SILENCE: Duration = Duration::from_secs(2);
-/// A connection for which nobody waits is kept so long.
+/// A connection without a waiting caller is kept for this time.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// One caller.
+/// The wait of one caller.
 #[derive(Debug)]
 struct Wait {
     counter: CounterName,
@@ -120,7 +120,7 @@ impl Shared {
         award
     }
 
-    /// Until somebody waits.
+    /// Returns when a caller waits.
     async fn wanted(&self) {
         while self.state().waits.is_empty() {
             self.changed.notified().await;
@@ -128,7 +128,7 @@ impl Shared {
     }
 }
 
-/// While somebody waits, keeps a channel to the first aggregator that can be reached and can say.
+/// While a caller waits, keeps a channel to the first aggregator that can be reached and can answer.
 async fn run(endpoint: Endpoint, aggregators: Vec<(HostPort, PeerName)>, shared: Arc<Shared>) {
     loop {
         for (addr, peer) in aggregators.iter().cycle() {
@@ -161,7 +161,7 @@ impl<'s> Pipe<'s> {
         Pipe { shared, told: BTreeSet::new(), unacknowledged: BTreeSet::new() }
     }
 
-    /// Ends well when nobody has waited for long.
+    /// Ends well when no caller has waited for long.
     async fn run(&mut self, channel: Channel) -> Result<(), PipeError> {
         let Channel { mut writer, mut reader } = channel;
         loop {
@@ -178,7 +178,7 @@ impl<'s> Pipe<'s> {
         }
     }
 
-    /// Tells of new waits, and of those that nobody has any more.
+    /// Sends new waits, and those that were cancelled.
     async fn send(&mut self, writer: &mut FrameWriter) -> Result<(), PipeError> {
         let requests = self.requests();
         if requests.is_empty() {
@@ -199,7 +199,7 @@ impl<'s> Pipe<'s> {
             WaitRequest::WaitAward { id, counter, at, after }
         };
         let cancelled = gone.iter().map(|&id| WaitRequest::Cancel { id });
-        // Those first: they make room.
+        // Cancelled waits first: they make room.
         let requests: Vec<WaitRequest> = cancelled.chain(new.map(request)).collect();
         self.unacknowledged.extend(state.waits.keys().filter(|id| !self.told.contains(id)));
         self.told = state.waits.keys().copied().collect();

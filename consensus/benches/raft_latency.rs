@@ -14,9 +14,9 @@ use bytes::Bytes;
 use tidemark_consensus::raft::{App, ApplyError, Config, RaftNode, RaftService, RestoreError};
 use tidemark_consensus::testing::{Link, MemoryNetwork};
 
-/// One way from the leader to voters 2 to 5: the third of five to have it answers after 40 ms.
+/// One-way delay from the leader to voters 2 to 5: the third of five to have the entry answers after 40 ms.
 const VOTERS_MS: [u64; 4] = [12, 20, 45, 70];
-/// One way from the leader to learners 6 to 15.
+/// One-way delay from the leader to learners 6 to 15.
 const LEARNERS_MS: [u64; 10] = [5, 15, 25, 35, 50, 65, 80, 90, 100, 115];
 const QUORUM_RTT_MS: u64 = 40;
 

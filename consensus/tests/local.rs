@@ -1,4 +1,4 @@
-//! What a local log promises to its user, on a healthy disk and on files that are not its own.
+//! The promises of a local log to its user, on a healthy disk and on files that are not its own.
 
 use std::fs;
 use std::path::Path;
@@ -149,7 +149,7 @@ fn waiting_requests_share_one_commit_and_the_queue_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let slow = LocalLogOptions { flush_delay: Duration::from_millis(50), requests_max: 16, ..options() };
     let (log, _recovered, events) = open_with(&dir.path().join("log.redb"), slow);
-    // How many the writer takes before its first flush is up to the scheduler; those behind it fill the queue.
+    // How many the writer takes before its first flush is up to the scheduler; later ones fill the queue.
     let accepted = (0..10_000).take_while(|_| log.append(commands(1..=1)).is_ok()).count() as u64;
     assert!((16..10_000).contains(&accepted), "{accepted}");
     assert_eq!(log.append(commands(1..=1)), Err(SubmitError::Overloaded { limit: 16 }));

@@ -1,4 +1,4 @@
-//! Whatever operation the disk dies at: what was reported durable is there, without gaps, and checkpoints are whole.
+//! At any operation at which the disk dies: every write that was reported durable is there, without gaps, and checkpoints are whole.
 
 use std::sync::{Arc, Mutex};
 

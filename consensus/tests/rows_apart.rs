@@ -18,7 +18,7 @@ const ROW_BYTES: usize = 200;
 const BIG_ROW_BYTES: usize = 20_000;
 /// In the environment of a child: where it works.
 const DIR: &str = "TIDEMARK_TEST_ROWS_DIR";
-/// In the environment of a child whose rows are big.
+/// Set in the environment of a child with big rows.
 const BIG: &str = "TIDEMARK_TEST_ROWS_BIG";
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -81,7 +81,7 @@ fn check_whole(log: &LocalLog, recovered: &Recovered) {
     assert!(is_begun && is_whole, "applied {applied} of {}, and a checkpoint is torn: {numbers:?}", recovered.last);
 }
 
-/// One entry, then a checkpoint of it, then a cut behind it.
+/// An entry, then a checkpoint of it, then a cut behind it.
 fn step(log: &LocalLog, row_bytes: usize) -> Result<u64, String> {
     let index = log.append(vec![Bytes::from(vec![1; 100])]).map_err(|error| error.to_string())?;
     for part in parts(index, row_bytes) {
@@ -220,7 +220,7 @@ fn checkpoints_are_acknowledged_one_after_the_other() {
     println!("\n{}", work(Path::new(&dir), row_bytes, u64::MAX));
 }
 
-/// Checkpoints up to this index, and says so after each; what it said last.
+/// Checkpoints up to this index, and says so after each; its last output.
 fn work(dir: &Path, row_bytes: usize, last: u64) -> String {
     let rows = if row_bytes == ROW_BYTES { apart() } else { RowStore::Apart(LsmOptions::default()) };
     let (log, _recovered, events) = match open(dir, rows) {
@@ -275,7 +275,7 @@ fn a_process_that_is_killed_at_any_moment_finds_its_last_checkpoint_whole() {
         let mut child = child(dir.path(), "", false);
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let (mut line, started) = (String::new(), Instant::now());
-        // Some are killed while they open.
+        // Some children are killed while they open.
         while round % 4 != 3 && !line.starts_with("acknowledged") {
             line.clear();
             assert!(lines.read_line(&mut line).unwrap() > 0 && started.elapsed() < PATIENCE, "nothing was written");

@@ -24,7 +24,7 @@ const WRITER_BATCH: usize = 256;
 /// Which groups are behind which door.
 pub struct Doors {
     pub groups: BTreeMap<u16, EventSender>,
-    /// Of those whose log is on several nodes.
+    /// The Raft doors of groups with logs on several nodes.
     pub rafts: BTreeMap<u16, RaftDoor>,
     /// Answers for the groups that this node does not hold.
     pub absent: Arc<dyn RaftService>,
@@ -122,7 +122,7 @@ async fn read_group(channel: &mut Channel, kind: u8, own: &str) -> Result<(u16, 
     }
 }
 
-/// The host of a group that this node holds. One that it has left takes no events any more.
+/// The host of a group that this node holds. A group that it has left takes no events any more.
 fn held(doors: &Doors, group: u16) -> Option<&EventSender> {
     doors.groups.get(&group).filter(|events| !events.is_closed())
 }
@@ -151,7 +151,7 @@ async fn serve_aggregator(
 ) {
     let peer = connection.peer().clone();
     let Some(events) = held(doors, group) else {
-        // An aggregator, one of whose layouts is older or newer, hears nothing, and asks again later.
+        // An aggregator with an older or newer layout gets no answer, and asks again later.
         let _ = channel.writer.finish().await;
         return tracing::debug!(peer = %peer, group, "this node does not hold the group");
     };

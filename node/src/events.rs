@@ -79,7 +79,7 @@ impl EventSender {
 }
 
 impl EventReceiver {
-    /// Waits for events and takes at most so many of them into `batch`; how many. 0: nobody is left who could send any.
+    /// Waits for events and takes at most so many of them into `batch`; returns their number. 0: no sender is left.
     pub async fn recv_many(&mut self, batch: &mut Vec<Event>, most: usize) -> usize {
         tokio::select! {
             Some(event) = self.aggregators.recv() => {
@@ -90,7 +90,7 @@ impl EventReceiver {
         }
     }
 
-    /// What an aggregator has said meanwhile.
+    /// The next event that an aggregator has sent meanwhile.
     pub fn next_of_aggregators(&mut self) -> Option<Event> {
         self.aggregators.try_recv().ok()
     }

@@ -23,12 +23,12 @@ const EVENTS_BATCH: usize = 64;
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// A part of a checkpoint for which a log has no room is handed in again after so long.
 const PART_AGAIN: Span = Span::from_millis(50);
-/// Why a connection ends whose writer's queue is full.
+/// Why a connection with a full writer's queue ends.
 const READS_TOO_SLOWLY: &str = "reads too slowly";
 /// Why clients' connections end when the node no longer speaks for the group.
 const LED_ELSEWHERE: &str = "another node may lead the group";
 
-/// What a node is to a group's log.
+/// The role of a node in a group's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// The log is on this node only.
@@ -44,9 +44,9 @@ pub struct GroupStatus {
     /// Its incarnation is 0 until its log has one.
     pub group: Option<GroupId>,
     pub role: Role,
-    /// The node that leads the group, if known; none where the log is on this node only.
+    /// The node that leads the group, if known; none if the log is on this node only.
     pub leader: Option<u16>,
-    /// The nodes that hold the log, as far as is known; none where it is on this node only.
+    /// The nodes that hold the log, as far as is known; none if it is on this node only.
     pub holders: Vec<u16>,
     /// Valves.
     pub valves: u8,
@@ -56,7 +56,7 @@ pub struct GroupStatus {
     pub caught_up: bool,
     /// Why the log stopped, if it did.
     pub failed: Option<String>,
-    /// What keeps the group from working until somebody does something about it, and what that is.
+    /// A fault that keeps the group from working until an operator acts.
     pub trouble: Option<String>,
     /// The group has gone on without this node, which holds nothing of it any more.
     pub left: bool,
@@ -69,7 +69,7 @@ pub struct GroupStatus {
     pub buckets_bytes_max: Option<usize>,
     /// Rows, one of each counter and valve, of which old buckets are on disk only.
     pub rows_shelved: usize,
-    /// Increments whose ids the group remembers, and how many it may.
+    /// Increments with ids that the group remembers, and their maximum.
     pub ids: u32,
     pub ids_max: u32,
     /// For how long, since the start, batches waited for views to come nearer.
@@ -201,7 +201,7 @@ impl Host {
                 () = sleep_until(self.clock, deadline), if deadline.is_some() => self.handle(Input::Tick),
                 // A part of a checkpoint may read the disk: whatever else there is to do goes on between two of them.
                 () = std::future::ready(()), if self.parts_taken > 0 => self.take_part(),
-                // Who holds a log changes without news of it.
+                // The holders of a log change without news of it.
                 () = tokio::time::sleep(STATUS_INTERVAL), if self.log.is_shared() => {}
             }
             if self.part_again.is_some_and(|again| again <= self.now()) {
@@ -305,7 +305,7 @@ impl Host {
         self.attend_aggregators();
     }
 
-    /// Aggregators hear of the group from whoever leads it: elsewhere their channels wait.
+    /// The leader of the group tells aggregators of it: elsewhere their channels wait.
     fn attend_aggregators(&mut self) {
         let leads = self.core.leads();
         let group = self.core.config().group.id;
@@ -318,7 +318,7 @@ impl Host {
             if leads {
                 self.handle(Input::AggregatorUp { seat });
             } else {
-                // It must not take a group for alive for which nobody speaks.
+                // The aggregator must not take a group without a leader for alive.
                 present.peer.send(wire::encode(&FromGroup::Resigned { group }).into());
                 self.handle(Input::AggregatorGone { seat });
             }
@@ -405,7 +405,7 @@ impl Host {
         self.trouble = (!nodes.is_empty()).then(|| {
             let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
             format!(
-                "a majority of the group's disks is gone: those of nodes {} are others. If the old ones do not come back: \
+                "a majority of the group's disks is gone: nodes {} have other disks. If the old disks do not come back: \
                  tidemark declare-lost {}/{}",
                 names.join(", "),
                 self.dc_name,
@@ -477,7 +477,7 @@ impl Host {
                 self.parts_taken += u64::from(last == Some(false));
                 self.part_again = last.is_none().then(|| self.now() + PART_AGAIN);
             }
-            // What completes it would stand for rows that are not there.
+            // The rest would complete a checkpoint without its refused rows.
             Err(error) => self.failed = Some(format!("a part of a checkpoint was refused: {error}")),
         }
     }
@@ -515,7 +515,7 @@ impl Host {
         }
     }
 
-    /// What a client was told of numbers and lanes no longer holds: it connects again, wherever the group is led.
+    /// The numbers and lanes that a client has no longer hold: it connects again, to the leader of the group.
     fn end_clients(&mut self) {
         self.clients.drain().for_each(|(_, peer)| peer.end(LED_ELSEWHERE));
     }
@@ -556,7 +556,7 @@ impl Host {
         });
     }
 
-    /// What was appended becomes durable as the log is dropped.
+    /// Appended entries become durable as the log is dropped.
     fn finish(mut self) -> Ended {
         self.publish_status();
         if let Some(error) = &self.failed {

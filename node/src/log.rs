@@ -16,7 +16,7 @@ pub enum GroupLog {
     Shared(Box<SharedLog>),
 }
 
-/// What a log has to say.
+/// The news of a log.
 pub enum News {
     /// More is durable, or the log has failed: see its [`Progress`].
     Progress,
@@ -31,7 +31,7 @@ pub struct SharedLog {
     pub position: Option<Position>,
     /// Under which this node leads.
     pub leadership: Option<u64>,
-    /// What buckets may take of memory.
+    /// Bytes of memory that buckets may take.
     buckets_bytes_max: usize,
     /// The checkpoint that is being persisted: what it has applied, and the position that it stands for.
     checkpoint: Option<(LogIndex, Position)>,
@@ -102,7 +102,7 @@ impl GroupLog {
         matches!(self, GroupLog::Shared(_))
     }
 
-    /// The nodes that hold it; none where that is this one only.
+    /// The nodes that hold it; none if that is this node only.
     pub fn holders(&self) -> Vec<u16> {
         match self {
             GroupLog::Alone(..) => Vec::new(),
@@ -119,7 +119,7 @@ impl GroupLog {
         metrics.leader.is_some() && is_applied && shared.events.is_empty()
     }
 
-    /// Hands entries to the log. What is lost on the way of a log on several nodes is made good by its next leader.
+    /// Hands entries to the log. Entries that are lost on the way in a log on several nodes are made good by its next leader.
     pub fn append(&self, entries: Vec<Bytes>) {
         match self {
             GroupLog::Alone(log, _) => log_failure("append", log.append(entries).err()),

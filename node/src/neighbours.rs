@@ -1,7 +1,7 @@
 //! The other nodes of the data centre: what the logs of groups that stand on several nodes have to say to one another.
 //!
-//! Each node dials those it wants to speak to, when it has something to say; what it is told comes by connections that they
-//! dialled. Who speaks is known from the certificate, whose name is the node's number.
+//! Each node dials its peers when it has a message for them; messages to it come by connections that they dialled. The sender is known from
+//! the certificate, which has the node's number as its name.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use std::future::Future;

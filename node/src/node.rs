@@ -1,4 +1,4 @@
-//! A node's process: the groups that it holds, and who reaches them.
+//! A node's process: the groups that it holds, and the connections to them.
 
 use crate::connections::{Doors, RaftDoor, accept_all};
 use crate::events::{self, Event, EventReceiver, EventSender};
@@ -48,7 +48,7 @@ pub struct NodeOptions {
     pub flush_delay: Duration,
     /// Where the rows of checkpoints are, of groups that are on this node alone.
     pub rows: RowStore,
-    /// What buckets may take of memory, of each group.
+    /// Bytes of memory that the buckets of each group may take.
     pub buckets_bytes_max: usize,
     /// An empty data directory is meant, though the ledger knows the groups of this node.
     pub fresh: bool,
@@ -74,7 +74,7 @@ struct Running {
 pub struct Statuses(Vec<watch::Receiver<GroupStatus>>);
 
 impl Statuses {
-    /// By group, the one that this node leads whenever it can first; those that it has left no more.
+    /// By group, the one that this node leads whenever it can first; groups that it has left are not listed.
     pub fn get(&self) -> Vec<GroupStatus> {
         self.0.iter().map(|status| status.borrow().clone()).filter(|status| !status.left).collect()
     }
@@ -254,7 +254,7 @@ impl Keeping {
         }
     }
 
-    /// What the lost incarnation left is kept under another name, and the group begins from nothing.
+    /// The files of the lost incarnation are kept under another name, and the group begins from nothing.
     async fn found_anew(&self, lost: GroupId) -> Result<Opened, StartError> {
         let aside = storage::set_aside(&disk_of(&self.options, self.group), lost.incarnation)?;
         tracing::warn!(%lost, kept = %aside.display(), "declared lost: the group is founded anew");

@@ -3,7 +3,7 @@
 use tidemark_proto::ids::GroupId;
 use tidemark_proto::msg::{EMPTY_DIRECTORY_REFUSAL, KnownGroup};
 
-/// What a group's disk on this node holds.
+/// The content of a group's disk on this node.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
     /// Incarnation 0: its log has none yet.
@@ -12,7 +12,7 @@ pub struct Disk {
     pub registered: bool,
 }
 
-/// What follows from a disk and from what the ledger knows.
+/// The conclusion from a disk and the ledger's knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
     /// Nothing speaks against it.
@@ -44,8 +44,8 @@ pub fn node_is_empty(dc: &str, disk: &Disk, before: u32) -> String {
     let group = disk.group.group;
     format!(
         "group {dc}/{group} is registered as {dc}/{group}#{before}, and this data directory holds nothing of it: look whether its disk is \
-         mounted. If the disk is lost: start with --fresh, which begins empty, and give up what only the lost disk held with `tidemark \
-         declare-lost {dc}/{group}#{before}`"
+         mounted. If the disk is lost: start with --fresh, which begins empty, and give up the counts that only the lost disk held \
+         with `tidemark declare-lost {dc}/{group}#{before}`"
     )
 }
 

@@ -44,7 +44,7 @@ pub enum StartError {
     Incarnation { path: String },
     #[error("{path}: {source}")]
     Replica { path: String, source: Box<tidemark_consensus::raft::StartError> },
-    #[error("{path} is there: the layout's `replicas` was another when this directory was founded")]
+    #[error("{path} is there: this directory was founded with other `replicas` in the layout: change them back")]
     OtherReplicas { path: String },
     #[error(
         "node {node} of {dc} was taken away (`gone` in the layout) and holds nothing: it is not to be started again"
@@ -59,7 +59,7 @@ pub enum StartError {
     SetAside { path: String, max: u32 },
 }
 
-/// What the log's writer thread has reported; read by the host's task.
+/// The reports of the log's writer thread; read by the host's task.
 #[derive(Default)]
 pub struct Progress {
     durable: AtomicU64,
@@ -143,7 +143,7 @@ impl Shelf for GroupShelf {
         match value {
             Ok(value) => value,
             Err(error) => {
-                // What would be told without it were wrong, and a start finds all that was acknowledged.
+                // Answers without these rows would be wrong, and a start finds all acknowledged increments.
                 tracing::error!(%error, "rows of the group cannot be read: this process ends");
                 std::process::abort()
             }
@@ -156,7 +156,7 @@ impl Shelf for GroupShelf {
     }
 }
 
-/// Whose data directory it is, and how its disk behaves.
+/// The owner of the data directory, and the behaviour of its disk.
 pub struct StorageOptions<'a> {
     pub dir: &'a Path,
     pub cluster: &'a str,
@@ -179,7 +179,7 @@ fn shared_name(options: &StorageOptions<'_>) -> PathBuf {
     options.dir.join(format!("group-{}.redb", options.group))
 }
 
-/// The groups below `groups` whose logs, on several nodes, have a file in the directory.
+/// The groups below `groups` that have a log on several nodes with a file in the directory.
 pub fn shared_groups(dir: &Path, groups: u16) -> Result<Vec<u16>, StartError> {
     let mut held = Vec::new();
     for group in 0..groups {
@@ -231,7 +231,7 @@ pub fn set_aside(options: &StorageOptions<'_>, incarnation: u32) -> Result<PathB
     Ok(aside)
 }
 
-/// A name with this extension that nothing has yet: a copy that somebody put back is kept beside the first.
+/// A name with this extension that is free: a copy that an operator put back is kept beside the first.
 fn free_name(path: &Path, extension: &str) -> Result<PathBuf, StartError> {
     for copy in 0..SET_ASIDE_MAX {
         let aside = path.with_extension(format!("{extension}{}", ".again".repeat(copy as usize)));
@@ -251,7 +251,7 @@ pub enum RowsError {
     Recover(#[from] RecoverError),
 }
 
-/// The core of a group on several nodes, as the rows of a checkpoint say. `buckets_bytes_max`: so much memory its buckets may take.
+/// The core of a group on several nodes, as the rows of a checkpoint say. `buckets_bytes_max`: memory that its buckets may take.
 pub fn replica_core(
     config: NodeConfig,
     reader: replica::RowsReader,
@@ -259,7 +259,7 @@ pub fn replica_core(
 ) -> Result<NodeCore, RowsError> {
     let mut rows: Vec<GroupRow> = Vec::new();
     reader.scan(ROWS, |key, value| {
-        // Those are read by their keys when somebody wants them, and stand behind all others.
+        // Those are read by their keys when a caller wants them, and stand behind all others.
         let wanted = !is_shelved(key);
         if wanted {
             rows.push((key.to_vec(), value.to_vec()));

@@ -17,23 +17,23 @@ use tidemark_proto::series::{BucketId, Granularity, UnixTime};
 /// Faults of one component that are told; of the others their number.
 const FAULTS_TOLD_MAX: usize = 32;
 
-/// What an audit of a counter found at one aggregator, or, joined, at several.
+/// The findings of an audit of a counter at one aggregator, or, joined, at several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditBody {
     /// `NAMESPACE/KEY`.
     pub counter: String,
-    /// The data centre whose view it is.
+    /// The data centre of the view.
     pub dc: String,
     /// The aggregator, by its name.
     pub aggregator: String,
     pub generation: u32,
     pub at_unix_ms: u64,
-    /// What reads show: below the next milestone, what is above is pending.
+    /// The value that reads show: below the next milestone, the rest is pending.
     pub shown_up: u64,
     pub shown_down: u64,
     pub pending: u64,
     pub components: Vec<ComponentBody>,
-    /// What flows to it along edges; left out where nothing does.
+    /// The counts that flow to it along edges; left out for a counter without edges to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<TotalAuditBody>,
     /// Why that was not counted anew.
@@ -56,11 +56,11 @@ pub enum AuditState {
     NotReached,
     /// It is counted in another data centre, which was not asked.
     Elsewhere,
-    /// What the other data centre holds has not come here yet.
+    /// Counts of the other data centre have not come here yet.
     Behind,
 }
 
-/// One component.
+/// An audited component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ComponentBody {
     /// `DC/GROUP#INCARNATION`.
@@ -68,19 +68,19 @@ pub struct ComponentBody {
     pub lane: u8,
     pub half: String,
     pub state: AuditState,
-    /// What the view holds.
+    /// The component's value in the view.
     pub view: u64,
-    /// What the group holds, as of an entry of its log.
+    /// The component's value in the group, as of an entry of its log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u64>,
     /// Buckets compared.
     pub buckets: usize,
-    /// What of `held` is in no bucket that is kept.
+    /// The part of `held` that is in no kept bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<u64>,
-    /// What is wrong, or why it was not reached.
+    /// The difference, or why the group was not reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// `[granularity, start, value]`: what the group holds, or, where it was not asked, the view. Only if they were asked for.
@@ -88,7 +88,7 @@ pub struct ComponentBody {
     pub rows: Vec<(String, u64, u64)>,
 }
 
-/// What flows to a counter along edges: as reads show it, and counted anew.
+/// The counts that flow to a counter along edges: as reads show them, and counted anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TotalAuditBody {
     pub state: AuditState,
@@ -108,7 +108,9 @@ pub struct TotalAuditBody {
 /// As many audits are under way as may be, or the view shows nothing.
 pub async fn audit(aggregator: &Aggregator, counter: &CounterName, with_rows: bool) -> Result<AuditBody, Failure> {
     if !aggregator.shows() {
-        return Err(Failure::NotServing("this view has not been heard of by the ledger since it started".to_owned()));
+        return Err(Failure::NotServing(
+            "the ledger does not know yet that this view has started: ask again".to_owned(),
+        ));
     }
     let found = aggregator.audit(counter).await.map_err(|error| match error {
         AuditError::Busy { limit } => Failure::Overloaded { what: "audits under way".to_owned(), limit: limit as u64 },
@@ -119,7 +121,10 @@ pub async fn audit(aggregator: &Aggregator, counter: &CounterName, with_rows: bo
     let merged = merged.map(|(id, at)| (cluster.aggregator_name(*id), (at.epoch, at.version))).collect();
     let kept = found.kept.iter().flat_map(|horizon| horizon.first());
     let (total, total_not_counted) = match aggregator.is_split() {
-        true => (None, Some("what flows to it is held by several aggregators: it was not counted anew".to_owned())),
+        true => (
+            None,
+            Some("several aggregators hold the counters that flow to it: its total was not counted anew".to_owned()),
+        ),
         false => total_of(&found),
     };
     Ok(AuditBody {
@@ -139,7 +144,7 @@ pub async fn audit(aggregator: &Aggregator, counter: &CounterName, with_rows: bo
     })
 }
 
-/// Those that were compared, and of all others what the view holds.
+/// The compared components, and for all others the values in the view.
 fn components_of(aggregator: &Aggregator, found: &CounterAudit, with_rows: bool) -> Vec<ComponentBody> {
     let mut components = Vec::new();
     let mut seen = BTreeSet::new();
@@ -268,7 +273,7 @@ fn by(first: u64, second: u64) -> String {
 }
 
 impl AuditBody {
-    /// What another aggregator of the data centre shows of the counter, with all that was durable there when it was audited.
+    /// The reading of the counter at another aggregator of the data centre, with all counts that were durable there when it was audited.
     ///
     /// # Errors
     /// A group did not answer, so that something may be missing.

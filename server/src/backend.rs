@@ -1,5 +1,5 @@
-//! What HTTP asks, answered by an aggregator of this process and a client of its data centre's node. It moves questions and
-//! answers; every rule is the aggregator's, the node's or the ledger's.
+//! The questions of HTTP, answered by an aggregator of this process and a client of its data centre's node. It moves questions and answers;
+//! every rule is the aggregator's, the node's or the ledger's.
 
 mod health;
 pub(crate) mod many;
@@ -88,7 +88,7 @@ pub struct LocalBackend {
     series: Series,
     /// How far the ledger's log is applied here.
     catching_up: SharedQuestion<Result<(), String>>,
-    /// Those that it must know before it is ready.
+    /// Namespaces that the ledger must know before the process is ready.
     namespaces: Vec<String>,
     /// Of the data centres, by their numbers, where they are known.
     places: Vec<Option<Place>>,
@@ -172,7 +172,7 @@ impl LocalBackend {
         self
     }
 
-    /// What was added, durably, to the counter that is tallied.
+    /// The durable sum that came here to the tallied counter.
     pub fn tally(&self) -> u64 {
         self.tallied.as_ref().map_or(0, |tally| tally.sum.load(Ordering::Relaxed))
     }
@@ -251,7 +251,7 @@ impl LocalBackend {
         let elsewhere = group.dc != self.aggregator.dc() && self.aggregator.reaches(group.dc);
         if elsewhere && !force {
             let dc = self.aggregator.cluster().name_of(group.dc).unwrap_or("?");
-            let message = format!("{dc} can be reached, and its own aggregator knows best: ask that one");
+            let message = format!("{dc} can be reached, and its own aggregator knows best: ask that aggregator");
             return Err(Failure::Conflict { code: "elsewhere", message });
         }
         Ok(self.aggregator.may_declare_lost(group, force)?)
@@ -267,12 +267,13 @@ impl LocalBackend {
         Ok(self.aggregator.may_forget(dc, force)?)
     }
 
-    /// What the process around one says that holds a counter.
+    /// Asks an aggregator of the data centre that holds the counter.
     async fn about<T: DeserializeOwned>(&self, what: About, counter: &CounterName) -> Result<T, Failure> {
         let said = self.aggregator.ask_about(what, counter).await?;
         let understood = serde_json::from_slice(&said);
-        understood
-            .map_err(|error| Failure::NotServing(format!("who holds {counter} says what is not understood: {error}")))
+        understood.map_err(|error| {
+            Failure::NotServing(format!("the holder of {counter} gave an answer that cannot be read: {error}"))
+        })
     }
 
     fn list(&self, counter: &CounterName) -> MilestoneList {
@@ -304,15 +305,16 @@ impl LocalBackend {
         match shown(LEDGER_PATIENCE, look).await {
             Some((true, list)) => Ok(list),
             Some((false, _)) => {
-                let message =
-                    format!("the milestones of {counter} were changed at the same time: look, and decide again");
+                let message = format!(
+                    "the milestones of {counter} were changed at the same time: read the present state, and decide again"
+                );
                 Err(Failure::Conflict { code: "changed", message })
             }
             None => Err(late()),
         }
     }
 
-    /// Who holds a slot, once the ledger has applied a change of that.
+    /// The holders of a shard, once the ledger has applied a change of them.
     async fn slot_changed(&self, shard: ShardId, is_so: impl Fn(&Seats) -> bool) -> Result<SlotBody, Failure> {
         let applied =
             || self.aggregator.with_core(|core| is_so(core.seats())).then(|| self.series.slot(shard)).flatten();
@@ -456,8 +458,7 @@ impl Backend for LocalBackend {
         let (shard, dc) = (ShardId(asked.slot), self.aggregator.dc());
         let named = |what: &'static str, name: &str| {
             let named = self.aggregator.cluster().aggregator(name).map_err(|error| Failure::invalid(what, error))?;
-            let elsewhere =
-                || format!("{name} is of another data centre than this one, and a slot moves within its own");
+            let elsewhere = || format!("{name} is in another data centre, and a slot moves only within this one");
             if named.dc == dc { Ok(named) } else { Err(Failure::invalid(what, elsewhere())) }
         };
         let (leaves, to) = (named("from", &asked.from)?, named("to", &asked.to)?);
@@ -479,7 +480,7 @@ impl Backend for LocalBackend {
         if split.at == at {
             return Ok(self.split_body(&split));
         }
-        // Somebody else cut it at the same time.
+        // Another operator split the shard at the same time.
         Err(MoveError::Split { shard: slot, parts: split.parts().map(|part| part.0) }.into())
     }
 
@@ -594,7 +595,8 @@ impl Backend for LocalBackend {
         self.refusal_of_loss(group, force)?;
         self.aggregator.declare_lost(group, force).await?;
         if shown(LEDGER_PATIENCE, || self.aggregator.is_lost(group).then_some(())).await.is_none() {
-            let message = "the ledger did not carry it out in time, and still may: where it is led the group may have been heard of";
+            let message =
+                "the ledger did not carry it out in time, and still may: its leader may be connected to the group";
             return Err(Failure::InDoubt(message.to_owned()));
         }
         let standing = self.aggregator.groups().into_iter().find(|standing| standing.group == group);
@@ -610,7 +612,8 @@ impl Backend for LocalBackend {
         self.refusal_of_forgetting(dc, force)?;
         self.aggregator.forget(dc, force).await?;
         let forgotten = || self.aggregator.is_forgotten(dc).then(|| self.dc_body(dc));
-        let late = "it was not carried out in time, and still may: where the ledger is led the data centre may have been heard of";
+        let late =
+            "it was not carried out in time, and still may be: the ledger's leader may be connected to the data centre";
         shown(LEDGER_PATIENCE, forgotten).await.ok_or_else(|| Failure::InDoubt(late.to_owned()))
     }
 
@@ -660,7 +663,8 @@ impl Backend for LocalBackend {
         let view = named.map_err(|error| Failure::invalid("aggregator", error))?;
         self.aggregator.set_aside(view).await?;
         if shown(LEDGER_PATIENCE, || self.aggregator.is_set_aside(view).then_some(())).await.is_none() {
-            let message = "the ledger did not carry it out in time, and still may: where it is led the aggregator may be connected";
+            let message =
+                "the ledger did not carry it out in time, and still may: its leader may be connected to the aggregator";
             return Err(Failure::InDoubt(message.to_owned()));
         }
         self.members().await

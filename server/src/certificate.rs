@@ -1,7 +1,7 @@
-//! Certificates of awards: files that prove, to whom has the cluster's CA, which increment was the n-th.
+//! Certificates of awards: files that prove to a holder of the cluster's CA which increment was the n-th.
 //!
-//! A certificate holds the award in words, its canonical bytes (what was signed), and signatures of aggregators. What it
-//! proves depends only on things from outside the file: the CA and the number (or names) of the ledger's voters.
+//! A certificate holds the award in words, its canonical bytes (what was signed), and signatures of aggregators. The proof depends only on
+//! inputs from outside the file: the CA and the number (or names) of the ledger's voters.
 
 mod fields;
 mod verify;
@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::msg::{Award, AwardSignature};
 
-/// What the file says it is.
+/// The format that the file names.
 pub const FORMAT: &str = "tidemark-award";
 /// Version of the file's format.
 pub const VERSION: u32 = 1;
@@ -28,7 +28,7 @@ pub struct Certificate {
     format: String,
     version: u32,
     award: AwardFields,
-    /// Weight that was answered as counted and given up before, with groups whose disks were lost.
+    /// Weight that was answered as counted and given up before, with groups that lost their disks.
     #[serde(default, skip_serializing_if = "is_nothing")]
     written_off: u64,
     /// When it was decided, by the clock of the ledger's leader. It is not signed: no voter vouches for a clock.
@@ -39,7 +39,7 @@ pub struct Certificate {
     signatures: Vec<SignatureFields>,
 }
 
-/// One aggregator's signature; who it is stands in its certificate.
+/// One aggregator's signature; the aggregator's name stands in its certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SignatureFields {
@@ -76,7 +76,7 @@ impl Certificate {
         text + "\n"
     }
 
-    /// Reads a file's text. What comes out is well-formed, not yet believed: [`verify`].
+    /// Reads a file's text. The result is well-formed, but not yet verified: [`verify`].
     ///
     /// # Errors
     /// [`Refusal::Malformed`], [`Refusal::Format`] or [`Refusal::TooLong`].

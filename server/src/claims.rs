@@ -1,4 +1,4 @@
-//! Claims of awards at one data centre: who an award names says that it is there, once and in time.
+//! Claims of awards at one data centre: the winner of an award confirms it, once and in time.
 
 use crate::api::Failure;
 use crate::names::{is_id, sha256_prefix};
@@ -33,7 +33,7 @@ pub struct ClaimRuleBody {
     /// For how long, in seconds, 1 to 30 days; 0: not at all.
     #[schemars(schema_with = "crate::schemas::claim_period")]
     pub period_s: u32,
-    /// What becomes of those that nobody claims.
+    /// The fate of awards that are not claimed.
     #[serde(default = "nobody")]
     #[schemars(schema_with = "crate::schemas::fallback")]
     pub fallback: Fallback,
@@ -49,7 +49,7 @@ pub struct ClaimBody {
     pub state: ClaimStateBody,
     /// The award's (first) milestone.
     pub at: u64,
-    /// The award whose session may claim it, or has: its own, or a later one of the counter to whose winner it has passed.
+    /// The award that names the session with the right to claim: its own, or a later award of the counter, after it passed to that winner.
     pub holder: u64,
     /// Until when it may, in milliseconds since 1970; `null` for a moment at the beginning.
     pub until_unix_ms: Option<u64>,
@@ -74,9 +74,9 @@ pub struct AlsoBody {
 pub enum ClaimStateBody {
     Open,
     Claimed,
-    /// Nobody has claimed it in time: it waits for the counter's next award.
+    /// It was not claimed in time, and waits for the counter's next award.
     Waiting,
-    /// Nobody has claimed it in time: nobody may.
+    /// It was not claimed in time, and can be claimed no more.
     Lapsed,
 }
 
@@ -97,7 +97,7 @@ impl Claims {
     /// Changes the rule for a counter's awards to come; returns once the ledger has applied it.
     ///
     /// # Errors
-    /// The counter has no milestones, the time is too long, or somebody else changed the rule at the same time.
+    /// The counter has no milestones, the time is too long, or another operator changed the rule at the same time.
     pub async fn set_rule(&self, counter: &CounterName, wanted: ClaimRuleBody) -> Result<ClaimRuleBody, Failure> {
         let ClaimRuleBody { period_s, fallback } = wanted;
         if period_s > CLAIM_PERIOD_S_MAX {
@@ -115,7 +115,9 @@ impl Claims {
         match shown(LEDGER_PATIENCE, later).await {
             Some((stands, _)) if stands == rule => Ok(self.rule(counter)),
             Some(_) => {
-                let message = format!("the claims of {counter} were changed at the same time: look, and decide again");
+                let message = format!(
+                    "the claims of {counter} were changed at the same time: read the present state, and decide again"
+                );
                 Err(Failure::Conflict { code: "changed", message })
             }
             None => Err(late()),
@@ -158,7 +160,7 @@ impl Claims {
     }
 }
 
-/// What is stored of a claim's name: another session's claim of the same name is another.
+/// The stored form of a claim's name. Claims of the same name by two sessions differ.
 fn name_of(session: SessionId, id: &str) -> Result<u128, Failure> {
     if !is_id(id, CLAIM_ID_BYTES_MAX) {
         let message =

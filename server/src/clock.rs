@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_proto::time::WallMs;
 
-/// What the clock of this host shows.
+/// The time of this host's clock.
 pub fn wall_now() -> WallMs {
     WallMs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64)
 }

@@ -32,17 +32,17 @@ pub struct ChangeBody {
     pub insert: Vec<(String, String)>,
     #[schemars(schema_with = "crate::schemas::edges")]
     pub remove: Vec<(String, String)>,
-    /// What is there already is not inserted again, and what is not there not removed; else both are refused.
+    /// Skips inserted edges that exist, and removed edges that do not exist; else both are refused.
     pub lenient: bool,
     /// Counters may be named that nothing was counted of; else they are refused, as a slip of the pen would be.
     pub unknown: Unknown,
-    /// What is refused is left out and listed, and the others are carried out; else one that is refused keeps all from it.
+    /// Leaves out refused edges, lists them, and carries out the others; else one refused edge keeps all others from being carried out.
     pub each: bool,
-    /// Who changes them, for the audit: a text that nobody checks, but is no certificate's name.
+    /// The author of the change, for the audit: a text that is not checked, but no certificate's name.
     pub by: String,
 }
 
-/// What becomes of an edge of a counter of which nothing was counted.
+/// The treatment of an edge with a counter that never counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "UnknownCounters")]
@@ -74,7 +74,7 @@ pub struct RefusedBody {
     pub message: String,
 }
 
-/// One counter in the graph.
+/// The edges and totals of one counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphBody {
     pub counter: String,
@@ -89,7 +89,7 @@ pub struct GraphBody {
     pub children: Vec<String>,
     /// Not all parents, or not all children, are listed.
     pub cut: bool,
-    /// Totals are those of the graph after so many changes, and of a part of the next; `waiting` are to be carried out here.
+    /// Totals are those of the graph after this number of changes, and of a part of the next change; `waiting` are to be carried out here.
     pub index: u64,
     pub waiting: usize,
     /// Pairs of counters that are done of the change under way.
@@ -107,7 +107,7 @@ pub struct AuditBody {
     pub batches: Vec<BatchBody>,
 }
 
-/// One of them.
+/// A change of edges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BatchBody {
     /// Of the graph before it.
@@ -146,7 +146,7 @@ impl ChangesBody {
 }
 
 impl ChangeBody {
-    /// What it asks for: those to be removed come first.
+    /// The edges of the request: those to be removed come first.
     pub fn asked(&self) -> Result<EdgesAsked, Failure> {
         let name = |text: &str| parse_counter(text).map_err(|error| Failure::invalid("counter", error));
         let edge = |(from, to): &(String, String)| Ok::<_, Failure>(Edge { from: name(from)?, to: name(to)? });
@@ -157,7 +157,7 @@ impl ChangeBody {
         Ok(EdgesAsked { id, changes, lenient, each, allow_unknown })
     }
 
-    /// Who says that he asks: a text that stands in lines of the audit, and is no certificate's name.
+    /// The author that the request names: a text that stands in lines of the audit, and is no certificate's name.
     pub fn author(&self) -> Result<&str, Failure> {
         let is_name = self.by.starts_with(IDENTITY_SCHEME);
         if is_name || self.by.chars().any(char::is_control) {
@@ -190,7 +190,7 @@ impl Edges {
         shown(LEDGER_PATIENCE, allowed).await.ok_or_else(late)
     }
 
-    /// One counter in the graph, with its count and its total.
+    /// The edges of one counter, with its count and its total.
     pub fn of(&self, counter: &CounterName, direct: i128, total: i128) -> GraphBody {
         self.aggregator.with_ledger(|ledger| {
             self.aggregator.with_core(|core| {
@@ -213,10 +213,10 @@ impl Edges {
         })
     }
 
-    /// Who changed edges last; of one entry of the ledger's log also which.
+    /// The authors of the last changes of edges; for one entry of the ledger's log also the edges.
     ///
     /// # Errors
-    /// That entry changed none, or so many were changed since that it is forgotten.
+    /// That entry changed no edge, or it is forgotten after many later changes.
     pub fn audit(&self, entry: Option<u64>) -> Result<AuditBody, Failure> {
         self.aggregator.with_ledger(|ledger| {
             let graph = ledger.graph();
@@ -232,7 +232,9 @@ impl Edges {
 fn batch_of_entry(graph: &Graph, entry: u64) -> Result<BatchBody, Failure> {
     let batch = graph.audit().find(|batch| batch.entry.0 == entry).ok_or_else(|| {
         let known = graph.audit().len();
-        Failure::NotFound(format!("entry {entry} is none of the last {known} changes of edges that are remembered"))
+        Failure::NotFound(format!(
+            "entry {entry} is not among the last {known} changes of edges, which are all that are remembered"
+        ))
     })?;
     Ok(BatchBody { changes: Some(ChangesBody::new(graph, &batch.changes)), ..batch_body(batch) })
 }

@@ -1,4 +1,4 @@
-//! What `/metrics` shows: each metric's unit and help text, and the gauges of what a process reaches.
+//! The metrics of `/metrics`: unit and help text of each, and the gauges of the processes that this process reaches.
 
 use metrics::Unit;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -25,10 +25,10 @@ const GAUGES: [Described; 33] = [
     described(
         "tidemark_ledger_voters_reachable",
         Unit::Count,
-        "Voters of the ledger that are reached, this process included.",
+        "Reachable voters of the ledger, this process included.",
     ),
     described("tidemark_ledger_caught_up", Unit::Count, "1 once the ledger's log was applied here since the start."),
-    described("tidemark_group_serving", Unit::Count, "1 while increments of `group` are taken."),
+    described("tidemark_group_serving", Unit::Count, "1 while `group` takes increments."),
     described(
         "tidemark_feed_connected",
         Unit::Count,
@@ -38,41 +38,45 @@ const GAUGES: [Described; 33] = [
     described(
         "tidemark_view_behind_seconds",
         Unit::Seconds,
-        "How long the view has lacked something of `group`, or has not heard it.",
+        "Time for which the view has lacked entries of `group`, or has not reached it.",
     ),
     described("tidemark_graph_changes_waiting", Unit::Count, "Changes of edges that totals do not show yet."),
     described("tidemark_graph_pairs_done", Unit::Count, "Pairs of counters done of the first waiting change of edges."),
     described("tidemark_view_buckets_bytes", Unit::Bytes, "Memory of the view's buckets."),
     described("tidemark_view_buckets_bytes_max", Unit::Bytes, "Limit of the memory of the view's buckets."),
-    described("tidemark_view_rows_shelved", Unit::Count, "Rows of the view whose old buckets are on disk only."),
-    described("tidemark_view_totals_shelved", Unit::Count, "Rows of totals whose old buckets are on disk only."),
+    described("tidemark_view_rows_shelved", Unit::Count, "Rows of the view with old buckets on disk only."),
+    described("tidemark_view_totals_shelved", Unit::Count, "Rows of totals with old buckets on disk only."),
     described("tidemark_group_buckets_bytes", Unit::Bytes, "Memory of the buckets of `group`."),
     described("tidemark_group_buckets_bytes_max", Unit::Bytes, "Limit of the memory of the buckets of `group`."),
-    described("tidemark_group_rows_shelved", Unit::Count, "Rows of `group` whose old buckets are on disk only."),
-    described("tidemark_group_ids", Unit::Count, "Increments whose ids `group` remembers."),
+    described("tidemark_group_rows_shelved", Unit::Count, "Rows of `group` with old buckets on disk only."),
+    described("tidemark_group_ids", Unit::Count, "Increments with ids that `group` remembers."),
     described("tidemark_group_ids_max", Unit::Count, "Limit of the ids that `group` remembers."),
     described(
         "tidemark_group_held_seconds",
         Unit::Seconds,
-        "How long batches of `group` waited for views, since the start.",
+        "Time for which batches of `group` waited for views, since the start.",
     ),
     described("tidemark_group_applied_entries", Unit::Count, "Entries of the log of `group` that are applied here."),
     described("tidemark_group_connections", Unit::Count, "Clients connected to `group` here."),
     described("tidemark_group_caught_up", Unit::Count, "1 once the log of `group` was applied here since the start."),
-    described("tidemark_webhook_dead_letters", Unit::Count, "Awards that a receiver did not take."),
+    described("tidemark_webhook_dead_letters", Unit::Count, "Awards that a receiver did not accept: dead letters."),
     described("tidemark_webhook_deliveries_open", Unit::Count, "Awards that a receiver has not acknowledged yet."),
     described(
         "tidemark_webhook_disabled",
         Unit::Count,
         "1 while a webhook is disabled because its receiver answered 410 Gone.",
     ),
-    described("tidemark_counter_lives", Unit::Count, "Counters that began again or expire, as the ledger knows them."),
-    described("tidemark_counter_lives_max", Unit::Count, "Counters that may ever begin again or expire."),
-    described("tidemark_counter_lives_expiring", Unit::Count, "Counters that have a time at which they expire."),
+    described("tidemark_counter_lives", Unit::Count, "Counters that were reset or removed, or that expire."),
+    described(
+        "tidemark_counter_lives_max",
+        Unit::Count,
+        "Limit of the counters that were reset or removed, or that expire.",
+    ),
+    described("tidemark_counter_lives_expiring", Unit::Count, "Counters with a time of expiry."),
     described(
         "tidemark_counter_resets_unpassed",
         Unit::Count,
-        "Resets that some view or group has not applied yet: views keep what was counted before them.",
+        "Resets that some view or group has not applied yet: until then views keep the earlier counts.",
     ),
     described("tidemark_build_info", Unit::Count, "1; `version` is that of this program."),
 ];
@@ -82,7 +86,7 @@ const COUNTERS: [Described; 5] = [
     described("tidemark_http_requests_total", Unit::Count, "HTTP requests answered, by method and status."),
     described("tidemark_node_entries_total", Unit::Count, "Entries appended to the logs of groups."),
     described("tidemark_node_slow_clients_total", Unit::Count, "Clients disconnected because they read too slowly."),
-    described("tidemark_peer_bytes_total", Unit::Bytes, "Bytes said to other aggregators, Raft not included."),
+    described("tidemark_peer_bytes_total", Unit::Bytes, "Bytes sent to other aggregators, Raft not included."),
     described("tidemark_webhook_requests_total", Unit::Count, "Requests to receivers of awards, by outcome."),
 ];
 
@@ -134,7 +138,7 @@ pub fn flag(is_so: bool) -> f64 {
     f64::from(u8::from(is_so))
 }
 
-/// What an aggregator reaches.
+/// Measures the connections of an aggregator.
 pub fn measure(aggregator: &Aggregator) {
     let cluster = aggregator.cluster();
     for peer in cluster.aggregators().filter(|&peer| peer != aggregator.id()) {

@@ -1,8 +1,8 @@
 //! Hop tokens: a query that is sent on to its country's data centre carries one, and counts once, wherever the browser takes it.
 //!
-//! A token is `h1.KEY.EXPIRES.CONTENT.MAC`: which session key signed it, when it ends (seconds since 1970), what is to be counted
-//! for whom between which two data centres (JSON, as hexadecimal digits), and the first 128 bits of HMAC-SHA-256 over all that. It
-//! says who may count: the home; or the origin, if the home cannot be reached. Of the two, the origin's group decides by its log
+//! A token is `h1.KEY.EXPIRES.CONTENT.MAC`: the session key that signed it, the end of its life (seconds since 1970), the increments with
+//! session and data centres (JSON, as hexadecimal digits), and the first 128 bits of HMAC-SHA-256 over all that. It names the data centre
+//! that may count: the home; or the origin, if the home cannot be reached. Of the two, the origin's group decides by its log
 //! ([`tidemark_proto::named`]), so that no order of visits, reloads, crashes and retries counts it twice.
 
 use crate::names::{counter_text, from_hex, hex, is_id, parse_counter, sha256_prefix};
@@ -16,7 +16,7 @@ use tidemark_proto::named::NAMED_ITEMS_MAX;
 
 /// Longest life of a token.
 pub const HOP_LIFE_MAX_S: u64 = 24 * 3_600;
-/// Its life when nobody says.
+/// The life of a token by default.
 pub const HOP_LIFE_S: u64 = 900;
 // A token is no good any more before the group may have forgotten what it counted.
 const _: () = assert!(HOP_LIFE_MAX_S * 1_000_000 <= IDS_KEPT_AGES as u64 * AGE_UNIT.0);
@@ -28,7 +28,7 @@ const ENDED_GRACE_S: u64 = 120;
 const VERSION: &str = "h1";
 const KIND: &str = "hop h1";
 
-/// What a token says.
+/// The content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// The data centre that sends it on.
@@ -83,8 +83,8 @@ struct Content {
 }
 
 impl Hop {
-    /// The id under which each of the two data centres counts it or fences it: of origin, home and the query's own id, so that one id
-    /// counts once whatever else is said. What is to be counted, in whatever order, and for whom is its content.
+    /// The id under which each of the two data centres counts it or fences it. It is made of origin, home and the query's own id, so that
+    /// one id counts once, whatever the rest of the token says. The counters, their order and the session are its content.
     pub fn id(&self) -> ItemId {
         let parts =
             [&b"tidemark hop "[..], self.origin.as_bytes(), b" ", self.home.as_bytes(), b" ", self.id.as_bytes()];
@@ -99,7 +99,7 @@ impl Hop {
     /// A token, and when it ends.
     ///
     /// # Errors
-    /// What is wrong with the hop or the time.
+    /// The hop or the time is invalid.
     pub fn issue(&self, keys: &SessionKeys, life_s: u64) -> Result<(String, u64), HopError> {
         self.check()?;
         if life_s == 0 || life_s > HOP_LIFE_MAX_S {

@@ -1,8 +1,8 @@
 //! Counts queries that were sent on from one data centre, the origin, to another, the home: each once, in one of the two.
 //!
-//! The home has the origin's group fence the hop's name, and counts it unless that has counted it. The origin counts it itself when
-//! the browser comes back because it cannot reach the home, unless the home has fenced it. Both remember in their groups' logs
-//! ([`tidemark_proto::named`]); what is kept here saves asking twice, and may be lost.
+//! The home has the origin's group fence the hop's name, and counts it unless that has counted it. The origin counts it itself when the
+//! browser comes back because it cannot reach the home, unless the home has fenced it. Both remember in their groups' logs
+//! ([`tidemark_proto::named`]); the state here saves a second request, and may be lost.
 
 use crate::api::{Added, Failure};
 use crate::hop::{Hop, HopError, HopRefusal};
@@ -32,12 +32,12 @@ const ORIGIN_PATIENCE: Duration = Duration::from_secs(5);
 const FENCE_PATIENCE: Duration = Duration::from_secs(4);
 /// Pause before the origin is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// Hops counted here at a time, by name; whoever else asks for one of them shares its answer. More: `503`.
+/// Hops counted here at a time, by name; another request for one of them shares its answer. More: `503`.
 pub const HOPS_MAX: usize = 1_024;
 /// Hops of which it is remembered that their origin has fenced them; past it all are forgotten, and asked for again.
 const FENCED_KNOWN_MAX: usize = 65_536;
 
-/// What is to be sent on.
+/// The query that is to be redirected.
 #[derive(Clone, Debug)]
 pub struct HopAsked {
     /// Name of the data centre that shall count it; this one is a home like any other.
@@ -59,13 +59,13 @@ pub struct HopIssued {
     pub reachable: bool,
 }
 
-/// What a hop came to.
+/// The result of a hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HopCounted {
     pub hop: Hop,
     /// The data centre that has counted it.
     pub dc: String,
-    /// In the order of the hop's counters; those that the other data centre has counted are to be asked there.
+    /// In the order of the hop's counters; the other data centre must be asked for those that it has counted.
     pub places: Option<Vec<Added>>,
 }
 
@@ -196,8 +196,8 @@ impl Hops {
         Ok(HopCounted { dc: self.own.clone(), hop, places: Some(places) })
     }
 
-    /// What could never be counted here is not taken from the origin. A process that has just started may not have applied the entry
-    /// of the ledger that declares a namespace, so it catches up before it calls one unknown.
+    /// Counters that can never be counted here are not taken from the origin. A process that has just started may not have applied the
+    /// entry of the ledger that declares a namespace, so it catches up before it calls one unknown.
     async fn check_namespaces(&self, hop: &Hop) -> Result<(), Failure> {
         if self.unknown_namespace(hop).is_none() {
             return Ok(());

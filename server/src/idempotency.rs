@@ -1,7 +1,7 @@
 //! Increments with ids: each counts once in the group that owns its id, through whichever process it comes.
 //!
-//! The owner of an id is a fixed function of it ([`tidemark_proto::owners`]). This process sends the increment there, through a client
-//! that goes to no other group; what the group remembers it remembers in its log (decision 0060). Nothing is kept here.
+//! The owner of an id is a fixed function of it ([`tidemark_proto::owners`]). This process sends the increment there, through a client that
+//! goes to no other group; the group keeps the ids in its log (decision 0060). Nothing is kept here.
 
 use crate::api::{Add, AddId, Added, Failure};
 use crate::clock::wall_now;
@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 const ELSEWHERE_PATIENCE: Duration = Duration::from_secs(8);
 /// Pause before the place of an increment that counted before is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// How often it is looked at whether the ledger knows who owns ids.
+/// The interval of checks whether the ledger knows the owners of ids.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
 /// Clocks of callers and of this process differ by less than this.
 const SKEW_S: u32 = 60;
@@ -140,8 +140,8 @@ impl Idempotency {
             _ => {
                 let (name, kept_s) = (&owner.name, ages_s(kept));
                 let message = format!(
-                    "group {name}, which owns this id, replaced one that was lost: for {kept_s} s whether an id counted before is not \
-                     known. Name another data centre as the home of a new id, or say first_sent, if that is less than {reach_s} s ago"
+                    "group {name}, which owns this id, replaced a lost group: for {kept_s} s it is not known whether an id \
+                     counted before. Name another data centre as the home of a new id, or say first_sent, if that is less than {reach_s} s ago"
                 );
                 Err(Failure::Unavailable { code: "id_owner_lost", message })
             }
@@ -176,7 +176,7 @@ impl Reached {
             () = sleep_until(until) => "did not answer in time".to_owned(),
             reason = self.client.until_gone(GONE_AFTER, LEADERLESS_MAX) => format!("cannot be reached ({reason})"),
         };
-        // What was not sent need not be sent later; whether an earlier copy has counted is not known all the same.
+        // An increment that was not sent need not be sent later; it stays unknown whether an earlier copy has counted.
         self.client.withdraw(hit).await;
         Err(self.in_doubt(&reason))
     }
@@ -230,12 +230,12 @@ pub async fn say_owners(aggregator: &Aggregator) -> bool {
     false
 }
 
-/// What 128 bits stand for an id in its namespace.
+/// The 128 bits that stand for an id in its namespace.
 pub fn digest_of(namespace: &str, id: &str) -> [u8; 16] {
     sha256_prefix(&[b"tidemark id ", namespace.as_bytes(), b"\0", id.as_bytes()])
 }
 
-/// What is sent of an increment with an id. Its content is all that it counts.
+/// The sent form of an increment with an id. Its content is all its counts.
 fn once_hit(add: &Add, id: &AddId) -> OnceHit {
     let Add { counter, half, delta, session, event, .. } = add;
     let half_text = if *half == Half::Up { "up" } else { "down" };

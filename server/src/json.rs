@@ -33,7 +33,7 @@ pub fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)
 }
 
-/// The names of the fields of the object that a `T` is read from; none where it is read from something else.
+/// The names of the fields of the object that a `T` is read from; none if it is read from another form.
 pub fn fields<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
     // It ends with an error as soon as it has said its fields.
@@ -66,7 +66,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
     }
 }
 
-/// Whatever it wraps, with the rules above.
+/// A type with the rules above.
 struct Strict<T>(T);
 
 macro_rules! forward {

@@ -1,4 +1,4 @@
-//! What users talk to: HTTP with its pages and WebSockets, webhooks, sessions and redirects.
+//! The interfaces for users: HTTP with its pages and WebSockets, webhooks, sessions and redirects.
 //!
 //! It never decides anything about counting: what it is asked goes to an [`process::Backend`]. [`backend`] answers for an aggregator and a
 //! client of its data centre's node.

@@ -31,8 +31,8 @@ pub struct LifeBody {
     pub generation: u32,
     /// When it is removed, in milliseconds since 1970; `null`: never.
     pub expires_unix_ms: Option<u64>,
-    /// Groups that are not known to have heard of the generation: all of this data centre, and of others those of counters with
-    /// milestones. What is counted there until they have belongs to what is over.
+    /// Groups that may not have received the generation yet: any group of this data centre, and groups of other data centres with counters
+    /// that have milestones. Until then, increments at these groups belong to the previous generation.
     pub waits_for: Vec<String>,
     /// Said when the ledger has little room left for counters that are reset or removed, or that expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,7 @@ pub struct LifeBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BegunBody {
     pub generation: u32,
-    /// What it stood at here, as far as was known; `null` in the answer to a request that was carried out before.
+    /// Its value here, as far as it was known; `null` in the answer to a request that was carried out before.
     pub was: Option<Signed>,
     /// As in [`LifeBody`].
     pub waits_for: Vec<String>,
@@ -89,15 +89,16 @@ impl Lives {
         Ok(LifeBody { generation, expires_unix_ms: expires.map(|at| at.0), waits_for, warning: self.warning() })
     }
 
-    /// Groups that are not known to have heard that a counter began again, by the word of who holds it.
+    /// Groups that may not know yet that a counter began again, by the word of the counter's holder.
     async fn unheard(&self, counter: &CounterName) -> Result<Vec<String>, Failure> {
         if let Some(here) = self.0.if_held(counter, async { self.0.unheard(counter) }).await {
             return Ok(here);
         }
         let said = self.0.ask_about(About::Unheard, counter).await?;
         let understood = serde_json::from_slice(&said);
-        understood
-            .map_err(|error| Failure::NotServing(format!("who holds {counter} says what is not understood: {error}")))
+        understood.map_err(|error| {
+            Failure::NotServing(format!("the holder of {counter} gave an answer that cannot be read: {error}"))
+        })
     }
 
     fn warning(&self) -> Option<String> {
@@ -178,7 +179,7 @@ impl Lives {
             match audited {
                 Ok(body) => return self.counted_by(counter, &body),
                 Err(failure) if Instant::now() >= deadline => return Err(failure),
-                // As many audits are under way as may be, or who holds the counter was not reached.
+                // The limit of audits is reached, or the holder of the counter was not reached.
                 Err(_) => sleep(LEDGER_POLL).await,
             }
         }
@@ -196,7 +197,7 @@ impl Lives {
         if body.shown_up > 0 || body.shown_down > 0 || body.pending > 0 || body.components.iter().any(counts) {
             return Ok(true);
         }
-        // What a group has counted that nobody can ask is not known.
+        // The counts of an unreachable group are not known.
         match self.0.silent_groups().first() {
             None => Ok(false),
             Some(group) => Err(Failure::NotServing(format!(
@@ -210,7 +211,7 @@ impl Lives {
     async fn begun(&self, counter: &CounterName, generation: u32, was: Option<Signed>) -> BegunBody {
         let deadline = Instant::now() + HEARD_PATIENCE;
         loop {
-            // Who cannot be asked may have heard.
+            // A group that cannot be asked may know it already.
             let waits_for = self.unheard(counter).await.unwrap_or_else(|failure| vec![failure.to_string()]);
             if waits_for.is_empty() || Instant::now() >= deadline {
                 return BegunBody { generation, was, waits_for, warning: self.warning() };
@@ -259,7 +260,7 @@ fn expiry(wanted: ExpiryBody) -> Result<Option<WallMs>, Failure> {
             invalid("expires_unix_ms", format!("expires_unix_ms is {ms}: at most {} allowed", last.as_millis()))
         }
         (Some(ms), None) if u128::from(ms) < now.as_millis() => {
-            let message = format!("expires_unix_ms is {ms}, which is over: it is {} now", now.as_millis());
+            let message = format!("expires_unix_ms is {ms}, which is in the past: it is {} now", now.as_millis());
             invalid("expires_unix_ms", message)
         }
         (Some(ms), None) => Ok(Some(WallMs(ms))),
@@ -267,7 +268,8 @@ fn expiry(wanted: ExpiryBody) -> Result<Option<WallMs>, Failure> {
 }
 
 fn changed(counter: &CounterName) -> Failure {
-    let message = format!("{counter} was reset or its expiry changed at the same time: look, and decide again");
+    let message =
+        format!("{counter} was reset or its expiry changed at the same time: read the present state, and decide again");
     Failure::Conflict { code: "changed", message }
 }
 

@@ -51,7 +51,7 @@ pub fn key_bytes(text: &str) -> Vec<u8> {
     percent_decode_str(text).collect()
 }
 
-/// What is stored of a session: the first 16 bytes of its token's SHA-256.
+/// The stored form of a session: the first 16 bytes of its token's SHA-256.
 pub fn session_id(token: &str) -> Result<SessionId, SessionError> {
     if token.is_empty() || token.len() > SESSION_BYTES_MAX {
         return Err(SessionError { bytes: token.len() });
@@ -59,7 +59,7 @@ pub fn session_id(token: &str) -> Result<SessionId, SessionError> {
     Ok(SessionId(sha256_prefix(&[token.as_bytes()])))
 }
 
-/// Whether a text of somebody's choice may be an identifier: 1 to `most` visible ASCII characters.
+/// Whether a text that a user chose may be an identifier: 1 to `most` visible ASCII characters.
 pub fn is_id(text: &str, most: usize) -> bool {
     (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

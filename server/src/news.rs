@@ -1,5 +1,5 @@
-//! What the ledger decides about awards, as one line in the order of its log: awards, and what becomes of those that are to be
-//! claimed. Each is told once; who falls behind reads it again by its position.
+//! The ledger's decisions about awards and their claims, as one line in the order of its log. Each is told once; a reader that falls behind
+//! reads it again by its position.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ struct Inner {
     by_session: BTreeMap<SessionId, Vec<Mark>>,
 }
 
-/// One of a session's news.
+/// The mark of one of a session's news.
 #[derive(Clone)]
 struct Mark {
     position: AwardPosition,
@@ -78,7 +78,7 @@ impl NewsLine {
         }
     }
 
-    /// A session's news behind a position, the first so many.
+    /// A session's news behind a position, at most `limit`.
     pub fn of(&self, session: SessionId, after: AwardPosition, limit: usize, aggregator: &Aggregator) -> Vec<News> {
         let marks = lock(&self.0).by_session.get(&session).map_or_else(Vec::new, |marks| {
             let behind = marks.partition_point(|mark| mark.position <= after);

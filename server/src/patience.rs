@@ -13,10 +13,10 @@ pub(crate) const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
 /// restarts is back before.
 pub(crate) const GONE_AFTER: Duration = Duration::from_millis(1_500);
 
-/// A group whose nodes answer and that has no leader is waited for this long.
+/// A group with reachable nodes but without a leader is waited for this long.
 pub(crate) const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 
-/// What a command to the ledger answers that does not show in time.
+/// The failure of a command to the ledger that takes no effect in time.
 pub(crate) fn late() -> Failure {
-    Failure::InDoubt("the ledger did not answer in time: look, and ask again".to_owned())
+    Failure::InDoubt("the ledger did not answer in time: read the present state, and ask again".to_owned())
 }

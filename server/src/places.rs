@@ -1,5 +1,5 @@
-//! Where data centres stand: what a person calls the place, and its coordinates. Those of the reference layout are the sites
-//! whose round trips were measured.
+//! Locations of data centres: the name that people use, and the coordinates. Those of the reference layout are the sites of the measured
+//! round trips.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

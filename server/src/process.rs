@@ -1,4 +1,4 @@
-//! What the HTTP interface asks of the process it stands in.
+//! The questions of the HTTP interface to its process.
 
 mod positions;
 mod versions;
@@ -34,8 +34,8 @@ use tidemark_proto::series::SeriesPolicy;
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 
-/// A process that counts. Every call is answered from what is durable; none waits for another data centre except
-/// `define` and `disarm`, and an `add` at a milestone up to the backend's own patience.
+/// A process that counts. Every call is answered from what is durable; no call waits for another data centre except `define` and `disarm`,
+/// and an `add` at a milestone up to the backend's own patience.
 pub trait Backend: Send + Sync + 'static {
     /// Counts. An error other than [`Failure::InDoubt`] means that nothing was counted.
     fn add(&self, add: Add) -> impl Future<Output = Result<Added, Failure>> + Send;
@@ -61,7 +61,7 @@ pub trait Backend: Send + Sync + 'static {
         Err(Failure::NotFound("namespaces are known to aggregators only".to_owned()))
     }
 
-    /// Reads some counters, in their order. One that was never counted reads 0.
+    /// Reads some counters, in their order. A counter that never counted reads 0.
     fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Reading>, Failure>> + Send;
 
     /// A counter with all that was durable in this data centre when it was asked for, and up to where that is.
@@ -111,7 +111,7 @@ pub trait Backend: Send + Sync + 'static {
     /// How far the next milestone is.
     fn progress(&self, counter: &CounterName) -> impl Future<Output = Result<Progress, Failure>> + Send;
 
-    /// A counter in all data centres. One that was never counted reads 0.
+    /// A counter in all data centres. A counter that never counted reads 0.
     fn cluster(&self, counter: &CounterName) -> impl Future<Output = Result<ClusterBody, Failure>> + Send;
 
     /// Values and windows of counters, in their order, at one instant.
@@ -124,7 +124,7 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_view()) }
     }
 
-    /// What each of some counters of a namespace counted in each step, at one instant.
+    /// The counts of some counters of a namespace in each step, at one instant.
     fn read_series(
         &self,
         _: Of,
@@ -139,12 +139,12 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_view()) }
     }
 
-    /// What is shown of a counter beside what its groups hold; with all buckets, or only those that differ.
+    /// The shown value of a counter beside the values in its groups; with all buckets, or only those that differ.
     fn audit(&self, _: &CounterName, _with_rows: bool) -> impl Future<Output = Result<AuditBody, Failure>> + Send {
         async { Err(no_view()) }
     }
 
-    /// The next counters of a range; at most so many are looked at.
+    /// The next counters of a range; at most this number of counters is looked at.
     fn scan(&self, _: Of, _: &KeyRange, _: usize) -> impl Future<Output = Result<Page, Failure>> + Send {
         async { Err(no_view()) }
     }
@@ -169,12 +169,12 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_graph()) }
     }
 
-    /// One counter in the graph.
+    /// The edges and totals of one counter.
     fn graph_of(&self, _: &CounterName) -> impl Future<Output = Result<GraphBody, Failure>> + Send {
         async { Err(no_graph()) }
     }
 
-    /// Those that counted most in a window.
+    /// The counters with the largest counts in a window.
     fn top(&self, _: Of, _: Ranking) -> impl Future<Output = Result<TopAsOf, Failure>> + Send {
         async { Err(no_view()) }
     }
@@ -184,12 +184,12 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
     }
 
-    /// Lets a slot be held by another aggregator; returns who holds it once the ledger has applied that it moves.
+    /// Moves a shard to another aggregator; returns the holders once the ledger has applied the move.
     fn move_slot(&self, _: MoveSlotBody) -> impl Future<Output = Result<SlotBody, Failure>> + Send {
         async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
     }
 
-    /// Lets a slot stay that is being moved; returns who holds it once the ledger has applied it.
+    /// Cancels the move of a shard; returns the holders once the ledger has applied it.
     fn stay_slot(&self, _: u16) -> impl Future<Output = Result<SlotBody, Failure>> + Send {
         async { Err(Failure::NotFound("only aggregators have a view that is cut into slots".to_owned())) }
     }
@@ -204,7 +204,7 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(no_graph()) }
     }
 
-    /// Every incarnation of a group that ever registered; only who is a member of the ledger knows.
+    /// Every incarnation of a group that ever registered; only members of the ledger know them.
     fn groups(&self) -> impl Future<Output = Result<GroupsBody, Failure>> + Send {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
     }
@@ -214,7 +214,7 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
     }
 
-    /// All data centres of the layout; only who is a member of the ledger knows.
+    /// All data centres of the layout; only members of the ledger know them.
     fn dcs(&self) -> impl Future<Output = Result<DcsBody, Failure>> + Send {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
     }
@@ -234,7 +234,7 @@ pub trait Backend: Send + Sync + 'static {
         async { Err(Failure::NotFound("this process is no member of the ledger".to_owned())) }
     }
 
-    /// Changes who votes in the ledger; returns how its members stand then.
+    /// Changes the voters of the ledger; returns the members after that.
     fn change_voters(&self, _: ChangeVotersBody) -> impl Future<Output = Result<MembersBody, Failure>> + Send {
         self.members()
     }
@@ -250,7 +250,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Sets the gauges that `/metrics` is about to show.
     fn measure(&self) {}
 
-    /// What works here, and why something does not.
+    /// The healthy and the faulty parts of this process, with reasons.
     fn health(&self) -> Vec<HealthCheck>;
 
     /// Whether requests should be sent here; else why not, what everything else may follow from first.
@@ -262,17 +262,17 @@ pub trait Backend: Send + Sync + 'static {
         if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
     }
 
-    /// What counts queries that were sent on from one data centre to another; a node has none.
+    /// The part that counts redirected queries of other data centres; a node has none.
     fn hops(&self) -> Option<&Hops> {
         None
     }
 
-    /// What looks after claims of awards; a node has none.
+    /// The part that manages claims of awards; a node has none.
     fn claims(&self) -> Option<&Claims> {
         None
     }
 
-    /// What resets counters; a node does not.
+    /// The part that resets counters; a node does not.
     fn lives(&self) -> Option<&Lives> {
         None
     }

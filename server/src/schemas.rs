@@ -156,12 +156,12 @@ fn one_of<T: Serialize>(values: impl IntoIterator<Item = T>) -> Schema {
     json_schema!({ "type": "string", "enum": values })
 }
 
-/// What becomes of awards that nobody claims.
+/// The fate of awards that are not claimed.
 pub fn fallback(_: &mut SchemaGenerator) -> Schema {
     one_of([Fallback::Nobody, Fallback::NextAward])
 }
 
-/// What became of a claim.
+/// The result of a claim.
 pub fn turn(_: &mut SchemaGenerator) -> Schema {
     one_of([TurnKind::Claimed, TurnKind::Passed, TurnKind::Waiting, TurnKind::Lapsed])
 }

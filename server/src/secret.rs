@@ -30,7 +30,7 @@ pub fn random<const N: usize>() -> Result<[u8; N], SecretError> {
 /// Writes a line for the owner's eyes; whole or not at all: a crash leaves no empty secret behind.
 pub fn write(path: &Path, line: &str) -> Result<(), SecretError> {
     let new = path.with_extension("new");
-    // What a crash left may have another mode.
+    // A file that a crash left may have another mode.
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed("remove", &new)(error)),
         _ => {}
@@ -55,7 +55,7 @@ pub fn read(path: &Path) -> Result<String, SecretError> {
     std::fs::read_to_string(path).map_err(failed("read", path))
 }
 
-/// What a secret's mode must not allow.
+/// The permissions that a secret's mode must not have.
 fn others(owner: u32) -> u32 {
     if owner == ROOT { 0o037 } else { 0o077 }
 }

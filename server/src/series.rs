@@ -56,7 +56,7 @@ pub struct PolicyBody {
     /// How far ahead; 5 minutes when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<String>,
-    /// What becomes of an event that is later, or further ahead.
+    /// The treatment of an event that is later, or further in the future.
     #[serde(default)]
     pub out_of_range: OutOfRangeBody,
 }
@@ -64,10 +64,10 @@ pub struct PolicyBody {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutOfRangeBody {
-    /// It is refused and counts nowhere
+    /// The event is refused and counts nowhere
     #[default]
     Refuse,
-    /// It counts in the all-time total only
+    /// The event counts in the all-time total only
     Total,
 }
 
@@ -173,7 +173,7 @@ impl TermsBody {
     }
 }
 
-/// What to say to the ledger so that a policy replaces the present terms.
+/// The terms that the ledger needs so that a policy replaces the present terms.
 pub fn next_terms(ledger: &Ledger, namespace: &str, policy: SeriesPolicy) -> SeriesTerms {
     let since = UnixTime::from_wall(wall_now()).plus(SERIES_AHEAD_S);
     SeriesTerms { revision: ledger.series_revision(namespace) + 1, policy, since }
@@ -215,7 +215,7 @@ impl Series {
     /// Changes how a namespace keeps series, or that it does; returns once the ledger has applied it.
     ///
     /// # Errors
-    /// The ledger does not know the namespace, or somebody else changed it at the same time.
+    /// The ledger does not know the namespace, or another operator changed it at the same time.
     pub async fn set_terms(&self, namespace: &str, policy: SeriesPolicy) -> Result<TermsBody, Failure> {
         let terms = self.aggregator.with_ledger(|ledger| {
             known(ledger, namespace)?;
@@ -229,8 +229,9 @@ impl Series {
                 Ok(self.aggregator.with_ledger(|ledger| TermsBody::new(ledger, namespace, Some(&stands))))
             }
             Some(_) => {
-                let message =
-                    format!("the series of {namespace} were changed at the same time: look, and decide again");
+                let message = format!(
+                    "the series of {namespace} were changed at the same time: read the present state, and decide again"
+                );
                 Err(Failure::Conflict { code: "changed", message })
             }
             None => Err(late()),
@@ -294,7 +295,7 @@ impl Series {
         MoveBody { from: name(leaves), to: name(seat), waits_for: missing.as_ref().map(missing_text) }
     }
 
-    /// Who holds a slot.
+    /// The state of a shard with its holders.
     pub fn slot(&self, shard: ShardId) -> Option<SlotBody> {
         self.look_around(|core, ledger| {
             let range = core.view().ranges().range(shard)?;
@@ -342,15 +343,15 @@ impl Series {
 
 /// Where the middle of a slot cannot be said.
 fn no_middle(reason: String) -> Failure {
-    let message = format!("{reason}: ask who holds two counters of it or more for its middle, or say `at`");
+    let message = format!("{reason}: ask an aggregator that holds two or more of its counters, or give `at`");
     Failure::Conflict { code: "no-middle", message }
 }
 
 /// Goes over the names of a slot up to one of them, some at a time.
 struct Walk {
-    /// Of those that are left, the one behind so many is meant.
+    /// Number of counters to go past before the middle.
     before: usize,
-    /// Those that are not gone over, the next one last.
+    /// Namespaces that are not gone over, the next one last.
     namespaces: Vec<String>,
     /// In the next namespace the key that was gone over last.
     after: Option<Vec<u8>>,
@@ -384,7 +385,7 @@ impl Walk {
     }
 }
 
-/// What an aggregator says of its counters to others of its data centre, which hold other ones.
+/// The answers of an aggregator about its counters to aggregators of its data centre with other shards.
 pub struct ToOthers {
     aggregator: WeakAggregator,
     places: Vec<Option<Place>>,
@@ -485,13 +486,13 @@ impl From<Splitting> for SplitsBody {
 
 fn missing_text(missing: &Missing) -> String {
     match missing {
-        Missing::Groups(groups) if groups.is_empty() => "what groups of its data centre have counted".to_owned(),
+        Missing::Groups(groups) if groups.is_empty() => "counts of groups of its data centre".to_owned(),
         Missing::Groups(groups) => {
             let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
-            format!("what groups of its data centre have counted: {}", groups.join(", "))
+            format!("counts of groups of its data centre: {}", groups.join(", "))
         }
         Missing::Holders => "an aggregator that holds it: none is connected".to_owned(),
-        Missing::Told => "what those have that hold it".to_owned(),
+        Missing::Told => "the rows of its holders".to_owned(),
         Missing::Totals => "its counters to be added to totals".to_owned(),
         Missing::Disk => "its disk".to_owned(),
         Missing::Ledger => "the ledger".to_owned(),

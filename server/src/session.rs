@@ -1,9 +1,9 @@
 //! Anonymous sessions of browsers: signed tokens, issued to front ends in bulk, by which an award finds its winner.
 //!
-//! A token is `v1.KEY.EXPIRES.RANDOM.MAC.NAMESPACE`: which key signed it, when it ends (seconds since 1970), 128 random bits,
-//! the first 128 bits of HMAC-SHA-256 (RFC 2104) over all the rest, and the namespace that it is for. It says nothing about a
-//! person. All data centres have the same keys, so that any of them knows a token that another issued. Of a token only its digest
-//! is stored (`names::session_id`), in logs and in awards, so that who reads those cannot speak for the session.
+//! A token is `v1.KEY.EXPIRES.RANDOM.MAC.NAMESPACE`: the key that signed it, the end of its life (seconds since 1970), 128 random bits, the
+//! first 128 bits of HMAC-SHA-256 (RFC 2104) over all the rest, and its namespace. It says nothing about a person. All data centres have
+//! the same keys, so that any of them knows a token that another issued. Logs and awards hold only the digest of a token
+//! (`names::session_id`), so a reader of them cannot speak for the session.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ use crate::secret::{self, SecretError};
 
 /// The file's name in a data directory.
 pub const SESSION_KEYS_FILE: &str = "session-keys";
-/// Keys of one file: the one that signs, and those whose tokens have not all ended.
+/// Keys of one file: the signing key, and the keys of tokens that may not have ended.
 pub const SESSION_KEYS_MAX: usize = 16;
 /// Tokens issued at a time.
 pub const SESSIONS_AT_ONCE_MAX: usize = 10_000;
@@ -25,7 +25,7 @@ pub const SESSIONS_AT_ONCE_MAX: usize = 10_000;
 pub const SESSION_LIFE_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How a token begins that is signed; others are the front end's own, and no browser can show them.
 pub const SESSION_VERSION: &str = "v1";
-/// What a session's signature begins with, as no other kind of token's does.
+/// The prefix of a session's signature, which no other kind of token has.
 const KIND: &str = "session v1";
 
 const KEY_BYTES: usize = 32;
@@ -87,7 +87,7 @@ pub enum SessionRefusal {
 /// A believed token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// What is stored of it.
+    /// The stored form of the session.
     pub id: SessionId,
     pub namespace: String,
     /// Seconds since 1970.
@@ -105,12 +105,12 @@ struct Key {
 }
 
 impl SessionKeys {
-    /// One new key.
+    /// A new random key.
     pub fn random() -> Result<SessionKeys, SessionKeysError> {
         Ok(SessionKeys(vec![Key::new(&secret::random::<KEY_BYTES>()?)]))
     }
 
-    /// The keys of a data directory; one is made at the first call.
+    /// The keys of a data directory; a key is made at the first call.
     pub fn of_dir(dir: &Path) -> Result<SessionKeys, SessionKeysError> {
         let path = dir.join(SESSION_KEYS_FILE);
         if !path.exists() {
@@ -187,7 +187,7 @@ impl SessionKeys {
         let [SESSION_VERSION, key, expires, random, mac, namespace] = parts[..] else {
             return Err(SessionRefusal::Malformed);
         };
-        // One spelling per token: what is signed is the text.
+        // One spelling per token: the signature covers the text.
         self.check(key, KIND, &format!("{expires}.{random}.{namespace}"), mac)?;
         let expires: u64 = expires.parse().map_err(|_| SessionRefusal::Malformed)?;
         if expires <= now_s {

@@ -71,7 +71,7 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// A data centre whose part of the counter is so much up and down.
+    /// A data centre with this part of the counter, up and down.
     fn of(&self, dc: DcId, name: String, place: Option<Place>, (counted, down): (u64, u64)) -> DcBody {
         let round_trip = self.core.rtts().get(&dc).copied();
         let reachable = self.aggregator.reaches(dc);

@@ -6,11 +6,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidemark_proto::ids::CounterName;
 
-/// What was added here, durably, to one counter.
+/// The durable increments that came here to one counter.
 pub struct Tally {
     pub(crate) counter: CounterName,
     pub(crate) sum: AtomicU64,
-    /// What was counted under a name is counted once, and answered often.
+    /// An increment under a name is counted once, but may be answered often.
     pub(crate) names: Mutex<BTreeSet<[u8; 16]>>,
 }
 

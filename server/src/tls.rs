@@ -1,4 +1,4 @@
-//! TLS of HTTP: whom a client believes to be the server, and who a server says that it is.
+//! TLS of HTTP: the servers that a client trusts, and the certificate that a server shows.
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// A server looks so often whether its certificate was renewed.
 pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
-/// What a key's mode must not allow. Its group may read it: so keys are handed to servers that are not their owner.
+/// The permissions that a key's mode must not have. Its group may read it: so keys are handed to servers that are not their owner.
 const OTHERS: u32 = 0o007;
 
 /// Why TLS cannot be spoken.
@@ -26,7 +26,7 @@ pub enum TlsError {
     NoAuthority(String),
     #[error("cannot read the {what} in {}: {reason}", path.display())]
     Identity { what: &'static str, path: PathBuf, reason: String },
-    #[error("the key in {} is open to everybody (mode {mode:o}); nobody but its owner and group may have it: chmod o= it", path.display())]
+    #[error("the key in {} is open to all users (mode {mode:o}); only its owner and group may read it: chmod o= it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
     #[error("the key in {} is not that of the certificate in {}: {reason}", key.display(), certificate.display())]
     Pair { certificate: PathBuf, key: PathBuf, reason: String },
@@ -40,7 +40,7 @@ fn provider() -> Arc<CryptoProvider> {
 
 // ---- clients -------------------------------------------------------------------------------------------------------------
 
-/// Whom a client believes to be the server.
+/// The authorities that a client trusts.
 #[derive(Clone)]
 pub struct Trust(pub Arc<ClientConfig>);
 
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Trust {
 
 // ---- servers -------------------------------------------------------------------------------------------------------------
 
-/// Who a server says that it is: certificates and a key in PEM files, which are read again when they change. Clones are one.
+/// The identity of a server: certificates and a key in PEM files, which are read again when they change. Clones share it.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     files: Arc<Files>,
@@ -126,7 +126,7 @@ impl ServerTls {
     /// Reads the files again if they have changed: connections from now on are told of the new certificate. Whether they had.
     ///
     /// # Errors
-    /// What is wrong with the new ones; the old ones stay.
+    /// The fault in the new files; the old ones stay.
     pub fn renew(&self) -> Result<bool, TlsError> {
         let Files { certificate, key, provider, identity } = &*self.files;
         if identity.read().unwrap_or_else(PoisonError::into_inner).changed == changed(certificate, key) {
@@ -180,7 +180,7 @@ fn read(certificate: &Path, key: &Path, provider: &CryptoProvider) -> Result<Ide
     Ok(Identity { key: Arc::new(pair), changed })
 }
 
-/// As ssh does: a key that everybody may read proves nothing.
+/// As ssh does: a key that all users may read proves nothing.
 fn check_closed(key: &Path) -> Result<(), TlsError> {
     let failed =
         |error: std::io::Error| TlsError::Identity { what: "key", path: key.to_owned(), reason: error.to_string() };

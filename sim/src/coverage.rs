@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Situations that a mode is for, and how often so many of its seeds meet them at least.
+/// Situations that a mode is for, and how often this number of its seeds meets them at least.
 #[derive(Debug)]
 pub struct Floors {
     /// The seeds that `each` is for. A sweep of fewer has to meet its share.
@@ -13,7 +13,7 @@ pub struct Floors {
     pub each: &'static [(&'static str, u64)],
 }
 
-/// Those of runs on modelled logs.
+/// The floors of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 150, each: &SITUATIONS };
 
 const SITUATIONS: [(&str, u64); 73] = [
@@ -125,7 +125,7 @@ impl Coverage {
         Value::Object(self.counts().map(|(what, times)| (what.to_owned(), times.into())).collect())
     }
 
-    /// Floors that so many seeds had to reach, and did not.
+    /// Floors that this number of seeds had to reach, and did not.
     pub fn unmet(&self, floors: &Floors, seeds: u64) -> Vec<Unmet> {
         if seeds < floors.from_seeds {
             return Vec::new();

@@ -10,7 +10,7 @@ use tidemark_proto::ids::LogIndex;
 /// Rows of a checkpoint by key; an empty value deletes.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What is safe on a disk of old buckets, for the process that reads them.
+/// The old buckets that are safe on a disk, for the process that reads them.
 #[derive(Debug, Default)]
 pub struct Shelved(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>);
 
@@ -56,7 +56,7 @@ impl Disk {
         self.log.back().map_or(self.synced, |(index, _)| *index)
     }
 
-    /// Everything up to `upto` is safe now; what was cut is gone.
+    /// Everything up to `upto` is safe now; entries that were cut are gone.
     pub fn sync(&mut self, upto: LogIndex) {
         self.synced = self.synced.max(upto);
         while self.log.front().is_some_and(|(index, _)| *index < self.cut && *index <= self.synced) {
@@ -73,7 +73,7 @@ impl Disk {
         self.writing = Some(rows);
     }
 
-    /// What belongs to the part that is being written, of which another disk keeps the rest.
+    /// Rows of the part that is being written; another disk keeps the rest.
     pub fn write_more(&mut self, rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) {
         self.writing.get_or_insert_default().extend(rows);
     }
@@ -115,7 +115,7 @@ impl Disk {
         (lost, parts)
     }
 
-    /// What is safe on it, of entries up to `upto`.
+    /// The safe content of the disk, with entries up to `upto`.
     pub fn copy(&self, upto: LogIndex) -> Disk {
         let synced = self.synced.min(upto);
         let log = self.log.iter().filter(|(index, _)| *index <= synced).cloned().collect();

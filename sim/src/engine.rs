@@ -1,5 +1,5 @@
-//! The logs under a run. Fast runs model them (`raft`); a crate above this one may bring real ones, which keep to the same virtual
-//! time: the world hands over what its machines want to log, says which processes and links fail, and is told what came of it.
+//! The logs under a run. Fast runs model them (`raft`); a crate above this one may bring real logs, which keep to the same virtual time.
+//! The world hands over the entries of its machines, says which processes and links fail, and receives the results.
 
 use crate::coverage::{FLOORS, Floors};
 use crate::disk::Rows;
@@ -10,23 +10,23 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::Time;
 
-/// What a member of the ledger's log says.
+/// The news of a member of the ledger's log.
 #[derive(Clone, Debug)]
 pub enum LedgerNews {
     /// It has applied the entry of this index. Entries that hold no command are not told.
     Applied { index: usize, cmds: Vec<LedgerCmd> },
     /// A snapshot that stands for everything up to this index has replaced its state.
     Restored { index: usize, ledger: Box<Ledger> },
-    /// Who leads, as far as it knows, and whether that is itself.
+    /// The leader, as far as it knows, and whether that is itself.
     Leader { leader: Option<usize>, leads: bool, term: u64 },
     /// It has stopped by itself.
     Failed { reason: String },
 }
 
-/// What a member of a group's log says.
+/// The news of a member of a group's log.
 #[derive(Clone, Debug)]
 pub enum GroupNews {
-    /// These are committed; with the last one, so many are.
+    /// These are committed; with the last one, this number is committed.
     Committed {
         count: usize,
         commands: Vec<Vec<u8>>,
@@ -36,12 +36,12 @@ pub enum GroupNews {
         leadership: u64,
     },
     Follows,
-    /// Another member's rows have replaced its own; they stand for so many commands.
+    /// Another member's rows have replaced its own; they stand for this number of commands.
     Restored {
         count: usize,
         rows: Rows,
     },
-    /// A checkpoint is durable that stands for so many commands.
+    /// A checkpoint is durable that stands for this number of commands.
     Checkpointed {
         count: usize,
     },
@@ -91,7 +91,7 @@ impl Line {
     }
 }
 
-/// What has gone over real connections, in datagrams.
+/// The datagrams over real connections so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Datagrams {
     pub sent: u64,
@@ -103,7 +103,7 @@ pub struct Datagrams {
     pub digest: u64,
 }
 
-/// What a process lost when it crashed.
+/// The losses of a process in a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Writes that had not been synced, and are gone.
@@ -112,7 +112,7 @@ pub struct Lost {
     pub torn: bool,
 }
 
-/// What a process finds on its disk.
+/// The content of a process's disk at a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Started {
     pub rows: Rows,
@@ -122,7 +122,7 @@ pub struct Started {
     pub entries_lost: u64,
 }
 
-/// What a machine has read of its data centre's layout about one group, each as the group's process there.
+/// A machine's reading of its data centre's layout about one group, each as the group's process there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
     /// That hold the group's log.
@@ -139,7 +139,7 @@ pub trait Engine {
     /// Goes on until something happens, at most until `until`; when, and what.
     fn next(&mut self, until: Time) -> Option<(Time, News)>;
 
-    /// Starts a member of the ledger's log from its disk; what it replays.
+    /// Starts a member of the ledger's log from its disk; returns the replayed news.
     fn start_ledger(&mut self, dc: usize, boot: u32) -> Result<Vec<LedgerNews>, String>;
     fn crash_ledger(&mut self, dc: usize) -> Lost;
     /// Hands commands to the log of a member that leads.
@@ -156,10 +156,10 @@ pub trait Engine {
     fn wipe(&mut self, node: usize);
     /// The disk is set aside, as its group has let the member go; the process is down.
     fn set_aside(&mut self, node: usize);
-    /// Whether each voter of the group of these processes is one that runs and has all that is committed, so that any one may be lost.
-    /// One whose disk was set aside counts as such a one: it should be no voter any more, and a run has to show if it is.
+    /// Whether each voter of the group of these processes runs and has all committed entries, so that any one may be lost. A voter with a
+    /// disk that was set aside counts as such: it should be no voter any more, and a run has to show if it is.
     fn is_whole(&self, nodes: std::ops::Range<usize>) -> bool;
-    /// Whether of these processes just those that it is placed on vote in their group's log, and nobody waits to.
+    /// Whether, of these processes, exactly those that it is placed on vote in their group's log, and none waits to vote.
     fn is_settled(&self, nodes: std::ops::Range<usize>, placed: &[usize]) -> bool;
     /// Hands an entry to the log, if the leadership lasts; false when it is known not to.
     fn submit(&mut self, node: usize, leadership: u64, entry: Vec<u8>) -> bool;
@@ -170,7 +170,7 @@ pub trait Engine {
     /// The group's leader asks another member to lead.
     fn hand_over(&mut self, nodes: std::ops::Range<usize>);
 
-    /// The disk fails once it has taken so many further writes, which tears a transaction.
+    /// The disk fails after this number of further writes, which tears a transaction.
     fn fail_disk_after(&mut self, node: usize, writes: u64);
     /// The disk takes no further write, or does again.
     fn fill_disk(&mut self, node: usize, full: bool);
@@ -187,13 +187,13 @@ pub trait Engine {
 
 /// Real connections, which carry what machines say to one another.
 pub trait Lines {
-    /// Hands a message over; what becomes of it is told as news.
+    /// Hands a message over; its fate is told as news.
     fn say(&mut self, line: Line, message: Vec<u8>);
     /// The link is down, in both directions.
     fn hang_up(&mut self, line: Line);
     /// A client process has ended, and its connections with it.
     fn end_client(&mut self, client: usize, dc: usize);
-    /// What has gone over them so far.
+    /// The datagrams so far.
     fn datagrams(&self) -> Datagrams;
 }
 
@@ -204,12 +204,12 @@ pub struct Mode {
     pub plan: fn(u64) -> Plan,
     /// `None`: the logs are modelled.
     pub engine: fn(&Plan) -> Option<Box<dyn Engine>>,
-    /// What a sweep has to meet.
+    /// The floors that a sweep has to meet.
     pub floors: Option<&'static Floors>,
     pub least: Least,
 }
 
-/// What each run of a sweep has at least, or it is no evidence.
+/// The least content of each run of a sweep, without which it is no evidence.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Least {
     pub virtual_s: f64,

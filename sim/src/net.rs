@@ -4,7 +4,7 @@ use crate::rng::Rng;
 use crate::rtt::RTT_US;
 use tidemark_proto::time::Span;
 
-/// What a run's links do, besides delaying.
+/// The faults of a run's links, besides delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkFaults {
     /// Of 10,000 messages, how many are lost.

@@ -1,5 +1,5 @@
-//! What really happened to every increment, known from outside the cores: from what clients asked for, from what the disks of
-//! groups hold, and from the answers that left the nodes.
+//! The real fate of every increment, known from outside the cores: from the requests of clients, from the disks of groups, and from the
+//! answers that left the nodes.
 
 use crate::plan::GENERATIONS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use tidemark_proto::time::Time;
 /// What was counted in each minute, in minutes since 1970.
 pub type Minutes = BTreeMap<u64, u64>;
 
-/// One hit: its number is its session and its ticket.
+/// A hit: its number is its session and its ticket.
 #[derive(Clone, Debug)]
 pub struct Increment {
     /// Once it is counted, in the generation that it is counted in.
@@ -28,7 +28,7 @@ pub struct Increment {
     pub pos: Option<u64>,
     /// The first place that a node answered, and when.
     pub place: Option<(Place, Time)>,
-    /// What its client was told last.
+    /// The last answer to its client.
     pub told: Told,
     /// It was certified and not reported when its generation was revoked.
     pub late: bool,
@@ -36,7 +36,7 @@ pub struct Increment {
     pub forgotten: bool,
 }
 
-/// What a client knows of its hit.
+/// A client's knowledge of its hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     Nothing,
@@ -74,7 +74,7 @@ pub struct Stream {
 
 /// The client of increments with ids: they come through several processes.
 pub const NOBODY: u32 = u32::MAX;
-/// An item without session, or one whose id has counted before.
+/// An item without session, or with an id that has counted before.
 pub const ADD: u32 = u32::MAX;
 
 /// The committed log of one group, read by dedupe and addition alone.
@@ -122,7 +122,7 @@ pub struct GroupTruth {
 }
 
 impl GroupTruth {
-    /// Of a log without entries, with so many counters and numbers of them.
+    /// The truth of a log without entries, with this number of counters and numbers of them.
     pub fn new(counters: usize, numbers: usize) -> GroupTruth {
         GroupTruth {
             components: vec![0; numbers],
@@ -132,7 +132,7 @@ impl GroupTruth {
         }
     }
 
-    /// What was counted of a half of a counter in each minute, since the log says that series are kept.
+    /// The counts of a half of a counter in each minute, since the log says that series are kept.
     pub fn buckets(&self, number: u16) -> Minutes {
         self.minutes.range((number, 0)..=(number, u64::MAX)).map(|(&(_, minute), &weight)| (minute, weight)).collect()
     }
@@ -156,7 +156,7 @@ impl GroupTruth {
         is_new && has_room
     }
 
-    /// Streams that a group of this age, which keeps them for so many, may remember.
+    /// The streams that a group of this age may remember; it keeps them for `kept`.
     pub fn remembered(&self, kept: u32) -> u64 {
         self.streams.values().filter(|stream| stream.touched.saturating_add(kept) >= self.age).count() as u64
     }
@@ -220,7 +220,7 @@ impl Oracle {
         added.forgotten += if self.told_forgotten == Some(client) { delta } else { 0 };
     }
 
-    /// What was counted of a half of a counter in each minute, by all groups.
+    /// The counts of a half of a counter in each minute, by all groups.
     pub fn buckets(&self, number: u16) -> Minutes {
         let mut all = Minutes::new();
         for (minute, weight) in self.groups.iter().flat_map(|group| group.buckets(number)) {
@@ -245,7 +245,7 @@ impl Oracle {
         if half == Half::Up { counter } else { counter + self.counters as u16 }
     }
 
-    /// Whether nobody waits for what a client asked for.
+    /// Whether no client waits for the result any more.
     pub fn is_crashed(&self, client: u32) -> bool {
         client == NOBODY || self.crashed[client as usize]
     }
@@ -313,7 +313,7 @@ impl Oracle {
         }
         truth.seen = index;
         truth.clock = truth.clock.max(UnixTime::from_wall(entry.now));
-        // What compacts may have come at once with what named them.
+        // A compaction may have come at once with the entry that named the slots.
         if entry.first_new_slot as usize == truth.slots.len() {
             entry.new_cells.iter().for_each(|cell| self.name_slot(group, cell));
         }
@@ -327,7 +327,7 @@ impl Oracle {
                 GroupCmd::IdTerms(terms) => self.groups[usize::from(group)].id_terms = Some(*terms),
                 GroupCmd::Fence { client, lane, .. } => {
                     let truth = &mut self.groups[usize::from(group)];
-                    // Else it changes nothing, and nobody is told that it did.
+                    // Else it changes nothing, and no client is told that it did.
                     if truth.is_confirmed && !truth.fenced_out {
                         let stream = truth.streams.entry((*client, *lane)).or_default();
                         stream.fenced = true;
@@ -453,7 +453,7 @@ impl Oracle {
         if truth.fenced_out || stream.fenced || batch.seq != stream.last + 1 || is_over || is_late {
             return Ok(());
         }
-        // What names the down half of a counter that began again is refused until its present cell has a name.
+        // An entry that names the down half of a counter that began again is refused until its present cell has a name.
         let unnamed = |item: &Item| {
             let half = truth.slots.get(item.slot as usize).filter(|half| usize::from(**half) >= self.counters)?;
             let counter = half.checked_sub(self.counters as u16).filter(|_| *half != u16::MAX)?;

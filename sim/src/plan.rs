@@ -1,5 +1,5 @@
-//! What a seed means: topology, link faults, a schedule of faults, the workload and the operators' commands. Everything is
-//! drawn here, before the run begins, so that a change of the cores does not change what is asked of them.
+//! The meaning of a seed: topology, link faults, a schedule of faults, the workload and the operators' commands. Everything is drawn here,
+//! before the run begins, so that a change of the cores does not change what is asked of them.
 
 pub mod ambushes;
 pub mod claims;
@@ -48,13 +48,14 @@ pub const LAST_MILESTONE_MAX: Span = Span::from_secs(40);
 /// The liveness phase must have ended by then.
 pub const LIVENESS_MAX: Span = Span::from_secs(240);
 
-/// About so many increments come while the leader hears of one from everywhere: a round trip and a quorum's, at a run's rates.
+/// About this number of increments come while the leader hears of an increment from everywhere: a round trip and a quorum's, at a run's
+/// rates.
 pub const ZONE: u64 = 150;
-/// Of 10,000 runs, so many end with an old copy of a disk.
+/// Number of 10,000 runs that end with an old copy of a disk.
 const OLD_DISKS_PER_10K: u32 = 2_000;
-/// Of 10,000 runs, in so many a group is lost.
+/// Number of 10,000 runs in which a group is lost.
 const LOSSES_PER_10K: u32 = 1_000;
-/// Of 10,000 runs of few data centres, in so many each has up to so many groups, each on nodes of its own.
+/// Number of 10,000 runs of few data centres in which each has several groups, each on nodes of its own, and their maximum.
 const CROWDS_PER_10K: u32 = 2_000;
 const CROWD_DCS_MAX: usize = 3;
 const CROWD_MAX: u64 = 5;
@@ -72,19 +73,19 @@ const LAID_FORK: u64 = 640;
 /// The dice of nodes that hold batches for views: such that of the seeds that show other bugs, of rare situations, and of those that
 /// failed once, none has any.
 const HOLDS_FORK: u64 = 187_139;
-/// The dice of increments with ids: such that of the first 61 seeds, of those that show other bugs, of rare situations, and of those
-/// that failed once, none has any; and the dice of what is sent in a run that has some.
+/// The dice of increments with ids. Of the first 61 seeds, of those that show other bugs, of rare situations, and of those that failed
+/// once, none has any; and the dice of the sends in a run that has some.
 const ONCE_FORK: u64 = 224_127;
 pub const ONCE_SENT_FORK: u64 = 60;
 /// The dice of reads that wait for their groups: as those of ids; and of what is read in a run that has some.
 const READS_FORK: u64 = 809_243;
 pub const READS_BEGUN_FORK: u64 = 61;
-/// The dice of batches and commits that clock themselves: such that of the seeds that show other bugs, of rare situations, and of
-/// those that failed once, in none they do; and of 10,000 runs, in so many.
+/// The dice of batches and commits that clock themselves. None of the seeds that show other bugs, of rare situations, and of those that
+/// failed once has them; and of 10,000 runs, this number has them.
 const CLOCKED_FORK: u64 = 115;
 const CLOCKED_PER_10K: u32 = 1_000;
-/// The dice of groups that give back at once what is over: such that of the seeds that show other bugs, of rare situations, and of those
-/// that failed once, in none they do; and of 10,000 runs, in so many.
+/// The dice of groups that give back at once what is over. None of the seeds that show other bugs, of rare situations, and of those that
+/// failed once has them; and of 10,000 runs, this number has them.
 const COMPACTS_FORK: u64 = 1_522_866;
 const COMPACTS_PER_10K: u32 = 2_000;
 /// The dice of third and further aggregators.
@@ -92,7 +93,7 @@ const SPLIT_FORK: u64 = 48;
 /// Valves of a group, twice those of the reference layout.
 const LANES_DRAWN_MAX: u64 = 20;
 
-/// One fault, begun at its time.
+/// A fault, begun at its time.
 #[derive(Clone, Debug)]
 pub enum Fault {
     CutPair {
@@ -104,7 +105,7 @@ pub enum Fault {
         dc: usize,
         span: Span,
     },
-    /// What `from` says does not reach `to`; the other way it does.
+    /// Messages of `from` do not reach `to`; the other way it does.
     CutOneWay {
         from: usize,
         to: usize,
@@ -148,7 +149,7 @@ pub enum Fault {
     CrashClient {
         client: usize,
     },
-    /// A client dies and nobody takes its place.
+    /// A client dies without a successor.
     VanishClient {
         client: usize,
     },
@@ -186,40 +187,40 @@ pub enum Fault {
         node: usize,
         span: Span,
     },
-    /// The disk of a node is copied, and after this the copy takes its place. One in a run at most, at its end.
+    /// The disk of a node is copied, and after this the copy takes its place. At most one in a run, at its end.
     OldDisk {
         node: usize,
         after: Span,
     },
-    /// Most of a group's disks are lost, or all of it is given up though it runs (`forced`): after this an operator declares it lost, and
-    /// so long after that was carried out it is founded anew. One in a run at most.
+    /// Most of a group's disks are lost, or all of it is given up though it runs (`forced`). After this time an operator declares it lost,
+    /// and after a further time it is founded anew. At most one in a run.
     LoseGroup {
         node: usize,
         forced: bool,
         declare_after: Span,
         found_after: Span,
     },
-    /// A client is handed so many hits at once.
+    /// A client gets this number of hits at once.
     Flood {
         client: usize,
         hits: u64,
     },
-    /// One node of the group's is not heard by the others.
+    /// A node of the group is not heard by the others.
     Isolate {
         node: usize,
         span: Span,
     },
-    /// One aggregator of a pair reaches no other, its partner neither; its groups it does.
+    /// An aggregator of a pair reaches no other, its partner neither; its groups it does.
     CutAggregator {
         at: usize,
         span: Span,
     },
-    /// One aggregator of a pair and the ledger's leader reach each other no more; whatever else they reach.
+    /// An aggregator of a pair and the ledger's leader reach each other no more; they may reach others.
     CutFromLeader {
         at: usize,
         span: Span,
     },
-    /// One aggregator of a pair crashes and loses its view's file.
+    /// An aggregator of a pair crashes and loses its view's file.
     WipeView {
         at: usize,
         span: Span,
@@ -228,7 +229,7 @@ pub enum Fault {
     BreakFeeds {
         at: usize,
     },
-    /// One aggregator of a pair crashes, and an operator sets its view aside.
+    /// An aggregator of a pair crashes, and an operator sets its view aside.
     SetAside {
         at: usize,
         span: Span,
@@ -246,7 +247,7 @@ pub enum Fault {
         dc: usize,
         dice: u64,
     },
-    /// One node of the group's loses its disk.
+    /// A node of the group loses its disk.
     Wipe {
         node: usize,
     },
@@ -266,7 +267,7 @@ pub enum Fault {
         dc: usize,
         span: Span,
     },
-    /// Cut off the data centre of a group that alone can say who stands at a milestone.
+    /// Cut off the data centre of a group that alone can name the increment at a milestone.
     CutAtBlock {
         span: Span,
     },
@@ -288,7 +289,7 @@ pub enum Moment {
     Join,
     /// A milestone, or what a view answers that was asked about one.
     Arming,
-    /// The end of a leased generation whose group is not heard.
+    /// The end of a leased generation of a group that is not reached.
     Revocation,
 }
 
@@ -323,7 +324,7 @@ pub enum Admin {
     Edges(edges::EdgesAsked),
 }
 
-/// One counter of the workload.
+/// A counter of the workload.
 #[derive(Clone, Debug)]
 pub struct CounterPlan {
     pub key: String,
@@ -337,7 +338,7 @@ pub struct CounterPlan {
     pub adds: bool,
 }
 
-/// What the clients do.
+/// The actions of the clients.
 #[derive(Clone, Debug)]
 pub struct Workload {
     pub counters: Vec<CounterPlan>,
@@ -356,7 +357,7 @@ const RESETS_MAX: u64 = 2;
 /// Generations of a counter that a run may have. Each has a number of its own: checkers take them for counters.
 pub const GENERATIONS: usize = 4;
 const _: () = assert!((RESETS_MAX as usize) < GENERATIONS);
-/// Of 10,000 runs so many have counters that begin again.
+/// Number of 10,000 runs with counters that begin again.
 const WITH_RESETS_PER_10K: u32 = 2_500;
 
 /// How soon groups forget streams of which nothing comes.
@@ -372,7 +373,7 @@ pub struct Forgetting {
     pub compacts: bool,
 }
 
-/// Of 10,000 runs in so many groups forget within seconds what otherwise takes days.
+/// Number of 10,000 runs in which groups forget within seconds records that usually last days.
 const FORGETFUL_PER_10K: u32 = 2_500;
 
 impl Forgetting {
@@ -400,11 +401,11 @@ impl Forgetting {
 pub struct UpDownPlan {
     /// When they are allowed to; decrements that come before are refused.
     pub from: Time,
-    /// Of 10,000 of what clients count, so many are decrements.
+    /// Number of decrements in 10,000 counts of clients.
     pub per_10k: u32,
 }
 
-/// Of 10,000 runs so many have counters that go down.
+/// Number of 10,000 runs with counters that go down.
 const UPDOWN_PER_10K: u32 = 3_000;
 
 impl UpDownPlan {
@@ -424,7 +425,7 @@ pub struct Plan {
     pub sites: Vec<usize>,
     /// Data centres with a second aggregator.
     pub pairs: Vec<usize>,
-    /// Data centre of each group. What faults and clients call a node is all of a group's.
+    /// Data centre of each group. In faults and clients, a node stands for all nodes of a group.
     pub nodes: Vec<usize>,
     /// Processes of each group: nodes that hold its log, and where machines come and go, that ever may.
     pub replicas: Vec<usize>,
@@ -472,7 +473,7 @@ pub struct Plan {
 pub struct EraPlan {
     /// When, and of which data centre.
     pub images: Vec<(Time, usize)>,
-    /// A data centre whose disk is there at the end, so that every award is known.
+    /// A data centre with a disk that is there at the end, so that every award is known.
     pub survivor: Option<usize>,
 }
 
@@ -497,7 +498,7 @@ pub struct Only {
     pub clients: Option<BTreeSet<usize>>,
     /// No process is of the next version.
     pub one_version: bool,
-    /// Data centres whose machines come and go.
+    /// Data centres with machines that come and go.
     pub moves: Option<BTreeSet<usize>>,
 }
 
@@ -536,7 +537,7 @@ struct Scale {
     dcs_max: usize,
     lanes_max: u8,
     safety: (Span, Span),
-    /// About so many, and at least so many.
+    /// About this number, and at least this number.
     increments: (u64, u64),
     /// Members of every group's log; `None`: as drawn.
     replicas: Option<usize>,
@@ -551,9 +552,8 @@ impl Plan {
         Plan::drawn(seed, scale)
     }
 
-    /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long, and in some
-    /// of them machines that come and go. What
-    /// real disks cannot be told to do (answer late, come back as old copies) is left out.
+    /// A run on real logs: up to five data centres with groups of three nodes, up to three valves each, for half as long, and in some of
+    /// them machines that come and go. Actions that real disks cannot be told (answer late, come back as old copies) are left out.
     pub fn real(seed: u64) -> Plan {
         let scale = Scale {
             dcs_max: 5,
@@ -653,7 +653,7 @@ impl Plan {
         joins::add(&mut root.fork(43), self);
     }
 
-    /// Who counts with ids, and who reads what was counted just now.
+    /// Callers that count with ids, and callers that read recent counts.
     fn add_callers(&mut self, root: &Rng) {
         if let Some((once, forgetting)) = OncePlan::drawn(&mut root.fork(ONCE_FORK), self) {
             (self.once, self.forgetting) = (Some(once), forgetting);
@@ -661,7 +661,7 @@ impl Plan {
         self.reads = ReadPlan::drawn(&mut root.fork(READS_FORK), self);
     }
 
-    /// Edges; and into which shards views are cut, who holds them, and which are split.
+    /// Edges; and the shards of views, with their holders and splits.
     fn cut(&mut self, root: &Rng) {
         self.add_edges(&mut root.fork(EDGES_FORK));
         self.cuts = cuts::drawn(&mut root.fork(CUTS_FORK), self.workload.counters.len());
@@ -725,7 +725,7 @@ impl Fault {
 }
 
 impl Workload {
-    /// So many counters, the first ones, may get milestones.
+    /// Number of counters, the first ones, that may get milestones.
     pub fn guarded(&self) -> usize {
         self.counters.iter().take_while(|c| c.key.starts_with("guarded")).count()
     }
@@ -886,7 +886,7 @@ fn replicas(rng: &mut Rng, groups: usize) -> Vec<usize> {
     }
 }
 
-/// What happens inside groups whose log is on several nodes.
+/// Faults inside groups with a log on several nodes.
 fn group_faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     let replicated: Vec<usize> = (0..plan.nodes.len()).filter(|&node| plan.replicas[node] > 1).collect();
     let count = if replicated.is_empty() { 0 } else { *rng.pick(&[0, 6, 15, 40]) };

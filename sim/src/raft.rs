@@ -1,7 +1,7 @@
-//! A model of Raft for the ledger's log and those of groups, faithful where their owners could tell: terms, log matching, commitment by a majority
-//! of voters over the present links, unsynced tails lost at a crash, an uncommitted suffix that survives or not depending on
-//! which voters had it, and a deposed leader that believes in itself until it hears of a higher term. Only the vote itself is
-//! atomic: the model picks a candidate that a connected majority would elect.
+//! A model of Raft for the ledger's log and those of groups, faithful where their owners could tell the difference. It has terms, log
+//! matching, and commitment by a majority of voters over the present links. Unsynced tails are lost at a crash, an uncommitted suffix
+//! survives or not depending on the voters that had it, and a deposed leader believes in itself until it receives a higher term. Only the
+//! vote itself is atomic: the model picks a candidate that a connected majority would elect.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use tidemark_proto::time::Span;
 /// Commands of one entry of the ledger's log.
 pub type Cmds = Rc<Vec<LedgerCmd>>;
 
-/// One entry of a member's log. What a leader begins with is the default.
+/// An entry of a member's log. The first entry of a leader is the default.
 #[derive(Clone, Debug)]
 pub struct Entry<C> {
     pub term: u64,
@@ -41,7 +41,7 @@ pub struct Member<C> {
     pub log: Vec<Entry<C>>,
     /// Entries known to be committed.
     pub commit: usize,
-    /// Who leads, as far as this member knows.
+    /// The leader, as far as this member knows.
     pub leader: Option<usize>,
     lead: Option<Lead>,
     /// Entries that have reached the disk; the rest is lost at a crash.
@@ -218,8 +218,8 @@ impl<C: Clone + Default> Raft<C> {
         (self.members[dc].up, self.members[dc].commit) = (true, commit);
     }
 
-    /// Takes another member's committed prefix over, as an installed snapshot does. One that led in an earlier term than the prefix
-    /// ends in does not any more: its entries behind it would be taken for those that others have from it.
+    /// Takes another member's committed prefix over, as an installed snapshot does. A member that led in an earlier term than that in which
+    /// the prefix ends does not lead any more: its entries behind it would be taken for those that others have from it.
     pub fn install(&mut self, dc: usize, prefix: Vec<Entry<C>>) {
         let m = &mut self.members[dc];
         let (upto, term) = (prefix.len(), prefix.last().map_or(0, |entry| entry.term));
@@ -277,7 +277,7 @@ impl<C: Clone + Default> Raft<C> {
         m.voter |= m.up && m.synced.min(m.commit) >= commit;
     }
 
-    /// What a real member has said of itself: who leads, and whether it does.
+    /// A real member's report: the leader, and whether it is the leader itself.
     pub fn told_leader(&mut self, dc: usize, leader: Option<usize>, leads: bool, term: u64) {
         let members = self.members.len();
         let m = &mut self.members[dc];

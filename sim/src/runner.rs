@@ -67,7 +67,7 @@ fn replay(mut world: World, print: &mut dyn FnMut(&str)) -> Outcome {
     }
 }
 
-/// What makes a run fail.
+/// The parts that make a run fail.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// Name of the mode.
@@ -142,7 +142,7 @@ impl Timed {
     }
 }
 
-/// What came nearest to its bound in a day, by name.
+/// The measurement that came nearest to its bound in a day, by name.
 fn day_json(day: &Day) -> Value {
     let size = |(name, size): (&&str, &Size)| ((*name).to_owned(), json!({ "is": size.is, "bound": size.bound }));
     let sizes: serde_json::Map<String, Value> = day.sizes.iter().map(size).collect();
@@ -150,7 +150,7 @@ fn day_json(day: &Day) -> Value {
 }
 
 impl Shrunk {
-    /// What is needed, a line each.
+    /// The needed parts, a line each.
     pub fn words(&self) -> Vec<String> {
         let seconds = |at: Time| at.0 as f64 / 1e6;
         let words = |part: &Part| match *part {
@@ -218,12 +218,12 @@ pub struct Failed {
     pub what: String,
 }
 
-/// What a sweep came to.
+/// The result of a sweep.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
     /// Name of the mode.
     pub mode: &'static str,
-    /// What it has to meet.
+    /// The floors that it has to meet.
     floors: Option<&'static Floors>,
     least: Least,
     /// The first seed.
@@ -272,7 +272,7 @@ pub fn sweep_in(mode: Mode, plan: SweepPlan, mutation: Mutation, report: &(dyn F
     };
     let parts: Vec<Sweep> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        // What panics outside of a run is no sweep of fewer seeds.
+        // A panic outside of a run is no sweep of fewer seeds.
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
     let sweep = parts.into_iter().reduce(Sweep::join).unwrap_or_default();
@@ -319,7 +319,7 @@ impl Sweep {
         self
     }
 
-    /// Situations that were not met as often as so many seeds should.
+    /// Situations that were not met as often as this number of seeds should.
     pub fn unmet(&self) -> Vec<Unmet> {
         self.floors.map(|floors| self.coverage.unmet(floors, self.seeds)).unwrap_or_default()
     }

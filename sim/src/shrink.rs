@@ -1,8 +1,8 @@
-//! What of a failing run makes it fail: the shortest list of faults, commands and clients that a search by halves finds
-//! (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 28(2), 2002).
+//! The part of a failing run that makes it fail: the shortest list of faults, commands and clients that a search by halves finds (Zeller
+//! and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 28(2), 2002).
 //!
-//! A run with less in it is another run: its chances fall otherwise from the first difference on. So a list that was found fails,
-//! and none of its parts can be left out alone; that it is the shortest of all, nobody says.
+//! A run with less in it is another run: its chances fall otherwise from the first difference on. So a list that was found fails, and none
+//! of its parts can be left out alone; it need not be the shortest of all.
 
 use crate::plan::{Only, Plan};
 use std::collections::BTreeSet;

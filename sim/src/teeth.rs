@@ -7,7 +7,7 @@ use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::{Account, FromClient, FromGroup, LedgerCmd, Opened, Place, Report, ToGroup};
 use tidemark_proto::teeth::Bug;
 
-/// One deliberate bug.
+/// A deliberate bug.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mutation {
     #[default]
@@ -36,7 +36,7 @@ pub enum Mutation {
     PlacesLost,
     /// Exact numbers are one too high now and then.
     NumberShifted,
-    /// One voter is a majority: two leaders commit different entries.
+    /// A single voter is a majority: two leaders commit different entries.
     NoQuorum,
     /// The feed claims more than was counted.
     FeedInflated,
@@ -50,7 +50,7 @@ pub enum Mutation {
     Inside(Bug),
 }
 
-/// Every rule whose absence a run shows.
+/// Every rule that a run shows to be missing when it is switched off.
 pub const INSIDE: [Bug; 90] = [
     Bug::StaleEpochTaken,
     Bug::DedupeSkipped,
@@ -246,7 +246,7 @@ impl Mutation {
         }
     }
 
-    /// What slips into the ledger's log behind these commands.
+    /// The commands that slip into the ledger's log behind these commands.
     pub fn forged(self, ledger: &Ledger, cmds: &[LedgerCmd]) -> Vec<LedgerCmd> {
         match self {
             Mutation::ArmingSkipsGroup => cmds.iter().filter_map(|cmd| forged_base(ledger, cmd)).collect(),

@@ -1,5 +1,5 @@
-//! Runs in which increments come with ids through several processes, and in which reads ask for what was counted just now, hold every
-//! property and meet the situations that they are for.
+//! Runs in which increments come with ids through several processes, and in which reads ask for recent counts, hold every property and meet
+//! the situations that they are for.
 
 use tidemark_sim::coverage::Coverage;
 use tidemark_sim::plan::Plan;
@@ -10,7 +10,7 @@ use tidemark_sim::teeth::Mutation;
 const FIRST: u64 = 61;
 const RUNS: usize = 12;
 
-/// What runs with ids are for.
+/// The situations that runs with ids are for.
 const OF_IDS: [&str; 12] = [
     "increment with an id",
     "id sent again",
@@ -26,7 +26,7 @@ const OF_IDS: [&str; 12] = [
     "id refused for want of room",
 ];
 
-/// What runs with reads that wait for their groups are for.
+/// The situations that runs with reads that wait for their groups are for.
 const OF_READS: [&str; 4] = [
     "read that waits for its groups",
     "read that shows what was durable",
@@ -34,7 +34,7 @@ const OF_READS: [&str; 4] = [
     "read that was told nothing",
 ];
 
-/// What the first runs of a kind met, without a violation.
+/// The situations of the first runs of a kind, without a violation.
 fn met(is_of_kind: impl Fn(&Plan) -> bool) -> Coverage {
     let mut all = Coverage::default();
     for seed in (FIRST..).filter(|&seed| is_of_kind(&Plan::new(seed))).take(RUNS) {

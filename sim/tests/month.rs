@@ -1,4 +1,4 @@
-//! What processes keep stays bounded over days, with the constants that ship. `sim run --mode month` is the same for a month.
+//! The memory of processes stays bounded over days, with the constants that ship. `sim run --mode month` is the same for a month.
 
 use tidemark_sim::plan::Plan;
 use tidemark_sim::runner::run_plan;

@@ -32,12 +32,12 @@ fn the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
     }
 }
 
-/// Seeds of what few do: in the first a claim passes on as often as may be, in the second a late increment is a later milestone, in the
-/// third a block loses its turn, in the fourth a view finds the graph many changes ahead, in the last a start asks for fewer valves than
-/// there are.
+/// Seeds of rare situations. In the first a claim passes on as often as allowed, in the second a late increment is a later milestone, and
+/// in the third a block loses its turn. In the fourth a view finds the graph many changes ahead, and in the last a start asks for fewer
+/// valves than there are.
 const RARE: [u64; 5] = [143, 907, 562, 82, 93];
 
-/// What a sweep must have met, or it has not tested it.
+/// Situations that a sweep must have met, or it has not tested them.
 const SITUATIONS: [&str; 81] = [
     "batches held for a view",
     "award",
@@ -122,7 +122,7 @@ const SITUATIONS: [&str; 81] = [
     "bucket of a total equal in a view at the end",
 ];
 
-/// One whose processes are of two versions.
+/// A seed with processes of two versions.
 const MIXED: u64 = 3;
 
 #[test]

@@ -1,6 +1,6 @@
 //! Every deliberate bug is caught by the seed that shows it, or by the script that does. Bugs inside machines need the `teeth` feature:
-//! `cargo test -p tidemark-sim --features teeth --test teeth`. Where a change of the simulator makes seeds mean other runs,
-//! `cargo run --release -p tidemark-sim --features teeth --example quick teeth` looks for new ones, at most 200 for a bug.
+//! `cargo test -p tidemark-sim --features teeth --test teeth`. If a change of the simulator makes seeds mean other runs, `cargo run
+//! --release -p tidemark-sim --features teeth --example quick teeth` looks for new seeds, at most 200 for a bug.
 
 use tidemark_proto::teeth::Bug;
 use tidemark_sim::plan::Plan;
@@ -145,7 +145,7 @@ const TESTED: [Bug; 9] = [
     Bug::WinnersUntold,
 ];
 
-/// What a bug does at its seed that it is not pinned for.
+/// The effect of a bug at its seed that it is not pinned for.
 fn escapes((bug, seed, property): (Mutation, u64, &str)) -> Option<String> {
     let violations = run(seed, bug).outcome.findings.violations;
     let first = violations.first().map(|violation| (violation.property, &violation.what));

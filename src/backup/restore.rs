@@ -1,8 +1,8 @@
-//! What a restore begins with: the files of one data centre's aggregator, or of all of them with the ledger of a new era.
+//! The input of a restore: the files of one data centre's aggregator, or of all aggregators with the ledger of a new era.
 //!
-//! Nothing is written to a data directory that is in use, and nothing under its name before all of it is there. Groups are not
-//! restored: a node whose disk is gone founds its groups anew, under other incarnations. What the image knows of the old ones stands
-//! in the view as theirs, so that it is counted once, whatever else is known of them elsewhere.
+//! Nothing is written to a data directory that is in use, and nothing under its name before all of it is there. Groups are not restored: a
+//! node without its disk founds its groups anew, under other incarnations. The image's counts of the old groups stay in the view as theirs,
+//! so each is counted once, whatever other data centres know of them.
 
 use super::take::{Draft, TakeError};
 use crate::config::ClusterFile;
@@ -53,7 +53,7 @@ pub enum RestoreError {
         "{dir} knows data centre {number} as `{found}`, and the layout as `{expected}`: numbers of data centres never change"
     )]
     OtherLayout { dir: PathBuf, number: usize, found: String, expected: String },
-    #[error("there is no image of {0}: what only it knew is lost; say --partial if that is meant")]
+    #[error("there is no image of {0}: counts that only it knew are lost; use --partial if that is meant")]
     Missing(String),
     #[error("the layout has no data centre {0:?}")]
     UnknownDc(String),
@@ -61,7 +61,7 @@ pub enum RestoreError {
     NoVoter,
 }
 
-/// What some backups know, merged.
+/// The merged content of some backups.
 pub struct Known {
     pub view: ViewImage,
     /// Each image's copy of the ledger.
@@ -115,9 +115,9 @@ fn check(dir: &Path, manifest: &Manifest, layout: &ClusterFile) -> Result<(), Re
     Ok(())
 }
 
-/// Writes the view of a data centre's aggregator to a draft of its data directory, or, where several hold a part of it each, of all of
-/// them to directories of their names in it. Of the counters with milestones it shows only what
-/// is certain until its ledger has come to `index`, which the others' had after it was gone.
+/// Writes the view of a data centre's aggregator to a draft of its data directory. If several aggregators hold a part of the view each, it
+/// writes all of them to directories of their names in the draft. Of the counters with milestones it shows only what is certain until its
+/// ledger has come to `index`, which the others' had after it was gone.
 pub fn write_dc(
     known: &Known,
     layout: &ClusterFile,
@@ -138,7 +138,7 @@ pub fn write_dc(
     Ok(())
 }
 
-/// Who holds what of a data centre's view.
+/// The aggregators that hold each part of a data centre's view.
 struct Parts {
     dc: DcId,
     name: String,
@@ -158,7 +158,7 @@ impl Parts {
         self.seats.are_split(self.dc)
     }
 
-    /// Founds the files of one aggregator's view, one of each shard that it has; what limits readings goes with the first.
+    /// Founds the files of one aggregator's view, one of each shard that it has; The limits of readings go with the first.
     fn found(
         &self,
         known: &Known,
@@ -182,7 +182,7 @@ impl Parts {
     }
 }
 
-/// What the ledger of a new era begins with, and who votes in it.
+/// The initial state of a new era's ledger, and its voters.
 pub struct NewEra {
     pub era: u64,
     pub ledger: Ledger,
@@ -212,8 +212,8 @@ impl NewEra {
         Ok(NewEra { era, ledger, voters })
     }
 
-    /// Writes the data directories of aggregators and the layout of the new era: of the first of each data centre under its name, and of
-    /// those that hold a part of a view under it with theirs.
+    /// Writes the data directories of aggregators and the layout of the new era. The first aggregator of a data centre has a directory
+    /// under the data centre's name; others that hold a part of a view have theirs in it.
     pub fn write(&self, known: &Known, layout: &ClusterFile, target: &Path) -> Result<(), RestoreError> {
         let draft = Draft::begin(target)?;
         let cluster = with_era(&layout.name, self.era);

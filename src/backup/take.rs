@@ -1,5 +1,5 @@
-//! The side of a backup that runs where it is kept: it asks aggregators for their images and writes them to a directory, which appears
-//! under its name only when all of it is there and durable.
+//! The side of a backup that runs where it is kept. It asks aggregators for their images and writes them to a directory, which appears
+//! under its name only when all images are there and durable.
 
 use crate::remote::{Remote, RemoteError};
 use ring::digest::{Context, SHA256};
@@ -16,7 +16,7 @@ use tidemark_server::names::hex;
 
 /// Where an aggregator hands its image out.
 pub const BACKUP_PATH: &str = "/v1/backup";
-/// What the file of an image is called behind its data centre's name.
+/// The ending of an image's file, behind its data centre's name.
 pub const IMAGE_SUFFIX: &str = ".image";
 
 /// Why nothing was taken. Nothing is left behind.
@@ -30,11 +30,11 @@ pub enum TakeError {
     Remote(#[from] RemoteError),
     #[error("{authority}: {reason}")]
     Image { authority: String, reason: String },
-    #[error("two of those asked are aggregators of {0}: one image of each data centre is enough")]
+    #[error("two of the asked aggregators are of {0}: one image of each data centre is enough")]
     Twice(String),
     #[error(
         "several aggregators of {dc} hold a part of its view each, and those asked hold all but its slots {slots:?}: name the others \
-         with --and; `GET /v1/slots` says who holds what"
+         with --and; `GET /v1/slots` lists the holders"
     )]
     Gap { dc: String, slots: Vec<u16> },
     #[error(
@@ -236,7 +236,7 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
     Ok((head, entry))
 }
 
-/// The data centre that an image says it is of, and its file. What another process says becomes no path out of the directory.
+/// The data centre that an image says it is of, and its file. The words of another process never become a path out of the directory.
 fn named_by(head: &Head, part: Option<&Part>) -> Result<(String, String), String> {
     let dc = head.dcs.get(usize::from(head.dc)).cloned().ok_or("it is of no data centre")?;
     // No name of a data centre has a dot.

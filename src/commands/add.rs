@@ -1,4 +1,4 @@
-//! `tidemark add`: counts, and says where the increment stands and what the counter's value is then. What is negative is counted down.
+//! `tidemark add`: counts, and says where the increment stands and what the counter's value is then. A negative number is counted down.
 
 use super::awards::numbers;
 use super::numbers::parse_signed;
@@ -14,22 +14,22 @@ use tidemark_server::names::{counter_text, parse_counter};
 /// Arguments of `tidemark add`.
 #[derive(Debug, Args)]
 pub struct Add {
-    /// NAMESPACE/KEY
+    /// Name of the counter: NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     counter: CounterName,
-    /// How much, such as 5, 10k, 1e6 or 1_000_000; negative where the namespace has counters that go down
+    /// Number to add, such as 5, 10k, 1e6 or 1_000_000; negative only in a namespace with counters that go down
     #[arg(default_value = "1", allow_hyphen_values = true, value_parser = parse_signed)]
     delta: i64,
     /// Token of the session that the increment belongs to
     #[arg(long)]
     session: Option<String>,
-    /// When it happened, if not now: seconds since 1970, or such as 2026-11-24T08:00:00Z
+    /// Time of the event: seconds since 1970, or such as 2026-11-24T08:00:00Z [default: now]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     at: Option<UnixTime>,
-    /// Do not wait for the counter's value: the answer comes sooner, and a read right after it may not show the increment yet
+    /// Do not wait for the counter's value: the answer comes sooner, but a read right after it may not show the increment yet
     #[arg(long)]
     no_value: bool,
-    /// Id of the increment: sent again with the same id, it is not counted again
+    /// Id of the increment; a repeated increment with the same id is not counted again
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]

@@ -29,7 +29,7 @@ const LAYOUT_INTERVAL: Duration = Duration::from_millis(500);
 pub struct AggregatorArgs {
     #[command(flatten)]
     process: ProcessArgs,
-    /// Begin with an empty data directory, though the cluster knows this aggregator: its disk is lost
+    /// Begin with an empty data directory although the cluster knows this aggregator, because its disk is lost
     #[arg(long)]
     fresh: bool,
 }

@@ -22,22 +22,22 @@ const PAGE: usize = 1_000;
 /// Arguments of `tidemark audit`.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// NAMESPACE/KEY; with --prefix, NAMESPACE/ or NAMESPACE/PREFIX
+    /// Name of the counter: NAMESPACE/KEY; with --prefix, NAMESPACE/ or NAMESPACE/PREFIX
     counter: String,
-    /// All counters below a prefix that the view knows
+    /// Audit all counters of the view below a prefix
     #[arg(long)]
     prefix: bool,
-    /// Aggregators of other data centres, with the same token and CA; may be said several times
+    /// URL of an aggregator of another data centre, with the same token and CA; may be repeated
     #[arg(long, value_name = "URL")]
     and: Vec<String>,
-    /// Only what does not agree
+    /// Print only differences
     #[arg(long)]
     quiet: bool,
     #[command(flatten)]
     remote: Remote,
 }
 
-/// What was found of all counters.
+/// The findings of all counters.
 #[derive(Debug, Default)]
 struct Verdict {
     counters: u64,
@@ -173,7 +173,7 @@ fn text(found: &AuditBody, only_what_differs: bool) -> String {
         total.notes.iter().for_each(|note| text += &format!("    {note}\n"));
     }
     if let Some(why) = &found.total_not_counted {
-        text += &format!("  what flows to it was not counted anew: {why}\n");
+        text += &format!("  its total was not counted anew: {why}\n");
     }
     text
 }

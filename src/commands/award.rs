@@ -1,4 +1,4 @@
-//! `tidemark award`: waits until a milestone is awarded, and says to whom; or rehearses it.
+//! `tidemark award`: waits until a milestone is awarded, and prints the winner; or rehearses it.
 
 use super::numbers::parse_count;
 use super::{Outcome, awards, block_on, claims, show, webhooks};
@@ -16,16 +16,16 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Arguments of `tidemark award`.
 #[derive(Debug, Args)]
 pub struct Award {
-    /// NAMESPACE/KEY
+    /// Name of the counter: NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     counter: CounterName,
-    /// The milestone, such as 1000000, 1M or 1e6
+    /// Milestone, such as 1000000, 1M or 1e6
     #[arg(value_parser = parse_count)]
     at: u64,
-    /// Does not wait, but rehearses it: has everybody told that would be, by a trial that says so
+    /// Rehearse the award instead of waiting: send every notification, marked as a trial
     #[arg(long)]
     dry_run: bool,
-    /// Token of a session whose pages are told as if it had won
+    /// Token of the session that wins in the rehearsal
     #[arg(long, env = "TIDEMARK_SESSION", hide_env_values = true, requires = "dry_run")]
     session: Option<String>,
     #[command(flatten)]

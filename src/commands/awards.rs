@@ -22,21 +22,23 @@ pub struct Awards {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Lists awards in their order
+    /// List awards in their order
+    #[command(after_help = "Example:\n  tidemark awards list search/queries")]
     List {
-        /// NAMESPACE/KEY; left out: of all counters
+        /// Name of the counter: NAMESPACE/KEY [default: all counters]
         #[arg(value_parser = parse_counter)]
         counter: Option<CounterName>,
     },
-    /// Fetches the certificate of an award; check it with `tidemark verify`
+    /// Fetch the certificate of an award, which `tidemark verify` checks
+    #[command(after_help = "Example:\n  tidemark awards certificate search/queries 1M --out award.json")]
     Certificate {
-        /// NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// The milestone, such as 1000000, 1M or 1e6
+        /// Milestone, such as 1000000, 1M or 1e6
         #[arg(value_parser = parse_count)]
         at: u64,
-        /// File to write, which must not exist yet; left out: standard output
+        /// File to write, which must not exist yet [default: standard output]
         #[arg(long)]
         out: Option<PathBuf>,
     },

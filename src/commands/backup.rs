@@ -21,25 +21,27 @@ pub struct Backup {
 
 #[derive(Debug, Subcommand)]
 enum BackupCommand {
-    /// Takes an image of the data centre of the aggregator that is asked, and of others, while they run
+    /// Take an image of the data centre of the aggregator that is asked, and of others, while they run
+    #[command(after_help = "Example:\n  tidemark backup take --out backup --and http://127.0.0.1:7172 --whole")]
     Take {
-        /// A new directory
+        /// New directory for the images
         #[arg(long)]
         out: PathBuf,
-        /// Aggregators of other data centres, with the same token and CA; may be said several times
+        /// URL of an aggregator of another data centre, with the same token and CA; may be repeated
         #[arg(long, value_name = "URL")]
         and: Vec<String>,
-        /// Only if there is then an image of every data centre that was not given up
+        /// Fail unless there is an image of every data centre that was not given up
         #[arg(long)]
         whole: bool,
         #[command(flatten)]
         remote: Remote,
     },
-    /// Reads all of a backup, and says what it holds
+    /// Read a whole backup, and print its content
+    #[command(after_help = "Example:\n  tidemark backup verify backup")]
     Verify {
-        /// The directory
+        /// Directory of the backup
         dir: PathBuf,
-        /// JSON, one line
+        /// Print one line of JSON
         #[arg(long)]
         json: bool,
     },
@@ -88,7 +90,7 @@ fn manifest_text(manifest: &Manifest) -> String {
     std::iter::once(head).chain(manifest.images.iter().map(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// What a backup was found to hold.
+/// The content that was found in a backup.
 #[derive(Debug, Serialize)]
 struct Verified {
     manifest: Manifest,

@@ -21,16 +21,23 @@ pub struct Certs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Makes a cluster's CA: ca.pem, which everybody may have, ca-key.pem, which admits to the cluster, and session-keys
+    /// Create the CA of a cluster
+    ///
+    /// The command writes ca.pem, which is public, ca-key.pem, which is secret because it admits processes to the cluster, and
+    /// session-keys.
+    #[command(after_help = "Example:\n  tidemark certs init --cluster shop --out ca")]
     Init {
-        /// The cluster's name
+        /// Name of the cluster
         #[arg(long)]
         cluster: String,
         /// Directory to write to
         #[arg(long)]
         out: PathBuf,
     },
-    /// Issues credentials: ca.pem, cert.pem, key.pem, and to aggregators session-keys
+    /// Issue credentials: ca.pem, cert.pem, key.pem, and session-keys for aggregators
+    #[command(
+        after_help = "Examples:\n  tidemark certs issue --ca ca --out certs --cluster layout.toml\n  tidemark certs issue --ca ca --out clients/loader --dc usa-0 --role client --name loader"
+    )]
     Issue(Issue),
 }
 
@@ -43,19 +50,19 @@ struct Issue {
     /// Directory to write to
     #[arg(long)]
     out: PathBuf,
-    /// For all processes of this layout: OUT/DC/aggregator, OUT/DC/aggregator-second, OUT/DC/node-0, …
+    /// Layout file; issue credentials for all its processes: OUT/DC/aggregator, OUT/DC/aggregator-second, OUT/DC/node-0, …
     #[arg(long)]
     cluster: Option<PathBuf>,
-    /// For one process of this data centre
+    /// Data centre of one process; needs --role
     #[arg(long, requires = "role")]
     dc: Option<String>,
-    /// What that process is
+    /// Role of that process
     #[arg(long, requires = "dc")]
     role: Option<RoleArgument>,
-    /// Its name, unique among those of its role in its data centre
+    /// Name of that process, unique in its role and data centre
     #[arg(long, default_value = "0")]
     name: String,
-    /// How long the certificates are valid
+    /// Validity of the certificates in days, 1 to 3650
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
 }

@@ -21,24 +21,30 @@ pub struct Claims {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Has a counter's awards to come claimed by the sessions that they name
+    /// Set how the winning sessions claim future awards of a counter
+    #[command(
+        after_help = "Examples:\n  tidemark claims rule search/queries --period-s 86400\n  tidemark claims rule search/queries --period-s 86400 --fallback next-award"
+    )]
     Rule {
-        /// NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// For how many seconds from the award on; 0: awards are not claimed
+        /// Seconds after an award in which it can be claimed; 0: awards are not claimed
         #[arg(long)]
         period_s: u32,
-        /// What becomes of an award that nobody claims in time
+        /// Fate of an award that is not claimed in time
         #[arg(long, value_enum, default_value = "nobody")]
         fallback: FallbackArg,
     },
-    /// Shows a counter's rule, or with a milestone how its award's claim stands
+    /// Show the rule of a counter, or the claim of one award
+    #[command(
+        after_help = "Examples:\n  tidemark claims show search/queries\n  tidemark claims show search/queries 1M"
+    )]
     Show {
-        /// NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// The milestone, such as 1000000, 1M or 1e6
+        /// Milestone of the award, such as 1000000, 1M or 1e6
         #[arg(value_parser = parse_count)]
         at: Option<u64>,
     },
@@ -46,9 +52,9 @@ enum Action {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FallbackArg {
-    /// It is nobody's
+    /// The award has no owner
     Nobody,
-    /// It passes to the winner of the counter's next award
+    /// The award passes to the winner of the counter's next award
     NextAward,
 }
 
@@ -98,7 +104,7 @@ fn claim_text(claim: &ClaimBody) -> String {
     match claim.state {
         ClaimStateBody::Open => format!("open: {holder} may claim it{until}"),
         ClaimStateBody::Claimed => format!("claimed by {holder}, ledger entry {}", claim.index.unwrap_or_default()),
-        ClaimStateBody::Waiting => "nobody has claimed it in time: it waits for the counter's next award".to_owned(),
-        ClaimStateBody::Lapsed => "nobody has claimed it in time: it is nobody's".to_owned(),
+        ClaimStateBody::Waiting => "it was not claimed in time: it waits for the counter's next award".to_owned(),
+        ClaimStateBody::Lapsed => "it was not claimed in time: it has no owner".to_owned(),
     }
 }

@@ -22,26 +22,39 @@ pub struct Counter {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Shows how often a counter began again, and when it expires
+    /// Print a counter's generation (how often it began again) and the time of its expiry
+    #[command(after_help = "Example:\n  tidemark counter show search/queries")]
     Show {
-        /// NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
     },
-    /// Begins a counter again at 0; awards stay, milestones that are not awarded are armed anew. Says what, and does it with --yes
+    /// Reset a counter to 0
+    ///
+    /// Awards stay, and milestones that are not awarded are armed again. Without --yes, the command prints what would be lost and changes
+    /// nothing.
+    #[command(
+        after_help = "Examples:\n  tidemark counter reset search/queries\n  tidemark counter reset search/queries --if-generation 0 --yes"
+    )]
     Reset(Begin),
-    /// Begins a counter again at 0 without milestones and claims; awards stay. Says what, and does it with --yes
+    /// Remove a counter with its milestones and claims
+    ///
+    /// Awards stay, and the counter begins again at 0. Without --yes, the command prints what would be lost and changes nothing.
+    #[command(after_help = "Example:\n  tidemark counter remove search/queries --yes")]
     Remove(Begin),
-    /// Removes a counter later
+    /// Set or cancel the time when a counter is removed
+    #[command(
+        after_help = "Examples:\n  tidemark counter expire search/queries --in 30d\n  tidemark counter expire search/queries --never"
+    )]
     Expire {
-        /// NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// From now, such as 60s, 90m, 12h or 30d
+        /// Period from now, such as 60s, 90m, 12h or 30d
         #[arg(long = "in", value_name = "PERIOD", value_parser = seconds)]
         #[arg(required_unless_present = "never", conflicts_with = "never")]
         in_s: Option<u64>,
-        /// Not at all
+        /// Cancel the expiry
         #[arg(long)]
         never: bool,
     },
@@ -49,13 +62,14 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Begin {
-    /// NAMESPACE/KEY
+    /// Name of the counter: NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     counter: CounterName,
-    /// Only if it began again so often: said again, nothing more happens. Left out: as often as it has when this command looks
+    /// Act only in this generation, so that a repeated command changes nothing more [default: the counter's generation when the command
+    /// starts]
     #[arg(long)]
     if_generation: Option<u32>,
-    /// Do it; without this, what would be done is shown
+    /// Carry it out; without --yes, only print what would be done
     #[arg(long)]
     yes: bool,
 }
@@ -93,7 +107,7 @@ async fn begin_again(remote: &Remote, begin: &Begin, way: Way) -> Outcome {
     let generation = if_generation.unwrap_or(life.generation);
     if !yes {
         return show(remote.json, &now, || {
-            format!("{}\nNothing was done: say it with --yes.", what_text(&now, life.generation, generation, way))
+            format!("{}\nNothing was done: repeat it with --yes.", what_text(&now, life.generation, generation, way))
         });
     }
     let body = Some(&ResetBody { if_generation: Some(generation) });
@@ -110,12 +124,12 @@ fn what_text(now: &ReadingBody, generation: u32, wanted: u32, way: Way) -> Strin
     if !known {
         return format!("{counter} was never counted: there is nothing to begin again.");
     }
-    let otherwise = if generation == wanted { "" } else { ", not the one that is asked for: it would be refused" };
+    let otherwise = if generation == wanted { "" } else { ", not the requested generation: it would be refused" };
     let loses = match way {
         Way::Reset => "It would begin again at 0. Awards stay; milestones that are not awarded are armed anew.",
         Way::Remove => "It would begin again at 0, without milestones and claims. Awards stay.",
     };
-    format!("{counter} stands at {value} here, in generation {generation}{otherwise}. {loses} What it counted is lost.")
+    format!("{counter} stands at {value} here, in generation {generation}{otherwise}. {loses} Its counts are lost.")
 }
 
 fn begun_text(begun: &BegunBody) -> String {
@@ -137,7 +151,7 @@ fn warning_text(warning: &Option<String>) -> String {
 fn waits_text(groups: &[String]) -> String {
     match groups {
         [] => String::new(),
-        groups => format!("; not heard of yet by {}, which go on counting what is over", groups.join(", ")),
+        groups => format!("; not known yet by {}, which go on counting in the previous generation", groups.join(", ")),
     }
 }
 
@@ -155,7 +169,7 @@ mod tests {
             text.starts_with("search/q stands at 22 here, in generation 1. It would begin again at 0, without"),
             "{text}"
         );
-        assert!(what_text(&now(22, 1), 1, 5, Way::Reset).contains("not the one that is asked for"));
+        assert!(what_text(&now(22, 1), 1, 5, Way::Reset).contains("not the requested generation"));
         assert!(what_text(&now(0, 0), 0, 0, Way::Reset).contains("never counted"));
     }
 }

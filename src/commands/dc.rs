@@ -17,16 +17,20 @@ pub struct Dc {
 
 #[derive(Debug, Subcommand)]
 enum DcCommand {
-    /// All data centres: who can be reached, and what is outstanding there
+    /// List all data centres: connection, role in the ledger, groups and outstanding rights
+    #[command(after_help = "Example:\n  tidemark dc list")]
     List,
-    /// Gives up a data centre that never returns: its groups are lost, nothing waits for it any more; says what, and does it with --yes
+    /// Give up a data centre that never returns
+    ///
+    /// Its groups are lost, and nothing waits for it any more. Without --yes, the command prints what would be lost and changes nothing.
+    #[command(after_help = "Examples:\n  tidemark dc forget usa-0\n  tidemark dc forget usa-0 --yes")]
     Forget {
-        /// Its name in the layout
+        /// Name of the data centre in the layout
         name: String,
-        /// Also if it was heard of a moment ago
+        /// Give it up even if it was heard of a moment ago
         #[arg(long)]
         force: bool,
-        /// Do it; otherwise only says what would be done
+        /// Carry it out; without --yes, only print what would be done
         #[arg(long)]
         yes: bool,
     },
@@ -56,7 +60,7 @@ pub fn run(args: Dc) -> Outcome {
 fn plan_text(dc: &DcBody) -> String {
     match &dc.refused {
         Some(reason) => format!("{}\nNothing was done, and --yes would be refused now: {reason}", what_text(dc)),
-        None => format!("{}\nNothing was done: say it with --yes.", what_text(dc)),
+        None => format!("{}\nNothing was done: repeat it with --yes.", what_text(dc)),
     }
 }
 
@@ -89,8 +93,8 @@ fn what_text(dc: &DcBody) -> String {
     };
     format!(
         "{name}: {groups} left, {rights} rights outstanding\n\
-         Up to {rights} increments may be lost that it answered as counted, and whatever else it made durable that no data centre has heard \
-         of. What is known of it stays counted. Certificates of later awards say how much was written off.\n\
+         Up to {rights} increments may be lost that it answered as counted, and all other durable increments that no data centre has \
+         received. Received increments stay counted. Certificates of later awards say how much was written off.\n\
          {member} Milestones wait for it no more. If it comes back it is refused; its number in the layout is never used again."
     )
 }
@@ -111,7 +115,7 @@ mod tests {
             rights: 7,
             refused: None,
         };
-        assert!(plan_text(&dc).ends_with("say it with --yes."));
+        assert!(plan_text(&dc).ends_with("repeat it with --yes."));
         let refused = DcBody { refused: Some("it is connected".to_owned()), ..dc.clone() };
         assert!(plan_text(&refused).ends_with("--yes would be refused now: it is connected"));
         let text = what_text(&dc);

@@ -9,12 +9,12 @@ use tidemark_server::api::groups::{GroupBody, GroupName, GroupState, GroupsBody,
 /// Arguments of `tidemark declare-lost`.
 #[derive(Debug, Args)]
 pub struct DeclareLost {
-    /// DC/GROUP, with #INCARNATION where there are several that it could be; asked of that data centre's aggregator if it runs
+    /// Group: DC/GROUP, or DC/GROUP#INCARNATION if several incarnations match. Ask the aggregator of that data centre if it runs
     group: GroupName,
-    /// Also if the group was heard of a moment ago: it stops, and what no data centre has heard of by then is lost
+    /// Give up the group even if it was heard of a moment ago: it stops, and increments that no data centre has received yet are lost
     #[arg(long)]
     force: bool,
-    /// Do it; otherwise only says what would be done
+    /// Carry it out; without --yes, only print what would be done
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -79,8 +79,8 @@ fn what_text(group: &GroupBody) -> String {
         ));
     }
     lines.push(format!(
-        "Up to {rights} increments may be lost that it answered as counted, and whatever else it made durable that no data centre \
-         has heard of. What is known of it stays counted. Certificates of later awards say how much was written off."
+        "Up to {rights} increments may be lost that it answered as counted, and all other durable increments that no data centre has \
+         received. Received increments stay counted. Certificates of later awards say how much was written off."
     ));
     lines.push(
         "This incarnation never serves again: its nodes set its disks aside and found the group anew, empty, under another one."
@@ -92,7 +92,7 @@ fn what_text(group: &GroupBody) -> String {
 fn plan_text(group: &GroupBody) -> String {
     match &group.refused {
         Some(reason) => format!("{}\nNothing was done, and --yes would be refused now: {reason}", what_text(group)),
-        None => format!("{}\nNothing was done: say it with --yes.", what_text(group)),
+        None => format!("{}\nNothing was done: repeat it with --yes.", what_text(group)),
     }
 }
 

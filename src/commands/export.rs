@@ -24,22 +24,22 @@ type Fault = Box<dyn std::error::Error>;
 /// Arguments of `tidemark export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// NAMESPACE/ or NAMESPACE/PREFIX
+    /// Prefix of the counters: NAMESPACE/ or NAMESPACE/PREFIX
     prefix: String,
-    /// File to write; it is there once it is whole. Until then OUT.part and its journal are: run again, it goes on behind what they hold.
-    /// Only Parquet begins anew
+    /// File to write, which appears once it is complete; until then OUT.part and its journal hold the rows. A repeated command goes on
+    /// after these rows; only Parquet begins anew
     #[arg(long)]
     out: PathBuf,
-    /// Begin anew, whatever there is of an export that was cut off
+    /// Begin anew, and discard an interrupted export
     #[arg(long)]
     restart: bool,
-    /// How rows are written; left out: by the name, .csv or .ndjson before .gz or .zst, or .parquet (in a build with that feature)
+    /// Format of the rows; Parquet needs a build with that feature [default: by the name: .csv or .ndjson before .gz or .zst, or .parquet]
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
-    /// How the file is compressed; left out: by the name, .gz or .zst. Pages of Parquet are compressed, and by zstd if it is left out
+    /// Compression of the file, or of the pages in a Parquet file [default: by the name: .gz or .zst; zstd for Parquet]
     #[arg(long, value_enum)]
     compress: Option<Compress>,
-    /// Counters that are read at one instant, 1 to 1000
+    /// Number of counters that are read at one instant, 1 to 1000
     #[arg(long, default_value_t = 100)]
     page: u32,
     #[command(flatten)]
@@ -64,7 +64,7 @@ enum Compress {
     Zstd,
 }
 
-/// What was written.
+/// Figures of the part that is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Written {
     counters: u64,
@@ -240,7 +240,7 @@ mod tests {
         assert!(parquet.iter().all(|refused| refused.as_ref().is_err_and(|why| why.contains("--features parquet"))));
     }
 
-    /// Names that need care. A page has one of them, whose number is what is behind it.
+    /// Names that need care. A page has one of them; its number is the text behind it.
     const COUNTERS: [&str; 8] = [
         "qa/a",
         "qa/a,\"b\"",
@@ -251,7 +251,7 @@ mod tests {
         "qa/{\"b\": 1}",
         "qa/c d",
     ];
-    /// One of an earlier day is not gone on with.
+    /// An export of an earlier day is not gone on with.
     static BEGUN_MS: LazyLock<u64> =
         LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64);
     /// More than the rows of one counter as CSV, and fewer than those of two.
@@ -268,7 +268,7 @@ mod tests {
         ExportBody { at_unix_ms: *BEGUN_MS + number as u64, counters, next }
     }
 
-    /// Exports until there are no more pages, or so many were read; and behind what they were.
+    /// Exports until there are no more pages, or until this number of pages was read; and behind what they were.
     async fn run_of(
         out: &Path,
         (format, compress): (FormatArg, Compress),
@@ -293,7 +293,7 @@ mod tests {
         (written, asked)
     }
 
-    /// What a file is called until it is whole.
+    /// The name of a file until it is complete.
     fn part_of(out: &Path) -> PathBuf {
         PathBuf::from(format!("{}.part", out.display()))
     }

@@ -12,10 +12,11 @@ use tidemark_server::names::parse_counter;
 /// Arguments of `tidemark get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// NAMESPACE/KEY, at most 100
+    /// Names of 1 to 100 counters: NAMESPACE/KEY
     #[arg(value_parser = parse_counter, required = true)]
     counters: Vec<CounterName>,
-    /// The `version` that the answer to an increment had: the value includes that increment, or there is an error. Of one counter
+    /// Print a value that includes an earlier increment, or fail: VERSION is the `version` in the answer to that increment. It needs
+    /// exactly one counter
     #[arg(long, value_name = "VERSION")]
     at_least: Option<ReadVersion>,
     #[command(flatten)]

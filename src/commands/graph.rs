@@ -18,7 +18,7 @@ use tidemark_server::names::{counter_text, parse_counter};
 
 /// Bad lines of a file that are shown; more are counted.
 const BAD_LINES_SHOWN_MAX: usize = 20;
-/// Of a line that is no edge, so much is shown.
+/// Characters that are shown of a line that is no edge.
 const LINE_SHOWN_CHARS: usize = 80;
 /// Of what a total's sparkline may be, up to now, and its steps; the first that is kept so finely.
 const TOTAL_LAST: [(&str, &str); 2] = [("48h", "1h"), ("48d", "1d")];
@@ -34,59 +34,77 @@ pub struct GraphArgs {
 
 #[derive(Debug, Args)]
 struct Pair {
-    /// Counts of this counter, NAMESPACE/KEY, …
+    /// Counter that counts flow from: NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     from: CounterName,
-    /// … flow to this one
+    /// Counter that counts flow to: NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     to: CounterName,
-    /// Who changes it, for the audit
+    /// Name of the author of the change, for `tidemark graph audit`
     #[arg(long, default_value = "")]
     by: String,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Lets counts of one counter flow to another
+    /// Add an edge, along which counts of one counter flow to another
+    #[command(after_help = "Example:\n  tidemark graph add shop/berlin shop/germany")]
     Add {
         #[command(flatten)]
         pair: Pair,
-        /// Also where nothing was counted of one of them
+        /// Accept counters that never counted
         #[arg(long)]
         unknown: bool,
     },
-    /// Takes an edge away
+    /// Remove an edge
+    #[command(after_help = "Example:\n  tidemark graph remove shop/berlin shop/germany")]
     Remove(Pair),
-    /// Shows a counter's own count, its total, and its neighbours
+    /// Show a counter's own count, its total, and its neighbours
+    #[command(after_help = "Example:\n  tidemark graph show shop/germany")]
     Show {
-        /// The counter, NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
     },
-    /// Adds the edges of a file: two counters a line, with a tab or a comma between them. What is there already stays; lines that are
-    /// refused are shown, and the others loaded
+    /// Add the edges of a file
+    ///
+    /// Each line has two counters with a tab or a comma between them. Existing edges stay. Refused lines are printed, and the other lines
+    /// are loaded.
+    #[command(after_help = "Example:\n  tidemark graph load edges.csv --by alice")]
     Load {
+        /// File of edges
         file: PathBuf,
-        /// Also where nothing was counted of one of them
+        /// Accept counters that never counted
         #[arg(long)]
         unknown: bool,
-        /// Who changes it, for the audit
+        /// Name of the author of the change, for `tidemark graph audit`
         #[arg(long, default_value = "")]
         by: String,
     },
-    /// Takes the edges of a file away: two counters a line, with a tab or a comma between them. What is not there is passed over; lines that
-    /// are no edge are shown, and the others taken away
+    /// Remove the edges of a file
+    ///
+    /// Each line has two counters with a tab or a comma between them. Missing edges are skipped. Wrong lines are printed, and the edges of
+    /// the other lines are removed.
+    #[command(after_help = "Example:\n  tidemark graph unload edges.csv --by alice")]
     Unload {
+        /// File of edges
         file: PathBuf,
-        /// Who changes it, for the audit
+        /// Name of the author of the change, for `tidemark graph audit`
         #[arg(long, default_value = "")]
         by: String,
     },
-    /// Permits edges from one namespace to another
-    Allow { from: String, to: String },
-    /// Shows who changed edges last
+    /// Allow edges from one namespace to another
+    #[command(after_help = "Example:\n  tidemark graph allow shop regions")]
+    Allow {
+        /// Namespace that counts flow from
+        from: String,
+        /// Namespace that counts flow to
+        to: String,
+    },
+    /// Print the last changes of edges, with their authors
+    #[command(after_help = "Example:\n  tidemark graph audit")]
     Audit {
-        /// Only the change that this entry of the ledger's log was, with its edges
+        /// Print only the change in this entry of the ledger's log, with its edges
         #[arg(long)]
         entry: Option<u64>,
     },
@@ -139,7 +157,7 @@ impl Pair {
     }
 }
 
-/// What was counted of a total lately, as a line of text; `None` where that is not kept, or does not come in time.
+/// The recent counts of a total, as a line of text; `None` where that is not kept, or does not come in time.
 async fn lately(remote: &Remote, counter: &CounterName) -> Option<String> {
     let of = Of::Total.param();
     let asked = TOTAL_LAST.map(|(last, every)| format!("?last={last}&every={every}&anchor=end{of}"));
@@ -170,7 +188,7 @@ enum Way {
 }
 
 impl Way {
-    /// What became of an edge that went.
+    /// The past participle for an edge that went.
     fn done(self) -> &'static str {
         match self {
             Way::In => "added",
@@ -187,7 +205,7 @@ impl Way {
     }
 }
 
-/// What became of a file so far.
+/// The results of a file so far.
 struct Loaded {
     way: Way,
     done: usize,

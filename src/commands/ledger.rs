@@ -1,4 +1,4 @@
-//! `tidemark ledger`: the ledger's members, who of them votes, and whose views arming waits for.
+//! `tidemark ledger`: the ledger's members, their votes, and the views that arming waits for.
 
 use super::{Outcome, block_on, show};
 use crate::remote::{Remote, RemoteError};
@@ -18,22 +18,43 @@ pub struct LedgerArgs {
 /// Aggregators are named `DC`, or `DC/second`, `DC/third` and so on.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Who votes, who is behind, and whose view arming waits for
+    /// List the members: votes, entries behind, and views that arming waits for
+    #[command(after_help = "Example:\n  tidemark ledger members")]
     Members,
-    /// Lets one aggregator vote that does not yet; asked of the one that leads
-    AddVoter { joins: String },
-    /// Takes the vote from one, which stays a member, also if it is to vote again; asked of the one that leads
-    RemoveVoter { leaves: String },
-    /// Lets one aggregator vote in the place of another; asked of the one that leads
-    ReplaceVoter {
-        /// Votes at present; it stays a member without a vote
-        leaves: String,
-        /// Votes from then on
+    /// Give a vote to an aggregator
+    ///
+    /// The command must ask the aggregator that leads the ledger (--server).
+    #[command(after_help = "Example:\n  tidemark ledger add-voter asia-0")]
+    AddVoter {
+        /// Aggregator that gets a vote: DC, DC/second, DC/third and so on
         joins: String,
     },
-    /// Arming waits no longer for the view of one of a pair that does not run; it shows nothing when it comes back before the ledger
-    /// knows
-    SetAside { aggregator: String },
+    /// Take the vote from an aggregator, which stays a member
+    ///
+    /// This also cancels a vote that a member would get back. The command must ask the aggregator that leads the ledger (--server).
+    #[command(after_help = "Example:\n  tidemark ledger remove-voter usa-0/second")]
+    RemoveVoter {
+        /// Aggregator that loses its vote: DC, DC/second, DC/third and so on
+        leaves: String,
+    },
+    /// Give the vote of one aggregator to another
+    ///
+    /// The command must ask the aggregator that leads the ledger (--server).
+    #[command(after_help = "Example:\n  tidemark ledger replace-voter usa-0 asia-0")]
+    ReplaceVoter {
+        /// Aggregator that votes now; it stays a member without a vote
+        leaves: String,
+        /// Aggregator that votes from then on
+        joins: String,
+    },
+    /// Let arming wait no longer for the view of an aggregator that does not run
+    ///
+    /// It must be one of a pair. When it comes back, it shows nothing before the ledger knows.
+    #[command(after_help = "Example:\n  tidemark ledger set-aside usa-0/second")]
+    SetAside {
+        /// Aggregator that does not run: DC, DC/second, DC/third and so on
+        aggregator: String,
+    },
 }
 
 pub fn run(args: LedgerArgs) -> Outcome {

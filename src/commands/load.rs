@@ -44,66 +44,66 @@ const JOURNALS: &str = "tidemark-load";
 #[derive(Debug, Args)]
 #[command(after_long_help = RULES)]
 pub struct LoadArgs {
-    /// Files of CSV with a line of names, JSON lines, or Parquet (in a build with that feature); CSV and JSON lines plain, or packed with
-    /// gzip or zstd. The content of a file says which
+    /// Files to load: CSV with a line of names, JSON lines, or Parquet (in a build with that feature). CSV and JSON lines may be packed
+    /// with gzip or zstd. The content of a file decides its format
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The layout that the cluster's processes read. Left out, with --dc and --credentials: the `tidemark serve` of the data directory
+    /// Layout file of the cluster; needs --dc and --credentials [default: the `tidemark serve` of the data directory]
     #[arg(long, requires_all = ["dc", "credentials"])]
     cluster: Option<PathBuf>,
-    /// The data centre to count in
+    /// Data centre to count in
     #[arg(long, requires = "cluster")]
     dc: Option<String>,
-    /// Folder with a client's certificate, its key and the cluster's CA; the same when it is run again
+    /// Folder with a client's certificate, its key and the cluster's CA. Use the same folder when a load is run again
     #[arg(long, requires = "cluster")]
     credentials: Option<PathBuf>,
-    /// Folder of journals; left out: `tidemark-load` beside each file. Without its journal a file is counted again
+    /// Folder of journals; without its journal a file is counted again [default: `tidemark-load` beside each file]
     #[arg(long)]
     journal: Option<PathBuf>,
     /// Column of counters: NAMESPACE/KEY
     #[arg(long, value_name = "COLUMN", default_value = "counter")]
     counter: String,
-    /// Column of what is counted, a whole number; 1 where a file has no such column
+    /// Column of the numbers to count, whole numbers; a file without the column counts 1 per row
     #[arg(long, value_name = "COLUMN", default_value = "delta")]
     delta: String,
-    /// Column of times; rows without one happen when they are logged
+    /// Column of times; a row without a time happens when it is logged
     #[arg(long, value_name = "COLUMN", default_value = "at")]
     at: String,
-    /// Column of ids, 1 to 128 visible ASCII characters or a whole number. Each row counts once for its id, for as long as ids are
-    /// remembered (a day): in whichever file it stands, and through whichever aggregator it goes. Rows are sent to --server
+    /// Column of ids, 1 to 128 visible ASCII characters or a whole number. A row counts once per id, in any file and through any
+    /// aggregator, while ids are remembered (a day). Rows are sent to --server
     #[arg(long, value_name = "COLUMN", conflicts_with = "cluster")]
     event_id: Option<String>,
-    /// Zone of dates and times that do not say their offset, such as UTC or Europe/Berlin; left out: such a file is refused
+    /// Zone of dates and times without an offset, such as UTC or Europe/Berlin. Without --zone, a file with such times is refused
     #[arg(long, value_parser = parse_zone)]
     zone: Option<String>,
-    /// Separates the fields of CSV: one sign, or tab; left out: a comma, or what a first line such as `sep=;` says
+    /// Separator of the fields of CSV: one character, or tab [default: a comma, or that of a first line such as `sep=;`]
     #[arg(long, value_parser = parse_delimiter)]
     delimiter: Option<char>,
-    /// Stands in front of every counter, such as NAMESPACE/
+    /// Text in front of every counter, such as NAMESPACE/
     #[arg(long, default_value = "")]
     prefix: String,
-    /// Takes the place of every counter's namespace
+    /// Namespace in place of every counter's own
     #[arg(long)]
     namespace: Option<String>,
-    /// Read the files and ask the server; say which rows would be counted, and count nothing. The exit code is that of the load
+    /// Read the files and ask the server, print which rows would be counted, and count nothing. The exit code is that of the load
     #[arg(long)]
     check: bool,
     #[command(flatten)]
     remote: Remote,
 }
 
-/// Shown by `tidemark load --help`.
+/// Rules and examples that `tidemark load --help` prints.
 const RULES: &str = "\
 Rules of columns, the same in CSV, JSON lines and Parquet:
   counter  a text or a whole number. A row without a value is broken.
   delta    a whole number, also as 5.0 or 5e0. A file or an object without the column counts 1. A row without a value in a column that is
            there is broken. 0 counts nothing.
-  at       seconds since 1970, RFC 3339, or a date or time by the clock of --zone. Of a time that the clock shows twice it is the first; one
-           that the clock leaves out is as much later as the clock leaps. A row without a value happens when it is logged.
-  The column of --event-id is a text of 1 to 128 visible ASCII characters or a whole number. A row without a value is broken. Ids of two
-  namespaces are two. Rows with the same id and content count once. With other content: in one file, nothing of it is counted; else the
-  load ends at that row. Rows with ids go over HTTP to the groups that own the ids, and need no certificate. The same id in
-  POST /v1/add is the same increment.
+  at       seconds since 1970, RFC 3339, or a date or time by the clock of --zone. A time that the clock shows twice is the first of
+           the two. A time that the clock skips is moved on by the length of the skip. A row without a value happens when it is logged.
+  The column of --event-id is a text of 1 to 128 visible ASCII characters or a whole number. A row without a value is broken. The same id in
+  two namespaces is two ids. Rows with the same id and content count once. If a row of the same file has the id with other content, nothing
+  of the file is counted; if an earlier increment has it, the load ends at that row. Rows with ids go over HTTP to the groups that own the
+  ids, and need no certificate. The same id in POST /v1/add is the same increment.
   Upper and lower case are the same in names of columns. Two columns of one name are refused. Other columns are ignored, and named.
   Empty and null are no value. Blanks around an unquoted field of CSV are no part of it.
 
@@ -111,14 +111,14 @@ Examples:
   tidemark load payments.csv --event-id payment --server http://127.0.0.1:7171
   tidemark load clicks.csv.zst --zone Europe/Berlin --check --cluster layout.toml --dc usa-0 --credentials clients/loader";
 
-/// What was found in a file before anything is sent.
+/// Findings in a file before anything is sent.
 #[derive(Default)]
 struct Scan {
-    /// What rows are numbered by.
+    /// The unit by which rows are numbered.
     unit: &'static str,
     rows: u64,
     broken: u64,
-    /// Rows whose delta is 0.
+    /// Rows with a delta of 0.
     zero: u64,
     total_only: u64,
     refused: u64,
@@ -145,16 +145,16 @@ struct LoadedBody {
     total_only: u64,
     refused: u64,
     broken: u64,
-    /// Rows whose delta is 0.
+    /// Rows with a delta of 0.
     zero: u64,
-    /// What rows were folded to.
+    /// Items to which rows were folded.
     items: u64,
     /// It was loaded before; nothing was done.
     before: bool,
     rows_per_s: u64,
 }
 
-/// What became of a file whose rows have ids.
+/// The result for a file of rows with ids.
 #[derive(serde::Serialize)]
 struct LoadedIdsBody {
     file: PathBuf,
@@ -168,7 +168,7 @@ struct LoadedIdsBody {
     total_only: u64,
     refused: u64,
     broken: u64,
-    /// Rows whose delta is 0.
+    /// Rows with a delta of 0.
     zero: u64,
     /// It was loaded before; nothing was done.
     before: bool,
@@ -298,7 +298,7 @@ struct CountingGroups {
 }
 
 impl CountingGroups {
-    /// What the flags name, else the `tidemark serve` of the data directory.
+    /// The cluster that the flags name, else the `tidemark serve` of the data directory.
     fn find(args: &LoadArgs) -> Result<CountingGroups, Box<dyn std::error::Error>> {
         let (layout, dc, credentials) = match (&args.cluster, &args.dc, &args.credentials) {
             (Some(layout), Some(dc), Some(credentials)) => (layout.clone(), dc.clone(), credentials.clone()),
@@ -504,7 +504,7 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
 }
 
 impl Scan {
-    /// What a row is to those before it. Without ids each is one of its own.
+    /// The relation of a row to earlier rows. Without ids each is one of its own.
     fn repeat(&mut self, line: u64, event: &Event) -> Repeat {
         let repeat = match (&mut self.ids, &event.id) {
             (Some(ids), Some(id)) => ids.enter(line, &event.row, id),
@@ -518,8 +518,8 @@ impl Scan {
         repeat
     }
 
-    /// Why a row would be refused, as far as that is known before it is sent. A check goes on where nobody can be asked how namespaces keep
-    /// series.
+    /// Why a row would be refused, as far as that is known before it is sent. A check goes on if no process can be asked how namespaces
+    /// keep series.
     async fn take(
         &mut self,
         (remote, check): (&Remote, bool),
@@ -580,7 +580,7 @@ async fn until_policies_hold(path: &Path, scan: &Scan) {
     }
 }
 
-/// What is known before anything is sent.
+/// Prints the facts that are known before anything is sent.
 fn announce(path: &Path, scan: &Scan, naming: &Naming) {
     let file = path.display();
     for name in &scan.found.missing {
@@ -603,8 +603,8 @@ fn announce(path: &Path, scan: &Scan, naming: &Naming) {
         let Some(policy) = &terms.policy else { continue };
         if terms.revision > 1 {
             errln!(
-                "{file}: {namespace} keeps series by its policy number {}: what an earlier one had closed stays so, however late events \
-                 may be now",
+                "{file}: {namespace} keeps series by its policy number {}: buckets that an earlier policy had closed \
+                 stay closed, however late events may be now",
                 terms.revision
             );
         }

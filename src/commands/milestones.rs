@@ -22,42 +22,49 @@ pub struct Milestones {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Adds milestones; prints how far each is
+    /// Add milestones, and print the state of each
+    #[command(
+        after_help = "Examples:\n  tidemark milestones define search/queries --at 1M,1G\n  tidemark milestones define search/queries --every 100k --policy timely"
+    )]
     Define {
-        /// NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// Counts to be named: 1000,1000000 or 1k,1M; may be repeated
+        /// Milestones, such as 1000,1000000 or 1k,1M; may be repeated
         #[arg(long, value_parser = parse_counts, required_unless_present_any = ["every", "sequence_from"])]
         at: Vec<Vec<u64>>,
-        /// Every multiple of this
+        /// Make every multiple of this number a milestone
         #[arg(long, value_parser = parse_count)]
         every: Option<u64>,
         /// Sequence every increment from this count on
         #[arg(long, value_parser = parse_count)]
         sequence_from: Option<u64>,
-        /// What to do about a data centre that is cut off while it holds rights
+        /// Treatment of a data centre that is cut off while it holds rights
         #[arg(long, value_enum, default_value = "strict")]
         policy: PolicyBody,
-        /// Which counts; totals have no milestones, and are refused with the reason
+        /// Which counts; totals have no milestones, so `total` is refused with the reason
         #[arg(long, value_enum, default_value = "direct")]
         of: Of,
     },
-    /// Lists a counter's milestones
+    /// List the milestones of a counter
+    #[command(after_help = "Example:\n  tidemark milestones list search/queries")]
     List {
-        /// NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
     },
-    /// Removes a milestone that is not awarded, or the rule "every k"
+    /// Remove a milestone that is not awarded, or the rule of --every
+    #[command(
+        after_help = "Examples:\n  tidemark milestones disarm search/queries --at 1M\n  tidemark milestones disarm search/queries --rule"
+    )]
     Disarm {
-        /// NAMESPACE/KEY
+        /// Name of the counter: NAMESPACE/KEY
         #[arg(value_parser = parse_counter)]
         counter: CounterName,
-        /// The milestone
+        /// Milestone to remove
         #[arg(long, value_parser = parse_count, required_unless_present = "rule", conflicts_with = "rule")]
         at: Option<u64>,
-        /// The rule
+        /// Remove the rule that `milestones define --every` made
         #[arg(long)]
         rule: bool,
     },

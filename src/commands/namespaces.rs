@@ -19,20 +19,23 @@ pub struct Namespaces {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Shows how a namespace keeps series; with --keep, changes it
+    /// Show how a namespace keeps time series, or change it with --keep
+    #[command(
+        after_help = "Examples:\n  tidemark namespaces series search\n  tidemark namespaces series search --keep 1m:2d,1h:30d,1d:730d"
+    )]
     Series {
-        /// The namespace
+        /// Name of the namespace
         namespace: String,
-        /// Granularities and for how long their buckets are kept: 1m:2d,1h:30d,1d:730d
+        /// Granularities, and how long their buckets are kept: 1m:2d,1h:30d,1d:730d
         #[arg(long, value_parser = parse_keep)]
         keep: Option<BTreeMap<String, String>>,
-        /// How late an event may be; left out: an hour
+        /// How late an event may be [default: 1h]
         #[arg(long, requires = "keep")]
         late: Option<String>,
-        /// How far ahead an event may be; left out: 5 minutes
+        /// How far an event may be in the future [default: 5m]
         #[arg(long, requires = "keep")]
         ahead: Option<String>,
-        /// What becomes of an event that is later or further ahead
+        /// Treatment of an event that is later or further in the future
         #[arg(long, value_enum, default_value = "refuse", requires = "keep")]
         out_of_range: OutOfRangeBody,
     },
@@ -65,7 +68,7 @@ fn text(terms: &TermsBody) -> String {
     let [late, ahead] = bounds;
     let (namespace, revision) = (&terms.namespace, terms.revision);
     format!(
-        "{namespace} keeps {kept}; what is more than {late} late or {ahead} ahead {otherwise} (revision {revision})"
+        "{namespace} keeps {kept}; an event more than {late} late or {ahead} ahead {otherwise} (revision {revision})"
     )
 }
 
@@ -85,7 +88,7 @@ mod tests {
             TermsBody { namespace: "qa".into(), revision: 2, since_s: Some(5), policy: Some(policy), updown: None };
         assert_eq!(
             text(&terms),
-            "qa keeps 1h for 30d, 1m for 2d; what is more than 1h late or 5m ahead counts in the total only (revision 2)"
+            "qa keeps 1h for 30d, 1m for 2d; an event more than 1h late or 5m ahead counts in the total only (revision 2)"
         );
         assert_eq!(text(&TermsBody { policy: None, ..terms }), "qa keeps no series");
     }

@@ -27,7 +27,7 @@ const CLOCK_STEP: Duration = Duration::from_millis(1);
 pub struct NodeArgs {
     #[command(flatten)]
     process: ProcessArgs,
-    /// Begin with an empty data directory, though the cluster knows this node: its disk is lost
+    /// Begin with an empty data directory although the cluster knows this node, because its disk is lost
     #[arg(long)]
     fresh: bool,
 }
@@ -64,8 +64,8 @@ async fn serve(settings: NodeFile, fresh: bool) -> Outcome {
     .await
 }
 
-/// The second in which a group's directory is founded is its incarnation. One that is emptied and founded again within a second must not
-/// be taken for the one before.
+/// The second in which a group's directory is founded is its incarnation. A directory that is emptied and founded again within a second
+/// must not be taken for the earlier one.
 async fn until_next_second() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let next = Duration::from_secs(now.as_secs() + 1);

@@ -1,6 +1,6 @@
 //! Numbers as people write them on a command line: `1000`, `1_000_000`, `10k`, `1.5M`, `1e9`.
 
-/// What the letters behind a number mean, as powers of ten.
+/// Meanings of the letters behind a number, as powers of ten.
 const SUFFIXES: [(&[char], u32); 3] = [(&['k', 'K'], 3), (&['M'], 6), (&['G'], 9)];
 /// More powers of ten fit no counter.
 const POWER_MAX: u32 = 18;
@@ -31,7 +31,7 @@ pub fn parse_signed(text: &str) -> Result<i64, String> {
     i64::try_from(sign * i128::from(count)).map_err(|_| format!("{text:?}: {} to {} fit", i64::MIN, i64::MAX))
 }
 
-/// Reads numbers with commas between them. What may as well be one number with commas in it is refused.
+/// Reads numbers with commas between them. A text that may as well be one number with commas in it is refused.
 pub fn parse_counts(text: &str) -> Result<Vec<u64>, String> {
     let groups: Vec<&str> = text.split(',').collect();
     let is_group = |group: &&str| group.len() == 3 && group.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! What `tidemark node` and `tidemark aggregator` share: settings, credentials, logs, metrics, and how a process ends.
+//! The common parts of `tidemark node` and `tidemark aggregator`: settings, credentials, logs, metrics, and the end of a process.
 
 use crate::config::{ClusterFile, ConfigError, HttpKeys, ListenAddress, Overrides, Settings};
 use crate::logs::{LogError, LogOptions};
@@ -25,15 +25,15 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_millis(300);
 /// Arguments of a process with a configuration file.
 #[derive(Debug, Args)]
 pub struct ProcessArgs {
-    /// Its configuration; `deploy/` has a sample that explains every key
+    /// Configuration file; `deploy/` has a sample that explains every key
     #[arg(long)]
     config: PathBuf,
-    /// Overrides one key of the configuration, such as http.listen=127.0.0.1:0
+    /// Override one key of the configuration, such as http.listen=127.0.0.1:0; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Where to open the socket that the cluster's processes dial (UDP): an IP address of this machine, :PORT or both, such as 0.0.0.0:7300.
-    /// The same as --set listen=ADDR. Left out: where the layout says that others reach this process; of a host name, all addresses of this
-    /// machine
+    /// Local address of the UDP socket that the cluster's processes dial: an IP address of this machine, :PORT or both, such as
+    /// 0.0.0.0:7300. The same as --set listen=ADDR [default: the address of this process in the layout; for a host name, all addresses of
+    /// this machine]
     #[arg(long, value_name = "ADDR")]
     listen: Option<ListenAddress>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub enum StartError {
     Logs(#[from] LogError),
 }
 
-/// Who a process is: what the layout, its settings and its certificate agree on.
+/// The identity of a process, on which the layout, its settings and its certificate agree.
 pub struct Place {
     pub layout: ClusterFile,
     pub cluster: Cluster,
@@ -84,7 +84,7 @@ impl Place {
         Ok(Place { cluster: cluster_of(&file), layout: file, dc: DcId(index), credentials })
     }
 
-    /// Says goodbye to all peers. One that is away is not waited for.
+    /// Says goodbye to all peers. A peer that is away is not waited for.
     pub async fn close(endpoint: Endpoint, reason: &str) {
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, endpoint.close(reason)).await;
     }
@@ -112,7 +112,7 @@ pub enum SocketError {
     NotHere { advertised: HostPort, source: BindError },
 }
 
-/// Why a process is not who its settings say.
+/// Why the identity of a process differs from its settings.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     #[error(transparent)]
@@ -161,7 +161,7 @@ const OTHER_FILES: [&str; 5] = [
     "lost+found",
 ];
 
-/// What is in a data directory when a process starts.
+/// The content of a data directory when a process starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataDir {
     /// It is absent or empty.
@@ -205,7 +205,7 @@ pub fn serve_http<B: Backend>(listener: TcpListener, backend: Arc<B>, options: O
 pub fn block_on<F: Future<Output = Outcome>>(process: F) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(process);
-    // What is left are connections; everything that lasts has been stopped, or waited for long enough.
+    // Only connections are left; everything that lasts has been stopped, or waited for long enough.
     runtime.shutdown_background();
     outcome
 }

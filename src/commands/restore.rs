@@ -1,4 +1,4 @@
-//! `tidemark restore`: begins a data centre anew whose disks are gone, or a whole cluster, from images.
+//! `tidemark restore`: restores a data centre with lost disks, or a whole cluster, from images.
 
 use super::{Outcome, block_on, show};
 use crate::backup::restore::{Known, LAYOUT_FILE, NewEra, write_dc};
@@ -30,30 +30,40 @@ pub struct Restore {
 
 #[derive(Debug, Subcommand)]
 enum RestoreCommand {
-    /// A data centre whose disks are gone, while the others run: gives up what is lost, and writes what its aggregator begins with;
-    /// says what, and does it with --yes
+    /// Restore a data centre with lost disks, while the others run
+    ///
+    /// The command gives up the lost groups and writes the data directory that the new aggregator begins with. It asks the aggregator of
+    /// another data centre (--server). Without --yes, it prints what would be done and changes nothing.
+    #[command(
+        after_help = "Example:\n  tidemark restore dc usa-0 --from backup --layout layout.toml --out data/usa-0 --yes"
+    )]
     Dc(RestoreDc),
-    /// All data centres, when nothing runs any more: the files that their aggregators begin a new era with; says what, and does it with
-    /// --yes
+    /// Restore all data centres, when no process runs any more
+    ///
+    /// The command writes the files that the aggregators begin a new era with. Without --yes, it prints what would be done and changes
+    /// nothing.
+    #[command(
+        after_help = "Example:\n  tidemark restore cluster --from backup --layout layout.toml --out restored --rearm --yes"
+    )]
     Cluster(RestoreCluster),
 }
 
 #[derive(Debug, Args)]
 struct RestoreDc {
-    /// Its name in the layout
+    /// Name of the data centre in the layout
     name: String,
     #[command(flatten)]
     from: From,
-    /// The data directory of its aggregator: not there yet, or empty
+    /// Data directory of its aggregator, which must be missing or empty
     #[arg(long)]
     out: PathBuf,
-    /// Also if groups of it were heard of a moment ago
+    /// Restore even if its groups were heard of a moment ago
     #[arg(long)]
     force: bool,
-    /// Do it; otherwise only says what would be done
+    /// Carry it out; without --yes, only print what would be done
     #[arg(long)]
     yes: bool,
-    /// Asked is the aggregator of another data centre
+    /// The aggregator of another data centre.
     #[command(flatten)]
     remote: Remote,
 }
@@ -62,32 +72,32 @@ struct RestoreDc {
 struct RestoreCluster {
     #[command(flatten)]
     from: From,
-    /// A new directory; in it one for each aggregator, and the layout with the new era
+    /// New directory, for a directory per aggregator and the layout with the new era
     #[arg(long)]
     out: PathBuf,
-    /// Milestones that were not awarded when the newest image was taken are armed anew: none was awarded since
+    /// Arm again all milestones without an award in the newest image: you know that none was awarded since
     #[arg(long, conflicts_with = "withhold")]
     rearm: bool,
-    /// They are not: each may have been awarded since. They count as passed; others can be defined
+    /// Do not arm these milestones, because each may have been awarded since: they count as passed, and others can be defined
     #[arg(long)]
     withhold: bool,
-    /// Although there is no image of some data centre
+    /// Restore although some data centre has no image
     #[arg(long)]
     partial: bool,
-    /// Do it; otherwise only says what would be done
+    /// Carry it out; without --yes, only print what would be done
     #[arg(long)]
     yes: bool,
-    /// JSON, one line
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 struct From {
-    /// A backup's directory; may be said several times: of everything the most that any knows counts
+    /// Directory of a backup; may be repeated: of each component the largest value in any backup counts
     #[arg(long = "from", value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
-    /// The cluster's layout
+    /// Layout file of the cluster
     #[arg(long)]
     layout: PathBuf,
 }
@@ -99,7 +109,7 @@ pub fn run(args: Restore) -> Outcome {
     }
 }
 
-/// One incarnation that is given up, and what is known of it.
+/// An incarnation that is given up, and the known facts about it.
 #[derive(Debug, Serialize)]
 struct LostBody {
     name: String,
@@ -110,9 +120,9 @@ struct LostBody {
 #[derive(Debug, Serialize)]
 struct LostCounter {
     counter: String,
-    /// What the images know that it counted.
+    /// Its counts in the images.
     in_images: u64,
-    /// What the ledger knows; views of other data centres may know more.
+    /// Its counts in the ledger; views of other data centres may know more.
     in_ledger: u64,
 }
 
@@ -135,10 +145,10 @@ async fn restore_dc(args: RestoreDc) -> Outcome {
     let mut report = DcReport { dc: name, taken_ms: known.taken_ms.1, lost, done: false };
     let draft = Draft::begin(&out)?;
     if !yes {
-        return show(remote.json, &report, || format!("{}\nNothing was done: say it with --yes.", dc_text(&report)));
+        return show(remote.json, &report, || format!("{}\nNothing was done: repeat it with --yes.", dc_text(&report)));
     }
     let promised = promised(&remote, &groups).await?;
-    // Whatever fails here, such as a disk that is full, fails before anything is given up.
+    // Any failure here, such as a full disk, happens before anything is given up.
     write_dc(&known, &layout, &report.dc, &draft, promised)?;
     for group in &report.lost {
         let GroupName { dc, group, incarnation } = group.name.parse()?;
@@ -188,8 +198,8 @@ async fn check_gone(remote: &Remote, name: &str) -> Result<(), Error> {
     match (dc.forgotten, dc.connected) {
         (true, _) => Err(format!("{name} was given up with `tidemark dc forget`: it needs another name").into()),
         (_, true) => Err(format!(
-            "the aggregator of {name} runs: this is for a data centre whose disks are gone; ask the aggregator of another one, and \
-             stop what runs there"
+            "the aggregator of {name} runs: this is for a data centre with lost disks; ask the aggregator of another data \
+             centre, and stop the processes there"
         )
         .into()),
         _ => Ok(()),
@@ -219,9 +229,9 @@ fn dc_text(report: &DcReport) -> String {
         }
     }
     lines.push(
-        "What any image or any data centre knows of them stays counted, once. What they made durable after that and nobody has heard of \
-         is lost; of what they answered as counted of counters with milestones at most the rights outstanding. Clients are told \
-         `unknown` of what was in doubt there."
+        "Counts of these groups that any image or any data centre has stay counted, once. Later increments that no data centre has \
+         received are lost; of the increments of counters with milestones that were answered as counted, at most the outstanding \
+         rights. Clients get `unknown` for increments that were in doubt there."
             .to_owned(),
     );
     lines.join("\n")
@@ -259,7 +269,7 @@ fn restore_cluster(args: &RestoreCluster) -> Outcome {
     let next = NewEra::plan(&known, &layout, seconds.max(layout.era + 1), choice, args.partial)?;
     let mut report = EraReport::new(&known, &next, open);
     if !args.yes {
-        show(args.json, &report, || format!("{}\nNothing was done: say it with --yes.", era_text(&report, choice)))?;
+        show(args.json, &report, || format!("{}\nNothing was done: repeat it with --yes.", era_text(&report, choice)))?;
         return Ok(ExitCode::SUCCESS);
     }
     next.write(&known, &layout, &args.out)?;
@@ -319,8 +329,8 @@ fn era_text(report: &EraReport, choice: OpenMilestones) -> String {
         lines.push(format!("  {} {:?}{}: {what}", body.counter, body.at, every_text(body.every)));
     }
     lines.push(
-        "What was counted or awarded after the images were taken is lost, and no certificate says how much. All groups of before are given \
-         up; disks and processes of before are refused by the new era, and refuse it."
+        "Increments and awards after the images were taken are lost, and no certificate says how many. All groups of the earlier era are \
+         given up; its disks and processes are refused by the new era, and refuse it."
             .to_owned(),
     );
     lines.join("\n")

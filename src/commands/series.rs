@@ -30,7 +30,7 @@ const SPARK_EVERY: [(&str, u64); 8] = [
     ("7d", 7 * 86_400),
     ("28d", 28 * 86_400),
 ];
-/// Where the shortest that fits is too fine for what is kept, so many longer ones are tried.
+/// Number of longer steps to try if the shortest that fits is finer than the kept buckets.
 const SPARK_LONGER_TRIED: usize = 3;
 /// Sparklines that are asked for at the same time.
 const SPARKS_AT_ONCE: usize = 4;
@@ -40,18 +40,18 @@ pub(super) const SPARKS_PATIENCE: Duration = Duration::from_secs(5);
 /// Arguments of `tidemark series`.
 #[derive(Debug, Args)]
 pub struct Series {
-    /// NAMESPACE/KEY
+    /// Name of the counter: NAMESPACE/KEY
     #[arg(value_parser = parse_counter)]
     counter: CounterName,
-    /// Length of a step: 5m, 1h, 1d, 1w, 1mo
+    /// Length of a step, such as 5m, 1h, 1d, 1w or 1mo
     #[arg(long)]
     every: String,
-    /// Where steps are cut
+    /// Where steps begin
     #[arg(long, value_enum, default_value = "calendar")]
     anchor: AnchorBody,
     #[command(flatten)]
     ask: WindowAsk,
-    /// Which counts
+    /// Which counts to read
     #[arg(long, value_enum, default_value = "direct")]
     of: Of,
     #[command(flatten)]
@@ -61,12 +61,12 @@ pub struct Series {
 /// Arguments of `tidemark window`.
 #[derive(Debug, Args)]
 pub struct Windows {
-    /// NAMESPACE/KEY, at most 100
+    /// Names of 1 to 100 counters: NAMESPACE/KEY
     #[arg(value_parser = parse_counter, required = true)]
     counters: Vec<CounterName>,
     #[command(flatten)]
     ask: WindowAsk,
-    /// Which counts
+    /// Which counts to read
     #[arg(long, value_enum, default_value = "direct")]
     of: Of,
     #[command(flatten)]
@@ -76,26 +76,26 @@ pub struct Windows {
 /// Arguments of `tidemark range`.
 #[derive(Debug, Args)]
 pub struct Range {
-    /// NAMESPACE/ or NAMESPACE/PREFIX
+    /// Prefix of the counters: NAMESPACE/ or NAMESPACE/PREFIX
     prefix: String,
-    /// At most so many counters, 1 to 1000
+    /// Maximum number of counters, 1 to 1000
     #[arg(long, default_value_t = 100)]
     limit: u32,
-    /// Only keys behind this one: where the page before ended
+    /// List only keys after this key, the last of the previous page
     #[arg(long)]
     after: Option<String>,
-    /// Only keys before this one
+    /// List only keys before this key
     #[arg(long)]
     before: Option<String>,
-    /// In steps of this length, as `tidemark series` has them: 5m, 1h, 1d, 1w, 1mo
+    /// Print steps of this length, as `tidemark series` does: 5m, 1h, 1d, 1w, 1mo
     #[arg(long)]
     every: Option<String>,
-    /// Where steps are cut
+    /// Where steps begin
     #[arg(long, value_enum, default_value = "calendar", requires = "every")]
     anchor: AnchorBody,
     #[command(flatten)]
     ask: WindowAsk,
-    /// Which counts
+    /// Which counts to read
     #[arg(long, value_enum, default_value = "direct")]
     of: Of,
     #[command(flatten)]
@@ -105,18 +105,18 @@ pub struct Range {
 /// Arguments of `tidemark top`.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// NAMESPACE/ or NAMESPACE/PREFIX
+    /// Prefix of the counters: NAMESPACE/ or NAMESPACE/PREFIX
     #[arg(required_unless_present = "children")]
     prefix: Option<String>,
-    /// Of those whose counts flow straight to this counter, NAMESPACE/KEY
+    /// Rank the counters with an edge to this counter, NAMESPACE/KEY
     #[arg(long, value_name = "COUNTER", value_parser = parse_counter, conflicts_with = "prefix")]
     children: Option<CounterName>,
-    /// So many places, 1 to 1000
+    /// Number of places, 1 to 1000
     #[arg(short, long, default_value_t = 10)]
     k: u32,
     #[command(flatten)]
     ask: WindowAsk,
-    /// Which counts
+    /// Which counts to read
     #[arg(long, value_enum, default_value = "direct")]
     of: Of,
     #[command(flatten)]
@@ -192,7 +192,7 @@ fn escaped(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// A sparkline of each counter, in their order, as far as they come in time. None for JSON, without a window, and of many counters.
+/// A sparkline of each counter, in their order, as far as they come in time. JSON, a command without a window, and many counters have none.
 async fn sparks(remote: &Remote, read: &AsOfBody, ask: &WindowAsk, of: Of) -> Vec<Option<String>> {
     if remote.json || *ask == WindowAsk::default() || read.counters.len() > SPARK_COUNTERS_MAX {
         return Vec::new();
@@ -211,7 +211,7 @@ async fn sparks(remote: &Remote, read: &AsOfBody, ask: &WindowAsk, of: Of) -> Ve
 async fn window_spark(remote: &Remote, read: &AsOfBody, counter: &CounterBody, params: &str) -> Option<String> {
     let plans = read.namespaces.iter().find(|plans| plans.namespace == counter.namespace)?;
     let window = &plans.windows.first()?.window;
-    // What lies ahead has no steps.
+    // The future has no steps.
     let length_s = window.to_s.min(read.at_unix_ms / 1_000).saturating_sub(window.from_s);
     let tried = SPARK_EVERY.iter().skip(shortest_fitting(length_s)).take(1 + SPARK_LONGER_TRIED);
     let tried = tried.filter(|(_, every_s)| *every_s < length_s);
@@ -226,8 +226,8 @@ fn shortest_fitting(length_s: u64) -> usize {
     SPARK_EVERY.iter().position(fits).unwrap_or(SPARK_EVERY.len() - 1)
 }
 
-/// What a counter counted, as a sparkline: by the first of the questions, each the parameters of `…/series`, whose answer has no gap
-/// between known steps, or else by the last that has an answer. And which that was.
+/// A sparkline of a counter's counts. Each question holds the parameters of `…/series`. The first question whose answer has no gap between
+/// known steps is taken, else the last with an answer. Returns the question as well.
 pub(super) async fn spark(remote: &Remote, counter: &CounterName, asked: &[String]) -> Option<(usize, String)> {
     let mut found = None;
     for (nth, params) in asked.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `tidemark slots`: the ranges into which a view is cut, who holds them, and moves and splits of them while the cluster counts.
+//! `tidemark slots`: the key ranges (shards) of a view with their holders, and moves and splits of them while the cluster counts.
 
 use super::{Outcome, block_on, show};
 use crate::remote::Remote;
@@ -20,27 +20,41 @@ pub struct SlotsArgs {
 /// Aggregators are named `DC`, or `DC/second`, `DC/third` and so on.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// The slots of the view of the data centre that is asked, who holds each, and how much is in those that the one asked holds
+    /// List the shards of the view with ranges and holders
+    ///
+    /// Counters and bytes are shown for the shards that the asked aggregator holds.
+    #[command(after_help = "Example:\n  tidemark slots list")]
     List,
-    /// Lets one aggregator hold a slot in the place of another, once it has all of it; both go on counting and answering
+    /// Move a shard from one aggregator of a data centre to another
+    ///
+    /// The old holder drops the shard once the new holder has all of it. Counting and reading go on.
+    #[command(after_help = "Example:\n  tidemark slots move 2 usa-0 usa-0/third")]
     Move {
-        /// Its number
+        /// Number of the shard
         slot: u16,
-        /// One of the two that hold it
+        /// Aggregator that holds the shard
         from: String,
-        /// Another one of the data centre, which runs
+        /// Running aggregator of the data centre that gets the shard
         to: String,
     },
-    /// Makes two slots of one, in all data centres; all go on counting and answering. What of it lies in memory is there twice meanwhile
+    /// Split a shard into two, in all data centres
+    ///
+    /// Counting and reading go on. The shard needs its memory twice until the split has ended.
+    #[command(after_help = "Example:\n  tidemark slots split 2 --at search/m")]
     Split {
-        /// Its number
+        /// Number of the shard
         slot: u16,
-        /// The first counter of the second of the two, as NAMESPACE/KEY, or any with its piece of the key where `shard_by` lays it; left out: the middle one, which one who holds the slot knows
+        /// First counter of the second shard: NAMESPACE/KEY. With `shard_by`, any counter with that piece of the key [default: the middle
+        /// counter, which a holder of the shard knows]
         #[arg(long, value_name = "NAMESPACE/KEY")]
         at: Option<String>,
     },
-    /// Lets a slot stay where it is that is being moved
-    Stay { slot: u16 },
+    /// Cancel the move of a shard
+    #[command(after_help = "Example:\n  tidemark slots stay 2")]
+    Stay {
+        /// Number of the shard
+        slot: u16,
+    },
 }
 
 pub fn run(args: SlotsArgs) -> Outcome {
@@ -101,7 +115,7 @@ fn splits_text(body: &SplitsBody) -> String {
         SplitsBody::Copying { of: 0, .. } => "is being split".to_owned(),
         SplitsBody::Copying { copied, of } => format!("is being split: {copied} of {of} cells are copied"),
         SplitsBody::Writing => "is one of two parts, which are being written".to_owned(),
-        SplitsBody::Others => "is being split by those who hold it".to_owned(),
+        SplitsBody::Others => "is being split by its holders".to_owned(),
     }
 }
 
@@ -143,7 +157,7 @@ mod tests {
         assert_eq!(splitting(SplitsBody::Copying { copied: 0, of: 0 }), format!("{told} being split"));
         let writing = splitting(SplitsBody::Writing);
         assert_eq!(writing, format!("{told} one of two parts, which are being written"));
-        assert_eq!(splitting(SplitsBody::Others), format!("{told} being split by those who hold it"));
+        assert_eq!(splitting(SplitsBody::Others), format!("{told} being split by its holders"));
         let cut_elsewhere = vec!["y".to_owned()];
         let list = SlotsBody { at_unix_ms: 0, slots: vec![all], cut_elsewhere };
         assert!(

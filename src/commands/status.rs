@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// Arguments of `tidemark status`.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Say only whether the process is ready, for probes: exit code 0, or 1 with the reason. It needs no token
+    /// Print only whether the process is ready, for probes: exit code 0, or 1 with the reason. It needs no token
     #[arg(long)]
     ready: bool,
     #[command(flatten)]

@@ -19,18 +19,18 @@ const UNCHECKED: u8 = 2;
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("voters_from").required(true).args(["voters", "cluster"])))]
 pub struct Verify {
-    /// The certificate's file
+    /// File of the certificate
     certificate: PathBuf,
-    /// The cluster's CA (ca.pem), from somebody you trust: a certificate cannot vouch for itself
+    /// CA of the cluster (ca.pem), from a source that you trust: a certificate cannot vouch for itself
     #[arg(long)]
     ca: PathBuf,
-    /// How many voters the ledger has, or the names of their data centres: 5 or usa-0,asia-0,europe-0
+    /// Number of the ledger's voters, or the names of their data centres: 5 or usa-0,asia-0,europe-0
     #[arg(long, value_parser = voters)]
     voters: Option<Voters>,
-    /// The cluster's layout, which names the voters
+    /// Layout file of the cluster, which names the voters
     #[arg(long)]
     cluster: Option<PathBuf>,
-    /// When the signers' certificates must have been valid, in Unix seconds; left out: now
+    /// Time when the signers' certificates must have been valid, in seconds since 1970 [default: now]
     #[arg(long)]
     at: Option<u64>,
 }

@@ -16,13 +16,13 @@ use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 /// Arguments of `tidemark watch`.
 #[derive(Debug, Args)]
 pub struct Watch {
-    /// NAMESPACE/KEY, at most 100; none: all awards
+    /// Names of at most 100 counters: NAMESPACE/KEY [default: all awards]
     #[arg(value_parser = parse_counter)]
     counters: Vec<CounterName>,
-    /// First all awards since this position (`position` of an award); 0.0: from the beginning
+    /// Begin with the awards after this position (`position` of an award); 0.0 is the beginning
     #[arg(long)]
     after: Option<String>,
-    /// End after so many messages
+    /// End after this number of messages
     #[arg(long)]
     messages: Option<u64>,
     #[command(flatten)]

@@ -22,29 +22,34 @@ pub struct Webhooks {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Every receiver, with the oldest deliveries that were given up; what is done without a word
+    /// List all receivers, with the oldest deliveries that were given up; the default command
+    #[command(after_help = "Example:\n  tidemark webhooks list")]
     List,
-    /// Sends deliveries again that were given up
+    /// Send deliveries again that were given up
+    #[command(after_help = "Example:\n  tidemark webhooks redeliver orders")]
     Redeliver {
-        /// The webhook
+        /// Name of the webhook
         name: String,
-        /// Only this one
+        /// Send only the delivery with this id [default: all]
         #[arg(long)]
         id: Option<String>,
     },
-    /// Holds deliveries back until they are released
+    /// Hold deliveries back until they are released
+    #[command(after_help = "Example:\n  tidemark webhooks hold orders")]
     Hold {
-        /// The webhook
+        /// Name of the webhook
         name: String,
     },
-    /// Delivers what was held, and enables a receiver again that was disabled because it answered 410 Gone
+    /// Release deliveries that were held, and enable a receiver again that answered 410 Gone
+    #[command(after_help = "Example:\n  tidemark webhooks release orders")]
     Release {
-        /// The webhook
+        /// Name of the webhook
         name: String,
     },
-    /// Sends a trial, marked as one, and says what the receiver answered
+    /// Send a delivery that is marked as a trial, and print the receiver's answer
+    #[command(after_help = "Example:\n  tidemark webhooks test orders")]
     Test {
-        /// The webhook
+        /// Name of the webhook
         name: String,
     },
 }

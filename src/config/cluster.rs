@@ -34,7 +34,7 @@ pub struct ClusterFile {
     #[serde(default, skip_serializing_if = "is_first")]
     pub era: u64,
     pub namespaces: Vec<String>,
-    /// Those of `namespaces` whose counters may go down.
+    /// Those of `namespaces` that have counters which may go down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub updown: Vec<String>,
     /// Counters (`NAMESPACE/KEY`) spread over all valves although they have no milestone.
@@ -51,7 +51,7 @@ pub struct ClusterFile {
     /// How namespaces keep series, until that is changed while the cluster runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesKeys>,
-    /// Namespaces whose counters lie beside those of others by a piece of their keys.
+    /// Namespaces with counters that lie beside those of others by a piece of their keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shard_by: Vec<ShardByKeys>,
     #[serde(rename = "dc")]
@@ -160,8 +160,7 @@ impl DcLayout {
         let key = format!("dc.{}.further_aggregators", self.name);
         at_most(&key, further, 0, usize::from(AGGREGATORS_MAX) - 2)?;
         if further > 0 && self.second_aggregator.is_none() {
-            let expected =
-                "a second_aggregator is expected too: these are the third one and those behind it".to_owned();
+            let expected = "a second_aggregator is expected too: these are the third and the following ones".to_owned();
             return Err(Problem::new(&key, format!("a list of {further}"), expected));
         }
         if further > 0 && ranges < all {
@@ -203,7 +202,7 @@ impl DcLayout {
 pub struct Layout {
     pub name: String,
     pub namespaces: Vec<String>,
-    /// Those whose counters may go down.
+    /// Namespaces with counters that may go down.
     pub updown: Vec<String>,
     pub spread: Vec<CounterName>,
     /// Into which views are cut.
@@ -344,7 +343,7 @@ impl ClusterFile {
                 return Err(refused("its namespace is not among `namespaces`".to_owned()));
             }
             cuts.push(cut);
-            // Those before were a list of ranges: it is this one that is none.
+            // The earlier cuts were a list of ranges, so it is this cut that is wrong.
             Ranges::of_ordered(cuts[cuts.len().saturating_sub(2)..].to_vec(), order.clone())
                 .map_err(|error| refused(error.to_string()))?;
         }

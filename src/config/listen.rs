@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use tidemark_transport::{BindError, Credentials, Endpoint, EndpointOptions, HostPort};
 
-/// What a process is told of its socket: an IP address, a port, both or nothing. What is left out is that of the advertised address, by
-/// which the layout says where others reach it; of a host name, all addresses of the machine.
+/// The setting of a process for its socket: an IP address, a port, both or nothing. A missing part is that of the advertised address, at
+/// which others reach the process by the layout; of a host name, all addresses of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenAddress {
     ip: Option<IpAddr>,

@@ -1,8 +1,8 @@
-//! What a process is told: files, overridden by the environment, overridden by flags.
+//! The settings of a process: files, overridden by the environment, overridden by flags.
 //!
-//! Every key has one dotted name. `http.listen` stands as `listen` below `[http]` in the file, is `TIDEMARK_HTTP_LISTEN` in the
-//! environment and `--set http.listen=VALUE` on the command line; the later wins. What all processes of a cluster must be
-//! told alike stands apart, in the cluster's layout ([`ClusterFile`]).
+//! Every key has one dotted name. `http.listen` stands as `listen` below `[http]` in the file, is `TIDEMARK_HTTP_LISTEN` in the environment
+//! and `--set http.listen=VALUE` on the command line; the later wins. Settings that all processes of a cluster must have in common stand
+//! apart, in the cluster's layout ([`ClusterFile`]).
 
 mod cluster;
 mod listen;

@@ -1,4 +1,4 @@
-//! What one process may choose: `deploy/node.toml` and `deploy/aggregator.toml` explain every key.
+//! The settings of one process: `deploy/node.toml` and `deploy/aggregator.toml` explain every key.
 
 use super::listen::ListenAddress;
 use super::sources::{Checks, Settings};
@@ -163,7 +163,7 @@ pub enum RowPlace {
 }
 
 impl NodeKeys {
-    /// What buckets of a group may take of memory.
+    /// Bytes of memory that the buckets of a group may take.
     pub fn buckets_bytes_max(&self) -> usize {
         mib(self.buckets_memory_mib) as usize
     }
@@ -189,7 +189,7 @@ pub struct ViewKeys {
 }
 
 impl ViewKeys {
-    /// What buckets may take of memory.
+    /// Bytes of memory that buckets may take.
     pub fn buckets_bytes_max(&self) -> usize {
         mib(self.buckets_memory_mib) as usize
     }

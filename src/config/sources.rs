@@ -10,10 +10,10 @@ use toml::{Table, Value};
 /// Environment variables start with this.
 const ENVIRONMENT_PREFIX: &str = "TIDEMARK_";
 
-/// What overrides the file.
+/// The settings that override the file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// All variables of the environment; those that are no keys are left alone, since others may use the prefix too.
+    /// All variables of the environment; variables without a key are left alone, since others may use the prefix too.
     pub environment: BTreeMap<String, String>,
     /// `KEY=VALUE`, in their order.
     pub flags: Vec<String>,

@@ -22,10 +22,10 @@ const FIRST_RETRY_MS_MAX: u64 = 60_000;
 const RETRY_MS_MAX: u64 = 3_600_000;
 /// 30 days.
 const GIVE_UP_S_MAX: u64 = 30 * 86_400;
-/// What stands for a URL in an error: its path may be a secret.
+/// The text in place of a URL in an error, because the URL's path may be a secret.
 const NOT_SHOWN: &str = "(not shown, since it may hold a secret)";
 
-/// One receiver.
+/// The keys of one receiver.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebhookKeys {

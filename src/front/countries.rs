@@ -1,5 +1,5 @@
-//! Which data centre is whose home: a table by country (ISO 3166-1, two letters). Where a country's home is not in the layout, the
-//! data centre that is nearest to it, by the reference round trips, is.
+//! The home data centre of each country (ISO 3166-1, two letters), from a table. Where a country's home is not in the layout, the data
+//! centre that is nearest to it, by the reference round trips, is.
 
 use crate::layout::{Layout, LayoutError};
 use serde::Serialize;

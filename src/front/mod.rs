@@ -1,8 +1,8 @@
 //! A search engine's front end, as a customer would write one: a page with a query box, in each data centre of the demo.
 //!
-//! It counts each query three times at once, for the session that the page shows: in the counter of all queries, in one of visitors'
-//! own queries, whose every tenth is a milestone, and in that of its country. A query has an id of its own, drawn by the page, and
-//! counts once however often it is sent. One from a country whose home is another data centre is sent on there, with a hop token.
+//! It counts each query three times at once, for the session that the page shows: in the counter of all queries, in a counter of visitors'
+//! own queries with a milestone at every tenth, and in that of its country. A query has an id of its own, drawn by the page, and counts
+//! once however often it is sent. A query from a country with another home data centre is redirected there with a hop token.
 
 mod countries;
 
@@ -30,7 +30,7 @@ use tidemark_server::session::{Session, SessionRefusal};
 
 /// Longest query, in bytes. Longer: `400`.
 pub const QUERY_BYTES_MAX: usize = 1_024;
-/// An id is so many hexadecimal digits, drawn at random by the page.
+/// An id has this number of hexadecimal digits, drawn at random by the page.
 const ID_DIGITS: usize = 32;
 /// Milestones on the page when it opens.
 const AWARDS_SHOWN: usize = 10;
@@ -45,7 +45,7 @@ const SCRIPT: &str = include_str!("search.js");
 const OWN_AWARDS: &str = include_str!("own.js");
 const LIBRARY: &str = include_str!("../../client/web/tidemark.js");
 
-/// What the front ends of all data centres have in common.
+/// The common state of the front ends of all data centres.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sites {
     /// In the layout's order.
@@ -58,7 +58,7 @@ pub struct Sites {
     pub visitors: CounterName,
 }
 
-/// One data centre's front end.
+/// The front end of one data centre.
 #[derive(Clone, Debug, Serialize)]
 pub struct SiteOfFront {
     pub dc: String,
@@ -80,7 +80,7 @@ struct Front {
     taking: Arc<AtomicBool>,
 }
 
-/// What the page asks at first.
+/// The answer to the page's first question.
 #[derive(Serialize)]
 struct Setup<'a> {
     own: usize,
@@ -112,7 +112,7 @@ struct Query {
     country: Option<String>,
 }
 
-/// What became of a query.
+/// The result of a query.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Answer {

@@ -178,8 +178,8 @@ function said(award) {
   if (!claim) return "";
   const named = (...wanted) => numbers(award, ...wanted).map(at => `number ${number.format(at)}`).join(", ");
   const [open, claimed, over] = [named("open"), named("claimed"), named("waiting", "lapsed")];
-  const goesToo = open && `With it goes ${open}: nobody claimed that in time, and it has passed to you.`;
-  const alsoYours = claimed && `, and so is ${claimed}, which nobody else claimed`;
+  const goesToo = open && `With it goes ${open}: that was not claimed in time, and has passed to you.`;
+  const alsoYours = claimed && `, and so is ${claimed}, which was not claimed in time`;
   const overToo = over && `You have not claimed ${over} in time, which had passed to you.`;
   return [own(claim, late, alsoYours), goesToo, overToo].filter(Boolean).join(" ");
 }
@@ -189,7 +189,7 @@ function own({ state, at, holder }, late, alsoYours) {
   if (holder !== at) return `${late}: it has passed to the winner of number ${number.format(holder)}.`;
   if (state === "claimed") return `Claimed: it is yours${alsoYours}.`;
   if (state === "waiting") return `${late}: it passes to the winner of the next one.`;
-  if (state === "lapsed") return `${late}: it is nobody’s.`;
+  if (state === "lapsed") return `${late}: it has no owner.`;
   return "";
 }
 

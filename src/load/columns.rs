@@ -1,4 +1,4 @@
-//! What the columns of a file mean. CSV, JSON lines and Parquet share these rules; each format only says what stands in a [`Cell`].
+//! The meanings of a file's columns. CSV, JSON lines and Parquet share these rules; each format only says what stands in a [`Cell`].
 //!
 //! * `counter` is a text or a whole number. A missing value is an error.
 //! * `delta` is a whole number: `5`, `5.0` and `5e0` are the same. A file or a JSON object without the column counts 1. A missing value in
@@ -30,8 +30,8 @@ const EXPONENT_MAX: usize = 64;
 const SHOWN_CHARS_MAX: usize = 80;
 const NAMES_SHOWN_CHARS_MAX: usize = 200;
 
-/// What columns are called, how values are read, and what is put in front of counters. A journal keeps it: a file goes on under the
-/// same choice only.
+/// The names of columns, the reading of values, and the text in front of counters. A journal keeps it: a file goes on under the same choice
+/// only.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Naming {
     pub counter: String,
@@ -67,7 +67,7 @@ impl Default for Naming {
     }
 }
 
-/// One thing for each column that is read.
+/// A value for each column that is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Columns<T> {
     pub counter: T,
@@ -79,7 +79,7 @@ pub struct Columns<T> {
 /// Names of columns, unless others are given. Ids have none.
 const USUAL: Columns<&str> = Columns { counter: "counter", delta: "delta", at: "at", event_id: "" };
 
-/// What a row says.
+/// The event of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub row: Row,
@@ -87,7 +87,7 @@ pub struct Event {
     pub id: Option<String>,
 }
 
-/// What stands in a column of a row.
+/// The content of a column in a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell<'a> {
     /// The file, or this JSON object, has no such column.
@@ -103,7 +103,7 @@ pub enum Cell<'a> {
     },
     /// Seconds since 1970.
     Instant(i128),
-    /// Seconds since 1970-01-01 by a clock whose zone the file does not say.
+    /// Seconds since 1970-01-01 by a clock of a zone that the file does not name.
     Clock(i128),
     /// Something that no column takes, such as a list.
     Other(&'static str),
@@ -158,7 +158,7 @@ impl<T> Columns<T> {
 }
 
 impl Naming {
-    /// What each is called; `None` of one that is not read.
+    /// The name of each column; `None` for a column that is not read.
     pub fn columns(&self) -> Columns<Option<&str>> {
         let event_id = self.event_id.as_deref();
         Columns { counter: Some(&self.counter), delta: Some(&self.delta), at: Some(&self.at), event_id }
@@ -419,7 +419,7 @@ fn with_minutes_of_offset(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A number that somebody wrote. One that reads as a date is refused.
+/// A number that a person wrote. A number that reads as a date is refused.
 fn number_of_seconds(seconds: i128) -> Result<UnixTime, NoRow> {
     Ok(UnixTime::of_number(seconds).map_err(|error| error.to_string())?)
 }

@@ -23,7 +23,7 @@ const ROWS_AT_ONCE: u32 = 4_096;
 /// Nothing to wait for lasts longer.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Why a load stopped. What was counted is in the journal: run it again.
+/// Why a load stopped. The counted rows are in the journal: run it again.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
     #[error(transparent)]
@@ -36,11 +36,11 @@ pub enum DriveError {
     Changed(u64),
     #[error(transparent)]
     Lost(#[from] Lost),
-    #[error("the load was begun with another certificate, whose stream {0:?} is")]
+    #[error("the load was begun with another certificate, which owns the stream {0:?}: use that certificate")]
     NotYours(ClientId),
 }
 
-/// What is loaded.
+/// The rows that are loaded.
 pub struct Load<'a> {
     pub file: &'a File,
     pub naming: &'a Naming,
@@ -146,7 +146,7 @@ impl Drive<'_> {
         }
     }
 
-    /// What has happened already.
+    /// Handles the events that have happened already.
     fn events(&mut self) {
         while let Some(event) = self.link.as_mut().and_then(GroupLink::try_event) {
             self.on_event(event);

@@ -25,7 +25,7 @@ struct Meaning {
     line: u64,
 }
 
-/// What a row is to those before it.
+/// The relation of a row to earlier rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
     /// It has an id of its own.
@@ -106,9 +106,9 @@ impl IdTally {
 /// A line of the journal of a load of rows with ids. Rows are counted from 0 on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IdRecord {
-    /// The next rows are on their way, since so many seconds behind 1970.
+    /// The next rows are on their way, since this number of seconds after 1970.
     Sent { rows: Range<u64>, at_s: u64 },
-    /// It is known of each of them what became of it.
+    /// The result of each of these rows is known.
     Done { rows: Range<u64>, tally: IdTally },
     /// All rows of the file are done.
     Finished { rows: u64 },
@@ -119,7 +119,7 @@ pub enum IdRecord {
 pub struct IdProgress {
     /// Rows that were on their way once are those before this.
     next: u64,
-    /// Those that are still: by the first of some rows, behind which they end, and since when.
+    /// Rows that are still on their way: by the first of some rows, the number behind the last, and since when.
     open: BTreeMap<u64, (u64, u64)>,
     pub tally: IdTally,
     pub finished: Option<u64>,

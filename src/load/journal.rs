@@ -1,7 +1,7 @@
 //! The journal of a load: one file for each content and target, a line of JSON for each record.
 //!
-//! What comes before a send is synced before it. A last line that is not whole was never acted upon, and is cut off. The file is locked
-//! while a loader has it.
+//! A record that precedes a send is synced before the send. A last line that is not whole was never acted upon, and is cut off. The file is
+//! locked while a loader has it.
 
 use super::Naming;
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ const VERSION_OF_LINES: u32 = 1;
 /// In what zone that version took times of Parquet without one.
 const ZONE_OF_LINES: &str = "UTC";
 
-/// What is loaded where: the first line.
+/// The rows and their destination: the first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub version: u32,
@@ -30,7 +30,7 @@ pub struct Head {
     pub cluster: String,
     /// Empty where rows have ids: they go to the owners of these, wherever they are.
     pub dc: String,
-    /// Of the certificate whose streams are used; 0 where rows have ids.
+    /// Owner of the streams, by the certificate; 0 for rows with ids.
     pub owner: OwnerId,
     pub naming: Naming,
 }
@@ -45,8 +45,8 @@ pub enum JournalError {
     #[error("journal {path:?}: the file was loaded with another {what}: {before} before, {now} now")]
     Differs { path: PathBuf, what: &'static str, before: String, now: String },
     #[error(
-        "journal {0:?} is of an earlier version, which took each line of the file for a row; rows of this file have several lines, so what it \
-         has counted is not known by their numbers: load the rest under another name, as rows of a file of their own"
+        "journal {0:?} is of an earlier version, which took each line of the file for a row; rows of this file have several \
+         lines, so the numbers of its counted rows are not known: load the rest under another name, as rows of a file of their own"
     )]
     Renumbered(PathBuf),
     #[error("journal {path:?}, line {line}: {reason}")]
@@ -79,7 +79,7 @@ impl Replay for Progress {
     }
 }
 
-/// What a journal says: its whole lines.
+/// The content of a journal: its complete lines.
 #[derive(Default)]
 struct Before<P> {
     progress: P,
@@ -108,7 +108,7 @@ impl Head {
         format!("{}.load", hex(&sha256_prefix::<16>(&parts)))
     }
 
-    /// What must not change between two runs.
+    /// Refuses a journal of another file, destination or choice of columns.
     fn check(&self, before: &Head, path: &Path) -> Result<(), JournalError> {
         let is_of_lines = before.version == VERSION_OF_LINES;
         let columns = |naming: &Naming| {
@@ -145,7 +145,7 @@ impl Journal {
         Journal::open_as(dir, head, has_only_lines)
     }
 
-    /// The same of a load whose lines say something else.
+    /// The same for a load with another kind of lines.
     pub fn open_as<P: Replay>(dir: &Path, head: &Head, has_only_lines: bool) -> Result<(Journal, P), JournalError> {
         let path = dir.join(head.name());
         let failed = |error| JournalError::Io { path: path.clone(), error };
@@ -209,7 +209,7 @@ impl Journal {
         Ok(())
     }
 
-    /// What was appended outlives the machine.
+    /// Makes the appended lines outlive the machine.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         if std::mem::take(&mut self.is_dirty) {
             self.file.sync_data().map_err(|error| JournalError::Io { path: self.path.clone(), error })?;
@@ -252,7 +252,7 @@ mod tests {
         assert!(damaged.ends_with("line 4: chunk 9 is not open"), "{damaged}");
     }
 
-    /// What the first version of journals wrote, which numbered rows by lines.
+    /// Writes a journal as the first version did, which numbered rows by lines.
     fn written_by_the_first_version(dir: &Path, head: &Head, records: &str) {
         let text = format!(
             "{{\"version\":1,\"bytes\":7,\"sha256\":\"ab\",\"cluster\":\"test\",\"dc\":\"usa-0\",\"owner\":3,\"naming\":{{\

@@ -81,7 +81,7 @@ impl<R: BufRead> JsonLines<R> {
         }
     }
 
-    /// What the line says.
+    /// The values in the line.
     ///
     /// # Errors
     /// It is no JSON object.

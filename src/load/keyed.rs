@@ -1,7 +1,7 @@
 //! Loads rows with ids over HTTP, each as an increment with its id. However often a row is sent, it counts once (decision 0060).
 //!
-//! Groups remember ids for a day, so nothing needs to be fenced: after a lost answer or a crash rows are sent again. The journal says
-//! which rows were on their way, and since when, so that a row whose id groups may have forgotten is never sent again.
+//! Groups remember ids for a day, so nothing needs to be fenced: after a lost answer or a crash rows are sent again. The journal says which
+//! rows were on their way, and since when. So a row with an id that groups may have forgotten is never sent again.
 
 use super::columns::Event;
 use super::ids::{FileIds, IdProgress, IdRecord, IdTally, row_text};
@@ -34,7 +34,7 @@ use tokio::time::Instant;
 const REQUEST_ROWS_MAX: usize = 2_000;
 /// Bytes of its counters and ids, with what stands around them. As JSON they may be three times as many, which a request may have.
 const REQUEST_BYTES: usize = 512 << 10;
-/// What stands around the counter and the id of a row.
+/// Bytes around the counter and the id of a row.
 const ROW_BYTES: usize = 96;
 /// Requests at a time.
 const REQUESTS_MAX: usize = 4;
@@ -44,7 +44,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Rows that were first sent so long ago are not sent again. Every group remembers ids for a day at least; an hour is left for clocks.
 const SENT_AGAIN_MAX_S: u64 = IDS_KEPT_AGES as u64 * AGE_UNIT.0 / 1_000_000 - 3_600;
 
-/// What is loaded.
+/// The rows that are loaded.
 pub struct Load<'a> {
     pub file: &'a File,
     pub naming: &'a Naming,
@@ -75,7 +75,7 @@ pub struct NoAnswer {
     pub why: String,
 }
 
-/// Why a load cannot go on. What was sent is in the journal.
+/// Why a load cannot go on. The sent rows are in the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyedError {
     #[error(transparent)]
@@ -94,15 +94,15 @@ pub struct Stopped {
     pub line: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What it was to count.
+    /// The increment of the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row: Option<String>,
-    /// As in answers over HTTP, or `unknown` of rows of which nobody knows whether they were counted.
+    /// As in answers over HTTP, or `unknown` for rows that may or may not be counted.
     pub code: String,
     pub message: String,
 }
 
-/// What became of a load.
+/// The result of a load.
 #[derive(Debug, Default)]
 pub struct Loaded {
     pub tally: IdTally,
@@ -129,7 +129,7 @@ struct Chunk {
     rows: Range<u64>,
     /// When they were first sent.
     at_s: u64,
-    /// Those of which it is not known what became of them.
+    /// Rows with an unknown result.
     waiting: Vec<Sending>,
     tally: IdTally,
     pause: Duration,
@@ -138,7 +138,7 @@ struct Chunk {
 /// Requests on their way, each with its rows.
 type Requests<'a> = FuturesUnordered<Pin<Box<dyn Future<Output = (Chunk, Result<BulkBody, NoAnswer>)> + Send + 'a>>>;
 
-/// What is to be done about a row that was not added.
+/// The reaction to a row that was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// It may have been counted, or may be soon: it is sent again.
@@ -149,7 +149,7 @@ enum Verdict {
     Stop,
 }
 
-/// What a code of an answer means. One that is not known here stops the load: it may mean that nobody knows.
+/// The reaction to a code of an answer. An unknown code stops the load, because the rows may or may not be counted.
 fn verdict(code: &str) -> Verdict {
     match code {
         "in_doubt" | "not_serving" | "overloaded" => Verdict::Again,
@@ -231,7 +231,7 @@ struct Drive<'a, D> {
     requests: Requests<'a>,
     outage: Outage,
     begun: Instant,
-    /// What settled rows of chunks that are not done became.
+    /// Results of settled rows in chunks that are not done.
     partly: IdTally,
     stopped: Option<Stopped>,
 }

@@ -1,4 +1,4 @@
-//! How far a load or an export is: a bar where somebody looks, else a line now and then.
+//! The progress of a load or an export: a bar on a terminal, else a line now and then.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -20,7 +20,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// For so many rows, of which the first are done.
+    /// A meter for this number of rows, of which the first are done.
     pub fn new(label: &str, rows: u64, first: u64) -> Meter {
         let template = "{msg} {wide_bar} {pos}/{len} rows, {per_sec}, {eta} left";
         let meter = Meter::with_template(label, Some(rows), first, template);
@@ -28,7 +28,7 @@ impl Meter {
         meter
     }
 
-    /// For rows of which nobody knows how many there will be.
+    /// A meter for rows of an unknown number.
     pub fn endless(label: &str, first: u64) -> Meter {
         Meter::with_template(label, None, first, "{spinner} {wide_msg}")
     }

@@ -1,18 +1,18 @@
-//! What a loader says of times in which nobody answers: once that it is so, and once that it is over.
+//! The messages of a loader about times without an answer: one when such a time has begun, and one when it is over.
 
 use tidemark_proto::time::{Span, Time};
 use tidemark_transport::HostPort;
 
-/// Nodes are restarted and lead elsewhere; what lasts shorter is not worth a line.
+/// Nodes are restarted and lead elsewhere; a shorter outage is not worth a line.
 const SAID_AFTER: Span = Span::from_secs(10);
 const US_PER_S: u64 = Span::from_secs(1).0;
 
 /// Since when there is no link, and what was said of it.
 #[derive(Debug)]
 pub struct Outage {
-    /// What is said of it, and of its end.
+    /// The words for an outage, and for its end.
     said: (&'static str, &'static str),
-    /// Who is tried.
+    /// The nodes that are tried.
     tried: String,
     since: Option<Time>,
     /// Why the last link ended, or none came about.
@@ -22,7 +22,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Nobody has answered yet.
+    /// An outage from now on: no node has answered yet.
     pub fn new(nodes: &[HostPort], now: Time) -> Outage {
         let said = ("no node has answered", "a node answers again");
         Outage::of(said, nodes.iter().map(HostPort::to_string).collect::<Vec<_>>().join(", "), now)
@@ -44,7 +44,7 @@ impl Outage {
         self.why = why.or_else(|| self.why.take());
     }
 
-    /// What is to be said now.
+    /// The message that is due now.
     pub fn news(&mut self, now: Time) -> Option<String> {
         match (self.since, self.said_since) {
             (Some(since), None) if now - since >= SAID_AFTER => {

@@ -1,5 +1,5 @@
 //! Rows of files: CSV with a line of names, or a JSON object in each line, plain or compressed with gzip or zstd; or Parquet, where the
-//! program was built with that feature. The content of a file says which. What columns mean is in [`columns`](super::columns).
+//! program was built with that feature. The content of a file says which. The meanings of columns are in [`columns`](super::columns).
 
 use super::columns::{Cell, Columns, Event, Naming, NoRow, Rule};
 use super::json::JsonLines;
@@ -9,12 +9,12 @@ use tidemark_files::csv::{CsvError, Fields, Record, Records};
 use tidemark_files::unpack::{BUFFER_BYTES, PARQUET_MAGIC, Text};
 use tidemark_proto::series::calendar::UnknownZone;
 
-/// What is said of a file of Parquet where it cannot be read or written.
+/// The error for a file of Parquet that cannot be read or written.
 #[cfg(not(feature = "parquet"))]
 pub const NO_PARQUET: &str = "this program was built without it: build it with `--features parquet`";
 /// Separators that files have in place of a comma, and how `--delimiter` names them.
 const DELIMITERS: [(u8, &str); 4] = [(b',', ","), (b';', ";"), (b'\t', "tab"), (b'|', "|")];
-/// What spreadsheets write in a line of its own in front of the names, to say the separator.
+/// The line that spreadsheets write in front of the names, to give the separator.
 const SEPARATOR_LINE: &[u8] = b"sep=";
 
 type Reader = Box<dyn BufRead + Send>;
@@ -32,7 +32,7 @@ pub enum RowError {
     #[error(transparent)]
     Zone(#[from] UnknownZone),
     #[error(
-        "{place}: {what} has no zone: name the zone whose clock it was written by, such as `--zone UTC` or `--zone Europe/Berlin`"
+        "{place}: {what} has no zone: name the zone of the clock that wrote it, such as `--zone UTC` or `--zone Europe/Berlin`"
     )]
     NoZone { place: String, what: String },
     #[error(
@@ -43,7 +43,7 @@ pub enum RowError {
     Parquet(String),
 }
 
-/// One row, or why it is none.
+/// One row, or the reason why it is none.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Read {
     /// Line of the file in which the row begins, or row of a file of [`Source::unit`], from 1 on.
@@ -119,7 +119,7 @@ impl Source {
         }
     }
 
-    /// What [`Read::line`] counts.
+    /// The unit that [`Read::line`] counts.
     pub fn unit(&self) -> &'static str {
         match self {
             Source::Lines(_) => "line",
@@ -206,7 +206,7 @@ impl Found {
     }
 }
 
-/// What is read of a row. One time without a zone stands for the whole file.
+/// The event that is read from a row. A single time without a zone stands for the whole file.
 pub fn read(unit: &str, line: u64, row: Result<Option<Event>, NoRow>) -> Result<Read, RowError> {
     match row {
         Ok(row) => Ok(Read { line, row: Ok(row) }),
@@ -280,7 +280,7 @@ fn separator(begin: &[u8]) -> (Option<u8>, usize) {
     }
 }
 
-/// What may separate fields: neither a letter or digit, nor what quotes fields or ends lines.
+/// Whether a byte may separate fields: no letter, no digit, and no sign that quotes fields or ends lines.
 pub fn is_delimiter(byte: u8) -> bool {
     byte == b'\t' || byte.is_ascii_punctuation() && byte != b'"'
 }

@@ -233,7 +233,7 @@ fn json_lines_are_objects_whose_fields_stand_once() {
     assert_eq!(self::told(&long)[1..], ["2: more than 1048576 bytes", "3: qa/a Up 1 -"]);
 }
 
-/// One value of `delta` in both formats of text.
+/// A value of `delta` in both formats of text.
 fn delta(value: &str) -> [String; 2] {
     let csv = told(&format!("counter,delta\nqa/a,{value}\n")).remove(0);
     let quoted = value.parse::<f64>().is_ok_and(f64::is_finite) && !value.starts_with('.') && !value.ends_with('.');
@@ -342,7 +342,7 @@ fn ids_are_texts_or_whole_numbers_and_broken_ones_name_column_value_and_limit() 
     assert!(told_as(b"counter,pay,PAY\n", &with_ids("pay")).unwrap_err().contains("two columns are called"));
     let ignored = |naming: &Naming| lines(b"counter,pay\nqa/a,1\n", naming).unwrap().found().ignored;
     assert_eq!((ignored(&with_ids("pay")), ignored(&Naming::default())), (vec![], vec!["pay".to_owned()]));
-    // What counts nothing needs an id all the same.
+    // A row that counts nothing needs an id all the same.
     assert_eq!(told_as(b"counter,delta,pay\nqa/a,0,\nqa/a,0,1\n", &with_ids("pay")).unwrap()[1], "3: nothing");
 }
 
@@ -483,7 +483,7 @@ fn any_csv() -> impl Strategy<Value = String> {
     prop::collection::vec(signs, 0..40).prop_map(|signs| signs.concat())
 }
 
-/// What Python's `csv` says of each text, in one process: `null`, where its strict reader refuses it.
+/// The records that Python's `csv` finds in each text, in one process: `null`, where its strict reader refuses it.
 fn records_of_python(texts: &[String]) -> Vec<Option<Vec<Vec<String>>>> {
     const PROGRAM: &str = "
 import csv, io, json, sys
@@ -496,7 +496,7 @@ json.dump([read(text) for text in json.load(sys.stdin)], sys.stdout)";
     python(PROGRAM, texts)
 }
 
-/// What a program of Python answers to something.
+/// The answer of a Python program to an input.
 fn python<T: serde::de::DeserializeOwned>(program: &str, input: &(impl serde::Serialize + ?Sized)) -> T {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("input.json");

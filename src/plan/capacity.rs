@@ -53,7 +53,7 @@ pub struct Plan {
     /// Memory of the cells in one aggregator when one data centre touched each cell.
     pub aggregator_bytes_min: u64,
     pub ledger: LedgerPlan,
-    /// What the other rules would give, and so what the chosen one costs.
+    /// The results of the other rules, which show the cost of the chosen rule.
     pub ledger_alternatives: Vec<LedgerPlan>,
     pub dc: Vec<DcPlan>,
 }
@@ -79,7 +79,7 @@ pub struct LedgerPlan {
     pub award_limit_ms_worst: f64,
 }
 
-/// One data centre.
+/// The plan of one data centre.
 #[derive(Clone, Debug, Serialize)]
 pub struct DcPlan {
     pub name: String,
@@ -292,7 +292,7 @@ fn wan_digest_bytes_per_s(file: &PlanFile) -> f64 {
     dcs * peers * 2.0 * digest * 1000.0 / file.gossip.interval_ms
 }
 
-/// Relaying spreads the sending evenly, whoever produced the updates.
+/// Relaying spreads the sending evenly, from whatever data centre the updates come.
 fn wan_out_bytes_per_s(file: &PlanFile, rates: &[f64]) -> f64 {
     (wan_delta_bytes_per_s(file, rates) + wan_digest_bytes_per_s(file)) / rates.len() as f64
 }

@@ -49,14 +49,14 @@ pub struct PlanFile {
     pub dcs: Vec<Dc>,
 }
 
-/// What is counted, and by how many processes. Intervals in milliseconds.
+/// The increments, and the number of processes that count them. Intervals in milliseconds.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Traffic {
     pub valves_per_dc: u32,
     pub clients_per_dc: u32,
     pub client_flush_ms: f64,
-    /// Counters whose increments touch every valve of a data centre.
+    /// Counters with increments that touch every valve of a data centre.
     pub spread_counters: u32,
     /// Distinct other cells that change per second in the whole cluster.
     pub cold_cells_per_s: f64,
@@ -79,7 +79,7 @@ pub struct Ledger {
     pub sequenced_factor: f64,
 }
 
-/// One node: what it can carry and what its log and memory cost. Sizes in bytes.
+/// One node: its capacity, and the cost of its log and memory. Sizes in bytes.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Node {
@@ -221,8 +221,8 @@ impl PlanFile {
     /// Reads and checks a plan file's text.
     ///
     /// # Errors
-    /// [`PlanError::Toml`] for what is not TOML of this shape (it names the key and the line), and one error each for
-    /// a number outside its limits, a name used twice, a region that is missing or empty, shares that do not add up.
+    /// [`PlanError::Toml`] for text that is not TOML of this shape; it names the key and the line. There is one error each for a number
+    /// outside its limits, a name used twice, a region that is missing or empty, and shares that do not add up.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         let plan: Self = toml::from_str(text).map_err(|error| PlanError::Toml { message: error.to_string() })?;
         plan.check_numbers()?;

@@ -1,6 +1,6 @@
-//! The matrix of round trips: a CSV with sites as header and as first column, in milliseconds. A pair that is missing,
-//! empty, not a number or absurd is an error that names its row and column, since a hole read as zero would quietly
-//! make a far data centre the ledger's best leader.
+//! The matrix of round trips: a CSV with sites as header and as first column, in milliseconds. A pair that is missing, empty, not a number
+//! or absurd is an error that names its row and column. A hole that is read as zero would quietly make a far data centre the ledger's best
+//! leader.
 
 use super::PlanError;
 
@@ -18,8 +18,8 @@ impl RoundTrips {
     /// Reads a matrix; its rows may stand in any order.
     ///
     /// # Errors
-    /// One [`PlanError`] each for a site named twice, a row that is missing or unknown, a cell that is empty, not a
-    /// number, negative or above [`ROUND_TRIP_MS_MAX`].
+    /// [`PlanError`] for a site named twice, a row that is missing or unknown, and a cell that is empty, not a number, negative or above
+    /// [`ROUND_TRIP_MS_MAX`].
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let sites = parse_header(lines.next().unwrap_or_default())?;
@@ -39,7 +39,7 @@ impl RoundTrips {
     /// The square matrix of round trips between `chosen`, in their order; `[from][to]`.
     ///
     /// # Errors
-    /// [`PlanError::UnknownSite`] for a data centre whose site is not in the file.
+    /// [`PlanError::UnknownSite`] for a data centre with a site that is not in the file.
     pub fn between<'a>(&self, chosen: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Vec<Vec<f64>>, PlanError> {
         let unknown = |dc: &str, site: &str| PlanError::UnknownSite { dc: dc.to_owned(), site: site.to_owned() };
         let indices = chosen

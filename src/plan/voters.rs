@@ -1,12 +1,11 @@
 //! Which data centres vote in the ledger, and which leads: an exhaustive search.
 //!
-//! The objective is the zone, `L = Σ r_i · (RTT_i + q)`: the increments that arrive while the decisive exchange with
-//! the leader is under way, where q is the leader's quorum round trip, the slowest of the nearest voters that make a
-//! majority with it. Among all sets of voters that stand in enough regions (and of which no region holds so many that
-//! its loss would end the majority) and all leaders in them, the least L wins. Voters that the leader's quorum does not
-//! need leave L unchanged, so equal sets are told apart by the zone that is left when the leader's own data centre is
-//! gone: the spare voters then stand where a good second leader wants them. What is still equal goes to the
-//! data centres named first.
+//! The objective is the zone, `L = Σ r_i · (RTT_i + q)`: the increments that arrive while the decisive exchange with the leader is under
+//! way. Here q is the leader's quorum round trip, that of the slowest of the nearest voters that make a majority with it. The least L wins
+//! among all sets of voters and all leaders in them. The voters must stand in enough regions, and the loss of one region must not end the
+//! majority. Voters that the leader's quorum does not need leave L unchanged. Equal sets are told apart by the zone without the leader's
+//! own data centre: the spare voters then stand where a good second leader wants them. If sets are still equal, the data centres named
+//! first win.
 
 /// Zones closer than this many increments are the same.
 const ZONE_TOLERANCE: f64 = 1e-6;
@@ -22,7 +21,7 @@ pub struct Electorate {
     pub rtt_ms: Vec<Vec<f64>>,
 }
 
-/// What a set of voters must satisfy.
+/// The conditions on a set of voters.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     pub voters: usize,

@@ -1,5 +1,5 @@
-//! What must hold of every decoder, whatever the bytes: it answers or refuses, and never panics; and what it accepts, the
-//! replicated machines take without panicking either. The fuzz targets and the tests on stable call the same functions.
+//! The properties of every decoder, for any bytes: it answers or refuses, and never panics; and the replicated machines take every accepted
+//! value without panicking either. The fuzz targets and the tests on stable call the same functions.
 #![allow(dead_code, reason = "each fuzz target calls one of them")]
 
 use bytes::Bytes;
@@ -96,7 +96,7 @@ pub fn ledger(bytes: &[u8]) {
 /// Rows of a group's checkpoint: a damaged file is refused, not believed halfway.
 pub fn group_rows(bytes: &[u8]) {
     if let Ok(Some(group)) = Group::load(group_config(), rows(bytes))
-        // What is elsewhere on the disk is read when it is asked for.
+        // Rows elsewhere on the disk are read when they are asked for.
         && group.rows_shelved() == 0
     {
         group.check_invariants();
@@ -117,7 +117,7 @@ pub fn image(bytes: &[u8]) {
     let Ok(image) = taken.and_then(|()| contents.finish()) else { return };
     image.view.view().check_all();
     image.view.totals();
-    // What it says fits a view, and is the same when it is written again.
+    // The content fits a view, and is the same when it is written again.
     let mut reader = ImageReader::new(DcId(0), 3);
     for (key, value) in image.view.rows(ShardId::FIRST) {
         assert_eq!(reader.take(&key, &value), Ok(()));
@@ -183,7 +183,7 @@ pub fn texts(bytes: &[u8]) {
     assert!(KEYS.verify(text).is_err() && Hop::verify(&KEYS, text).is_err(), "a token that nobody has signed");
 }
 
-/// Rows of text, whose lines only go up, up to an error.
+/// Rows of text with lines that only go up, up to an error.
 fn lines(text: Vec<u8>) {
     let naming = Naming { zone: Some("UTC".to_owned()), ..Naming::default() };
     let Ok(mut lines) =

@@ -1,4 +1,4 @@
-//! One counter in all data centres: its answer's shape, what is refused, and the page that shows it.
+//! One counter in all data centres: the shape of its answer, refusals, and its page.
 
 use crate::support::start;
 use tidemark_server::http::{CLUSTER_AWARDS_MAX, ClusterBody, Mode};

@@ -45,7 +45,7 @@ const EACH: &[u8] = b"each";
 
 pub struct Memory {
     state: Mutex<State>,
-    /// What was counted with an id.
+    /// The increments with an id.
     ids: tokio::sync::Mutex<BTreeMap<[u8; 16], (Add, Added)>>,
     events: broadcast::Sender<News>,
     signer: Option<Credentials>,
@@ -75,10 +75,10 @@ struct State {
     counters: BTreeMap<CounterName, u64>,
     down: BTreeMap<CounterName, u64>,
     milestones: BTreeMap<CounterName, Vec<u64>>,
-    /// Milestones whose definition said so.
+    /// Milestones that are defined as timely.
     timely: Vec<u64>,
     awards: Vec<Award>,
-    /// What was counted with a time of its own.
+    /// The increments with a time of their own.
     events: Vec<(CounterName, UnixTime, u64)>,
     turns: Vec<ClaimTurn>,
     rows: Rows,
@@ -124,7 +124,7 @@ impl Memory {
         state.rows.count(&counter, Half::Up, NOW_S - ago_s, delta);
     }
 
-    /// Lets counts of one counter flow to another, as far as who asks for its parents can see.
+    /// Lets counts of one counter flow to another, as far as a reader of its parents can see.
     pub fn flow(&self, from: &str, to: &str) {
         let [from, to] = [from, to].map(|name| crate::support::add(name, 1).counter);
         self.state.lock().unwrap().parents.entry(to).or_default().push(from);
@@ -186,12 +186,12 @@ impl Memory {
         format!("{:?}", (counters, down, milestones, timely, awards, events, turns, parents, series))
     }
 
-    /// How many follow the awards: those who wait for one among them.
+    /// Number of followers of awards, with the callers that wait for an award.
     pub fn followers(&self) -> usize {
         self.events.receiver_count()
     }
 
-    /// What was counted with a time of its own, in order.
+    /// The increments with a time of their own, in order.
     pub fn events(&self) -> Vec<(String, u64, u64)> {
         let of = |(name, event, delta): &(CounterName, UnixTime, u64)| (counter_text(name), event.s(), *delta);
         self.state.lock().unwrap().events.iter().map(of).collect()

@@ -44,7 +44,7 @@ async fn listed(running: &Running, query: &str) -> (u16, Vec<String>) {
     (answer.status, awards.iter().map(|award| award["position"].as_str().unwrap().to_owned()).collect())
 }
 
-/// What a refusal of a position says.
+/// The refusal of a position.
 async fn refused(running: &Running, position: &str) -> String {
     let (status, code, message) = running.send("GET", &format!("/v1/awards?after={position}"), "").await.failure();
     assert_eq!((status, code.as_str()), (409, "position_unknown"), "{position}: {message}");

@@ -18,7 +18,7 @@ pub enum Behaviour {
     Status(u16),
     /// To somewhere else.
     Redirect(String),
-    /// Nothing, for as long as anybody waits.
+    /// No answer, however long the sender waits.
     Hang,
     Close,
     /// 200, and a body that never ends.
@@ -90,20 +90,20 @@ impl Receiver {
         self.seen().into_iter().filter(good).map(|seen| seen.id).collect()
     }
 
-    /// Waits until so many were acknowledged.
+    /// Waits until this number was acknowledged.
     pub async fn until_acknowledged(&self, count: usize) -> Vec<String> {
         self.until("acknowledgements", || self.acknowledged().len() >= count).await;
         self.acknowledged()
     }
 
-    /// Waits until so many different ones were acknowledged: one whose answer was lost with a process comes again.
+    /// Waits until this number of different deliveries was acknowledged: a delivery that lost its answer with a process comes again.
     pub async fn until_different(&self, count: usize) -> BTreeSet<String> {
         let different = || self.acknowledged().into_iter().collect::<BTreeSet<_>>();
         self.until("acknowledgements", || different().len() >= count).await;
         different()
     }
 
-    /// Waits until so many requests came.
+    /// Waits until this number of requests came.
     pub async fn until_seen(&self, count: usize) -> Vec<Seen> {
         self.until("requests", || self.seen().len() >= count).await;
         self.seen()

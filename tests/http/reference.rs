@@ -1,7 +1,7 @@
 //! The reference pages of the book agree with the program: paths with the table of operations, limits with the
 //! constants, configuration with the samples that a test reads as the program does.
 //!
-//! What is generated is written anew with `TIDEMARK_BLESS=1`.
+//! The generated parts are written anew with `TIDEMARK_BLESS=1`.
 
 use crate::memory::Memory;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ fn check(path: &str, wanted: &str) {
     assert!(found == wanted, "{path} is not what the program says, from line {line:?} on: run with TIDEMARK_BLESS=1");
 }
 
-/// Every operation has a section on the page, whose second line is what the table says; the rest is for people.
+/// Every operation has a section on the page with the table's facts in its second line; the rest is for people.
 #[test]
 fn every_operation_has_its_facts_on_the_page() {
     let page = read("docs/reference/http.md");

@@ -1,4 +1,4 @@
-//! Requests and answers: counting, reading, milestones, awards; who may; what is refused, and how.
+//! Requests and answers: counting, reading, milestones, awards; permissions; refusals.
 
 use crate::memory::Memory;
 use crate::support::{Running, TOKEN, options, start, start_with};

@@ -11,7 +11,7 @@ const HOUR_S: u64 = 3_600;
 const DAY_S: u64 = 24 * HOUR_S;
 const POLICY: &str = r#"{"keep":{"1m":"2d","1h":"30d","1d":"730d"}}"#;
 
-/// A server whose namespace `search` keeps minutes, hours and days.
+/// A server with minutes, hours and days in its namespace `search`.
 async fn keeping() -> Running {
     let running = start().await;
     let set = running.send("PUT", "/v1/namespaces/search/series", POLICY).await;
@@ -240,7 +240,7 @@ async fn times_are_read_by_one_rule_in_urls_and_bodies() {
         let escaped = time.replace('+', "%2B").replace('[', "%5B").replace(']', "%5D");
         let answer = running.send("GET", &format!("/v1/counters/search/u/window?from={escaped}"), "").await;
         assert_eq!(answer.status, if is_one { 200 } else { 400 }, "{time}: {}", answer.body);
-        // What is a time is refused as late at most.
+        // A time is refused as late at most.
         let body = json!({"counter": "search/u", "at": time}).to_string();
         let said = running.send("POST", "/v1/counters/search/u/add", &json!({"at": time}).to_string()).await.body;
         let bulk = running.send("POST", "/v1/add", &body).await.body;
@@ -460,7 +460,7 @@ async fn series_from_the_shell() {
         said(&running, &["namespaces", "series", "search", "--keep", "1m:2d,1h:30d,1d:730d", "--late", "10m"]).await;
     assert_eq!(
         kept,
-        (0, "search keeps 1d for 730d, 1h for 30d, 1m for 2d; what is more than 10m late or 5m ahead is refused (revision 1)".into())
+        (0, "search keeps 1d for 730d, 1h for 30d, 1m for 2d; an event more than 10m late or 5m ahead is refused (revision 1)".into())
     );
     answers(&running, 60).await;
     running.memory.count_ago("search/answer/0003", DAY_S, 6);

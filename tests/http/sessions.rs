@@ -1,4 +1,4 @@
-//! Sessions of browsers: issued in bulk, believed while they last, told of their awards and of nobody else's.
+//! Sessions of browsers: issued in bulk, believed while they last, told only of their own awards.
 
 use crate::live::{Socket, connect, next};
 use crate::memory::Memory;

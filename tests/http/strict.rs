@@ -1,5 +1,5 @@
-//! Whatever an operation does not declare is refused, and changes nothing: tried on each operation of the table that the router is made
-//! from, so that a new one is tried by itself.
+//! Undeclared input of an operation is refused, and changes nothing. This is tried on each operation of the table that the router is made
+//! from, so that a new operation is tried by itself.
 
 use crate::memory::Memory;
 use crate::support::{Answer, Running, TOKEN, start};
@@ -10,7 +10,7 @@ use tidemark_server::http::{Param, ParamKind, Rules, rules};
 
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "PATCH", "PROPFIND"];
 
-/// What a request differs in from one that is declared.
+/// The difference between a request and a declared one.
 struct Wrong {
     what: String,
     method: String,

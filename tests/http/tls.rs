@@ -10,7 +10,7 @@ use tidemark_server::http::Options;
 use tidemark_server::tls::{ServerTls, TlsError};
 use tokio::process::Command;
 
-/// What a command says that believes an authority, and whether it ended well.
+/// The output of a command that trusts an authority, and whether it ended well.
 async fn said(running: &Running, ca: &Path, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemark"));
     let server = format!("https://localhost:{}", running.address.port());
@@ -39,7 +39,7 @@ async fn all_of_http_is_over_tls_and_a_renewed_certificate_is_used() {
     assert!(watched.0 && watched.1.contains("\"award\""), "{watched:?}");
     assert!(added.iter().all(|added| added.0), "{added:?}");
 
-    // Who does not speak TLS is not answered, and disturbs nobody.
+    // A client that does not speak TLS is not answered, and disturbs no other.
     let plain = running.send("GET", "/v1/counters/search/q", "").await;
     assert_eq!((plain.status, plain.body.contains("search")), (0, false));
     assert!(!tls.renew().unwrap(), "nothing has changed");
@@ -94,7 +94,7 @@ fn a_key_that_everybody_may_read_or_change_is_refused_and_says_how_to_close_it()
             }
         }
     }
-    // One that is put in the place of a good one is not used.
+    // An unsafe key in the place of a good key is not used.
     std::fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
     let later = SystemTime::now() + Duration::from_secs(5);
     std::fs::File::options().append(true).open(&key).unwrap().set_modified(later).unwrap();

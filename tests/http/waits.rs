@@ -14,7 +14,7 @@ fn command(running: &Running, arguments: &[&str]) -> Command {
     command
 }
 
-/// What it says when it ends, and whether it ends well.
+/// The output of a process at its end, and whether it ended well.
 async fn said(child: Child) -> (Option<i32>, String) {
     let output = tokio::time::timeout(Duration::from_secs(30), child.wait_with_output()).await.unwrap().unwrap();
     let text = if output.status.success() { &output.stdout } else { &output.stderr };

@@ -143,7 +143,7 @@ async fn a_restart_at_any_time_loses_nothing_and_repeats_nothing_that_was_acknow
     let webhook = Webhook { since: Since::Beginning, ..webhook("billing", &receiver.url()) };
     let mut unacknowledged = 0;
     for round in 0..8 {
-        // Some are under way and unanswered when it ends, some never began, and some come while it is not there.
+        // Some deliveries are under way and unanswered when it ends, some never began, and some come while it is away.
         receiver.answer((0..8).map(|at| if (at + round) % 2 == 0 { Behaviour::Hang } else { Behaviour::Status(200) }));
         let webhooks = start(&home(dir.path(), 0), std::slice::from_ref(&webhook), &memory).await;
         award(&memory, 5);
@@ -162,7 +162,7 @@ async fn a_restart_at_any_time_loses_nothing_and_repeats_nothing_that_was_acknow
     let acknowledged = receiver.acknowledged();
     assert_eq!(set(&acknowledged), set(&ids(&memory).await));
     unacknowledged += acknowledged.len() - 8 * 8;
-    // One for each that was answered while it was ended: at most those under way, in the rounds that ended in the middle.
+    // A delivery for each that was answered while it was ended: at most those under way, in the rounds that ended in the middle.
     assert!(unacknowledged <= 4 * LIMITS.at_once_max, "{unacknowledged}");
     let before = receiver.seen().len();
     webhooks.stop().await;

@@ -11,7 +11,7 @@ pub fn must(command: &mut Command) -> String {
     text
 }
 
-/// The folder whose `node_modules` has what the lock file in `from` says; installed once for each lock file.
+/// The folder with `node_modules` as the lock file in `from` says; installed once for each lock file.
 pub fn modules(from: &Path) -> PathBuf {
     let name = from.file_name().unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join("npm");

@@ -1,4 +1,4 @@
-//! A real access log in a real data centre, by hour and by day of zones whose clocks are odd, beside what DuckDB counts of the same log. The
+//! A real access log in a real data centre, by hour and by day of zones with odd clocks, beside the counts of DuckDB from the same log. The
 //! log is moved so that each zone's last change of the clock is in it.
 
 use crate::cluster::Cluster;
@@ -22,10 +22,10 @@ const QUARTER_S: u64 = 900;
 /// As many lines as one request may have.
 const LINES: usize = 10_000;
 
-/// What was counted, by the beginning of the label of each hour or day.
+/// The counts, by the beginning of the label of each hour or day.
 type Counts = BTreeMap<String, i64>;
 
-/// What DuckDB counts, by zone.
+/// The counts of DuckDB, by zone.
 fn by_duckdb(now_s: u64) -> Value {
     let (script, log) = (format!("{FOLDER}/by_zone.py"), format!("{FOLDER}/log.csv"));
     let python = environment("duckdb", &Path::new(FOLDER).join("requirements.txt")).join("python");
@@ -51,7 +51,7 @@ async fn load(at: SocketAddr, counter: &str, events: impl Iterator<Item = u64>) 
     }
 }
 
-/// What a series says, by the first so many characters of each step's beginning: the hour that a clock shows twice is one.
+/// The series by the first `chars` characters of each step's beginning: the hour that a clock shows twice is one.
 async fn by_label(at: SocketAddr, path: &str, chars: usize) -> Option<Counts> {
     let (code, body) = http::get(at, path).await?;
     assert_eq!(code, 200, "{path}: {body}");

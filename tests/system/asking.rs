@@ -1,5 +1,5 @@
-//! What a program asks through the client library about windows, steps, many counters, ranges, rankings and the graph is what HTTP answers
-//! to the same question, refusals too; and it is answered though the aggregator that was asked is killed.
+//! The answers of the client library about windows, steps, many counters, ranges, rankings and the graph are those of HTTP to the same
+//! question, refusals too; and there is an answer though the asked aggregator is killed.
 
 use crate::cluster::Cluster;
 use crate::http;
@@ -122,7 +122,7 @@ impl Both<'_> {
         body
     }
 
-    /// What the client was answered is what HTTP says.
+    /// The client's answer is that of HTTP.
     async fn alike(&self, asked: Value, path: &str) {
         assert_eq!(plain(&asked), plain(&self.said(path).await), "{path}");
     }
@@ -272,7 +272,7 @@ async fn total_is(at: SocketAddr, counter: &str, expected: i64) {
     .await;
 }
 
-/// What HTTP says against a question.
+/// The refusal of HTTP to a question.
 async fn refusal(at: SocketAddr, path: &str) -> String {
     let (code, body) = http::get(at, path).await.expect("it answers");
     assert!((400..500).contains(&code), "{path}: {body}");
@@ -319,7 +319,7 @@ async fn refuse_alike(client: &Client, at: SocketAddr, to: u64) {
     assert!(refused.starts_with(&none.to_string()), "HTTP also says how to begin: {refused}");
 }
 
-/// Refused before anybody is asked, or as HTTP cannot be asked.
+/// Refusals before any aggregator is asked, or of questions that HTTP cannot have.
 async fn refuse(client: &Client) {
     let a = of("search/a");
     let said = |refused: AskError| refused.to_string();

@@ -1,5 +1,5 @@
-//! What views show of counters, beside what nodes hold, while counting goes on and processes are killed: nothing differs, what is late is
-//! waited for, and what cannot be asked is said.
+//! The values of counters in views, beside those in nodes, while counting goes on and processes are killed: nothing differs, late values
+//! are waited for, and unreachable groups are reported.
 
 use crate::cluster::{Centre, Cluster, operate, until_views_show};
 use crate::http;
@@ -85,7 +85,7 @@ async fn what_reads_show_is_what_logs_hold_while_counting_goes_on_and_what_canno
     assert_eq!(held, [(&json!("agrees"), &json!(7)), (&json!("elsewhere"), &json!(5))]);
 }
 
-/// What flows along edges is counted anew.
+/// Counts that flow along edges are counted anew.
 async fn totals(cluster: &Cluster, at: SocketAddr) {
     let total = until("totals that have followed", async || {
         let (is_well, found) = audit(cluster, at, &["search/all"]);

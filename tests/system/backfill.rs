@@ -254,7 +254,7 @@ async fn files_of_other_programs_are_counted_as_they_are_meant_or_refused_as_a_w
         std::fs::write(backfill.cluster.path(name), text).unwrap();
         backfill.path(name)
     };
-    // What stands inside quotes is no row.
+    // A line inside quotes is no row.
     let quoted = file(
         "quoted.csv",
         "counter,delta,comment\nsearch/v1,1,\"a\nsearch/v2,777,\n b\"\nsearch/v3,3.0,\nsearch/v3,0,\n",
@@ -281,7 +281,7 @@ async fn files_of_other_programs_are_counted_as_they_are_meant_or_refused_as_a_w
     }
     let (is_whole, loaded, said) = backfill.load(&local, &["--delimiter", ";", "--zone", "utc"]);
     assert!(is_whole && loaded["counted"] == 1, "{said}");
-    // What only a check can tell before: unknown namespaces and decrements end both with an error.
+    // Only a check can tell before: unknown namespaces and decrements end both with an error.
     let mixed = file("mixed.csv", "counter,delta\nnowhere/a,1\nsearch/a,-1\nsearch/mixed,1\n");
     let (is_whole, _, said) = backfill.load(&mixed, &["--check"]);
     assert!(!is_whole && said.contains("line 2: unknown namespace") && said.contains("line 3: counters of"), "{said}");

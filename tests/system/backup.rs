@@ -1,6 +1,6 @@
-//! Images are taken while data centres count. Later all disks are gone, or those of one data centre, and it goes on from the images:
-//! nothing that they hold is missing, nothing is counted twice, and nothing is awarded twice. One data centre has two aggregators: an image
-//! is what one of them knows, and the second begins with nothing.
+//! Images are taken while data centres count. Later all disks are gone, or those of one data centre, and it goes on from the images: none
+//! of their counts is missing, and nothing is counted or awarded twice. One data centre has two aggregators: an image is the state of one
+//! of them, and the second begins with nothing.
 
 use crate::cluster::{Centre, Cluster, QUERIES, Role, arm, awards, ready, until_views_show};
 use crate::http;
@@ -90,8 +90,8 @@ async fn positions(at: SocketAddr) -> Vec<String> {
     until("the awards", async || awards(at, QUERIES).await).await.iter().map(position).collect()
 }
 
-/// Of the awards that were seen before all was lost, the first is in the images and the second is not: who has seen the first goes on, and
-/// who has seen the second is told where to begin anew.
+/// Of the awards that were seen before all was lost, the first is in the images and the second is not. A reader of the first goes on, and a
+/// reader of the second is told where to begin anew.
 async fn check_positions(views: &[SocketAddr], seen: &[String]) {
     let now = positions(views[0]).await;
     assert_eq!((now.len(), seen.len(), &now[0]), (2, 2, &seen[0]), "an award of the images keeps its position");
@@ -132,12 +132,12 @@ fn planned(layout: &Path, backup: &Path, out: &Path) -> u64 {
     total[1].as_u64().unwrap()
 }
 
-/// What is another cluster's, damaged, or in the way is refused with the reason, and changes nothing.
+/// Backups of another cluster, damaged backups, and targets that exist are refused with the reason, and nothing changes.
 fn check_refusals(cluster: &Cluster, backup: &Path) {
     let (layout, out) = (cluster.path("layout.toml"), cluster.path("restored"));
     let with = |layout: &Path, backup: &Path, more: &[&str]| restore_all(text(layout), text(backup), text(&out), more);
     let (done, said) = with(&layout, backup, &[]);
-    assert!(done && said.contains("withheld") && said.ends_with("say it with --yes.\n"), "{said}");
+    assert!(done && said.contains("withheld") && said.ends_with("repeat it with --yes.\n"), "{said}");
     let (done, said) = with(&layout, backup, &["--yes"]);
     assert!(!done && said.contains("say --withhold") && said.contains("search/queries ["), "{said}");
 
@@ -297,7 +297,7 @@ async fn a_data_centre_whose_disks_are_gone_goes_on_from_its_image_and_nothing_c
     let (done, said) = restore_lost(&cluster, &backup, at, &["--yes"]);
     assert!(!done && said.contains("the aggregator of europe-0 runs"), "{said}");
     let counted = finish(running).await;
-    // What only the lost disks know is lost; here everybody has heard of everything.
+    // Counts that only the lost disks know are lost; here all data centres know everything.
     counted.until_shown(&[at]).await;
     centres[LOST].node.kill();
     centres[LOST].aggregator.kill();
@@ -311,7 +311,7 @@ async fn a_data_centre_whose_disks_are_gone_goes_on_from_its_image_and_nothing_c
     .await;
 
     let (done, said) = restore_lost(&cluster, &backup, at, &[]);
-    assert!(done && said.contains("the images know") && said.ends_with("say it with --yes.\n"), "{said}");
+    assert!(done && said.contains("the images know") && said.ends_with("repeat it with --yes.\n"), "{said}");
     assert!(!cluster.data(LOST, Role::Aggregator).exists());
     let said = until("that it is silent", async || {
         let (done, said) = restore_lost(&cluster, &backup, at, &["--yes"]);

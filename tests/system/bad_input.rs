@@ -12,7 +12,7 @@ fn sets(keys: &[(&str, &Path)]) -> Vec<String> {
     keys.iter().map(|(key, path)| format!("{key}={}", path.display())).collect()
 }
 
-/// What a process says that is started with these keys overridden.
+/// The refusal of a process that is started with these keys overridden.
 fn refusal(cluster: &Cluster, dc: usize, role: Role, keys: &[(&str, &Path)]) -> String {
     let sets = sets(keys);
     cluster.refusal(dc, role, &sets.iter().map(String::as_str).collect::<Vec<_>>())

@@ -87,7 +87,7 @@ async fn check_awards(counted: &Counted, centres: &[Centre], milestones: &[u64])
     }
 }
 
-/// A cluster whose last data centre can be reached by the others only through a relay.
+/// A cluster with a last data centre that the others reach only through a relay.
 async fn behind_a_relay() -> (Cluster, Relay, Vec<Centre>) {
     let cluster = Cluster::new(&DCS);
     let last = DCS.len() - 1;

@@ -23,7 +23,7 @@ use tidemark_transport::certs::{ClusterCa, Identity, Role, SIGNATURE_CONTEXT, Va
 const PAGE: &str = "docs/reference/certificates.md";
 /// Begins the part of the page that is made here, which goes to its end.
 const VECTORS: &str = "## Test vectors\n";
-/// Of the cluster `demo`: the keys of two of its three voters, which are known to everybody.
+/// Of the cluster `demo`: the public keys and secret keys of two of its three voters.
 const KEYS: &str = "tests/certificates";
 const SIGNERS: [&str; 2] = ["usa-0", "europe-0"];
 /// In 2030: the certificates of the keys are valid from 2026 to 2036.
@@ -239,7 +239,7 @@ fn test_vectors_of_the_page_are_what_is_written() {
 
 // ---- verifiers -------------------------------------------------------------------------------------------------------------
 
-/// What both verifiers are told besides the certificate.
+/// The input of both verifiers besides the certificate.
 struct Judges {
     python: PathBuf,
     dir: tempfile::TempDir,
@@ -254,7 +254,7 @@ impl Judges {
         Judges { python, dir: tempfile::tempdir().unwrap(), arguments }
     }
 
-    /// What the Python program says of a certificate, which it reads from its standard input.
+    /// The judgement of the Python program about a certificate, which it reads from its standard input.
     fn example(&self, text: &str) -> Result<String, String> {
         let mut command = Command::new(&self.python);
         command.arg(root("examples/verify_award.py")).args(&self.arguments).arg("-");
@@ -347,7 +347,7 @@ async fn python_believes_a_real_award_and_refuses_each_changed_copy() {
     refuse_changed_fields(&judges, &good);
     refuse_other_files(&judges, &good);
     refuse_other_signatures(&judges, &good, &cluster);
-    // Nobody signs the time.
+    // The time is not signed.
     let later = changed(&good, "/unsigned_time", json!("2026-11-28T06:15:44.120Z"));
     assert!(judges.believe(&later).contains("time (not signed): 2026-11-28T06:15:44.120Z"));
 }
@@ -394,7 +394,7 @@ fn refuse_changed_fields(judges: &Judges, good: &Value) {
         copy.pointer_mut(place).unwrap().as_object_mut().unwrap().insert("more".to_owned(), json!(1));
         judges.refuse(&format!("another field in {place:?}"), &copy.to_string());
         let names: Vec<String> = good.pointer(place).unwrap().as_object().unwrap().keys().cloned().collect();
-        // Nobody signs the time, so it may be missing.
+        // The time is not signed, so it may be missing.
         for name in names.iter().filter(|name| *name != "unsigned_time") {
             let mut copy = good.clone();
             copy.pointer_mut(place).unwrap().as_object_mut().unwrap().remove(name);

@@ -71,7 +71,7 @@ async fn an_award_is_claimed_once_by_whom_it_names_or_passes_on() {
     let open = until_state(http[1], 2, "open").await;
     assert_eq!((&open["at"], &open["holder"]), (&2.into(), &2.into()));
     assert_eq!(claim(http[1], 2, "one", "a").await, said(403, "forbidden"));
-    // A name that anybody may guess is no permission.
+    // A name that can be guessed is no permission.
     let body = r#"{"session":"two","id":"a"}"#;
     let text = format!(
         "POST /v1/awards/{QUERIES}/2/claim HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
@@ -89,7 +89,7 @@ async fn an_award_is_claimed_once_by_whom_it_names_or_passes_on() {
         assert_eq!(claim(*at, 2, "two", "again").await, said(409, "claimed"));
     }
 
-    // Nobody claims the next one in time.
+    // The next award is not claimed in time.
     assert_eq!(rule(http[1], 8, "next_award").await.0, 200);
     count(http[1], "three").await;
     centres[LEADER].aggregator.kill();
@@ -148,7 +148,7 @@ async fn told_to_a_back_end(receiver: &Receiver) {
     assert_eq!(told, all.into_iter().map(|(at, kind, holder)| (at, kind.to_owned(), holder)).collect());
 }
 
-/// What `tidemark claims` says, and whether it ended well.
+/// The output of `tidemark claims`, and whether it ended well.
 fn shell(at: SocketAddr, arguments: &[&str]) -> (bool, String) {
     let server = format!("http://{at}");
     let output = run(&[&["claims", "--server", &server, "--token", http::TOKEN], arguments].concat());
@@ -175,7 +175,7 @@ async fn the_shell_says_how_awards_are_claimed_and_how_each_claim_stands() {
 
     count(at, "one").await;
     until_state(at, 1, "waiting").await;
-    let waits = "nobody has claimed it in time: it waits for the counter's next award";
+    let waits = "it was not claimed in time: it waits for the counter's next award";
     assert_eq!(shell(at, &["show", QUERIES, "1"]), (true, waits.to_owned()));
     let lapse = "awards may be claimed for 3600 s, and then lapse";
     assert_eq!(shell(at, &["rule", QUERIES, "--period-s", "3600"]), (true, lapse.to_owned()));

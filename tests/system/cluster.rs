@@ -68,8 +68,8 @@ pub struct Centre {
     pub http: SocketAddr,
 }
 
-/// An address on loopback that is free for UDP and TCP, outside the range that the kernel gives to sockets without a port: a
-/// process that was killed must find its own port free.
+/// An address on loopback that is free for UDP and TCP, outside the range that the kernel gives to sockets without a port. A process that
+/// was killed must find its own port free.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -95,12 +95,12 @@ impl Cluster {
         Cluster::with_nodes(names, 1)
     }
 
-    /// The same with so many nodes in each data centre.
+    /// The same with this number of nodes in each data centre.
     pub fn with_nodes(names: &[&str], nodes: usize) -> Cluster {
         Cluster::with_nodes_each(&names.iter().map(|&name| (name, nodes)).collect::<Vec<_>>())
     }
 
-    /// The same with so many nodes in each of the data centres.
+    /// The same with these numbers of nodes in the data centres.
     pub fn with_nodes_each(dcs: &[(&str, usize)]) -> Cluster {
         let names: Vec<&str> = dcs.iter().map(|(name, _)| *name).collect();
         Cluster::of(dcs, &names, &vec![1; dcs.len()], &[])
@@ -112,8 +112,8 @@ impl Cluster {
         Cluster::with_aggregators(names, voters, &aggregators, &[])
     }
 
-    /// One node and so many aggregators in each of the data centres, some of which vote, and views that are cut at these counters. More
-    /// than two need a range for each.
+    /// One node and these numbers of aggregators in the data centres, some of which vote, and views with shards that begin at these
+    /// counters. More than two need a range for each.
     pub fn with_aggregators(names: &[&str], voters: &[&str], aggregators: &[usize], slots: &[&str]) -> Cluster {
         let dcs: Vec<(&str, usize)> = names.iter().map(|&name| (name, 1)).collect();
         Cluster::of(&dcs, voters, aggregators, slots)
@@ -229,7 +229,7 @@ impl Cluster {
         std::fs::write(self.path(&format!("{name}-node-{node}.toml")), text).unwrap();
     }
 
-    /// A node's configuration asks for so many valves from its next start on.
+    /// A node's configuration asks for this number of valves from its next start on.
     pub fn ask_for_valves(&self, dc: usize, node: usize, valves: u8) {
         self.configure_node(dc, node, &format!("[group]\nlanes = {valves}\n"));
     }
@@ -244,7 +244,7 @@ impl Cluster {
         std::fs::write(path, before + more).unwrap();
     }
 
-    /// Files of one more node of a data centre. Whoever starts from now on reads the layout that has it.
+    /// Files of one more node of a data centre. Processes that start from now on read the layout that has it.
     pub fn add_node(&mut self, dc: usize) -> usize {
         let node = self.all_nodes[dc].len();
         self.all_nodes[dc].push(free_address());
@@ -258,13 +258,13 @@ impl Cluster {
         node
     }
 
-    /// Takes one of a data centre's nodes away. Whoever starts from now on reads the layout that says so.
+    /// Takes one of a data centre's nodes away. Processes that start from now on read the layout that says so.
     pub fn take_node_away(&mut self, dc: usize, node: usize) {
         self.gone[dc].push(node);
         std::fs::write(self.path("layout.toml"), self.layout_text(&self.aggregators)).unwrap();
     }
 
-    /// What one of a data centre's nodes says when it refuses to start.
+    /// The refusal of a node that does not start.
     pub fn node_refusal(&self, dc: usize, node: usize) -> String {
         if node == 0 {
             return self.refusal(dc, Role::Node, &[]);

@@ -41,7 +41,7 @@ pub struct Place<'a> {
     pub page: Page,
     pub folder: &'a Path,
     pub environment: Vec<(&'static str, String)>,
-    /// What a page names, and what it is called here.
+    /// The names in a page, and their names here.
     pub called: Vec<(String, String)>,
 }
 
@@ -125,7 +125,7 @@ async fn served(block: &Block, data: &Path) -> (Process, SocketAddr) {
     (process, at)
 }
 
-/// What a shell says.
+/// The output of a shell.
 fn shell(script: &str, place: &Place) -> String {
     let script = place.called.iter().fold(script.to_owned(), |script, (page, here)| script.replace(page, here));
     let folder = Path::new(env!("CARGO_BIN_EXE_tidemark")).parent().unwrap();
@@ -173,7 +173,7 @@ async fn holds(at: SocketAddr, namespace: &str) {
     .await;
 }
 
-/// Sends a request; what is read, again until the answer has what is expected.
+/// Sends a request; a read is repeated until the answer has the expected content.
 async fn ask(page: Page, request: &Block, expected: &Block, at: SocketAddr, names: &mut BTreeMap<String, String>) {
     let (first, body) = request.text.split_once('\n').unwrap();
     let (method, path) = first.split_once(' ').unwrap();

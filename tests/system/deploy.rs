@@ -1,5 +1,5 @@
-//! `deploy/`: the files are valid to the tools that they are for, and the commands in them, started as they stand on hosts of their own, make
-//! a cluster that counts. Only paths are others: folders of the test.
+//! `deploy/`: the files are valid to their tools, and the commands in them, started as they stand on hosts of their own, make a cluster
+//! that counts. Only paths are others: folders of the test.
 
 use crate::network::{Host, Network};
 use crate::process::{Process, command, until};
@@ -51,7 +51,7 @@ fn items(value: &Value) -> &[Value] {
 
 // ---- processes as the files describe them ----------------------------------------------------------------------------------
 
-/// One process: on which host it runs, with which command, and what it finds where.
+/// One process: its host, its command, and the places of its files.
 struct Unit {
     host: String,
     command: Vec<String>,
@@ -166,7 +166,7 @@ impl Deployment {
         running
     }
 
-    /// What the program says on a host.
+    /// The output of the program on a host.
     fn tidemark(&self, one: &Running, arguments: &[&str]) -> Option<String> {
         let arguments = ["tidemark"].iter().chain(arguments).map(|&argument| argument.to_owned()).collect::<Vec<_>>();
         let output = self.network.on(&one.unit.host, &one.laid.command(&arguments)).output().unwrap();
@@ -217,7 +217,7 @@ fn stages() -> Vec<Vec<String>> {
     stages
 }
 
-/// What an instruction of the last stage says in JSON.
+/// The JSON of an instruction of the last stage.
 fn instruction(name: &str) -> Vec<String> {
     let last = stages().pop().unwrap();
     let line = last.iter().find(|line| line.contains(name)).unwrap_or_else(|| panic!("no {name}")).clone();
@@ -237,7 +237,7 @@ fn containerfile_pleases_hadolint_and_runs_without_root() {
     assert!(last.iter().all(|line| !line.starts_with("RUN ") && !line.starts_with("ADD ")), "{last:?}");
 }
 
-/// What the build stage copies is a workspace, and has all files that sources include.
+/// The build stage copies a workspace, with all files that sources include.
 #[test]
 fn containerfile_copies_all_that_a_build_reads() {
     let dir = tempfile::tempdir().unwrap();
@@ -491,7 +491,7 @@ fn pods_have_no_rights_that_they_do_not_need() {
     }
 }
 
-/// What the generators of the kustomization make: files by the name of the object and the key in it.
+/// The output of the kustomization's generators: files by the name of the object and the key in it.
 fn generated(dir: &Path) -> BTreeMap<(String, String), PathBuf> {
     let kustomization = yaml(&format!("{KUBERNETES}/kustomization.yaml")).remove(0);
     let mut files = BTreeMap::new();

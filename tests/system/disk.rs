@@ -8,8 +8,8 @@ use std::process::Command;
 /// The largest file that the node may write, in blocks of 512 bytes: the new data file fits, the load of a second does not.
 const FILE_BLOCKS_MAX: u32 = 4 * 1_024;
 
-/// A node whose files cannot grow past the limit: to it that is a full disk. Its rows are in the log's file, as a directory of rows begins
-/// with a larger one.
+/// A node with files that cannot grow past the limit: to it that is a full disk. Its rows are in the log's file, as a directory of rows
+/// begins with a larger one.
 fn node_without_room(cluster: &Cluster) -> Process {
     let mut command = Command::new("sh");
     let limit = format!("trap '' XFSZ; ulimit -f {FILE_BLOCKS_MAX}; exec \"$@\"");

@@ -1,5 +1,5 @@
-//! A program changes edges through the client library, where the layout permits it: carried out once whatever aggregator is killed, refused as
-//! HTTP refuses, by its certificate's name in the audit.
+//! A program changes edges through the client library, where the layout permits it. The change is carried out once although aggregators are
+//! killed, refused as HTTP refuses, and in the audit under its certificate's name.
 
 use crate::cluster::{Cluster, ready};
 use crate::http;
@@ -11,7 +11,7 @@ use tidemark_client::{ChangeError, Client, CounterName, EdgeChanges, EdgeFault, 
 use tidemark_server::names::parse_counter;
 use tidemark_transport::Credentials;
 
-/// The test's front end, and nobody else.
+/// The test's front end, and no other client.
 const PERMITTED: &str = "graph_clients = [\"web/0\"]\n";
 
 fn of(key: &str) -> CounterName {
@@ -26,7 +26,7 @@ fn remove(from: &str, to: &str) -> EdgeChanges {
     EdgeChanges::new().remove(&of(from), &of(to))
 }
 
-/// A cluster whose layout says who may change edges.
+/// A cluster with a layout that names the clients that may change edges.
 fn permitting(names: &[&str]) -> Cluster {
     let cluster = Cluster::new(names);
     let layout = cluster.layout_text(&cluster.aggregators);
@@ -67,7 +67,7 @@ async fn refused(client: &Client, changes: EdgeChanges) -> (usize, EdgeFault) {
     }
 }
 
-/// What is wrong is refused with what is wrong, and nothing of it is carried out.
+/// A wrong change is refused with the reason, and nothing of it is carried out.
 async fn what_cannot_be_is_refused(client: &Client) {
     let path = ["topic", "answer", "question"].map(of).to_vec();
     let cycle = |path| EdgeFault::Cycle { path, left_out: 0 };

@@ -1,4 +1,4 @@
-//! Files whose rows have ids: loaded again and again, through every aggregator, by loaders that are killed, each row counts once.
+//! Files of rows with ids: loaded again and again, through every aggregator, by loaders that are killed, each row counts once.
 
 use crate::cluster::{Centre, Cluster, PLAIN, ready, until_views_show};
 use crate::http;
@@ -14,7 +14,7 @@ const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
 const PAIR: usize = 1;
 /// Enough for many requests.
 const ROWS: u64 = 24_000;
-/// Each of so many rows stands in the file twice.
+/// Each of this number of rows stands in the file twice.
 const REPEATED: u64 = 100;
 /// Rows of the second file that the first has, too.
 const SHARED: u64 = 3_000;
@@ -152,14 +152,14 @@ async fn a_row_whose_id_stands_for_something_else_is_named_and_ends_the_load() {
     let add = async |line: Value| http::send(at, "POST", "/v1/add", &line.to_string()).await.unwrap();
     let paid = json!({"counter": PLAIN, "delta": 5, "id": "pay-1"});
     until("an increment with an id", async || (add(paid.clone()).await.0 == 200).then_some(())).await;
-    // What contradicts itself is counted nowhere.
+    // A row that contradicts another of the file is counted nowhere.
     loads.write("self.csv", "counter,delta,payment\nsearch/plain,1,a\nsearch/plain,2,b\nsearch/plain,3,a\n");
     for more in [&["--check"][..], &[]] {
         let (is_whole, loaded, said) = loads.load("self.csv", at, "journals", more);
         let named = "line 4: Payment \"a\", +3 on search/plain: the id stands for another increment in line 2";
         assert!(!is_whole && loaded == Value::Null && said.contains(named), "{said}");
     }
-    // What contradicts an increment that counted ends the load: the rows before it count, and it is said how many.
+    // A row that contradicts a counted increment ends the load: the rows before it count, and their number is reported.
     loads.write(
         "other.csv",
         &format!(

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// A folder in which somebody works, with a running `tidemark serve`.
+/// A folder with a running `tidemark serve`.
 struct Desk {
     folder: TempDir,
     serve: Process,
@@ -41,7 +41,7 @@ impl Desk {
         in_folder(self.folder.path(), arguments).output().unwrap()
     }
 
-    /// What a command says that succeeds.
+    /// The output of a command that succeeds.
     fn said(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -199,7 +199,7 @@ fn log_level_that_is_none_is_refused() {
     assert!(said.contains("--log-level (TIDEMARK_LOG) is \"loud\"") && said.contains("use off, error"), "{said}");
 }
 
-/// A command that nobody reads ends quietly.
+/// A command without a reader ends quietly.
 fn ends_unread(mut command: Command) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
@@ -227,7 +227,7 @@ fn output_to_a_full_disk_is_an_error() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
         assert!(said.starts_with("tidemark: cannot write to standard output: No space left on device"), "{said}");
     }
-    // Nobody reads what went wrong either: it ends with its code all the same.
+    // The error has no reader either: it ends with its code all the same.
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let status = command(&["get", "search/q", "--server", "nonsense"]).stderr(full).status().unwrap();
     assert_eq!(status.code(), Some(1));

@@ -17,7 +17,7 @@ fn forget(cluster: &Cluster, at: SocketAddr, more: &[&str]) -> (bool, String) {
     operate(cluster, at, &[&["dc", "forget"], more].concat())
 }
 
-/// One data centre as another knows it.
+/// A data centre as another knows it.
 async fn known(at: SocketAddr, name: &str) -> Option<Value> {
     let (_, body) = http::get(at, "/v1/dcs").await?;
     body["dcs"].as_array()?.iter().find(|dc| dc["name"] == name).cloned()
@@ -46,7 +46,7 @@ async fn another_award(at: SocketAddr) {
 async fn check_refusals(cluster: &Cluster, centres: &[Centre]) {
     let at = centres[0].http;
     let (done, said) = forget(cluster, at, &[DCS[GONE]]);
-    assert!(done && said.contains("asia-0/0#") && said.ends_with("say it with --yes.\n"), "{said}");
+    assert!(done && said.contains("asia-0/0#") && said.ends_with("repeat it with --yes.\n"), "{said}");
     let (done, said) = forget(cluster, at, &[DCS[1], "--yes"]);
     assert!(!done && said.contains("is connected: stop it first"), "{said}");
     let (done, said) = forget(cluster, at, &[DCS[0], "--yes"]);
@@ -109,7 +109,7 @@ async fn a_data_centre_that_never_returns_is_given_up_at_once_and_refused_when_i
     assert!(!done && said.contains("1 of 2 voters"), "{said}");
 }
 
-/// It comes back with all its disks: nobody speaks to it, it says so, and its groups are not heard.
+/// It comes back with all its disks: no process speaks to it, it says so, and its groups are not heard.
 async fn comes_back(cluster: &Cluster, gone: &mut Centre) -> Process {
     (gone.node, _) = cluster.start(GONE, Role::Node).await;
     (gone.aggregator, gone.http) = cluster.start(GONE, Role::Aggregator).await;

@@ -40,7 +40,7 @@ async fn totals_are(at: SocketAddr, expected: [(i64, i64); 4]) {
     until(&format!("{expected:?}"), async || (totals(at).await? == expected).then_some(())).await;
 }
 
-/// What totals are made of: after so many changes of edges, none of which waits, and of a log of the group.
+/// The basis of totals: after this number of changes of edges, none of which waits, and of a log of the group.
 async fn are_made_of(at: SocketAddr, changes: u64) {
     let path = "/v1/window?counter=search/topic&counter=search/answer&last=1h&of=";
     let (code, none) = http::get(at, &format!("{path}total")).await.unwrap();
@@ -58,7 +58,7 @@ async fn are_made_of(at: SocketAddr, changes: u64) {
     assert!(view["groups"][0]["entries"].is_u64() && view["groups"][0]["ms"].is_number(), "{status}");
 }
 
-/// Whatever flows to a counter, its own increments alone reach its milestones.
+/// Only its own increments reach the milestones of a counter, whatever flows to it.
 async fn a_milestone_is_of_its_own_count(at: SocketAddr) {
     let path = "/v1/counters/search/question/milestones";
     let (code, refused) = http::send(at, "PUT", path, r#"{"at": [16], "of": "total"}"#).await.unwrap();

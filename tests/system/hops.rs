@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
 const ROUNDS: u64 = 200;
-/// In one of so many rounds the home dies.
+/// In one of this number of rounds the home dies.
 const DEATH_EVERY: u64 = 16;
 
 fn ms(dice: &mut ChaCha8Rng, below: u64) -> Duration {
@@ -150,7 +150,7 @@ async fn a_token_counts_for_what_it_says_and_nowhere_else() {
     assert_eq!(error(show(http[1], "h1.x").await), refused(401, "hop_malformed"));
     let short = json!({"home": DCS[1], "counters": [QUERIES], "id": "short", "expires_s": 1}).to_string();
     let short = http::send(http[0], "POST", "/v1/hops", &short).await.unwrap().1["hop"].as_str().unwrap().to_owned();
-    // Who is asked before that says that it is for others.
+    // A server that is asked before says that it is for others.
     let mut asked = error(show(http[2], &short).await);
     while asked == refused(400, "hop_elsewhere") {
         sleep(Duration::from_millis(50)).await;

@@ -10,7 +10,7 @@ pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// Longer than a server waits for the ledger before it says that it does not know.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Status and body; `None` when nobody answers there.
+/// Status and body; `None` without a listener there.
 pub async fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> Option<(u16, Value)> {
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\nauthorization: Bearer {TOKEN}\r\n\

@@ -17,7 +17,7 @@ const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
 /// The data centre with two aggregators.
 const PAIR: usize = 1;
 const IDS: u64 = 120;
-/// With one of so many ids a process is killed.
+/// With one of this number of ids a process is killed.
 const DEATH_EVERY: u64 = 12;
 
 /// Where the aggregators answer at present: of the data centres, and the second one of the pair.
@@ -135,7 +135,7 @@ async fn an_id_stands_for_one_increment_and_its_owner_is_named_where_it_is_away(
         assert!(turn == 0 || known == 50, "each line counted before: {answer}");
     }
     until_views_show(&at, PLAIN, 53).await;
-    // The owner is away: nobody else counts it, and it is said who is to be asked.
+    // The owner is away: no other group counts it, and the error names the owner.
     centres[PAIR].node.kill();
     let away = json!({"id": "c", "home": DCS[PAIR]});
     let (code, answer) = add(at[0], &away).await.unwrap();

@@ -41,7 +41,7 @@ async fn a_counter_that_was_reset_begins_at_nothing_everywhere_and_nothing_late_
         count(at, PLAIN, 10 + dc as u64).await;
     }
     until_views_show(&http, PLAIN, 33).await;
-    // What this one counts now may reach the others only after the reset, and its node hears of that last.
+    // Its counts from now on may reach the others only after the reset, and its node hears of that last.
     count(http[2], PLAIN, 1_000).await;
     centres[2].aggregator.kill();
     let begun = reset(http[0], PLAIN, 0).await;
@@ -163,7 +163,7 @@ async fn nothing_is_begun_again_by_a_slip() {
         assert_eq!((code, &answer["error"]["code"]), (404, &"unknown_counter".into()), "{method} {verb}");
     }
     assert_eq!(life(at, "search/ghost").await["generation"], 0);
-    // What was counted a moment ago is known, also before the view shows it; said again it is the same request, wherever it says so.
+    // A counter of a moment ago is known, also before the view shows it; said again it is the same request, wherever it says so.
     count(at, "search/young", 7).await;
     let (code, begun) = send("DELETE", "/v1/counters/search/young?if_generation=0", "").await;
     assert_eq!((code, &begun["generation"]), (200, &1.into()), "{begun}");
@@ -178,7 +178,7 @@ async fn nothing_is_begun_again_by_a_slip() {
     // The shell shows what would be lost, and does nothing without a word.
     let shown = shell(at, &["remove", "search/young"]);
     assert!(shown.0 && shown.1.contains("stands at 2 here, in generation 1"), "{shown:?}");
-    assert!(shown.1.ends_with("Nothing was done: say it with --yes."), "{shown:?}");
+    assert!(shown.1.ends_with("Nothing was done: repeat it with --yes."), "{shown:?}");
     assert_eq!(life(at, "search/young").await["generation"], 1);
 }
 

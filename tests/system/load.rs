@@ -18,7 +18,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// Added to the plain counter at every tick.
 const PLAIN_WEIGHT: u64 = 3;
 
-/// What became of the hits.
+/// The results of the hits.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Acknowledged: in a valve's committed log, whether or not its place is known.
@@ -26,7 +26,7 @@ pub struct Tally {
     pub placed: AtomicU64,
     /// Counted, its place not learnt.
     pub place_unknown: AtomicU64,
-    /// Nobody knows: zero or once.
+    /// Unknown: counted zero times or once.
     pub unknown: AtomicU64,
     pub failed: AtomicU64,
     pub plain: AtomicU64,
@@ -84,14 +84,13 @@ impl Load {
         Load { tally, client, stop, task }
     }
 
-    /// Waits until so many further hits were acknowledged.
+    /// Waits until this number of further hits was acknowledged.
     pub async fn until_further(&self, hits: u64) {
         let wanted = self.tally.acknowledged() + hits;
         until_true("further acknowledged hits", || self.tally.acknowledged() >= wanted).await;
     }
 
-    /// Counts no more, and waits until everything is answered, be it by that nobody knows; how many hits were acknowledged, and of
-    /// how many nobody knows.
+    /// Counts no more, and waits until everything is answered, perhaps as unknown; returns the number of acknowledged and of unknown hits.
     pub async fn finish_in_doubt(self) -> (u64, u64) {
         self.stop.send_replace(true);
         tokio::time::timeout(WAIT_MAX, self.task).await.expect("every hit is answered").unwrap();
@@ -115,7 +114,7 @@ impl Load {
     }
 }
 
-/// What was acknowledged.
+/// The acknowledged increments.
 #[derive(Debug, Default)]
 pub struct Counted {
     pub queries: u64,

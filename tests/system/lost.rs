@@ -1,5 +1,5 @@
-//! The majority of a data centre's disks is lost for good while it counts and holds rights. Others go on, a strict milestone waits
-//! and says for whom; an operator declares the groups lost, the milestone is awarded once, and the data centre is founded anew.
+//! The majority of a data centre's disks is lost for good while it counts and holds rights. Others go on, and a strict milestone waits and
+//! names the group; an operator declares the groups lost, the milestone is awarded once, and the data centre is founded anew.
 
 use crate::cluster::{Cluster, QUERIES, Role, arm, awards, ready};
 use crate::http;
@@ -91,12 +91,12 @@ impl Centres {
         silent.iter().map(|group| group["group"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Where its own aggregator can be asked, that one decides; nothing is done before it is said with --yes, nor to who is heard of.
+    /// If its own aggregator can be asked, that aggregator decides; nothing is done without --yes, nor to a group that is heard of.
     fn check_refusals(&self) {
         let (done, said) = self.declare_lost(0, "europe-0/0", &["--yes"]);
         assert!(!done && said.contains("europe-0 can be reached"), "{said}");
         let (done, said) = self.declare_lost(LOST, "europe-0/0", &[]);
-        assert!(done && said.contains("may be lost") && said.ends_with("say it with --yes.\n"), "{said}");
+        assert!(done && said.contains("may be lost") && said.ends_with("repeat it with --yes.\n"), "{said}");
         let (done, said) = self.declare_lost(LOST, "usa-0/0", &["--yes"]);
         assert!(!done && said.contains("usa-0 can be reached"), "{said}");
         let (done, said) = self.declare_lost(0, "usa-0/0", &["--yes"]);
@@ -111,7 +111,7 @@ impl Centres {
     }
 }
 
-/// What a milestone waits for, as a data centre says it.
+/// The groups that a milestone waits for, as a data centre says it.
 async fn waits_for(http: SocketAddr) -> Option<String> {
     let (_, list) = http::get(http, "/v1/counters/search/queries/milestones").await?;
     let next = list["milestones"].as_array()?.iter().find(|status| status["at"] == MILESTONE)?.clone();
@@ -161,7 +161,7 @@ async fn when_the_majority_of_a_data_centres_disks_is_lost_it_says_so_is_declare
         until("the next award", async || awards(views[LOST], QUERIES).await.filter(|list| list.len() == 2)).await;
     assert_eq!(both[0], won[0]);
 
-    // What clients were told is shown, but for what was declared.
+    // The answers to clients are shown, but for the increments that were declared lost.
     let given_up = written_off(views[2]).await;
     let in_doubt = loads.remove(LOST).finish_in_doubt().await;
     let mut acknowledged = in_doubt.0;

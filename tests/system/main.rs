@@ -1,5 +1,5 @@
-//! The whole system as its users run it: real processes with configuration and certificates made by the command, real sockets on
-//! loopback, `kill -9`, cut networks, full disks and bad input. Everything acknowledged is accounted for.
+//! The whole system as its users run it: real processes with configuration and certificates made by the command, real sockets on loopback,
+//! `kill -9`, cut networks, full disks and bad input. Everything acknowledged is accounted for.
 
 mod access_log;
 mod asking;

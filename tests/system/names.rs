@@ -203,7 +203,7 @@ impl Resolver for Table {
     }
 }
 
-/// Two data centres in this process, whose names only the table knows.
+/// Two data centres in this process, with names that only the table knows.
 struct Named {
     ca: ClusterCa,
     table: Arc<Table>,

@@ -27,7 +27,7 @@ ip -n \"$1\" addr add \"$3/16\" dev eth0
 ip -n \"$1\" link set eth0 up
 ip -n \"$1\" link set lo up";
 
-/// What has an address of its own, and by which names it is found.
+/// A host with an address of its own, and its names.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub name: String,
@@ -54,7 +54,7 @@ fn need(program: &str, package: &str) {
 }
 
 impl Network {
-    /// Makes a network of these hosts. A user who is not root needs a kernel that lets users make namespaces.
+    /// Makes a network of these hosts. An unprivileged user needs a kernel that lets users make namespaces.
     pub fn new(hosts: &[Host]) -> Network {
         need("ip", "iproute2");
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,4 +1,4 @@
-//! What operators see: a dead node, a ledger without a majority, idle data centres, and disks that are not mounted.
+//! The view of operators: a dead node, a ledger without a majority, idle data centres, and disks that are not mounted.
 
 use crate::cluster::{Centre, Cluster, PLAIN, Role, operate, ready};
 use crate::http::{self, TOKEN};
@@ -147,7 +147,7 @@ async fn idle_groups_are_not_silent_and_a_normal_start_warns_of_nothing() {
     assert!(done && said.contains("--yes would be refused now") && said.contains("connected"), "{said}");
     let (done, said) = operate(&cluster, at, &["declare-lost", "usa-0/0"]);
     assert!(done && said.contains("--yes would be refused now") && said.contains("heard of"), "{said}");
-    // A group whose node is gone is silent, here and elsewhere, whatever its aggregator does.
+    // A group without its node is silent, here and elsewhere, whatever its aggregator does.
     centres[2].node.kill();
     for dc in [2, 0] {
         let silent = async || {

@@ -1,4 +1,4 @@
-//! Data centres with two aggregators, and who votes in the ledger: either of a pair may be killed while counting, readers and groups move
+//! Data centres with two aggregators, and the voters of the ledger: either of a pair may be killed while counting, readers and groups move
 //! to the other; a view that is gone is set aside; a voter is replaced while the cluster counts.
 
 use crate::cluster::{Centre, Cluster, PLAIN, QUERIES, Role, arm, awards, operate, ready};
@@ -52,7 +52,7 @@ impl Reader {
     }
 }
 
-/// What is shown never goes back, also when another aggregator shows it.
+/// A shown value never goes back, also when another aggregator shows it.
 async fn read_until(client: Client, stop: Arc<AtomicBool>) -> Duration {
     let name = parse_counter(PLAIN).unwrap();
     let (mut shown, mut answered, mut gap) = (0, None, Duration::ZERO);
@@ -80,7 +80,7 @@ async fn counted_there(http: SocketAddr) -> Option<u64> {
 async fn until_heard_abroad(http: SocketAddr) -> Duration {
     let killed = Instant::now();
     let before = until("a cluster", async || counted_there(http).await).await;
-    // What was under way when it was killed comes at once.
+    // Increments that were under way when it was killed come at once.
     until("more counted", async || counted_there(http).await.filter(|&counted| counted > before + 20)).await;
     killed.elapsed()
 }

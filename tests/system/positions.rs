@@ -27,7 +27,7 @@ async fn award(at: SocketAddr, times: usize) {
     }
 }
 
-/// Positions of the awards behind one, as soon as there are so many.
+/// Positions of the awards behind a position, as soon as there are this many.
 async fn listed(at: SocketAddr, after: &str, count: usize) -> Vec<String> {
     until("the awards", async || {
         let (status, body) = http::get(at, &format!("/v1/awards?after={after}")).await?;
@@ -39,7 +39,7 @@ async fn listed(at: SocketAddr, after: &str, count: usize) -> Vec<String> {
     .await
 }
 
-/// What a subscription with this last event says first, up to a message of this type.
+/// The first messages of a subscription with this last event, up to a message of this type.
 async fn events(at: SocketAddr, last: &str, until: &str) -> Vec<serde_json::Value> {
     let mut stream = TcpStream::connect(at).await.unwrap();
     let request = format!(

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// No test waits longer for any one thing. It is long, so a busy machine fails no test.
 pub const WAIT_MAX: Duration = Duration::from_secs(120);
-/// Of what a process said, a test that failed shows so many lines.
+/// Lines of a process's output that a failed test shows.
 const SHOWN_LINES_MAX: usize = 40;
 /// Between two looks at something that is waited for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -54,7 +54,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command; what it says goes to the file `log`.
+    /// Starts a command; its output goes to the file `log`.
     pub fn start(mut command: Command, log: PathBuf) -> Process {
         let said = std::fs::File::create(&log).unwrap();
         command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
@@ -69,7 +69,7 @@ impl Process {
         self.child.try_wait().unwrap()
     }
 
-    /// Waits until the process says `word`; what follows it up to a blank. Panics if it ends before.
+    /// Waits until the process says `word`; returns the text behind it up to a blank. Panics if it ends before.
     pub async fn until_said(&mut self, word: &str) -> String {
         let start = Instant::now();
         loop {
@@ -133,7 +133,7 @@ impl Drop for Process {
     }
 }
 
-/// What a process that refused to start said: one line on stderr.
+/// The error of a process that refused to start: one line on stderr.
 pub fn complaint(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");

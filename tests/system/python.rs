@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 /// Tests of one process share environments.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// What a command says that succeeds.
+/// The output of a command that succeeds.
 pub fn must(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

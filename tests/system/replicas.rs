@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 const NODES: usize = 3;
 const MILESTONE: u64 = 1_500;
 
-/// One data centre with its nodes.
+/// A data centre with its nodes.
 struct Centre {
     cluster: Cluster,
     nodes: Vec<(Process, SocketAddr)>,
@@ -100,7 +100,7 @@ impl Centre {
         (self.aggregator, self.http) = self.cluster.start(0, Role::Aggregator).await;
     }
 
-    /// Nodes are told to end and start again, one after the other, under load, as operators do who have edited the layout.
+    /// Nodes are told to end and start again, one after the other, under load, as operators do after a change of the layout.
     async fn restart_in_turn(&mut self, nodes: &[usize], load: &Load) {
         for &node in nodes {
             let (status, said) = self.nodes[node].0.terminate().await;
@@ -189,7 +189,7 @@ async fn all_nodes_may_be_restarted_one_after_the_other_and_all_at_once() {
     let mut centre = Centre::start().await;
     let load = centre.load().await;
     load.until_further(200).await;
-    // The last one goes on asking for fewer valves: clients carry on, whoever leads its group meanwhile.
+    // The last node goes on asking for fewer valves: clients carry on, whichever node leads its group meanwhile.
     for node in 0..NODES {
         let (status, said) = centre.nodes[node].0.terminate().await;
         assert!(status.success() && !said.contains("ERROR"), "{said}");
@@ -225,7 +225,7 @@ async fn a_node_is_added_while_counting_and_groups_move_to_it() {
         centre.until_leads_its_own(node).await;
         centre.until_held_by(node, group, &holders).await;
     }
-    // A client that knows of it, all of whose increments go to the new group and to the one that lost its first holder.
+    // A client that knows of it, with all increments going to the new group and to the group that lost its first holder.
     let second = centre.load().await;
     centre.nodes[0].0.kill();
     second.until_further(300).await;
@@ -290,10 +290,10 @@ const COUNTERS: u64 = 1_000;
 /// More than are kept behind a checkpoint for members that lack some.
 const ENTRIES: u64 = 1_200;
 
-/// Clients choose a group each: with so many there is one at each.
+/// Clients choose a group each: with this number there is a client at each.
 const CLIENTS: usize = 12;
 
-/// Old buckets have left the memory of a node, which has applied so many entries of each group.
+/// Old buckets have left the memory of a node, which has applied this number of entries of each group.
 async fn keeps_within(centre: &Centre, node: usize, entries: u64) {
     until("memory within its budget", async || {
         let groups = centre.groups(node).await.filter(|groups| groups.len() == NODES)?;

@@ -70,7 +70,7 @@ async fn counters_come_in_the_order_of_their_keys_and_removed_ones_no_more() {
     assert_eq!(keys("prefix=search/a/").await, Some(named(&["a/1", "a/2"])));
 }
 
-/// What was counted of a counter in the last so long, once nothing of it is wrong but for the minute that holds the beginning.
+/// The counts of a counter in the last period, once they are exact but for the minute that holds the beginning.
 async fn counted(at: SocketAddr, counter: &str, last: &str) -> Option<i64> {
     let (code, body) = http::get(at, &format!("/v1/counters/{counter}/window?last={last}")).await?;
     (code == 200).then(|| body["counted"]["value"].as_i64())?
@@ -146,7 +146,7 @@ late = "10m"
 out_of_range = "total"
 "#;
 
-/// What was counted of a counter in one minute, or why that is not said.
+/// The counts of a counter in one minute, or the reason why they are not shown.
 async fn in_minute(at: SocketAddr, counter: &str, minute: u64) -> Option<Result<i64, String>> {
     let query = format!("from={}&to={}&error=0", minute * 60, minute * 60 + 60);
     let (code, body) = http::get(at, &format!("/v1/counters/{counter}/window?{query}")).await?;
@@ -163,7 +163,7 @@ async fn minute_is(views: &[SocketAddr], minute: u64, expected: Result<i64, Stri
     }
 }
 
-/// Counts as of a time, once anybody answers; whether that was taken.
+/// Counts as of a time, once a server answers; whether that was taken.
 async fn add_at(at: SocketAddr, counter: &str, delta: u64, event_s: u64) -> bool {
     let line = json!({"counter": counter, "delta": delta, "at": event_s}).to_string() + "\n";
     until("an answer", async || {
@@ -212,7 +212,7 @@ async fn what_has_expired_is_gone_everywhere_and_does_not_come_back() {
     minute_is(&views, minute, Err("error_not_attainable".to_owned())).await;
     hours_hold(&views, 9).await;
     let views = restart_all(&cluster, &mut centres).await;
-    // What comes late counts in the hour and in the total.
+    // A late event counts in the hour and in the total.
     assert!(add_at(views[0], "search/answer", 1, minute * 60 + 30).await);
     hours_hold(&views, 10).await;
     // Nor is it there again when minutes are kept for longer.

@@ -1,6 +1,6 @@
-//! Counters of two namespaces lie together by a piece of their keys: what flows between them along edges stays within a slot, pages and
-//! rankings are in the order of keys all the same, a slot is split between two parts and not within one, and with another order nobody
-//! starts on what is on disk.
+//! Counters of two namespaces lie together by a piece of their keys. Counts that flow between them along edges stay within a shard, pages
+//! and rankings are in the order of keys all the same, a shard is split between two pieces and not within one, and with another order no
+//! aggregator starts on the disk.
 
 use crate::cluster::{Cluster, Role, operate, ready, until_views_show};
 use crate::http;
@@ -107,7 +107,7 @@ async fn what_has_the_same_piece_lies_in_one_slot() {
     assert_eq!(parts(&listed), expected, "{listed:#?}");
     assert_eq!((&listed[1]["from"], &listed[1]["from_part"]["space"]), (&json!("search/views/2"), &json!("users")));
 
-    // In the middle; what is named is taken with all that has its piece.
+    // In the middle; a named counter is taken with all that have its piece.
     let (done, said) = operate(&cluster, usa.http[3], &["slots", "split", "3"]);
     assert!(done && said.contains("slot 3 is split at ") && said.contains("into slots 4 and 5"), "{said}");
     let (done, said) = operate(&cluster, usa.http[0], &["slots", "split", "2", "--at", "search/views/4/z"]);

@@ -1,5 +1,5 @@
-//! A view and a node whose buckets may take less memory than they would, of totals as well: what ended is read from disk, and all that is asked is answered as by
-//! those that have all in memory, also late and after `kill -9`.
+//! A view and a node with buckets that may take less memory than they would, and totals as well: ended buckets are read from disk. Every
+//! answer is as by processes with all buckets in memory, also late and after `kill -9`.
 
 use crate::cluster::{Centre, Cluster, Role, operate};
 use crate::http;
@@ -20,7 +20,7 @@ pub const SERIES: &str =
 const VIEW: &str = "[view]\nbuckets_memory_mib = 1\n";
 const NODE: &str = "[group]\nbuckets_memory_mib = 1\n[log]\ncheckpoint_interval_ms = 500\n[rows]\nstore = \"tree\"\n";
 
-/// One row a counter and day, none of them today; and the sum of all.
+/// A row per counter and day, none of them today; and the sum of all.
 pub fn history(path: &std::path::Path, counters: u64) -> u64 {
     let (mut text, mut sum, now) = ("counter,delta,at\n".to_owned(), 0, now_s());
     for counter in 0..counters {
@@ -39,7 +39,7 @@ async fn get(at: SocketAddr, path: &str) -> Option<Value> {
     (code == 200).then_some(body)
 }
 
-/// What a view, or the group of a node, says of its memory: bytes, the most, rows of which some is on disk only.
+/// The memory of a view, or of a node's group: bytes, the most, and rows of which some are on disk only.
 async fn memory(at: SocketAddr) -> Option<(u64, u64, u64)> {
     let status = get(at, "/v1/status").await?;
     let view = status.get("view").unwrap_or(&status["groups"][0]);

@@ -1,5 +1,5 @@
-//! Slots in real processes: a layout cuts the view, `/v1/slots` says what lies in each, and totals are what they are without, also after a
-//! restart and out of a backup that another layout cuts; a layout that cuts wrongly, or not as the disk is, starts nothing.
+//! Shards in real processes: a layout divides the view, `/v1/slots` shows the content of each shard, and totals are the same as without,
+//! also after a restart and out of a backup that another layout divides; with wrong boundaries, or others than on disk, nothing starts.
 
 use crate::cluster::{Cluster, Role};
 use crate::http;
@@ -57,7 +57,7 @@ pub fn restore(cluster: &Cluster, backup: &Path, data: &Path) {
     std::fs::rename(restored.join("usa-0"), data).unwrap();
 }
 
-/// What the first file says of counters with milestones, no other one says.
+/// No other file has the first file's rows of counters with milestones.
 fn refused_without_its_first_file(cluster: &Cluster, data: &Path) {
     let (first, aside) = (data.join("view.redb"), cluster.path("aside.redb"));
     std::fs::rename(&first, &aside).unwrap();

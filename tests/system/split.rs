@@ -1,5 +1,5 @@
-//! A data centre whose view is held in parts by four aggregators: whichever is asked answers as the one of another data centre that holds
-//! all; one of those that hold a slot may be killed, and where both are gone only their slots are not read; the awards are what they are.
+//! A data centre with a view in parts at four aggregators: any of them answers as the aggregator of another data centre that holds all; one
+//! holder of a shard may be killed, and if both are gone only their shards are not read; the awards stay the same.
 
 use crate::asking::answer_alike;
 use crate::cluster::{Centre, Cluster, Role, arm, awards, operate, ready, until_views_show};
@@ -40,7 +40,7 @@ const QUESTIONS: [&str; 9] = [
     "/v1/window?counter=search/a&counter=search/e&counter=search/nobody&last=1h",
 ];
 
-/// What is said of counters, without when and as of what.
+/// The part of an answer about counters, without times and bases.
 fn counts(value: &Value) -> Value {
     const KEPT: [&str; 11] = [
         "counters",
@@ -74,7 +74,7 @@ async fn answers(at: SocketAddr) -> Option<Vec<Value>> {
     let (_, series) = http::get(at, "/v1/counters/search/topic/series?last=1h&every=10m&of=total").await?;
     let sum = series["steps"].as_array()?.iter().filter_map(|step| step["value"].as_i64()).sum::<i64>();
     all.push(sum.into());
-    // Of each counter in steps: of totals, and of a page that nobody has anything of.
+    // Each counter in steps: of totals, and of a page that no counter is in.
     let (_, range) = http::get(at, "/v1/range?prefix=search/&last=1h&every=10m&of=total").await?;
     let sum =
         |counter: &Value| counter["values"].as_array().into_iter().flatten().filter_map(Value::as_i64).sum::<i64>();
@@ -164,7 +164,7 @@ impl Split {
     }
 }
 
-/// Which slots there are, who holds them, and of which the one that is asked says how much lies in them.
+/// The shards, their holders, and the sizes that the asked aggregator tells of its own.
 async fn slots(at: SocketAddr) -> Vec<(Vec<String>, Option<u64>)> {
     let (_, body) = http::get(at, "/v1/slots").await.expect("it answers");
     let name = |name: &Value| name.as_str().unwrap().to_owned();
@@ -215,7 +215,7 @@ pub async fn count_and_link(usa: &Split) {
     send(usa.http[1], "POST", "/v1/edges", json!({ "insert": edges, "unknown": "allow" })).await;
 }
 
-/// Who holds what, as each says.
+/// The holders of shards, as each aggregator says.
 async fn check_slots(usa: &Split) {
     for (seat, &at) in usa.http.iter().enumerate() {
         let held: Vec<bool> = slots(at).await.iter().map(|(_, counters)| counters.is_some()).collect();
@@ -264,7 +264,7 @@ async fn whichever_aggregator_is_asked_answers_for_all_that_hold_a_part() {
     check_slots(&usa).await;
     read_natively(&cluster, cluster.aggregators[0], usa.http[0]).await;
 
-    // One of those that hold a slot is killed, then the other one of a slot as well.
+    // One holder of a shard is killed, then the other holder of a shard as well.
     usa.kill(2);
     let left = [usa.http[0], usa.http[1], usa.http[3]];
     assert_eq!(until_alike(&left).await, all);
@@ -279,7 +279,7 @@ async fn whichever_aggregator_is_asked_answers_for_all_that_hold_a_part() {
     until_views_show(&[usa.http[0], usa.http[1]], "search/b1", 10).await;
     // A total is missed only where something flows to it from there.
     for at in &usa.http[..2] {
-        // What one that is gone had shown may have to be given up first.
+        // The values that a lost aggregator had shown may have to be given up first.
         let (_, topic) = until("a total", async || {
             http::get(*at, "/v1/counters/search/topic/graph").await.filter(|(code, _)| *code == 200)
         })
@@ -295,14 +295,14 @@ async fn whichever_aggregator_is_asked_answers_for_all_that_hold_a_part() {
 
     award_and_reset(&usa, 0, &views, 301).await;
 
-    // Its files are of a data centre with so many.
+    // Its files are of a data centre with that number of aggregators.
     usa.kill(0);
     let layout = std::fs::read_to_string(cluster.path("layout.toml")).unwrap();
     let fewer = layout.lines().filter(|line| !line.starts_with("further_aggregators")).collect::<Vec<_>>().join("\n");
     std::fs::write(cluster.path("fewer.toml"), fewer).unwrap();
     cluster.write_config(0, Role::Aggregator, "fewer.toml");
     let refusal = cluster.refusal(0, Role::Aggregator, &[]);
-    assert!(refusal.contains("a data centre with 4 aggregators, and is to be of one with one or two"), "{refusal}");
+    assert!(refusal.contains("a data centre with 4 aggregators, and the layout has one or two"), "{refusal}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -411,14 +411,14 @@ fn files_of(cluster: &Cluster, seat: usize) -> Vec<usize> {
     (1..=SLOTS.len()).filter(|slot| data_of(cluster, seat).join(format!("shard-{slot}.redb")).exists()).collect()
 }
 
-/// What an operator may not order.
+/// Orders that are refused.
 fn refused_moves(cluster: &Cluster, at: SocketAddr) {
     let cases: [(&[&str], &str); 7] = [
         (&["slots", "move", "0", "usa-0", "usa-0/third"], "slot 0 stays where it is"),
         (&["slots", "move", "99", "usa-0", "usa-0/third"], "slot 99: the last one is slot 4"),
         (&["slots", "move", "2", "usa-0", "usa-0/second"], "does not hold slot 2"),
         (&["slots", "move", "2", "usa-0/third", "usa-0/fourth"], "holds slot 2 already"),
-        (&["slots", "move", "2", "usa-0/third", "europe-0"], "europe-0 is of another data centre"),
+        (&["slots", "move", "2", "usa-0/third", "europe-0"], "europe-0 is in another data centre"),
         (&["slots", "move", "2", "usa-0/third", "nowhere"], "nowhere"),
         (&["slots", "stay", "2"], "slot 2 is not being moved"),
     ];
@@ -477,7 +477,7 @@ async fn a_slot_moves_while_it_is_counted_and_read_and_is_forgotten_where_it_was
     assert_eq!(files_of(&cluster, 0), [2, 3, 4]);
     until_alike(&views).await;
 
-    // Who has it now and who had it know that when they come back.
+    // The present and the former holder know that when they come back.
     usa.kill(2);
     usa.kill(3);
     until_views_show(&[usa.http[0], usa.http[1]], "search/c", total).await;
@@ -509,7 +509,7 @@ async fn a_move_outlives_kills_and_one_that_cannot_end_is_taken_back() {
         assert!(done && said.contains("moves from usa-0/third to usa-0/second"), "{said}");
     };
 
-    // Both who hold it are gone, so nobody can tell it: it goes on being moved over a kill of who is to have it, until it is to stay.
+    // Both holders are gone, so no aggregator can tell it: the move goes on over a kill of the future holder, until it is cancelled.
     usa.kill(2);
     usa.kill(3);
     begins(moving());
@@ -548,7 +548,7 @@ async fn a_move_outlives_kills_and_one_that_cannot_end_is_taken_back() {
     send(usa.http[2], "POST", "/v1/counters/search/c/add", json!({ "delta": 1 })).await;
     until_views_show(&usa.http, "search/c", 301).await;
 
-    // A backup has it from who holds it now.
+    // A backup has it from the present holder.
     let (backup, token) = (cluster.path("backup"), cluster.path("token"));
     let urls: Vec<String> = usa.http.iter().map(|at| format!("http://{at}")).collect();
     let mut take = vec!["backup", "take", "--whole", "--out", text(&backup), "--token-file", text(&token)];

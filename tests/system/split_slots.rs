@@ -1,5 +1,6 @@
-//! Slots are split while they are counted and read, the first one too: reads go on at every aggregator and never go back, totals along edges
-//! between the halves are right, the halves may be moved, kills lose nothing, and on disk are the halves and not what was split.
+//! Shards are split while they are counted and read, the first shard too. Reads go on at every aggregator and never go back, totals along
+//! edges between the halves are right, the halves may be moved, kills lose nothing, and the disk has the halves and not the shard that was
+//! split.
 
 use crate::cluster::{Centre, Cluster, Role, operate, ready, until_views_show};
 use crate::http;
@@ -21,7 +22,7 @@ use tokio::task::JoinHandle;
 /// Of the first slot, beside those that all tests with slots count: to copy them takes some steps.
 const COUNTERS: usize = 20_000;
 const ADDED_AT_ONCE: usize = 5_000;
-/// One of each half.
+/// A counter of each half.
 const EARLY: &str = "search/a/00000";
 const LATE: &str = "search/a/19998";
 /// Each is in the other half than the one that flows to it.
@@ -32,10 +33,10 @@ const EDGES: [[&str; 2]; 4] = [
     ["search/a/19998", "search/topic"],
 ];
 
-/// What flows to the topic of all tests with slots without these edges.
+/// The total of the topic in all tests with shards without these edges.
 const TOPIC: u64 = 54_011;
 
-/// Counts one of each of so many counters, whose names begin alike.
+/// Counts one of each of `count` counters with names that begin alike.
 async fn add_many(at: SocketAddr, prefix: &str, count: usize) {
     let lines: Vec<String> =
         (0..count).map(|nth| json!({ "counter": format!("{prefix}/{nth:05}") }).to_string()).collect();
@@ -85,7 +86,7 @@ fn files_in(data: &Path) -> Vec<usize> {
     (1..32).filter(|slot| data.join(format!("shard-{slot}.redb")).exists()).collect()
 }
 
-/// What counts and reads until it is told to end.
+/// A load that counts and reads until it is told to end.
 struct Load {
     is_over: Arc<AtomicBool>,
     counts: Vec<(&'static str, JoinHandle<u64>)>,
@@ -144,7 +145,7 @@ impl Load {
     }
 }
 
-/// What an operator may not order.
+/// Orders that are refused.
 fn refused_splits(cluster: &Cluster, usa: &Split) {
     let cases: [(usize, &[&str], &str); 7] = [
         (2, &["slots", "split", "0"], "slot 0 is held by usa-0 and usa-0/second"),
@@ -187,7 +188,7 @@ async fn slots_are_split_while_they_are_counted_and_read_and_their_halves_are_mo
     let (done, said) = operate(&cluster, usa.http[0], &["slots", "split", "0"]);
     assert!(!done && said.contains("slot 0 was split into slots 5 and 6"), "{said}");
 
-    // What was in the first slot may be moved now.
+    // The counters of the first shard may be moved now.
     let (done, said) = operate(&cluster, usa.http[3], &["slots", "move", "6", "usa-0", "usa-0/third"]);
     assert!(done && said.contains("slot 6: from search/a/09999, before search/b; held by"), "{said}");
     for &at in &usa.http {
@@ -200,7 +201,7 @@ async fn slots_are_split_while_they_are_counted_and_read_and_their_halves_are_mo
     until_alike(&views).await;
     until_true("files of what was split are deleted", || have_halves_only(&cluster)).await;
 
-    // Who holds halves knows that when it comes back.
+    // A holder of halves knows that when it comes back.
     for seat in [1, 2] {
         usa.kill(seat);
         are_right(&[usa.http[0], usa.http[3], europe.http], (early, late), TOPIC + early + late).await;

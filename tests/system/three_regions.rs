@@ -16,7 +16,7 @@ const PORTS: [u16; 2] = [7200, 7300];
 /// Where the guide's aggregators serve HTTP.
 const HTTP_PORT: u16 = 7171;
 
-/// What the guide calls the sockets of the cluster, and where they are here.
+/// The sockets of the cluster in the guide, and their addresses here.
 fn addresses() -> Vec<(String, String)> {
     let all = REGIONS.iter().flat_map(|region| PORTS.map(|port| format!("{region}.example:{port}")));
     all.map(|name| (name, free_address().to_string())).collect()

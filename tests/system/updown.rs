@@ -1,5 +1,5 @@
-//! Counters that go down, in real processes: what was acknowledged is counted exactly once, up and down, whatever is killed, and a
-//! milestone is awarded once although the value passes it again and again.
+//! Counters that go down, in real processes: every acknowledged increment is counted exactly once, up and down, whatever process is killed,
+//! and a milestone is awarded once although the value passes it again and again.
 
 use crate::cluster::{Cluster, SHOES, arm, awards};
 use crate::http;
@@ -17,7 +17,7 @@ const ROUNDS: u64 = 60;
 const UP: u64 = 10;
 const DOWN: u64 = 9;
 
-/// What was acknowledged.
+/// The acknowledged increments.
 #[derive(Debug, Default, PartialEq)]
 struct Counted {
     up: u64,
@@ -85,7 +85,7 @@ async fn hits_and_decrements_are_exact_though_nodes_are_killed_and_a_milestone_i
     for centre in &centres {
         until("the exact value", async || halves(centre.http).await.filter(|shown| *shown == exact)).await;
     }
-    // The value never came near the milestone; what went up passed it once.
+    // The value never came near the milestone; the upward part passed it once.
     assert!(exact.0 < MILESTONE as i64 && all.up > MILESTONE);
     for centre in &centres {
         let told = until("the award", async || awards(centre.http, SHOES).await.filter(|all| !all.is_empty())).await;

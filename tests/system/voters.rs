@@ -1,4 +1,4 @@
-//! Who votes in the ledger changes while the cluster counts: after a data centre was given up another one votes, and the ledger goes on
+//! The voters of the ledger change while the cluster counts. After a data centre was given up, another one votes, and the ledger goes on
 //! when one of the old voters is gone too.
 
 use crate::cluster::{Centre, Cluster, QUERIES, Role, arm, awards, leader, operate};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::net::SocketAddr;
 
 const DCS: [&str; 4] = ["usa-0", "europe-0", "asia-0", "sa-0"];
-/// One has a second aggregator, which does not run.
+/// A data centre with a second aggregator, which does not run.
 const PAIR: usize = 1;
 const GIVEN_UP: usize = 2;
 const SPARE: usize = 3;
@@ -22,7 +22,7 @@ fn ledger(cluster: &Cluster, at: SocketAddr, arguments: &[&str]) -> (bool, Strin
     operate(cluster, at, &[&["ledger"], arguments].concat())
 }
 
-/// What is not refused for ever is done at last.
+/// An order that is not refused for ever is carried out at last.
 async fn until_done(cluster: &Cluster, at: SocketAddr, arguments: &[&str]) -> String {
     until("a change of the voters", async || {
         let (done, said) = ledger(cluster, at, arguments);
@@ -61,7 +61,7 @@ async fn check_refusals(cluster: &Cluster, centres: &[Centre]) {
         assert!(!done && said.contains(says), "{arguments:?}: {said}");
     }
     let (done, said) = ledger(cluster, centres[GIVEN_UP].http, &["add-voter", "sa-0"]);
-    assert!(!done && said.contains("usa-0 leads the ledger: ask that one"), "{said}");
+    assert!(!done && said.contains("usa-0 leads the ledger: ask that aggregator"), "{said}");
     for (body, status, code) in [(r#"{}"#, 400, "voters"), (r#"{"joins":"sa-0","why":1}"#, 400, "malformed_body")] {
         let (found, answer) = http::send(at, "POST", "/v1/ledger/voters", body).await.unwrap();
         assert_eq!((found, &answer["error"]["code"]), (status, &code.into()), "{answer}");
@@ -149,7 +149,7 @@ async fn define_another(at: SocketAddr) -> u64 {
     milestone
 }
 
-/// One member of the ledger as a process knows it.
+/// A member of the ledger as a process knows it.
 async fn member(at: SocketAddr, name: &str) -> Option<Value> {
     let (_, body) = http::get(at, "/v1/ledger").await?;
     body["members"].as_array()?.iter().find(|member| member["aggregator"] == name).cloned()

@@ -1,5 +1,5 @@
-//! An aggregator that tells a receiver of awards is killed again and again, and so is the receiver's patience: every award is told,
-//! with one id, signed, and the secret stays where it is.
+//! An aggregator that sends awards to a receiver is killed again and again, and the receiver is slow: every award is delivered, with one
+//! id, signed, and the secret stays in its place.
 
 use crate::cluster::{Cluster, Role};
 use crate::http;
@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 const AWARDS: usize = 12;
 
-/// One data centre's aggregator tells a receiver.
+/// The aggregator of one data centre sends to a receiver.
 pub fn configure(cluster: &Cluster, dc: usize, receiver: &Receiver) {
     let mut options = std::fs::OpenOptions::new();
     let mut file =

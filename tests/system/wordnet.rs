@@ -1,6 +1,6 @@
-//! WordNet's nouns as counters of a real data centre: 82,192 synsets, and 84,505 edges from each to what it is a kind or an instance of. What
-//! is counted of a poodle is counted of an animal once, though a dog is a canine and a domestic animal, which are both animals. All totals are
-//! compared with a recount that walks up from every synset.
+//! WordNet's nouns as counters of a real data centre: 82,192 synsets, and 84,505 edges from each to what it is a kind or an instance of.
+//! The count of a poodle is in that of an animal once, though a dog is a canine and a domestic animal, which are both animals. All totals
+//! are compared with a recount that walks up from every synset.
 
 #[path = "../npm/install.rs"]
 mod npm;
@@ -20,7 +20,7 @@ const EDGES: usize = 84_505;
 const READ_AT_ONCE: usize = 10_000;
 const ADDED_AT_ONCE: usize = 4_000;
 const CHANGED_AT_ONCE: usize = 1_000;
-/// Of the edges, one of so many is taken away.
+/// One of this number of edges is taken away.
 const TAKEN_EVERY: usize = 40;
 
 /// By offset in the file: what each synset is a kind of.
@@ -78,7 +78,7 @@ fn name(synset: u32) -> String {
     format!("search/{}", key(synset))
 }
 
-/// What is counted of a synset each time: nothing like a constant, and of some nothing at all.
+/// The count of a synset each time: far from a constant, and zero for some.
 fn count_of(synset: u32) -> u64 {
     u64::from(synset.wrapping_mul(2_654_435_761) >> 22)
 }

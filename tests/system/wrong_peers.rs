@@ -1,4 +1,4 @@
-//! Peers that are not who they should be, and bytes that are nothing: refused by name, and the cluster goes on.
+//! Peers with a wrong identity, and meaningless bytes: refused by name, and the cluster goes on.
 
 use crate::cluster::{Cluster, Role, until_views_show};
 use crate::http;

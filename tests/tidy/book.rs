@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A stranger knows after so many lines and words what this is.
+/// A stranger understands the product after this number of lines and words.
 const README_LINES_MAX: usize = 120;
 const README_WORDS_MAX: usize = 900;
 /// A longer record is a diary.
 const DECISION_LINES_MAX: usize = 120;
-/// A sentence about one of these names nobody.
+/// A sentence about one of these has no named subject.
 const PRONOUNS: [&str; 4] = ["who", "whom", "whose", "whoever"];
 const PRONOUNS_PER_1000_WORDS_MAX: usize = 1;
 /// A longer cell is prose.

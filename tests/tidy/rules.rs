@@ -118,7 +118,7 @@ const TESTS_MAY_KNOW: [(&str, &str); 3] = [
 
 const SHELLS_KNOW: &[&str] = &["tidemark-proto", "tidemark-transport", "tidemark-consensus"];
 
-/// What the core may depend on; all of it does no IO.
+/// The allowed dependencies of the core; all of it does no IO.
 const PROTO_DEPENDENCIES: [&str; 6] = ["hashbrown", "jiff", "postcard", "rand", "serde", "thiserror"];
 const PROTO_DEV_DEPENDENCIES: [&str; 4] = ["crdts", "postcard", "proptest", "rand"];
 
@@ -166,11 +166,11 @@ const SIM_RUNNER: &str = "sim/src/runner.rs";
 /// Macros of the standard library that print.
 const PRINTS: [&str; 4] = ["println", "print", "eprintln", "eprint"];
 
-/// Without spaces: channels whose queue has no limit.
+/// Without spaces: channels with a queue without a limit.
 const UNBOUNDED: [&str; 5] =
     ["unbounded_channel", "UnboundedSender", "UnboundedReceiver", "mpsc::channel()", "channel::unbounded()"];
 
-/// Parent folders of somebody's machine, in a text where nothing but the machine could have put them.
+/// Parent folders on a developer's machine, in a text that only the machine could have put there.
 const MACHINE_FOLDERS: [&str; 5] = ["work", "root", "farm", "home", "tmp"];
 /// The one folder below a machine's that the documents may name.
 const MACHINE_PATH_ALLOWED: &str = "/tmp/tidemark";
@@ -240,7 +240,7 @@ pub fn unfinished(code: &str) -> Vec<String> {
     UNFINISHED.iter().filter(|mark| compact.contains(**mark)).map(|mark| format!("{mark} is unfinished work")).collect()
 }
 
-/// Macros that panic when nobody reads the output: `src/out.rs` writes instead.
+/// Macros that panic when the output has no reader: `src/out.rs` writes instead.
 pub fn prints(code: &str) -> Vec<String> {
     let compact = without_blanks(code);
     let is_macro = |mark: &str| {

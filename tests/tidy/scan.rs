@@ -26,6 +26,24 @@ pub fn code_only(text: &str) -> String {
     out
 }
 
+/// The text of the comments, without their marks, each on lines of its own.
+pub fn comments(text: &str) -> String {
+    let mut out = String::new();
+    let mut before = None;
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let skipped = skipped_bytes(rest, before);
+        let (piece, after) = rest.split_at(skipped.max(first.len_utf8()));
+        if skipped > 0 && (piece.starts_with("//") || piece.starts_with("/*")) {
+            out.push_str(piece.trim_matches(['/', '*', '!']));
+            out.push('\n');
+        }
+        before = if skipped > 0 { Some(' ') } else { Some(first) };
+        rest = after;
+    }
+    out
+}
+
 /// The functions with bodies in text that [`code_only`] has made.
 pub fn functions(code: &str) -> Vec<Function> {
     words(code).filter(|&(_, word)| word == "fn").filter_map(|(at, _)| function_at(code, at)).collect()
@@ -182,6 +200,12 @@ fn comments_and_literals_become_blanks() {
     assert_eq!(code_only(r#"x("a\"b}", 'c', b'\'', '\u{7d}')y"#), expected);
     assert_eq!(code_only("r#\"a\"b\"# c"), "         c");
     assert_eq!(code_only("fn f<'a>(x: &'a str) {}"), "fn f<'a>(x: &'a str) {}");
+}
+
+#[test]
+fn comments_are_what_code_leaves_out_but_literals() {
+    assert_eq!(comments("/// a\nb(\"// c\", '/', r#\"/* d */\"#); // e\nf /* g */ h"), " a\n e\n g \n");
+    assert_eq!(comments("fn f<'a>(x: &'a str) {} //! i"), " i\n");
 }
 
 #[test]

@@ -295,10 +295,10 @@ test("who does not claim in time is told where it went, and who gets it, that it
   await looksGood(slow, "waiting");
   await claimedFor(slow, 3_600, "nobody");
   const second = await win(next);
-  await claimSays(next, `With it goes number ${number.format(first)}: nobody claimed that in time, and it has passed to you.`);
+  await claimSays(next, `With it goes number ${number.format(first)}: that was not claimed in time, and has passed to you.`);
   await looksGood(next, "passed-to-me");
   await next.click("#award-claim");
-  await claimSays(next, `Claimed: it is yours, and so is number ${number.format(first)}, which nobody else claimed.`);
+  await claimSays(next, `Claimed: it is yours, and so is number ${number.format(first)}, which was not claimed in time.`);
   // What had the focus is gone; the answer to the claim moves it, and the news of it may come before that.
   await next.waitForFunction(() => document.activeElement.id === "award-close");
   await claimSays(slow, `it has passed to the winner of number ${number.format(second)}.`);
@@ -306,7 +306,7 @@ test("who does not claim in time is told where it went, and who gets it, that it
   await claimedFor(next, 1, "nobody");
   const { page: last } = await visitor();
   await win(last);
-  await claimSays(last, "You have not claimed it in time: it is nobody’s.");
+  await claimSays(last, "You have not claimed it in time: it has no owner.");
   await looksGood(last, "lapsed");
   await claimedFor(last, 600, "next_award");
   assert.deepEqual(errors, []);

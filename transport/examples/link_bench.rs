@@ -106,7 +106,7 @@ fn pace(rate: u64, segments: usize, seconds: u64, mut send: impl FnMut(usize) ->
     Ok(spent.as_nanos() as u64)
 }
 
-/// Sends one burst whose datagrams begin with the time.
+/// Sends one burst of datagrams that begin with the time.
 fn send(socket: &Arc<LinkSocket>, to: SocketAddr, segments: usize, epoch: Instant) -> io::Result<()> {
     let mut contents = vec![0; segments * DATAGRAM_BYTES];
     let now = (epoch.elapsed().as_micros() as u64).to_le_bytes();

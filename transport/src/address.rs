@@ -35,7 +35,7 @@ pub enum AddressError {
     Port {
         /// The text.
         value: String,
-        /// What stands behind the last colon.
+        /// The text behind the last colon.
         port: String,
     },
     /// An IPv6 address without brackets: its port could be a part of it.
@@ -51,10 +51,10 @@ pub enum AddressError {
     Ipv6 {
         /// The text.
         value: String,
-        /// What stands there.
+        /// The text of the host.
         host: String,
     },
-    /// A name whose last label is a number: resolvers take it for an IPv4 address.
+    /// A name with a last label that is a number: resolvers take it for an IPv4 address.
     #[error("{value:?} ends like an IPv4 address and is none: four numbers of 0 to 255 are expected, or a host name")]
     Ipv4 {
         /// The text.
@@ -98,12 +98,12 @@ pub enum AddressError {
 
 /// A host and a port: where a process is reached. A host name is resolved whenever it is dialled.
 ///
-/// As text it is `node-0.example:7300`, `192.0.2.1:7300` or `[2001:db8::1]:7300`. Names are kept in lower case, as DNS does not
-/// distinguish cases. Two different names may be the same host: nobody knows before they are resolved.
+/// As text it is `node-0.example:7300`, `192.0.2.1:7300` or `[2001:db8::1]:7300`. Names are kept in lower case, as DNS does not distinguish
+/// cases. Two different names may be the same host: this is unknown before they are resolved.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort(Kind);
 
-/// What stands in front of the port.
+/// The part in front of the port.
 pub(crate) enum Host<'a> {
     Ip(SocketAddr),
     Name(&'a str),

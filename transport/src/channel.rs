@@ -64,8 +64,8 @@ pub struct Channel {
 /// [`feed`](Self::feed) does so only when [`WRITE_BATCH_BYTES`] have gathered. Both wait while the peer, or the
 /// network, takes no more. Cancelled, they may leave the frame gathered: it goes out with the next flush, whole.
 ///
-/// Dropped, the channel ends where it stands; what was gathered and not flushed makes it
-/// [`Abandoned`](ReceiveError::Abandoned) for the peer.
+/// Dropped, the channel ends where it stands; frames that were gathered and not flushed make it [`Abandoned`](ReceiveError::Abandoned) for
+/// the peer.
 #[derive(Debug)]
 pub struct FrameWriter {
     stream: SendStream,

@@ -1,4 +1,4 @@
-//! The clock that leases and ages are measured by: it never goes back, nobody sets it, and it goes on while the machine is suspended.
+//! The clock for leases and ages: it never goes back, no process sets it, and it goes on while the machine is suspended.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ impl Clock {
         since_boot().saturating_sub(self.origin)
     }
 
-    /// Sleeps until it shows `at`. What a suspended machine slept meanwhile counts only once the timer fires: whoever needs to know
-    /// reads the clock again.
+    /// Sleeps until it shows `at`. The time of a suspension counts only once the timer fires: a caller that needs to know reads the clock
+    /// again.
     pub async fn sleep_until(&self, at: Duration) {
         tokio::time::sleep(at.saturating_sub(self.elapsed())).await;
     }

@@ -1,4 +1,4 @@
-//! A connection to a peer whose identity is proven, and the channels on it.
+//! A connection to a peer with a proven identity, and the channels on it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -27,14 +27,14 @@ pub enum ChannelError {
     NoKind,
 }
 
-/// An authenticated connection. Clones are the same connection, which ends when it is closed, when its endpoint is, or
-/// when the last clone and the last channel on it are dropped (the peer then sees an empty reason).
+/// An authenticated connection. Clones are the same connection. It ends when it is closed, when its endpoint is, or when the last clone and
+/// the last channel on it are dropped (the peer then sees an empty reason).
 #[derive(Clone)]
 pub struct Connection {
     quic: quinn::Connection,
     peer: Arc<Identity>,
     frame_bytes_max: usize,
-    /// A channel whose kind has not come yet, kept here so that a cancelled accept does not lose it.
+    /// A channel of a kind that has not come yet, kept here so that a cancelled accept does not lose it.
     arriving: Arc<Mutex<Option<(SendStream, RecvStream)>>>,
 }
 
@@ -43,7 +43,7 @@ impl Connection {
         Self { quic, peer: Arc::new(peer), frame_bytes_max, arriving: Arc::default() }
     }
 
-    /// Who the peer is, by its certificate.
+    /// The peer's identity, by its certificate.
     pub fn peer(&self) -> &Identity {
         &self.peer
     }
@@ -71,8 +71,8 @@ impl Connection {
         }
     }
 
-    /// The next channel that the peer opened, and its kind. One that it gave up before that is passed over. May be cancelled
-    /// without losing one.
+    /// The next channel that the peer opened, and its kind. A channel that it gave up before that is passed over. May be cancelled without
+    /// losing one.
     pub async fn accept_channel(&self) -> Result<(u8, Channel), ChannelError> {
         loop {
             match self.accept_next().await {
@@ -100,8 +100,8 @@ impl Connection {
         }
     }
 
-    /// Closes the connection with all its channels; the peer is told the reason, cut to a datagram. One that was lost before
-    /// stays lost for its own reason.
+    /// Closes the connection with all its channels; the peer is told the reason, cut to a datagram. A connection that was lost before stays
+    /// lost for its own reason.
     pub fn close(&self, reason: &str) {
         if self.quic.close_reason().is_some() {
             return;

@@ -32,12 +32,12 @@ pub const ACCEPT_QUEUE_MAX: usize = 64;
 pub const HANDSHAKES_MAX: usize = 256;
 /// Dialling attempts that wait for the first look at them.
 const INCOMING_MAX: usize = 1024;
-/// What such attempts may hold in memory, together.
+/// Bytes of memory that such attempts may hold together.
 const INCOMING_BYTES_MAX: u64 = 8 << 20;
 /// How often an idle connection of [`Endpoint::noticing_within`] is kept alive within its timeout: three of four may be lost.
 const PINGS_PER_TIMEOUT: u64 = 4;
-/// What the dialled side says when it has checked the dialler: TLS 1.3 alone lets a dialler believe that it is
-/// connected before its certificate was looked at.
+/// The byte of the dialled side after it has checked the dialler: TLS 1.3 alone lets a dialler believe that it is connected before its
+/// certificate was looked at.
 const WELCOME: u8 = 1;
 /// Of a name with several addresses the next one is dialled when the ones before have not answered for so long (RFC 8305, 5).
 pub const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
@@ -69,7 +69,7 @@ pub enum BindError {
     Credentials(String),
 }
 
-/// What the other side said, as a TLS alert (RFC 8446, 6), when it did not want us.
+/// The TLS alert (RFC 8446, 6) of the other side when it refused us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerAlert {
     /// It wants a certificate, and we showed none.
@@ -78,7 +78,7 @@ pub enum PeerAlert {
     UnknownCa,
     /// Our certificate is expired, or not yet valid, by its clock.
     CertificateExpired,
-    /// It expected somebody else, or cannot read our certificate.
+    /// It expected another peer, or cannot read our certificate.
     BadCertificate,
     /// It does not speak `tidemark/1`.
     NoCommonProtocol,
@@ -112,12 +112,12 @@ impl fmt::Display for PeerAlert {
     }
 }
 
-/// What was dialled: an address, and the host name that it was found by, if there was one.
+/// A dialled address, and the host name that it was found by, if there was one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialled {
     /// The address.
     pub addr: SocketAddr,
-    /// What was resolved.
+    /// The resolved name.
     pub name: Option<HostPort>,
 }
 
@@ -142,7 +142,7 @@ pub enum ConnectError {
     /// We do not believe the peer's certificate.
     #[error("{addr} is refused: {refusal}")]
     Refused {
-        /// Whom we dialled.
+        /// The dialled address.
         addr: Dialled,
         /// Why.
         refusal: CertificateRefusal,
@@ -150,21 +150,21 @@ pub enum ConnectError {
     /// The peer does not believe ours.
     #[error("{addr} refuses us, {us} with the CA of {cluster}: {alert} ({reason})", cluster = us.cluster())]
     RefusedByPeer {
-        /// Whom we dialled.
+        /// The dialled address.
         addr: Dialled,
-        /// Who we said we are.
+        /// Our identity.
         us: Identity,
         /// The kind of refusal.
         alert: PeerAlert,
         /// The peer's words.
         reason: String,
     },
-    /// Nobody answered in time.
+    /// No answer came in time.
     #[error("{addr} (expected {expected}) did not answer within {waited_ms} ms")]
     TimedOut {
-        /// Whom we dialled.
+        /// The dialled address.
         addr: Dialled,
-        /// Whom we expected there.
+        /// The expected peer.
         expected: String,
         /// How long we waited.
         waited_ms: u64,
@@ -172,7 +172,7 @@ pub enum ConnectError {
     /// The peer has as many handshakes under way as it allows.
     #[error("{addr} has too many handshakes under way")]
     Overloaded {
-        /// Whom we dialled.
+        /// The dialled address.
         addr: Dialled,
     },
     /// The address cannot be dialled from this endpoint.
@@ -186,7 +186,7 @@ pub enum ConnectError {
     /// The host name has no addresses now.
     #[error("the host name of {address} does not resolve: {reason}")]
     Unresolved {
-        /// What was dialled.
+        /// The dialled address.
         address: HostPort,
         /// Why not.
         reason: String,
@@ -194,7 +194,7 @@ pub enum ConnectError {
     /// The connection was lost during the handshake.
     #[error("{addr}: {lost}")]
     Lost {
-        /// Whom we dialled.
+        /// The dialled address.
         addr: Dialled,
         /// How.
         lost: ConnectionLost,
@@ -202,7 +202,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether nobody was dialled, as a host name has no addresses now. That was said in the log.
+    /// Whether no address was dialled, as a host name has no addresses now. The log has said so.
     pub fn is_unresolved(&self) -> bool {
         matches!(self, Self::Unresolved { .. })
     }
@@ -224,7 +224,7 @@ pub enum AcceptError {
     /// The dialler shows no certificate.
     #[error("{addr} shows no certificate, expected one of the cluster {cluster}")]
     NoCertificate {
-        /// Who dialled.
+        /// The dialler.
         addr: SocketAddr,
         /// Our cluster.
         cluster: String,
@@ -232,7 +232,7 @@ pub enum AcceptError {
     /// We do not believe the dialler's certificate.
     #[error("{addr} is refused: {refusal}")]
     Refused {
-        /// Who dialled.
+        /// The dialler.
         addr: SocketAddr,
         /// Why.
         refusal: CertificateRefusal,
@@ -240,13 +240,13 @@ pub enum AcceptError {
     /// The dialler speaks something else.
     #[error("{addr} does not speak tidemark/1")]
     Protocol {
-        /// Who dialled.
+        /// The dialler.
         addr: SocketAddr,
     },
     /// The dialler does not believe our certificate.
     #[error("{addr} refuses us: {alert} ({reason})")]
     RefusedByPeer {
-        /// Who dialled.
+        /// The dialler.
         addr: SocketAddr,
         /// The kind of refusal.
         alert: PeerAlert,
@@ -256,7 +256,7 @@ pub enum AcceptError {
     /// The handshake took too long.
     #[error("{addr} did not complete its handshake within {waited_ms} ms")]
     TimedOut {
-        /// Who dialled.
+        /// The dialler.
         addr: SocketAddr,
         /// How long we waited.
         waited_ms: u64,
@@ -264,7 +264,7 @@ pub enum AcceptError {
     /// The connection was lost during the handshake.
     #[error("{addr}: {lost}")]
     Lost {
-        /// Who dialled.
+        /// The dialler.
         addr: SocketAddr,
         /// How.
         lost: ConnectionLost,
@@ -272,7 +272,7 @@ pub enum AcceptError {
 }
 
 impl AcceptError {
-    /// Who dialled.
+    /// The dialler.
     pub fn addr(&self) -> SocketAddr {
         match self {
             Self::NoCertificate { addr, .. }
@@ -302,7 +302,7 @@ struct Inner {
     names: Names,
 }
 
-/// What every handshake needs.
+/// The context of every handshake.
 struct Setup {
     credentials: Credentials,
     options: EndpointOptions,
@@ -328,7 +328,7 @@ impl Endpoint {
     pub fn bind_any(port: u16, credentials: Credentials, options: EndpointOptions) -> Result<Self, BindError> {
         let bind = |ip: IpAddr| Self::bind((ip, port).into(), credentials.clone(), options.clone());
         match bind(Ipv6Addr::UNSPECIFIED.into()) {
-            // In use is in use: an IPv4 socket beside somebody else's would get a part of what is sent.
+            // In use is in use: an IPv4 socket beside that of another process would get a part of the datagrams.
             Err(BindError::Io { .. }) => bind(Ipv4Addr::UNSPECIFIED.into()),
             bound => bound,
         }
@@ -362,8 +362,8 @@ impl Endpoint {
         Self::start(socket, setup).map_err(io)
     }
 
-    /// The same endpoint, whose dialled connections end when nothing comes for `idle_timeout_ms`; on an idle one something is said four
-    /// times in that time, and answered.
+    /// The same endpoint, with dialled connections that end when nothing comes for `idle_timeout_ms`; on an idle connection a frame is sent
+    /// and answered four times in that time.
     ///
     /// # Errors
     /// The timeout is outside its range.
@@ -383,7 +383,7 @@ impl Endpoint {
     /// Dials a peer and waits until both sides have checked each other: two round trips.
     ///
     /// A host name is resolved first, which takes [`RESOLVE_MAX`](crate::resolve::RESOLVE_MAX) at most. All its addresses are tried, each
-    /// `NEXT_ADDRESS_AFTER` the one before or when that has failed, until one answers as who is expected. Otherwise nothing is tried
+    /// `NEXT_ADDRESS_AFTER` the one before or when that has failed, until one answers as the expected peer. Otherwise nothing is tried
     /// twice. On an error nothing is left behind.
     pub async fn connect(&self, to: impl Into<HostPort>, expected: &PeerName) -> Result<Connection, ConnectError> {
         let to = to.into();
@@ -411,7 +411,7 @@ impl Endpoint {
         self.inner.local_addr
     }
 
-    /// Who we are.
+    /// Our identity.
     pub fn identity(&self) -> &Identity {
         self.inner.setup.credentials.identity()
     }
@@ -599,7 +599,7 @@ impl Setup {
     }
 }
 
-/// Admits diallers until the endpoint is closed or nobody can accept them any more.
+/// Admits diallers until the endpoint is closed or all acceptors are dropped.
 async fn admit_all(quic: quinn::Endpoint, setup: Arc<Setup>, admitted: mpsc::Sender<Result<Connection, AcceptError>>) {
     let mut handshakes = JoinSet::new();
     while let Some(incoming) = quic.accept().await {
@@ -653,7 +653,7 @@ async fn await_welcome(quic: &quinn::Connection) -> Result<(), ConnectionError> 
     }
 }
 
-/// Whom the peer's certificate names, which TLS has checked.
+/// The identity in the peer's certificate, which TLS has checked.
 fn peer_of(quic: &quinn::Connection) -> Result<Identity, CertificateRefusal> {
     let shown = quic.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
     let chain = shown.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Frames in a byte stream: a length (u32, little-endian), then so many bytes. Without IO.
+//! Frames in a byte stream: a length (u32, little-endian), then that number of bytes. Without IO.
 //!
 //! A frame that lies within one chunk of input is handed out as a slice of that chunk, without a copy; it keeps the
 //! chunk's memory (a datagram's) alive as long as it is held. A frame that spans chunks is copied together once.

@@ -1,15 +1,15 @@
 //! How Tidemark's processes talk: QUIC with mutual TLS, channels of frames, and links that can be made slow.
 //!
 //! * [`certs`]: the cluster's CA, the identities it vouches for, signatures that are checked offline;
-//! * [`Endpoint`], [`Connection`], [`Channel`]: who may connect to whom, and ordered frames between them;
+//! * [`Endpoint`], [`Connection`], [`Channel`]: the permitted connections, and ordered frames on them;
 //! * [`HostPort`], [`Resolver`]: addresses with host names, which are resolved whenever they are dialled;
 //! * [`frame`]: the framing itself, without IO;
 //! * [`Clock`]: how long ago something was heard, also if the machine was suspended meanwhile;
 //! * [`memory`]: datagrams in memory, for runs on virtual time;
 //! * [`link`]: delay, jitter, loss and cuts per UDP datagram, for demonstrations and tests, and counts of what was sent.
 //!
-//! This crate never looks into a frame, never decides anything about counting, never retries a connection, and never
-//! speaks to a peer whose certificate the cluster's own CA did not sign.
+//! This crate never looks into a frame, never decides anything about counting, and never retries a connection. It never speaks to a peer
+//! without a certificate that the cluster's own CA signed.
 
 mod address;
 pub mod certs;

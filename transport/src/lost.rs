@@ -12,7 +12,7 @@ pub enum ConnectionLost {
     /// The peer closed it.
     #[error("closed by the peer: {reason}")]
     ClosedByPeer {
-        /// What the peer said.
+        /// The reason that the peer gave.
         reason: String,
     },
     /// Nothing came for the idle timeout.
@@ -24,7 +24,7 @@ pub enum ConnectionLost {
     /// The peer broke the protocol, or says that we did.
     #[error("protocol violation: {reason}")]
     Protocol {
-        /// What QUIC says.
+        /// The error of QUIC.
         reason: String,
     },
 }

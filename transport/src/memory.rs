@@ -30,26 +30,26 @@ const PPM: u32 = 1_000_000;
 const DIGEST_START: u64 = 0xcbf2_9ce4_8422_2325;
 const DIGEST_PRIME: u64 = 0x0100_0000_01b3;
 
-/// What befalls datagrams from one host to another. The default is nothing: they come at once.
+/// The treatment of datagrams from one host to another. The default is nothing: they come at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Way {
     /// Every datagram takes so long.
     pub delay: Duration,
-    /// And up to so much longer, each for itself: by chance they overtake one another.
+    /// Up to this much additional delay, each independently: by chance they overtake one another.
     pub jitter: Duration,
-    /// So many of a million are lost.
+    /// Number of datagrams in a million that are lost.
     pub loss_ppm: u32,
-    /// So many of a million come twice.
+    /// Number of datagrams in a million that come twice.
     pub duplicate_ppm: u32,
-    /// So many of a million are late by up to [`late_max`](Self::late_max) more.
+    /// Number of datagrams in a million that are late by up to [`late_max`](Self::late_max) more.
     pub late_ppm: u32,
     /// See [`late_ppm`](Self::late_ppm).
     pub late_max: Duration,
-    /// None passes.
+    /// No datagram passes.
     pub cut: bool,
 }
 
-/// What has gone over a network since its beginning, in datagrams.
+/// Datagrams over a network since its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Sent, those that were lost included.
@@ -62,7 +62,7 @@ pub struct Counts {
     pub doubled: u64,
     /// Come after one that was sent later.
     pub overtaken: u64,
-    /// Come to an address where nobody listened.
+    /// Datagrams to an address without a listener.
     pub unheard: u64,
     /// Too large, or too many under way.
     pub refused: u64,
@@ -86,7 +86,7 @@ struct State {
 /// An address, and what is under way to it.
 #[derive(Default)]
 struct Host {
-    /// Who listens: a socket by its number.
+    /// The listener: a socket by its number.
     socket: Option<u64>,
     waker: Option<Waker>,
     under_way: BinaryHeap<Datagram>,
@@ -131,7 +131,7 @@ impl MemoryNetwork {
         })))
     }
 
-    /// Opens a socket. What was under way to an earlier one of this address comes to this one, as with real sockets.
+    /// Opens a socket. Datagrams under way to an earlier socket of this address come to this one, as with real sockets.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`]: another socket has the address.
@@ -172,12 +172,12 @@ impl MemoryNetwork {
         self.state().way(from, to)
     }
 
-    /// What has gone over it so far.
+    /// The datagrams so far.
     pub fn counts(&self) -> Counts {
         self.state().counts
     }
 
-    /// A hash of when how many bytes were sent by whom to whom: equal in two runs that send the same datagrams. What is in them is
+    /// A hash of the times, sizes, senders and receivers of datagrams: equal in two runs that send the same datagrams. Their content is
     /// encrypted by keys that no two runs share.
     pub fn digest(&self) -> u64 {
         self.state().digest
@@ -229,7 +229,7 @@ impl State {
         host.sent += 1;
         let first = host.under_way.peek().is_none_or(|first| at < first.at);
         host.under_way.push(Datagram { at, number: host.sent, from, content: content.clone() });
-        // Who listens waits for the first.
+        // A listener waits for the first datagram.
         host.waker.take_if(|_| first).into_iter().for_each(Waker::wake);
     }
 

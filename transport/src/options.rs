@@ -1,4 +1,4 @@
-//! What an endpoint may be told, and the QUIC settings that follow from it, each with its reason.
+//! The options of an endpoint, and the QUIC settings that follow from them, each with its reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,15 @@ use crate::frame::FRAME_BYTES_MAX;
 use crate::link::LinkPlan;
 use crate::resolve::{Resolver, SystemResolver};
 
-/// Congestion window at the start, in bytes. RFC 6928 allows 14,720; but our peers are few, known and long connected, and the
-/// flows between data centres are idle until a milestone nears and then want some megabytes a second within a tenth of a
-/// second. A window that is not used does not grow: from 64 KiB the copies of the ledger's log at 230 ms came in at 280 kB/s,
-/// and rights half a second late.
+/// Congestion window at the start, in bytes. RFC 6928 allows 14,720; but our peers are few, known and long connected. The flows between
+/// data centres are idle until a milestone nears; then they want some megabytes a second within a tenth of a second. An unused window does
+/// not grow: from 64 KiB the copies of the ledger's log at 230 ms came in at 280 kB/s, and rights half a second late.
 const INITIAL_WINDOW_BYTES: u64 = 1 << 20;
 /// Round trip assumed before one is measured (RFC 9002): three times it pass before a lost first datagram is sent
 /// again. The longest of the reference round trips is close to it, and a shorter one would send twice over those.
 const INITIAL_RTT_MS: u64 = 333;
-/// A receiver acknowledges when more datagrams than this have come, or after 25 ms: each second one, as is usual, would
-/// add half as many datagrams again to every flow, delayed and counted like all others.
+/// A receiver acknowledges when more datagrams than this have come, or after 25 ms. Each second one, as is usual, would add half as many
+/// datagrams again to every flow, delayed and counted like all others.
 const ACK_THRESHOLD: u32 = 9;
 /// The dialled side tells the dialler, on the only one-way stream, that it is admitted.
 const ONE_WAY_STREAMS_MAX: u32 = 1;
@@ -37,7 +36,7 @@ const CHANNELS_MAX: u32 = 65_536;
 pub struct OptionError {
     /// Which option.
     pub name: &'static str,
-    /// What was asked.
+    /// The requested value.
     pub value: u64,
     /// The least that is allowed.
     pub min: u64,
@@ -47,7 +46,7 @@ pub struct OptionError {
 
 /// How an endpoint behaves. The defaults suit connections between continents at some megabytes a second.
 ///
-/// Memory: a connection whose application reads nothing holds at most `connection_window_bytes`, and one whose peer
+/// Memory: a connection with an application that reads nothing holds at most `connection_window_bytes`, and a connection to a peer that
 /// acknowledges nothing at most `send_window_bytes`.
 #[derive(Debug, Clone)]
 pub struct EndpointOptions {
@@ -69,12 +68,12 @@ pub struct EndpointOptions {
     pub send_window_bytes: u32,
     /// The kernel's buffers for the socket, as far as it allows. 4 MiB: some 50 ms at 60,000 full datagrams a second.
     pub socket_buffer_bytes: u32,
-    /// Links to obey and counters to keep; none, and the socket is used as it is.
+    /// Links to obey and counters to keep; without them the socket is used as it is.
     pub link_plan: Option<LinkPlan>,
-    /// Seed of quinn's endpoint, for runs that must repeat: its peers and every start of a process need others. (Keys of TLS stay
-    /// random; QUIC's spare bit is not greased; what is left of handshakes that are over is dropped unread.)
+    /// Seed of quinn's endpoint, for runs that must repeat: its peers and every start of a process need others. (Keys of TLS stay random;
+    /// QUIC's spare bit is not greased; packets of handshakes that are over are dropped unread.)
     pub rng_seed: Option<[u8; 32]>,
-    /// Who knows the addresses of host names that are dialled. The operating system.
+    /// The resolver of host names that are dialled. The operating system.
     pub resolver: Arc<dyn Resolver>,
 }
 
@@ -98,9 +97,9 @@ impl Default for EndpointOptions {
 }
 
 impl EndpointOptions {
-    /// The defaults of a role. Between front ends and nodes there are many connections, mostly idle, and whoever waits for an
-    /// answer has a patience of its own: there silence is noticed after 20,000 ms and kept away every 8,000 ms. (Those of clients to
-    /// aggregators end after the 10,000 ms of these.)
+    /// The defaults of a role. Between front ends and nodes there are many connections, mostly idle, and each caller has a patience of its
+    /// own. There silence is noticed after 20,000 ms and kept away every 8,000 ms. (Those of clients to aggregators end after the 10,000 ms
+    /// of these.)
     pub fn of(role: Role) -> Self {
         match role {
             Role::Aggregator | Role::Operator => Self::default(),

@@ -1,7 +1,7 @@
 //! How a process that starts again is recognized by its former life's peers.
 //!
-//! What they still send to the connections of that life is answered with a stateless reset (RFC 9000, 10.3) under a key
-//! derived from the private key, so that they dial again at once and not after the idle timeout.
+//! Datagrams to the connections of that life are answered with a stateless reset (RFC 9000, 10.3) under a key derived from the private key.
+//! So peers dial again at once and not after the idle timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use ring::hmac;
 
 use crate::certs::Credentials;
 
-/// Connection ids are as long as quinn's own. The ids that its diallers make up for whom they do not know yet are longer.
+/// Connection ids are as long as quinn's own. The ids that its diallers make up for a peer that they do not know yet are longer.
 const ID_BYTES: usize = 8;
 
-/// Settings of an endpoint whose resets are believed in its next life too. `seed` is for runs that must repeat.
+/// Settings of an endpoint with resets that are believed in its next life too. `seed` is for runs that must repeat.
 pub(crate) fn endpoint_config(credentials: &Credentials, seed: Option<[u8; 32]>) -> EndpointConfig {
     let reset = hmac::Key::new(hmac::HMAC_SHA256, &credentials.derive("tidemark stateless reset"));
     let mut config = EndpointConfig::new(Arc::new(reset));
@@ -49,14 +49,14 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
-/// What looks at first datagrams. In runs that must repeat, at those alone whose keys it can derive.
+/// The check of first datagrams. In runs that must repeat, only of those with keys that it can derive.
 pub(crate) fn first_crypto(crypto: Arc<QuicServerConfig>, repeats: bool) -> Arc<dyn ServerConfig> {
     if repeats { Arc::new(FirstOnly(crypto)) } else { crypto }
 }
 
-/// Drops what begins a handshake but names us by an id of ours: it is of an attempt that is over, or of an earlier life, under keys that
-/// follow from an id which is forgotten. quinn tries others, with which two bits of the first byte are right by chance, and takes
-/// one of four for a dialler until it authenticates it. It is none either way, but tasks are woken, and the order of others follows.
+/// Drops a datagram that begins a handshake but names us by an id of ours. It is of an attempt that is over, or of an earlier life, under
+/// keys that follow from a forgotten id. quinn tries others, with which two bits of the first byte are right by chance, and takes one of
+/// four for a dialler until it authenticates it. It is none either way, but tasks are woken, and the order of others follows.
 struct FirstOnly(Arc<QuicServerConfig>);
 
 impl ServerConfig for FirstOnly {

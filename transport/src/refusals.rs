@@ -13,13 +13,13 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 /// Addresses and kinds that are remembered; the oldest is forgotten for a further one.
 const KINDS_MAX: usize = 256;
 
-/// What was said, and how often it happened since.
+/// Logged refusals, and how often each happened since.
 #[derive(Debug, Default)]
 pub struct Refusals(BTreeMap<(SocketAddr, u8), (Instant, u64)>);
 
 impl Refusals {
-    /// Logs that a dialler was not admitted. One that gave up by itself, as the attempts of a peer that was reached by another one do, is no
-    /// warning.
+    /// Logs that a dialler was not admitted. A dialler that gave up by itself, as the attempts of a peer that was reached by another one
+    /// do, is no warning.
     pub fn note(&mut self, error: &AcceptError) {
         let Some(kind) = kind_of(error) else { return tracing::debug!(%error, "a dialler gave up") };
         if let Some(before) = self.due((error.addr(), kind)) {

@@ -1,6 +1,6 @@
 //! Host names to IP addresses, anew whenever a name is dialled.
 //!
-//! At most one lookup of a name is under way; whoever dials the name meanwhile waits for that one, and its outcome holds for
+//! At most one lookup of a name is under way; another dial of the name meanwhile waits for that lookup, and its outcome holds for
 //! [`REUSE`]: dials of a peer that is away overlap, and a resolver is not asked for each. A dialler waits for [`RESOLVE_MAX`] at most. A
 //! lookup that takes longer goes on, and the next dialler finds its outcome.
 
@@ -35,7 +35,7 @@ static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
 /// A lookup that is under way.
 pub type Resolving<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
 
-/// Who knows the addresses of host names.
+/// A source of the addresses of host names.
 pub trait Resolver: fmt::Debug + Send + Sync {
     /// Looks a name up. It may take long, and must not block the thread.
     fn resolve<'a>(&'a self, name: &'a str) -> Resolving<'a>;
@@ -46,8 +46,8 @@ pub trait Resolver: fmt::Debug + Send + Sync {
 pub struct SystemResolver;
 
 impl Resolver for SystemResolver {
-    /// On a thread of its own: `getaddrinfo` blocks, for up to half a minute where DNS servers do not answer, and the runtime's threads
-    /// for what blocks are needed by others, and waited for at its end.
+    /// On a thread of its own: `getaddrinfo` blocks, for up to half a minute if DNS servers do not answer. The runtime's threads for
+    /// blocking calls are needed by others, and waited for at its end.
     fn resolve<'a>(&'a self, name: &'a str) -> Resolving<'a> {
         Box::pin(async move {
             let permit = LOOKUPS.acquire().await.map_err(io::Error::other)?;
@@ -55,7 +55,7 @@ impl Resolver for SystemResolver {
             let name = name.to_owned();
             thread::Builder::new().name("tidemark-resolve".into()).spawn(move || {
                 let found = (name.as_str(), 0).to_socket_addrs();
-                // Fails when nobody waits any more.
+                // Fails when no dialler waits any more.
                 let _ = answer.send(found.map(|found| found.map(|addr| addr.ip()).collect()));
                 drop(permit);
             })?;
@@ -71,7 +71,7 @@ pub(crate) struct Names {
     known: Arc<Mutex<HashMap<Arc<str>, Known>>>,
 }
 
-/// What a lookup came to.
+/// The result of a lookup.
 type Outcome = Result<Vec<IpAddr>, String>;
 
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Names {
         found
     }
 
-    /// The lookup whose outcome is to be used; begins one where there is none.
+    /// The lookup to use; begins one where there is none.
     fn latest(&self, name: &str) -> Result<watch::Receiver<Option<(Instant, Outcome)>>, String> {
         let mut known = lock(&self.known);
         if let Some(present) = known.get(name).filter(|present| present.is_fresh()) {

@@ -1,5 +1,5 @@
-//! TLS 1.3 with certificates on both sides. One configuration per handshake, so that the reason of a refusal is kept
-//! with the handshake it ended: rustls itself only reports an alert.
+//! TLS 1.3 with certificates on both sides. There is a configuration per handshake, so that the reason of a refusal is kept with the
+//! handshake that it ended: rustls itself only reports an alert.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Distinguishe
 use crate::certs::trust::{TrustAnchor, provider};
 use crate::certs::{CertificateRefusal, Credentials};
 
-/// What both sides must speak (ALPN, RFC 7301).
+/// The protocol that both sides must speak (ALPN, RFC 7301).
 pub(crate) const ALPN: &[u8] = b"tidemark/1";
 
 /// Why the peer of a handshake was refused by us, if it was.
@@ -67,7 +67,7 @@ fn no_initial_cipher(error: quinn::crypto::rustls::NoInitialCipherSuite) -> rust
     rustls::Error::General(error.to_string())
 }
 
-/// What the peer is told: which kind of refusal it was.
+/// The alert for the peer: the kind of the refusal.
 fn alert_of(refusal: &CertificateRefusal) -> CertificateError {
     match refusal {
         CertificateRefusal::UnknownCa { .. } => CertificateError::UnknownIssuer,

@@ -1,4 +1,4 @@
-//! Who is admitted, and what the others are told.
+//! The admitted diallers, and the reasons for the others.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn usa_aggregator() -> PeerName {
     PeerName::any("usa-0", Role::Aggregator).unwrap()
 }
 
-/// What both ends say when the first dials the second.
+/// The results at both ends when the first dials the second.
 async fn dial(client: Credentials, server: Credentials, expected: &PeerName) -> (ConnectError, AcceptError) {
     let (client, server) = (bind(client, options()), bind(server, options()));
     let both = async { tokio::join!(client.connect(server.local_addr(), expected), server.accept()) };

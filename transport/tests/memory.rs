@@ -1,5 +1,5 @@
-//! Endpoints on datagrams in memory, on virtual time: what is promised of channels holds whatever befalls the datagrams, a machine that
-//! starts again is recognized, and a seed means the same datagrams at the same times in every process.
+//! Endpoints on datagrams in memory, on virtual time. The promises of channels hold however datagrams are treated, a machine that starts
+//! again is recognized, and a seed means the same datagrams at the same times in every process.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -86,7 +86,7 @@ impl World {
                 }
             }
         };
-        // The dialled side may admit a dialler whose welcome is lost for good: that attempt is over, and another comes.
+        // The dialled side may admit a dialler after its welcome is lost for good: that attempt is over, and another comes.
         let ((near, tries), far) = tokio::join!(dial, async { server.accept().await.unwrap().unwrap() });
         self.note(&format!("connected after {tries} tries"));
         (near, far)
@@ -103,7 +103,7 @@ fn on_virtual_time<T>(seed: u64, run: impl Future<Output = T>) -> T {
     builder.build().unwrap().block_on(run)
 }
 
-/// Whatever befalls datagrams may be drawn by the seed.
+/// A rough treatment of datagrams, drawn by the seed.
 fn rough(seed: u64) -> Way {
     let delay = Duration::from_millis(1 + seed * 37 % 150);
     let parts = [(0, 0, 0), (20_000, 10_000, 30_000), (80_000, 50_000, 100_000)];
@@ -251,12 +251,12 @@ fn a_cut_is_survived_until_the_idle_timeout() {
     }
 }
 
-/// A datagram that goes on with a handshake, from somebody who knows the dialled side by an id of its own: eight bytes, where who
-/// dials makes up twenty. What is protected is drawn.
+/// A datagram that goes on with a handshake, from a peer that knows the dialled side by an id of its own: eight bytes, while a dialler
+/// makes up twenty. Its protected part is drawn.
 fn amid_a_handshake(random: &mut ChaCha8Rng) -> Vec<u8> {
     let mut datagram = vec![0; 1_200];
     random.fill_bytes(&mut datagram);
-    // A long header of the kind that begins, whose lower bits are protected; the version, and how long the ids are.
+    // A long header of the beginning kind, with protected lower bits; the version, and how long the ids are.
     datagram[0] = 0b1100_0000 | (datagram[0] & 0b1111);
     datagram[1..6].copy_from_slice(&[0, 0, 0, 1, 8]);
     datagram[14] = 8;

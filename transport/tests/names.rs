@@ -56,7 +56,7 @@ impl World {
         World { ca, table, client }
     }
 
-    /// A node's endpoint; one that has just ended may still hold the address for a moment.
+    /// A node's endpoint; an endpoint that has just ended may still hold the address for a moment.
     async fn node(&self, number: u8, addr: SocketAddr) -> Endpoint {
         let own = credentials(&self.ca, "usa-0", Role::Node, &number.to_string());
         let binding = async {
@@ -136,7 +136,7 @@ async fn all_addresses_of_a_name_are_tried_and_the_one_that_answered_first_next_
     let port = node.local_addr().port();
     let _silent = UdpSocket::bind((ip(3), port)).unwrap();
     let _other = world.node(1, (ip(4), port).into()).await;
-    // The endpoint is of IPv4: the first cannot be dialled, the second does not answer, the third is somebody else.
+    // The endpoint is of IPv4: the first cannot be dialled, the second does not answer, the third is another peer.
     world.table.set(HOST, &[Ipv6Addr::LOCALHOST.into(), ip(3), ip(4), ip(1)]);
     let began = Instant::now();
     let connection = world.connect(port).await.unwrap();

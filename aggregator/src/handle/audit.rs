@@ -1,7 +1,7 @@
 //! Audits of counters: groups of this data centre are asked, again until they answer, and what the core makes of it is gathered.
 //!
-//! A group answers once its feed has told the asker of all that it applied. So a view whose groups have all answered shows
-//! whatever was durable in its data centre when they were asked: that is how a reader waits for its own increments.
+//! A group answers once its feed has told the asker of all that it applied. So a view with answers from all its groups shows every count
+//! that was durable in its data centre when they were asked: that is how a reader waits for its own increments.
 
 use super::Aggregator;
 use crate::events::Event;
@@ -31,20 +31,20 @@ const ANSWERS_MAX: usize = 256;
 
 const HALVES: [Half; 2] = [Half::Up, Half::Down];
 
-/// What an audit of a counter found at one aggregator.
+/// The findings of an audit of a counter at one aggregator.
 #[derive(Clone, Debug)]
 pub struct CounterAudit {
     pub generation: u32,
-    /// What was compared: of each group of this data centre that answered, the lanes of either half.
+    /// The compared components: of each group of this data centre that answered, the lanes of either half.
     pub compared: Vec<CellAudit>,
     /// Groups of this data centre that hold something, as far as is known here, and did not answer; why.
     pub not_reached: Vec<(GroupId, String)>,
-    /// What the view holds, of all data centres, when the last group had answered.
+    /// The components in the view, of all data centres, when the last group had answered.
     pub view: Vec<(ValveId, Half, Held)>,
     pub reading: Reading,
-    /// What flows to it along edges.
+    /// The counts that flow to it along edges.
     pub total: Result<Option<TotalAudit>, NotCounted>,
-    /// What is kept of buckets here, where the namespace keeps series.
+    /// The kept range of buckets here, if the namespace keeps series.
     pub kept: Option<Horizon>,
     /// Up to where other aggregators' streams are merged; and how far the own one is, unless something is held back from it.
     pub merged: BTreeMap<AggregatorId, Version>,
@@ -70,7 +70,7 @@ pub enum FreshError {
     NotReached { group: String },
 }
 
-/// What is asked of one group about one half, under a number.
+/// A question to one group about one half, under a number.
 #[derive(Debug, Default)]
 struct Asking {
     asked: BTreeMap<u64, (GroupId, Half)>,
@@ -78,7 +78,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// Notes a part of an answer; those of an earlier question are void.
+    /// Notes a part of an answer; parts of an answer to an earlier question are void.
     fn take(&mut self, part: CellAudit) {
         let Some(&of) = self.asked.get(&part.id) else { return };
         let (id, parts) = self.parts.entry(of).or_default();
@@ -92,7 +92,7 @@ impl Asking {
         self.parts.get(of).is_some_and(|(_, parts)| parts.last().is_some_and(|part| part.last))
     }
 
-    /// What is not answered yet.
+    /// Questions without an answer yet.
     fn open(&self, groups: &[GroupId], cells: &[(Half, CellId)]) -> Vec<(GroupId, Half, CellId)> {
         let mut open = Vec::new();
         for &group in groups {
@@ -216,7 +216,7 @@ impl Aggregator {
         self.with_core(|core| {
             let lag = core.feed_lags(now).find(|(of, _)| *of == group).map_or(0, |(_, lag)| lag.entries);
             match (is_lost, core.groups_heard().any(|heard| heard == group)) {
-                (true, _) => "it was declared lost: nobody holds its log".to_owned(),
+                (true, _) => "it was declared lost: no node holds its log".to_owned(),
                 (_, false) => "no node speaks for it, or it counted before this data centre was restored".to_owned(),
                 _ => format!("no answer in {} s; the feed is {lag} entries behind", AUDIT_PATIENCE.as_secs()),
             }

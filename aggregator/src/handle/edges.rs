@@ -1,5 +1,5 @@
-//! Changes of the graph that are asked for here: decided on the ledger as it is known, said to it, and decided again where they did not fit what
-//! had come before. Clients ask on channels of their own; which of them may, the layout says.
+//! Changes of the graph that are requested here: decided on the ledger as it is known, proposed to it, and decided again if they did not
+//! fit earlier changes. Clients ask on channels of their own; which of them may, the layout says.
 
 use super::Aggregator;
 use crate::asked;
@@ -34,7 +34,7 @@ const ANY: &str = "*";
 /// A part that may stand in a certificate.
 const VALID: &str = "any";
 
-/// Which clients may change edges. Operators may, and nobody else.
+/// Which clients may change edges. Operators may, and no other clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GraphClients(pub Vec<ClientNames>);
 
@@ -54,7 +54,7 @@ pub enum ClientNamesError {
     Name(#[from] NameError),
 }
 
-/// What is known of clients that change edges.
+/// The known clients that change edges.
 pub(crate) struct Edges {
     clients: GraphClients,
     room: Arc<Semaphore>,
@@ -66,7 +66,7 @@ impl FromStr for ClientNames {
     fn from_str(text: &str) -> Result<ClientNames, ClientNamesError> {
         let (dc, name) = text.split_once('/').ok_or(ClientNamesError::Shape)?;
         let [dc, name] = [dc, name].map(|part| (part != ANY).then_some(part));
-        // What no certificate can say is a slip.
+        // A name that no certificate can have is a slip.
         Identity::new(VALID, dc.unwrap_or(VALID), Role::Client, name.unwrap_or(VALID))?;
         Ok(ClientNames { dc: dc.map(str::to_owned), name: name.map(str::to_owned) })
     }
@@ -100,7 +100,7 @@ impl Edges {
     }
 }
 
-/// Serves one channel of a client. Who may not change edges takes no room of those who may.
+/// Serves one channel of a client. A client that may not change edges takes no room of those that may.
 pub(crate) async fn serve(channel: Channel, aggregator: Aggregator, peer: Identity) {
     if !aggregator.edges().clients.permit(&peer) {
         let client = format!("{}/{}", peer.dc(), peer.name());
@@ -153,7 +153,7 @@ impl Aggregator {
         EdgesMade { again, ..EdgesMade::new(stands, made, refused) }
     }
 
-    /// What to say to the ledger as it is.
+    /// The command for the ledger as it is.
     fn decide(
         &self,
         asked: &EdgesAsked,
@@ -170,9 +170,9 @@ impl Aggregator {
         })
     }
 
-    /// Says a command, and waits until the ledger has decided on it: what was changed, and whether by this very command or by one that was decided
-    /// when the same was asked for elsewhere; nothing where it did not fit what had come before. Nobody waits for a ledger that has no leader for
-    /// long: another aggregator may reach it.
+    /// Proposes a command, and waits until the ledger has decided on it. Returns the change, and whether this very command made it or an
+    /// equal one that was proposed elsewhere; nothing if it did not fit earlier changes. A ledger without a leader is not waited for long:
+    /// another aggregator may reach it.
     async fn carry_out(&self, cmd: &LedgerCmd, deadline: Instant) -> Result<Option<(EdgesCount, bool)>, EdgesRefusal> {
         let LedgerCmd::Edges { revision, id, at, .. } = cmd else { unreachable!("a change of edges") };
         self.submit_edges(cmd.clone()).await;

@@ -31,7 +31,7 @@ impl Aggregator {
         self.held().at_once(|core, _, is_shown| is_shown(core.view().shard_of(counter)))
     }
 
-    /// What is said of a counter here, if it was held here all the while.
+    /// The answer about a counter from here, if it was held here all the while.
     pub async fn if_held<T>(&self, counter: &CounterName, say: impl Future<Output = T>) -> Option<T> {
         if !self.holds(counter) {
             return None;
@@ -58,7 +58,7 @@ impl Aggregator {
     /// Values of many counters; of those held here, and of those that another one holds, each at one instant.
     ///
     /// # Errors
-    /// Nobody who holds one of them answers in time, or this view shows nothing.
+    /// No holder of one of them answers in time, or this view shows nothing.
     pub async fn read_many(&self, counters: &[CounterName]) -> Result<Vec<Reading>, HeldError> {
         self.read_not_before(counters, LogIndex(0)).await
     }
@@ -95,7 +95,7 @@ impl Aggregator {
         Ok(readings.into_iter().collect::<Option<Vec<Reading>>>().expect("all are shown here, or told"))
     }
 
-    /// Values of many counters, as [`Aggregator::read_many`], of those that are told at once: who is asked for others is asked once.
+    /// Values of many counters, as [`Aggregator::read_many`], as far as they are told at once: the holder of others is asked once.
     pub(crate) async fn read_at_once(&self, counters: &[CounterName]) -> Vec<Option<Reading>> {
         let Parted { mut readings, elsewhere } = self.part(counters);
         let begin = |shards: &BTreeSet<ShardId>| elsewhere.begin(shards, counters);
@@ -129,7 +129,7 @@ impl Aggregator {
         Parted { readings, elsewhere: Elsewhere(elsewhere) }
     }
 
-    /// Counters as one would show them that holds all, told by those who hold a part each, by each of one instant. `wanted` says which
+    /// Counters as a holder of all shards would show them. Each holder of a part tells its part as of one instant. `wanted` says which
     /// buckets are needed, given what is kept.
     ///
     /// # Errors
@@ -158,7 +158,8 @@ impl Aggregator {
                 Err(error) => return Err(HeldError::Refused(error.to_string()).into()),
             }
         }
-        let reason = "who hold a part of it keep other buckets, or slots moved or were split all the while: ask again";
+        let reason =
+            "the holders of its parts keep other buckets, or slots moved or were split all the while: ask again";
         Err(HeldError::Refused(reason.to_owned()).into())
     }
 
@@ -221,7 +222,7 @@ impl Aggregator {
         told.into_iter().map(page).collect()
     }
 
-    /// What the process around one says that holds a counter, which is not held here.
+    /// The answer of the process around an aggregator that holds a counter, which is not held here.
     ///
     /// # Errors
     /// As [`Aggregator::read_many`], or what that process says against it.

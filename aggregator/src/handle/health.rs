@@ -35,7 +35,7 @@ pub enum CheckState {
     Fails,
 }
 
-/// One part of a process, and what is wrong with it.
+/// One part of a process, and its fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub state: CheckState,
@@ -73,7 +73,7 @@ impl Health {
     }
 }
 
-/// What this aggregator knows of the ledger's voters.
+/// The ledger's voters, as far as this aggregator knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerStanding {
     /// The leader, if it can be reached from here; this aggregator, if it leads and reaches a majority.
@@ -105,7 +105,7 @@ pub(crate) async fn catch_up(aggregator: Aggregator) {
             Err(reason) if answered.elapsed() >= LEARN_PATIENCE && aggregator.raft().applied >= on_disk => {
                 if !progress.has_ledger() {
                     let waited_s = LEARN_PATIENCE.as_secs();
-                    tracing::warn!(%reason, waited_s, "no leader of the ledger answers: serving what this disk knows of it");
+                    tracing::warn!(%reason, waited_s, "no leader of the ledger answers: serving its state on this disk");
                     progress.lock().ledger = Caught::Own;
                 }
             }
@@ -125,7 +125,7 @@ pub(crate) async fn say_birth(aggregator: Aggregator) {
     }
 }
 
-/// Waits until nobody can refuse this aggregator's directory any more: it is registered, and another process of the cluster has met it.
+/// Waits until this aggregator's directory can no longer be refused: it is registered, and another process of the cluster has met it.
 async fn settle(aggregator: &Aggregator) {
     let alone = aggregator.cluster().aggregators().count() == 1;
     let is_settled = |ledger: &Ledger| {
@@ -147,7 +147,7 @@ async fn ask(aggregator: &Aggregator) -> Result<u64, String> {
     asked.map_err(|_| "the leader does not answer".to_owned())?.map_err(|error| error.to_string())
 }
 
-/// Whether so much of the log is applied here soon.
+/// Whether the log is applied here up to this entry soon.
 async fn applies(aggregator: &Aggregator, upto: u64) -> bool {
     let mut metrics = aggregator.raft_node().metrics();
     let applied = timeout(ASK_PATIENCE, metrics.until(|metrics| metrics.applied >= Some(upto))).await;
@@ -155,7 +155,7 @@ async fn applies(aggregator: &Aggregator, upto: u64) -> bool {
 }
 
 impl Aggregator {
-    /// What works here, and why something does not.
+    /// The healthy and the faulty parts, with reasons.
     pub fn health(&self) -> Health {
         Health { reads: self.reads_health(), writes: self.writes_health(), ledger: self.ledger_health() }
     }
@@ -185,7 +185,7 @@ impl Aggregator {
         })
     }
 
-    /// Who leads the ledger, and how many of its voters can be reached from here.
+    /// The leader of the ledger, and the number of its voters that can be reached from here.
     pub fn ledger_standing(&self) -> LedgerStanding {
         let metrics = self.raft();
         let voters: Vec<AggregatorId> = metrics.voters.iter().copied().filter_map(Cluster::of_member).collect();
@@ -251,7 +251,7 @@ impl Aggregator {
                 Check::degraded(format!("the view has not caught up with group {}", self.incarnation_name(*group)))
             }
             (_, Some(group)) => Check::degraded(format!(
-                "group {} is not connected: the view may lack what it counted last",
+                "group {} is not connected: the view may lack its last counts",
                 self.incarnation_name(*group)
             )),
             (_, None) => {

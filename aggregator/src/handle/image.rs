@@ -1,4 +1,4 @@
-//! What a backup holds of a data centre, read while everything runs.
+//! The image of a data centre in a backup, read while everything runs.
 
 use super::Aggregator;
 use crate::storage::ViewRows;
@@ -31,7 +31,7 @@ pub enum ImageError {
 }
 
 impl Aggregator {
-    /// Writes what the view knows and returns it as it is then, with the ledger. Nothing waits for whoever reads it.
+    /// Writes the content of the view and returns it as it is then, with the ledger. No process waits for the reader of the image.
     pub async fn image(&self) -> Result<Image, ImageError> {
         let permit = Arc::clone(self.images()).try_acquire_owned().map_err(|_| ImageError::Busy)?;
         let rows = self.flushed_rows().await.ok_or(ImageError::Stopped)??;

@@ -1,5 +1,5 @@
-//! Serves reads: any number of requests per channel, each of many counters, answered from the view under its lock. Those that have come
-//! together are asked together of who holds a part of them; what waits for the ledger, or longer than a moment for who does not answer, is
+//! Serves reads: any number of requests per channel, each of many counters, answered from the view under its lock. Requests that have come
+//! together are sent together to the holders of their parts; a read that waits for the ledger, or longer than a moment for a holder, is
 //! answered later, behind others.
 
 use super::Aggregator;
@@ -98,7 +98,7 @@ fn take(
 async fn write(responses: Vec<ReadResponse>, writer: &mut FrameWriter, aggregator: &Aggregator) -> Result<(), String> {
     // Readers go on at the other one of the pair.
     if !aggregator.shows() {
-        return Err("this view has not been heard of by the ledger since it started".to_owned());
+        return Err("the ledger does not know yet that this view has started: ask again".to_owned());
     }
     for response in responses {
         writer.feed_bytes(wire::encode(&response).into()).await.map_err(|error| error.to_string())?;
@@ -134,7 +134,7 @@ impl Request {
         Request { id, asked }
     }
 
-    /// What it asks for together with others.
+    /// The counters that it asks for together with others.
     fn parts(&self) -> &[CounterName] {
         match &self.asked {
             Asked::Parts(counters) => counters,
@@ -142,7 +142,7 @@ impl Request {
         }
     }
 
-    /// What it counts for while it waits.
+    /// The weight of a request while it waits.
     fn weight(&self) -> usize {
         match &self.asked {
             Asked::Parts(counters) | Asked::Strong(counters) => counters.len().max(1),
@@ -190,7 +190,7 @@ impl Names {
     }
 }
 
-/// Answers what can be answered now, and gives back the rest. What others hold of all requests is asked of each other in one question.
+/// Answers the requests that can be answered now, and gives back the rest. For all requests, each other holder is asked once.
 async fn answer(requests: Vec<Request>, aggregator: &Aggregator) -> (Vec<ReadResponse>, Vec<Request>) {
     let counters: Vec<CounterName> = requests.iter().flat_map(Request::parts).cloned().collect();
     let readings = if counters.is_empty() { Vec::new() } else { aggregator.read_at_once(&counters).await };

@@ -44,8 +44,8 @@ async fn ask(aggregator: &Aggregator, dc: DcId) {
 }
 
 impl Aggregator {
-    /// For how long a group cannot be reached. One of this data centre: by this aggregator. One of another: by the aggregator there, or
-    /// since that one cannot be reached. While it is connected that is nothing, whatever it counts.
+    /// For how long a group cannot be reached. For a group of this data centre: by this aggregator. For a group of another data centre: by
+    /// the aggregator there, or since that aggregator cannot be reached. While it is connected that is nothing, whatever it counts.
     pub(crate) fn silence(&self, core: &AggregatorCore, now: Time, group: GroupId) -> Duration {
         let unheard = Duration::from_micros(core.silent_for(now, group).0);
         if group.dc == self.dc() {
@@ -54,7 +54,7 @@ impl Aggregator {
         let connected = self.reaches(group.dc);
         match self.reach().silence(group, connected) {
             Some(silent) => silent.min(unheard),
-            // One of an earlier version does not say; it is there, and knows best.
+            // An aggregator of an earlier version does not say; it is there, and knows best.
             None if connected => Duration::ZERO,
             None => unheard,
         }

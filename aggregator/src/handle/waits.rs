@@ -17,7 +17,7 @@ use tokio::time::MissedTickBehavior;
 
 /// How often waits are looked at without an award: a milestone may have been removed, or have passed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Looks at which an aggregator may be without a ledger before it sends those who wait elsewhere.
+/// Looks at which an aggregator may be without a ledger before it redirects waiting clients.
 const LOOKS_WITHOUT_LEDGER_MAX: u32 = 5;
 
 /// The waits that a connection may have, on all its channels.
@@ -39,11 +39,11 @@ impl Room {
     }
 }
 
-/// Somebody who waits.
+/// A waiting client.
 struct Wait {
     counter: CounterName,
     at: u64,
-    /// What a ledger must have applied to deny that there is such a milestone.
+    /// The entries that a ledger must have applied to deny that there is such a milestone.
     after: Heard,
     _room: OwnedSemaphorePermit,
 }
@@ -161,7 +161,7 @@ impl Waits {
     }
 }
 
-/// What the applied ledger says of a wait, and how much it has heard.
+/// The applied ledger's judgement of a wait, and how far it is applied.
 fn judged(ledger: &Ledger, counter: &CounterName, at: u64, after: Heard) -> (Heard, WaitOutcome) {
     (heard_by(ledger), ledger.wait_outcome(counter, at, after))
 }

@@ -98,7 +98,7 @@ fn catch_up(orders: &mut Vec<KeyOrder>, view: &View) -> bool {
     orders.iter_mut().zip(view.shards()).all(caught_up)
 }
 
-/// Whether anything was counted of a counter since it last began again. One that was removed has cells, without counts.
+/// Whether anything was counted of a counter since it last began again. A counter that was removed has cells, without counts.
 fn is_counted(view: &View, ledger: &Ledger, counter: &CounterName) -> bool {
     let generation = ledger.resets().generation(counter);
     view.sum_of(counter, generation) > 0 || view.down_of(counter, generation) > 0

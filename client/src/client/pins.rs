@@ -25,7 +25,7 @@ pub struct GroupError {
     pub group: u16,
 }
 
-/// A data centre whose groups may be pinned.
+/// A data centre with groups that may be pinned.
 #[derive(Debug)]
 pub(crate) struct PinSite {
     pub dc: String,
@@ -47,7 +47,7 @@ pub(crate) enum PinSites {
     None,
 }
 
-/// What pinned clients are made of, and those that were made.
+/// The parts of pinned clients, and the pinned clients that were made.
 #[derive(Debug)]
 pub(crate) struct Pins {
     pub sites: PinSites,

@@ -1,4 +1,4 @@
-//! Changes of edges: who is asked, what number a change has, and what is told of one that is lost.
+//! Changes of edges: the aggregators that are asked, the number of a change, and the answer for a lost change.
 
 use super::*;
 use crate::{ChangeError, CounterName, EdgeChanges, EdgeFault, EdgesError, EdgesMade};
@@ -6,7 +6,7 @@ use tidemark_proto::edge_changes::{EdgesAnswer, EdgesRefusal};
 use tidemark_proto::framed::{Frames, frames};
 use tidemark_proto::ledger::EdgesAsked;
 
-/// What an aggregator does with a change.
+/// The behaviour of an aggregator with a change.
 #[derive(Clone, Copy)]
 enum Does {
     Make,
@@ -21,7 +21,7 @@ enum Does {
     SayNothing,
 }
 
-/// What it was asked for.
+/// The requests that it received.
 type Heard = Arc<std::sync::Mutex<Vec<EdgesAsked>>>;
 
 async fn serve_one(does: Does, Channel { mut writer, mut reader }: Channel, heard: Heard) {
@@ -63,7 +63,7 @@ async fn serve(endpoint: Endpoint, does: Does, heard: Heard) {
     }
 }
 
-/// A client of data centres whose aggregators do this (`None`: nobody listens), and what each heard.
+/// A client of data centres with aggregators of this behaviour (`None`: no process listens), and the requests that each received.
 async fn client_of(all: &[Option<Does>]) -> (Client, Vec<Heard>) {
     let ca = ClusterCa::generate("demo").unwrap();
     let mut builder = Client::builder().credentials(credentials(&ca, "usa-0", Role::Client));
@@ -86,7 +86,7 @@ fn changes() -> EdgeChanges {
     EdgeChanges::new().insert(&of(b"a"), &of(b"b"))
 }
 
-/// What came of it, and how often each was asked.
+/// The result, and how often each was asked.
 async fn asked(all: &[Option<Does>], changes: EdgeChanges) -> (Result<u64, ChangeError>, Vec<usize>) {
     let (client, heard) = client_of(all).await;
     let made = client.change_edges(changes).await.map(|made| made.inserted);
@@ -156,7 +156,7 @@ async fn what_was_said_is_what_is_asked_and_a_refusal_is_told() {
     assert_ne!(said.remove(&of(b"a"), &of(b"b")).asked().id, id);
 }
 
-/// What one refuses was in doubt before, and is until it is known to be carried out.
+/// A change that an aggregator refuses was in doubt before, and stays in doubt until it is known to be carried out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_in_doubt_is_not_told_to_be_refused_when_it_is_said_again() {
     let (losing, _) = client_of(&[Some(Does::LoseAnswer)]).await;

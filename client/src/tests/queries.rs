@@ -1,4 +1,4 @@
-//! Questions: who is asked, who is left, and what is refused.
+//! Questions: the aggregators that are asked, those that are left, and refusals.
 
 use super::*;
 use crate::{AskError, CounterName, Range, ReadAt, Window, hours};
@@ -7,13 +7,13 @@ use tidemark_proto::queries::{AsOfTold, Query, QueryAnswer, QueryRefusal, QueryR
 use tidemark_proto::query::CounterAsOf;
 use tidemark_transport::FrameReader;
 
-/// What an aggregator does with a question.
+/// The behaviour of an aggregator with a question.
 #[derive(Clone, Copy)]
 enum Does {
     /// It is as one that was lost.
     SayNothing,
     NotServe,
-    /// It says for so many milliseconds that it makes its answer: that of each counter it is 7.
+    /// For this number of milliseconds it says that it makes its answer: each counter is 7.
     Answer {
         after_ms: u64,
     },
@@ -66,7 +66,7 @@ async fn serve(endpoint: Endpoint, does: Does, asked: Arc<AtomicUsize>) {
     }
 }
 
-/// A client of data centres whose aggregators do this, and how often each was asked.
+/// A client of data centres with aggregators of this behaviour, and how often each was asked.
 async fn client_of(all: &[Does], within_ms: u64) -> (Client, Vec<Arc<AtomicUsize>>) {
     let ca = ClusterCa::generate("demo").unwrap();
     let mut builder = Client::builder().credentials(credentials(&ca, "usa-0", Role::Client));

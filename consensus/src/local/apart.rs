@@ -77,7 +77,7 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// Index of the last entry whose effects the rows contain.
+    /// Index of the last entry with effects in the rows.
     pub fn applied(&self) -> Result<u64, PersistError> {
         let missing = || PersistError::corrupt("rows: what they stand for is missing");
         let note = self.lsm.note(APPLIED)?.ok_or_else(missing)?;
@@ -147,7 +147,7 @@ fn mint(db: &Database) -> Result<u64, PersistError> {
     Ok(stamp)
 }
 
-/// Nobody has been told of the directory until the last transaction here, which also frees the file of them.
+/// No caller knows of the directory until the last transaction here, which also frees the file of the rows.
 fn move_rows(db: &Database, apart: &Apart, kept: &[&str]) -> Result<(), PersistError> {
     let read = db.begin_read()?;
     let tables = rows::tables(&read, ROWS)?;
@@ -254,7 +254,7 @@ mod tests {
         let path = dir.path().join("group.redb");
         let (log, recovered) = open(&path, RowStore::Beside);
         checkpoint(&log, &[1, 2, 3]);
-        // What is there when the process ends before the last transaction of a move: some rows, of whatever value.
+        // The state if the process ends before the last transaction of a move: some rows, of any value.
         let (file, stamp) = (file_of(&Source::from(path.as_path())), mint(&log.db).unwrap());
         let directory = file.directory(&path, stamp);
         let cut_off = Lsm::open(&directory, &LsmOptions::default(), std::time::Duration::ZERO).unwrap();

@@ -1,10 +1,10 @@
 //! The log of a data centre with one node: durable means on this node's disk.
 //!
-//! One redb file holds the log, and what is kept beside it ([`LocalLog::keep`]). The rows of checkpoints are in the same file, or in
-//! a directory of their own ([`RowStore`]); in either, a checkpoint and the log index it stands for change together. A writer
-//! thread merges all waiting requests into one transaction (the group commit); rows in a directory have a writer of their own,
-//! which never runs ahead of the log, as the log is never cut ahead of it. Indices start at 1 and have no gaps. The log never waits
-//! on its own account: pacing is the caller's business.
+//! One redb file holds the log, and the values kept beside it ([`LocalLog::keep`]). The rows of checkpoints are in the same file, or in a
+//! directory of their own ([`RowStore`]); in either, a checkpoint and the log index it stands for change together. A writer thread merges
+//! all waiting requests into one transaction (the group commit); rows in a directory have a writer of their own, which never runs ahead of
+//! the log, as the log is never cut ahead of it. Indices start at 1 and have no gaps. The log never waits on its own account: pacing is the
+//! caller's business.
 
 mod apart;
 mod store;
@@ -41,7 +41,7 @@ pub enum RowStore {
 /// Settings of a [`LocalLog`].
 #[derive(Clone, Debug)]
 pub struct LocalLogOptions {
-    /// Whose log this is; a file of another cluster or owner is refused.
+    /// The owner of this log; a file of another cluster or owner is refused.
     pub identity: Identity,
     /// Slept after every sync of the file, to model slower disks.
     pub flush_delay: Duration,
@@ -51,7 +51,7 @@ pub struct LocalLogOptions {
     pub commit_bytes_max: usize,
     /// Memory that redb may use as page cache.
     pub cache_bytes: usize,
-    /// Who runs the transactions.
+    /// The executor of transactions.
     pub execution: Execution,
     /// Where the rows of checkpoints are.
     pub rows: RowStore,
@@ -75,7 +75,7 @@ impl LocalLogOptions {
     }
 }
 
-/// What the writers report, each in the order of its requests, one at a time. The receiver must not block.
+/// The reports of the writers, each in the order of its requests, one at a time. The receiver must not block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogEvent {
     /// All entries up to and including this index are durable.
@@ -96,12 +96,12 @@ pub enum LogEvent {
 
 /// Rows to persist in one transaction.
 ///
-/// A checkpoint too big for one transaction goes in several parts; only the last one moves the applied index. After
-/// a crash between parts, entries from the old applied index on are replayed over newer rows: split a checkpoint
-/// only if that is idempotent (as with rows of cumulative values that are merged by maximum).
+/// A checkpoint too big for one transaction goes in several parts; only the last one moves the applied index. After a crash between parts,
+/// entries from the old applied index on are replayed over newer rows. Split a checkpoint only if that is idempotent (as with rows of
+/// cumulative values that are merged by maximum).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointPart {
-    /// Index of the last entry whose effects the whole checkpoint contains.
+    /// Index of the last entry with effects in the whole checkpoint.
     pub applied: u64,
     /// Whether this part completes the checkpoint.
     pub last: bool,
@@ -115,7 +115,7 @@ pub enum CheckpointError {
     /// It claims entries that were never appended.
     #[error("checkpoint of index {applied} is beyond the last entry {last}")]
     BeyondLog {
-        /// What was claimed.
+        /// The claimed index.
         applied: u64,
         /// Last appended index.
         last: u64,
@@ -123,7 +123,7 @@ pub enum CheckpointError {
     /// It is older than the previous one.
     #[error("checkpoint of index {applied} is older than that of {previous}")]
     Backwards {
-        /// What was claimed.
+        /// The claimed index.
         applied: u64,
         /// Applied index of the previous checkpoint.
         previous: u64,
@@ -149,7 +149,7 @@ pub enum TruncateError {
     Submit(#[from] SubmitError),
 }
 
-/// What a log held when it was opened.
+/// The content of a log when it was opened.
 pub struct Recovered {
     /// Index that the rows stand for; 0 before the first checkpoint.
     pub applied: u64,
@@ -213,7 +213,7 @@ impl RowsNow {
         }
     }
 
-    /// As [`RowsNow::scan`], of all rows whose keys begin with these bytes.
+    /// As [`RowsNow::scan`], of all rows with keys that begin with these bytes.
     pub fn scan_prefix(&self, table: &str, prefix: &[u8], visit: impl FnMut(&[u8], &[u8])) -> Result<(), PersistError> {
         match &self.0 {
             Now::Beside(read) => rows::scan_prefix(read, &format!("{ROWS}{table}"), prefix, visit),
@@ -245,7 +245,7 @@ impl RowsReader {
 /// every [`Entries`] are gone too.
 pub struct LocalLog {
     positions: Mutex<Positions>,
-    // Dropped before `apart`, whose writer waits for it.
+    // Dropped before `apart`, because the writer of `apart` waits for it.
     committer: Committer<LocalStore>,
     apart: Option<(Committer<ApartWriter>, Arc<Apart>)>,
     db: Arc<Database>,
@@ -345,8 +345,8 @@ impl LocalLog {
         rows::scan(&self.db.begin_read()?, &format!("{ROWS}{table}"), visit)
     }
 
-    /// Removes entries below `before`, little by little with the transactions that follow. It may follow its checkpoint at once:
-    /// nothing goes before that is durable. What is not removed when the log is closed goes with the next cut.
+    /// Removes entries below `before`, little by little with the transactions that follow. It may follow its checkpoint at once: entries
+    /// are removed only once the checkpoint is durable. Entries that are not removed when the log is closed go with the next cut.
     pub fn truncate_before(&self, before: u64) -> Result<(), TruncateError> {
         let mut positions = self.lock();
         if before > positions.applied + 1 {
@@ -367,12 +367,13 @@ impl LocalLog {
         })
     }
 
-    /// All durable rows as they are now. What is persisted later does not change them; while they are held the file keeps what it replaces.
+    /// All durable rows as they are now. Rows that are persisted later do not change them; while they are held, the file keeps replaced
+    /// rows.
     pub fn rows(&self) -> Result<RowsNow, PersistError> {
         self.reader().now()
     }
 
-    /// Who reads rows wherever the log itself is.
+    /// A reader of rows for other places than that of the log.
     pub fn reader(&self) -> RowsReader {
         RowsReader { apart: self.apart.as_ref().map(|(_, apart)| apart.clone()), db: self.db.clone() }
     }

@@ -53,7 +53,7 @@ impl Sink {
     }
 }
 
-/// What the two writers of a log whose rows are apart know of each other.
+/// The progress that the two writers of a log with rows apart share.
 pub(super) struct Reached {
     state: Mutex<ReachedState>,
     changed: Condvar,

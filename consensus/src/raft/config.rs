@@ -11,8 +11,8 @@ use crate::storage::Execution;
 /// Clocks of the election. All members of a group should use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Interval of heartbeats. openraft also gives up a heartbeat's answer after this time, so it must exceed the
-    /// longest round trip between voters, or the leader's lease is kept up by proposals alone.
+    /// Interval of heartbeats. openraft also gives up a heartbeat's answer after this time. So it must exceed the longest round trip
+    /// between voters, or the leader's lease is kept up by proposals alone.
     pub heartbeat_ms: u64,
     /// A follower that hears nothing this long may stand for election; its own value is drawn between both.
     pub election_min_ms: u64,
@@ -39,8 +39,8 @@ pub struct Config {
     pub timing: Timing,
     /// A snapshot is taken after this many entries.
     pub snapshot_every_entries: u64,
-    /// And after so many bytes of them, or half of what the last one has if that is more ([`RaftNode::wants_snapshot`]): all that is
-    /// behind it is applied anew at every start.
+    /// Also after this number of bytes of them, or half of the last snapshot's size if that is more ([`RaftNode::wants_snapshot`]): every
+    /// start applies all later entries anew.
     ///
     /// [`RaftNode::wants_snapshot`]: super::RaftNode::wants_snapshot
     pub snapshot_every_bytes: u64,
@@ -64,7 +64,7 @@ pub struct Config {
     pub snapshot_bytes_max: usize,
     /// An append stream without an answer for this long is given up and opened anew.
     pub stall_ms: u64,
-    /// While nothing is new, a learner gets one heartbeat of so many; voters get all.
+    /// While nothing is new, a learner gets one of this number of heartbeats; voters get all.
     pub learner_heartbeats: u32,
     /// Memory for recent entries, so that replication does not read the disk.
     pub recent_bytes_max: usize,
@@ -72,10 +72,10 @@ pub struct Config {
     pub cache_bytes: usize,
     /// Slept after every sync of the file, to model slower disks.
     pub flush_delay: Duration,
-    /// Entries wait so long for others before they are made durable together. Nothing for a voter, whose answer others wait
-    /// for; a learner applies what is committed without its own disk, so that its flushes only cost.
+    /// Entries wait this long for others before they are made durable together. Zero for a voter, because others wait for its answer; a
+    /// learner applies committed entries without its own disk, so for it a flush is only a cost.
     pub flush_gather: Duration,
-    /// Who runs storage transactions.
+    /// The executor of storage transactions.
     pub execution: Execution,
 }
 

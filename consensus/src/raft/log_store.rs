@@ -34,7 +34,7 @@ struct Inner {
     replays: bool,
 }
 
-/// Whose file it is and what else is in it.
+/// The owner of a file, and its other tables.
 pub(crate) struct Layout {
     pub format: &'static str,
     /// Name of the member within the cluster.
@@ -44,7 +44,7 @@ pub(crate) struct Layout {
     pub replays: bool,
 }
 
-/// What is known without the disk. `recent` ends at `last` and holds every entry above `durable`.
+/// The end of the log, known without the disk. `recent` ends at `last` and holds every entry above `durable`.
 #[derive(Default)]
 pub(super) struct Tail {
     pub vote: Option<Vote>,

@@ -51,7 +51,7 @@ pub struct Network<B> {
 }
 
 impl<B> Network<B> {
-    /// The network of a member, whose metrics are put in when it has started.
+    /// The network of a member; the member's metrics are put in when it has started.
     pub(crate) fn new(
         id: u64,
         transport: Arc<dyn RaftTransport>,

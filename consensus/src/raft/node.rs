@@ -1,4 +1,4 @@
-//! One member of a Raft group: its handle, its membership and its metrics.
+//! A member of a Raft group: its handle, its membership and its metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -50,7 +50,7 @@ pub enum ChangeError {
     /// This member does not lead; nothing was changed.
     #[error("this member is not the leader; the leader is {leader:?}")]
     NotLeader {
-        /// Who leads, if known.
+        /// The leader, if known.
         leader: Option<u64>,
     },
     /// The change is not possible now: another one is under way, a learner is unknown, no voter would remain, or the
@@ -60,7 +60,7 @@ pub enum ChangeError {
     /// Leadership was lost on the way; look at the metrics to see what became of it.
     #[error("leadership was lost while members were changed; the leader is {leader:?}")]
     Unknown {
-        /// Who leads now, if known.
+        /// The present leader, if known.
         leader: Option<u64>,
     },
     /// This member has stopped.
@@ -74,7 +74,7 @@ pub enum ReadError {
     /// This member does not lead, as far as it knows.
     #[error("this member is not the leader; the leader is {leader:?}")]
     NotLeader {
-        /// Who leads, if known.
+        /// The leader, if known.
         leader: Option<u64>,
     },
     /// No majority of voters confirmed that this member leads.
@@ -85,12 +85,12 @@ pub enum ReadError {
     Stopped,
 }
 
-/// What a member knows of its group.
+/// The state of a group, as a member knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// Term of Raft.
     pub term: u64,
-    /// Who leads, if known.
+    /// The leader, if known.
     pub leader: Option<u64>,
     /// Whether this member leads.
     pub is_leader: bool,
@@ -106,7 +106,7 @@ pub struct Metrics {
     pub purged: Option<u64>,
     /// Members that vote; during a change of the voters, those of before and after.
     pub voters: BTreeSet<u64>,
-    /// During a change of the voters: those after it. Whoever leads after its leader was lost has to carry it on.
+    /// During a change of the voters: those after it. The next leader, if its leader is lost, has to carry it on.
     pub changes_to: Option<BTreeSet<u64>>,
     /// Members that do not vote.
     pub learners: BTreeSet<u64>,
@@ -173,16 +173,16 @@ impl MetricsWatch {
     }
 }
 
-/// Follows who leads the group, as far as a member knows.
+/// Follows the leadership of the group, as far as a member knows.
 pub struct LeaderWatch(pub(crate) WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>);
 
 impl LeaderWatch {
-    /// Who leads now.
+    /// The present leader.
     pub fn get(&self) -> Option<u64> {
         self.0.borrow_watched().current_leader
     }
 
-    /// Who leads now, and in which term: whoever leads again in another one may have missed what was decided between.
+    /// The present leader and its term: a leader in another term may have missed decisions between them.
     pub fn reign(&self) -> Option<(u64, u64)> {
         let metrics = self.0.borrow_watched();
         metrics.current_leader.map(|leader| (leader, metrics.vote.leader_id().term))
@@ -288,23 +288,23 @@ impl RaftNode {
         self.proposer.propose(commands).await
     }
 
-    /// Proposes commands, all in one entry, and waits for nothing. What one caller submits stands in the log in the order of the
-    /// calls, as far as it gets there.
+    /// Proposes commands, all in one entry, and waits for nothing. The commands that one caller submits stand in the log in the order of
+    /// the calls, as far as they get there.
     ///
     /// # Errors
-    /// Those of [`RaftNode::propose`] that are known at once; a leader that is lost later is not told.
+    /// Errors of [`RaftNode::propose`] that are known at once; a later loss of the leader is not reported.
     pub fn submit(&self, commands: Vec<Bytes>) -> Result<(), ProposeError> {
         self.proposer.submit(commands).map(drop)
     }
 
-    /// Founds the group; on one member, once. Waits for nothing but the own disk, and asks nobody: see [`RaftNode::found`].
+    /// Founds the group; on one member, once. Waits for nothing but its own disk, and asks no member: see [`RaftNode::found`].
     pub async fn initialize(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
         initialize(&self.raft, voters).await
     }
 
-    /// Founds the group unless some member knows one already: this one may have lost its disk. `members` are all that there
-    /// may be. Every voter and a majority of all members must say that they know none; who does not answer is asked again with
-    /// the next call. Errors change nothing.
+    /// Founds the group unless some member knows one already: this one may have lost its disk. `members` are all that there may be. Every
+    /// voter and a majority of all members must say that they know none; a member that does not answer is asked again with the next call.
+    /// Errors change nothing.
     pub async fn found(&self, voters: BTreeSet<u64>, members: &BTreeSet<u64>) -> Result<(), ChangeError> {
         let others = members.union(&voters).copied().filter(|&member| member != self.id);
         let answers = join_all(others.map(|member| async move { (member, self.knows(member).await) })).await;
@@ -390,12 +390,12 @@ impl RaftNode {
         self.raft.is_leader()
     }
 
-    /// Who leads, as far as this member knows.
+    /// The leader, as far as this member knows.
     pub fn leader(&self) -> Option<u64> {
         self.raft.metrics().borrow_watched().current_leader
     }
 
-    /// Follows who leads.
+    /// Follows the leadership.
     pub fn leaders(&self) -> LeaderWatch {
         LeaderWatch(self.raft.server_metrics())
     }
@@ -427,8 +427,8 @@ impl RaftNode {
         Ok(index)
     }
 
-    /// Up to where the log is committed, as its leader says, here or elsewhere, and a majority has confirmed. What is known here before
-    /// may be less. Nothing is waited for beside the answer.
+    /// The committed index of the log, as its leader says, here or elsewhere, after a majority has confirmed. The index that is known here
+    /// before may be less. Nothing is waited for beside the answer.
     pub async fn committed_index(&self) -> Result<u64, ReadError> {
         let leader = self.leader();
         let target = match leader {
@@ -449,8 +449,8 @@ impl RaftNode {
         index.ok_or(ReadError::NotLeader { leader })
     }
 
-    /// Whether so much was applied since the last snapshot that the next start would take long
-    /// ([`Config::snapshot_every_bytes`]): [`trigger_snapshot`](Self::trigger_snapshot) should be called.
+    /// Whether the next start would take long, because of the commands applied since the last snapshot ([`Config::snapshot_every_bytes`]):
+    /// [`trigger_snapshot`](Self::trigger_snapshot) should be called.
     pub fn wants_snapshot(&self) -> bool {
         self.sizes.wants_snapshot(self.snapshot_every_bytes)
     }
@@ -485,14 +485,14 @@ pub enum FoundError {
     Write {
         /// The file.
         path: String,
-        /// What the disk says.
+        /// The error of the disk.
         reason: PersistError,
     },
 }
 
-/// Founds the file of member `id` of a group that begins with a state instead of with nothing: as if its entry `index` had been
-/// applied, and `state` were what a snapshot holds of it. Every voter needs a file with the same; nobody else does, as whoever has
-/// nothing is sent a snapshot. The group has no leader and no vote yet. To be called where no member runs.
+/// Founds the file of member `id` of a group that begins with a state instead of with nothing. It is as if the group's entry `index` had
+/// been applied, with `state` as the content of a snapshot. Every voter needs a file with the same; no other member does, because a member
+/// with nothing gets a snapshot. The group has no leader and no vote yet. To be called where no member runs.
 pub fn found_with_state(
     path: &Path,
     id: u64,

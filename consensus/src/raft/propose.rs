@@ -1,7 +1,7 @@
 //! From many concurrent proposals to few log entries.
 //!
-//! One task gathers what waits into an entry and sends it on without waiting for the one before. While few entries
-//! are in flight a proposal leaves at once; when `entries_in_flight_max` are, proposals gather into bigger entries.
+//! One task gathers waiting proposals into an entry and sends it on without waiting for the previous entry. While few entries are in flight
+//! a proposal leaves at once; when `entries_in_flight_max` are, proposals gather into bigger entries.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub enum ProposeError {
     /// This member does not lead; nothing was appended. Try the leader.
     #[error("this member is not the leader; the leader is {leader:?}")]
     NotLeader {
-        /// Who leads, if known.
+        /// The leader, if known.
         leader: Option<u64>,
     },
     /// Too many proposals wait or are in flight; nothing was appended. Try again later.
@@ -47,7 +47,7 @@ pub enum ProposeError {
     /// without counting twice.
     #[error("leadership was lost while the proposal was in flight; its outcome is unknown")]
     Unknown {
-        /// Who leads now, if known.
+        /// The present leader, if known.
         leader: Option<u64>,
     },
     /// This member has stopped; as with `Unknown`, a proposal in flight may be committed.
@@ -55,13 +55,13 @@ pub enum ProposeError {
     Stopped,
 }
 
-/// What a proposal comes to; may be dropped.
+/// The result of a proposal; may be dropped.
 type Outcome = oneshot::Receiver<Result<u64, ProposeError>>;
 
-/// A time in which a member leads. What was submitted under it never enters the log after it has ended.
+/// A time in which a member leads. Commands that were submitted under it never enter the log after it has ended.
 #[derive(Debug)]
 pub(crate) struct Reign {
-    /// Who leads, in which term.
+    /// The leader and its term.
     pub leader: LeaderId,
     /// Taken while something enters the log.
     lasts: Mutex<bool>,
@@ -72,8 +72,8 @@ impl Reign {
         Reign { leader, lasts: Mutex::new(true) }
     }
 
-    /// From here on nothing more enters the log under it. It ends with the first proposal that openraft refuses (it does when no
-    /// majority has answered for as long as a lease, which is shorter than its leader's patience): what would come behind leaves a gap.
+    /// From here on nothing more enters the log under it. It ends with the first proposal that openraft refuses. That happens when no
+    /// majority has answered for as long as a lease, which is shorter than its leader's patience: later proposals would leave a gap.
     pub async fn end(&self) {
         *self.lasts.lock().await = false;
     }
@@ -114,7 +114,7 @@ impl Proposer {
         }
     }
 
-    /// Puts a proposal into the queue; what it comes to is the answer's.
+    /// Puts a proposal into the queue; its result comes with the answer.
     pub fn submit(&self, commands: Vec<Bytes>) -> Result<Outcome, ProposeError> {
         self.submit_under(None, commands)
     }

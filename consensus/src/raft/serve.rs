@@ -34,8 +34,8 @@ impl<M: RaftStateMachine<TypeConfig>, I: SnapshotInbox<Body = M::SnapshotData>> 
         Self { raft, message_bytes_max, inbox, keeps_number: false }
     }
 
-    /// A member of this group has the same number on another disk. So one without a log, which may have voted and acknowledged on an
-    /// earlier disk, votes for nobody but who founds the group.
+    /// A member of this group has the same number on another disk. So a member without a log, which may have voted and acknowledged on an
+    /// earlier disk, votes for no candidate but the founder of the group.
     pub fn keeping_numbers(self) -> Self {
         Self { keeps_number: true, ..self }
     }
@@ -54,7 +54,7 @@ impl<M: RaftStateMachine<TypeConfig>, I: SnapshotInbox<Body = M::SnapshotData>> 
         }
     }
 
-    /// Up to where the log is committed, confirmed by a majority; none from a member that does not lead.
+    /// The committed index of the log, confirmed by a majority; none from a member that does not lead.
     async fn read_index(&self) -> Option<u64> {
         let linearizer = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await;
         linearizer.ok().map(|linearizer| linearizer.read_log_id().index())

@@ -18,7 +18,7 @@ pub trait SnapshotBody: Send + 'static {
 
 /// Where pieces of snapshots arrive. They may come in any order and from several members.
 pub trait SnapshotInbox: Send + Sync + 'static {
-    /// What they are put together to.
+    /// The result of putting them together.
     type Body;
 
     /// Keeps a piece. The first of another transfer replaces what the same member has not finished.

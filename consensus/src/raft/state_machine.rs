@@ -47,7 +47,7 @@ pub trait App: Send + 'static {
 pub struct ApplyError {
     /// The entry's index.
     pub index: u64,
-    /// What is wrong with it.
+    /// The fault in it.
     pub reason: String,
 }
 
@@ -77,7 +77,7 @@ impl Sizes {
         self.behind.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether what was applied since is at least so much, and half of the snapshot.
+    /// Whether the commands applied since then have at least this size, and half of the snapshot's.
     pub fn wants_snapshot(&self, every_bytes: u64) -> bool {
         let least = (self.snapshot.load(Ordering::Relaxed) / 2).max(every_bytes);
         self.behind.load(Ordering::Relaxed) >= least
@@ -99,7 +99,7 @@ struct Parts {
 }
 
 impl StateMachine {
-    /// An empty state machine whose snapshots live in `store`.
+    /// An empty state machine with snapshots that live in `store`.
     pub fn new(app: Box<dyn App>, on_applied: OnApplied, store: LogStore) -> Self {
         let (membership, sizes) = (StoredMembership::default(), Arc::default());
         let parts = Parts { app, on_applied, applied: None, membership, sizes };

@@ -24,7 +24,7 @@ const SNAPSHOT: TableDefinition<&str, &[u8]> = TableDefinition::new("snapshot");
 
 pub(crate) type Done = oneshot::Sender<Result<(), PersistError>>;
 
-/// What else a member keeps in its file, changed in one order with its log.
+/// Other tables that a member keeps in its file, changed in one order with its log.
 pub(crate) trait Other: Send + 'static {
     fn bytes(&self) -> usize;
 

@@ -1,7 +1,7 @@
-//! What Raft asks of a network, and what it offers to one.
+//! The requirements of Raft on a network, and its service for one.
 //!
-//! A shell implements [`RaftTransport`] and hands incoming messages to [`RaftService`]. It carries bytes, knows who is
-//! at the other end (both ends are authenticated), and decides nothing.
+//! A shell implements [`RaftTransport`] and hands incoming messages to [`RaftService`]. It carries bytes, knows the peer (both ends are
+//! authenticated), and decides nothing.
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 /// entries per second before entries start to share messages.
 pub const DUPLEX_MESSAGES_MAX: usize = 512;
 
-/// What a call is about.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CallKind {
@@ -24,7 +24,7 @@ pub enum CallKind {
     Vote = 2,
     /// Question whether a vote would be granted.
     PreVote = 3,
-    /// One piece of a snapshot.
+    /// A piece of a snapshot.
     SnapshotChunk = 4,
     /// All pieces were sent: install the snapshot.
     SnapshotInstall = 5,
@@ -32,8 +32,8 @@ pub enum CallKind {
     TransferLeader = 6,
     /// Question whether the member knows a group already. The request is empty, the answer yes or no.
     Knows = 7,
-    /// Greeting of a member of a replicated group to another: who are you, do you know a group, which members has it, and do you
-    /// know of a later start of mine.
+    /// Greeting of a member of a replicated group to another: it asks for the peer's identity, the group that the peer knows, the group's
+    /// members, and the last start of this member that the peer knows.
     Greet = 8,
     /// Question up to where the log is committed. The request is empty; the answer is an index that a majority has confirmed, or
     /// none from a member that does not lead.
@@ -65,7 +65,7 @@ impl TryFrom<u8> for CallKind {
 pub struct Unreachable {
     /// The member.
     pub target: u64,
-    /// What went wrong.
+    /// The fault.
     pub reason: String,
 }
 
@@ -94,8 +94,7 @@ pub trait RaftTransport: Send + Sync + 'static {
     /// other. It may wait long: callers limit it.
     fn call(&self, target: u64, kind: CallKind, request: Bytes) -> BoxFuture<'_, Result<Bytes, Unreachable>>;
 
-    /// Opens a stream whose other end is handed to the other's [`RaftService::on_stream`]. It should not wait for a
-    /// round trip.
+    /// Opens a stream; its other end is handed to the other's [`RaftService::on_stream`]. It should not wait for a round trip.
     fn open(&self, target: u64) -> BoxFuture<'_, Result<Duplex, Unreachable>>;
 }
 
@@ -105,7 +104,7 @@ pub enum ServeError {
     /// A call of a kind that this version does not know.
     #[error("unknown kind of call {code}")]
     UnknownKind {
-        /// What came.
+        /// The received value.
         code: u8,
     },
     /// The message is too long.
@@ -119,23 +118,23 @@ pub enum ServeError {
     /// The message cannot be decoded.
     #[error("malformed message: {reason}")]
     Malformed {
-        /// What is wrong with it.
+        /// The fault in it.
         reason: String,
     },
     /// The message claims to be from another member than the one that sent it.
     #[error("member {from} spoke in the name of member {claimed}")]
     Impostor {
-        /// Who sent it.
+        /// The sender.
         from: u64,
-        /// Who it says it is from.
+        /// The sender that it names.
         claimed: u64,
     },
     /// The message is for another member than this one, such as an earlier disk of this node.
     #[error("message for member {target}, this is member {own}")]
     NotMe {
-        /// Whom it is for.
+        /// The addressee.
         target: u64,
-        /// Who got it.
+        /// The member that received it.
         own: u64,
     },
     /// This member does not take part yet: it has not heard from enough others that its disk is the latest of its name.
@@ -147,7 +146,7 @@ pub enum ServeError {
     /// This kind of call is not part of the group's protocol.
     #[error("calls of kind {kind:?} are not served here")]
     NotServed {
-        /// What came.
+        /// The received kind.
         kind: CallKind,
     },
     /// This member has stopped.

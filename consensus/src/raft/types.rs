@@ -56,7 +56,7 @@ impl Batch {
         Self(packed.freeze())
     }
 
-    /// What a command takes in a batch, in bytes.
+    /// Bytes of a command in a batch.
     pub(crate) fn packed_bytes(command: &[u8]) -> usize {
         LENGTH_BYTES + command.len()
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::transport::ServeError;
 use super::types::{SnapshotMeta, Vote};
 
-/// One piece of a snapshot. Pieces of one transfer may arrive in any order.
+/// A piece of a snapshot. Pieces of one transfer may arrive in any order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SnapshotChunk {
     /// Drawn by the sender, never twice; a new one replaces its unfinished predecessor.

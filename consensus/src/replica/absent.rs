@@ -1,4 +1,4 @@
-//! A node that holds no log of a group says so: nobody founds the group anew while a node might hold it that only is not heard.
+//! A node that holds no log of a group says so: the group is not founded anew while a silent node might hold it.
 
 use bytes::Bytes;
 use futures_util::FutureExt;

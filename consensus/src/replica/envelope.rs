@@ -1,7 +1,6 @@
 //! From member to member over a transport that knows nodes: each message says for which member it is, and from which.
 //!
-//! A node whose disk was lost comes back as another member. What was meant for the earlier one, and what an earlier one
-//! still says, is refused.
+//! A node whose disk was lost comes back as another member. Messages for the earlier member, and messages from it, are refused.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::raft::{CallKind, Duplex, RaftTransport, ServeError, Unreachable};
 
 const HEADER_BYTES: usize = 16;
 
-/// Whom a message is from and for.
+/// The sender and the addressee of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Envelope {
     pub from: u64,
@@ -23,8 +22,8 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    /// Whether it reached whom it is for; `any_disk`: a greeting may be for whichever member the node is, which it says by
-    /// naming the node with no disk.
+    /// Whether it reached its addressee; `any_disk`: a greeting may be for any member on the node, which it says by naming the node with no
+    /// disk.
     pub fn is_for(self, member: u64, any_disk: bool) -> bool {
         self.to == member || any_disk && self.to == super::member_id(node_of(member), 0)
     }

@@ -1,4 +1,4 @@
-//! Who a member is: its node, its disk, and which start of that disk.
+//! The identity of a member: its node, its disk, and the number of the disk's start.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,13 +1,13 @@
-//! What a member does on its own: makes sure that its disk is the latest of its name, founds the group where there is none,
-//! and, where it leads, makes the members those of the placement.
+//! The tasks of a member on its own. It makes sure that its disk is the latest of its name, founds the group if there is none, and, as the
+//! leader, makes the members those of the placement.
 //!
-//! A disk is counted: at each start, and every so often while it runs. The member tells all others, who keep the highest count
-//! that they heard, durably, before they answer what they had heard before. It votes and acknowledges nothing until so many have
-//! answered that with itself they are a majority: without them it could take no part in a decision anyway. A majority of the
-//! newest members that it or any who answered knows: those that its own log ends with may all have been replaced meanwhile, and
-//! it learns of that from its log only once it takes part. One who has heard of a count as high as its own says that this disk
-//! is an old copy, and the member stops. What this cannot detect: a copy made after the last count that was told, and a copy
-//! whose later counts were heard only by members that do not answer now.
+//! A disk is counted: at each start, and at an interval while it runs. The member tells its count to all others. They keep the highest
+//! count that they received, durably, before they answer with the previous one. It votes and acknowledges nothing until a majority, itself
+//! included, has answered: without a majority it could take no part in a decision anyway. The majority is that of the newest members that
+//! it, or any answering member, knows. The members at the end of its own log may all have been replaced meanwhile, and its log tells it so
+//! only once it takes part. If a member knows of a count as high as this disk's own, the disk is an old copy, and the member stops. This
+//! cannot detect two cases: a copy made after the last count that was told, and a copy with later counts that only members received which
+//! do not answer now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,17 +47,18 @@ const GREETING_PATIENCE: Duration = Duration::from_secs(1);
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
 /// So long a majority of other disks answers before the owner is told: a group that is being founded looks like that for a moment.
 const BEREFT_PATIENCE: Duration = Duration::from_secs(3);
-/// Nodes that were taken away have been silent for so long before a group is founded that they might still hold: one that was told to go
-/// may just be starting again to read it.
+/// Nodes that were taken away must be silent for this long before a group is founded that they might still hold. A node that was told to go
+/// may just be starting again to read the order.
 const GONE_PATIENCE: Duration = Duration::from_secs(10);
-/// A member that has not answered its leader for so long is asked who it is.
+/// A member that has not answered its leader for this long is asked for its identity.
 const SILENCE: Duration = Duration::from_secs(1);
-/// A leader whose node has answered nobody here for so long may be gone: without a majority no other one is elected in its place.
+/// A leader on a node that has answered no message from here for this long may be gone: without a majority no other leader is elected in
+/// its place.
 const LEADER_SILENCE: Duration = Duration::from_secs(3);
 /// Of an answer to a greeting: a few hundred members fit.
 const GREETED_BYTES_MAX: usize = 8 << 10;
 
-/// One member to another.
+/// A greeting of one member to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Greeting {
     pub start: Start,
@@ -66,7 +67,7 @@ pub(super) struct Greeting {
 /// And back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Greeted {
-    /// Who answers.
+    /// The answering member.
     pub member: u64,
     /// Whether it knows a group.
     pub knows: bool,
@@ -74,7 +75,7 @@ pub(super) struct Greeted {
     pub known: Option<Start>,
     /// Whether it keeps the one it was told: it does of members of its group, by what it knows of them, committed or not.
     pub keeps: bool,
-    /// The members of its group, as its log ends with them; none if it knows no group.
+    /// The members of its group at the end of its log; none if it knows no group.
     pub membership: StoredMembership,
     /// The group that it knows: see [`founder_of`](super::tables::founder_of).
     pub group: Option<u64>,
@@ -93,7 +94,7 @@ pub(super) struct Greeted {
 pub(super) struct Edition {
     /// Nodes that there ever were.
     pub nodes: u32,
-    /// Those of them that are gone.
+    /// Number of those that are gone.
     pub gone: u32,
 }
 
@@ -107,7 +108,7 @@ impl Greeted {
     }
 }
 
-/// What a member says of itself beside what its log knows.
+/// The announcements of a member about itself, beside the content of its log.
 pub(super) struct Bearing {
     pub placement: watch::Receiver<Vec<u32>>,
     pub layout: Edition,
@@ -176,7 +177,7 @@ pub(super) struct Keeper {
     pub prefer_every: Duration,
 }
 
-/// What a member knows of its own group.
+/// A member's knowledge of its own group.
 struct Own {
     knows: bool,
     group: Option<u64>,
@@ -191,7 +192,7 @@ impl Own {
     }
 
     /// Whether an answer proves that this member was taken out: it is of the same group, and committed members that are no older do not
-    /// contain it. One who is catching up does not know yet of disks that came later.
+    /// contain it. A member that is catching up does not know yet of later disks.
     fn is_done_without(&self, greeted: &Greeted) -> bool {
         let is_own = !self.knows || self.group.is_some() && self.group == greeted.group;
         greeted.knows && !greeted.keeps && is_own && greeted.members_at >= self.members_at
@@ -206,11 +207,11 @@ enum Round {
     Left,
 }
 
-/// What a keeper has found out.
+/// The findings of the membership supervisor.
 struct Findings {
     /// Members that keep the present count.
     told: BTreeSet<u64>,
-    /// What was last answered on a node.
+    /// The last answer on each node.
     present: BTreeMap<u32, Greeted>,
     /// When a node last answered.
     heard_at: BTreeMap<u32, Instant>,
@@ -318,7 +319,7 @@ impl Keeper {
                 findings.told.insert(greeted.member);
             }
         }
-        // What cannot be read is no group's, and nobody's answer is about it.
+        // An unreadable founder is taken for no group, and no answer is about that.
         let own = Own {
             knows: knows_group(&metrics),
             group: read_founder(&self.store).ok().flatten(),
@@ -336,20 +337,20 @@ impl Keeper {
         }
         match knows_group(&metrics) {
             false => self.found(&placement, &answers, findings).await,
-            // Who is heard has changed while answers were waited for.
+            // The reachable members have changed while answers were waited for.
             true if metrics.state.is_leader() => self.lead(&own, &self.metrics(), &placement, findings).await,
             true => {}
         }
         Ok(Round::GoesOn)
     }
 
-    /// Whether this node is not placed, and most of those that are have this member's own group without it, as of no earlier than it
-    /// knows of members, and none has one that it is of. A member is never let go because it is not heard: its leader has to have taken
-    /// it out. One that knows no group has nothing to keep.
+    /// Whether this node may drop its log. It must not be placed, and most placed members must have this member's own group without it, as
+    /// of no earlier than it knows of members. No placed member may have a group with it. A member is never let go because it is not
+    /// reached: its leader has to have taken it out. A member that knows no group has nothing to keep.
     fn is_let_go(&self, own: &Own, placement: &[u32], answers: &BTreeMap<u64, Greeted>) -> bool {
         let is_without = |greeted: &&Greeted| own.is_done_without(greeted);
         let is_placed = |node: u32| placement.contains(&node);
-        // Who is not placed may itself have been taken out, and not know of whom else was.
+        // A member that is not placed may itself have been taken out, and not know of others that were.
         let mut placed = answers.values().filter(|greeted| is_placed(node_of(greeted.member)));
         let without = placed.clone().filter(is_without).count();
         !is_placed(node_of(self.member)) && without * 2 > placement.len() && placed.all(|greeted| !greeted.keeps)
@@ -370,8 +371,8 @@ impl Keeper {
         }
     }
 
-    /// Envelopes of greetings: to members that do not keep the present count, and to nodes whose disk may be another. Who cannot take
-    /// part yet asks whoever is on any node, each time: who its members are it may not know, and the answers of one round decide.
+    /// Envelopes of greetings: to members that do not keep the present count, and to nodes whose disk may be another. A member that cannot
+    /// take part yet asks the members on all nodes, each time: it may not know its members, and the answers of one round decide.
     fn whom_to_greet(
         &self,
         metrics: &RaftMetrics<TypeConfig>,
@@ -396,7 +397,7 @@ impl Keeper {
         let placed = placement.iter().copied();
         let is_leader = metrics.state.is_leader();
         match () {
-            // Whoever still has the group, wherever a layout of before wanted it.
+            // Any member that still has the group, wherever an earlier layout placed it.
             () if !knows_group(metrics) => self.everyone.iter().copied().chain(placed).collect(),
             () if !placement.contains(&node_of(self.member)) => {
                 placed.chain(self.unplaced(metrics, placement)).collect()
@@ -430,13 +431,13 @@ impl Keeper {
         let answers = join_all(calls).await.into_iter().filter_map(|(node, answer)| Some((node, answer.ok()?.ok()?)));
         let greeted = answers.filter_map(|(node, answer)| {
             let greeted: Greeted = wire::decode(&answer, GREETED_BYTES_MAX).ok()?;
-            // Nobody answers for a disk of another node.
+            // An answer about a disk of another node is ignored.
             (node_of(greeted.member) == node).then_some((greeted.member, greeted))
         });
         greeted.collect()
     }
 
-    /// Who follows asks the node of its leader who it is: without a majority nobody is ever told that the leader is gone. Asked in the
+    /// A follower asks the node of its leader for its identity: without a majority no message says that the leader is gone. Asked in the
     /// name of no disk, so that nothing is kept of it.
     async fn probe_leader(&self, metrics: &RaftMetrics<TypeConfig>, findings: &mut Findings) {
         let Some(leader) = metrics.current_leader.filter(|leader| *leader != self.member) else { return };
@@ -470,8 +471,8 @@ impl Keeper {
         }
     }
 
-    /// Whether every node that might still hold the group's log says that it does not, and goes by this member's layout: by two of them
-    /// two might found it at once. Who was taken away may be silent: the operator has said that nothing is to be had there.
+    /// Whether every node that might still hold the group's log says that it does not, and goes by this member's layout: with two layouts,
+    /// two members might found the group at once. A node that was taken away may be silent: the operator has said that it holds nothing.
     fn is_held_nowhere(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>, findings: &Findings) -> bool {
         let answered: BTreeSet<u32> = answers.values().map(|greeted| node_of(greeted.member)).collect();
         let may_be_silent = |node: &u32| self.gone.contains(node) && findings.silent_for(*node) >= GONE_PATIENCE;
@@ -502,7 +503,7 @@ impl Keeper {
     }
 
     async fn lead(&self, own: &Own, metrics: &RaftMetrics<TypeConfig>, placement: &[u32], findings: &mut Findings) {
-        // Nobody can be missed before.
+        // No member can be missed before.
         if findings.leads_for(metrics.current_term) < SILENCE {
             return;
         }
@@ -553,7 +554,7 @@ impl Keeper {
         tokio::time::timeout(CHANGE_PATIENCE, changing).await.map(|changed| changed.map(drop))
     }
 
-    /// Hands leadership to who should have it, not more often than every few election timeouts.
+    /// Hands leadership to the preferred node, not more often than every few election timeouts.
     async fn prefer(
         &self,
         known: &Metrics,
@@ -586,8 +587,8 @@ impl Keeper {
     }
 }
 
-/// Nobody leads, as far as is known. A leader whose node answers with another disk, or not at all, does not, nor one that has lost the
-/// majority: it still sends its log, even to a disk that it cannot make a voter any more.
+/// No member leads, as far as is known. A leader whose node answers with another disk, or not at all, does not lead, nor does a leader that
+/// has lost the majority: it still sends its log, even to a disk that it cannot make a voter any more.
 fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, findings: &Findings) -> bool {
     let is_gone = |leader: u64| {
         let said = findings.present.get(&node_of(leader));
@@ -615,7 +616,7 @@ fn is_majority(
     })
 }
 
-/// The members as the newest entry says that this one knows of, or any of its group who answered.
+/// The members in the newest entry that this member, or an answering member of its group, knows.
 fn newest<'a>(
     own: &Own,
     metrics: &'a RaftMetrics<TypeConfig>,
@@ -635,8 +636,8 @@ fn nodes_of(membership: &StoredMembership) -> impl Iterator<Item = u32> {
 }
 
 /// Nodes with other disks than those of the group, as of the newest members that are known here, if without them nothing can be decided;
-/// else none. Who is blank takes the word of somebody who knows the group and has found that: it cannot tell itself from one that is about
-/// to be added. It takes nobody's where there are two groups of the name: one may go on.
+/// else none. A blank member takes the word of a member that knows the group and has found that: it cannot tell itself from a member that
+/// is about to be added. It takes no word if there are two groups of the name: one may go on.
 fn strangers(
     metrics: &RaftMetrics<TypeConfig>,
     members: &StoredMembership,

@@ -1,8 +1,8 @@
-//! What the owner is told, in one order: what is committed, and when it leads.
+//! The events for the owner, in one order: committed entries, and the begin of its leadership.
 //!
-//! Two tasks speak: applying says what is committed and that this member leads; a watcher says that it no longer does. A
-//! leadership is numbered by the index of the blank entry that begins it, and its proposals are behind that entry: what was
-//! submitted under one leadership is committed under it or by a successor, never under a later one of the same member.
+//! Two tasks speak: applying says what is committed and that this member leads; a watcher says that it no longer does. A leadership is
+//! numbered by the index of the blank entry that begins it, and its proposals are behind that entry. Commands that were submitted under one
+//! leadership are committed under it or by a successor, never under a later leadership of the same member.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,9 +27,9 @@ pub(super) struct Voice {
     member: u64,
     events: mpsc::Sender<Event>,
     standing: tokio::sync::Mutex<Standing>,
-    /// What may be submitted under, for callers that do not wait.
+    /// The leadership under which commands may be submitted, for callers that do not wait.
     current: Mutex<Option<(u64, Arc<Reign>)>>,
-    /// The vote when the process started: whoever led then leads no more.
+    /// The vote when the process started: the leader of that vote leads no more.
     since: Option<LeaderId>,
     /// Nothing more is said once it is true.
     silent: watch::Sender<bool>,
@@ -150,7 +150,7 @@ impl Voice {
         }
     }
 
-    /// Says who leads, if that is news.
+    /// Reports the leader, if it has changed.
     async fn follow(&self, standing: &mut Standing, leader: Option<u32>) {
         let led = standing.leads.take().is_some();
         self.current.lock().expect("a holder panicked").take();

@@ -1,10 +1,10 @@
-//! A group's log, replicated over the nodes of a data centre, for a state machine whose owner persists its rows.
+//! A group's log, replicated over the nodes of a data centre, for a state machine that persists its own rows.
 //!
-//! The owner is one task. It is told what is committed, in order ([`Event`]), keeps the state in memory, and hands back the
-//! rows that changed as a checkpoint, in as many transactions as it likes; the last one moves the position that the rows stand
-//! for. Log and rows share a file. After a restart the owner scans the rows and is told what was committed behind them. The
-//! snapshot for a member that lacks too much of the log *is* the last complete checkpoint: rows are read from the file as they
-//! are sent, and nothing is built on a schedule.
+//! The owner is one task. It receives committed entries in order ([`Event`]) and keeps the state in memory. It hands back the changed rows
+//! as a checkpoint, in as many transactions as it likes; the last one moves the position that the rows stand for. Log and rows share a
+//! file. After a restart the owner scans the rows, and receives the entries that were committed behind them. The snapshot for a member that
+//! lacks too much of the log *is* the last complete checkpoint. Rows are read from the file as they are sent, and nothing is built on a
+//! schedule.
 //!
 //! A member is a node and a disk ([`member_id`]): a node that has lost its disk is another member.
 
@@ -64,8 +64,8 @@ pub struct ReplicaOptions {
     /// All nodes that the data centre ever had, or none where all are of the placement: one that is not may hold the log from an
     /// earlier placement. They are asked before a group is founded, and all that answer have to go by the same layout.
     pub nodes: Vec<u32>,
-    /// Those of them that were taken away. A group is founded without their word when they have been silent for some seconds, and
-    /// not without that of any other.
+    /// Those of them that were taken away. A group is founded without their word when they have been silent for some seconds, and not
+    /// without that of any other.
     pub gone: Vec<u32>,
     /// Drawn at random for this process.
     pub nonce: u64,
@@ -126,7 +126,7 @@ impl Position {
     }
 }
 
-/// What the owner is told, in order.
+/// An event for the owner, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// An entry is committed.
@@ -136,14 +136,14 @@ pub enum Event {
         /// Its commands, in order.
         batch: Batch,
     },
-    /// This member leads, and everything committed before was said before. What is committed from here until `Follows` was
+    /// This member leads, and everything committed before was reported before. Entries that are committed from here until `Follows` were
     /// submitted here, under this number, in the order of the calls.
     Leads {
         /// Goes with [`Replica::submit`]; greater than any before.
         leadership: u64,
     },
-    /// This member does not lead, or cannot know it: no majority has answered for `quorum_patience`. What was submitted may still
-    /// be committed. Said again when another leader is known.
+    /// This member does not lead, or cannot know it: no majority has answered for `quorum_patience`. Submitted commands may still be
+    /// committed. Said again when another leader is known.
     Follows {
         /// The node that leads, if known.
         leader: Option<u32>,
@@ -157,16 +157,17 @@ pub enum Event {
     /// Another member's snapshot has replaced all rows, which are in the file: the owner drops its state and reads them
     /// ([`Replica::reader`]). Until then it may read those of before.
     Restored {
-        /// What they stand for.
+        /// Their position.
         position: Position,
     },
-    /// A checkpoint is durable as a whole. Not said of one whose rows were replaced meanwhile, nor after `Restored` of one before.
+    /// A checkpoint is durable as a whole. Not reported for a checkpoint with rows that were replaced meanwhile, nor after `Restored` for
+    /// an earlier one.
     Checkpointed {
-        /// What the rows stand for at least.
+        /// The least position of the rows.
         position: Position,
     },
-    /// The node is not placed any more, and the group has gone on without this member: its file is needed by nobody. The member has
-    /// stopped; nothing follows.
+    /// The node is not placed any more, and the group has gone on without this member: its file is needed no more. The member has stopped;
+    /// nothing follows.
     Left,
     /// The member has stopped; nothing follows.
     Failed(Failure),
@@ -204,7 +205,7 @@ pub enum Failure {
 /// parts, entries from the old position on are replayed over newer rows: split a checkpoint only if that is idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointPart {
-    /// That of the last event whose effects the whole checkpoint contains.
+    /// The position of the last event with effects in the whole checkpoint.
     pub position: Position,
     /// Whether this part completes the checkpoint.
     pub last: bool,
@@ -237,7 +238,7 @@ pub struct Opened {
     pub replica: Replica,
     /// To be taken by the owner: past `events_max` the member waits for it.
     pub events: mpsc::Receiver<Event>,
-    /// What the rows stand for; nothing before the first checkpoint.
+    /// The position of the rows; none before the first checkpoint.
     pub position: Option<Position>,
 }
 
@@ -268,9 +269,9 @@ impl Drop for Inner {
 }
 
 impl Replica {
-    /// Opens the file, or founds it as that of a blank member, which the members of the placement found a group with,
-    /// or whose leader adds it. The transport is addressed by node number, and hands over what arrives with the sender's node number.
-    /// Nothing is applied before this returns.
+    /// Opens the file, or founds it as that of a blank member. The members of the placement found a group with it, or the group's leader
+    /// adds it. The transport is addressed by node number, and hands over incoming messages with the sender's node number. Nothing is
+    /// applied before this returns.
     pub async fn open(
         source: impl Into<Source>,
         options: ReplicaOptions,
@@ -346,8 +347,8 @@ impl Replica {
         self.0.service.clone()
     }
 
-    /// Reads the rows that the owner stands on: those of [`Opened::position`], or of the last [`Event::Restored`] that it took. They stay until
-    /// the next reader is made; those of positions before are removed.
+    /// Reads the rows that the owner stands on: those of [`Opened::position`], or of the last [`Event::Restored`] that it took. They stay
+    /// until the next reader is made; rows of earlier positions are removed.
     pub fn reader(&self, position: Option<&Position>) -> RowsReader {
         self.0.rows.reader(position.map_or(0, |position| position.generation))
     }
@@ -361,11 +362,11 @@ impl Replica {
         })
     }
 
-    /// Hands commands to the log, all in one entry, and waits for nothing. What is submitted stands in the log in the order of the
-    /// calls, as far as it gets there.
+    /// Hands commands to the log, all in one entry, and waits for nothing. Submitted commands stand in the log in the order of the calls,
+    /// as far as they get there.
     ///
     /// # Errors
-    /// Those that are known at once: the leadership has ended (the leader named is a member: see [`node_of`]), or too much waits.
+    /// Errors that are known at once: the leadership has ended (the leader named is a member: see [`node_of`]), or too much waits.
     pub fn submit(&self, leadership: u64, commands: Vec<Bytes>) -> Result<(), ProposeError> {
         let reign = self.0.voice.reign(leadership);
         let reign = reign.ok_or_else(|| ProposeError::NotLeader { leader: self.metrics().get().leader })?;
@@ -400,7 +401,7 @@ impl Replica {
         });
     }
 
-    /// Founds the group with these members; on one of them, once, if there is none. Asks nobody.
+    /// Founds the group with these members; on one of them, once, if there is none. Asks no member.
     pub async fn initialize(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
         crate::raft::node::initialize(&self.0.raft, voters).await
     }
@@ -411,7 +412,7 @@ impl Replica {
         added.map(drop).map_err(to_change_error)
     }
 
-    /// Makes exactly these members voters; who no longer votes leaves.
+    /// Makes exactly these members voters; a member that no longer votes leaves.
     pub async fn change_voters(&self, voters: BTreeSet<u64>) -> Result<(), ChangeError> {
         self.0.raft.change_membership(voters, false).await.map(drop).map_err(to_change_error)
     }
@@ -487,11 +488,11 @@ fn openraft_config(options: &ReplicaOptions) -> Result<Arc<openraft::Config>, St
     }))
 }
 
-/// The first command is looked for in so many entries, blank ones and such of members before it, and so many bytes of them.
+/// The first command is looked for in this number of entries, blank entries and those of earlier members, and this number of bytes of them.
 const FIRST_ENTRIES: u64 = 64;
 const FIRST_BYTES_MAX: usize = 1 << 20;
 
-/// Leadership is not handed to the preferred node more often than every so many election timeouts.
+/// Leadership is not handed to the preferred node more often than once in this number of election timeouts.
 const PREFER_ELECTIONS: u64 = 5;
 
 /// A snapshot that is not there after so long is sent anew.
@@ -500,7 +501,7 @@ const SNAPSHOT_PATIENCE_MS: u64 = 600_000;
 async fn open_store(source: Source, options: &ReplicaOptions) -> Result<(LogStore, Disk), StartError> {
     let owner = format!("{}/{}", options.raft.group, options.node);
     let create_tables = tables::create_tables;
-    // What is committed is learnt from the leader: the owner is not there yet when the log is opened.
+    // Committed entries are learnt from the leader: the owner is not there yet when the log is opened.
     let layout = Layout { format: tables::FORMAT, owner, create_tables, replays: false };
     let store = LogStore::open_as(source, &layout, &options.raft)?;
     let found = tables::read_disk(store.db()).map_err(replay)?;

@@ -8,7 +8,7 @@ use crate::raft::Metrics;
 /// A learner may lack this many entries when it is made a voter: under load it always lacks some.
 const CATCH_UP_ENTRIES_MAX: u64 = 64;
 
-/// What a leader knows of its group.
+/// A leader's knowledge of its group.
 pub(super) struct Known<'a> {
     pub own: u64,
     /// Nodes that should have a voter each.
@@ -16,11 +16,11 @@ pub(super) struct Known<'a> {
     pub metrics: &'a Metrics,
     /// The voters of a change that an earlier leader began.
     pub changes_to: Option<BTreeSet<u64>>,
-    /// Who answers on a node, as far as it was asked, of those that are placed by their own layout.
+    /// The member that answers on each node, as far as it was asked, among members that are placed by their own layout.
     pub present: &'a BTreeMap<u32, u64>,
     /// Nodes that answer that they are not placed.
     pub leaving: &'a BTreeSet<u32>,
-    /// Nodes whose voter has answered the leader lately.
+    /// Nodes with a voter that has answered the leader lately.
     pub heard: &'a BTreeSet<u32>,
 }
 
@@ -36,10 +36,10 @@ pub(super) enum Step {
 
 /// The next step; `None` when nothing is to be changed or nothing can be now.
 ///
-/// A voter goes only when another disk of its node answers and has caught up, or when its node is not placed any more and all
-/// that are placed have a voter, and none another disk that is to be one; never because it is down. One that is not placed and runs
-/// goes only when all that are placed are heard, and by its own layout too: while layouts differ, nobody is taken out whom the next
-/// leader takes in again.
+/// The next change of the members, if any. A voter goes only when another disk of its node answers and has caught up. It also goes when its
+/// node is not placed any more, all placed nodes have a voter, and none of them has another disk that is to be one; never because it is
+/// down. A voter that is not placed and runs goes only when all placed members are heard, and by its own layout too: while layouts differ,
+/// no member is taken out that the next leader takes in again.
 pub(super) fn next_step(known: &Known) -> Option<Step> {
     if let Some(voters) = &known.changes_to {
         return Some(Step::ChangeVoters(voters.clone()));
@@ -72,7 +72,7 @@ impl Known<'_> {
         }
     }
 
-    /// Learners whose node is not placed, or has another disk now.
+    /// Learners on a node that is not placed, or that has another disk now.
     fn forget_learners(&self) -> Option<Step> {
         let is_gone = |learner: u64| {
             let node = node_of(learner);

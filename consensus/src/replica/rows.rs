@@ -145,7 +145,7 @@ impl Drop for Staged {
     }
 }
 
-/// One piece of a snapshot.
+/// A piece of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Piece {
     transfer: u64,
@@ -233,8 +233,8 @@ impl Reader {
     }
 }
 
-/// Where pieces of other members' snapshots arrive: each is staged in the file as it comes. One snapshot is staged at a
-/// time; the first piece of another takes its place.
+/// Where pieces of other members' snapshots arrive: each is staged in the file as it comes. A single snapshot is staged at a time; the
+/// first piece of another takes its place.
 pub(super) struct RowsInbox {
     rows: Rows,
     message_bytes_max: usize,

@@ -1,4 +1,4 @@
-//! What arrives for a member, once it is clear that it is for this one.
+//! The messages for a member, once it is clear that they are for this member.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +66,7 @@ impl Service {
 }
 
 impl Service {
-    /// Whoever serves a message holds the file: that ends with the member.
+    /// A task that serves a message holds the file: that ends with the member.
     async fn while_it_runs<T>(&self, serving: BoxFuture<'_, Result<T, ServeError>>) -> Result<T, ServeError> {
         tokio::select! {
             biased;

@@ -1,8 +1,8 @@
-//! What a replica keeps in its file beside the log: who it is, what it has heard of others' starts, and the rows.
+//! The state of a replica in its file beside the log: its identity, the known starts of others, and the rows.
 //!
-//! Rows live in tables of a generation. A snapshot of another member is written into the next one, and a single
-//! transaction then makes that the valid one: whatever is cut off before leaves the rows as they were. The tables of before stay
-//! until the owner has left them, who may read them meanwhile.
+//! Rows live in tables of a generation. A snapshot of another member is written into the next generation, and a single transaction then
+//! makes that the valid one. A crash before that transaction leaves the rows as they were. The earlier tables stay until the owner, which
+//! may read them meanwhile, has left them.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const STARTS: TableDefinition<u64, &[u8]> = TableDefinition::new("starts");
 const DISK: &str = "disk";
 const GENERATION: &str = "rows";
 const POSITION: &str = "position";
-/// What the names of tables of rows begin with, before their generation.
+/// The prefix of the names of tables of rows, before their generation.
 const ROWS: &str = "rows/";
 
 pub(super) fn create_tables(write: &WriteTransaction) -> Result<(), PersistError> {
@@ -35,7 +35,7 @@ pub(super) fn create_tables(write: &WriteTransaction) -> Result<(), PersistError
     tables::create_tables(write)
 }
 
-/// Who a file is.
+/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Disk {
     /// Tells it from every other disk of this node.
@@ -44,7 +44,7 @@ pub(super) struct Disk {
     pub starts: u64,
 }
 
-/// What the rows stand for.
+/// The position of the rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Checkpoint {
     pub log_id: LogId,
@@ -93,7 +93,7 @@ pub(super) fn read_rows(read: &ReadTransaction) -> Result<(u64, Option<Checkpoin
     Ok((get_state(read, GENERATION)?.unwrap_or(0), get_state(read, POSITION)?))
 }
 
-/// Sends what became of a transaction to whoever waits for it.
+/// Sends the result of a transaction to the caller that waits for it.
 fn tell(done: Option<Done>, outcome: Result<(), PersistError>) {
     if let Some(done) = done {
         let _ = done.send(outcome);
@@ -198,7 +198,7 @@ pub(super) enum Discard {
     Only(u64),
     /// The owner has left those before.
     Before(u64),
-    /// The file was opened: nobody has read the others, or stages them.
+    /// The file was opened: no task has read the others, or stages them.
     AllBut(u64),
 }
 

@@ -1,7 +1,7 @@
 //! Group commit: one thread (in a simulation: one task) persists whatever waits, in one transaction, then says so.
 //!
-//! The first failed transaction poisons the committer for ever: nothing is reported durable after it, because nobody
-//! knows what the disk holds until the file is opened again.
+//! The first failed transaction poisons the committer for ever. Nothing is reported durable after it, because the content of the disk is
+//! unknown until the file is opened again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,16 +13,16 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use super::PersistError;
 
-/// Who runs the transactions.
+/// The executor of transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Execution {
-    /// An operating system thread of its own; what waits is merged into one transaction.
+    /// An operating system thread of its own; waiting requests are merged into one transaction.
     #[default]
     Thread,
     /// The caller, one transaction per request: for deterministic simulation.
     Inline,
-    /// A task of the present tokio runtime, which waits before each transaction as the thread does: for simulation on virtual
-    /// time, where the wait is the time that the disk takes. What waits is merged, and is lost if the process ends first.
+    /// A task of the present tokio runtime, which waits before each transaction as the thread does. It is for simulation on virtual time,
+    /// in which the wait is the time that the disk takes. Waiting requests are merged, and are lost if the process ends first.
     Task,
 }
 
@@ -69,7 +69,7 @@ impl CommitStats {
     }
 }
 
-/// What a request weighs.
+/// The weight of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub entries: usize,
@@ -83,7 +83,7 @@ impl Cost {
     }
 }
 
-/// What a store does with the requests of one transaction.
+/// A store's handling of the requests of one transaction.
 pub(crate) trait Persist: Send + 'static {
     type Op: Send + 'static;
 
@@ -92,7 +92,7 @@ pub(crate) trait Persist: Send + 'static {
     /// Writes all of `ops`, in order, in one durable transaction; on error nothing of them may remain.
     fn persist(&mut self, ops: &[Self::Op]) -> Result<(), PersistError>;
 
-    /// Tells whoever waits for `ops` what came of them.
+    /// Tells the callers that wait for `ops` the result.
     fn complete(&mut self, ops: Vec<Self::Op>, outcome: Result<(), PersistError>);
 }
 

@@ -1,7 +1,7 @@
 //! Rows in a directory of their own: a log-structured tree (fjall), for rows that are many and change at random.
 //!
-//! One write is one batch: all of it is there after a crash, or nothing. A write that returned is durable. A name of a few bytes
-//! beside the rows (a `note`) changes with them in one batch.
+//! A write is one batch: all of it is there after a crash, or nothing. A write that returned is durable. A name of a few bytes beside the
+//! rows (a `note`) changes with them in one batch.
 //!
 //! Budget of memory: [`LsmOptions::bytes_max`], plus one batch, what a merge of files holds, and some 2 bytes per row for what finds rows
 //! in files.
@@ -23,16 +23,17 @@ use super::{PersistError, is_full};
 
 /// Files that are kept open.
 const OPEN_FILES_MAX: usize = 256;
-/// They write memtables away; one of them merges files too where [`Merging`] falls behind. A single one might wait for itself when its queue is full.
+/// They write memtables away; one thread merges files too if [`Merging`] falls behind. A single one might wait for itself when its queue is
+/// full.
 const WORKERS: usize = 2;
 /// Nice value of threads that step back: with a tenth of what another thread's share is, they still come to an end beside two of those.
 #[cfg(target_os = "linux")]
 const STEPPED_BACK: i32 = 10;
 /// Memtables that a tree fills before writes wait for the disk: four that are sealed, and the one that is written.
 const MEMTABLES_MAX: u64 = 5;
-/// Who does not wait writes no more while so many are sealed.
+/// A writer that does not wait pauses while this number of memtables is sealed.
 const SEALED_UNWAITED: usize = 2;
-/// What a row takes in a memtable besides its key and value, about.
+/// Bytes of a row in a memtable besides its key and value, about.
 const ROW_OVERHEAD_BYTES: usize = 48;
 /// A read takes a block; smaller ones make a larger index, larger ones pack rows of one counter together.
 const BLOCK_BYTES: u32 = 4 * 1_024;
@@ -54,8 +55,8 @@ pub struct LsmOptions {
     pub memtable_bytes: u64,
     /// The journal, which is read at the next start: past this, memtables are written away so that it may go.
     pub journal_bytes: u64,
-    /// Threads that write memtables away and merge files step back for all others of the machine (Linux; elsewhere they do not). For
-    /// rows that nobody waits for.
+    /// Threads that write memtables away and merge files step back for all others of the machine (Linux; elsewhere they do not). For rows
+    /// that no caller waits for.
     pub steps_back: bool,
 }
 
@@ -67,7 +68,7 @@ impl Default for LsmOptions {
 }
 
 impl LsmOptions {
-    /// What the tree may hold in memory, apart from a batch.
+    /// Bytes of memory that the tree may hold, apart from a batch.
     pub fn bytes_max(&self) -> u64 {
         self.cache_bytes + MEMTABLES_MAX * self.memtable_bytes
     }
@@ -89,7 +90,7 @@ impl LsmOptions {
     }
 }
 
-/// What one write changes besides rows: notes by name.
+/// The changes of one write besides rows: notes by name.
 pub(crate) type Notes<'a> = &'a [(&'a str, Vec<u8>)];
 
 /// An open tree.
@@ -269,7 +270,7 @@ impl LsmNow {
         Ok(value.map(|value| value.to_vec()))
     }
 
-    /// As [`LsmNow::scan`], of the rows whose keys begin with these bytes.
+    /// As [`LsmNow::scan`], of the rows with keys that begin with these bytes.
     pub fn scan_prefix(
         &self,
         table: &str,
@@ -318,16 +319,16 @@ fn database_here(path: &Path, options: &LsmOptions) -> Result<Database, fjall::E
         .max_journaling_size(options.journal_bytes.max(JOURNAL_BYTES_MIN))
         .max_cached_files(Some(OPEN_FILES_MAX))
         .worker_threads(WORKERS)
-        // A packed value that is damaged would pass for the journal's end: what came behind it would be gone, and nobody told.
+        // A damaged packed value would pass for the journal's end: all later values would be lost without a report.
         .journal_compression(CompressionType::None)
         .manual_journal_persist(true);
     let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.open()));
     opened.unwrap_or(Err(fjall::Error::Unrecoverable))
 }
 
-/// A batch is written and synced before the next begins, so at most the last one of the newest journal may be damaged by a crash, and then
-/// nobody was told of it. fjall drops a batch without an end, but refuses one whose end reached the disk before its middle: the end goes here.
-/// A journal that is damaged elsewhere is refused as before, and left as it was.
+/// A batch is written and synced before the next begins. So at most the last batch of the newest journal may be damaged by a crash, and
+/// then its write was not acknowledged. fjall drops a batch without an end, but refuses a batch when its end reached the disk before its
+/// middle: the end goes here. A journal that is damaged elsewhere is refused as before, and left as it was.
 fn without_unfinished_batch(path: &Path, options: &LsmOptions) -> Result<Database, fjall::Error> {
     let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
     let entries = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
@@ -367,7 +368,7 @@ fn last_not_zero(file: &mut fs::File) -> Result<Option<(u64, u8)>, io::Error> {
     Ok(None)
 }
 
-/// Whether the disk takes a few bytes more. One probe at a time: they share a name.
+/// Whether the disk takes a few bytes more. A single probe at a time: probes share a name.
 fn probe(path: &Path) -> Result<(), io::Error> {
     static ONE: Mutex<()> = Mutex::new(());
     const PROBE_BYTES: usize = 1 << 20;
@@ -402,7 +403,7 @@ mod tests {
         Lsm::open(path, &LsmOptions::default(), Duration::ZERO)
     }
 
-    /// A batch whose rows all say its number.
+    /// Writes a batch of rows that all hold its number.
     fn write(lsm: &Lsm, number: u8) {
         let rows: Vec<(Vec<u8>, Vec<u8>)> = (0..ROWS).map(|row| (vec![row], vec![number; ROW_BYTES])).collect();
         let changes = rows.iter().map(|(key, value)| ("cells", key.as_slice(), Some(value.as_slice())));
@@ -475,7 +476,7 @@ mod tests {
         }
     }
 
-    /// What a crash finds: all files as they are now.
+    /// The state that a crash leaves: all files as they are now.
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -620,7 +621,7 @@ mod tests {
         }
     }
 
-    /// A file for every write, whose keys lie among those of all others.
+    /// Writes a file per write, with keys among those of all others.
     fn sealed(lsm: &Lsm, writes: std::ops::Range<u8>) -> Result<(), PersistError> {
         let row = vec![7; MEMTABLE_BYTES_MIN as usize];
         for write in writes {

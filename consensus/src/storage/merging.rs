@@ -1,5 +1,5 @@
-//! Merges the files of a tree on a thread of our own. Of fjall's threads one has to be free to write memtables away, and while another one merges,
-//! that one takes the next merge from their queue and puts it back, without rest, until the other is done.
+//! Merges the files of a tree on a thread of our own. One of fjall's threads has to be free to write memtables away. While another thread
+//! merges, that free thread takes the next merge from their queue and puts it back, without rest, until the other is done.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,12 @@ use std::time::Duration;
 use fjall::compaction::Leveled;
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions};
 
-/// So many files of the first level are merged into the next one together, which is so many times as large as a file. Fewer, and rows are
-/// written again more often; more, and a start reads from more files at a time.
+/// Number of files of the first level that are merged into the next level together; that level is this many times as large as a file.
+/// Fewer, and rows are written again more often; more, and a start reads from more files at a time.
 pub(super) const FILES_MERGED: u8 = 8;
 const _: () = assert!(FILES_MERGED < FILES_BEHIND);
-/// Files of the first level at which fjall's threads merge too: more than there are unless merges fall behind, and less than halt who writes (20).
+/// Files of the first level at which fjall's threads merge too: more than there are unless merges fall behind, and fewer than those that
+/// halt writers (20).
 pub(super) const FILES_BEHIND: u8 = 16;
 /// How long a memtable that is being written away is waited for before looking again.
 const LOOK: Duration = Duration::from_millis(20);
@@ -67,7 +68,7 @@ impl Merging {
         self.shared.changed.notify_one();
     }
 
-    /// Whether a merge has failed. What is there is whole.
+    /// Whether a merge has failed. The files are whole.
     pub fn has_failed(&self) -> bool {
         self.shared.lock().failed
     }

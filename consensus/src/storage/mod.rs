@@ -1,4 +1,4 @@
-//! What both logs need from redb: opening a file that is provably ours, typed failures, and group commit.
+//! The common parts of both logs over redb: opening a file that is provably ours, typed failures, and group commit.
 
 mod committer;
 pub mod lsm;
@@ -69,6 +69,6 @@ from_redb!(redb::StorageError, redb::TableError, redb::CommitError, redb::Transa
 
 pub(crate) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    // A limit on the size of files is, to the one who meets it, a full disk.
+    // To a writer, a limit on the size of files is a full disk.
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

@@ -1,4 +1,4 @@
-//! Opening a redb file: whose it is, whether another process has it, whether it is whole.
+//! Opening a redb file: its owner, its use by another process, its integrity.
 
 use std::fmt;
 use std::fs;
@@ -46,7 +46,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Who a file belongs to; written when it is created and compared whenever it is opened.
+/// The owner of a file; written when it is created and compared whenever it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the cluster; behind a comma its era, where it is not in its first.
@@ -71,9 +71,9 @@ pub enum OpenError {
         source_name: String,
         /// `format`, `cluster` or `owner`.
         field: &'static str,
-        /// What this process wants.
+        /// The expected value of this process.
         expected: String,
-        /// What the file says.
+        /// The value in the file.
         found: String,
     },
     /// The file was left by another era of this cluster.
@@ -84,9 +84,9 @@ pub enum OpenError {
     OtherEra {
         /// Path of the file.
         source_name: String,
-        /// What this process wants.
+        /// The expected value of this process.
         expected: String,
-        /// What the file says.
+        /// The value in the file.
         found: String,
     },
     /// The file is no database of ours, or damaged.
@@ -94,7 +94,7 @@ pub enum OpenError {
     Corrupt {
         /// Path of the file.
         source_name: String,
-        /// What is wrong with it.
+        /// The fault in it.
         reason: String,
     },
     /// Rows and log do not belong together.
@@ -102,7 +102,7 @@ pub enum OpenError {
     Rows {
         /// Path of the file.
         source_name: String,
-        /// What is wrong with its rows.
+        /// The fault in its rows.
         reason: String,
     },
     /// No space is left on the device.
@@ -155,7 +155,7 @@ impl OpenError {
     }
 }
 
-/// What makes a file ours.
+/// The signs of a file that is ours.
 pub(crate) struct Schema<'a> {
     pub format: &'a str,
     pub identity: &'a Identity,
@@ -177,8 +177,8 @@ pub(crate) fn open(source: Source, schema: &Schema) -> Result<Database, OpenErro
     open_or_fill(source, schema)
 }
 
-/// Opening for writing changes a file, so its identity is compared before. What was not closed in order cannot be read without a
-/// repair, and what is empty has no identity yet: those are compared after.
+/// Opening for writing changes a file, so its identity is compared before. A file that was not closed in order cannot be read without a
+/// repair, and an empty file has no identity yet: those are compared after.
 fn check_unchanged(path: &Path, schema: &Schema) -> Result<(), OpenError> {
     let name = path.display().to_string();
     let is_empty = fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0);
@@ -319,8 +319,8 @@ fn fill(db: &Database, schema: &Schema) -> Result<(), PersistError> {
     Ok(())
 }
 
-/// What redb reads and writes: a storage whose syncs may be made as slow as those of other disks. The delay stands in the sync
-/// itself, so everything that waits for durability pays it, as often as redb asks for it.
+/// The storage that redb reads and writes; its syncs may be made as slow as those of other disks. The delay stands in the sync itself. So
+/// every task that waits for durability pays it, as often as redb asks for it.
 #[derive(Debug)]
 struct Disk {
     storage: Box<dyn StorageBackend>,

@@ -5,7 +5,7 @@ use redb::{ReadTransaction, ReadableTable, TableDefinition, TableHandle, WriteTr
 
 use super::PersistError;
 
-/// One row of the state machine; a value of `None` deletes it.
+/// A row of the state machine; a value of `None` deletes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Name of the table.
@@ -26,7 +26,7 @@ pub(crate) fn definition(name: &str) -> TableDefinition<'_, &'static [u8], &'sta
     TableDefinition::new(name)
 }
 
-/// Writes and deletes rows in the tables whose names begin with `prefix`; of two equal keys the later wins.
+/// Writes and deletes rows in the tables with names that begin with `prefix`; of two equal keys the later wins.
 pub(crate) fn apply(write: &WriteTransaction, prefix: &str, rows: &[Row]) -> Result<(), PersistError> {
     for run in rows.chunk_by(|a, b| a.table == b.table) {
         let name = format!("{prefix}{}", run[0].table);
@@ -80,7 +80,7 @@ pub(crate) fn get(read: &ReadTransaction, name: &str, key: &[u8]) -> Result<Opti
     }
 }
 
-/// Calls `visit(key, value)` for each row of a table whose key begins with these bytes, in key order; a missing table has no rows.
+/// Calls `visit(key, value)` for each row of a table with a key that begins with these bytes, in key order; a missing table has no rows.
 pub(crate) fn scan_prefix(
     read: &ReadTransaction,
     name: &str,
@@ -109,7 +109,7 @@ pub(crate) fn tables(read: &ReadTransaction, prefix: &str) -> Result<Vec<String>
     Ok(names)
 }
 
-/// Deletes the tables for whose names `unwanted` holds.
+/// Deletes the tables with an `unwanted` name.
 pub(crate) fn delete(write: &WriteTransaction, unwanted: impl Fn(&str) -> bool) -> Result<(), PersistError> {
     let tables: Vec<_> = write.list_tables()?.filter(|table| unwanted(table.name())).collect();
     for table in tables {

@@ -21,7 +21,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// No rows, in place of what is in the directory. Whoever calls this has seen to it that no other process uses it.
+    /// Begins without rows, in place of the content of the directory. The caller has seen to it that no other process uses it.
     pub fn new(path: &Path, options: LsmOptions) -> Result<Self, PersistError> {
         match fs::remove_dir_all(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(persist_error(error.into())),

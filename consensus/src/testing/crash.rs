@@ -1,8 +1,7 @@
 //! A disk that dies at a chosen operation and remembers what it had promised.
 //!
-//! Writes go to a page cache; a sync makes them durable. At the crash point the operation fails and so does every
-//! later one. What survives is the synced image, plus, if asked for, the oldest of the unsynced writes: a real disk
-//! may have written any of them.
+//! Writes go to a page cache; a sync makes them durable. At the crash point the operation fails and so does every later one. The synced
+//! image survives, plus, if asked for, the oldest of the unsynced writes: a real disk may have written any of them.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -51,7 +50,7 @@ impl CrashDisk {
         Self { state: Arc::default(), point }
     }
 
-    /// What a reboot finds: the synced image and the `kept` oldest unsynced changes, on a disk that dies at `point`.
+    /// The state after a reboot: the synced image and the `kept` oldest unsynced changes, on a disk that dies at `point`.
     pub fn reboot(&self, kept: usize, point: CrashPoint) -> Self {
         let state = self.state.lock().expect("poisoned");
         let mut image = state.durable.clone();

@@ -1,4 +1,4 @@
-//! A group of members in one process, whose applications remember every command they applied.
+//! A group of members in one process, with applications that remember every applied command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -18,7 +18,7 @@ pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(WAIT, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
-/// What a member's application has seen since its process started.
+/// The commands that a member's application has applied since its process started.
 #[derive(Clone, Debug, Default)]
 pub struct Seen(pub Arc<Mutex<Vec<String>>>);
 
@@ -32,7 +32,7 @@ impl Seen {
 pub struct History(pub Seen);
 
 impl App for History {
-    /// What is no text is of a later version.
+    /// A command that is no text is of a later version.
     fn apply(&mut self, index: u64, command: &[u8]) -> Result<(), ApplyError> {
         let text = String::from_utf8(command.to_vec());
         let text = text.map_err(|error| ApplyError { index, reason: error.to_string() })?;
@@ -110,7 +110,7 @@ impl Group {
         seen
     }
 
-    /// Every handle is dropped, and nobody has said that the member is to stop.
+    /// Every handle is dropped, and the member was not told to stop.
     pub async fn forget(&mut self, id: u64) {
         self.network.detach(id);
         drop(self.members.remove(&id).unwrap());

@@ -34,7 +34,7 @@ impl App for Count {
     }
 }
 
-/// What the store has promised so far.
+/// The promises of the store so far.
 #[derive(Clone, Debug, Default)]
 struct Promised {
     term: u64,

@@ -1,4 +1,4 @@
-//! Whatever arrives from the network: an error that says why, never a panic, and no change.
+//! Any input from the network yields an error with the reason, never a panic, and no change.
 
 use crate::common::{Group, config, propose_all, texts};
 use bytes::Bytes;

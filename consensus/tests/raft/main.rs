@@ -1,6 +1,6 @@
-//! Raft over networks in memory and real files: members of a log of bytes, and of logs whose owners keep the rows of the state.
+//! Raft over networks in memory and real files: members of a log of bytes, and of logs with owners that keep the rows of the state.
 //!
-//! One program, since each that drives openraft compiles it anew.
+//! All in one program, since each program that drives openraft compiles it anew.
 
 mod common;
 mod crash;

@@ -1,4 +1,4 @@
-//! What a Raft group promises its user, whoever dies, lags or is cut off.
+//! The promises of a Raft group to its user while members die, lag or are cut off.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -45,8 +45,8 @@ async fn a_group_restarted_from_disk_replays_everything_once() {
     }
 }
 
-/// Entries that are few and large: a snapshot is wanted by their bytes, again only after as many or half of what the last one has, and
-/// what a start applies behind it is counted, too.
+/// Entries that are few and large: a snapshot is wanted by their bytes. It is wanted again only after as many bytes or half of the last
+/// snapshot's, and the bytes that a start applies behind it count, too.
 #[tokio::test]
 async fn a_snapshot_is_wanted_after_so_many_bytes_and_half_of_the_last_one() {
     let by_bytes = Config { snapshot_every_bytes: 5_000, ..config() };
@@ -219,7 +219,7 @@ async fn a_change_of_voters_whose_leader_is_lost_on_the_way_is_carried_on_by_the
     for id in [4, 5] {
         group.wait_seen(id, &texts(0..5)).await;
     }
-    // Nobody of the new majority answers: the change is begun and cannot end.
+    // No member of the new majority answers: the change is begun and cannot end.
     group.network.cut(&[1, 2, 3], &[4, 5], true);
     let (changing, after) = (group.node(leader).clone(), BTreeSet::from([stays, 4, 5]));
     let voters = after.clone();

@@ -1,4 +1,4 @@
-//! What a replicated group promises the owner of its rows.
+//! The promises of a replicated group to the owner of its rows.
 
 use crate::replica_common::{Group, State, rows, texts, within};
 use bytes::Bytes;

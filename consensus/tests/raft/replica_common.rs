@@ -32,7 +32,7 @@ pub struct State {
     pub checkpointed: u64,
     pub leadership: Option<u64>,
     pub leads: Vec<(u64, Instant)>,
-    /// Said by a leader: what this member does not lead and who does.
+    /// Reported: that this member does not lead, with the leader.
     pub follows: Option<Option<u32>>,
     pub restored: usize,
     /// Where other disks are than those of the group, if they are a majority.
@@ -196,7 +196,7 @@ impl Group {
         }
     }
 
-    /// Starts nodes 1 to `count`, who found the group, and waits for a leader.
+    /// Starts nodes 1 to `count`, which found the group, and waits for a leader.
     pub async fn of_voters(count: u32, adjust: fn(ReplicaOptions) -> ReplicaOptions) -> Self {
         let mut group = Self::new(adjust);
         group.placement = (1..=count).collect();
@@ -241,7 +241,7 @@ impl Group {
         self.release(node, member).await
     }
 
-    /// Every handle is dropped, and nobody has said that the member is to stop.
+    /// Every handle is dropped, and the member was not told to stop.
     pub async fn forget(&mut self, node: u32) -> State {
         self.network.detach(node.into());
         let member = self.members.remove(&node).unwrap();
@@ -273,7 +273,7 @@ impl Group {
         std::fs::remove_file(self.path(node)).unwrap();
     }
 
-    /// Waits until so many more messages went from one node to another: heartbeats are a clock.
+    /// Waits until `more` further messages went from one node to another: heartbeats are a clock.
     pub async fn messages(&self, from: u32, to: u32, more: u64) {
         let sent = || self.network.messages_between(from.into(), to.into());
         let enough = sent() + more;

@@ -17,7 +17,7 @@ fn source(disk: &CrashDisk) -> Source {
     Source::Backend(Box::new(disk.clone()))
 }
 
-/// Commands and checkpoints in parts, until the disk dies; what the owner was told by then.
+/// Commands and checkpoints in parts, until the disk dies; the events that the owner received by then.
 async fn work(group: &mut Group, disk: &CrashDisk) -> State {
     if group.try_start_from(1, source(disk)).await.is_err() {
         return State::default();

@@ -1,4 +1,4 @@
-//! Who is a member of a replicated group, whatever becomes of disks and nodes.
+//! The members of a replicated group, through losses of disks and nodes.
 
 use std::time::{Duration, Instant};
 
@@ -99,7 +99,7 @@ async fn when_a_majority_of_the_disks_is_gone_all_say_so_and_nothing_is_founded_
 async fn a_leader_with_two_new_disks() -> Group {
     let mut group = Group::of_voters(3, plain).await;
     group.submit(&texts(0..20)).await;
-    // Who should lead: it hands over to nobody.
+    // The preferred leader hands over to no other member.
     group.members[&1].metrics("it leads", |metrics| metrics.is_leader).await;
     let replace = async |group: &mut Group, node| {
         group.kill(node).await;
@@ -465,7 +465,7 @@ async fn a_copy_that_was_made_before_the_disk_was_counted_on_is_an_old_one() {
     assert!(matches!(state.failed, Some(Failure::OldCopy { .. })), "{:?}", state.failed);
 }
 
-/// Nobody can tell: the leader sends again what the follower has forgotten.
+/// No member can tell: the leader sends again what the follower has forgotten.
 #[tokio::test]
 async fn a_follower_whose_log_went_back_unnoticed_does_not_stop_the_leader() {
     let (mut group, _disk, copy) = copied_while_it_runs(plain).await;

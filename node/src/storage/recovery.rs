@@ -1,5 +1,5 @@
-//! From the disk to a running core: the rows of the last checkpoint, then the log behind it. One thread reads and decodes, ahead of
-//! the one that puts the core together, in the same order.
+//! From the disk to a running core: the rows of the last checkpoint, then the log behind it. One thread reads and decodes. It is ahead of
+//! the thread that puts the core together in the same order.
 
 use super::{ROWS, StartError};
 use std::path::Path;
@@ -11,12 +11,12 @@ use tidemark_proto::group::{LoadError, RowReader, Stored, is_shelved};
 use tidemark_proto::ids::LogIndex;
 use tidemark_proto::node::{NodeConfig, NodeCore, ReadEntry, RecoverError, Recovery, Replay};
 
-/// Rows of so many bytes, about, are handed over at a time: few enough to stay in a cache.
+/// Rows of about this number of bytes are handed over at a time: few enough to stay in a cache.
 const ROWS_BYTES: usize = 128 << 10;
-/// What is read and not taken yet, such rows or an entry each; past it the thread that reads waits.
+/// Pieces that are read and not taken yet, rows or an entry each; past it the thread that reads waits.
 const AHEAD_MAX: usize = 16;
 
-/// What was read; an error is the last.
+/// A piece that was read; an error is the last.
 type Read = Result<Piece, StartError>;
 
 enum Piece {
@@ -25,7 +25,7 @@ enum Piece {
     Entry { bytes: u64, entry: ReadEntry },
 }
 
-/// Whose disk is read.
+/// The disk that is read.
 pub struct Disk<'a> {
     pub log: &'a LocalLog,
     pub recovered: &'a Recovered,
@@ -52,7 +52,7 @@ impl Disk<'_> {
 
     fn read(&self, to: &SyncSender<Read>) {
         if let Err(error) = self.read_rows(to).and_then(|()| self.read_entries(to)) {
-            // Who takes no more has met an error before it.
+            // A receiver that takes no more has met an error before it.
             let _ = to.send(Err(error));
         }
     }
@@ -61,7 +61,7 @@ impl Disk<'_> {
         let (mut reader, mut counts, mut refused) = (RowReader::default(), Vec::new(), None);
         let (mut rows, mut bytes, mut held) = (0, 0, 0);
         self.log.rows()?.scan(ROWS, |key, value| {
-            // They are read by their keys when somebody wants them.
+            // They are read by their keys when a caller wants them.
             if is_shelved(key) {
                 return false;
             }
@@ -207,7 +207,7 @@ mod tests {
             while self.group.poll_effect().is_some() {}
         }
 
-        /// One more of each of these counters.
+        /// Counts one more for each of these counters.
         fn count(&mut self, slots: std::ops::Range<u32>, new_cells: Vec<CellId>) {
             self.batches += 1;
             let items = slots.map(|slot| Item { slot, delta: 1, session: None }).collect();

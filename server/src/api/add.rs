@@ -4,7 +4,7 @@ use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::msg::Place;
 use tidemark_proto::series::UnixTime;
 
-/// One increment, or decrement.
+/// An increment or a decrement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Add {
     pub counter: CounterName,

@@ -32,7 +32,7 @@ pub struct AddBody {
     #[serde(default = "one")]
     #[schemars(schema_with = "crate::schemas::delta")]
     pub delta: Signed,
-    /// The session's token; only its digest is kept. What is counted down has none.
+    /// The session's token; only its digest is kept. A decrement has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::session_or_null")]
     pub session: Option<String>,
@@ -47,10 +47,10 @@ pub struct AddBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::id_or_null")]
     pub id: Option<String>,
-    /// Name of the data centre that remembers the id; one that follows from the id, if left out.
+    /// Name of the data centre that remembers the id; left out: one that follows from the id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
-    /// When it was first sent with this id. One that is older than ids are remembered is refused.
+    /// When it was first sent with this id. An id that is sent later than ids are remembered is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_sent: Option<EventAt>,
 }
@@ -79,12 +79,12 @@ pub enum AddedBody {
 pub struct AddAnswerBody {
     #[serde(flatten)]
     pub place: AddedBody,
-    /// What this data centre shows of the counter; together with `pending` it includes this increment.
+    /// The counter's value in this data centre; together with `pending` it includes this increment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Signed>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<u64>,
-    /// What a read has to ask for (`at_least`) to include this increment.
+    /// The version that a read must ask for (`at_least`) to include this increment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Why there is no value. The increment is counted all the same.
@@ -158,7 +158,7 @@ impl HalvesBody {
     }
 }
 
-/// What a process that does not say it means.
+/// The meaning of an answer without this field.
 pub(crate) fn is_known_by_default() -> bool {
     true
 }
@@ -203,13 +203,13 @@ pub struct DefineBody {
     pub of: Of,
 }
 
-/// What a milestone does about rights that are out of reach.
+/// A milestone's policy about rights that are out of reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyBody {
-    /// Waits for them
+    /// Waits for the data centre to return the rights
     Strict,
-    /// Revokes them after a lease
+    /// Revokes the rights after a lease
     Timely,
 }
 
@@ -256,7 +256,7 @@ pub struct AwardsBody {
     pub next: Option<String>,
 }
 
-/// What became of an award that is to be claimed.
+/// The result of an award's claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimTurnBody {
     pub counter: CounterBody,
@@ -264,7 +264,7 @@ pub struct ClaimTurnBody {
     pub at: u64,
     #[schemars(schema_with = "crate::schemas::turn")]
     pub state: TurnKind,
-    /// The award whose session this is about: the award's own, or a later one of the counter to whose winner it has passed.
+    /// The award that names the session: the award's own, or a later award of the counter, after it passed to that winner.
     pub holder: u64,
     /// Digest of the holder's session.
     pub session: Option<String>,
@@ -280,9 +280,9 @@ pub enum LiveBody {
     Award(AwardBody),
     /// An award of the subscriber's own session.
     Yours(AwardBody),
-    /// What became of an award that the subscriber's own session may, or might, claim.
+    /// The result of the claim of an award that the subscriber's own session may, or might, claim.
     Claim(ClaimTurnBody),
-    /// Somebody tries out what would be said if the session had won.
+    /// A rehearsal of the messages to a session that has won.
     Trial(TrialBody),
     /// Where a subscription begins: in which birth of the cluster, and where it wants awards, the position behind which they follow.
     Begin {
@@ -305,7 +305,7 @@ pub enum LiveBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Whose {
-    /// Anybody's: `after`.
+    /// All awards: `after`.
     Awards,
     /// The session's own, and what became of their claims: `own_after`.
     Own,
@@ -391,7 +391,7 @@ impl ReadingBody {
 }
 
 impl DefineBody {
-    /// What is asked of the ledger. Refused: a milestone of a total.
+    /// The request to the ledger. Refused: a milestone of a total.
     pub(crate) fn spec(self) -> Result<MilestoneSpec, Failure> {
         let DefineBody { at, every, policy, sequence_from, of } = self;
         let policy = match policy {

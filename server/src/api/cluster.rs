@@ -1,4 +1,4 @@
-//! `GET /v1/cluster`: a counter in all data centres, as one aggregator knows it. What that cannot know is `null`.
+//! `GET /v1/cluster`: a counter in all data centres, as one aggregator knows it. Values that this aggregator cannot know are `null`.
 
 use super::body::{AwardBody, CounterBody, HalvesBody, Signed};
 use crate::places::Place;
@@ -15,7 +15,7 @@ pub struct ClusterBody {
     pub dc: String,
     pub ledger: LedgerBody,
     pub counter: CounterBody,
-    /// As `GET /v1/counters/…` shows the value: never exceeds what happened; what was counted up is below the next milestone.
+    /// As `GET /v1/counters/…` shows the value: never exceeds what happened; its upward half stays below the next milestone.
     pub total: Signed,
     /// Something was counted on it once, as far as is known here.
     #[serde(default = "super::body::is_known_by_default")]
@@ -41,12 +41,12 @@ pub struct LedgerBody {
     pub leader: Option<String>,
 }
 
-/// One data centre.
+/// The state of one data centre.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ClusterDcBody")]
 pub struct DcBody {
     pub name: String,
-    /// `null` where nobody has said it.
+    /// `null` for a data centre without a known location.
     pub place: Option<Place>,
     /// Whether it votes in the ledger.
     pub voter: bool,

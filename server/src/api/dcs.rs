@@ -11,7 +11,7 @@ pub struct DcsBody {
     pub dcs: Vec<DcBody>,
 }
 
-/// One data centre, as the one that answers knows it.
+/// One data centre, as the answering data centre knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DcBody {
     pub name: String,
@@ -29,7 +29,7 @@ pub struct DcBody {
     pub refused: Option<String>,
 }
 
-/// What its aggregator is in the ledger: of several, what any is.
+/// The role of its aggregators in the ledger: the highest of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Member {

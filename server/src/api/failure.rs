@@ -52,7 +52,7 @@ pub enum Failure {
     InDoubt(String),
 }
 
-/// What HTTP has a status of its own for.
+/// A failure with an HTTP status of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRefusal {
     status: StatusCode,

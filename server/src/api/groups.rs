@@ -13,7 +13,7 @@ pub struct GroupsBody {
     pub groups: Vec<GroupBody>,
 }
 
-/// One incarnation of a group, as the data centre that answers knows it.
+/// One incarnation of a group, as the answering data centre knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupBody {
     /// `DC/GROUP#INCARNATION`.
@@ -43,13 +43,13 @@ pub enum GroupState {
     Lost,
 }
 
-/// What a group holds of one counter.
+/// The rights and counts of one counter in a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StakeBody {
     pub counter: CounterBody,
     /// Rights outstanding: weight that it may have counted unseen.
     pub rights: u64,
-    /// What the ledger knows that it counted.
+    /// The group's count that the ledger knows.
     pub counted: u64,
 }
 

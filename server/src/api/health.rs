@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 
-/// One part of a process, and what is wrong with it.
+/// One part of a process, and its fault.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, JsonSchema)]
 pub struct HealthCheck {
     pub name: &'static str,

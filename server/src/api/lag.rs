@@ -1,5 +1,5 @@
-//! How far the view of one aggregator is behind what its data centre has counted, and behind changes of edges, and what its buckets take
-//! of memory: for `GET /v1/status` and `/metrics`. A spike that the view cannot follow shows here, and is caught up.
+//! The lag of one aggregator's view behind the counts of its data centre and behind changes of edges, and the memory of its buckets: for
+//! `GET /v1/status` and `/metrics`. A spike that the view cannot follow shows here, and is caught up.
 
 use crate::api::groups::GroupName;
 use schemars::JsonSchema;
@@ -15,9 +15,9 @@ const US_PER_MS: f64 = 1_000.0;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ViewLag {
     pub groups: Vec<GroupLag>,
-    /// Totals are those of the graph after so many changes of edges.
+    /// Totals are those of the graph after this number of changes of edges.
     pub graph_index: u64,
-    /// So many more are to be carried out; of the first, so many pairs of counters are done.
+    /// Number of further changes to be carried out; of the first, this number of pairs of counters is done.
     pub waiting: usize,
     pub pairs: u64,
     /// Bytes that buckets take of memory, and may take.
@@ -30,13 +30,13 @@ pub struct ViewLag {
     pub lives: LivesUsed,
 }
 
-/// What of the ledger's room for lives of counters is used.
+/// The used part of the ledger's room for lifecycle changes of counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LivesUsed {
     /// Counters that were reset or removed, or that expire.
     pub used: usize,
     pub max: usize,
-    /// Those that expire.
+    /// Counters that expire.
     pub expiring: usize,
     /// Resets that some view or group is not known to have applied: until it has, views keep what was counted before them.
     pub resets_unpassed: u64,

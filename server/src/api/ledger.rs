@@ -7,14 +7,14 @@ use tidemark_consensus::raft::Metrics;
 /// `GET /v1/ledger`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MembersBody {
-    /// Who leads, as far as is known here.
+    /// The leader, as far as it is known here.
     pub leader: Option<String>,
     /// Every aggregator of the layout.
     pub members: Vec<MemberBody>,
     /// Whether a change of the voters is under way: until it is over, a majority of those before it has to answer too.
     #[serde(default)]
     pub changing: bool,
-    /// What an operator should know of the number of voters, or of a change of them that is not over.
+    /// A warning about the number of voters, or about a change of them that is not over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
@@ -35,7 +35,7 @@ pub fn voters_warning(metrics: &Metrics) -> Option<String> {
     (voters > 0 && voters.is_multiple_of(2)).then(one_less)
 }
 
-/// One aggregator as a member of the ledger, as another one knows it.
+/// One aggregator as a member of the ledger, as another aggregator knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberBody {
     /// `DC`, or `DC/second`, `DC/third` and so on.
@@ -46,7 +46,7 @@ pub struct MemberBody {
     pub returns: bool,
     /// Whether it can be reached from here.
     pub connected: bool,
-    /// Entries of the log that it is not known to have; only who leads knows.
+    /// Entries of the log that it is not known to have; only the leader knows.
     pub behind: Option<u64>,
     /// Whether arming waits for its view.
     pub view: bool,

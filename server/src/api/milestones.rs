@@ -25,7 +25,7 @@ pub struct MilestoneStatus {
     /// Of one that is to come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<super::body::PolicyBody>,
-    /// Data centres that it waits for while arming, and groups whose rights it waits for once it is armed.
+    /// While arming: data centres that it waits for. Once armed: groups with rights that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
 }
@@ -40,7 +40,7 @@ pub struct MilestoneList {
     pub sequence_from: Option<u64>,
 }
 
-/// What is known of one milestone.
+/// The known state of a milestone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AwardState {
     Awarded(Box<Award>),
@@ -58,8 +58,8 @@ pub struct Progress {
     pub reading: Reading,
     /// The least armed milestone, or else the least that is arming.
     pub next: Option<(u64, MilestoneState)>,
-    /// What the groups have said of their rates; of guarded counters only.
+    /// The rates that the groups have reported; of guarded counters only.
     pub rate_per_s: Option<u64>,
-    /// Of the whole cluster; nothing is said of who is cut off.
+    /// Of the whole cluster; data centres that are cut off are not reported.
     pub mode: Mode,
 }

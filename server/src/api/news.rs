@@ -12,7 +12,7 @@ pub enum News {
     Claim(ClaimTurn),
 }
 
-/// What became of an award that is to be claimed.
+/// The result of an award's claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimTurn {
     pub counter: CounterName,
@@ -42,7 +42,7 @@ impl News {
         }
     }
 
-    /// Whom it is about.
+    /// The session that it concerns.
     pub fn session(&self) -> Option<SessionId> {
         match self {
             News::Award(award) => award.session,

@@ -1,9 +1,9 @@
 //! Positions of awards: where one stands among all, and in which history.
 //!
 //! A position is said as `BIRTH.INDEX.AT.DIGEST`. The birth is that of the cluster in which the award was decided (see
-//! [`tidemark_proto::ledger::births`]): a ledger that was founded anew, or restored from older images, decides other things at the same
-//! indices. A caller goes on behind a position that is part of this history. Any other one is refused, and the caller is told where
-//! to begin anew: whatever it has not seen stands behind that.
+//! [`tidemark_proto::ledger::births`]). A ledger that was founded anew, or restored from older images, decides other awards at the same
+//! indices. A caller goes on behind a position that is part of this history. Any other one is refused, and the caller is told where to
+//! begin anew: whatever it has not seen stands behind that.
 
 use super::Failure;
 use crate::names::sha256_prefix;
@@ -21,8 +21,8 @@ pub(crate) const POSITION_UNKNOWN: &str = "position_unknown";
 /// Bytes of a position's text. A longer one is refused, and shown up to here.
 const TEXT_BYTES_MAX: usize = 100;
 
-/// Where an award stands among all, or what became of its claim: the ledger entry that decided it, its first milestone, and a
-/// digest of the counter and of which of both it is, since an entry may award the same milestone of several.
+/// The position of an award, or of its claim's result, among all: the deciding entry of the ledger, the entry's first milestone, and a
+/// digest. The digest covers the counter and the kind of event, since an entry may award the same milestone of several counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AwardPosition {
     pub index: u64,
@@ -37,7 +37,7 @@ pub struct MarkedPosition {
     pub position: AwardPosition,
 }
 
-/// What a caller says. Without a birth it is in the form of before there were any.
+/// The position that a caller names. Without a birth it is in the form from before there were births.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenPosition {
     text: String,
@@ -67,13 +67,13 @@ pub enum AnewReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anew {
     pub reason: AnewReason,
-    /// What it said.
+    /// The caller's text.
     pub given: String,
     /// All that it may not have seen stands behind this.
     pub position: MarkedPosition,
 }
 
-/// What a process makes of a caller's position.
+/// The interpretation of a caller's position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// It is part of this history.
@@ -105,8 +105,8 @@ impl AwardPosition {
 }
 
 impl GivenPosition {
-    /// One that this process has kept itself. In the form of before there were births it is taken to be of the present one: it stands in
-    /// the same data directory as the ledger's log.
+    /// A position that this process has kept itself. In the form without a birth it is taken to be of the present birth, because it stands
+    /// in the same data directory as the ledger's log.
     pub(crate) fn kept(kept: MarkedPosition, births: &Births) -> GivenPosition {
         let MarkedPosition { birth, position } = kept;
         GivenPosition { text: kept.to_string(), birth: birth.or(births.current()), position }
@@ -114,7 +114,8 @@ impl GivenPosition {
 }
 
 impl History {
-    /// What this process makes of a position. With `is_whole` it has heard of all that was decided before the caller asked.
+    /// The interpretation of a position by this process. With `is_whole`, the process has received all decisions from before the caller's
+    /// request.
     pub(crate) fn find(&self, given: &GivenPosition, is_whole: bool) -> Found {
         let GivenPosition { text, birth, position } = given;
         if birth.is_none() && position.index == 0 {
@@ -154,7 +155,7 @@ impl fmt::Display for MarkedPosition {
 impl FromStr for GivenPosition {
     type Err = String;
 
-    /// `BIRTH.INDEX.AT.DIGEST`, or `BIRTH.INDEX.AT`, which is behind all of them. Without a birth it is read too: whoever kept one is told
+    /// `BIRTH.INDEX.AT.DIGEST`, or `BIRTH.INDEX.AT`, which is behind all of them. A position without a birth is read too: its owner is told
     /// to begin anew.
     fn from_str(text: &str) -> Result<GivenPosition, String> {
         let refused = || {
@@ -194,7 +195,7 @@ impl fmt::Display for Anew {
             }
             AnewReason::Ahead => "is ahead of all that the ledger has decided",
         };
-        write!(f, "the position {given} {reason}. Begin anew: what you may not have seen stands behind {position}")
+        write!(f, "the position {given} {reason}. Begin anew: awards that you may not have seen are behind {position}")
     }
 }
 

@@ -4,14 +4,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidemark_proto::query;
 
-/// Which counts of a counter are asked for.
+/// The counts of a counter that a request reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Of {
-    /// What it has counted itself
+    /// The counter's own counts
     #[default]
     Direct,
-    /// That, and what flows to it along edges
+    /// Its own counts, and those that flow to it along edges
     Total,
 }
 

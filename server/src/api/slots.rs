@@ -11,11 +11,12 @@ pub struct SlotsBody {
     /// In the order of their counters: of namespaces, and in one of its keys, by bytes; with `shard_by` of namespaces and spaces, and in one
     /// of those of parts.
     pub slots: Vec<SlotBody>,
-    /// Connected aggregators whose views are cut at other counters, or lay these otherwise, by their layouts: nothing is exchanged with them.
+    /// Connected aggregators with other boundaries of shards, or another order of counters, by their layouts: nothing is exchanged with
+    /// them.
     pub cut_elsewhere: Vec<String>,
 }
 
-/// One range of counters, as the aggregator that answers has it; where it does not hold it, it knows only who does.
+/// One range of counters, as the answering aggregator has it; about a shard that it does not hold, it knows only the holders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SlotBody {
     pub slot: u16,
@@ -31,7 +32,7 @@ pub struct SlotBody {
     pub before_part: Option<PartBody>,
     /// The aggregators that hold it in this data centre, the one first that tells it abroad.
     pub held_by: Vec<String>,
-    /// Where it is being moved: who holds it no more once the other has all of it.
+    /// A move of the shard: the old holder, which drops the shard once the new holder has all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves: Option<MoveBody>,
     /// Where it was split, or is a part of one that was: what is still to be done here.
@@ -40,7 +41,7 @@ pub struct SlotBody {
     /// Counters in it of which anything was ever counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<u64>,
-    /// What this aggregator has heard since its process started that was counted of them, up and down, in all data centres.
+    /// The counts of these counters, up and down, in all data centres, that this aggregator received since its process started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u64>,
     /// Totals, of counters in any slot, to which counts of this one flow along edges, or once did since the process started.
@@ -51,7 +52,7 @@ pub struct SlotBody {
     pub totals_bytes: Option<u64>,
 }
 
-/// What lies together: all counters of a space's namespaces whose keys have one piece in common. It is never cut.
+/// Counters that lie together: all counters of a space's namespaces with one piece of their keys in common. It is never cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PartBody {
     pub space: String,
@@ -64,7 +65,7 @@ pub struct PartBody {
 pub struct MoveBody {
     pub from: String,
     pub to: String,
-    /// What it waits for, for people. Only the aggregator that it moves to knows.
+    /// The reason why it waits, for people. Only the aggregator that it moves to knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
 }
@@ -73,11 +74,12 @@ pub struct MoveBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum SplitsBody {
-    /// Of its cells so many are in its parts, of so many. A counter has some: of each generation, and of each period of its series.
+    /// The number of its cells that are in its parts, and the number of all its cells. A counter has some: of each generation, and of each
+    /// period of its series.
     Copying { copied: u64, of: u64 },
     /// It is one of the parts, and not all of both is on disk yet.
     Writing,
-    /// Others of this data centre, who hold it, are at it.
+    /// Other holders of this data centre are at it.
     Others,
 }
 
@@ -86,7 +88,7 @@ pub enum SplitsBody {
 #[serde(deny_unknown_fields)]
 pub struct MoveSlotBody {
     pub slot: u16,
-    /// One of the two that hold it, as `DC`, or `DC/second`, `DC/third` and so on.
+    /// One of its two holders, as `DC`, or `DC/second`, `DC/third` and so on.
     pub from: String,
     /// Another one of the same data centre.
     pub to: String,

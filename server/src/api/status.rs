@@ -76,7 +76,7 @@ pub struct GroupStatusBody {
     pub role: GroupRole,
     /// The node that leads it, if known; `null` where its log is on this node only.
     pub leader: Option<u16>,
-    /// The nodes that hold its log; none where it is on this node only.
+    /// The nodes that hold its log; none if it is on this node only.
     pub holders: Vec<u16>,
     pub valves: u8,
     /// Whether increments are taken.
@@ -84,7 +84,7 @@ pub struct GroupStatusBody {
     pub caught_up: bool,
     /// Why its log stopped.
     pub failed: Option<String>,
-    /// What keeps it from working until somebody does something about it.
+    /// A fault that keeps it from working until an operator acts.
     pub trouble: Option<String>,
     pub connections: usize,
     pub applied: u64,
@@ -99,7 +99,7 @@ pub struct GroupStatusBody {
     pub held_ms: u64,
 }
 
-/// What a node is in a group.
+/// The role of a node in a group.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GroupRole {

@@ -18,14 +18,14 @@ pub struct ReadVersion {
     entries: BTreeMap<(u16, u32), u64>,
 }
 
-/// Why a reading does not do for who asks for at least a version.
+/// Why a reading does not satisfy a caller that asks for at least a version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
     #[error("the version is of {of}, and this is {own}: read at an aggregator of {of}, or without a version")]
     Elsewhere { of: String, own: String },
     #[error("the version is of incarnation {incarnation} of group {group}, which no longer counts here")]
     OtherIncarnation { group: u16, incarnation: u32 },
-    #[error("the version is of entry {wanted} of group {group}, whose log has {known}")]
+    #[error("the version is of entry {wanted} of group {group}, and the log of the group has {known}")]
     Unknown { group: u16, wanted: u64, known: u64 },
 }
 

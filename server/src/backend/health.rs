@@ -1,4 +1,4 @@
-//! What works of an aggregator's process: its view, the groups of its data centre, and the ledger.
+//! The health of an aggregator's process: its view, the groups of its data centre, and the ledger.
 
 use crate::api::{HealthCheck, HealthState};
 use tidemark_aggregator::{Aggregator, Check, CheckState, Health};

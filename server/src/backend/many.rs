@@ -21,7 +21,7 @@ pub(super) async fn send(client: &Client, add: &Add, until: Instant) -> Result<H
     }
 }
 
-/// Waits until an increment is durable. One whose group is gone is taken back if it was not sent; else it is in doubt.
+/// Waits until an increment is durable. An increment to a lost group is taken back if it was not sent; else it is in doubt.
 pub(super) async fn durable(client: &Client, hit: &Hit, until: Instant) -> Result<(), Failure> {
     let reason = tokio::select! {
         biased;
@@ -57,7 +57,7 @@ async fn submit(client: &Client, add: &Add) -> Result<Hit, HitError> {
     }
 }
 
-/// An increment that was sent; one with an id to the owner of that.
+/// An increment that was sent; an increment with an id goes to the owner of the id.
 struct Sent {
     hit: Hit,
     owner: Option<Reached>,
@@ -88,7 +88,7 @@ pub(super) async fn count_all(
     outcomes
 }
 
-/// Sends an increment; one with an id to the owner of that.
+/// Sends an increment; an increment with an id goes to the owner of the id.
 async fn send_any(client: &Client, ids: Option<&Idempotency>, add: &Add, until: Instant) -> Result<Sent, Failure> {
     if let (Some(id), Some(ids)) = (&add.id, ids) {
         let owner = ids.reach(&id.digest, id.home.as_deref())?;

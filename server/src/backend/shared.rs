@@ -1,11 +1,11 @@
-//! One question for many who ask at the same time.
+//! One question for many callers at the same time.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Mutex;
 
-/// Answers to a question that is asked once at a time. Whoever comes while it is asked waits for the next time, and takes that answer
-/// together with all others who wait: it was asked after they came.
+/// Answers to a question that is asked once at a time. A caller that comes while it is asked waits for the next time. All waiting callers
+/// take that answer, since it was asked after they came.
 #[derive(Debug)]
 pub(super) struct SharedQuestion<A> {
     begun: AtomicU64,

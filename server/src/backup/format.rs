@@ -1,8 +1,8 @@
 //! The format of an image: records, each with its length and kind, the last of which has a digest of all before.
 //!
-//! `length: u32 LE, kind: u8, content`. Kinds: the head, of one of several that hold a view in parts which part it has, pieces of the
-//! ledger's state, rows of the view in the order of their keys, of a view that is cut the beginning of each further shard, whose rows
-//! follow, the end. Whatever is cut off or changed is refused.
+//! `length: u32 LE, kind: u8, content`. Kinds: the head; the part of the view, if several aggregators hold it in parts; pieces of the
+//! ledger's state; rows of the view in the order of their keys; the beginning of each further shard, with the shard's rows behind it; the
+//! end. An image that was truncated or changed is refused.
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::de::DeserializeOwned;
@@ -11,17 +11,17 @@ use std::mem::take;
 
 /// The version of an image of a view that is not cut.
 pub const IMAGE_VERSION: u32 = 1;
-/// And of one that is: who does not know of shards refuses it.
+/// The version of an image with several shards: a reader that does not know of shards refuses it.
 pub const IMAGE_VERSION_CUT: u32 = 2;
 /// And of one that is held in parts.
 pub const IMAGE_VERSION_PART: u32 = 3;
 /// Bytes of one record's content: a row of the view has at most six million.
 pub const RECORD_BYTES_MAX: usize = 8 << 20;
-/// Records gather about so many bytes.
+/// Records gather about this number of bytes.
 const RECORD_BYTES: usize = 256 << 10;
 const PREFIX_BYTES: usize = 5;
 
-/// What an image says of itself first.
+/// The first record of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub version: u32,
@@ -52,7 +52,7 @@ pub struct Part {
 /// Rows, in the order of their keys.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a record holds.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     Head(Head),
@@ -60,7 +60,7 @@ pub enum Record {
     /// The next piece of the ledger's state.
     Ledger(Vec<u8>),
     Rows(Rows),
-    /// Rows of this shard follow; those before it are of others, the first ones of shard 0.
+    /// Rows of this shard follow; rows before it are of other shards, the first ones of shard 0.
     Shard(u16),
     End,
 }
@@ -235,7 +235,7 @@ impl RecordReader {
     fn understand(&self, kind: u8, content: &[u8]) -> Result<Record, FormatError> {
         match (kind, self.state) {
             (HEAD, State::Nothing) => {
-                // Whatever else a later version says, its number stands first.
+                // In every later version, the number stands first.
                 match decode_first::<u32>(content) {
                     Some(IMAGE_VERSION | IMAGE_VERSION_CUT | IMAGE_VERSION_PART) => {
                         decode(kind, content).map(Record::Head)

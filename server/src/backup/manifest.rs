@@ -24,7 +24,7 @@ pub struct Manifest {
     pub images: Vec<ImageEntry>,
 }
 
-/// One image.
+/// The entry of one image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImageEntry {
@@ -142,12 +142,12 @@ impl Manifest {
         self.images.push(entry);
     }
 
-    /// A data centre of whose view some slots are in no image.
+    /// A data centre with shards of its view that are in no image.
     pub fn gap(&self) -> Option<(String, Vec<u16>)> {
         self.images.iter().find_map(|image| {
             image.part.as_ref()?;
             let of_dc = self.images.iter().filter(|other| other.dc == image.dc);
-            // Who has split a slot already knows of more than who is still at it.
+            // An aggregator that has split a shard knows of more shards than one that is still splitting it.
             let parts = of_dc.clone().filter_map(|other| other.part.as_ref());
             let slots = parts.map(|part| part.slots).max().unwrap_or_default();
             let is_whole = of_dc.clone().any(|other| other.part.is_none());

@@ -34,7 +34,7 @@ pub enum ReadError {
     Changed { path: PathBuf, what: &'static str, expected: String, found: String },
 }
 
-/// What an image holds.
+/// The content of an image.
 pub struct ImageFile {
     pub head: Head,
     pub part: Option<Part>,
@@ -48,7 +48,7 @@ pub struct Contents {
     head: Option<Head>,
     part: Option<Part>,
     ledger: Vec<u8>,
-    /// Of the shard whose rows come.
+    /// Rows of the current shard.
     rows: Option<ImageReader>,
     /// Of those before it.
     view: Option<ViewImage>,
@@ -175,7 +175,7 @@ impl ImageFile {
         Ok(image)
     }
 
-    /// What a manifest says of this image.
+    /// The entry of this image in a manifest.
     pub fn entry(&self, file: &str, bytes: u64, sha256: &str) -> ImageEntry {
         let cursors: Vec<_> = self.view.cursors().iter().map(|(&group, &index)| (group, index)).collect();
         ImageEntry {

@@ -12,11 +12,11 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Records that wait for who reads them; past it reading waits.
+/// Records that wait for the reader; past it reading waits.
 const RECORDS_WAITING_MAX: usize = 4;
 
-/// A reader that takes nothing for so long is given up: while an image is read the view's file keeps all that it replaces, and nobody
-/// else is given one.
+/// A reader that takes nothing for this long is given up. While an image is read, the view's file keeps all replaced rows, and no other
+/// reader gets an image.
 const READER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes of an image, as they are read.
@@ -42,9 +42,9 @@ pub async fn stream(aggregator: &Aggregator) -> Result<ImageStream, ImageError> 
 
 /// Which slots there are, as an aggregator knows them.
 struct Slots {
-    /// Those that it holds.
+    /// Shards that the aggregator holds.
     held: BTreeSet<ShardId>,
-    /// Those that are none any more, since they were split: whatever their files hold is in those of their parts.
+    /// Shards that were split: all rows in their files are in those of their parts.
     split: BTreeSet<ShardId>,
     /// How many numbers were given.
     numbers: usize,
@@ -65,7 +65,7 @@ impl Slots {
         Slots { held: self.held.intersection(&before.held).copied().collect(), ..self }
     }
 
-    /// What an image says of them. Of slots that were split there is nothing, and nothing to be missed: they count as held.
+    /// The part of the view in an image. A shard that was split has no rows and misses none: it counts as held.
     fn part(&self, aggregator: &Aggregator) -> Part {
         let held = self.held.union(&self.split).map(|shard| shard.0).collect();
         Part { aggregator: part_name(aggregator.id()).to_owned(), held, slots: self.numbers as u16 }
@@ -95,7 +95,7 @@ fn head(aggregator: &Aggregator, ledger_index: u64, shards: usize) -> Head {
     }
 }
 
-/// Whom an image is handed to.
+/// The receiver of an image.
 struct Reader {
     sender: mpsc::Sender<io::Result<Bytes>>,
     patience: Duration,
@@ -113,14 +113,14 @@ impl Reader {
         match self.runtime.block_on(timeout(self.patience, self.sender.send(piece))) {
             Ok(sent) => sent.is_ok(),
             Err(_) => {
-                tracing::warn!(patience_s = self.patience.as_secs(), "whoever reads an image stands still: given up");
+                tracing::warn!(patience_s = self.patience.as_secs(), "the reader of an image takes nothing: given up");
                 false
             }
         }
     }
 }
 
-/// Ends early when nobody reads any more.
+/// Ends early when the reader is gone.
 fn write(image: &Image, (head, part): (&Head, Option<&Part>), slots: &Slots, reader: &Reader) {
     let send = |record: Vec<u8>| reader.hand(Ok(record.into()));
     let (mut writer, first) = RecordWriter::new(head);

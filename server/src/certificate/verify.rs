@@ -1,4 +1,4 @@
-//! What makes a certificate believed.
+//! The checks of a certificate.
 
 use super::{Certificate, FILE_BYTES_MAX, FORMAT, SignatureFields, VERSION};
 use crate::names::from_hex;
@@ -52,14 +52,14 @@ pub enum Refusal {
     TooFew { signed: usize, voters: usize, needed: usize },
 }
 
-/// What a believed certificate certifies.
+/// The facts that a verified certificate proves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certified {
     pub cluster: String,
     pub award: Award,
-    /// Up to so much was answered as counted before it, and may be lost.
+    /// At most this weight was answered as counted before it, and may be lost.
     pub written_off: u64,
-    /// Data centres whose aggregators signed.
+    /// Data centres of the aggregators that signed.
     pub signers: BTreeSet<String>,
     pub voters: usize,
 }
@@ -197,7 +197,7 @@ impl fmt::Display for Certified {
             )?;
         }
         if let Some(time) = award.time {
-            writeln!(f, "decided at {time} by the clock of the ledger's leader, which nobody signs")?;
+            writeln!(f, "decided at {time} by the clock of the ledger's leader, which is not signed")?;
         }
         let names: Vec<&str> = self.signers.iter().map(String::as_str).collect();
         write!(f, "signed by {} of {} voters: {}", names.len(), self.voters, names.join(", "))

@@ -137,7 +137,7 @@ fn time_is_shown_and_is_no_part_of_the_proof() {
     assert_eq!(certified.award.time, time);
     let text = certified.to_string();
     assert!(
-        text.contains("decided at 2026-11-28T06:15:44.120Z by the clock of the ledger's leader, which nobody signs")
+        text.contains("decided at 2026-11-28T06:15:44.120Z by the clock of the ledger's leader, which is not signed")
     );
     assert!(
         !issued(&award(), &["usa-0"]).to_json().contains("time"),

@@ -1,4 +1,4 @@
-//! Files of pages as they are sent: compressed once, when somebody first takes them so.
+//! Files of pages as they are sent: compressed once, at the first request for the compressed form.
 //!
 //! They hold no secret, so that their length may be told; answers with tokens in them are never compressed (BREACH).
 

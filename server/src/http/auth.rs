@@ -1,5 +1,5 @@
-//! Who may do what: a bearer token for everything that changes state, and for reads unless they are configured open; a session's
-//! token for what a browser sees of its own namespace. A browser's requests must come from a page that is allowed to send them.
+//! Permissions: a bearer token for everything that changes state, and for reads unless they are configured open; a session's token for a
+//! browser's view of its own namespace. A browser's requests must come from a page that is allowed to send them.
 
 use super::{Failure, LIVE_PROTOCOL};
 use crate::session::{Session, SessionKeys, SessionRefusal};
@@ -13,7 +13,7 @@ pub const PROTOCOL_SESSION_PREFIX: &str = "session.";
 /// Names a session's token in an `Authorization` header.
 const SESSION_SCHEME: &str = "Session";
 
-/// Who may do what.
+/// The permissions of callers.
 #[derive(Clone, Debug)]
 pub struct Access {
     pub token: Token,
@@ -65,8 +65,8 @@ impl Access {
         }
     }
 
-    /// The origin of a request, if it is our own page's or one that is allowed. A name that anybody may let lead to our address is
-    /// not ours: by a name, our own page must be allowed like any other.
+    /// The origin of a request, if it is our own page's or one that is allowed. Any owner of a domain can point it at our address, so a
+    /// domain does not make an origin ours: by a name, our own page must be allowed like any other.
     pub(super) fn allowed_origin<'h>(&self, headers: &'h HeaderMap) -> Option<&'h HeaderValue> {
         let value = headers.get(header::ORIGIN)?;
         let origin = value.to_str().ok()?;

@@ -6,7 +6,7 @@ use super::{Backend, Failure};
 use axum::body::Body;
 use futures_util::stream;
 
-/// Who may write may take everything away: an image names sessions, as digests.
+/// It needs the permission to write, because a reader could take everything away: an image names sessions, as digests.
 pub(super) async fn image<B: Backend>(ask: Ask<B>) -> Result<Stream, Failure> {
     let records = ask.shared.backend.image().await?;
     let body = stream::unfold(records, async |mut records| records.recv().await.map(|record| (record, records)));

@@ -1,8 +1,8 @@
 //! `POST /v1/add`: many increments in one request, each counted or refused by itself.
 //!
-//! Lines of one counter, direction and time are counted as one increment, unless they have ids. What is answered as added is durable. A
-//! line with an id counts once, however often the request is sent again; with a header `Idempotency-Key` the id of a line is the key, `#`
-//! and the line's number, unless the line has one. Lines without an id are counted again.
+//! Lines of one counter, direction and time are counted as one increment, unless they have ids. Lines that are answered as added are
+//! durable. A line with an id counts once, however often the request is sent again; with a header `Idempotency-Key` the id of a line is the
+//! key, `#` and the line's number, unless the line has one. Lines without an id are counted again.
 
 use super::answer::{FailureText, json};
 use super::body::{EventAt, Signed};
@@ -31,7 +31,7 @@ pub const BULK_BYTES_MAX: usize = 2 << 20;
 /// Such requests at a time, so that what is read of them and waited for stays small. More: `503`.
 pub const BULKS_MAX: usize = 16;
 
-/// One increment of many.
+/// One increment of a bulk request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkLine {
@@ -67,7 +67,7 @@ pub struct BulkBody {
     pub error: Option<FailureText>,
     /// Lines that are counted, durably.
     pub added: u64,
-    /// Of those, lines whose ids had counted before.
+    /// Of these, lines with ids that had counted before.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub known: u64,
     /// Lines that are not counted or, with the code `in_doubt`, of which that is not known.
@@ -190,7 +190,7 @@ impl BulkErrorBody {
     }
 }
 
-/// What a body says: an array, one object per line, where empty lines say nothing, or one object over several lines.
+/// The lines of a body: an array, one object per line (empty lines are skipped), or one object over several lines.
 fn lines(bytes: &[u8]) -> Result<Lines, Failure> {
     let bytes = without_mark(bytes);
     let lines: Lines = if bytes.trim_ascii_start().starts_with(b"[") {

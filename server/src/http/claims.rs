@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimingBody {
-    /// Token of the session that claims. One that is not signed by the cluster needs the bearer token beside it.
+    /// Token of the session that claims. A token that is not signed by the cluster needs the bearer token beside it.
     #[schemars(schema_with = "crate::schemas::session")]
     pub session: String,
     /// The claim's own name, 1 to 128 visible ASCII characters: said again, it is the same claim.

@@ -1,4 +1,4 @@
-//! Data centres as operators see them: who is there, what is outstanding, and that one is given up that never returns.
+//! Data centres as operators see them: connections and outstanding rights, and giving up a data centre that never returns.
 
 use super::operation::Ask;
 use super::typed::Json;

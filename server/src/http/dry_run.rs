@@ -1,5 +1,5 @@
-//! `POST /v1/awards/{namespace}/{key}/{at}/dry-run`: rehearses an award that is still to come. Whoever would be told is told, by a
-//! trial that says that it is one; nothing is counted, awarded or kept.
+//! `POST /v1/awards/{namespace}/{key}/{at}/dry-run`: rehearses an award that is still to come. Every receiver of a real award gets a trial
+//! that is marked as such; nothing is counted, awarded or kept.
 
 use super::operation::Ask;
 use super::path::award_of;
@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DryRunBody {
-    /// Token of a session whose connections to this process are told, as if it were the winner; one that the cluster has signed.
+    /// Token of a session; its connections to this process get the messages of the winner. The cluster must have signed the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
 }
 
-/// What an award would set off here.
+/// The effects of an award here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DryRunReport {
     pub state: MilestoneState,

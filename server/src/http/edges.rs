@@ -26,7 +26,7 @@ pub(super) async fn change<B: Backend>(ask: Ask<B>, wanted: ChangeBody) -> Resul
     Ok(Json(ask.shared.backend.change_edges(wanted).await?))
 }
 
-/// `GET /v1/edges/audit`: who changed edges last; with `?entry=N` one of these changes, and its edges.
+/// `GET /v1/edges/audit`: the authors of the last changes of edges; with `?entry=N` one of these changes, and its edges.
 pub(super) async fn audit<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<AuditBody>, Failure> {
     let entry = value(&params, "entry").map(|text| number("entry", text, u64::MAX)).transpose()?;
     Ok(Json(shared.backend.edges_audit(entry).await?))

@@ -203,7 +203,7 @@ impl Rules {
         errors
     }
 
-    /// The answer to a failure. One that the table does not declare is a fault of the table: the log says so.
+    /// The answer to a failure. A failure that the table does not declare is a fault of the table: the log says so.
     pub(super) fn failed(&self, failure: Failure) -> Response {
         let (status, code) = (failure.status(), failure.code());
         if !self.errors().contains(&(status.as_u16(), code)) {

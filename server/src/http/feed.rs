@@ -1,8 +1,8 @@
-//! What one subscriber is told, whatever carries it: totals of some counters, awards, and news of its own session.
+//! The messages to one subscriber, over any transport: totals of some counters, awards, and news of its own session.
 //!
-//! A subscriber that is slow gets the latest total only, however many it missed. Awards are never dropped: what did not fit the
-//! backend's events is read again, in order and each once. Who comes with a position that is not part of the history is told so, and
-//! goes on from where nothing that it may not have seen is left out.
+//! A subscriber that is slow gets the latest total only, however many it missed. Awards are never dropped: awards that did not fit the
+//! backend's events are read again, in order and each once. A subscriber with a position that is not part of the history is told so. It
+//! goes on from a point behind which it misses no unseen award.
 
 use super::body::{AwardBody, ClaimTurnBody, LiveBody, Whose};
 use super::params::value;
@@ -28,7 +28,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// Awards told at a time. Of anybody's, some more may wait that were read again.
+/// Awards told at a time. Of all awards, some more may wait that were read again.
 const AWARDS_AT_ONCE: usize = 64;
 
 /// Why a subscription ends.
@@ -41,10 +41,10 @@ pub(super) enum End {
     Failed,
 }
 
-/// One message, as JSON.
+/// A message, as JSON.
 pub(super) struct Frame {
     pub text: Utf8Bytes,
-    /// Where somebody goes on who has seen this: of the beginning, and of anybody's awards.
+    /// The position from which a subscriber goes on after this message: of the beginning, and of all awards.
     pub position: Option<String>,
 }
 
@@ -52,14 +52,14 @@ pub(super) struct Frame {
 pub(super) struct Feed<B> {
     shared: Arc<Shared<B>>,
     watching: Watching,
-    /// What was last told of each watched counter.
+    /// The last message about each watched counter.
     told: Vec<Option<Shown>>,
     awards: Option<Awards>,
     own: Option<Own>,
     begun: bool,
     /// Finds where awards begin: no award is told before that is known.
     placing: Option<BoxFuture<'static, Placed>>,
-    /// When it is time to say that somebody is here.
+    /// The time for the next sign of life.
     quiet_until: Instant,
 }
 
@@ -71,10 +71,10 @@ struct Placed {
     own: Option<Result<AwardPosition, Anew>>,
 }
 
-/// Awards of anybody.
+/// Awards of all sessions.
 struct Awards {
     wanted: Wanted,
-    /// Those of other namespaces are none of a session's business.
+    /// A session does not get awards of other namespaces.
     namespace: Option<String>,
     /// The last award taken.
     position: AwardPosition,
@@ -135,7 +135,7 @@ impl<B: Backend> Feed<B> {
         Ok(Feed { shared, watching, told, awards, own, begun: false, placing, quiet_until })
     }
 
-    /// What to tell next, at least one message. May be dropped and asked again at any time.
+    /// The next messages, at least one. May be dropped and asked again at any time.
     pub async fn next(&mut self) -> Result<Vec<Frame>, End> {
         let mut stopping = self.shared.stopping.clone();
         loop {

@@ -1,4 +1,4 @@
-//! Groups as operators see them: who is heard of, what is outstanding, and that one is declared lost.
+//! Groups as operators see them: connections and outstanding rights, and declaring a group lost.
 
 use super::operation::Ask;
 use super::typed::Json;

@@ -61,7 +61,7 @@ pub struct CountHopBody {
 pub struct HopCountedBody {
     /// The data centre that has counted it.
     pub dc: String,
-    /// One for each counter, in the hop's order; `null` where the other data centre has counted it: ask that one.
+    /// A place for each counter, in the hop's order; `null` if the other data centre has counted it: ask that data centre.
     pub counted: Option<Vec<HopPlaceBody>>,
 }
 

@@ -1,4 +1,4 @@
-//! The ledger's members as operators see them: who votes, who is behind, whose view arming waits for; and the changes of both.
+//! The ledger's members as operators see them: votes, entries behind, and the views that arming waits for; and the changes of both.
 
 use super::operation::Ask;
 use super::typed::Json;

@@ -1,5 +1,5 @@
-//! What HTTP itself asks of every request, pages and front ends included: one `Host`, no coding that would have to be undone, no
-//! condition that nobody checks. Pages are read without a body; operations look at their bodies themselves.
+//! The rules of HTTP itself for every request, pages and front ends included: one `Host`, no content coding, no condition that is not
+//! checked. Pages are read without a body; operations look at their bodies themselves.
 
 use super::Failure;
 use super::operation::refuse_body;
@@ -22,7 +22,7 @@ pub(super) async fn check(request: Request, next: Next) -> Response {
     }
 }
 
-/// Refuses a body that comes with a read of a page. For routes whose method is possible: it is told first.
+/// Refuses a body that comes with a read of a page. For routes with a possible method, because a wrong method is answered first.
 pub(super) async fn without_body(request: Request, next: Next) -> Response {
     if !request.method().is_safe() || request.body().is_end_stream() {
         return next.run(request).await;

@@ -32,7 +32,7 @@ const READ_BUFFER_BYTES: usize = 256;
 const WRITE_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// A peer that did not even answer pings for so long is gone.
 const SILENCE_MAX: Duration = LIVE_PING_INTERVAL.saturating_mul(3);
-/// A browser whose events ended comes back after this.
+/// A browser reconnects after this time when its events have ended.
 const EVENTS_RETRY: Duration = Duration::from_secs(2);
 /// How long a goodbye may take.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -95,8 +95,8 @@ fn no_upgrade(rejection: WebSocketUpgradeRejection) -> Failure {
     }
 }
 
-/// Subscribes to server-sent events. An event about anybody's awards has its position as id, so that a browser that comes back says
-/// it. Each holds a connection, unlike a WebSocket: they get a part of those only.
+/// Subscribes to server-sent events. An event about the awards of all sessions has its position as id, so that a browser repeats the
+/// position when it comes back. Each holds a connection, unlike a WebSocket: they get a part of those only.
 pub(super) async fn events<B: Backend>(ask: Ask<B>) -> Result<Events, Failure> {
     let Ask { shared, parts, params, .. } = ask;
     let session = shared.access.live(&parts.headers)?;
@@ -109,7 +109,7 @@ pub(super) async fn events<B: Backend>(ask: Ask<B>) -> Result<Events, Failure> {
         let events = stream::iter(frames.into_iter().map(|frame| Ok::<_, End>(event(&frame))));
         Ok(Some((events, (feed, permits))))
     });
-    // A subscription that has ended is an end of the answer: there is nobody left who could be told why.
+    // A subscription that has ended ends the answer: there is no peer left to get the reason.
     let events = events.try_flatten().take_while(|event| std::future::ready(event.is_ok()));
     let events = events.map(|event| Ok::<_, Infallible>(event.unwrap_or_default()));
     let retry = stream::once(async { Ok(Event::default().retry(EVENTS_RETRY)) });

@@ -40,8 +40,8 @@ pub struct ProgressBody {
     pub state: Option<MilestoneState>,
     /// From `value` to it; where something was counted down, from `up`.
     pub remaining: Option<u64>,
-    /// Weight per second in all data centres: an estimate. Each group says its own, forecast from the last seconds, when it
-    /// reports, and else when it is off by half; one that is gone is still in the sum. `null` for what is not guarded.
+    /// Weight per second in all data centres: an estimate. Each group says its own, forecast from the last seconds, when it reports, and
+    /// else when it is off by half; the sum still includes a group that is gone. `null` for counters that are not guarded.
     pub rate_per_s: Option<u64>,
     /// `remaining` at that rate, rounded up; `null` when nothing is armed, or nothing comes.
     pub eta_s: Option<u64>,
@@ -54,7 +54,7 @@ pub(super) async fn award<B: Backend>(ask: Ask<B>) -> Result<InTime<AwardStateBo
     let given =
         value(&ask.params, "wait_s").map(|text| number("wait_s", text, AWARD_WAIT_MAX.as_secs())).transpose()?;
     let deadline = Instant::now() + Duration::from_secs(given.unwrap_or_default());
-    // Who waits holds a connection, as who follows events does.
+    // A waiting caller holds a connection, as a follower of events does.
     let overloaded = |_| Failure::Overloaded { what: "waits and events".to_owned(), limit: shared.events_max as u64 };
     let room = given.map(|_| shared.events.clone().try_acquire_owned());
     let _room = room.transpose().map_err(overloaded)?;

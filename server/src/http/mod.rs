@@ -89,7 +89,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub const READ_COUNTERS_MAX: usize = 100;
 /// Awards in one answer, by default and at most. The rest is asked for with `after`.
 pub const AWARDS_MAX: usize = 1_000;
-/// The longest that a request waits for an award. Longer: `400`; who wants to wait on asks again.
+/// The longest that a request waits for an award. Longer: `400`; a caller that wants to wait longer asks again.
 pub const AWARD_WAIT_MAX: Duration = Duration::from_secs(20);
 /// Totals are looked at, and sent to subscribers, so often at most.
 pub const LIVE_INTERVAL: Duration = Duration::from_millis(100);
@@ -99,7 +99,7 @@ pub const WATCHED_COUNTERS_MAX: usize = 10_000;
 pub const SUBSCRIPTIONS_PER_SESSION_MAX: usize = 16;
 /// A connection that takes no byte for so long is closed.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(20);
-/// A WebSocket that says nothing is asked so often whether it is there, and a subscriber who is told nothing hears so often that we are.
+/// A WebSocket without messages is pinged at this interval, and a subscriber without news gets a sign of life as often.
 pub const LIVE_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// TLS is agreed on within this, or the connection is closed.
 pub const TLS_TIMEOUT: Duration = Duration::from_secs(10);

@@ -11,7 +11,7 @@ use tidemark_proto::ids::CounterName;
 pub const IDEMPOTENCY_BYTES_MAX: usize = 128;
 const REFUSED: &str = "1 to 128 visible ASCII characters are allowed";
 
-/// What a request says of its increment's id.
+/// The id of an increment in a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Said {
     pub id: Option<String>,
@@ -20,7 +20,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// What the headers `Idempotency-Key`, `Idempotency-Home` and `Idempotency-First-Sent` say.
+    /// The content of the headers `Idempotency-Key`, `Idempotency-Home` and `Idempotency-First-Sent`.
     pub fn of(headers: &HeaderMap) -> Result<Said, Failure> {
         let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default().to_owned());
         let first_sent = header("idempotency-first-sent").map(|text| match text.parse() {
@@ -34,7 +34,7 @@ impl Said {
         }
     }
 
-    /// What the body says, or else these headers; both may say the same.
+    /// The content of the body, or else of these headers; both may say the same.
     pub fn or(self, headers: &Said) -> Result<Said, Failure> {
         if let (Some(body), Some(header)) = (&self.id, &headers.id)
             && body != header

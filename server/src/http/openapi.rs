@@ -1,7 +1,7 @@
 //! The description of the API: OpenAPI 3.1, made from the table of operations and the types that they read and answer.
 //!
-//! Schemas are JSON Schema 2020-12 as `schemars` derives them. Objects are closed: what an answer may hold is all that it says. What people
-//! read of each operation is the text of its section in the reference.
+//! Schemas are JSON Schema 2020-12 as `schemars` derives them. Objects are closed: what an answer may hold is all that it says. The text
+//! for people about each operation is the text of its section in the reference.
 
 mod shapes;
 
@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use tidemark_proto::limits::{KEY_BYTES_MAX, MILESTONE_MAX};
 
-/// What people read of each operation.
+/// The text for people about each operation.
 const REFERENCE: &str = include_str!("../../../docs/reference/http.md");
-/// What holds for all requests, in short.
+/// The rules for all requests, in short.
 const ABOUT: &str = "Counts increments in many data centres, and names the one increment that was the n-th.\n\n\
     A request is carried out as it stands, or refused: unknown or repeated parameters and fields are errors. Numbers are whole numbers of 64 \
     bits, which some languages must be told to read exactly. A key may hold any byte; `/` in it is written `%2F`.\n\n\
@@ -158,7 +158,7 @@ fn operation(rules: &Rules, shapes: &mut Shapes) -> Value {
 fn security(permission: Permission) -> Value {
     match permission {
         Permission::Open => json!([]),
-        // Where reads are open, nobody is asked for it.
+        // If reads are open, no token is needed.
         Permission::Read => json!([{ "token": [] }, {}]),
         Permission::Write => json!([{ "token": [] }]),
         Permission::Own => json!([{ "token": [] }, { "session": [] }, {}]),

@@ -1,8 +1,8 @@
-//! What a route declares, and the one place where requests are held against it.
+//! The declaration of a route, and the one place that compares requests with it.
 //!
-//! An [`Operation`] is a method on a path: who may ask, which parameters it takes, whether it reads a body and of which fields. Whatever
-//! it does not declare is refused before its handler runs, so that no route ignores what a caller says. The table is in
-//! [`operations`](super::operations); the router, the answers to wrong methods and the tests are made from it.
+//! An [`Operation`] is a method on a path with its permission, its parameters, and the fields of its body. Undeclared input is refused
+//! before the handler runs, so no route ignores a caller's input. The table is in [`operations`](super::operations); the router, the
+//! answers to wrong methods and the tests are made from it.
 
 use super::namespaces::check_namespace;
 use super::params::{Param, Params, read_params};
@@ -31,23 +31,23 @@ use tidemark_proto::ids::CounterName;
 /// Names a request that is sent again.
 pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// Who may ask.
+/// The permission that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// Anybody.
+    /// No token.
     Open,
-    /// Who has the token, or anybody where reads are open.
+    /// The token, or none if reads are open.
     Read,
-    /// Who has the token.
+    /// The token.
     Write,
     /// The operation looks itself: a session's token, or what it is asked to carry out, is the permission.
     Own,
 }
 
-/// What a request has to be. Known to tests too, which try everything else.
+/// The rules for a request. Known to tests too, which try everything else.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// What a client calls it.
+    /// The operation's name in clients.
     pub name: &'static str,
     pub method: Method,
     /// Names in braces stand for parts of the path; `{key}` may hold further `/`.
@@ -61,7 +61,7 @@ pub struct Rules {
     pub body_bytes_max: usize,
     /// It takes an `Idempotency-Key`.
     pub keyed: bool,
-    /// What it reads.
+    /// The shape of the body that it reads.
     pub body_shape: Option<Shape>,
     /// Whether it needs a body: an empty object is refused.
     pub needs_body: bool,
@@ -87,7 +87,7 @@ pub(super) struct Ask<B> {
     pub shared: Arc<Shared<B>>,
     pub parts: Parts,
     pub params: Params,
-    /// What stands in the place of the names in the path, still escaped.
+    /// The place of the names in the path, still escaped.
     rest: Range<usize>,
 }
 

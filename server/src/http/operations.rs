@@ -1,6 +1,6 @@
-//! The table of operations: every method on every path, with what it takes, what it answers and with which errors it may fail. A new one is
-//! written here, and nowhere else: the router, the checks of requests, the description at `/openapi.json`, the answers to what is not
-//! declared, and the tests that try it on each operation are made from this.
+//! The table of operations: every method on every path, with what it takes, what it answers and with which errors it may fail. A new
+//! operation is written here, and nowhere else. The router, the checks of requests, the description at `/openapi.json`, the answers to
+//! undeclared input, and the tests that try it on each operation are made from this table.
 
 use super::bulk::{BULK_BYTES_MAX, BulkLine};
 use super::edges::EDGES_BODY_BYTES_MAX;
@@ -37,7 +37,7 @@ const POST: Method = Method::POST;
 const PUT: Method = Method::PUT;
 const DELETE: Method = Method::DELETE;
 
-/// What each operation takes, answers and fails with.
+/// The parameters, answers and failures of each operation.
 pub fn rules<B: Backend>() -> Vec<Rules> {
     operations::<B>().into_iter().map(|operation| operation.rules).collect()
 }
@@ -102,7 +102,7 @@ fn counters<B: Backend>() -> Vec<Operation<B>> {
     ]
 }
 
-/// What there is of one counter besides its value.
+/// The operations on one counter besides its value.
 fn parts_of_counters<B: Backend>() -> Vec<Operation<B>> {
     let at = Param::number("at", 1, MILESTONE_MAX);
     vec![
@@ -187,7 +187,7 @@ fn awards<B: Backend>() -> Vec<Operation<B>> {
     ]
 }
 
-/// Whom awards are told: sessions, subscribers, receivers; and queries that are sent on.
+/// The recipients of awards: sessions, subscribers, receivers; and redirected queries.
 fn sessions<B: Backend>() -> Vec<Operation<B>> {
     let issue: &[_] = &[(400, "count"), (400, "expires_s"), (400, "namespace"), (404, "unknown_namespace")];
     let hop: &[_] =
@@ -214,7 +214,7 @@ fn sessions<B: Backend>() -> Vec<Operation<B>> {
     ]
 }
 
-/// What operators do.
+/// The operations of operators.
 fn cluster<B: Backend>() -> Vec<Operation<B>> {
     let set_aside: &[_] = &[(400, "aggregator"), (409, "alone"), (409, "connected")];
     vec![

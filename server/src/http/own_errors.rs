@@ -1,6 +1,6 @@
 //! Gives the errors that hyper answers itself a body, as all other errors have one.
 //!
-//! A request whose head cannot be read never reaches a route: hyper answers it alone, without a body, and closes the connection. Such an
+//! A request with an unreadable head never reaches a route: hyper answers it alone, without a body, and closes the connection. Such an
 //! answer is the only one of status 4xx without a content type, so it is known by its bytes and replaced.
 
 use super::{Failure, HEAD_BYTES_MAX};
@@ -16,7 +16,7 @@ const HEADERS_MAX: usize = 100;
 /// A stream that writes these errors with a body.
 pub(super) struct OwnErrors<S> {
     stream: S,
-    /// What is written in the place of an answer, how much of it was, and of how many bytes that answer was.
+    /// The bytes in the place of an answer, how much of them was written, and the length of that answer.
     replaced: Option<(Vec<u8>, usize, usize)>,
 }
 

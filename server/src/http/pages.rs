@@ -1,5 +1,5 @@
-//! The pages of every server: all counters with awards and health, the cluster on a map, one counter over time, one award with its proof, and the API.
-//! They load nothing from elsewhere and talk to nobody but us.
+//! The pages of every server: all counters with awards and health, the cluster on a map, one counter over time, one award with its proof,
+//! and the API. They load nothing from elsewhere and talk only to this server.
 
 use super::asset::Asset;
 use axum::Router;

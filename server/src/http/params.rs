@@ -17,7 +17,7 @@ pub struct Param {
     pub is_needed: bool,
 }
 
-/// What a parameter says.
+/// The kind of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamKind {
     /// Of this form: a regular expression that matches all that is read.
@@ -27,7 +27,7 @@ pub enum ParamKind {
         min: u64,
         max: u64,
     },
-    /// One of these.
+    /// One of these words.
     OneOf(&'static [&'static str]),
     /// Nothing but that it stands there.
     Flag,

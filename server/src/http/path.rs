@@ -1,7 +1,7 @@
 //! Counters and awards in URLs: `{namespace}/{key}` and, after the key, what is wanted of it.
 //!
 //! A key may hold `/`, written so or as `%2F`. Behind a key, an unescaped last part that is a verb of the table (such as `add` or
-//! `milestones`) is that verb, whatever the method. A counter whose key ends so is reached with `%2F`: `…/a%2Fadd`.
+//! `milestones`) is that verb, whatever the method. A counter with a key that ends so is reached with `%2F`: `…/a%2Fadd`.
 
 use super::Failure;
 use crate::names::key_bytes;

@@ -1,4 +1,4 @@
-//! A connection whose peer must take something within [`SEND_TIMEOUT`] whenever it is sent something: one that reads nothing holds
+//! A connection to a peer that must take some bytes within [`SEND_TIMEOUT`] whenever bytes are sent. A peer that reads nothing holds
 //! buffers and a place among the connections.
 
 use super::SEND_TIMEOUT;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use tidemark_proto::ids::{CounterName, Half, SessionId};
 use tidemark_proto::limits::MILESTONE_MAX;
 
-/// What pages of allowed origins may send besides, and for how long they need not ask again.
+/// The additional headers of pages of allowed origins, and the time for which they need not ask again.
 const PREFLIGHT: [(header::HeaderName, &str); 2] = [
     (
         header::ACCESS_CONTROL_ALLOW_HEADERS,
@@ -186,10 +186,7 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<
     let event = said.at.as_ref().map(EventAt::time).transpose()?;
     let (half, delta) = said.delta.weight();
     if half == Half::Down && session.is_some() {
-        return Err(Failure::invalid(
-            "session",
-            "what is counted down is never a milestone, and belongs to no session",
-        ));
+        return Err(Failure::invalid("session", "a decrement is never a milestone, and belongs to no session"));
     }
     let wants_value = said.value.then(|| counter.clone());
     let of_body = Said { id: said.id, home: said.home, first_sent: said.first_sent };
@@ -198,7 +195,7 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<
     let added = added.map_err(|failure| explained(shared, failure, &ask.namespace()))?;
     let is_pending = added == Added::Pending;
     let answer = body::AddAnswerBody::new(added);
-    // Whatever becomes of the value, the increment is counted.
+    // The increment is counted even if the value is not read.
     let answer = match wants_value {
         Some(counter) => answer.with_value(shared.backend.read_fresh(&counter).await),
         None => answer,
@@ -211,7 +208,8 @@ pub(super) async fn define<B: Backend>(ask: Ask<B>, define: body::DefineBody) ->
     Ok(Json(ask.shared.backend.define(ask.counter()?, define.spec()?).await?))
 }
 
-/// `DELETE …/milestones`: `?at=N` removes that one, `?rule` the rule "every k". Neither is an error: nothing is removed by accident.
+/// `DELETE …/milestones`: `?at=N` removes that milestone, `?rule` the rule "every k". A request with neither is an error: nothing is
+/// removed by accident.
 pub(super) async fn disarm<B: Backend>(ask: Ask<B>) -> Result<Json<MilestoneList>, Failure> {
     let at = match (value(&ask.params, "at"), value(&ask.params, "rule")) {
         (Some(at), None) => Some(number("at", at, MILESTONE_MAX)?),
@@ -258,7 +256,7 @@ pub(super) fn session_of<B>(shared: &Shared<B>, token: &str, counter: &CounterNa
         return session_id(token).map_err(|error| Failure::invalid("session", error));
     }
     let session = shared.access.sessions()?.verify_for(token, counter.namespace()).map_err(Failure::from);
-    // Who asks is known; what it says is wrong.
+    // The caller is known; its input is wrong.
     session.map(|session| session.id).map_err(|refused| Failure::invalid(refused.code(), refused))
 }
 
@@ -267,7 +265,7 @@ pub(super) fn is_signed(token: &str) -> bool {
     matches!(token.split_once('.'), Some((SESSION_VERSION, _)))
 }
 
-/// All of `counter=NAMESPACE/KEY`, in the order given; one or more.
+/// All of `counter=NAMESPACE/KEY`, in the order given; at least one.
 pub(super) fn counters_of(params: &[(String, String)]) -> Result<Vec<CounterName>, Failure> {
     let named = params.iter().filter(|(name, _)| name == "counter");
     let parsed = named.map(|(_, text)| parse_counter(text).map_err(|error| Failure::invalid("counter", error)));

@@ -117,8 +117,8 @@ pub(super) async fn range<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Res
     Ok(Json(RangeBody::Series(RangeSeriesBody { next: page.next.as_deref().map(key_text), ..body })))
 }
 
-/// `GET /v1/top?prefix=NAMESPACE/PREFIX&last=7d&k=10`: those that counted most in a window; with `children=NAMESPACE/KEY` of
-/// those whose counts flow straight to that counter.
+/// `GET /v1/top?prefix=NAMESPACE/PREFIX&last=7d&k=10`: the counters with the largest counts in a window; with `children=NAMESPACE/KEY`,
+/// only counters with an edge to that counter.
 pub(super) async fn top<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<TopBody>, Failure> {
     let among = among_of(&params)?;
     let k = value(&params, "k").map(|text| number("k", text, RANKS_MAX as u64)).transpose()?;
@@ -129,7 +129,7 @@ pub(super) async fn top<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Resul
     Ok(Json(TopBody { looked_at, ranked: AsOfBody::new(&counters, read, &zones) }))
 }
 
-/// What is to be ranked.
+/// The counters that are to be ranked.
 fn among_of(params: &[(String, String)]) -> Result<Among, Failure> {
     let Some(counter) = value(params, "children") else { return Ok(Among::Keys(key_range(params)?)) };
     if let Some(other) = ["prefix", "after", "before"].into_iter().find(|name| value(params, name).is_some()) {
@@ -156,7 +156,7 @@ fn namespace_of<B: Backend>(ask: &Ask<B>) -> Result<String, Failure> {
     Ok(name)
 }
 
-/// One counter at least.
+/// At least one counter.
 pub(super) fn some_counters(params: &[(String, String)]) -> Result<Vec<CounterName>, Failure> {
     let counters = counters_of(params)?;
     let none = "counter=NAMESPACE/KEY is needed, once or more; GET /v1/range?prefix=NAMESPACE/ lists counters";

@@ -23,7 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 /// After a failed accept (too many open files) the next try waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Server-sent events may hold one in so many connections: the others are for requests.
+/// Server-sent events may hold one connection of this number: the others are for requests.
 const EVENTS_SHARE: usize = 2;
 
 /// How a server behaves.
@@ -34,7 +34,7 @@ pub struct Options {
     pub connections_max: usize,
     /// Subscriptions at a time; WebSockets no longer count as connections, server-sent events do. More: `503`.
     pub live_connections_max: usize,
-    /// What `/metrics` shows.
+    /// The source of `/metrics`.
     pub metrics: Option<PrometheusHandle>,
     /// Routes of a front end on the same port; it has its own page at `/`, and ours is at `/console`.
     pub front: Option<Router>,
@@ -44,7 +44,7 @@ pub struct Options {
     pub tls: Option<ServerTls>,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 pub(super) struct Shared<B> {
     pub backend: Arc<B>,
     pub access: Access,
@@ -201,7 +201,7 @@ where
     }
 }
 
-/// The kernel's buffer of a new connection takes this answer whole, so nobody can hold us up here.
+/// The kernel's buffer of a new connection takes this answer whole, so a peer cannot hold us up here.
 async fn turn_away(mut stream: TcpStream, max: usize) {
     let body = Failure::Overloaded { what: "HTTP connections".to_owned(), limit: max as u64 }.body();
     let head = format!(

@@ -1,6 +1,6 @@
 //! Slots as operators see them: the ranges into which a view is cut, how much lies in each, and what a cut there costs.
 //!
-//! One or two aggregators of a data centre hold all of them; of more each holds some (decision 0048).
+//! One or two aggregators of a data centre hold all of them; of three or more, each holds some (decision 0048).
 
 use super::operation::Ask;
 use super::typed::Json;

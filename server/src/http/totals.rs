@@ -1,4 +1,4 @@
-//! Totals for subscribers: what anybody watches is read and written once per interval, whoever and however many watch it.
+//! Totals for subscribers: each watched counter is read and written once per interval, for any number of subscribers.
 
 use super::body::{LiveBody, ReadingBody};
 use super::feed::Frame;
@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 /// The latest totals of everything watched.
 pub(super) type Latest = Arc<BTreeMap<CounterName, Total>>;
 
-/// What is told of a reading.
+/// The shown part of a reading.
 pub(super) type Shown = (u32, u64, u64, u64);
 
 /// A total as it is told.
@@ -25,7 +25,7 @@ pub(super) struct Total {
     text: Utf8Bytes,
 }
 
-/// What is watched, and its latest totals.
+/// The watched counters, and their latest totals.
 pub(super) struct Totals {
     /// How many watch each counter.
     watched: Mutex<BTreeMap<CounterName, usize>>,
@@ -63,7 +63,7 @@ impl Totals {
 
     /// Reads what is watched, for ever; asleep while nothing is.
     pub async fn run<B: Backend>(&self, backend: &B) {
-        // What reading takes is part of the interval; who was late is not made up for.
+        // The time of reading is part of the interval; a late read is not made up for.
         let mut interval = tokio::time::interval(LIVE_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -108,9 +108,9 @@ impl Total {
         Total { shown: shown(reading), text: LiveBody::Total(ReadingBody::new(counter, reading)).text().into() }
     }
 
-    /// What to tell somebody who was told `told`.
+    /// The message for a subscriber that was last told `told`.
     pub fn news(&self, told: &mut Option<Shown>) -> Option<Frame> {
-        // One that was read before the last one told is none.
+        // A reading from before the last message is none.
         let (generation, up, down, _) = self.shown;
         let later = |told: Shown| told.0 < generation || (told.0 == generation && told.1 <= up && told.2 <= down);
         let is_new = told.is_none_or(|told| told != self.shown && later(told));

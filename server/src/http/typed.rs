@@ -1,5 +1,5 @@
-//! What operations answer, as types: each says its statuses, its media types and the shapes of its bodies. What is described is what is
-//! sent.
+//! The answers of operations, as types: each says its statuses, its media types and the shapes of its bodies. The described form is the
+//! sent form.
 
 use super::answer::json;
 use axum::body::Body;
@@ -11,17 +11,17 @@ use serde::Serialize;
 /// Makes the shape of a body.
 pub type Shape = fn(&mut SchemaGenerator) -> Schema;
 
-/// One way in which an operation answers that does not fail.
+/// One form of an answer that is no failure.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerForm {
     pub status: StatusCode,
-    /// What it means, for people.
+    /// Its meaning, for people.
     pub about: &'static str,
     pub media: &'static str,
     pub shape: Shape,
 }
 
-/// What a handler answers.
+/// The answer of a handler.
 pub trait Answer: IntoResponse {
     fn forms() -> Vec<AnswerForm>;
 }

@@ -1,4 +1,4 @@
-//! Sessions whose browsers are connected here: each is woken by news of itself only, however many there are of others.
+//! Sessions of connected browsers: each is woken by news of itself only, however many there are of others.
 
 use super::{Backend, Failure, SUBSCRIPTIONS_PER_SESSION_MAX};
 use crate::sync::lock;
@@ -8,13 +8,13 @@ use tidemark_proto::ids::SessionId;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
-/// Who waits for news, by session.
+/// The connections that wait for news, by session.
 #[derive(Default)]
 pub(super) struct Winners {
     waiting: Mutex<BTreeMap<SessionId, Vec<Arc<Line>>>>,
 }
 
-/// What wakes one connection.
+/// The signal that wakes one connection.
 #[derive(Default)]
 struct Line {
     woken: Notify,
@@ -30,7 +30,7 @@ pub(super) struct Waiting {
 }
 
 impl Winners {
-    /// News from now on wake the session's connection; those before must be looked up afterwards.
+    /// News from now on wake the session's connection; earlier news must be looked up afterwards.
     pub fn wait(self: &Arc<Winners>, session: SessionId) -> Result<Waiting, Failure> {
         let line = Arc::<Line>::default();
         let mut waiting = self.lock();

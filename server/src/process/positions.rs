@@ -6,7 +6,7 @@ use crate::api::{Anew, AwardPosition, Failure, GivenPosition};
 use std::time::Duration;
 use tidemark_proto::ids::Birth;
 
-/// A subscription whose position may be ahead asks the ledger again after this.
+/// A subscription with a position that may be ahead asks the ledger again after this.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The position behind which a caller goes on, or why it cannot.

@@ -1,4 +1,4 @@
-//! Which addresses a webhook may reach. What anybody can write into the DNS must not lead us to what only we can reach: other
+//! Which addresses a webhook may reach. The DNS can be written by others, and must not lead us to addresses that only we can reach: other
 //! processes of this machine, its network, or a cloud's metadata service.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

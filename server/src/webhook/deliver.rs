@@ -1,5 +1,5 @@
-//! One request to a receiver: resolve its name, refuse what it must not reach, connect to the very address that was judged,
-//! sign, send, and look at the status. No redirect is followed, no answer is believed beyond its status.
+//! One request to a receiver: resolve its name, refuse forbidden addresses, connect to the very address that was judged, sign, send, and
+//! look at the status. No redirect is followed, no answer is believed beyond its status.
 
 use super::address::is_public;
 use super::queue::Failed;
@@ -53,7 +53,7 @@ pub struct Url {
     path: String,
 }
 
-/// One receiver, as requests need it.
+/// A receiver, as requests need it.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     pub url: Url,
@@ -81,14 +81,14 @@ enum RequestError {
     Tls { address: SocketAddr, source: std::io::Error },
     #[error("the host is no name that a certificate could have")]
     ServerName,
-    #[error("no answer that is understood: {0}")]
+    #[error("the answer cannot be read: {0}")]
     Http(#[from] hyper::Error),
     #[error("it answers {0}")]
     Status(StatusCode),
 }
 
 impl Url {
-    /// Reads a URL; one without TLS only where `allow_private`.
+    /// Reads a URL; a URL without TLS only with `allow_private`.
     pub fn parse(text: &str, allow_private: bool) -> Result<Url, UrlError> {
         let uri: Uri = text.parse().map_err(|_| UrlError::Shape)?;
         let is_https = match uri.scheme_str() {
@@ -149,7 +149,7 @@ impl Receiver {
 
     async fn exchange(&self, id: &str, body: &str, deadline: Instant) -> Result<StatusCode, RequestError> {
         let (stream, address) = self.connect().await?;
-        // What was sent and is not answered must not wait for more.
+        // A small request that waits for its answer must not wait for more bytes.
         let _ = stream.set_nodelay(true);
         let request = self.request(id, body);
         match &self.trust {

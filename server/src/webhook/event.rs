@@ -1,5 +1,4 @@
-//! What a receiver is told: the award, or what became of its claim, as HTTP shows it, and what it needs to be idempotent and to
-//! check it.
+//! The body for a receiver: the award, or the result of its claim, as HTTP shows it, and the fields for idempotency and verification.
 
 use crate::api::body::{AwardBody, ClaimTurnBody};
 use crate::api::position::birth_text;
@@ -17,7 +16,7 @@ const ID_BYTES: usize = 16;
 #[derive(Serialize)]
 struct EventBody<'a> {
     r#type: &'static str,
-    /// The same for every retry, every data centre and every receiver: who has seen it has seen this award.
+    /// The same for every retry, every data centre and every receiver: a receiver that has seen it has seen this award.
     id: &'a str,
     cluster: &'a str,
     #[serde(flatten)]
@@ -56,12 +55,12 @@ pub fn id_of(cluster: &str, news: &News, births: &Births) -> String {
     };
     // A cluster that was founded anew decides other awards at the same indices.
     let birth = birth_text(births.of(LogIndex(index)));
-    // Neither names of clusters nor namespaces hold blanks, and the key, which may hold anything, stands last.
+    // Neither names of clusters nor namespaces hold blanks. The key may hold any byte, and stands last.
     let text = format!("tidemark {kind} {cluster} {birth} {index} {at}{epoch} {namespace} ");
     format!("{kind}_{}", hex(&sha256_prefix::<ID_BYTES>(&[text.as_bytes(), key])))
 }
 
-/// What is sent of an award or a claim: the same bytes whenever it is sent.
+/// The body for an award or a claim: the same bytes whenever it is sent.
 pub fn body_of(cluster: &str, id: &str, news: &News, births: &Births) -> String {
     match news {
         News::Award(award) => {
@@ -73,7 +72,7 @@ pub fn body_of(cluster: &str, id: &str, news: &News, births: &Births) -> String 
     }
 }
 
-/// What is sent when somebody tries a receiver out.
+/// The body of a trial delivery.
 pub fn test_body(cluster: &str, id: &str, webhook: &str) -> String {
     text(&TestBody { r#type: "test", id, test: true, cluster, webhook })
 }

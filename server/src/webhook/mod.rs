@@ -1,9 +1,9 @@
 //! Awards for back ends: each is posted once to every receiver that an operator has named, signed, and tried again until it is
 //! acknowledged or given up (`docs/decisions/0016-webhooks.md`).
 //!
-//! The data centre that counted the winner sends; others, with the same configuration, do not. Each receiver has a task, a queue
-//! and a file of its own, so that a slow one delays nobody. It never asks for an award twice, never sends what is not
-//! durable in its file, and never shows a secret.
+//! The data centre that counted the winner sends; others, with the same configuration, do not. Each receiver has a task, a queue and a file
+//! of its own, so a slow receiver delays no other. It never asks for an award twice, never sends what is not durable in its file, and never
+//! shows a secret.
 
 mod address;
 mod deliver;
@@ -66,13 +66,13 @@ pub struct Webhook {
     pub name: String,
     pub wanted: Wanted,
     pub since: Since,
-    /// Whether deliveries are held until somebody releases them.
+    /// Whether deliveries are held until an operator releases them.
     pub hold: bool,
     pub limits: Limits,
     pub receiver: Receiver,
 }
 
-/// Where this process's webhooks are, and whose awards they send.
+/// The home of this process's webhooks, with the data centre of the awards that they send.
 #[derive(Clone, Debug)]
 pub struct Home {
     pub data_dir: PathBuf,
@@ -100,7 +100,7 @@ struct Inner {
     stop: watch::Sender<bool>,
 }
 
-/// One receiver's task, from outside.
+/// The task of one receiver, from outside.
 struct Line {
     webhook: Arc<Webhook>,
     commands: mpsc::Sender<Command>,
@@ -110,7 +110,7 @@ struct Line {
 }
 
 impl Wanted {
-    /// What is wanted of the news behind a position.
+    /// The filter for the news behind a position.
     fn filter(&self, after: AwardPosition, limit: usize) -> AwardFilter {
         AwardFilter { namespace: self.namespace().map(str::to_owned), counter: self.counter().cloned(), after, limit }
     }
@@ -154,7 +154,7 @@ impl Webhooks {
         Ok(Webhooks(Arc::new(Inner { lines, stop })))
     }
 
-    /// What every receiver's deliveries are like.
+    /// The state of every receiver's deliveries.
     pub async fn list(&self) -> Vec<WebhookStatus> {
         let mut found = Vec::with_capacity(self.0.lines.len());
         for line in &self.0.lines {

@@ -1,8 +1,8 @@
-//! One receiver's deliveries: which are open, when each is tried again, which were given up. It decides everything and does no
-//! IO: the task around it sends, persists the rows that changed before anybody is told, and says what time it is.
+//! One receiver's deliveries: the open ones with the time of the next attempt, and those that were given up. It decides everything and does
+//! no IO. The task around it sends, gives the time, and persists the changed rows before it tells any caller.
 //!
-//! An award is in the ledger until it is here, and here until the receiver has acknowledged it: as an open delivery that is
-//! tried again, ever more rarely, or given up as a dead letter that somebody can send again.
+//! An award is in the ledger until it is here, and here until the receiver has acknowledged it. It is an open delivery that is tried again,
+//! ever more rarely, or it is given up as a dead letter that an operator can send again.
 
 use crate::api::{AwardPosition, MarkedPosition};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use tidemark_proto::ids::Birth;
 pub const ERROR_BYTES_MAX: usize = 300;
 /// The key of the row that says how far the awards were looked at, and whether deliveries are held.
 const STATE_KEY: &[u8] = b"state";
-/// What a delivery's key begins with; its position follows.
+/// The first byte of a delivery's key; its position follows.
 const DELIVERY_KEY: u8 = b'd';
 
 /// Rows as they are kept: key and value.
@@ -44,7 +44,7 @@ pub struct Limits {
 /// Milliseconds since 1970.
 pub type NowMs = u64;
 
-/// One award for one receiver.
+/// An award for one receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     pub id: String,
@@ -106,7 +106,7 @@ pub struct Queue {
     begun: bool,
     /// The last award that was looked at; behind it are those to come.
     position: MarkedPosition,
-    /// What an operator has said; until then the configuration decides.
+    /// The operator's setting; until then the configuration decides.
     held: Option<bool>,
     /// Since when nothing is sent, because the receiver answered 410 Gone. Deliveries stay open until an operator releases them.
     disabled_ms: Option<NowMs>,
@@ -132,7 +132,7 @@ impl Delivery {
 }
 
 impl Queue {
-    /// What was kept; at first nothing.
+    /// The kept deliveries; none at first.
     pub fn load(limits: Limits, rows: Rows) -> Result<Queue, RowsError> {
         let position = MarkedPosition { birth: None, position: AwardPosition::default() };
         let (open, dead, sending, changed) = Default::default();
@@ -172,8 +172,8 @@ impl Queue {
         (self.begun, self.position, self.state_changed) = (true, position, true);
     }
 
-    /// Awards behind `position` are to come, since the last one that was looked at is not part of the history any more. What was queued
-    /// is sent all the same: it was awarded.
+    /// Begins anew behind `position`, since the last award that was looked at is not part of the history any more. Queued awards are sent
+    /// all the same: they were awarded.
     pub fn begin_anew(&mut self, position: MarkedPosition) {
         (self.begun, self.position, self.state_changed) = (true, position, true);
     }
@@ -196,7 +196,7 @@ impl Queue {
         if let Some(delivery) = delivery.filter(|_| !is_queued) {
             self.open.insert(position, delivery);
             self.changed.insert(position);
-            // What was only looked at may be looked at again: it is no reason to write.
+            // An award that was only looked at may be looked at again: it is no reason to write.
             self.state_changed = true;
         }
     }
@@ -351,7 +351,7 @@ impl Queue {
     }
 }
 
-/// How long until a delivery is due. One that is due later than any wait can be was put off before the clock was set back.
+/// How long until a delivery is due. A delivery that is due later than the longest wait was put off before the clock was set back.
 fn wait_of(delivery: &Delivery, now: NowMs, retry_max: u64) -> u64 {
     let wait = delivery.due_ms.saturating_sub(now);
     if wait > retry_max { 0 } else { wait }
@@ -377,7 +377,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Keys of one birth are in the order of positions. Those of before there were births have none.
+/// Keys of one birth are in the order of positions. Keys from before there were births have none.
 fn key_of(position: MarkedPosition) -> Vec<u8> {
     let MarkedPosition { birth, position: AwardPosition { index, at, counter } } = position;
     let birth = birth.map(|birth| birth.0.get().to_be_bytes());

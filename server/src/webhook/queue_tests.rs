@@ -44,7 +44,7 @@ fn started(queue: &mut Queue, now: NowMs) -> Vec<u64> {
     queue.start(now, false).iter().map(|(position, _)| position.position.index).collect()
 }
 
-/// What stands in its file.
+/// The content of its file.
 fn stored(queue: &mut Queue) -> Rows {
     queue.take_changes().into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
@@ -225,7 +225,7 @@ fn rows_that_are_none_of_ours_are_refused() {
     assert!(refused(&key_of(at(1)), b"{}"), "half a delivery is none");
 }
 
-/// What may happen to a queue, with a number to choose by.
+/// A step of a queue, with a number to choose by.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Award,
@@ -295,7 +295,7 @@ proptest! {
                 let after = (queue.open().cloned().collect::<Vec<_>>(), queue.dead().cloned().collect::<Vec<_>>());
                 prop_assert_eq!(before, after);
                 under_way.clear();
-                // What was looked at in vain is looked at again, and is still somebody else's.
+                // Awards that were looked at in vain are looked at again, and still belong to another data centre.
                 (queue.position().position.index + 1..=awards).for_each(|index| queue.look_at(at(index), None));
             }
             queue.check_invariants();

@@ -1,5 +1,5 @@
-//! Secrets that receivers share with us, and signatures as Standard Webhooks 1.0.0 has them: HMAC-SHA-256 over
-//! `ID.TIMESTAMP.BODY`, so that nobody can make up a delivery, change one, or send an old one again as new.
+//! Secrets that receivers share with us, and signatures as Standard Webhooks 1.0.0 has them: HMAC-SHA-256 over `ID.TIMESTAMP.BODY`. So no
+//! attacker can make up a delivery, change a delivery, or send an old delivery again as new.
 
 use crate::secret::{self, SecretError};
 use base64::Engine;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Secrets of one file: while a receiver changes over, deliveries are signed with the old and the new.
 pub const SECRETS_MAX: usize = 4;
-/// What the specification allows.
+/// The limits of the specification.
 pub const SECRET_BYTES_MIN: usize = 24;
 pub const SECRET_BYTES_MAX: usize = 64;
 /// How a secret begins.
@@ -38,7 +38,7 @@ impl Secrets {
         Secrets::parse(&secret::read(path)?)
     }
 
-    /// One secret a line; empty lines are skipped.
+    /// Reads one secret per line; empty lines are skipped.
     pub fn parse(text: &str) -> Result<Secrets, SecretsError> {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let keys = lines.map(|(at, line)| key(line.trim()).ok_or(SecretsError::Line { line: at + 1 }));

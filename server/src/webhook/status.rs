@@ -1,5 +1,4 @@
-//! What operators are shown of webhooks, and what they may ask for. Secrets are in none of it, nor paths of URLs, which may hold
-//! one.
+//! The state of webhooks for operators, and their requests. It contains no secrets and no paths of URLs, which may hold a secret.
 
 use super::queue::{Delivery, NowMs, Queue};
 use super::{Wanted, Webhook};
@@ -16,7 +15,7 @@ pub struct WebhooksBody {
     pub webhooks: Vec<WebhookStatus>,
 }
 
-/// One receiver.
+/// The state of one receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WebhookStatus {
     pub name: String,
@@ -64,7 +63,7 @@ pub struct DeadLetter {
 pub struct Redelivered {
     /// Dead letters that are open again.
     pub queued: usize,
-    /// Those still dead: ask again when there is room among the open ones.
+    /// Deliveries that are still dead: ask again when there is room among the open ones.
     pub dead: usize,
 }
 
@@ -104,7 +103,7 @@ impl WebhookStatus {
         }
     }
 
-    /// Of one whose task has ended.
+    /// The status of a receiver after its task has ended.
     pub(super) fn failed(webhook: &Webhook, reason: String) -> WebhookStatus {
         let counter = match &webhook.wanted {
             Wanted::Counter(counter) => Some(counter.into()),

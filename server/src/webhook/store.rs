@@ -1,5 +1,5 @@
-//! One receiver's file: the rows of its queue, each set written in one transaction. It is there so that a restart neither loses
-//! nor repeats what was acknowledged.
+//! One receiver's file: the rows of its queue, each set written in one transaction. It is there so that a restart neither loses nor repeats
+//! acknowledged deliveries.
 
 use super::queue::{RowChange, Rows};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ pub enum StoreError {
     Persist(#[from] PersistError),
 }
 
-/// What has become of the sets that were written.
+/// The result of the written sets.
 #[derive(Clone, Debug, Default)]
 struct Written {
     sets: u64,
@@ -77,7 +77,7 @@ impl Store {
             return Ok(());
         }
         let row = |(key, value): RowChange| Row { table: ROWS, key: key.into(), value: value.map(Bytes::from) };
-        // One set at a time, so the next event is about this one.
+        // Sets are written one at a time, so the next event is about this one.
         let before = self.written.borrow_and_update().sets;
         let part = CheckpointPart { applied: 0, last: true, rows: rows.into_iter().map(row).collect() };
         self.log.checkpoint(part).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! The task of one receiver: it takes awards, and what becomes of their claims, from the ledger as there is room, sends what its
-//! queue says, and writes down what came of it before it goes on.
+//! The task of one receiver: it takes awards and results of their claims from the ledger as there is room, sends the deliveries that its
+//! queue names, and writes the result down before it goes on.
 
 use super::deliver::Receiver;
 use super::queue::{Delivery, Failed, NowMs, Queue};
@@ -23,12 +23,12 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 const NEWS_AT_ONCE: usize = 256;
 /// Awards that could not be read are read again after this, and nothing is waited for any longer.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A task that ends waits so long for requests under way; what is not answered then is sent again after the next start.
+/// A task that ends waits at most this long for requests under way; a request without an answer by then is sent again after the next start.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest that the task sleeps: the clock may have been set.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// What an operator asks of a task.
+/// A request of an operator to a task.
 pub(super) enum Command {
     Status { answer: oneshot::Sender<WebhookStatus> },
     Redeliver { id: Option<String>, answer: oneshot::Sender<Option<Redelivered>> },
@@ -36,7 +36,7 @@ pub(super) enum Command {
     Test { answer: oneshot::Sender<TestResult> },
 }
 
-/// What a task is made of.
+/// The parts of a task.
 pub(super) struct TaskParts<B> {
     pub home: Home,
     pub webhook: Arc<Webhook>,
@@ -59,7 +59,7 @@ pub(super) struct Task<B> {
     delivered: u64,
 }
 
-/// What happens to a task.
+/// An event for a task.
 enum Happened {
     Sent(Sent),
     /// The ledger may have more awards; or time has passed.
@@ -246,7 +246,7 @@ impl<B: Backend> Task<B> {
         WebhookStatus::new(&self.parts.webhook, &self.parts.queue, self.delivered)
     }
 
-    /// What is answered in time need not be sent again.
+    /// A delivery that is answered in time need not be sent again.
     async fn say_farewell(&mut self) -> Result<(), String> {
         let deadline = tokio::time::Instant::now() + FAREWELL_TIMEOUT;
         while let Ok(Some(sent)) = tokio::time::timeout_at(deadline, self.sending.next()).await {

@@ -13,7 +13,7 @@ struct State {
     unsynced: Vec<Change>,
     /// Takes no operation any more.
     dead: bool,
-    /// Dies after so many further writes.
+    /// Dies after this number of further writes.
     writes_left: Option<u64>,
     full: bool,
 }

@@ -52,9 +52,9 @@ struct RealLogs {
     replicas: Vec<Process<group::Member>>,
     layout: Layout,
     mints: Vec<u32>,
-    /// Members whose groups let them go.
+    /// Members that were let go by their groups.
     aside: BTreeSet<u64>,
-    /// By process, who answers where its machine runs and holds nothing of the group.
+    /// By process: the service that answers where its machine runs and holds nothing of the group.
     standing_by: Vec<Option<Arc<dyn RaftService>>>,
     network: Box<dyn Network>,
     /// By pair of data centres.
@@ -128,7 +128,7 @@ impl RealLogs {
         Duration::from_micros(self.rng.between(self.flush.0, self.flush.1))
     }
 
-    /// Runs until somebody says something or it is `until`.
+    /// Runs until a member has news or it is `until`.
     fn run(&mut self, until: Time) {
         let (heard, deadline) = (self.speaker.heard.clone(), self.speaker.when(until));
         self.runtime.block_on(async move {
@@ -203,7 +203,7 @@ impl Engine for RealLogs {
 
     fn propose(&mut self, dc: usize, cmds: &[LedgerCmd]) {
         let Some(member) = &self.ledger[dc].member else { return };
-        // What is lost is said again from state.
+        // A lost command is sent again from state.
         let _ = member.raft.submit(cmds.iter().map(|cmd| wire::encode(cmd).into()).collect());
     }
 

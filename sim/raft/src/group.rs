@@ -1,4 +1,4 @@
-//! A member of a group's log: the real replica, whose owner is the world's machine.
+//! A member of a group's log: the real replica, with the world's machine as its owner.
 
 use crate::disk::Disk;
 use crate::speaker::Speaker;
@@ -21,7 +21,7 @@ const RECENT_BYTES_MAX: usize = 16 << 10;
 /// Often, so that counts of a disk are told in every run.
 const COUNT_EVERY: Duration = Duration::from_secs(7);
 
-/// Who a member is.
+/// The identity of a member.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub node: usize,
@@ -39,9 +39,9 @@ pub struct Place {
 /// A running member.
 pub struct Member {
     pub replica: Replica,
-    /// What its owner has taken.
+    /// The position that its owner has taken.
     pub position: Option<Position>,
-    /// What the owner is being told.
+    /// The position that the owner is being told.
     pub telling: Option<Position>,
     /// The checkpoint that is being persisted.
     checkpoint: Option<(LogIndex, Position)>,
@@ -87,11 +87,11 @@ impl Member {
         let value = |value: Vec<u8>| (!value.is_empty()).then(|| value.into());
         let row = |(key, content): (Vec<u8>, Vec<u8>)| Row { table: ROWS, key: key.into(), value: value(content) };
         let rows = rows.into_iter().map(row).collect();
-        // One that is refused was replaced by another member's rows, or the disk is dead: the owner is told.
+        // A refused checkpoint was replaced by another member's rows, or the disk is dead: the owner is told.
         let _ = self.replica.checkpoint(CheckpointPart { position, last, rows });
     }
 
-    /// Nothing that it does reaches anybody any more: its disk and its links are dead.
+    /// Its outputs reach no other process any more: its disk and its links are dead.
     pub fn stop(self) {
         self.pump.abort();
         tokio::spawn(async move { self.replica.shutdown().await });

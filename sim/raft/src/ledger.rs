@@ -22,7 +22,7 @@ const KEEP_ENTRIES: u64 = 40;
 const CACHE_BYTES: usize = 1 << 20;
 /// Entries are read back from the disk past this.
 const RECENT_BYTES_MAX: usize = 16 << 10;
-/// How often a member looks whether somebody is missing.
+/// How often a member checks for missing members.
 const MEMBERSHIP_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The number of a data centre's member.
@@ -35,7 +35,7 @@ pub fn dc_of(member: u64) -> usize {
     (member - 1) as usize
 }
 
-/// What all members know of each other.
+/// The facts that all members share about each other.
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub dcs: usize,
@@ -126,7 +126,7 @@ impl Member {
         Ok(Member { raft, service, tasks: [watch, look] })
     }
 
-    /// Nothing that it does reaches anybody any more: its disk and its links are dead.
+    /// Its outputs reach no other process any more: its disk and its links are dead.
     pub fn stop(self) {
         self.tasks.iter().for_each(JoinHandle::abort);
         tokio::spawn(async move { self.raft.shutdown().await });
@@ -144,7 +144,7 @@ async fn tell_leaders(raft: RaftNode, (dc, boot): (usize, u32), speaker: Speaker
     }
 }
 
-/// As an aggregator does: founds the group where there is none, and adds who is missing.
+/// As an aggregator does: founds the group if there is none, and adds missing members.
 async fn look_after_members(raft: RaftNode, (dc, boot): (usize, u32), layout: Layout, speaker: Speaker) {
     let voters: BTreeSet<u64> = layout.voters.iter().map(|&dc| member(dc)).collect();
     let all: BTreeSet<u64> = (0..layout.dcs).map(member).collect();
@@ -155,7 +155,7 @@ async fn look_after_members(raft: RaftNode, (dc, boot): (usize, u32), layout: La
         }
         let blank = metrics.last_log.is_none() && metrics.leader.is_none() && metrics.voters.is_empty();
         if blank && layout.voters.first() == Some(&dc) {
-            // Who has not answered is asked again.
+            // A member that has not answered is asked again.
             let _ = raft.found(voters.clone(), &all).await;
         }
         for other in all.iter().filter(|other| metrics.is_leader && !metrics.voters.contains(other)) {

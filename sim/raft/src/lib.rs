@@ -1,11 +1,11 @@
-//! The simulator's runs on real logs: openraft and redb with our stores, our replicas and our network traits, in place of the
-//! modelled logs of `tidemark-sim`, on one thread and on virtual time. Machines, faults and checkers are the same.
+//! The simulator's runs on real logs: openraft and redb with our stores, our replicas and our network traits, in place of the modelled logs
+//! of `tidemark-sim`. They run on one thread and on virtual time. Machines, faults and checkers are the same.
 //!
 //! With [`QUIC`], what machines say goes over the transport's endpoints, on datagrams in memory.
 //!
-//! This crate decides nothing about counting, reads no clock, opens no socket and no file, and starts no thread: tokio's clock is
-//! paused and moves with the world's; disks and links are in memory. What a run does is a function of its seed, if tokio's own
-//! choices are seeded too: [`is_repeatable`].
+//! This crate decides nothing about counting, reads no clock, opens no socket and no file, and starts no thread: tokio's clock is paused
+//! and moves with the world's; disks and links are in memory. A run is a function of its seed, if tokio's own choices are seeded too:
+//! [`is_repeatable`].
 
 mod disk;
 mod engine;
@@ -28,7 +28,7 @@ pub const RAFT: Mode =
 /// The same with QUIC between all machines: the endpoints that ship, on datagrams in memory.
 pub const QUIC: Mode = Mode { name: "quic", engine: engine::start_on_quic, floors: None, ..RAFT };
 
-/// What sweeps of [`RAFT`] have to meet.
+/// The situations that sweeps of [`RAFT`] have to meet.
 pub const FLOORS: Floors = Floors {
     seeds: 200,
     from_seeds: 50,

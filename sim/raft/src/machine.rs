@@ -1,7 +1,7 @@
 //! A running process on QUIC: its endpoint, its connections as the shells have them, what logs say to one another and what
 //! machines say on lines.
 //!
-//! What is repeated here of the shells is how often somebody is dialled, and which channel is for what (`aggregator/src/mesh.rs`,
+//! The shells' intervals of dialling and purposes of channels are repeated here (`aggregator/src/mesh.rs`,
 //! `aggregator/src/raft_transport.rs`, `node/src/neighbours.rs`).
 
 use crate::network::{Layout, member};
@@ -54,13 +54,13 @@ struct State {
     connections: BTreeMap<Party, (u64, Connection)>,
     numbers: u64,
     service: Option<Weak<dyn RaftService>>,
-    /// Whom it dials.
+    /// The peers that it dials.
     dialled: BTreeMap<Party, JoinHandle<()>>,
     accepts: Option<JoinHandle<()>>,
     lines: BTreeMap<Line, LineOut>,
 }
 
-/// What is said on a line.
+/// The messages of a line.
 struct LineOut {
     messages: mpsc::Sender<Vec<u8>>,
     task: JoinHandle<()>,
@@ -71,13 +71,13 @@ impl Machine {
         let (state, connected) = (Mutex::default(), Notify::new());
         let machine = Arc::new(Machine { own, layout, endpoint, speaker, state, connected });
         let dialled = machine.layout.servers().filter(|&peer| dials(&machine.layout, own, peer));
-        // Clients dial whom they have something to say to.
+        // Clients dial the peers for which they have a message.
         dialled.filter(|_| !is_client(own)).for_each(|peer| machine.dial(peer));
         machine.state().accepts = Some(tokio::spawn(machine.clone().accept_all()));
         machine
     }
 
-    /// Ends its connections, of which nobody hears, as its socket is dead.
+    /// Ends its connections without a word to the peers, as its socket is dead.
     pub fn stop(self: Arc<Self>) {
         let State { dialled, accepts, lines, connections, .. } = std::mem::take(&mut *self.state());
         let tasks = dialled.into_values().chain(accepts).chain(lines.into_values().map(|line| line.task));
@@ -120,14 +120,14 @@ impl Machine {
         }
     }
 
-    /// A dialler that gave up before it was admitted opens no channel: to speak by its connection would be to speak to nobody.
+    /// A dialler that gave up before it was admitted opens no channel: nothing that is sent by its connection arrives.
     async fn run_if_used(self: Arc<Self>, peer: Party, connection: Connection) {
         if matches!(connection.accept_channel().await, Ok((channel::MEETING, _))) {
             self.run(peer, connection, false).await;
         }
     }
 
-    /// Serves a connection until it ends. Who dials a process speaks to it by the connection that it dialled.
+    /// Serves a connection until it ends. A dialler speaks to a process by the connection that it dialled.
     async fn run(self: Arc<Self>, peer: Party, connection: Connection, dialled: bool) {
         let speaks = dialled || !dials(&self.layout, self.own, peer);
         let number = speaks.then(|| self.keep(peer, &connection));
@@ -185,7 +185,7 @@ impl Machine {
         Ok(with_large_frames(channel))
     }
 
-    /// One channel that another has opened.
+    /// Serves a channel that another process has opened.
     async fn serve(self: Arc<Self>, peer: Party, kind: u8, channel: Channel) {
         match kind {
             channel::RAFT_CALL | channel::RAFT_STREAM => self.serve_raft(peer, kind, channel).await,
@@ -255,7 +255,7 @@ impl Machine {
         self.broke(line);
     }
 
-    /// Hears what is said on a line, until it ends; who speaks knows why it does.
+    /// Receives the messages of a line, until it ends; the sender knows why it ends.
     async fn hear(&self, from: Party, mut reader: FrameReader) {
         let Ok(Some(head)) = reader.next().await else { return };
         let Ok(number) = <[u8; LINE_HEAD_BYTES]>::try_from(&head[..]) else { return };
@@ -299,7 +299,7 @@ async fn serve_call(service: Arc<dyn RaftService>, from: u64, channel: Channel) 
     }
     let Ok(kind) = CallKind::try_from(request.split_to(1)[0]) else { return };
     if let Ok(answer) = service.on_call(from, kind, request).await {
-        // Who asked may be gone.
+        // The asking process may be gone.
         let _ = send_only(&mut writer, answer).await;
     }
 }
@@ -308,7 +308,7 @@ async fn serve_call(service: Arc<dyn RaftService>, from: u64, channel: Channel) 
 async fn serve_stream(service: Arc<dyn RaftService>, from: u64, channel: Channel) {
     let (ours, theirs) = Duplex::pair();
     let carrying = tokio::spawn(carry(theirs.sender, theirs.receiver, channel));
-    // Whoever opened it sees that it ends.
+    // The process that opened it sees that it ends.
     let _ = service.on_stream(from, ours).await;
     carrying.abort();
 }

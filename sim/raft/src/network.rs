@@ -1,4 +1,4 @@
-//! What stands between the machines of a run: messages in memory, or QUIC over datagrams in memory ([`crate::quic`]).
+//! The network between the machines of a run: messages in memory, or QUIC over datagrams in memory ([`crate::quic`]).
 
 use bytes::Bytes;
 use futures_util::FutureExt;

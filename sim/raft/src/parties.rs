@@ -1,4 +1,4 @@
-//! Who is who on QUIC: what certificates name, where each listens, and who dials whom.
+//! Identities on QUIC: the names in certificates, the address of each process, and the dialler of each link.
 
 use crate::network::Layout;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,5 +1,5 @@
 //! QUIC between the machines of a run: each process has an endpoint of the transport that ships, on a socket in memory
-//! ([`crate::machine`]). Who speaks is known from certificates.
+//! ([`crate::machine`]). The sender is known from certificates.
 
 use crate::machine::{Machine, Speech};
 use crate::network::{Layout, Network};
@@ -26,7 +26,7 @@ pub struct Quic {
     layout: Arc<Layout>,
     network: MemoryNetwork,
     ca: ClusterCa,
-    /// What a process keeps on its disk from start to start.
+    /// The credentials that a process keeps on its disk from start to start.
     credentials: BTreeMap<Party, Credentials>,
     machines: BTreeMap<Party, Arc<Machine>>,
     /// By pair of data centres.

@@ -1,4 +1,4 @@
-//! What members say, in one order, until the world takes it.
+//! The news of members, in one order, until the world takes it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use tidemark_sim::engine::News;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// News that nobody has taken; the world takes them before its clock moves on, so that more means a member that does not stop.
+/// News that the world has not taken; the world takes them before its clock moves on, so that more means a member that does not stop.
 const NEWS_MAX: usize = 1 << 20;
 
 /// Something that was said, and when.
@@ -25,12 +25,12 @@ pub struct Said {
 pub struct Speaker {
     origin: Instant,
     said: Arc<Mutex<VecDeque<Said>>>,
-    /// Somebody has said something.
+    /// Notified when there is news.
     pub heard: Arc<Notify>,
 }
 
 impl Speaker {
-    /// On a paused clock, whose time counts from here.
+    /// On a paused clock that counts its time from here.
     pub fn new() -> Speaker {
         Speaker { origin: Instant::now(), said: Arc::default(), heard: Arc::default() }
     }

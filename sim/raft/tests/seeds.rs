@@ -8,7 +8,7 @@ use tidemark_sim_raft::{FLOORS, QUIC, RAFT, is_repeatable};
 /// Seeds of every test run; `tidemark sim sweep --mode raft` tries more.
 const SEEDS: u64 = 8;
 
-/// What they must have met, or they have tested little.
+/// Situations that they must have met, or they have tested little.
 const SITUATIONS: [&str; 20] = [
     "award",
     "grant",
@@ -56,10 +56,10 @@ fn the_documented_floors_are_those_that_sweeps_must_reach() {
     assert_eq!(rows, FLOORS.each);
 }
 
-/// Two with a fast clock where the ledger is led, one with a disk that died while it was opened, one with a replica that had begun with
-/// a snapshot, one with a snapshot that was cut by its sender's crash, one with a disk that was full while nothing was written to it,
-/// one with a leader whose lease was over for a moment while something was proposed, one with a new disk that stopped before it had heard
-/// of all members.
+/// Two with a fast clock on the ledger's leader, one with a disk that died while it was opened, and one with a replica that had begun with
+/// a snapshot. One with a snapshot that was cut by its sender's crash, one with a disk that was full while nothing was written to it, one
+/// with a leader that lost its lease for a moment while something was proposed, and one with a new disk that stopped before it knew all
+/// members.
 const KEPT: [u64; 8] = [770_046, 770_188, 770_074, 770_077, 991_234, 991_253, 991_139, 997_698];
 
 #[test]
@@ -73,7 +73,7 @@ fn seeds_that_failed_once_never_fail_again_on_real_logs() {
 /// Of these, the few that run over QUIC.
 const SEEDS_OVER_QUIC: u64 = 2;
 
-/// What they must have met besides.
+/// Further situations that they must have met.
 const OVER_QUIC: [&str; 10] = [
     "award",
     "grant",

@@ -17,7 +17,7 @@ pub struct From {
     pub lane: u8,
 }
 
-/// A node answered `Durable`: the batch is committed; what is not pending is placed. Returns the increments placed by it.
+/// A node answered `Durable`: the batch is committed; increments that are not pending are placed. Returns the increments placed by it.
 pub fn durable(findings: &mut Findings, oracle: &mut Oracle, from: From, seq: u64, pending: &[u32], now: Time) {
     let streams = &oracle.groups[usize::from(from.group)].streams;
     let batch = streams.get(&(from.client, from.lane)).and_then(|stream| stream.batch(seq));

@@ -1,5 +1,5 @@
-//! Claims: each award is claimed at most once ever, in its time, by the session that held its claim at that place of the log, and then
-//! it is; unclaimed it lapses, or passes on to the winner of the counter's next award alone; what anybody was told of it stays so.
+//! Claims: each award is claimed at most once ever, in its time, by the session that held its claim at that place of the log, and then it
+//! is; unclaimed it lapses, or passes on to the winner of the counter's next award alone; an answer about it stays true.
 //!
 //! The log is read here by the rule's words alone, and the ledger must have come to the same.
 
@@ -18,18 +18,18 @@ const NAME: &str = "claims";
 /// An award: counter and first milestone.
 pub type Key = (u16, u64);
 
-/// A claim has come to a holder, who has time from now on.
+/// A claim has come to a holder, which has time from now on.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     pub key: Key,
     pub holder: Option<SessionId>,
-    /// Who held it before, if it has passed on.
+    /// The holder before, if it has passed on.
     pub former: Option<SessionId>,
     pub passes: u8,
     pub rule: ClaimRule,
 }
 
-/// Somebody who claims.
+/// A session that claims.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker {
     pub key: Key,
@@ -45,7 +45,7 @@ pub struct Claims {
     won: BTreeMap<u16, Vec<Won>>,
     lines: BTreeMap<Key, Line>,
     named: Vec<Named>,
-    /// Names of which somebody was told that they are the claim, and of which it was denied for good.
+    /// Names that a caller was told are the claim, and names of which it was denied for good.
     told: BTreeMap<Key, u128>,
     denied: BTreeSet<(Key, u128)>,
     /// Commands since the ledger's whole state of claims was looked at.
@@ -70,8 +70,9 @@ struct Line {
 }
 
 impl Claims {
-    /// The ledger's own invariants after a command about an award: of its claim at once, and of all of them when as many commands have come as
-    /// there is to look at. All of them each time is the square of what a run with thousands of awards has.
+    /// The ledger's own invariants after a command about an award: those of its claim at once, and those of all claims when as many
+    /// commands have come as there are claims to look at. To look at all of them each time would take the square of the number of awards in
+    /// a run, which may be thousands.
     pub fn look(&mut self, name: &CounterName, at: Option<u64>, claims: &ledger::Claims) {
         if let Some(at) = at {
             claims.check_claim(name, at);
@@ -272,7 +273,7 @@ impl Claims {
         }
     }
 
-    /// Who leads says that a time is over: not for a while after it began to.
+    /// The leader says that a time is over: not for a while after it began to lead.
     pub fn may_end(&self, findings: &mut Findings, dc: usize, leads_long_enough: bool) {
         findings
             .check(NAME, leads_long_enough, || format!("data centre {dc} has just begun to lead, and ends a claim"));
@@ -280,7 +281,7 @@ impl Claims {
 
     // ---- people ----
 
-    /// Somebody was answered by a replica that may be behind.
+    /// A replica that may be behind answered.
     pub fn told(&mut self, findings: &mut Findings, asker: Asker, answer: Result<&Claimable, ClaimError>) {
         let Asker { key, session, name } = asker;
         let state = self.lines.get(&key).map(|line| line.claim.state);
@@ -301,7 +302,7 @@ impl Claims {
         }
     }
 
-    /// Whether whoever asks is answered.
+    /// Whether the asking session gets an answer.
     pub fn answered(&self, findings: &mut Findings, asker: Asker, answered: bool) {
         findings.check(NAME, answered, || format!("{asker:?} waits for an answer, and nothing is in the way of it"));
     }

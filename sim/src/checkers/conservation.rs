@@ -1,5 +1,5 @@
-//! Conservation: a durable increment is counted exactly once, one whose fate is unknown at most once, and the ledger's sums
-//! are weights of distinct increments (I9).
+//! Conservation: a durable increment is counted exactly once, an increment with an unknown fate at most once, and the ledger's sums are
+//! weights of distinct increments (I9).
 
 use super::Findings;
 use crate::oracle::{Oracle, Told};
@@ -31,7 +31,7 @@ pub fn ledger_at_rest(findings: &mut Findings, total: u64, counter: u16, state: 
     });
 }
 
-/// What clients were told, as soon as they are: durable is in a log.
+/// Checks the answers to clients as soon as they come: a durable increment is in a log.
 pub fn told(findings: &mut Findings, oracle: &Oracle, number: u32) {
     let increment = &oracle.increments[number as usize];
     let expected = match increment.told {
@@ -49,7 +49,7 @@ pub fn at_end(findings: &mut Findings, oracle: &Oracle) {
     for (number, increment) in oracle.increments.iter().enumerate() {
         told(findings, oracle, number as u32);
         let alive = !oracle.is_crashed(increment.client);
-        // In doubt at a group that was lost, or has said that it forgot the client: nobody counts it again without being asked.
+        // In doubt at a group that was lost, or has said that it forgot the client: no client counts it again without being asked.
         let in_doubt = increment.told == Told::Unknown && (oracle.lost.is_some() || increment.forgotten);
         let expected = !alive || increment.applied == 1 || increment.told == Told::Failed || in_doubt;
         findings.check(NAME, expected, || {

@@ -4,14 +4,14 @@ use super::Findings;
 
 const NAME: &str = "convergence";
 
-/// What was counted down.
+/// The downward half.
 pub fn down_at_end(findings: &mut Findings, dc: usize, counter: u16, shown: u64, total: u64) {
     findings.check(NAME, shown == total, || {
         format!("at the end view {dc} shows {shown} down of counter {counter}; {total} happened")
     });
 }
 
-/// What is found of a lost group and stands behind a milestone that is still to come, its `surplus`, is pending.
+/// The part of a lost group that stands behind a milestone still to come, its `surplus`, is pending.
 pub fn at_end(
     findings: &mut Findings,
     dc: usize,

@@ -6,7 +6,7 @@ use tidemark_proto::ids::ClientId;
 
 const NAME: &str = "dedupe";
 
-/// What reading a committed entry found.
+/// The result of reading a committed entry.
 pub fn read(findings: &mut Findings, read: Result<(), String>) {
     if let Err(what) = read {
         findings.found(NAME, what);

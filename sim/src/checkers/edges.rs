@@ -1,5 +1,5 @@
-//! Edges: changes are carried out together and once, or not at all; no edge closes a cycle; whoever asks is told the first change that is
-//! wrong, or each.
+//! Edges: changes are carried out together and once, or not at all; no edge closes a cycle; the caller is told the first wrong change, or
+//! each.
 
 use super::Findings;
 use crate::plan::edges::COUNTERS_MAX;
@@ -20,7 +20,7 @@ pub struct Small {
     ancestors: Vec<Set>,
 }
 
-/// What became of a batch in the log.
+/// The fate of a batch in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     CarriedOut,
@@ -36,7 +36,7 @@ pub struct Edges {
     decided: Vec<u64>,
     carried_out: BTreeMap<u64, EdgesCount>,
     changes: Vec<EdgeChange<usize>>,
-    /// After so many changes.
+    /// The graph after each number of changes.
     graphs: Vec<Small>,
 }
 
@@ -91,7 +91,7 @@ impl Default for Edges {
 }
 
 impl Edges {
-    /// The graph after so many changes.
+    /// The graph after this number of changes.
     pub fn graph(&self, index: u64) -> Option<&Small> {
         self.graphs.get(index as usize)
     }
@@ -101,7 +101,7 @@ impl Edges {
         self.decided.len() as u64
     }
 
-    /// What a replica tells of a number that was asked for again.
+    /// The answer of a replica about a number that was asked for again.
     pub fn again(&self, findings: &mut Findings, id: u64, told: Option<EdgesCount>) {
         let known = self.carried_out.get(&id).copied();
         let is_so = told.is_none_or(|told| known == Some(told));
@@ -113,7 +113,7 @@ impl Edges {
         self.graphs.last().expect("one without edges at least")
     }
 
-    /// The change behind so many.
+    /// The change behind this number of changes.
     pub fn change(&self, index: u64) -> Option<EdgeChange<usize>> {
         self.changes.get(index as usize).copied()
     }
@@ -129,8 +129,8 @@ impl Edges {
         (0..changes.len()).filter(|&position| !may(changes[position])).collect()
     }
 
-    /// Somebody asked a replica that is at `index`, was told which changes are refused, and these are said to the ledger: all that are wrong,
-    /// and the others, where each is for itself; else the first, and all or none.
+    /// A caller asked a replica that is at `index`, was told the refused changes, and the others were proposed to the ledger. If each
+    /// change is for itself, all wrong changes are refused and the others pass; else the first, and all or none.
     pub fn decided(
         &self,
         findings: &mut Findings,

@@ -1,5 +1,5 @@
-//! A new era that begins with images has every award that any of them knows, awards nothing again that was awarded, counts at least what any
-//! image knows and no more than happened, and names its first milestone exactly.
+//! A new era that begins with images has every award that any of them knows, and awards nothing again that was awarded. It counts at least
+//! what any image knows and no more than happened, and names its first milestone exactly.
 
 use super::Findings;
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
@@ -11,10 +11,10 @@ const PROPERTY: &str = "eras";
 /// From what a new era begins with to the milestone that it is tried with.
 const TRIED_AHEAD: u64 = 7;
 
-/// What is known of a counter from outside.
+/// The outside knowledge of a counter.
 pub struct Known<'a> {
     pub name: &'a CounterName,
-    /// Milestones that were awarded, whoever knows of it.
+    /// Milestones that were awarded, even if no process knows it.
     pub awarded: &'a [u64],
     /// Everything that was counted in the generation that the era begins in.
     pub happened: u64,
@@ -33,7 +33,7 @@ pub fn keeps_awards(findings: &mut Findings, next: &Ledger, copies: &[Ledger]) {
     }
 }
 
-/// At the beginning of an era nobody holds rights, what images know is counted, and what was awarded is not armed.
+/// At the beginning of an era no group holds rights, counts in images are counted, and awarded milestones are not armed.
 pub fn begins_well(findings: &mut Findings, next: &Ledger, view: &View, known: &Known) {
     let Some(state) = next.counter(known.name) else { return };
     let (name, certain) = (known.name, state.certain());
@@ -52,7 +52,7 @@ pub fn begins_well(findings: &mut Findings, next: &Ledger, view: &View, known: &
 /// A group of the new era counts to the next milestone.
 pub fn goes_on(findings: &mut Findings, mut next: Ledger, name: &CounterName) {
     let Some(begins) = next.counter(name).map(CounterLedger::certain) else { return };
-    // No run has so many groups in a data centre.
+    // No run has this number of groups in a data centre.
     let group = GroupId { dc: DcId(0), group: u16::MAX, incarnation: 1 };
     let at = (begins + TRIED_AHEAD..).find(|&at| next.counter(name).is_some_and(|state| !state.is_settled(at)));
     let (Some(at), epoch) = (at, next.counter(name).map_or(1, CounterLedger::epoch)) else { return };

@@ -1,6 +1,6 @@
-//! Ids: an increment that comes with one through several processes counts once, if anybody was told that it counts, and at most once
-//! else; with other content it counts nothing; and what is said of its place does not change. In the end totals are the increments without
-//! ids and, of the distinct ids, all of which somebody was told that they count, and of those whose fate nobody knows some.
+//! Ids: an increment that comes with an id through several processes counts once, if any caller was told that it counts, and at most once
+//! else; with other content it counts nothing; and what is said of its place does not change. In the end, totals are the increments without
+//! ids and, of the distinct ids, all that a caller was told to count, and some of those with an unknown fate.
 
 use super::Findings;
 use crate::oracle::{NOBODY, Oracle};
@@ -9,7 +9,7 @@ use tidemark_proto::msg::Place;
 
 const NAME: &str = "ids";
 
-/// What a process was told of what it sent.
+/// The answer to a process about one of its sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     /// It counts: by this copy or by another one.
@@ -18,7 +18,7 @@ pub enum Said {
     Other,
     /// This copy was not counted.
     Failed,
-    /// Nobody knows whether this copy was counted.
+    /// It is not known whether this copy was counted.
     Unknown,
 }
 
@@ -49,12 +49,12 @@ impl Ids {
         (copies.open, copies.maybe) = (copies.open - 1, copies.maybe + 1);
     }
 
-    /// Whether somebody was told that it counts.
+    /// Whether any process was told that it counts.
     pub fn is_counted(&self, number: u32) -> bool {
         self.0.get(&number).is_some_and(|copies| copies.is_counted)
     }
 
-    /// What has been said of its place, once a process was told one.
+    /// Its place, once a process was told a place.
     pub fn place(&self, number: u32) -> Option<Place> {
         self.0.get(&number)?.place
     }

@@ -6,12 +6,12 @@ use tidemark_proto::limits::{MESSAGE_BYTES_MAX, OFFER_ITEMS_MAX, UNDECIDED_ITEMS
 
 const NAME: &str = "limits";
 
-/// A log entry or message of so many bytes.
+/// Checks a log entry or message of this number of bytes.
 pub fn message(findings: &mut Findings, what: &str, bytes: usize) {
     findings.check(NAME, bytes <= MESSAGE_BYTES_MAX, || format!("{what} of {bytes} bytes"));
 }
 
-/// After an entry of the ledger. One offer may pass the limit of the window; the next is not taken.
+/// After an entry of the ledger. A single offer may pass the limit of the window; the next is not taken.
 pub fn window(findings: &mut Findings, counter: u16, state: &CounterLedger) {
     let load = state.window().load();
     findings.check(NAME, load <= UNDECIDED_ITEMS_MAX + 2 * OFFER_ITEMS_MAX as u64, || {

@@ -1,5 +1,5 @@
-//! Liveness (I10): once faults have ended, without new increments, everything offered is placed, every milestone up to the
-//! total is awarded or passed, and every client knows the place of its hits.
+//! Liveness (I10): once faults have ended, without new increments, everything offered is placed and every milestone up to the total is
+//! awarded or passed. Every client knows the place of its hits.
 
 use super::{Account, Findings};
 use crate::oracle::{Oracle, Told};
@@ -7,9 +7,9 @@ use tidemark_proto::ledger::CounterLedger;
 
 const NAME: &str = "liveness";
 
-/// What is still to come for one counter; `None` when nothing is.
+/// The remaining work for one counter; `None` when nothing is.
 pub fn ledger_waits(state: &CounterLedger, total: u64) -> Option<String> {
-    // What stands behind a milestone without a name does not reach it: the next increment does.
+    // Weight behind a milestone without a name does not reach it: the next increment does.
     let total = if state.losses().surplus() > 0 { total.min(state.certain()) } else { total };
     let due: Vec<u64> = state.milestones().pending().map(|(at, _)| at).filter(|&at| at <= total).collect();
     let waits = state.window().undecided() > 0 || state.window().weight() > 0 || !due.is_empty();

@@ -4,7 +4,7 @@ use super::Findings;
 
 const NAME: &str = "lives";
 
-/// What a view holds of a generation that is over.
+/// The rest of an earlier generation in a view.
 #[derive(Clone, Copy, Debug)]
 pub struct Over {
     pub counter: usize,
@@ -13,7 +13,7 @@ pub struct Over {
     pub buckets: usize,
 }
 
-/// After a step of an aggregator; what is below generation `over` is over for everybody, with `passed` resets passed.
+/// After a step of an aggregator; anything below generation `over` is over for all processes, with `passed` resets passed.
 pub fn of_view(findings: &mut Findings, dc: usize, held: Over, over: u32, passed: u64) {
     let Over { counter, generation, count, buckets } = held;
     findings.check(NAME, count == 0 && buckets == 0, || {

@@ -1,5 +1,5 @@
-//! What must hold, one property per file. Checkers look from outside: at disks, at messages, at answers, at the states that
-//! the machines show. They remember only what they compare.
+//! The properties that must hold, one per file. Checkers look from outside: at disks, at messages, at answers, at the states that the
+//! machines show. They remember only what they compare.
 
 pub mod answers;
 pub mod award;
@@ -60,7 +60,7 @@ impl Findings {
     }
 }
 
-/// What one group's committed state says of one guarded counter.
+/// A group's committed state of one guarded counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     pub epoch: u32,

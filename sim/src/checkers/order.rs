@@ -1,6 +1,6 @@
-//! Order: what was answered as placed before the winner was asked for stands before the winner (I7); but what was certified and not
-//! reported when its generation was revoked may stand after it, and so much may be missing as the certificate says is held behind the
-//! block of a lost group; what was lost with the group itself is not looked for.
+//! Order: what was answered as placed before the winner was asked for stands before the winner (I7); but increments that were certified and
+//! not reported when their generation was revoked may stand after it, and as many may be missing as the certificate says are held behind
+//! the block of a lost group; increments that were lost with the group itself are not looked for.
 
 use super::Findings;
 use super::positions::Positions;

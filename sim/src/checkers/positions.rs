@@ -7,7 +7,7 @@ use tidemark_proto::msg::{Offer, OfferBody, Place, Placed};
 
 const NAME: &str = "positions";
 
-/// What was said of one group's queue for one counter.
+/// The reports about one group's queue for one counter.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     /// Increment and cumulative weight up to and with it, by position.

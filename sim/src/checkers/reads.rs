@@ -1,5 +1,5 @@
-//! Reads that wait for the groups of their data centre: what they show contains what was durable there when they began, and what an
-//! earlier answer stood for whose version they ask for; or they say that they do not know.
+//! Reads that wait for the groups of their data centre. They contain everything that was durable there when they began, and everything that
+//! the earlier answer stood for with the version that they ask for; or they say that they do not know.
 
 use super::Findings;
 use std::collections::BTreeMap;
@@ -18,17 +18,17 @@ impl ReadVersion {
     }
 }
 
-/// What an answer has to show of each group, by number.
+/// The count that an answer has to show of each group, by number.
 pub type Durable = BTreeMap<usize, u64>;
 
-/// What an answer shows of each group, and in all.
+/// The counts in an answer, of each group and in all.
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub of_groups: BTreeMap<usize, u64>,
     pub reading: u64,
 }
 
-/// Who is answered, and of which counter.
+/// The reader that is answered, and its counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
     pub at: usize,

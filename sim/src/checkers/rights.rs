@@ -40,7 +40,7 @@ impl Rights {
         *known = Some(now);
     }
 
-    /// A group was declared lost. What it had certified is looked at no more; of that the ledger knows all but what it wrote off.
+    /// A group was declared lost. Its certified increments are looked at no more; of that the ledger knows all but what it wrote off.
     pub fn lose(&mut self, findings: &mut Findings, group: u16, counter: u16, state: &CounterLedger, id: GroupId) {
         let account = self.accounts[usize::from(group)][usize::from(counter)].take();
         let certified = account.map_or(0, |account| account.certified());
@@ -77,7 +77,7 @@ impl Rights {
         });
     }
 
-    /// What groups certified beyond the end of generations that they do not know to be closed.
+    /// Increments that groups certified beyond the end of generations that they do not know to be closed.
     pub fn late(&self, groups: &[GroupId], counter: u16, state: &CounterLedger) -> u64 {
         let of = |(group, accounts): (&GroupId, &Vec<Option<Account>>)| {
             let account = accounts[usize::from(counter)]?;

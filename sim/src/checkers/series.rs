@@ -1,5 +1,5 @@
-//! Series: each bucket of a group is the sum of what its log counted at that time; a view never shows more, and in the end as much. What
-//! has expired does not come back.
+//! Series: each bucket of a group is the sum of what its log counted at that time; a view never shows more, and in the end as much. Expired
+//! buckets do not come back.
 
 use super::Findings;
 use crate::oracle::Minutes;
@@ -76,7 +76,7 @@ pub fn at_end(
     all.len() as u64
 }
 
-/// A view expires by a clock that is right, about: so much it may be behind.
+/// A view expires by a clock that is nearly right: it may be behind by this much.
 pub fn in_time(findings: &mut Findings, dc: usize, horizon: &Horizon, true_time: UnixTime, behind_s: u64) {
     let shows = horizon.now();
     findings.check(NAME, shows.plus(behind_s) >= true_time, || {

@@ -21,7 +21,7 @@ pub struct Day {
     pub sizes: BTreeMap<&'static str, Size>,
 }
 
-/// What was measured, day by day.
+/// The measurements, day by day.
 #[derive(Clone, Debug, Default)]
 pub struct Sizes {
     pub days: Vec<Day>,

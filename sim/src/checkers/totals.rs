@@ -1,6 +1,6 @@
-//! Totals: what a view shows of a counter beside its own count is the sum over its ancestors, each once, of what that view holds of them,
-//! by the graph that it says it has carried out and as far as it has carried out the next change; all-time and in every bucket. In the
-//! end that is what was logged.
+//! Totals: the total of a counter in a view, beside its own count, is the sum over its ancestors, each once, of their counts in that view.
+//! The graph is that which the view says it has carried out, and as far as it has carried out the next change; all-time and in every
+//! bucket. In the end that is what was logged.
 
 use super::Findings;
 use super::edges::{Edges, Set};
@@ -14,7 +14,7 @@ use tidemark_proto::view::hierarchy::HierarchyProgress;
 
 const NAME: &str = "totals";
 
-/// What flows to a counter, or is counted of one: up and down.
+/// The sums that flow to a counter, or are counted of it: up and down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub counts: [u64; 2],
@@ -111,7 +111,7 @@ pub fn share_shown(
     });
 }
 
-/// Who reads a total asks of those shards alone from which a view says that something may flow to it.
+/// A reader of a total asks only those shards from which, by a view, something may flow to it.
 pub fn sources_known(findings: &mut Findings, dc: usize, counter: usize, known: ShardMask, sources: &[ShardId]) {
     for shard in sources.iter().filter(|shard| !known.has(**shard)) {
         findings.found(

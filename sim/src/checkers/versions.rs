@@ -6,7 +6,7 @@ use tidemark_proto::wire::{Message, WireError};
 
 const NAME: &str = "versions";
 
-/// A message that was encoded by one and decoded by the other; what the receiver takes it for.
+/// A message that was encoded by one and decoded by the other; returns the receiver's reading of it.
 pub fn read<M: Message + PartialEq + Debug>(
     findings: &mut Findings,
     said: &M,

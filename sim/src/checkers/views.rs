@@ -1,11 +1,11 @@
-//! Views: what a reader sees at one aggregator never goes back while its process lives, never exceeds what happened, and stays
-//! below every milestone that is armed and not awarded, also after a restart.
+//! Views: the values that a reader sees at one aggregator never go back while its process lives, never exceed what happened, and stay below
+//! every milestone that is armed and not awarded, also after a restart.
 
 use super::Findings;
 
 const NAME: &str = "views";
 
-/// What was shown last, by data centre and counter.
+/// The values that were shown last, by data centre and counter.
 #[derive(Clone, Debug, Default)]
 pub struct Views {
     values: Vec<Vec<u64>>,

@@ -1,5 +1,5 @@
-//! What was ever said to somebody. A channel loses, doubles and reorders, so its state is the set of everything that was ever
-//! said on it: each message may arrive at any later time, any number of times, or never.
+//! The messages that were ever sent to a receiver. A channel loses, doubles and reorders, so its state is the set of all messages that were
+//! ever sent on it. Each message may arrive at any later time, any number of times, or never.
 
 use super::table::{Memory, Table};
 use tidemark_proto::ids::CounterName;
@@ -9,7 +9,7 @@ use tidemark_proto::wire;
 /// A message by its number on its channel.
 pub type MessageNo = u16;
 
-/// What can be said.
+/// A message that can be sent.
 pub trait Message: Clone {
     fn encode(&self) -> Vec<u8>;
 }
@@ -65,7 +65,7 @@ impl<M: Message> Channel<M> {
         MessageNo::try_from(number).expect("few distinct messages")
     }
 
-    /// What was said, with `more` said too.
+    /// The set of messages, with `more` added.
     pub fn with(&mut self, said: u32, more: u32) -> u32 {
         if said == more || more == NOTHING {
             return said;

@@ -5,11 +5,11 @@ use tidemark_proto::msg::{MilestoneSpec, Policy};
 /// Groups of the largest configuration.
 pub const GROUPS_MAX: usize = 3;
 
-/// One small world.
+/// A small world.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub about: &'static str,
     pub groups: usize,
     /// Groups that have not greeted the ledger at the beginning; the last ones.
@@ -18,7 +18,7 @@ pub struct Config {
     pub batches: &'static [&'static [u64]],
     /// Most rights that the ledger grants one group over time.
     pub granted_max: u64,
-    /// What an operator decides, in this order, each at any time or never.
+    /// The decisions of an operator, in this order, each at any time or never.
     pub decisions: &'static [Decision],
     /// Crashes of groups.
     pub crashes: u8,
@@ -36,7 +36,7 @@ pub struct Config {
     pub quick: bool,
 }
 
-/// What an operator wants of the counter's milestones.
+/// An operator's order about the counter's milestones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Milestones at these places.

@@ -11,7 +11,7 @@ use tidemark_proto::ids::{ClientId, DcId, GroupId, SessionId};
 use tidemark_proto::msg::{Batch, GroupCmd, GroupEntry, Item, LedgerCmd, Offer, OfferBody, OfferItem, Report, ToGroup};
 use tidemark_proto::time::WallMs;
 
-/// What happens to a group.
+/// An event for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// A client's next batch, by its index among the configuration's batches.
@@ -43,14 +43,14 @@ pub struct Part {
     last: Option<Batch>,
     /// By position, from the first on.
     pub queued: Vec<Queued>,
-    /// What it says in this state.
+    /// The messages that it sends in this state.
     pub now: u32,
     /// That, and what may be taken for said: see `Groups::sayable`.
     pub says: u32,
     pub facts: Facts,
 }
 
-/// What an observer knows.
+/// The knowledge of an observer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     /// Sum of its components.
@@ -61,7 +61,7 @@ pub struct Facts {
     pub granted: u64,
     pub spent: u64,
     pub returned: u64,
-    /// A bit per position whose place the group knows.
+    /// A bit for each position of which the group knows the place.
     pub placed: u32,
     /// Increments without a place.
     pub pending: u64,
@@ -239,7 +239,7 @@ impl Groups {
         Ok(number)
     }
 
-    /// What a group says in this state, until it is answered.
+    /// The messages that a group sends in this state, until it is answered.
     fn says(&self, group: &Group, queued: &[Queued]) -> Result<Vec<LedgerCmd>, Violation> {
         if !group.rights_usable() {
             let greets = self.greets && !group.is_fenced_out();
@@ -263,7 +263,7 @@ impl Groups {
         Ok(said)
     }
 
-    /// What a group with this queue may have offered: every part of it. Once more and in more ways than it does, lest states differ
+    /// The offers that a group with this queue may have made: every part of it. Once more and in more ways than it does, lest states differ
     /// in what was said when.
     fn sayable(&self, group: &Group, queued: &[Queued]) -> Vec<LedgerCmd> {
         if !group.rights_usable() {
@@ -274,7 +274,7 @@ impl Groups {
         parts.flat_map(|part| self.in_every_form(self.by_position(group, queued, part))).collect()
     }
 
-    /// An offer whose increments are named by their positions: who they are is nothing to the ledger, and that they are who was
+    /// An offer with its increments named by their positions: the ledger does not depend on their identities. That they are those that were
     /// queued there is checked when they are offered.
     fn by_position(&self, group: &Group, queued: &[Queued], part: Range<u64>) -> Offer {
         let guard = &group.guards()[0];
@@ -309,8 +309,8 @@ impl Groups {
     }
 }
 
-/// What a state is known by: everything that a step or a message depends on. Not by who the queued increments are, nor by what
-/// places were told, on which only answers depend.
+/// The identity of a state: everything that a step or a message depends on. It leaves out the identities of the queued increments, and the
+/// places that were told, because only answers depend on them.
 fn key(group: &Group, facts: &Facts, last: Option<&Batch>, queued: &[Queued]) -> Vec<u8> {
     let Facts { component, guarded, base, granted, spent, returned, placed, fenced_out, generation, .. } = *facts;
     let journal = group.guards().first().map(|guard| (guard.journal().collect::<Vec<_>>(), guard.late()));
@@ -324,7 +324,7 @@ fn key(group: &Group, facts: &Facts, last: Option<&Batch>, queued: &[Queued]) ->
     format!("{component} {account:?} {placed} {weights:?} {batch:?} {slots} {starts:?} {terms:?}").into_bytes()
 }
 
-/// I4: an offer names who was queued at its positions.
+/// I4: an offer names the increments that were queued at its positions.
 fn named_as_queued(offer: &Offer, queued: &[Queued]) -> Result<(), Violation> {
     let OfferBody::Items(items) = &offer.body else { return Ok(()) };
     let known = queued.get(offer.first_pos as usize..).unwrap_or_default();

@@ -16,7 +16,7 @@ use tidemark_proto::msg::{Account, Award, LedgerCmd, Opened, Place, Placed, Plac
 /// Every entry has this index: it only joins a grant to the award in its own entry, and riders are left out.
 const INDEX: LogIndex = LogIndex(1);
 
-/// What is committed in the ledger's log.
+/// An entry of the ledger's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// A message of a channel, by the channel's number.
@@ -31,14 +31,14 @@ pub enum Input {
 #[derive(Clone, Debug)]
 pub struct Part {
     pub ledger: Ledger,
-    /// What it tells each group in this state.
+    /// The messages that it sends each group in this state.
     pub now: [u32; GROUPS_MAX],
     /// That, and what may be taken for told: see `tellable`.
     pub tells: [u32; GROUPS_MAX],
     pub facts: Facts,
 }
 
-/// What an observer knows.
+/// The knowledge of an observer.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub certain: u64,
@@ -58,7 +58,7 @@ pub struct Facts {
     pub revision: u64,
 }
 
-/// One account as the ledger knows it.
+/// An account as the ledger knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
     pub granted: u64,
@@ -295,7 +295,7 @@ impl Ledgers {
         Ok(number)
     }
 
-    /// What a replica in this state tells a group, until it is answered.
+    /// The messages of a replica in this state to a group, until it is answered.
     fn tells(&self, ledger: &Ledger, group: GroupId) -> Vec<ToGroup> {
         if ledger.is_fenced(group) {
             return vec![ToGroup::FencedOut { group }];
@@ -330,7 +330,7 @@ impl Ledgers {
     }
 }
 
-/// What a group needs not: acknowledgements, which only say what need not be said again.
+/// The account without the parts that a group does not need: acknowledgements, which only say what need not be sent again.
 fn stripped(account: Account) -> Account {
     Account { acked_spent: 0, next_pos: 0, last_report: 0, identities_wanted: false, ..account }
 }
@@ -354,8 +354,8 @@ fn without_numbers(placed: Placed) -> Placed {
     Placed { runs: placed.runs.iter().flat_map(single).collect(), need_items: None, ..placed }
 }
 
-/// What a ledger that tells this may have told before: with fewer rights granted, and fewer of the places. More than it did tell,
-/// lest states differ in what was told when.
+/// The messages that a ledger with this message may have sent before: with fewer rights granted, and fewer of the places. More than it did
+/// tell, lest states differ in what was told when.
 fn tellable(message: &ToGroup) -> Vec<ToGroup> {
     match message {
         ToGroup::Account(account) => {
@@ -376,8 +376,8 @@ fn tellable(message: &ToGroup) -> Vec<ToGroup> {
     }
 }
 
-/// What a state is known by: everything that a step or a message depends on. Not by numbers and by what else an award says, which
-/// are checked when they are given.
+/// The identity of a state: everything that a step or a message depends on. Not by numbers and by what else an award says, which are
+/// checked when they are given.
 fn key(ledger: &Ledger) -> Vec<u8> {
     let Some(state) = ledger.counter(&counter()) else { return format!("{:?}", ledger.groups()).into_bytes() };
     let account = |account: &AccountState| {
@@ -402,8 +402,8 @@ fn places(account: &AccountState) -> impl Iterator<Item = (u64, Place)> {
     account.places().flat_map(of)
 }
 
-/// What the ledger's own past says of its present: awards stay as they are (I8), a decision never changes, and what an open
-/// increment may become only shrinks (I5).
+/// The constraints of the ledger's past on its present: awards stay as they are (I8), a decision never changes, and the possible fates of
+/// an open increment only shrink (I5).
 fn changed_as_it_may(before: &Ledger, after: &Ledger) -> Result<(), Violation> {
     let (Some(before), Some(after)) = (before.counter(&counter()), after.counter(&counter())) else { return Ok(()) };
     for (at, awarded) in before.awards() {

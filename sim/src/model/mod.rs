@@ -1,6 +1,6 @@
-//! An exhaustive check of the rights protocol in its smallest forms, over the machines that ship: every state that two or three
+//! An exhaustive check of the rights protocol in its smallest forms, over the machines that ship. It covers every state that two or three
 //! groups and a ledger can reach by [`Group::apply`](tidemark_proto::group::Group::apply) and
-//! [`Ledger::apply`](tidemark_proto::ledger::Ledger::apply), whatever their messages meet with, whatever a leader proposes.
+//! [`Ledger::apply`](tidemark_proto::ledger::Ledger::apply), whatever happens to their messages and whatever a leader proposes.
 //!
 //! In every state and at every step the protocol's invariants are checked (docs/internals/protocol.md); from every state the
 //! protocol must be able to come to rest without new increments. What is left out and why that is sound: `docs/model-check.md`.

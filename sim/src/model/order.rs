@@ -1,8 +1,8 @@
 //! I7: what was answered as placed before an increment was asked for stands before it, should it win.
 //!
-//! Only a queued increment can win. When one is queued, what the other groups know to be placed is noted with it: a bit per
-//! position, positions of one group together, one such field per position of its own queue. Certified increments need no note, as
-//! an award has to have all of them before it; nor those of its own group, which stand in one queue.
+//! Only a queued increment can win. When it is queued, the places that the other groups know are noted with it: a bit per position,
+//! positions of one group together, one such field per position of its own queue. Certified increments need no note, as an award has to
+//! have all of them before it; nor those of its own group, which stand in one queue.
 
 use super::config::Config;
 use super::groups::Part;
@@ -32,7 +32,7 @@ pub fn note(config: &Config, notes: u32, (was, is): (&Part, &Part), placed: u32)
     notes
 }
 
-/// What the groups other than `of` know to be placed, as one field.
+/// The places that the groups other than `of` know, as one field.
 pub fn placed_elsewhere(config: &Config, of: usize, placed: impl Iterator<Item = u32>) -> u32 {
     let others = placed.enumerate().filter(|(group, _)| *group != of).map(|(_, placed)| placed);
     others.enumerate().map(|(at, placed)| placed << (at * config.increments())).sum()

@@ -1,5 +1,5 @@
-//! The invariants of docs/internals/protocol.md as far as one look at the whole shows them. What one machine shows alone is
-//! checked where its states are made (`groups`, `ledgers`), what messages show where they are said (`channel`).
+//! The invariants of docs/internals/protocol.md as far as one look at the whole shows them. Facts about one machine alone are checked where
+//! its states are made (`groups`, `ledgers`), facts about messages where they are sent (`channel`).
 
 use super::Violation;
 use super::groups::Facts;
@@ -9,7 +9,7 @@ use super::state::{Model, State};
 use tidemark_proto::msg::Award;
 
 impl Model {
-    /// What must hold in every state.
+    /// The properties of every state.
     pub fn check(&self, state: &State) -> Result<(), Violation> {
         self.conserved(state)?;
         self.unseen(state)?;
@@ -55,7 +55,7 @@ impl Model {
         })
     }
 
-    /// I2, and of I9 what the ledger knows of one group's queue; that nobody is fenced who has done nothing wrong.
+    /// I2, and of I9 the ledger's knowledge of one group's queue; that no group is fenced that has done nothing wrong.
     fn covered(&self, state: &State, number: usize) -> Result<(), Violation> {
         let (part, ledger) = (self.groups[number].part(state.groups[number]), self.ledgers.part(state.ledger));
         let (facts, known) = (&part.facts, &ledger.facts.accounts[number]);
@@ -72,7 +72,7 @@ impl Model {
         })
     }
 
-    /// What must hold when the ledger goes from one state to another.
+    /// The properties of a step of the ledger from one state to another.
     pub fn check_ledger_step(&self, from: &State, to: &State, news: u32) -> Result<(), Violation> {
         let (before, after) = (&self.ledgers.part(from.ledger).facts, &self.ledgers.part(to.ledger).facts);
         let news = self.ledgers.news(news);
@@ -90,7 +90,7 @@ impl Model {
         Violation::unless(too_early.is_none(), "I8", || format!("{too_early:?} counts as passed, and {total} happened"))
     }
 
-    /// Everything that the groups counted without asking; what they certified beyond the end of a generation is late.
+    /// Everything that the groups counted without asking; increments that they certified beyond the end of a generation are late.
     fn certified(&self, state: &State) -> u64 {
         let known = &self.ledgers.part(state.ledger).facts.accounts;
         self.facts(state).zip(known).map(|(facts, known)| certified(facts, known)).sum()
@@ -146,13 +146,13 @@ fn is_beyond(facts: &Facts, known: &Known) -> bool {
     facts.generation < known.generation && facts.spent > known.closed_spent
 }
 
-/// What a group counted without asking, up to the end of its generation if that is closed.
+/// The count of a group without asking, up to the end of its generation if that is closed.
 fn certified(facts: &Facts, known: &Known) -> u64 {
     let of_it = if facts.generation < known.generation { known.closed_spent } else { facts.spent };
     facts.base + facts.closed + of_it
 }
 
-/// I2: nobody may spend more than the ledger knows to be out, in one generation.
+/// I2: no group may spend more than the ledger knows to be out, in one generation.
 fn is_covered(facts: &Facts, known: &Known) -> bool {
     if facts.guarded && facts.generation < known.generation {
         return known.spent == 0 && known.closed_spent <= facts.spent;

@@ -1,8 +1,8 @@
 //! I10: from every state, without new increments, everything offered can be decided and every milestone up to the total awarded
 //! or passed. Where milestones are `timely`, that also holds for the others when one group never comes back.
 //!
-//! Old messages may be lost, so none of them counts here: a way to rest goes by what the machines say *now*, and by the leader
-//! asking for rights while they are wanted. So it depends on the machines alone, and every set of machine states has to have one,
+//! Old messages may be lost, so none of them counts here: a way to rest goes by the messages that the machines send *now*, and by the
+//! leader that asks for rights while they are wanted. So it depends on the machines alone, and every set of machine states has to have one,
 //! whatever was said before. Found backwards, from the states at rest.
 //!
 //! A group that is gone says nothing and hears nothing. In its place the leader does what it does when a lease is over: what the
@@ -130,7 +130,7 @@ impl Model {
         Ok(with(here, GROUPS_MAX, ledger))
     }
 
-    /// What the ledger tells a group now: rights are asked for only while they are wanted.
+    /// The ledger's messages to a group now: rights are asked for only while they are wanted.
     fn told_now(&self, here: &Machines, group: usize) -> Vec<MessageNo> {
         let ledger = self.ledgers.part(here[GROUPS_MAX]);
         let wanted = ledger.facts.recall_wanted;

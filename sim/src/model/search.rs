@@ -11,10 +11,10 @@ use super::steps::Step;
 use super::table::Table;
 use crate::teeth::Mutation;
 
-/// States of one configuration; one that has more is too large to be searched, and says so.
+/// States of one configuration; a configuration with more is too large to be searched, and says so.
 pub const STATES_MAX: u32 = 40_000_000;
 
-/// What exploring a configuration came to.
+/// The result of exploring a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Explored {
     pub states: u32,

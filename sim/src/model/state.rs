@@ -17,9 +17,9 @@ pub const CHANNELS_MAX: usize = GROUPS_MAX + 1;
 pub struct State {
     pub groups: [u32; GROUPS_MAX],
     pub ledger: u32,
-    /// What was said to the ledger: a set per channel.
+    /// The messages to the ledger: a set per channel.
     pub up: [u32; CHANNELS_MAX],
-    /// What was said to each group.
+    /// The messages to each group.
     pub down: [u32; GROUPS_MAX],
     /// Per group: what was placed elsewhere when its queued increments were asked for; see [`super::order`].
     pub before: [u32; GROUPS_MAX],

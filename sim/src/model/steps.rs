@@ -1,4 +1,4 @@
-//! What may happen next. Whatever is lost simply does not happen; whatever is late happens later.
+//! The possible next steps. A lost message simply does not happen; a late message happens later.
 
 use super::Violation;
 use super::channel::MessageNo;
@@ -131,7 +131,7 @@ impl Model {
         Ok(next)
     }
 
-    /// What the ledger tells in one of its states is on its way.
+    /// The messages of the ledger in one of its states are on their way.
     fn tell(&mut self, state: &mut State, ledger: u32) {
         let tells = self.ledgers.part(ledger).tells;
         for (group, down) in self.down.iter_mut().enumerate() {

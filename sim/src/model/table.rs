@@ -75,7 +75,7 @@ impl<K: Hash + Eq> Table<K> {
     }
 }
 
-/// What was computed once.
+/// A cache of results.
 #[derive(Clone, Debug)]
 pub struct Memory<K, V> {
     keys: Table<K>,

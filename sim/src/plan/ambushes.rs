@@ -5,7 +5,7 @@ use super::{Fault, Moment, Plan};
 use crate::rng::Rng;
 use tidemark_proto::time::{Span, Time};
 
-/// Of 10,000 runs, so many lie in wait for these moments.
+/// Number of 10,000 runs that lie in wait for these moments.
 const WITH_AMBUSHES_PER_10K: u32 = 4_000;
 /// Most of a run.
 const AMBUSHES_MAX: u64 = 4;

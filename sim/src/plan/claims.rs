@@ -1,58 +1,58 @@
-//! What a seed means for claims of awards: the counters' rules, who claims what, when and where, and how wrong clocks are. It is
-//! drawn apart from everything else, and for each award apart from all others.
+//! The meaning of a seed for claims of awards: the counters' rules, the claims with their sessions, times and places, and the errors of
+//! clocks. It is drawn apart from everything else, and for each award apart from all others.
 
 use super::Admin;
 use crate::rng::Rng;
 use tidemark_proto::msg::{ClaimRule, Fallback};
 use tidemark_proto::time::{Span, Time};
 
-/// A wall clock shows so much more or less than the true time, at most.
+/// A wall clock differs by this much from the true time, at most.
 pub const CLOCK_WRONG_MS_MAX: u64 = 1_500;
-/// A clock that nobody looks after gains or loses so much; a good one some thousand times less.
+/// An unsupervised clock gains or loses this much; a good one some thousand times less.
 const DRIFT_MS_PER_S_MAX: u64 = 20;
 /// Seconds in which awards may be claimed. Those that pass on do so ten times, which must end before the run does.
 const PERIODS_S: [u32; 7] = [1, 2, 3, 5, 8, 12, 20];
 const PERIODS_PASSING_S: [u32; 4] = [1, 2, 3, 5];
-/// About the end of its time a claim comes at most so much too early or too late.
+/// About the end of its time a claim comes at most this much too early or too late.
 const AROUND_THE_END: Span = Span::from_secs(4);
 
-/// What a seed means for claims.
+/// The meaning of a seed for claims.
 #[derive(Clone, Debug)]
 pub struct ClaimPlan {
     /// Rules for awards to come.
     pub rules: Vec<(Time, Admin)>,
     /// Wall clocks, by data centre.
     pub clocks: Vec<Clock>,
-    /// Nobody claims anything.
+    /// No session claims anything.
     deserted: bool,
     rng: Rng,
 }
 
-/// Who claims.
+/// The session that claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The session that holds the claim when this is drawn.
     Holder,
     /// The one that held it before.
     Former,
-    /// One that has nothing to do with the award.
+    /// A session that has nothing to do with the award.
     Stranger,
 }
 
-/// How somebody claims.
+/// The manner of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Waits for the answer; without one, asks elsewhere.
     Patient,
-    /// Asks elsewhere after so long, as one whose answer is lost does.
+    /// Asks elsewhere after this time, as a session does that lost its answer.
     Leaves(Span),
-    /// Waits, and an aggregator crashes after so many outputs of it: the one asked, or that which leads the ledger.
+    /// Waits, and an aggregator crashes after this number of its outputs: the one asked, or the ledger's leader.
     AmidACrash { of_leader: bool, outputs: u64, span: Span },
     /// Is put into the ledger's log whatever the replicas show, as another program at an aggregator's place might.
     Blunt,
 }
 
-/// Somebody's wish to claim an award.
+/// A session's wish to claim an award.
 #[derive(Clone, Copy, Debug)]
 pub struct Suit {
     pub who: Who,
@@ -72,7 +72,7 @@ impl ClaimPlan {
         ClaimPlan { rules, clocks, deserted: rng.per_10k(1_500), rng }
     }
 
-    /// What is done about the award at `at` whose claim has come to a holder, `passes` times already before.
+    /// The claims of the award at `at` after it has come to a holder, `passes` times already before.
     pub fn suits(&self, counter: u16, at: u64, passes: u8, period: Span) -> Vec<Suit> {
         let mut rng = self.rng.fork(u64::from(counter) << 56 ^ at << 8 ^ u64::from(passes));
         let mut suits = Suits { dcs: self.clocks.len() as u64, list: Vec::new() };
@@ -91,11 +91,11 @@ impl ClaimPlan {
     }
 }
 
-/// What a wall clock shows more than the true time, at most [`CLOCK_WRONG_MS_MAX`]: it is wrong, goes too fast or too slow, and now
-/// and then somebody sets it, also back.
+/// The difference between a wall clock and the true time, at most [`CLOCK_WRONG_MS_MAX`]: it is wrong, goes too fast or too slow, and now
+/// and then an operator sets it, also back.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// From when on it is ahead by so many milliseconds, and by how many more after each second.
+    /// From when on it is ahead by this number of milliseconds, and by how many more after each second.
     settings: Vec<(Time, i64, i64)>,
 }
 
@@ -120,7 +120,7 @@ impl Clock {
         (ahead + drift * ((now - from).0 / 1_000_000) as i64).clamp(-most, most)
     }
 
-    /// How often somebody sets it.
+    /// How often it is set.
     pub fn times_set(&self) -> u64 {
         self.settings.len() as u64 - 1
     }
@@ -132,7 +132,7 @@ struct Suits {
 }
 
 impl Suits {
-    /// Somebody claims between `low` and `high` milliseconds after the claim came to its holder.
+    /// Adds a claim between `low` and `high` milliseconds after the claim came to its holder.
     fn add(&mut self, rng: &mut Rng, who: Who, (low, high): (u64, u64), name: u64, manner: Manner) {
         let (dc, after) = (rng.below(self.dcs) as usize, Span::from_millis(rng.between(low, high)));
         self.list.push(Suit { who, dc, after, name, manner });

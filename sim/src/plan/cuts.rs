@@ -5,7 +5,7 @@ use crate::rng::Rng;
 use std::collections::BTreeSet;
 use tidemark_proto::time::Time;
 
-/// Of 10,000 runs in so many views are cut.
+/// Number of 10,000 runs with several shards.
 const CUT_PER_10K: u32 = 2_500;
 /// The most cuts of one.
 const CUTS_MAX: u64 = 3;
@@ -18,7 +18,7 @@ pub fn drawn(rng: &mut Rng, counters: usize) -> BTreeSet<usize> {
     (0..rng.between(1, CUTS_MAX)).map(|_| rng.below(counters as u64) as usize).collect()
 }
 
-/// Of 10,000 runs in so many shards are split while they run, up to so often: where views are cut, and where they are not.
+/// Number of 10,000 runs in which shards are split while they run, with several shards at first and without; and the most splits of a run.
 const WITH_SPLITS_PER_10K: [u32; 2] = [6_000, 600];
 const SPLITS_MAX: u64 = 4;
 
@@ -34,7 +34,7 @@ pub fn splits(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     (0..count).map(|_| order()).collect()
 }
 
-/// Of 10,000 runs whose views are cut, or split, in so many counters lie by a piece of their keys.
+/// Of 10,000 runs with several shards, or splits, this number orders counters by a piece of their keys.
 const LAID_PER_10K: u32 = 3_500;
 
 /// By which piece of their keys counters lie: by the one that tells those with milestones from the others, or by their numbers, of which

@@ -8,12 +8,12 @@ use tidemark_proto::time::{Span, Time};
 
 /// Counters of a run that may have edges.
 pub const COUNTERS_MAX: usize = u64::BITS as usize;
-/// Of 10,000 runs whose counters keep series so many have edges, and of the others.
+/// Of 10,000 runs with series this number has edges, and of the others.
 const AMONG_SERIES_PER_10K: u32 = 5_000;
 const OTHERWISE_PER_10K: u32 = 2_500;
 /// Most changes that are asked for together, beside the first ones.
 const TOGETHER_MAX: u64 = 4;
-/// Of 10,000 batches so many come just behind the one before.
+/// Number of 10,000 batches that come just behind the batch before.
 const SOON_PER_10K: u32 = 3_000;
 
 /// How views follow the graph: a change takes several steps, so that something happens between them.
@@ -28,13 +28,13 @@ pub struct EdgesPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     Strict,
-    /// What is there already, or is not there, is left out.
+    /// Edges that exist already, or do not exist, are left out.
     Lenient,
-    /// What is refused is left out, and the others are carried out.
+    /// Refused changes are left out, and the others are carried out.
     Each {
         lenient: bool,
     },
-    /// Said to the ledger though nobody has looked whether it would be refused.
+    /// Proposed to the ledger without a check whether it would be refused.
     Careless,
 }
 
@@ -48,7 +48,7 @@ const MANNERS: [Manner; 6] = [
     Manner::Each { lenient: false },
 ];
 
-/// Changes that somebody asks for together.
+/// Changes that a caller asks for together.
 #[derive(Clone, Debug)]
 pub struct EdgesAsked {
     /// At the aggregator of this data centre.

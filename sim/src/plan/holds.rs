@@ -4,7 +4,7 @@
 use crate::rng::Rng;
 use tidemark_proto::time::Span;
 
-/// Of 10,000 runs, in so many batches are held.
+/// Number of 10,000 runs in which batches are held.
 const HELD_PER_10K: u32 = 1_500;
 
 /// Settings of all nodes and aggregators of a run.
@@ -12,7 +12,7 @@ const HELD_PER_10K: u32 = 1_500;
 pub struct HoldPlan {
     /// How far a view may be behind.
     pub behind_max: Span,
-    /// What it takes at a time, if no entry is more.
+    /// The bytes that it takes at a time, if no entry is larger.
     pub chunk_bytes: u32,
     /// Changes that a node keeps: as many as make lag where other runs walk.
     pub ring_capacity: usize,

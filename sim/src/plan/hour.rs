@@ -1,5 +1,5 @@
-//! An hour of the reference layout as one run: all its data centres, ten valves each, a thousand increments a second, faults of all kinds all
-//! the time, and a milestone every minute or so.
+//! An hour of the reference layout as one run: all its data centres, ten valves each, a thousand increments a second, faults of all kinds
+//! all the time, and a milestone every minute or so.
 
 use super::claims::ClaimPlan;
 use super::leases::LeasePlan;

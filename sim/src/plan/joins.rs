@@ -6,16 +6,16 @@ use crate::rng::Rng;
 use tidemark_proto::limits::AGGREGATORS_MAX;
 use tidemark_proto::time::{Span, Time};
 
-/// Of 10,000 runs, so many have nodes that are added.
+/// Number of 10,000 runs with nodes that are added.
 const WITH_JOINS_PER_10K: u32 = 2_500;
 /// Most nodes that are added in a run.
 const JOINS_MAX: u64 = 3;
-/// Who runs in the data centre reads the new layout after this at most, in microseconds: long before the faults are over.
+/// The processes of the data centre read the new layout after this at most, in microseconds: long before the faults are over.
 const READ_AFTER_MAX_US: u64 = 4_000_000;
 /// Clients that are moved to a group that joins, at most.
 const MOVERS_MAX: u64 = 3;
 
-/// What happens when a group that joins greets the ledger for the first time.
+/// The event when a group that joins greets the ledger for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Greeted {
     Quietly,
@@ -67,7 +67,7 @@ fn faults(rng: &mut Rng, plan: &Plan, group: usize) -> Vec<(Time, Fault)> {
     let movers: Vec<(usize, Span)> = (0..rng.between(1, MOVERS_MAX)).map(|_| mover(rng)).collect();
     let mut faults = Vec::new();
     if rng.per_10k(4_000) {
-        // Whoever leads when the group's greeting is proposed.
+        // The leader at the time when the group's greeting is proposed.
         faults.push((at, Fault::LoseLeader { at: Moment::Join, cut: rng.per_10k(5_000), span: span(rng) }));
     }
     for &(client, after) in &movers {

@@ -1,5 +1,5 @@
-//! What a seed means for milestones under `timely`: which definitions are, how wrong the speed of clocks is, and which data centres are
-//! cut off for longer than a lease while they hold rights. Drawn apart from everything else.
+//! The meaning of a seed for milestones under `timely`: their definitions, the errors of clocks' speeds, and the data centres that are cut
+//! off for longer than a lease while they hold rights. Drawn apart from everything else.
 
 use super::{Admin, Fault};
 use crate::rng::Rng;
@@ -10,7 +10,7 @@ use tidemark_proto::time::{Span, Time};
 /// A clock shows this much more or less in a million than passes.
 const DRIFT_PPM_MAX: u64 = 1_000_000 / CLOCK_DRIFT_PARTS - 1;
 
-/// What a seed means for leases.
+/// The meaning of a seed for leases.
 #[derive(Clone, Debug)]
 pub struct LeasePlan {
     /// By counter, what most of its definitions say.
@@ -91,7 +91,7 @@ impl LeasePlan {
 }
 
 impl Admin {
-    /// The counter whose milestones the command defines.
+    /// The counter with the milestones that the command defines.
     pub fn defines(&self) -> Option<usize> {
         match self {
             Admin::At { counter, .. } | Admin::Ahead { counter, .. } | Admin::Again { counter } => Some(*counter),
@@ -113,7 +113,7 @@ pub(super) fn drift(rng: &mut Rng) -> i64 {
     *rng.pick(&[0, most, -most, rng.clone().below(DRIFT_PPM_MAX) as i64])
 }
 
-/// What a clock shows that is so much too fast, when it began with time itself.
+/// The time of a clock that is this much too fast, when it began with time itself.
 pub fn shown(now: Time, ppm: i64) -> Time {
     Time((i128::from(now.0) * (1_000_000 + i128::from(ppm)) / 1_000_000) as u64)
 }

@@ -1,5 +1,5 @@
-//! A month as one run: the constants that ship, a little of everything each day, and hours in which nothing happens, which cost next to
-//! nothing, as time goes on from event to event.
+//! A month as one run: the constants that ship, a little of everything each day, and hours in which nothing happens. Such hours cost next
+//! to nothing, as time goes on from event to event.
 
 use super::claims::ClaimPlan;
 use super::leases::LeasePlan;
@@ -34,12 +34,12 @@ const PAUSE: Span = Span::from_secs(400);
 /// Hours after midnight in which there is more to do.
 const BUSY: (u64, u64) = (8, 20);
 
-/// What is different in a run of days.
+/// The differences of a run of days.
 #[derive(Clone, Copy, Debug)]
 pub struct Days {
     pub days: u32,
-    /// How often the world looks whether processes can reach one another and whom they elect, and tells them the time: in other runs ten
-    /// times a second. Messages do not wait for it.
+    /// How often the world checks which processes reach one another and which leaders they elect, and tells them the time: in other runs
+    /// ten times a second. Messages do not wait for it.
     pub look_interval: Span,
 }
 

@@ -5,9 +5,9 @@ use crate::rng::Rng;
 use tidemark_proto::placement::Placement;
 use tidemark_proto::time::{Span, Time};
 
-/// Of 10,000 runs on real logs, in so many machines come and go.
+/// Number of 10,000 runs on real logs in which machines come and go.
 const RUNS_PER_10K: u32 = 4_000;
-/// Of 10,000 data centres of such a run, beside the one that is sure, in so many they do.
+/// Number of 10,000 data centres of such a run, beside the one that is sure, in which they do.
 const CENTRES_PER_10K: u32 = 3_000;
 /// Most machines that a data centre ever has.
 const MACHINES_MAX: u16 = 5;
@@ -15,12 +15,12 @@ const MACHINES_MAX: u16 = 5;
 pub const REPLICAS: u16 = 3;
 /// Most changes of one data centre.
 const CHANGES_MAX: u64 = 4;
-/// Of 10,000 data centres whose machines come and go, in so many operators are in a hurry.
+/// Of 10,000 data centres with machines that come and go, this number has operators in a hurry.
 const HURRIES_PER_10K: u32 = 3_000;
-/// There, of 10,000 changes, so many are given out together with the next, and so many of the others before the last is done.
+/// Number of 10,000 changes there that are given out together with the next, and of the others that are given out before the last is done.
 const TOGETHER_PER_10K: u32 = 4_000;
 const EARLY_PER_10K: u32 = 6_000;
-/// Of 10,000 changes, during so many each group of the data centre loses a disk.
+/// Number of 10,000 changes during which each group of the data centre loses a disk.
 const DISKS_PER_10K: u32 = 4_000;
 const DISK_AFTER_US: f64 = 3_000_000.0;
 

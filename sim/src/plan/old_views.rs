@@ -5,12 +5,12 @@ use super::{Fault, Plan};
 use crate::rng::Rng;
 use tidemark_proto::time::{Span, Time};
 
-/// Of 10,000 runs, in so many a view's disk is replaced by an old copy of it.
+/// Number of 10,000 runs in which a view's disk is replaced by an old copy of it.
 const WITH_OLD_VIEWS_PER_10K: u32 = 2_500;
 /// Most copies of a run.
 const COPIES_MAX: u64 = 4;
 
-/// What happens to the disks of views.
+/// The faults of views' disks.
 pub fn faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     let copies = if rng.per_10k(WITH_OLD_VIEWS_PER_10K) { rng.between(1, COPIES_MAX) } else { 0 };
     (0..copies).flat_map(|_| copy(rng, plan)).collect()
@@ -32,7 +32,7 @@ fn copy(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
         let crash = Fault::CrashAggregator { dc: at, outputs: rng.below(12), span: Span(rng.between(20_000, 900_000)) };
         faults.push((Time(copied + rng.below(after)), crash));
     }
-    // What it hears of the ledger after that comes late.
+    // News of the ledger comes late after that.
     if rng.per_10k(3_000) {
         let dc = if at < plan.sites.len() { at } else { plan.pairs[at - plan.sites.len()] };
         let cut = Fault::CutDc { dc, span: Span(rng.exponential(4e6) as u64 + 20_000) };

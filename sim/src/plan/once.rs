@@ -6,22 +6,22 @@ use tidemark_proto::limits::{IDS_KEPT_AGES, IDS_MAX};
 use tidemark_proto::msg::IdTerms;
 use tidemark_proto::time::Span;
 
-/// Of 10,000 runs so many have increments with ids, but for those in which a group loses what it remembers.
+/// Number of 10,000 runs with ids, except runs in which a group loses its memory.
 const WITH_IDS_PER_10K: u32 = 1_200;
-/// Of 10,000 such runs so many have ids that are forgotten within seconds, and so many have room for a few ids only.
+/// Number of 10,000 such runs with ids that are forgotten within seconds, and number with room for a few ids only.
 const SHORT_LIVED_PER_10K: u32 = 5_000;
 const LITTLE_ROOM_PER_10K: u32 = 2_000;
 
 /// Increments with ids.
 #[derive(Clone, Debug)]
 pub struct OncePlan {
-    /// The aggregators whose processes send them, each to all owners: by number of their places.
+    /// The aggregators with processes that send them, each to all owners: by number of their places.
     pub doors: Vec<usize>,
     /// Mean time between two that are sent.
     pub every: Span,
-    /// Of 10,000 that are sent, so many are sent again though nobody has to.
+    /// Number of 10,000 sends that are repeated without need.
     pub again_per_10k: u32,
-    /// Of 10,000 that are sent, so many come with the crash of a door.
+    /// Number of 10,000 sends that come with the crash of a door.
     pub crash_per_10k: u32,
     /// A caller without an answer sends again after this, through another door if there is one.
     pub patience: Span,
@@ -33,7 +33,7 @@ pub struct OncePlan {
 }
 
 impl OncePlan {
-    /// What a run has of them, and how soon its groups forget then. `plan` is complete but for this.
+    /// A run's increments with ids, and how soon its groups forget then. `plan` is complete but for this.
     pub fn drawn(rng: &mut Rng, plan: &Plan) -> Option<(OncePlan, Forgetting)> {
         let is_drawn = rng.per_10k(WITH_IDS_PER_10K);
         // A group that comes back without what it counted, or as a copy, remembers nothing of it: processes ask the ledger first.

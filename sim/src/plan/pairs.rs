@@ -4,12 +4,12 @@ use super::{Fault, Plan};
 use crate::rng::Rng;
 use tidemark_proto::time::{Span, Time};
 
-/// Of 10,000 runs, so many have data centres with two aggregators.
+/// Number of 10,000 runs with data centres of two aggregators.
 const WITH_PAIRS_PER_10K: u32 = 3_000;
-/// Of 10,000 data centres of such a run, so many beside the one that has two in any case.
+/// Number of 10,000 data centres of such a run with two, beside the one that has two in any case.
 const PAIRED_PER_10K: u32 = 3_000;
 
-/// Of 10,000 data centres with two in a run whose views are cut, so many have more, up to so many.
+/// Of 10,000 data centres with two aggregators in a run with several shards, this number has more, up to the given maximum.
 const SPLIT_PER_10K: u32 = 7_000;
 const FURTHER_MAX: u64 = 3;
 
@@ -33,7 +33,7 @@ pub fn further(rng: &mut Rng, paired: &[usize]) -> Vec<usize> {
     further
 }
 
-/// What happens to the aggregators of pairs, beside what happens to any.
+/// The faults of paired aggregators, beside those of all.
 pub fn faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     let count = if plan.pairs.is_empty() { 0 } else { *rng.pick(&[0, 6, 15]) };
     let end = plan.safety_end.0;
@@ -61,10 +61,10 @@ pub fn faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     (0..count).map(|_| fault()).collect()
 }
 
-/// Of 10,000 runs with split views in so many shards are moved, up to so often.
+/// Number of 10,000 runs with split views in which shards are moved, and their maximum.
 const WITH_MOVES_PER_10K: u32 = 8_000;
 const MOVES_MAX: u64 = 8;
-/// Of 10,000 moves so many are taken back, after up to so long.
+/// Number of 10,000 moves that are cancelled, and the longest time until then.
 const STAYS_PER_10K: u32 = 1_500;
 const STAYS_AFTER_MAX: Span = Span::from_secs(4);
 

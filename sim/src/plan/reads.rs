@@ -5,7 +5,7 @@ use super::{Fault, Plan};
 use crate::rng::Rng;
 use tidemark_proto::time::Span;
 
-/// Of 10,000 runs in so many there are such reads, but for those in which a group loses what it counted.
+/// Number of 10,000 runs with such reads, except runs in which a group loses its counts.
 const WITH_READS_PER_10K: u32 = 1_200;
 
 /// Reads that wait for the groups of their data centre.
@@ -13,7 +13,7 @@ const WITH_READS_PER_10K: u32 = 1_200;
 pub struct ReadPlan {
     /// Mean time between two that begin.
     pub every: Span,
-    /// Of 10,000 so many ask for at least the version of an earlier answer.
+    /// Number of 10,000 reads that ask for at least the version of an earlier answer.
     pub at_least_per_10k: u32,
 }
 

@@ -4,7 +4,7 @@ use crate::rng::Rng;
 use tidemark_proto::series::{Granularity, Kept, OutOfRange, Retention, SeriesPolicy};
 use tidemark_proto::time::Time;
 
-/// Of 10,000 runs so many have counters that keep series.
+/// Number of 10,000 runs with counters that keep series.
 const SERIES_PER_10K: u32 = 3_000;
 
 /// How the counters of a run keep series.

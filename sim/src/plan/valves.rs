@@ -4,7 +4,7 @@ use super::{Fault, Plan};
 use crate::rng::Rng;
 use tidemark_proto::time::{Span, Time};
 
-/// Of 10,000 runs, so many have groups that get more valves.
+/// Number of 10,000 runs with groups that get more valves.
 const WITH_MORE_PER_10K: u32 = 2_500;
 /// Most changes in a run, and most valves that one adds.
 const CHANGES_MAX: u64 = 3;

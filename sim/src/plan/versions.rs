@@ -3,13 +3,14 @@
 use crate::party::Party;
 use crate::rng::Rng;
 
-/// Of 10,000 runs, so many have processes of two versions.
+/// Number of 10,000 runs with processes of two versions.
 const MIXED_PER_10K: u32 = 3_333;
 
-/// Each start of a process draws its version anew, so that who crashes may come back upgraded, or as what it was before an upgrade.
+/// Each start of a process draws its version anew. So a process that crashes may come back upgraded, or in the version from before an
+/// upgrade.
 #[derive(Clone, Debug)]
 pub struct VersionPlan {
-    /// Of 10,000 starts, so many are of the next version.
+    /// Number of 10,000 starts in the next version.
     next_per_10k: u32,
     rng: Rng,
 }

@@ -1,8 +1,7 @@
 //! Increments as they reach the front ends: a count per tick, not one by one, so that a run costs the same at every rate.
 //!
-//! What a group will certify anyway is one weighted increment: rights, reports and components cannot tell it from as many of
-//! one each. What it may have to queue is sent one by one, each with its session: there identities, places and offers are what
-//! would really be sent.
+//! Increments that a group will certify anyway are one weighted increment: rights, reports and components cannot tell it from as many of
+//! one each. Increments that it may have to queue are sent one by one, each with its session:
 
 use crate::rng::Rng;
 use std::collections::VecDeque;
@@ -36,7 +35,7 @@ pub fn poisson(rng: &mut Rng, mean: f64) -> u64 {
     count
 }
 
-/// One client of a group, with its streams of batches.
+/// A client of a group, with its streams of batches.
 #[derive(Debug)]
 pub struct FrontEnd {
     pub id: ClientId,
@@ -55,7 +54,7 @@ pub struct FrontEnd {
     applied: VecDeque<(u64, Time)>,
 }
 
-/// What a front end counted in one tick, ready to be sent.
+/// The counts of a front end in one tick, ready to be sent.
 #[derive(Debug)]
 pub struct Flush {
     pub msg: FromClient,
@@ -82,7 +81,7 @@ impl FrontEnd {
         OwnerId(number as u64 + 1)
     }
 
-    /// The number of the front end whose id it is.
+    /// The number of the front end with this id.
     pub fn number_of(id: ClientId) -> usize {
         id.0 as u64 as usize
     }
@@ -99,7 +98,7 @@ impl FrontEnd {
         flush
     }
 
-    /// One of a counter that is hashed to a lane; `number` is from 1 on.
+    /// Counts once a counter that is hashed to a lane; `number` is from 1 on.
     pub fn count_cold(&mut self, number: u32, lane: u8, name: &CounterName) -> Flush {
         self.flush(lane, number, name, vec![WireItem { number, delta: 1, session: None }])
     }

@@ -1,10 +1,10 @@
-//! What was sent, apart for the time near a milestone and the time far from one; and what links carried.
+//! The sent messages, apart for the time near a milestone and the time far from it; and what links carried.
 
 use super::costs::{KINDS, Parcel, Tally};
 use super::line::TrafficLine;
 use tidemark_proto::time::Time;
 
-/// What time it is, as far as costs go.
+/// The phase of a run, as far as costs go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// The run begins or ends: nothing is told of it.
@@ -47,7 +47,7 @@ impl Books {
         tally.count(parcel, between);
     }
 
-    /// Sent, and at its end at once: nobody waits for it.
+    /// Sent, and at its end at once: no process waits for it.
     pub fn deliver(&mut self, parcel: &Parcel) {
         self.send(parcel, false);
         self.carried += parcel.bytes();

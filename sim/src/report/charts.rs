@@ -52,7 +52,7 @@ pub fn states_into_centre(line: &RunLine) -> (f64, f64) {
     (line.full_state_bytes as f64 * others, line.own_state_bytes as f64 * others)
 }
 
-/// What is sequenced when a fixed last part is: the part itself, computed.
+/// The sequenced increments of a fixed last part: the part itself, computed.
 pub fn fixed_part(milestone: u64) -> u64 {
     milestone / FIXED_PART
 }
@@ -62,7 +62,7 @@ fn series(name: &str, stroke: Stroke, points: impl Iterator<Item = (f64, f64)>) 
     Series { name: name.to_owned(), stroke, points: points.filter(|&(_, y)| y > 0.0).collect() }
 }
 
-/// What stands over a run.
+/// The value over a run.
 type Height<'a> = &'a dyn Fn(&RunLine) -> f64;
 
 fn along<'a>(lines: &'a [&RunLine], x: fn(&RunLine) -> f64) -> impl Fn(&str, Stroke, Height) -> Series + 'a {

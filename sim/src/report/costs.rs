@@ -1,10 +1,10 @@
-//! What crossed the links: messages and encoded bytes by kind, inside data centres and between them.
+//! The traffic of the links: messages and encoded bytes by kind, inside data centres and between them.
 
 use serde::{Deserialize, Serialize};
 use tidemark_proto::msg::{ForGroup, FromGroup, LedgerCmd, PeerMsg, ShardMsg, ToGroup};
 use tidemark_proto::wire;
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -18,7 +18,7 @@ pub enum Kind {
     Deltas,
     /// Gossip of versions.
     Digests,
-    /// What groups spent.
+    /// The reports of groups about spent rights.
     Reports,
     /// Queued increments, with their identities or as blocks.
     Offers,

@@ -1,5 +1,5 @@
-//! One run in virtual time: every data centre's node, aggregator and replica of the ledger, the machines that ship, over links
-//! that only delay. It ends when the awards that were asked for are known and every view has all increments.
+//! A run in virtual time: every data centre's node, aggregator and replica of the ledger, the machines that ship, over links that only
+//! delay. It ends when the awards that were asked for are known and every view has all increments.
 
 use super::arrivals::{FLUSH_INTERVAL, Flush, FrontEnd, poisson};
 use super::books::{Books, Phase};
@@ -36,7 +36,7 @@ const CAREFUL: Span = Span::from_millis(50);
 /// Views have all increments within this, or the run says that they had not.
 const CONVERGED_MAX: Span = Span::from_secs(60);
 
-/// What one run is a function of.
+/// The input of one run.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     pub seed: u64,
@@ -47,7 +47,7 @@ pub struct RunPlan {
     /// Counted before the milestone is defined.
     pub start_at: u64,
     pub spec: MilestoneSpec,
-    /// The run counts on until so many awards are known.
+    /// The run counts on until this number of awards is known.
     pub awards: usize,
     /// And, awards or not, no longer than this.
     pub counting_max: Span,
@@ -291,7 +291,7 @@ impl Drive {
         self.after(FLUSH_INTERVAL, Event::Flush { front_end: number });
     }
 
-    /// What the group certifies for sure goes as one; the rest may be queued, and goes one by one.
+    /// Increments that the group certifies for sure go as one; the rest may be queued, and goes one by one.
     fn count(&mut self, number: usize, count: u64) {
         let node = &self.nodes[self.front_ends[number].node];
         let guard = node.core.group().guards().first();
@@ -300,7 +300,7 @@ impl Drive {
             Some(_) if self.now < node.careful_until => 0,
             Some(guard) => guard.available().saturating_sub(node.flying),
         };
-        // One alone is sent as it is: with its session.
+        // A single increment is sent as it is: with its session.
         let weight = if count.min(available) > 1 { count.min(available) } else { 0 };
         self.send_count(number, weight, count - weight);
     }
@@ -576,7 +576,7 @@ impl Drive {
         listed.or(self.plan.spec.every.map(|every| (last / every + 1) * every))
     }
 
-    /// What was sequenced before, while rights were still unknown, is not the milestone's.
+    /// Increments that were sequenced before, while rights were still unknown, are not the milestone's.
     fn open_milestone(&mut self) {
         let ledger = &self.aggregators[self.layout.leader].ledger;
         self.watch.open(&self.counter, ledger);

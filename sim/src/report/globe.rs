@@ -1,5 +1,5 @@
-//! Where data centres stand when nobody measured between them: sites drawn inside the four regions of the reference layout, with
-//! round trips along great circles, calibrated on the measured ones.
+//! Locations of data centres without measured distances: sites drawn inside the four regions of the reference layout, with round trips
+//! along great circles, calibrated on the measured ones.
 
 use crate::rng::Rng;
 use crate::rtt::RTT_US;
@@ -102,7 +102,7 @@ impl Calibration {
     }
 }
 
-/// So many sites, each with its region, in the reference layout's proportion of regions.
+/// This number of sites, each with its region, in the reference layout's proportion of regions.
 pub fn sites(centres: usize, rng: &mut Rng) -> Vec<(usize, Place)> {
     let mut sites = Vec::with_capacity(centres);
     let mut before = 0;

@@ -100,7 +100,7 @@ impl Layout {
     }
 }
 
-/// Each region's part, shared out evenly; what belongs to regions without a data centre falls to the others.
+/// Each region's part, shared out evenly; the parts of regions without a data centre fall to the others.
 fn shares(regions: &[usize]) -> Vec<f64> {
     let present: u64 = (0..REGIONS.len()).filter(|r| regions.contains(r)).map(|r| REGIONS[r].rate_percent).sum();
     let share = |region: &usize| {

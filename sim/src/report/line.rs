@@ -1,9 +1,9 @@
-//! One run as one line of JSON: what was asked, and what was counted and measured, in whole numbers.
+//! A run as one line of JSON: the request, and the counts and measurements in whole numbers.
 
 use super::costs::{Kind, Volume};
 use serde::{Deserialize, Serialize};
 
-/// What a run is for.
+/// The purpose of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Section {
@@ -19,7 +19,7 @@ pub enum Section {
     Cells,
 }
 
-/// One run.
+/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunLine {
     pub section: Section,
@@ -46,7 +46,7 @@ pub struct RunLine {
     pub arrived: u64,
     /// The first is not among them where several were waited for.
     pub awards: Vec<AwardLine>,
-    /// From the last increment's apply until every view had all; none: not within the time that was given.
+    /// From the last increment's apply until every view had all; none: not within the given time.
     pub converged_us: Option<u64>,
     pub undecided_max: u64,
     pub queued_max: u64,
@@ -68,7 +68,7 @@ pub struct RunLine {
     pub refused: u64,
 }
 
-/// One award.
+/// An award.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwardLine {
     pub at: u64,
@@ -87,7 +87,7 @@ pub struct AwardLine {
     pub bound_us: u64,
 }
 
-/// What one kind of message came to.
+/// The traffic of one kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficLine {
     pub kind: Kind,

@@ -1,5 +1,5 @@
-//! The ledger's log without faults: what the leader proposes is committed after a majority of voters has it on disk, and reaches
-//! every data centre half a round trip after that.
+//! The ledger's log without faults: a proposal of the leader is committed after a majority of voters has it on disk, and reaches every data
+//! centre half a round trip after that.
 
 use super::layout::Layout;
 use std::rc::Rc;

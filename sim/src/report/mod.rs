@@ -1,6 +1,6 @@
-//! What the protocol costs, from runs of the shipped core in virtual time without faults: messages and bytes by kind, increments
-//! sequenced per milestone, award latency, convergence. Numbers come from [`measure`] as lines; tables, plots and the page are
-//! made of lines alone, so that what is written can be made again from what is kept.
+//! The costs of the protocol, from runs of the shipped core in virtual time without faults: messages and bytes by kind, increments
+//! sequenced per milestone, award latency, convergence. Numbers come from [`measure`] as lines; tables, plots and the page are made of
+//! lines alone, so that what is written can be made again from what is kept.
 
 mod arrivals;
 mod books;

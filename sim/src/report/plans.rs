@@ -27,12 +27,12 @@ pub const REFERENCE_CENTRES: usize = 15;
 const FRONT_ENDS: usize = 10;
 /// Cold counters beside the one with milestones.
 const COLD: [u32; 4] = [10, 100, 1_000, 10_000];
-/// Powers of ten whose milestone is run with rights.
+/// Powers of ten with a milestone that is run with rights.
 const POWERS: std::ops::RangeInclusive<u32> = 6..=12;
-/// Powers of ten whose last percent is really sequenced.
+/// Powers of ten with a last percent that is really sequenced.
 const POWERS_FIXED: std::ops::RangeInclusive<u32> = 6..=9;
-/// So long before it is due the run with a milestone begins: rights are granted for at most 30 s ahead, an eighth of what is
-/// left, so that further off nothing would differ.
+/// The run with a milestone begins this long before it is due. Rights are granted for at most 30 s ahead, an eighth of the rest, so further
+/// off nothing would differ.
 const LEAD_S: u64 = 300;
 /// And so long before its last percent, where that is sequenced.
 const LEAD_FIXED_S: u64 = 10;

@@ -1,4 +1,4 @@
-//! What gossip would send if it told states instead of what changed in them, measured with the encoder that it uses.
+//! The gossip that would be sent if it told states instead of their changes, measured with the encoder that it uses.
 
 use tidemark_proto::ids::{DcId, GroupId};
 use tidemark_proto::msg::{Delta, PeerMsg};

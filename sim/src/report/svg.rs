@@ -28,7 +28,7 @@ svg{color-scheme:light dark;font-family:system-ui,-apple-system,'Segoe UI',Robot
 .line{fill:none}.hollow{fill:none;stroke-width:2}";
 const COLOURS: usize = 7;
 
-/// What stands along an axis.
+/// The scale and the label of an axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
     /// With its unit.

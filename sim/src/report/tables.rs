@@ -26,7 +26,7 @@ pub fn times(part: u64, whole: u64) -> String {
     format!("{:.2}", part as f64 / whole.max(1) as f64)
 }
 
-/// What comes of the rate.
+/// The effect of the rate.
 pub fn rates(lines: &[RunLine]) -> String {
     let head = [
         "increments/s",
@@ -102,7 +102,7 @@ fn volume_cells(line: &RunLine, traffic: TrafficLine) -> [String; 4] {
     }
     let per_s = |n: u64| n as f64 / line.quiet_s();
     let (messages, of_milestone) = line.per_milestone(&traffic);
-    // What goes on all the time differs by chance between two stretches of time.
+    // Traffic that goes on all the time differs by chance between two stretches of time.
     let shown = |cell: String| if traffic.kind.is_of_milestones() { cell } else { String::new() };
     [
         grouped(per_s(traffic.quiet.messages)),
@@ -143,7 +143,7 @@ pub fn traffic(lines: &[RunLine]) -> String {
     table(&head, &rows)
 }
 
-/// What comes of the number of data centres.
+/// The effect of the number of data centres.
 pub fn centres(lines: &[RunLine]) -> String {
     let head = [
         "data centres",
@@ -261,7 +261,7 @@ pub fn range(lines: &[RunLine], section: Section, of_line: impl Fn(&RunLine) -> 
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// What the reference layout is called in a sentence.
+/// The reference layout in words.
 pub fn reference() -> String {
     format!("{REFERENCE_CENTRES} data centres and {} increments/s", grouped(RATE as f64))
 }

@@ -1,4 +1,4 @@
-//! What is looked for in a run: awards, what was sequenced for each, and when every view had all.
+//! The observations of a run: awards, the sequenced increments of each, and when every view had all.
 
 use super::line::AwardLine;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use super::stage::{Message, Stage};
 use tidemark_proto::msg::{LedgerCmd, MilestoneSpec, Policy};
 
-/// What went wrong with a command's words.
+/// The fault in a command's words.
 type Done = Result<Vec<String>, String>;
 
 impl Stage {
@@ -179,7 +179,7 @@ impl Stage {
         self.ledger_state().reset(&self.counter(), keeps_milestones, true).map_err(|error| error.to_string())
     }
 
-    /// `grant GROUP AMOUNT`: proposed and applied; what fits is granted.
+    /// `grant GROUP AMOUNT`: proposed and applied; the part that fits is granted.
     fn on_grant(&mut self, words: &[&str]) -> Done {
         let [group, amount] = words else { return Err("grant GROUP AMOUNT".into()) };
         self.grant(group, number(amount)?)

@@ -25,7 +25,7 @@ enum Held {
     ToGroup(String, GroupCmd),
 }
 
-/// One data centre: a group of one lane, its log, its view's promise.
+/// A data centre: a group of one lane, its log, its view's promise.
 #[derive(Debug)]
 struct Site {
     id: GroupId,
@@ -57,7 +57,7 @@ pub struct Stage {
     copies: u64,
     images: BTreeMap<String, Image>,
     totals: totals::Totals,
-    /// What the leader's clock shows.
+    /// The time of the leader's clock.
     clock: Option<WallMs>,
 }
 
@@ -92,7 +92,7 @@ impl Stage {
         Ok(Vec::new())
     }
 
-    /// A data centre whose group has started and said nothing yet.
+    /// A data centre with a group that has started and sent nothing yet.
     pub fn join(&mut self, name: &str) -> Done {
         let id = self.next_id(name);
         let group = Group::new(GroupConfig::new(id, 1));
@@ -213,7 +213,7 @@ impl Stage {
         Ok(GroupCmd::Batch(batch))
     }
 
-    /// A client's next batch at a group, in which each increment has an id; one of weight 0 fences its id.
+    /// A client's next batch at a group, in which each increment has an id; an increment of weight 0 fences its id.
     pub fn once(&mut self, group: &str, client: &str, items: &[(&str, u64)]) -> Done {
         let weights: Vec<u64> = items.iter().map(|(_, weight)| *weight).filter(|weight| *weight > 0).collect();
         let GroupCmd::Batch(batch) = self.next_batch(group, client, &weights)? else {
@@ -268,7 +268,7 @@ impl Stage {
         Ok(vec![format!("m{} {told}", self.sent)])
     }
 
-    /// What an operator decided on the ledger's present state is still on its way.
+    /// An operator's decision on the ledger's present state is still on its way.
     pub fn hold_for_ledger(&mut self, cmd: LedgerCmd) -> Done {
         self.hold(Held::ToLedger(cmd))
     }
@@ -428,14 +428,14 @@ impl Stage {
         self.hold_for_group(name, GroupCmd::Ledger(account))
     }
 
-    /// What the ledger says of counters that began again.
+    /// The ledger's words about counters that began again.
     pub fn generations(&mut self, name: &str) -> Done {
         let begun = self.ledger.resets().generations().map(|(counter, generation)| (counter.clone(), generation));
         let message = ToGroup::Resets { after: 0, upto: self.ledger.resets().last(), begun: begun.collect() };
         self.hold_for_group(name, GroupCmd::Ledger(message))
     }
 
-    /// What the ledger answers to a greeting.
+    /// The ledger's answer to a greeting.
     pub fn confirmed(&mut self, name: &str) -> Done {
         let id = self.site(name)?.id;
         let message = match self.ledger.confirmation(id) {
@@ -484,7 +484,7 @@ impl Stage {
         Ok(done)
     }
 
-    /// Accounts, reports, offers and places go to and fro until nothing changes; who is cut off hears and says nothing.
+    /// Accounts, reports, offers and places go to and fro until nothing changes; a group that is cut off receives and sends nothing.
     pub fn exchange(&mut self) -> Done {
         let mut done = Vec::new();
         for _ in 0..8 {
@@ -622,7 +622,7 @@ impl Stage {
         )])
     }
 
-    /// What a view that has heard of every component would show.
+    /// The values of a view that knows every component.
     pub fn view_words(&mut self, name: &str) -> Done {
         self.site(name)?;
         let counter = self.counter();

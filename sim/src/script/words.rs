@@ -25,7 +25,7 @@ pub fn place(place: Place) -> String {
     }
 }
 
-/// `None` for what is no answer to anybody.
+/// `None` for an effect that is no answer.
 pub fn effect(group: &str, effect: &Effect) -> Option<String> {
     let said = match effect {
         Effect::Acked { client: of, seq, pending, leased, .. } if !leased.is_empty() => {
@@ -135,7 +135,7 @@ fn account_words(account: &Account) -> String {
     format!("account G {} acked S {} next {}{recall}", account.granted, account.acked_spent, account.next_pos)
 }
 
-/// Who says this to the ledger.
+/// The group that sends this to the ledger.
 pub fn sender(cmd: &LedgerCmd) -> Option<GroupId> {
     match cmd {
         LedgerCmd::Report(report) | LedgerCmd::Returned(report) => Some(report.group),

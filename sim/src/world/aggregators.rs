@@ -23,13 +23,13 @@ use tidemark_proto::view::{Budget, Shelf};
 
 /// Aggregators that a data centre may have.
 pub const SEATS: usize = AGGREGATORS_MAX as usize;
-/// A snapshot of the ledger is kept every so many entries.
+/// A snapshot of the ledger is kept each time after this number of entries.
 const SNAPSHOT_ENTRIES: usize = 64;
 
 /// Rows on disk, by shard.
 pub type ShardRows = BTreeMap<ShardId, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// What is on the disk of an aggregator of buckets that left its memory, by shard that has a file; and of totals.
+/// The buckets on the disk of an aggregator that left its memory, by shard that has a file; and of totals.
 #[derive(Debug, Default)]
 struct OnDisk(Mutex<BTreeMap<ShardId, BTreeMap<u32, Vec<u8>>>>, Mutex<BTreeMap<u32, Vec<u8>>>);
 
@@ -95,9 +95,9 @@ pub struct AggregatorProc {
     doom: Option<(u64, Span)>,
     /// The second of a pair tells what the first would.
     pub spoke: bool,
-    /// What it asks others of its data centre.
+    /// Its questions to others of its data centre.
     pub asking: Asking,
-    /// Who holds which shard, as it is on disk.
+    /// The holders of each shard, as on disk.
     pub map: ShardMap,
 }
 
@@ -106,13 +106,13 @@ impl AggregatorProc {
         self.core.is_some()
     }
 
-    /// What is on its disk of each shard, in the order of keys. Of one that was split nothing is.
+    /// The rows on its disk of each shard, in the order of keys. A shard that was split has none.
     pub fn rows(&self) -> impl Iterator<Item = &BTreeMap<Vec<u8>, Vec<u8>>> {
         let is_split = |shard: &ShardId| self.map.splits().iter().any(|split| split.shard == *shard);
         self.rows.iter().filter(move |(shard, _)| !is_split(shard)).map(|(_, rows)| rows)
     }
 
-    /// Rows are durable; those without a value are gone.
+    /// Rows are durable; rows without a value are gone.
     fn write(&mut self, shard: ShardId, rows: Rows) {
         let disk = self.rows.entry(shard).or_default();
         for (key, value) in rows {
@@ -133,7 +133,7 @@ impl AggregatorProc {
         self.core.as_ref()
     }
 
-    /// What readers at it see.
+    /// The state that its readers see.
     pub fn for_readers(&mut self) -> (Option<&AggregatorCore>, &Ledger, &mut Asking) {
         (self.core.as_ref(), &self.ledger, &mut self.asking)
     }
@@ -204,7 +204,7 @@ impl World {
         Ranges::of_ordered(cuts, order).expect("ascending, each once")
     }
 
-    /// A process start: the view from its rows, the ledger from its last snapshot; what was committed since comes again.
+    /// A process start: the view from its rows, the ledger from its last snapshot; entries that were committed since then come again.
     pub(super) fn start_aggregator(&mut self, dc: usize) {
         if self.aggregators[dc].is_up() {
             return;
@@ -382,7 +382,7 @@ impl World {
             }
             return;
         }
-        // One ordered stream: loss is delay, until it breaks.
+        // A single ordered stream: loss is delay, until it breaks.
         let Some(delay) = self.net.ordered(from, to) else { return };
         let side = usize::from(from > to);
         let arrivals = &mut self.links.peer(from, to).arrivals[side];
@@ -546,7 +546,7 @@ impl World {
         let process = &mut self.aggregators[dc];
         let Some((_, span)) = process.doom.take() else { return };
         process.core = None;
-        // What one that was lost had, the other one may lack.
+        // The other aggregator may lack counts that the lost one had.
         let own = self.id_of(dc).dc;
         self.floors.retain(|(of, _), _| *of != own);
         let process = &mut self.aggregators[dc];

@@ -1,4 +1,4 @@
-//! What an aggregator shows of counters that others of its data centre hold: the readings that it asks of them, and those that it is told.
+//! The values in an aggregator of counters that others of its data centre hold: the readings that it asks for, and those that it is told.
 
 use super::World;
 use tidemark_proto::asking::{Stands, Taken};
@@ -7,7 +7,7 @@ use tidemark_proto::msg::Reading;
 use tidemark_proto::shards::ShardId;
 
 impl World {
-    /// A reader asks for a counter that is not held here. Who holds it answers at once, or nobody can.
+    /// A reader asks for a counter that is not held here. Its holder answers at once, or no process can.
     pub(super) fn audit_asked(&mut self, at: usize, counter: usize) {
         let (seats, home, name) = (self.seats_at(at), self.id_of(at).dc, self.names[counter].clone());
         let shard = self.ranges_at(at).find(&name);
@@ -32,7 +32,7 @@ impl World {
         let (now, source) = (self.aggregator_time(holder), self.id_of(holder));
         let process = &self.aggregators[holder];
         let core = process.core()?;
-        // Who asks may know of fewer splits, or not know of one that was made there.
+        // The asking aggregator may know of fewer splits, or not know of a split that was made there.
         let own = core.view().shard_of(&self.names[counter]);
         let is_part = self.aggregators[at].ledger.shard_map().lineage().is_within(own, shard);
         if !is_part || !core.holds(own) || !core.view().is_registered(&process.ledger) {
@@ -41,7 +41,7 @@ impl World {
         self.coverage.saw_times("asked of one that has split the range", u64::from(own != shard));
         let reading = core.read(&self.names[counter], &process.ledger);
         let (stand, start) = (core.stand(now, own, &process.ledger), process.boot.into());
-        // One that was set aside does not know what was armed since.
+        // An aggregator that was set aside does not know of later arming.
         if self.seats().count(source.dc) > 1 && self.aggregators[at].ledger.view_start(source) != Some(start) {
             return None;
         }
@@ -57,7 +57,7 @@ impl World {
         Some(taken)
     }
 
-    /// What nobody had for so long that it was given up, a reader misses from here on.
+    /// From here on a reader misses values that were given up because no aggregator had them for long.
     pub(super) fn note_given_up(&mut self, at: usize, before: u64) {
         if self.aggregators[at].asking.given_up() > before {
             self.coverage.saw("what was shown of another is given up");
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// What subscribers of an aggregator are told of a guarded counter.
+    /// The values that subscribers of an aggregator get of a guarded counter.
     pub(super) fn audit_notified(&mut self, at: usize, name: &CounterName, reading: &Reading) {
         let Some(counter) = self.counter_index(name.key()) else { return };
         let is_held = self.holds(at, usize::from(counter));

@@ -25,7 +25,7 @@ pub struct Audit {
     pub positions: Positions,
     pub awards: award::Awards,
     pub views: Views,
-    /// What was asked of others of the data centre, and what subscribers were told.
+    /// The answers of others of the data centre, and the messages to subscribers.
     pub asked: Views,
     pub notified: Views,
     pub definitions: Definitions,
@@ -92,7 +92,7 @@ impl World {
         self.audit.oracle.number(counter as u16, self.reference.resets().generation(&self.names[counter]))
     }
 
-    /// What a counter stands at in its present generation.
+    /// The value of a counter in its present generation.
     pub(super) fn total_now(&self, counter: usize) -> u64 {
         self.audit.oracle.totals[usize::from(self.number_now(counter))]
     }
@@ -104,7 +104,7 @@ impl World {
             return;
         }
         let Some(core) = self.nodes[node].core() else { return };
-        // One that led before may be behind.
+        // An earlier leader may be behind.
         if core.group().applied().0 < self.audit.oracle.groups[at].seen {
             return;
         }
@@ -380,7 +380,7 @@ impl World {
         self.tempt(group, winner, lane);
     }
 
-    /// What groups said before they heard of a reset or a revocation.
+    /// Reports of groups from before they heard of a reset or a revocation.
     fn cover_what_is_late(&mut self, cmd: &LedgerCmd) {
         let (counter, epoch, report) = match cmd {
             LedgerCmd::Report(report) => (&report.counter, report.epoch, Some(report)),
@@ -432,7 +432,7 @@ impl World {
         self.audit_totals(dc, cold);
         let forgets = self.old_views.forgets(dc, self.aggregators[dc].ledger.applied());
         self.note_left(dc);
-        // Where not all is held, who is not heard of by the ledger yet refuses what it has as well as what others have.
+        // If not all shards are held here, an aggregator of which the ledger does not know yet refuses its own shards as well as others.
         let is_heard_of =
             |process: &AggregatorProc| process.core().is_none_or(|core| core.view().is_registered(&process.ledger));
         if self.is_split_at(dc) && !is_heard_of(&self.aggregators[dc]) {

@@ -1,5 +1,5 @@
-//! Claims of awards: whoever wins is known to all, and sessions ask for it at the aggregators of data centres as its shell lets them,
-//! with [`Claiming`]; the clocks of data centres are wrong, and who is not answered asks elsewhere under the same name.
+//! Claims of awards: the winner is known to all, and sessions ask for it at the aggregators of data centres as its shell lets them, with
+//! [`Claiming`]; the clocks of data centres are wrong, and a session without an answer asks elsewhere under the same name.
 
 use super::{Event, World};
 use crate::checkers::claims::{Asker, Named};
@@ -15,18 +15,18 @@ use tidemark_proto::ledger::Claim;
 use tidemark_proto::msg::LedgerCmd;
 use tidemark_proto::time::{Span, Time, WallMs};
 
-/// What the wall clock showed when a run began.
+/// The wall clock's time when a run began.
 pub(super) const BEGAN_AT: WallMs = WallMs(1_700_000_000_000);
-/// How often who waits for an answer looks at the replica.
+/// How often a session that waits for an answer looks at the replica.
 const LOOK_INTERVAL: Span = Span::from_millis(50);
-/// Who got no answer, or one that may be behind, asks again after this.
+/// A session without an answer, or with an answer that may be behind, asks again after this.
 const ASK_AGAIN: Span = Span::from_millis(500);
 /// More claims than this, one run does not need.
 const SUITORS_MAX: usize = 400;
-/// Without faults a leader is there after this, and who asks from then on is answered.
+/// Without faults there is a leader after this, and a session that asks from then on is answered.
 const SETTLED: Span = Span::from_secs(5);
 
-/// Somebody who claims an award until there is an answer.
+/// A session that claims an award until there is an answer.
 pub struct Suitor {
     asker: Asker,
     /// Where it asks next, or waits for an answer.
@@ -37,7 +37,7 @@ pub struct Suitor {
     decided: bool,
 }
 
-/// Somebody waits at an aggregator.
+/// A session waits at an aggregator.
 struct Asking {
     claiming: Claiming,
     /// The aggregator's process.
@@ -141,9 +141,9 @@ impl World {
         audit.claims.shown(&mut audit.findings, &self.names, dc, &self.aggregators[dc].ledger);
     }
 
-    // ---- who claims ----
+    // ---- claims ----
 
-    /// A claim has come to somebody.
+    /// A claim has come to a holder.
     fn on_named(&mut self, named: Named) {
         let Named { key, holder, former, passes, rule } = named;
         self.coverage.saw("award to be claimed");
@@ -201,7 +201,7 @@ impl World {
         self.on_look(suitor);
     }
 
-    /// Somebody looks whether there is an answer.
+    /// A session looks whether there is an answer.
     pub(super) fn on_look(&mut self, suitor: usize) {
         let Suitor { dc, asking: Some(asking), .. } = &mut self.suitors[suitor] else { return };
         let process = &self.aggregators[*dc];
@@ -229,7 +229,7 @@ impl World {
         self.after(LOOK_INTERVAL, Event::Look { suitor });
     }
 
-    /// An aggregator may be about to crash when somebody claims.
+    /// An aggregator may be about to crash when a session claims.
     fn doom_one(&mut self, suitor: usize) {
         let Suitor { dc, manner: Manner::AmidACrash { of_leader, outputs, span }, asked: 1, .. } = self.suitors[suitor]
         else {
@@ -286,7 +286,7 @@ impl World {
 
     // ---- the end ----
 
-    /// Nobody waits for an answer, no time is still to end, and every replica shows the same.
+    /// No session waits for an answer, no time is still to end, and every replica shows the same.
     pub(super) fn claims_at_rest(&self) -> bool {
         self.suitors.iter().all(|suitor| suitor.decided)
             && self.audit.claims.open().is_none()

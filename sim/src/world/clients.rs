@@ -29,7 +29,7 @@ pub struct ClientProc {
     conns: ConnOf,
     /// A node that this client cannot reach, and until when.
     blocked: Option<(usize, Time)>,
-    /// The last batch of each stream that was sent: by who speaks, node and lane.
+    /// The last batch of each stream that was sent: by client, node and lane.
     sent: BTreeMap<(ClientId, usize, u8), u64>,
 }
 
@@ -40,7 +40,7 @@ pub struct Conn {
     link: LinkId,
     node: usize,
     node_boot: u32,
-    /// Who speaks, once it said so.
+    /// The client that speaks, once it has said so.
     client_id: Option<ClientId>,
     client_up: bool,
     node_up: bool,
@@ -409,14 +409,14 @@ impl World {
         }
     }
 
-    /// What a client says by a connection.
+    /// The line of a client's messages by a connection.
     fn line_of(&self, conn: usize) -> Line {
         let Conn { client, node, .. } = self.conns[conn];
         let from = Party::Client { client, dc: self.clients[client].dc };
         Line { from, to: Party::Node(node), number: conn as u64 }
     }
 
-    /// What comes to a node by a connection that its process does not know is not heard.
+    /// A message to a node by a connection that its process does not know is not heard.
     pub(super) fn on_line_to_node(&mut self, conn: usize, msg: FromClient) {
         let boot = self.conns[conn].node_boot;
         self.on_to_node(conn, boot, msg);

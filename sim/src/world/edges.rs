@@ -1,4 +1,4 @@
-//! Edges and totals of a run: somebody asks aggregators for changes of the graph, and totals are looked at after each step.
+//! Edges and totals of a run: callers ask aggregators for changes of the graph, and totals are looked at after each step.
 
 use super::{Event, NAMESPACE, World};
 use crate::checkers::Findings;
@@ -16,20 +16,20 @@ use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::Span;
 use tidemark_proto::view::View;
 
-/// Who has no answer looks again.
+/// A caller without an answer looks again.
 const LOOK_AGAIN: Span = Span::from_millis(500);
 /// No clock is so far ahead of another, whatever it is looked at.
 const AHEAD_S: u64 = 10;
-/// While a view is abreast of the graph, one of so many of its steps is followed by a recount.
+/// While a view is abreast of the graph, one of this number of its steps is followed by a recount.
 const RECOUNT_EVERY: u64 = 8;
 const HALVES: [Half; 2] = [Half::Up, Half::Down];
 
-/// What was said to the ledger last, and at which data centre, by the number of what was asked for.
+/// The last command to the ledger, and its data centre, by the number of the request.
 #[derive(Debug, Default)]
 pub struct Said(BTreeMap<usize, (usize, LedgerCmd)>);
 
 impl World {
-    /// Somebody asks for changes, or looks what became of them.
+    /// A caller asks for changes, or looks at their result.
     pub(super) fn on_edges(&mut self, index: usize, asked: &EdgesAsked) {
         if self.admin_done[index] || self.faults_over || self.arrivals_over() {
             return;
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// Whether there is nothing more to be done. Who hears nothing asks for the same at the next data centre.
+    /// Whether there is nothing more to be done. A caller that gets no answer asks for the same at the next data centre.
     fn ask_for_edges(&mut self, index: usize, asked: &EdgesAsked) -> bool {
         let mut dc = asked.dc;
         if let Some((at, said)) = self.said_edges.0.get(&index) {
@@ -189,7 +189,7 @@ impl World {
         true
     }
 
-    /// What flows from the counters of each shard is right by itself.
+    /// The flow from the counters of each shard is right by itself.
     fn recount_shares(&self, findings: &mut Findings, dc: usize, counter: usize, sources: Set) {
         let (Some(core), name) = (self.aggregators[dc].core(), &self.names[counter]) else { return };
         let (view, ledger, progress) = (core.view(), &self.aggregators[dc].ledger, core.view().graph_progress());
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// What a view shows of a counter beside its own count.
+    /// The value in a view beside a counter's own count.
     fn shown_of(&self, dc: usize, view: &View, counter: usize, horizon: Option<&Horizon>) -> Sums {
         let (name, ledger) = (&self.names[counter], &self.aggregators[dc].ledger);
         let total = view.total(name, ledger);
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// What a view holds of some counters, as far as its totals know of their cells.
+    /// The values of some counters in a view, as far as its totals know their cells.
     fn held_of(&self, dc: usize, view: &View, counted: Set, kept: Set, horizon: Option<&Horizon>) -> Sums {
         let mut sums = Sums::default();
         for counter in members(counted | kept) {
@@ -281,7 +281,7 @@ impl World {
         self.plan.edges.as_ref()?;
         let core = self.aggregators[dc].core()?;
         let (view, progress) = (core.view(), core.view().graph_progress());
-        // What a lost group has counted is not known to all.
+        // The counts of a lost group are not known to all.
         if self.audit.oracle.lost.is_some() {
             return self.recount(findings, dc, counter).then_some(0);
         }
@@ -291,7 +291,7 @@ impl World {
             horizon
         });
         let shown = self.shown_of(dc, view, counter, horizon.as_ref());
-        // Of each shard who holds it has the share.
+        // The holder of each shard has the share.
         let ancestors =
             members(self.audit.edges.last().ancestors(counter)).filter(|&ancestor| self.holds(dc, ancestor));
         let ancestors = ancestors.fold(0, |set, ancestor| set | 1 << ancestor);

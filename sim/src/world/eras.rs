@@ -9,7 +9,7 @@ use tidemark_proto::ids::{CounterName, DcId};
 use tidemark_proto::ledger::{Ledger, OpenMilestones};
 use tidemark_proto::shards::Ranges;
 
-/// What was taken of one data centre.
+/// The image of one data centre.
 #[derive(Debug)]
 pub struct Image {
     ledger: Ledger,
@@ -20,7 +20,7 @@ pub struct Image {
 const IMAGE_SEED: u64 = 11;
 
 impl World {
-    /// What an aggregator has on its disk, without anything that could speak for it.
+    /// The content of an aggregator's disk, without anything that could speak for it.
     pub(super) fn view_image(&mut self, at: usize) -> Option<ViewImage> {
         let home = DcId(self.home_of(at) as u16);
         let of_shard = |rows: &BTreeMap<Vec<u8>, Vec<u8>>| {
@@ -78,7 +78,7 @@ impl World {
         let open = self.plan.eras.survivor.map_or(OpenMilestones::Withhold, |_| OpenMilestones::Rearm);
         if let Some(survivor) = self.plan.eras.survivor {
             let Some(view) = self.view_image(survivor) else { return };
-            // Who rearms knows that nothing was awarded that no copy knows: this one knows all.
+            // The operator that rearms knows that nothing was awarded that no copy knows: here the copy is complete.
             images.push(Image { ledger: self.reference.clone(), view });
         }
         let mut view = ViewImage::empty(DcId(0), IMAGE_SEED, Ranges::whole());

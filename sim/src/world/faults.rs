@@ -1,4 +1,4 @@
-//! What the plan does to a run: faults begin and heal, operators define and disarm.
+//! The effects of the plan on a run: faults begin and heal, operators define and disarm.
 
 use super::claims::of_claims;
 use super::{Event, World};
@@ -9,7 +9,7 @@ use tidemark_proto::client;
 use tidemark_proto::msg::{LedgerCmd, MilestoneSpec};
 use tidemark_proto::time::{Span, WallMs};
 
-/// An operator whose command is not in the log after this gives it again.
+/// An operator gives a command again if it is not in the log after this.
 const ADMIN_RETRY: Span = Span::from_secs(2);
 /// A last milestone that is not awarded by then was passed before it was armed, or is too far: there is another one.
 const LAST_RETRY: Span = Span::from_secs(10);
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Not on real logs, which have no such disks, and whose groups are all there from the start.
+    /// Not on real logs, which have no such disks, and have all groups from the start.
     fn on_modelled(&mut self, fault: Fault, index: usize) {
         match fault {
             _ if self.engine.is_some() => {}
@@ -286,7 +286,7 @@ impl World {
         }
     }
 
-    /// What was proposed may be proposed again much later, by whoever leads then: a retry, or an old leader's last words.
+    /// A proposal may be made again much later, by the leader of that time: a retry, or an old leader's last words.
     pub(super) fn copy_later(&mut self, cmds: &Cmds) {
         let decides = |cmd: &LedgerCmd| {
             let of_milestones =

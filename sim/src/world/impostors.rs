@@ -1,5 +1,4 @@
-//! Impostors: whoever wins is known to all, and somebody with a certificate of the cluster, but another one, speaks in the
-//! winner's name.
+//! Impostors: the winner is known to all, and a process with a certificate of the cluster, but another one, speaks in the winner's name.
 
 use super::{Event, World};
 use tidemark_proto::ids::{ClientId, GroupId, OwnerId};
@@ -35,7 +34,7 @@ impl World {
         inputs.into_iter().for_each(|input| self.node_input(node, input));
     }
 
-    /// What a node answers to an impostor; false when it speaks to somebody else.
+    /// The answer of a node to an impostor; false for an answer to another client.
     pub(super) fn is_to_impostor(&mut self, conn: ConnId, msg: &ToClient) -> bool {
         if conn.0 < CONNS_FROM {
             return false;

@@ -18,11 +18,11 @@ const NEAR: u64 = 200;
 /// Groups that join in a run.
 #[derive(Debug, Default)]
 pub struct Joins {
-    /// Those that are not founded yet.
+    /// Groups that are not founded yet.
     waiting: BTreeSet<usize>,
-    /// Those that an aggregator does not know of, with it.
+    /// Groups that an aggregator does not know of, with it.
     unknown: BTreeSet<(usize, usize)>,
-    /// What happens when one greets for the first time, by the number of its fault.
+    /// The event when a group greets for the first time, by the number of its fault.
     greeted: BTreeMap<usize, (Greeted, usize)>,
     /// Homes that clients had before.
     homes: BTreeMap<usize, usize>,
@@ -57,7 +57,7 @@ impl Joins {
 }
 
 impl World {
-    /// The new node starts; nobody knows of it yet but clients that are told.
+    /// The new node starts; only clients that are told know of it yet.
     pub(super) fn on_join(&mut self, join: Join, index: usize) {
         let Join { group, read_after, greeted, movers } = join;
         if !self.joins.waiting.remove(&group) {
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// The process is restarted for the new layout; one that is down reads it when it comes back.
+    /// The process is restarted for the new layout; a process that is down reads it when it comes back.
     pub(super) fn on_read_layout(&mut self, at: usize) {
         let span = self.span(RESTART_US.0, RESTART_US.1);
         self.doom_aggregator(at, 0, span);

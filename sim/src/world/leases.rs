@@ -12,7 +12,7 @@ use tidemark_proto::time::{Span, Time};
 /// A change of the ledger's leader so shortly before a revocation is one around it.
 const AROUND: Span = Span::from_secs(15);
 
-/// What is remembered about leases.
+/// The memory of leases.
 #[derive(Debug, Default)]
 pub struct Leases {
     /// Of groups for which no process speaks, by group and counter, with the epoch.
@@ -22,7 +22,7 @@ pub struct Leases {
 }
 
 impl World {
-    /// What the clock of a node shows.
+    /// The time of a node's clock.
     pub(super) fn node_time(&self, node: usize) -> Time {
         shown(self.now, self.plan.leases.nodes_ppm[self.nodes[node].group])
     }
@@ -40,7 +40,7 @@ impl World {
         wanted.map(|at| when(at, self.plan.leases.aggregators_ppm[self.home_of(dc)]))
     }
 
-    /// What a group has certified in its present epoch of a counter. An old copy of its disk knows less.
+    /// The certified increments of a group in its present epoch of a counter. An old copy of its disk knows less.
     fn journal(&self, group: usize, counter: usize) -> (u32, Journal) {
         let serving = self.serving(group).filter(|&node| !self.old_disk.is_of(node));
         let Some(core) = serving.and_then(|node| self.nodes[node].core()) else {
@@ -93,7 +93,7 @@ impl World {
         let Some(state) = self.reference.counter(counter) else { return };
         let closed = state.terms().generation(*group).closed_spent;
         let (epoch, journal) = self.journal(node, usize::from(at));
-        // One that has not heard of a reset has certified nothing in what the counter is now.
+        // A group that has not heard of a reset has certified nothing in the present generation.
         let late = if epoch == state.epoch() { leases::beyond(&journal, closed) } else { BTreeSet::new() };
         self.coverage.saw_times("certified increments revoked", u64::from(!late.is_empty()));
         leases::revoked(&mut self.audit.oracle, &late);
@@ -121,7 +121,7 @@ impl World {
             return;
         }
         let node = self.nodes[node].group;
-        // What one that was given up while it ran still answers, certificates count among what may be lost.
+        // Answers of a group that was given up while it ran count among the possible losses of certificates.
         if self.audit.oracle.lost == Some(node as u16) {
             return;
         }

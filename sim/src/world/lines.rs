@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    /// A message comes; one of an earlier link is not heard, as on modelled ones.
+    /// A message comes; a message of an earlier link is not heard, as on modelled links.
     pub(super) fn on_came(&mut self, line: Line, message: &[u8]) {
         let (number, link) = (line.number as usize, line.number as u32);
         match (line.from, line.to) {

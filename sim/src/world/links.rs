@@ -1,6 +1,6 @@
-//! Connections between nodes and their aggregator and between aggregators: they come up when both ends live and the network
-//! lets them, break, and each message belongs to one incarnation of its link. Elections of the ledger's leader live here too,
-//! because they follow from connectivity.
+//! Connections between nodes and their aggregator and between aggregators. They come up when both ends live and the network lets them, they
+//! break, and each message belongs to one incarnation of its link. Elections of the ledger's leader live here too, because they follow from
+//! connectivity.
 
 use super::aggregators::SEATS;
 use super::{Event, World};
@@ -12,13 +12,13 @@ use tidemark_proto::time::{Span, Time};
 
 /// How often connectivity is looked at.
 const SCAN_INTERVAL: Span = Span::from_millis(100);
-/// A heartbeat of the ledger's log every so many scans.
+/// A heartbeat of the ledger's log each time after this number of scans.
 const HEARTBEAT_SCANS: u64 = 2;
 
-/// A member so many entries behind may be sent a snapshot instead of them.
+/// A member this number of entries behind may get a snapshot instead of them.
 const SNAPSHOT_WHEN_BEHIND: usize = 100;
 
-/// One link's state.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Link {
     pub up: bool,

@@ -1,6 +1,6 @@
-//! A group that is lost for good: most of its disks are gone, or an operator gives it up although it runs. Somebody declares it lost,
-//! and it is founded anew, under another incarnation, while everything else goes on. What it had counted may be lost as far as no
-//! view and no ledger has heard of it; what it had answered as counted only as far as was written off.
+//! A group that is lost for good: most of its disks are gone, or an operator gives it up although it runs. An operator declares it lost,
+//! and it is founded anew, under another incarnation, while everything else goes on. Its counts may be lost as far as no view and no ledger
+//! has received them; the counts that it had answered only as far as they were written off.
 
 use super::{Event, World};
 use crate::plan::Fault;
@@ -14,7 +14,7 @@ use tidemark_proto::teeth::Bug;
 use tidemark_proto::time::Span;
 use tidemark_proto::view::View;
 
-/// An operator whose declaration is not carried out tries again.
+/// An operator tries again if a declaration is not carried out.
 const DECLARE_AGAIN: Span = Span::from_secs(1);
 /// A process that is gone for good would start after this: longer than any run.
 const NEVER: Span = Span::from_secs(100_000);
@@ -35,7 +35,7 @@ impl LostGroup {
         self.group == Some(group) && self.successor.is_some()
     }
 
-    /// Who is found where a group is looked for.
+    /// The group that is found in the place of another.
     pub fn in_place_of(&self, group: usize) -> usize {
         self.successor.filter(|_| self.group == Some(group)).unwrap_or(group)
     }
@@ -88,7 +88,7 @@ impl World {
                 self.aggregator_input(dc, aggregator::Input::Submit(vec![cmd]));
             }
             Some(Err(DeclareError::Heard { .. })) => self.coverage.saw("declaration refused: the group was heard of"),
-            // What was never registered has served nobody.
+            // A group that was never registered has served no client.
             Some(Err(DeclareError::Unknown(_))) if self.faults_over && self.is_unknown(id) => {
                 return self.after(found_after, Event::FoundAnew);
             }
@@ -130,13 +130,13 @@ impl World {
         }
     }
 
-    /// Whoever still runs sets its disk aside, and the group begins again, with nothing.
+    /// A process that still runs sets its disk aside, and the group begins again, with nothing.
     pub(super) fn on_found_anew(&mut self) {
         let Some(group) = self.lost.group.filter(|_| self.lost.successor.is_none()) else { return };
         let id = self.groups[group];
         for node in self.processes_of(group) {
             self.node_input(node, node::Input::Aggregator { seat: 0, msg: ForGroup::Lost { group: id } });
-            // One that knows of no incarnation, or is down, comes back with a disk of the lost one and is told then.
+            // A node that knows of no incarnation, or is down, comes back with a disk of the lost one and is told then.
             self.bury(node);
         }
         let successor = self.groups.len();
@@ -171,7 +171,7 @@ impl World {
         self.lost.group.is_none() || self.lost.successor.is_some_and(serves)
     }
 
-    /// What is left of a counter's total: of a lost group what a view or the ledger knows.
+    /// The rest of a counter's total: of a lost group the part that a view or the ledger knows.
     pub(super) fn remaining(&self, counter: usize) -> u64 {
         let total = self.total_now(counter);
         let Some(group) = self.lost.group.filter(|&group| self.reference.is_lost(self.groups[group])) else {
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// What was given up of a counter that began again is over.
+    /// Losses of a counter that began again are over.
     pub(super) fn forget_loss_of(&mut self, counter: u16) {
         if let Some(out) = self.lost.out.get_mut(usize::from(counter)) {
             *out = 0;

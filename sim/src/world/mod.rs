@@ -1,4 +1,4 @@
-//! One run: processes, links and disks of a plan on virtual time, driven by the event queue.
+//! A run: processes, links and disks of a plan on virtual time, driven by the event queue.
 
 mod aggregators;
 mod asked;
@@ -269,7 +269,7 @@ pub enum Event {
     },
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub seed: u64,
@@ -281,7 +281,7 @@ pub struct Outcome {
     pub milestones: u64,
     pub virtual_time: Time,
     pub coverage: Coverage,
-    /// What processes kept, of a run of days.
+    /// The memory of processes, in a run of days.
     pub days: Vec<Day>,
 }
 
@@ -298,17 +298,17 @@ pub struct World {
     /// Elections of its leader so far, and since when each data centre leads, or led last.
     elections: u64,
     elected: Vec<Option<Time>>,
-    /// The ledger at the newest committed entry, whoever knows of it.
+    /// The ledger at the newest committed entry, known to any process or not.
     reference: Ledger,
     reference_index: usize,
     /// Of shards that are being moved.
     floors: shards::Floors,
     nodes: Vec<NodeProc>,
-    /// Of each group whose log is on several nodes.
+    /// The logs of groups on several nodes.
     logs: Vec<Option<GroupLog>>,
     /// Of each group.
     processes: Vec<Range<usize>>,
-    /// Groups whose logs something was done with.
+    /// Groups with logs that were touched.
     stirred: BTreeSet<usize>,
     aggregators: Vec<AggregatorProc>,
     clients: Vec<ClientProc>,
@@ -343,7 +343,7 @@ pub struct World {
     leases: leases::Leases,
     /// Real logs instead of modelled ones.
     engine: Option<Box<dyn Engine>>,
-    /// What is committed in real logs, whoever said so: the ledger's entries, and each group's commands.
+    /// Committed entries of real logs, by any report: the ledger's entries, and each group's commands.
     truth: Truth,
     versions: Versions,
     /// Of each data centre.
@@ -464,7 +464,7 @@ impl World {
         self.outcome()
     }
 
-    /// One event. False when the run is over.
+    /// Handles one event. False when the run is over.
     pub fn step(&mut self) -> bool {
         if !self.audit.findings.violations.is_empty() {
             return false;

@@ -1,5 +1,5 @@
-//! Moments at which it matters who leads the ledger: it has just said a grant, a recall or an award, and until a round trip has
-//! passed not everybody knows.
+//! Moments at which the leader of the ledger matters: it has just sent a grant, a recall or an award, and until a round trip has passed
+//! some members do not know.
 
 use super::{Event, World};
 use crate::plan::{Fault, Moment};
@@ -10,7 +10,7 @@ use tidemark_proto::time::{Span, Time};
 /// Moments of one run.
 #[derive(Debug, Default)]
 pub struct Moments {
-    /// Who led at the last one of each kind, and when that was.
+    /// The leader at the last moment of each kind, and its time.
     last: [Option<(usize, Time)>; MOMENTS.len()],
     /// Faults that wait for one, by number.
     ambushes: Vec<(Moment, usize)>,
@@ -21,7 +21,7 @@ pub struct Moments {
 const MOMENTS: [Moment; 6] =
     [Moment::Grant, Moment::Recall, Moment::Award, Moment::Join, Moment::Arming, Moment::Revocation];
 
-/// What a sweep counts.
+/// The situation that a sweep counts.
 fn situation(moment: Moment) -> &'static str {
     match moment {
         Moment::Grant => "ledger leader lost within a round trip of a grant",
@@ -39,7 +39,7 @@ impl World {
         self.moments.ambushes.push((moment, fault));
     }
 
-    /// A fault waits for a block at whose milestone its group alone can give a name.
+    /// A fault waits for a block with a milestone at which its group alone can give a name.
     pub(super) fn lie_in_wait_at_blocks(&mut self, fault: usize) {
         self.moments.at_blocks.push(fault);
     }
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// A member of the ledger is lost: it crashes, or nobody reaches it.
+    /// A member of the ledger is lost: it crashes, or no process reaches it.
     pub(super) fn cover_leader_lost(&mut self, dc: usize) {
         if !self.raft.is_leader(dc) {
             return;

@@ -12,7 +12,7 @@ const LOOK_AGAIN: Span = Span::from_secs(1);
 /// A process that was told to end starts again after this.
 const START_AGAIN: Span = Span::from_millis(200);
 
-/// What a process has read of its data centre's layouts.
+/// A process's reading of its data centre's layouts.
 #[derive(Clone, Debug, Default)]
 pub struct Stand {
     pub reads: Reads,
@@ -30,7 +30,7 @@ pub struct Progress {
 }
 
 impl World {
-    /// What the processes of a group stand on at first.
+    /// The first layouts of the processes of a group.
     pub(super) fn first_stand(&self, group: usize, node: usize) -> Stand {
         let dc = self.plan.nodes[group];
         let reads = match self.plan.moves.of(dc) {
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// What a layout says of a group.
+    /// A layout's words about a group.
     fn reads(&self, group: usize, moving: &Moving, layout: &Change) -> Reads {
         let (first, number) = (self.processes_of(group).start, moving.first_group + self.groups[group].group);
         let process = |machine: u16| first + usize::from(machine);
@@ -117,7 +117,7 @@ impl World {
         self.plan.moves.of(dc).map(|moving| (moving, moving.layouts[self.moves[dc].layout].clone()))
     }
 
-    /// What the present layout of a data centre says of a group.
+    /// The present layout's words about a group of a data centre.
     fn reads_now(&self, dc: usize, group: usize) -> Reads {
         let of_layout = self.layout_of(dc).map(|(moving, change)| self.reads(group, moving, &change));
         of_layout.unwrap_or_default()
@@ -144,7 +144,7 @@ impl World {
             match (was_absent, absent) {
                 (true, true) => self.stand_by(node),
                 (true, false) => self.start_node(node),
-                // One that is down starts again by itself.
+                // A process that is down starts again by itself.
                 (false, _) => {
                     self.nodes[node].doom = self.nodes[node].is_up().then_some((0, START_AGAIN));
                     self.crash_node(node);
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// The group has gone on without a process, whose disk is set aside.
+    /// The group has gone on without a process, and the disk of that process is set aside.
     pub(super) fn on_left(&mut self, node: usize) {
         let group = self.nodes[node].group;
         self.note(63, [node as u64, group as u64, 0], || format!("node {node} has left group {group}"));
@@ -176,8 +176,8 @@ impl World {
         self.stand_by(node);
     }
 
-    /// Whether every process of a group is heard, so that a disk may be lost while nodes come and go: where the only ones that hold the
-    /// group's log are gone by the layout, and silent for long, it is founded anew, as decision 0033 says.
+    /// Whether every process of a group is reached, so that a disk may be lost while nodes come and go. If the only processes that hold the
+    /// group's log are gone by the layout, and silent for long, the group is founded anew, as decision 0033 says.
     pub(super) fn is_heard(&self, group: usize) -> bool {
         let is_heard = |node: usize| {
             let process = &self.nodes[node];
@@ -186,7 +186,7 @@ impl World {
         self.present_of(group).into_iter().all(is_heard)
     }
 
-    /// Whether without a process nobody has anything of the group's log that is to have it.
+    /// Whether, without a process, no process that is to have the group's log has any part of it.
     pub(super) fn is_held_only_by_who_goes(&self, group: usize, without: usize) -> bool {
         let placed = self.reads_now(self.plan.nodes[group], group).placed;
         !placed.into_iter().any(|node| node != without && self.nodes[node].log.applied > 0)

@@ -1,6 +1,6 @@
 //! A world on real logs: what they say reaches its machines, and what befalls processes, disks and links reaches them.
 //!
-//! What is committed is kept here once, and every member that says something else of the same place is found out.
+//! Committed entries are kept here once, and every member with another entry at the same place is found out.
 
 use super::replicas::Command;
 use super::{Event, World};
@@ -16,13 +16,13 @@ use tidemark_proto::time::{Span, Time};
 
 /// A supervisor starts a process that has ended again after this.
 const START_AGAIN: Span = Span::from_millis(300);
-/// A disk that is to fail does so within so many writes: some transactions.
+/// A disk that is to fail does so within this number of writes: some transactions.
 const WRITES_MAX: u64 = 40;
 
-/// What is committed.
+/// The committed entries.
 #[derive(Debug, Default)]
 pub struct Truth {
-    /// Entries of the ledger's log; one that nobody has told of yet, or that holds no command, is empty.
+    /// Entries of the ledger's log; an entry that no member has told of yet, or that holds no command, is empty.
     ledger: Vec<Cmds>,
     told: Vec<bool>,
     /// Commands of each group.
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// What is committed stays so, whoever has told of it.
+    /// A committed entry stays so, whatever process has told of it.
     fn learn_entry(&mut self, dc: usize, index: usize, cmds: Vec<LedgerCmd>) {
         let agrees = self.truth.learn_entry(index, cmds);
         let what = || format!("data centre {dc} has applied another entry {index} of the ledger's log than others");

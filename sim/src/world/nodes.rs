@@ -33,7 +33,7 @@ pub struct NodeProc {
     timer: Timer,
     /// Connections that the node believes in.
     pub conns: Vec<usize>,
-    /// Dies after so many further outputs, for so long.
+    /// Dies after this number of further outputs, for this long.
     pub doom: Option<(u64, Span)>,
     /// Dies once it has written: a part of a checkpoint, or else an entry.
     doom_amid_write: Option<(bool, Span)>,
@@ -88,7 +88,7 @@ pub fn groups(plan: &Plan) -> Vec<GroupId> {
 /// those that ship.
 fn node_config(group: GroupId, lanes: u8, plan: &Plan) -> NodeConfig {
     let shipped = NodeConfig { wall_origin: BEGAN_AT, ..NodeConfig::new(group, lanes) };
-    // What ships waits for more cells than a run has.
+    // The shipped limit waits for more cells than a run has.
     let (min, part) = if plan.forgetting.compacts { (1, 64) } else { (shipped.compacted_min, shipped.compacted_part) };
     let shipped = NodeConfig { compacted_min: min, compacted_part: part, ..shipped };
     let shipped = if plan.clocked { shipped } else { NodeConfig { commit_share_percent: 0, ..shipped } };
@@ -189,7 +189,7 @@ impl World {
         let group = self.nodes[node].group;
         let id = GroupId { incarnation: 0, ..self.groups[group] };
         let mut config = node_config(id, self.valves_asked(group), &self.plan);
-        // The first incarnation is known beforehand; one that is founded anew draws another.
+        // The first incarnation is known beforehand; a group that is founded anew draws another.
         let first = self.lost.successor != Some(group);
         config.founded_as = first.then_some(self.groups[group].incarnation);
         let loaded = NodeCore::replica(config, self.rows_of(node));
@@ -278,7 +278,7 @@ impl World {
         doom.is_some()
     }
 
-    /// What cannot be written ends the process.
+    /// A failed write ends the process.
     fn cannot_write(&mut self, node: usize, output: &Output) -> bool {
         let full = matches!(output, Output::Append { .. }) && self.now < self.nodes[node].full_until;
         if full && self.engine.is_none() {
@@ -438,7 +438,7 @@ impl World {
         if self.nodes[node].is_up() {
             self.nodes[node].doom = Some((outputs, span));
         }
-        // Who follows has little to say.
+        // A follower has few messages.
         if self.nodes[node].core().is_some_and(|core| !core.leads()) {
             self.crash_node(node);
         }
@@ -487,7 +487,7 @@ impl World {
         self.after(span, Event::NodeRestart { node });
     }
 
-    /// After the faults: nobody is doomed any more.
+    /// After the faults: no node is doomed any more.
     pub(super) fn spare_nodes(&mut self) {
         for process in &mut self.nodes {
             (process.doom, process.doom_amid_write) = (None, None);

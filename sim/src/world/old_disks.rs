@@ -1,6 +1,6 @@
-//! An old copy of a node's disk takes its place. If the ledger knows more of the group than the copy does, the process on it is
-//! fenced out and offers nothing (A7 in docs/internals/protocol.md); nobody else is disturbed, and a run ends soon after that: what the copy
-//! lacks is lost with it, and a data centre whose rights are lost keeps the next milestone from being awarded.
+//! An old copy of a node's disk takes its place. If the ledger knows more of the group than the copy does, the process on it is fenced out
+//! and offers nothing (A7 in docs/internals/protocol.md); no other process is disturbed, and a run ends soon after that. The rows that the
+//! copy lacks are lost with it, and a data centre that lost rights keeps the next milestone from being awarded.
 
 use super::faults::WAIT_FOR_SITUATION;
 use super::{Event, World};
@@ -33,7 +33,7 @@ enum Judgement {
 }
 
 impl OldDisk {
-    /// What such a node counts, the oracle knows nothing of.
+    /// The oracle knows nothing of the counts of such a node.
     pub fn is_of(&self, node: usize) -> bool {
         self.node == Some(node)
     }
@@ -43,7 +43,7 @@ impl OldDisk {
         self.node.is_some()
     }
 
-    /// One that is let in goes on from what nobody else knows of.
+    /// A node that is let in goes on from a state that no other process knows.
     pub fn is_over(&self, now: Time) -> bool {
         self.judged.is_some_and(|(at, judgement)| judgement == Judgement::LetIn || now - at >= WATCHED)
     }
@@ -55,14 +55,14 @@ impl OldDisk {
 }
 
 impl World {
-    /// Somebody copies the disk of a node, as of what the oracle has read of it: an entry that survived a crash is read when the node starts
-    /// again, and would never be if the copy took its place by then.
+    /// An operator copies the disk of a node, as of the part that the oracle has read. An entry that survived a crash is read when the node
+    /// starts again, and would never be read if the copy took its place by then.
     pub(super) fn copy_disk(&mut self, node: usize) {
         let seen = LogIndex(self.audit.oracle.groups[self.nodes[node].group].seen);
         self.old_disk.copy = Some(self.nodes[node].disk().copy(seen));
     }
 
-    /// The node's machine is lost, and somebody starts another one from the copy.
+    /// The node's machine is lost, and an operator starts another one from the copy.
     pub(super) fn on_old_disk(&mut self, index: usize) {
         let Fault::OldDisk { node, .. } = self.plan.faults[index].1 else { return };
         if self.is_too_early_to_end() {
@@ -79,7 +79,7 @@ impl World {
         (self.old_disk.node, self.old_disk.last) = (Some(node), last);
     }
 
-    /// A run ends with it, and has to be evidence by then. One that is not before its faults end goes on without the copy.
+    /// A run ends with it, and has to be evidence by then. A run that would end before its faults goes on without the copy.
     fn is_too_early_to_end(&self) -> bool {
         let few = self.increments() < INCREMENTS_OF_EVIDENCE || self.audit.awards.known.is_empty();
         !self.faults_over && (few || self.now < Time::default() + SAFETY.0)
@@ -132,7 +132,7 @@ impl World {
     }
 }
 
-/// What a ledger knows of a group that the group does not.
+/// The ledger's knowledge of a group that the group does not have.
 fn knows_more(ledger: &Ledger, id: GroupId, group: &Group) -> Option<String> {
     let of = |name| Some((name, ledger.counter(name)?.accounts().get(&id)?));
     ledger.guarded().filter_map(of).find_map(|(name, known)| {

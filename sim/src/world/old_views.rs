@@ -1,5 +1,5 @@
-//! An old copy of the file of an aggregator's view takes its place while the run goes on. Readers there may see less than before; and,
-//! where it is the only one of its data centre, a milestone before its award, and less again, until its replica of the ledger, which
+//! An old copy of the file of an aggregator's view takes its place while the run goes on. Readers there may see less than before; if it is
+//! the only view of its data centre, they may even see a milestone before its award, and less again, until its replica of the ledger, which
 //! is another file, is as far as it ever was. In the end every view shows everything.
 
 use super::aggregators::ShardRows;
@@ -23,8 +23,8 @@ pub struct OldViews {
 }
 
 impl OldViews {
-    /// Notes how far the replica beside a view is. Whether the view is on an old copy, and its replica has not come as far again as it
-    /// was: what the view had promised about milestones it does not know until then.
+    /// Notes how far the replica beside a view is. Returns whether the view is on an old copy, and its replica has not come as far again as
+    /// it was: until then the view does not know its promises about milestones.
     pub fn forgets(&mut self, at: usize, applied: LogIndex) -> bool {
         let (furthest, is_old) = self.replicas.entry(at).or_default();
         *is_old &= applied < *furthest;
@@ -41,7 +41,7 @@ impl OldViews {
 }
 
 impl World {
-    /// Somebody copies a view's disk.
+    /// An operator copies a view's disk.
     pub(super) fn copy_view(&mut self, at: usize, after: &[Span], index: usize) {
         let process = &self.aggregators[at];
         self.old_views.copies.insert(index, (process.boot, process.copy_rows()));

@@ -15,16 +15,16 @@ use tidemark_proto::time::{Span, Time};
 
 /// Tickets of copies begin here; below are those of increments without ids.
 const COPIES: u64 = 1 << 32;
-/// Increments that are sent again though nobody has to: the newest of this number.
+/// Increments that are sent again without need: the newest of this number.
 const RECENT: usize = 64;
-/// Of 10,000 copies of an increment that is known to count, so many have other content.
+/// Number of 10,000 copies of an increment that is known to count with other content.
 const OTHER_PER_10K: u32 = 500;
-/// Of 10,000 increments that are sent again though nobody has to, so many are milestones, if there are such.
+/// Number of 10,000 increments sent again without need that are milestones, if there are such.
 const WON_PER_10K: u32 = 500;
 /// Callers that lose their patience at a time.
 const IMPATIENT_MAX: usize = 4;
 
-/// One copy of an increment, sent under its id.
+/// A copy of an increment, sent under its id.
 #[derive(Clone, Copy, Debug)]
 struct Copy {
     number: u32,
@@ -58,7 +58,7 @@ pub struct Once {
     copies: Vec<Copy>,
     /// Those of them that are known to be a milestone.
     won: Vec<(u32, Time)>,
-    /// Copies whose callers wait for an answer, the oldest first.
+    /// Copies with callers that wait for an answer, the oldest first.
     waiting: VecDeque<usize>,
     ids: Ids,
 }
@@ -109,7 +109,7 @@ impl World {
         self.send_copy(&plan, door, number, other);
     }
 
-    /// Callers whose patience is over send again, where they can through another door.
+    /// Callers that have waited long enough send again, through another door if they can.
     fn send_impatiently(&mut self, plan: &OncePlan) {
         for _ in 0..IMPATIENT_MAX {
             let now = self.now;
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// A door whose aggregator is up, another one than this where there is one.
+    /// A door with a running aggregator, another one than this if there is one.
     fn door_but(&mut self, but: Option<usize>) -> Option<usize> {
         let is_up = |door: &usize| self.aggregators[self.once.doors[*door].at].is_up();
         let all: Vec<usize> = (0..self.once.doors.len()).filter(is_up).collect();
@@ -274,7 +274,7 @@ impl World {
         true
     }
 
-    /// What ids came to, and whether what groups hold is what was asked for.
+    /// The results of ids, and whether the counts of groups are the requested ones.
     pub(super) fn audit_once_end(&mut self) {
         if self.plan.once.is_none() {
             return;
@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// What a group holds of a half of a counter, in all its generations.
+    /// The count of a half of a counter in a group, in all its generations.
     fn held_by(&self, group: usize, half: usize) -> u64 {
         let Some(core) = self.serving(group).and_then(|node| self.nodes[node].core()) else { return 0 };
         let numbers = (0..self.audit.oracle.numbers() as u16).filter(|&of| self.audit.oracle.first_of(of) == half);
@@ -302,7 +302,7 @@ impl World {
     }
 }
 
-/// What a process is told of one copy.
+/// The answer to a process about one copy.
 fn said(told: Option<&Outcome>) -> Said {
     match told {
         None | Some(Outcome::PlaceUnknown) => Said::Counted(None),

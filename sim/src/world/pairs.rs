@@ -1,5 +1,5 @@
-//! Data centres with several aggregators. Each has a place of its own in the network and in the ledger's log: those of the first ones are
-//! the data centres' numbers, those of the second and further ones follow. Of more than two each holds some shards.
+//! Data centres with several aggregators. Each has a place of its own in the network and in the ledger's log: the places of first
+//! aggregators are the data centres' numbers, and those of second and further ones follow. Of more than two each holds some shards.
 
 use super::aggregators::SEATS;
 use super::{Event, World};
@@ -12,7 +12,7 @@ use tidemark_proto::msg::{FromGroup, LedgerCmd, MilestoneSpec};
 use tidemark_proto::shards::Seats;
 use tidemark_proto::time::Span;
 
-/// An operator who could not set a view aside tries again.
+/// An operator that could not set a view aside tries again.
 const SET_ASIDE_AGAIN: Span = Span::from_millis(400);
 /// How often it is looked for a milestone that was armed without a view.
 const LOOK_FOR_MILESTONE: Span = Span::from_millis(20);
@@ -36,7 +36,7 @@ impl World {
         AggregatorId { dc: DcId(dc as u16), seat }
     }
 
-    /// How many aggregators each data centre has, and who holds which shard where none was moved.
+    /// The number of aggregators of each data centre, and the holders of each shard before any move.
     pub(super) fn seats(&self) -> Seats {
         let of = |dc| 1 + self.plan.pairs.iter().filter(|&&other| other == dc).count() as u8;
         Seats::new((0..self.plan.sites.len()).map(of).collect())
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// What it hears of the ledger stops, and what it hears of counts goes on; arming waits for it.
+    /// News of the ledger stops, and news of counts goes on; arming waits for it.
     fn cut_from_leader(&mut self, at: usize, span: Span, index: usize) {
         let Some(leader) = self.raft.leader().filter(|&leader| leader != at) else { return };
         self.net.cut_pair(at, leader, true);
@@ -132,7 +132,7 @@ impl World {
         self.after(SET_ASIDE_AGAIN, Event::SetAside(index));
     }
 
-    /// Nobody waits for the view any more: a milestone is defined that the count is about to reach.
+    /// The view is waited for no more: a milestone is defined that the count is about to reach.
     fn arm_without(&mut self, index: usize) {
         let at = self.define_soon();
         self.after(LOOK_FOR_MILESTONE, Event::ArmedWithout(index, at));

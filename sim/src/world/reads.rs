@@ -1,5 +1,5 @@
-//! Reads that wait for the groups of their data centre, as the shell of an aggregator does it: each group that is heard of is asked, again
-//! until it answers or the reader's patience is over. They are drawn from a stream of their own.
+//! Reads that wait for the groups of their data centre, as the shell of an aggregator does it: each known group is asked, again until it
+//! answers or the reader's patience is over. They are drawn from a stream of their own.
 
 use super::{Event, World};
 use crate::checkers::reads::{self, Durable, ReadVersion, Reader, Shown};
@@ -33,7 +33,7 @@ struct Read {
     boot: u32,
     counter: usize,
     generation: u32,
-    /// What was counted durably in each group of the data centre when it began.
+    /// The durable counts of each group of the data centre when it began.
     durable: Durable,
     wanted: Option<Answer>,
     until: Time,
@@ -160,7 +160,7 @@ impl World {
         let process = &self.aggregators[at];
         let Some(core) = process.core() else { return };
         let reading = core.read(name, &process.ledger);
-        // It began again meanwhile, or who has just started may not show anything yet.
+        // It began again meanwhile, or an aggregator that has just started may not show anything yet.
         if reading.generation != read.generation || !core.view().is_registered(&process.ledger) {
             return self.coverage.saw("read of another generation or of nothing yet");
         }

@@ -1,6 +1,6 @@
-//! Groups whose log stands on several nodes of a data centre: members of a Raft log each, leaders that come and go, disks that are
-//! lost. Which of the processes speak for the group at a time follows from the log, as in the real one: a leader begins when it
-//! has applied the entry that it began its term with.
+//! Groups with a log on several nodes of a data centre: members of a Raft log each, leaders that come and go, disks that are lost. The
+//! processes that speak for the group at a time follow from the log, as in the real one: a leader begins when it has applied the entry that
+//! it began its term with.
 
 use super::{Event, World};
 use crate::checkers::dedupe;
@@ -21,7 +21,7 @@ const ELECTION_TIMEOUT: Span = Span::from_millis(400);
 const QUORUM_PATIENCE: Span = Span::from_millis(1_500);
 /// Messages between nodes of one data centre take so long, in microseconds.
 const HOP_US: (u64, u64) = (80, 900);
-/// A replica so many entries behind may be sent the leader's rows instead of them.
+/// A replica this number of entries behind may get the leader's rows instead of them.
 const ROWS_WHEN_BEHIND: usize = 40;
 
 /// The log of one group.
@@ -33,14 +33,14 @@ pub struct GroupLog {
     start: Option<u64>,
 }
 
-/// What a process is to its group's log.
+/// The role of a process in its group's log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Membership {
     /// Its number among the group's members; `None` where the log is on one node.
     pub member: Option<usize>,
     /// Entries handed to the core.
     pub applied: usize,
-    /// What the rows on disk stand for, and what those being written will.
+    /// The position of the rows on disk, and of those being written.
     pub rows_at: usize,
     writing: (LogIndex, usize),
     /// The term in which it was told to lead.
@@ -49,7 +49,7 @@ pub struct Membership {
     pub isolated_until: Time,
     /// Since when it leads without a majority.
     lonely_since: Option<Time>,
-    /// What it proposes reaches the log not before this, in order.
+    /// Its proposals reach the log not before this, in order.
     held_until: Time,
 }
 
@@ -95,7 +95,7 @@ impl World {
         self.processes_of(group).filter(|&node| !self.nodes[node].stand.absent).collect()
     }
 
-    /// Whom a client reaches when it looks for the group: somebody who believes to lead, else anybody.
+    /// The process that a client reaches when it looks for the group: a process that believes to lead, else any.
     pub(super) fn dialled(&mut self, group: usize) -> usize {
         let group = self.lost.in_place_of(group);
         let all = self.present_of(group);
@@ -108,7 +108,7 @@ impl World {
         *self.rng.pick(if leading.is_empty() { &all } else { &leading })
     }
 
-    /// Whom a fault hits that means a group: half of the time its leader.
+    /// The process that a fault of a group hits: half of the time its leader.
     pub(super) fn victim(&mut self, group: usize) -> usize {
         let all = self.present_of(group);
         match self.serving(group) {
@@ -129,7 +129,7 @@ impl World {
         self.append_to_group(node, boot, command);
     }
 
-    /// What was proposed arrives at the log, whoever led when it was made.
+    /// A proposal arrives at the log, under any leader since it was made.
     pub(super) fn append_to_group(&mut self, node: usize, boot: u32, command: Command) {
         if self.nodes[node].boot != boot {
             return;
@@ -240,7 +240,7 @@ impl World {
         self.nodes[node].log.led = term;
         self.coverage.saw("leader of a group begins");
         self.note(34, [node as u64, term, 0], || format!("node {node} leads group {group}"));
-        // Whoever spoke for the group before is heard no longer, once the new one is.
+        // The earlier speaker for the group is heard no longer, once the new speaker is.
         self.break_group(group);
         let nonce = self.rng.next();
         self.node_input(node, Input::Lead { nonce });
@@ -284,7 +284,7 @@ impl World {
 
     // ---- rows ----
 
-    /// What the rows of a checkpoint's part will stand for: all that was handed in when the checkpoint was begun.
+    /// The position of a checkpoint's rows: all that was handed in when the checkpoint was begun.
     pub(super) fn writing_rows(&mut self, node: usize, applied: LogIndex) {
         let log = &mut self.nodes[node].log;
         if log.writing.0 != applied || log.writing.1 == 0 {

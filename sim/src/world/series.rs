@@ -37,7 +37,7 @@ impl World {
         self.coverage.saw_times("row of buckets counted in", u64::from(!rows.is_empty()));
     }
 
-    /// What a view holds of a counter in buckets is at most what happened.
+    /// The count of a counter in a view's buckets is at most the true one.
     pub(super) fn audit_view_rows(&mut self, dc: usize, counter: usize) {
         if self.plan.series.is_none() {
             return;
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// Whether each view holds all of it that nobody had to drop.
+    /// Whether each view holds every bucket that no process had to drop.
     pub(super) fn rows_at_rest(&self, counter: usize) -> bool {
         let mut findings = Findings::default();
         (0..self.aggregators.len()).filter(|&at| self.holds(at, counter)).all(|dc| {
@@ -86,7 +86,7 @@ impl World {
             let held = core.view().rows(&self.names[counter], half, generation);
             let held: Vec<Cow<'_, Row>> = held.map(|(_, row)| row).collect();
             let rows: Vec<&Row> = held.iter().map(|row| &**row).collect();
-            // What has expired by the clock that is furthest ahead may have been dropped on its way.
+            // Buckets that have expired by the clock that is furthest ahead may have been dropped on their way.
             let mut horizon = series.horizon.clone();
             horizon.advance(&series.policy, UnixTime::from_wall(self.true_wall()).plus(AHEAD_S));
             let truth = self.audit.oracle.buckets(number);

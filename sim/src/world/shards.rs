@@ -12,10 +12,10 @@ use tidemark_proto::msg::ShardChange;
 use tidemark_proto::shards::{Ranges, Seats, ShardId};
 use tidemark_proto::time::Span;
 
-/// An operator who was refused tries again after so long, until the faults are over.
+/// An operator that was refused tries again after this time, until the faults are over.
 const AGAIN: Span = Span::from_millis(400);
 
-/// What those who held a shard both had when it began to move: the change, and of each counter its generation and sum.
+/// The common state of the holders of a shard when it began to move: the change, and of each counter its generation and sum.
 pub type Floors = BTreeMap<(DcId, ShardId), (u64, Vec<(usize, u32, u64)>)>;
 
 impl World {
@@ -33,7 +33,7 @@ impl World {
         process.core().map_or_else(of_disk, |core| core.view().ranges().clone())
     }
 
-    /// What an aggregator asks others, it asks by the splits that it knows of.
+    /// An aggregator asks others by the splits that it knows of.
     pub(super) fn learn_splits(&mut self, at: usize) {
         let (core, ledger, asking) = self.aggregators[at].for_readers();
         asking.learn(&ledger.shard_map().lineage());
@@ -68,7 +68,7 @@ impl World {
         may_show
     }
 
-    /// What left an aggregator is asked of others from here on, and never less of it is shown.
+    /// Shards that left an aggregator are asked of others from here on, and never less of them is shown.
     pub(super) fn note_left(&mut self, at: usize) {
         let own = self.id_of(at);
         self.learn_splits(at);
@@ -174,8 +174,8 @@ impl World {
         self.aggregators[at].keep(map, kept);
     }
 
-    /// The ledger has applied a change of who holds a shard, or taken it for a late copy. Who holds it from then on has what those both had
-    /// who held it when it began.
+    /// The ledger has applied a change of a shard's holders, or taken it for a late copy. The holders from then on have everything that
+    /// both holders had when the change began.
     pub(super) fn audit_shard_change(&mut self, of: (DcId, ShardId), revision: u64, change: &ShardChange) {
         match change {
             ShardChange::Join { .. } => self.note_floor(of),
@@ -188,7 +188,7 @@ impl World {
                 let Some(at) = holder.and_then(|holder| self.at_of(holder)) else { return };
                 let Some(core) = self.aggregators[at].core() else { return };
                 self.coverage.saw("shard has arrived at one that was looked at");
-                // What is over meanwhile is nowhere any more, once all have passed it.
+                // Counts of an earlier generation are nowhere any more, once all have passed it.
                 let resets = self.reference.resets();
                 let is_present = |(counter, of, _): &(usize, u32, u64)| resets.generation(&self.names[*counter]) == *of;
                 for (counter, generation, sum) in floor.into_iter().filter(is_present) {
@@ -235,7 +235,7 @@ impl World {
         self.floors.insert(of, (joining.revision, floor));
     }
 
-    /// Nothing is being moved any more, and everybody knows it.
+    /// No shard is being moved any more, and every process knows it.
     pub(super) fn shards_at_rest(&self) -> bool {
         let is_moving = self.reference.shard_map().moved().values().any(|holding| holding.joins.is_some());
         let revision = self.reference.shard_map().revision();
@@ -249,7 +249,7 @@ impl World {
         !is_moving && self.aggregators.iter().all(|process| process.core().is_none_or(knows) && is_gone(process))
     }
 
-    /// Each range is held by those whom the map names, and nobody else has anything of it.
+    /// Each range is held by the aggregators that the map names, and no other has any part of it.
     pub(super) fn audit_shards_end(&mut self) {
         let (map, seats) = (self.reference.shard_map(), self.seats_of_reference());
         let mut findings = std::mem::take(&mut self.audit.findings);

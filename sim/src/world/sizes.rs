@@ -15,7 +15,8 @@ const LOG_BYTES_MAX: u64 = 8 << 10;
 /// Of a group's checkpoint: its cells and guards, and each stream that it has to remember, with places of its last batches.
 const CHECKPOINT_BYTES_MAX: u64 = 16 << 10;
 const STREAM_BYTES_MAX: u64 = 128;
-/// An increment gets its place at most so many ages (an hour) after its batch: that its stream is remembered from then on is not read here.
+/// An increment gets its place at most this number of ages (an hour) after its batch: that its stream is remembered from then on is not
+/// read here.
 const PLACED_AGES_LATER_MAX: u32 = 6;
 /// Certified increments that a group remembers until the ledger has heard of them, and a few more until it forgets them.
 const JOURNAL_MAX: u64 = JOURNAL_TRIM_MIN as u64 + QUEUED_MAX;

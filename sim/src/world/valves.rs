@@ -1,5 +1,5 @@
 //! Valves that are added while it counts: the processes of a group start again, one after the other, with a configuration that asks for
-//! more. What one of them says when it leads holds for all, also for those that still ask for fewer, or do so again.
+//! more. The setting of the leader holds for all, also for those that still ask for fewer, or do so again.
 
 use super::{Event, World};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ impl World {
         }
     }
 
-    /// The process is restarted for its new configuration; one that is down reads it when it comes back.
+    /// The process is restarted for its new configuration; a process that is down reads it when it comes back.
     pub(super) fn on_reconfigure(&mut self, node: usize) {
         if self.faults_over || !self.nodes[node].is_up() {
             return;

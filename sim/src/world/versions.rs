@@ -1,5 +1,5 @@
-//! Processes of the next version among those of this one: what they say ends with a tail, which nobody but they would know. Where links
-//! are modelled, a message that has one of them at an end is really encoded, and decoded when it comes.
+//! Processes of the next version among those of this one: their messages end with a tail, which only they know. Where links are modelled, a
+//! message that has one of them at an end is really encoded, and decoded when it comes.
 
 use super::World;
 use crate::checkers::versions;
@@ -13,7 +13,7 @@ use tidemark_proto::wire::{self, Message};
 /// Lengths of tails: empty, of a field or some, about where a length takes a second byte, and the longest.
 const TAILS: [usize; 7] = [0, 1, 8, 40, 127, 128, TAIL_BYTES_MAX];
 
-/// What the processes of the next version say besides.
+/// The additional tails of the processes of the next version.
 pub struct Versions {
     is_mixed: bool,
     rng: Rng,

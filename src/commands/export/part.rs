@@ -1,6 +1,7 @@
 //! The file of an export while it is written, `OUT.part`, and the journal beside it: up to where the file is whole, and what comes behind.
 //!
-//! What the journal says is synced before it is written, so the file is cut off there and gone on with. It is locked while an export has it.
+//! The journal's claims are synced before they are written, so the file is cut off there and gone on with. It is locked while an export has
+//! it.
 
 use super::out::Out;
 use super::{Compress, FormatArg, Written};
@@ -15,10 +16,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const VERSION: u32 = 1;
 /// Bytes of rows, before they are compressed, between two writings of the journal: what is written again at most after a crash.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
-/// An export that was begun earlier is not gone on with: whoever runs one each day wants this day's.
+/// An export that began earlier is not gone on with: an operator with a daily export wants this day's.
 const GO_ON_WITHIN: Duration = Duration::from_secs(24 * 3_600);
 
-/// What is asked for. An export goes on with one of the same.
+/// The request of an export. An export goes on with one of the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     version: u32,
@@ -43,7 +44,7 @@ pub struct Mark {
 /// A file that is not whole yet.
 #[derive(Debug)]
 pub struct Part {
-    /// What it is called in the end.
+    /// The file's final name.
     target: PathBuf,
     path: PathBuf,
     journal: PathBuf,
@@ -55,7 +56,7 @@ pub struct Part {
     pub checkpoint_bytes: u64,
 }
 
-/// Why an export stopped or did not begin. What its journal says is whole stays so.
+/// Why an export stopped or did not begin. The part that its journal calls complete stays complete.
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
     #[error("{}: {error}", path.display())]
@@ -71,7 +72,7 @@ impl Request {
         Request { version: VERSION, cluster: cluster.to_owned(), prefix: prefix.to_owned(), format, compress }
     }
 
-    /// What was asked for before, and is not now.
+    /// Properties of the earlier request that differ from this one.
     fn differs(&self, before: &Request) -> Option<String> {
         let name = |choice: &dyn std::fmt::Debug| format!("{choice:?}").to_lowercase();
         let pairs = [
@@ -87,7 +88,7 @@ impl Request {
 }
 
 impl Mark {
-    /// How far a file of so many bytes has come; `None` without a journal.
+    /// The progress of a file of this number of bytes; `None` without a journal.
     fn read(journal: &Path, request: &Request, bytes: u64) -> Result<Option<Mark>, PartError> {
         let text = match fs::read(journal) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -166,7 +167,7 @@ impl Part {
         cut.map(drop).map_err(failed(&self.path))
     }
 
-    /// What was there when it was opened, or at the last checkpoint.
+    /// The mark that was found at the opening, or the last checkpoint.
     pub fn mark(&self) -> Option<&Mark> {
         self.mark.as_ref()
     }

@@ -29,7 +29,7 @@ pub(super) fn sparkline(values: &[Option<i128>]) -> String {
     values.iter().map(|value| value.map_or(GAP, block)).collect()
 }
 
-/// Values summed so that there are at most so many.
+/// Values summed so that there are at most `most`.
 fn summed(values: &[Option<i128>], most: usize) -> Vec<Option<i128>> {
     let each = values.len().div_ceil(most).max(1);
     let sum = |part: &[Option<i128>]| part.iter().flatten().copied().reduce(|a, b| a + b);

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tidemark_proto::ids::OwnerId;
 use tokio::sync::Notify;
 
-/// What a request costs in the worst case.
+/// With faults, one of this number of steps fails.
 const LOST: usize = 5;
 
 /// A cluster that is asked, and where the loader is killed.
@@ -118,7 +118,7 @@ struct Loads {
     rows: u64,
 }
 
-/// What one run of a load comes to; `None`: it was killed.
+/// The result of one run of a load; `None`: it was killed.
 type Run = Option<Result<Loaded, String>>;
 
 impl Loads {

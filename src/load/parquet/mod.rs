@@ -40,7 +40,7 @@ pub struct Rows<R: ChunkReader> {
     failed: Option<String>,
 }
 
-/// What stands in a column of a row.
+/// The content of a column in a row.
 enum Value {
     Text(ByteArray),
     Cell(Cell<'static>),

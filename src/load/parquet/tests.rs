@@ -124,7 +124,7 @@ fn read_in(zone: &str, schema: &str, column: Written) -> String {
 
 #[test]
 fn columns_may_be_of_any_type_that_says_it() {
-    // What stands in the column `delta` or `at` of a row, and how that is read.
+    // The content of the column `delta` or `at` of a row, and the value that is read.
     let read = |schema: &str, column: Written| read_in("UTC", schema, column);
     assert_eq!(
         read("optional int32 delta (INTEGER(32,false))", Written::I32(vec![Some(7), Some(-1)])),
@@ -427,7 +427,7 @@ fn rows_that_another_program_has_written() {
         }
     });
     assert_eq!(told(bytes, &Naming::default()).unwrap(), expected.collect::<Vec<_>>());
-    // A byte of a page, whose checksum then differs.
+    // A byte of a page, so that the page's checksum differs.
     let mut damaged = bytes.to_vec();
     damaged[420] ^= 1;
     assert_eq!(told(&damaged, &Naming::default()).unwrap_err(), "Parquet: Page CRC checksum mismatch (behind row 0)");

@@ -35,28 +35,28 @@ const DAYS_OF_MONTH: f64 = 31.0;
 
 #[derive(Clone, Debug, Args)]
 pub struct DayArgs {
-    /// Virtual partitions of all
+    /// Number of virtual partitions of all machines
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub partitions: u32,
-    /// Events of the partition in a day
+    /// Events per day in the partition
     #[arg(long, default_value_t = 1_000_000_000, value_parser = clap::value_parser!(u64).range(86_400..))]
     pub events: u64,
-    /// Tenants of the partition
+    /// Number of tenants in the partition
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub tenants: u32,
-    /// Listings of a tenant
+    /// Number of listings of a tenant
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub listings: u32,
-    /// Buckets of the partition
+    /// Number of buckets in the partition
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub buckets: u32,
     /// Seconds between two flushes
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub flush_s: u64,
-    /// Hours of the day that have events
+    /// Number of hours of the day that have events
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=24))]
     pub hours: u64,
-    /// Where the directory is created [default: the folder of temporary files]
+    /// Folder in which the directory is created [default: the folder of temporary files]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Print JSON

@@ -15,12 +15,13 @@ const LISTINGS_PER_TENANT: u64 = 10;
 
 #[derive(Debug, Args)]
 pub struct FoldArgs {
-    /// Pairs of tenant and listing
+    /// Number of pairs of tenant and listing
     #[arg(long, default_value_t = 10_000_000)]
     pub pairs: u64,
-    /// Events of a run
+    /// Number of events in a run
     #[arg(long, default_value_t = 50_000_000)]
     pub events: u64,
+    /// Number of runs; median and worst are printed
     #[arg(long, default_value_t = 3)]
     pub runs: usize,
     /// Print JSON

@@ -18,29 +18,31 @@ pub struct IntakeArgs {
     /// The program that is measured [default: tidemark-streams beside this one]
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// Tenants, which events are spread over evenly
+    /// Number of tenants, over which events are spread evenly
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=99_999_999))]
     pub tenants: u32,
-    /// Listings of a tenant
+    /// Number of listings of a tenant
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub listings: u32,
-    /// Events of a request
+    /// Number of events in a request
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch: u32,
-    /// Connections, each of which is a producer with numbered batches
+    /// Number of connections; each is a producer with numbered batches
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub connections: u32,
-    /// Events a second of all connections; 0: as fast as they are taken
+    /// Events a second of all connections; 0: as fast as the server takes them
     #[arg(long, default_value_t = 0)]
     pub rate: u64,
+    /// Seconds of a run
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
+    /// Number of runs; median and worst are printed
     #[arg(long, default_value_t = 3)]
     pub runs: usize,
     /// Seconds between two flushes of the server
     #[arg(long, default_value_t = 60)]
     pub flush_s: u64,
-    /// Where directories are created [default: the folder of temporary files]
+    /// Folder in which directories are created [default: the folder of temporary files]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Print JSON
@@ -59,7 +61,7 @@ struct Run {
     log_bytes: u64,
 }
 
-/// What the threads of a generator share.
+/// The state that the threads of a generator share.
 struct Generator {
     args: IntakeArgs,
     address: String,
@@ -182,7 +184,7 @@ impl Generator {
         Ok(sent)
     }
 
-    /// Writes a batch, and says whose events it has.
+    /// Writes a batch, and returns the tenants of its events.
     fn fill(&self, body: &mut Vec<u8>, seed: &mut u64) -> Vec<u32> {
         use std::io::Write;
         body.clear();

@@ -23,10 +23,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Send events to a server of its own, and compare the blobs with a recount
+    #[command(after_help = "Example:\n  tidemark-streams-bench intake --seconds 10 --runs 1")]
     Intake(intake::IntakeArgs),
-    /// Fold events that are decoded, on one core
+    /// Fold decoded events on one core
+    #[command(after_help = "Example:\n  tidemark-streams-bench fold --runs 1")]
     Fold(fold::FoldArgs),
-    /// Pass a virtual day of one partition, and count the blobs and bytes of all
+    /// Pass a virtual day of one partition, and count the blobs and bytes of all partitions
+    #[command(after_help = "Example:\n  tidemark-streams-bench day --partitions 1000")]
     Day(day::DayArgs),
 }
 

@@ -82,6 +82,7 @@ pub enum Command {
     #[command(after_help = LAYOUT_EXAMPLES)]
     Layout(LayoutArgs),
     /// List the blobs that count
+    #[command(after_help = "Example:\n  tidemark-streams blobs --dir shop")]
     Blobs(DirectoryArgs),
     /// List, replay or drop the rows that were refused
     ///
@@ -101,8 +102,8 @@ pub enum Command {
     /// Print or change how many days blobs of each level are kept
     ///
     /// A blob leaves once all its hours are older than its level is kept. Rows rise from hours to days and periods, so a lower level is
-    /// never kept longer than a higher one. Rows that come later than hours are kept become dead letters. What has expired does not
-    /// come back, also when blobs are kept longer later on.
+    /// never kept longer than a higher one. Rows that come later than hours are kept become dead letters. Expired rows do not come back,
+    /// also when blobs are kept longer later on.
     #[command(after_help = RETENTION_EXAMPLES)]
     Retention(RetentionArgs),
     /// Erase the rows of a tenant, or of one listing of it, for good
@@ -136,15 +137,15 @@ pub enum Command {
     Token(TokenArgs),
     /// Print writes, bytes, memory, cores and prices for numbers of users and events
     ///
-    /// Each figure has its formula in words. What the file leaves out has the numbers of the article that this layout comes from:
-    /// 100 million users, 10 listings each, 10^12 events a day.
+    /// Each figure has its formula in words. A number that the file leaves out is that of the article that this layout comes from: 100
+    /// million users, 10 listings each, 10^12 events a day.
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct DirectoryArgs {
-    /// The directory of the event streams
+    /// Directory of the event streams
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
 }
@@ -168,16 +169,16 @@ pub enum DeadLettersCommand {
 /// Which dead letters are meant. Several options together mean the letters that fit all of them.
 #[derive(Debug, Args)]
 pub struct SelectArgs {
-    /// Letters of the source whose digest begins with this
+    /// Letters of the source with a digest that begins with this
     #[arg(long, value_name = "HEX")]
     pub source: Option<String>,
     /// The letter of this row, counted from 1 on
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub row: Option<u64>,
-    /// Letters whose reason contains this text
+    /// Letters with a reason that contains this text
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// Letters whose text is an event of this tenant
+    /// Letters with a text that is an event of this tenant
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
 }
@@ -256,8 +257,10 @@ pub enum TestTenantsCommand {
     #[command(after_help = TESTS_EXAMPLES)]
     Add(TestTenantArgs),
     /// Take the mark from tenants; their rows stay
+    #[command(after_help = "Example:\n  tidemark-streams test-tenants remove demo --dir shop")]
     Remove(TestTenantArgs),
-    /// Print the hashes of the tenants that are marked
+    /// Print the hashes of the marked tenants
+    #[command(after_help = "Example:\n  tidemark-streams test-tenants list --dir shop")]
     List(DirectoryArgs),
     /// Delete the rows of all test tenants, up to the end of this hour
     ///
@@ -278,7 +281,7 @@ pub struct TestTenantArgs {
 /// How the rows of a file are read.
 #[derive(Debug, Args)]
 pub struct ReadingArgs {
-    /// Which column is what: tenant, listing and at (the time); n (the count, 1 without it) and type are optional
+    /// Columns of the fields: tenant, listing and at (the time); n (the count, 1 without it) and type are optional
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: String,
     /// The event type of all rows [default: impression]
@@ -308,7 +311,7 @@ pub struct LoadArgs {
     pub flush_counts: u64,
 }
 
-/// What counts are grouped by.
+/// The grouping of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// Hours of the zone's clock
@@ -323,6 +326,7 @@ pub enum By {
 pub struct QueryArgs {
     /// The tenant
     pub tenant: String,
+    /// Grouping of the counts
     #[arg(long, value_enum, default_value_t = By::Hour)]
     pub by: By,
     /// The zone of hours, days, --from and --to, by its name in the IANA database
@@ -337,7 +341,7 @@ pub struct QueryArgs {
     /// Count events of this type only
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Option<String>,
-    /// One JSON object in each line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -360,7 +364,7 @@ pub struct LayoutArgs {
     /// Split the rows of this large tenant by listing
     #[arg(long, value_name = "TENANT", requires = "parts")]
     pub split: Option<String>,
-    /// Into how many parts
+    /// Number of parts of the large tenant
     #[arg(long, value_name = "COUNT", requires = "split")]
     pub parts: Option<u32>,
     /// The first day, of UTC, that the buckets or parts are for; without it, all days
@@ -375,13 +379,13 @@ pub struct AuditArgs {
     /// The file that was loaded into this directory
     #[arg(long, value_name = "FILE", requires = "map")]
     pub against: Option<PathBuf>,
-    /// As of `load`
+    /// As in `load`
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: Option<String>,
-    /// As of `load`
+    /// As in `load`
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Option<String>,
-    /// As of `load`
+    /// As in `load`
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     pub file_zone: String,
 }
@@ -442,10 +446,10 @@ pub struct TokenArgs {
     /// The file with the secret, as of `serve`
     #[arg(long, value_name = "FILE")]
     pub secret_file: PathBuf,
-    /// The tenant whose rows the token reads [default: the token of producers]
+    /// Print the token that reads the rows of this tenant only [default: the token of producers]
     #[arg(long, value_name = "TENANT", conflicts_with = "operator")]
     pub tenant: Option<String>,
-    /// The token of operators, which pauses and resumes
+    /// Print the token of operators, which pauses and resumes
     #[arg(long)]
     pub operator: bool,
 }

@@ -59,7 +59,7 @@ pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What is wrong with a blob. Its rows are added to all.
+/// The fault in a blob, if any. Its rows are added to all.
 fn check(directory: &Directory, meta: &BlobMeta, all: &mut Rollups) -> Option<String> {
     match meta.level {
         Level::Delta | Level::Hour | Level::Day | Level::Period => check_rows(directory, meta, all),
@@ -138,7 +138,7 @@ fn kept(rows: &Rollups, partition: Option<&Partition>) -> Result<Rollups, CliErr
     Ok(kept)
 }
 
-/// Names the keys whose counts differ.
+/// Names the keys with different counts.
 fn compare(blobs: &Rollups, file: &Rollups, out: &mut impl Write) -> Result<u64, CliError> {
     let mut blobs = blobs.iter().peekable();
     let mut file = file.iter().peekable();

@@ -24,7 +24,7 @@ const FLUSH_COUNTS: u64 = 1_048_576;
 /// Texts that stand in place of those of dead letters, by source and row.
 type Fixed = BTreeMap<(SourceId, u64), String>;
 
-/// What became of letters.
+/// The results of letters.
 #[derive(Default)]
 struct Settled {
     replayed: u64,

@@ -54,7 +54,7 @@ impl Driver {
         Driver::new(directory, types, flush_counts)
     }
 
-    /// Claims the partition for an operator, who counts no rows.
+    /// Claims the partition for an operator, which counts no rows.
     ///
     /// # Errors
     /// The directory fails, or the claim is refused.
@@ -75,7 +75,7 @@ impl Driver {
             cells_max: usize::try_from(flush_counts).unwrap_or(usize::MAX),
             fold_bytes_max: FOLD_BYTES_MAX,
             dead_letters_max: DEAD_LETTERS_HELD_MAX,
-            // A load has the directory for itself, and nobody waits for the store.
+            // A load has the directory for itself, and no other process waits for the store.
             merge: MergePolicy { merge_every_ms: 0, put_every_ms: 0, ..MergePolicy::default() },
             retry_after_ms: RETRY_AFTER_MS,
             keep_flushed_ms: KEEP_FLUSHED_MS,

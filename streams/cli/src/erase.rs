@@ -31,8 +31,8 @@ pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
     Ok(writeln!(out, "not reached\t{files}")?)
 }
 
-/// Erases rows of tenants and listings, and returns once that is done. An erasure that was cut off goes on. One that is known is not
-/// begun `again` by itself.
+/// Erases rows of tenants and listings, and returns once that is done. An erasure that was cut off goes on. A known erasure is not begun
+/// `again` by itself.
 ///
 /// # Errors
 /// The directory fails, or the partition is paused.
@@ -84,7 +84,7 @@ fn report(directory: &Directory, key: &ErasureKey, out: &mut impl Write) -> Resu
         0 => writeln!(out, "done\tdead letters")?,
         unread => writeln!(
             out,
-            "not reached\t{unread} dead letters whose text is no event: `tidemark-streams dead-letters drop` gives them up"
+            "not reached\t{unread} dead letters with a text that is no event: `tidemark-streams dead-letters drop` gives them up"
         )?,
     }
     Ok(())

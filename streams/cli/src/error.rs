@@ -1,4 +1,4 @@
-//! What a command says when it fails.
+//! The errors of commands.
 
 use crate::plan::InputError;
 use std::io;

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let done = run(&Cli::parse(), &mut out).and_then(|()| Ok(out.flush()?));
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads the output has enough.
+        // The reader of the output has enough.
         Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             let _ = out.flush();

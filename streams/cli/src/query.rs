@@ -70,7 +70,7 @@ fn warn_of_incomplete(plan: &Plan) {
     }
 }
 
-/// A range that is not kept has no answer; one that is kept in part has a note.
+/// A range that is not kept has no answer; a range that is kept in part has a note.
 fn warn_of_retention(plan: &Plan, range: &Range) -> Result<(), CliError> {
     let hours = range.hours();
     if plan.view.is_behind(hours) {

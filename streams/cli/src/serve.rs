@@ -1,4 +1,4 @@
-//! `serve` and `token`: the settings of the server, and who may ask it.
+//! `serve` and `token`: the settings of the server, and the permissions of callers.
 
 use crate::args::{ServeArgs, TokenArgs};
 use crate::error::CliError;

@@ -1,4 +1,4 @@
-//! `serve` as a process: what is acknowledged counts once, whatever is killed; what is wrong is refused by name.
+//! `serve` as a process: every acknowledged event counts once, whatever process is killed; wrong input is refused by name.
 
 mod serving;
 

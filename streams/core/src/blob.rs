@@ -27,7 +27,7 @@ pub struct BlobKey {
     pub part: u32,
 }
 
-/// What a blob holds. Rows rise from deltas to hours, days and periods.
+/// The content of a blob. Rows rise from deltas to hours, days and periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Level {
     /// Rows of one flush, of any hour and tenant.
@@ -42,7 +42,7 @@ pub enum Level {
     Period,
 }
 
-/// What the manifest keeps of a blob.
+/// The manifest's entry of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlobMeta {
     pub key: BlobKey,

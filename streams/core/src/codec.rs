@@ -12,7 +12,7 @@ use crate::time::{Hour, HourRange};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of encoded commands. Those of earlier versions are read too.
+/// The version of encoded commands. Earlier versions are read too.
 const COMMAND_VERSION: u8 = 3;
 
 /// Why bytes are not what they should be.
@@ -51,7 +51,7 @@ pub struct CommandTooLong {
 
 impl Command {
     /// # Errors
-    /// [`CommandTooLong`]: nobody would read it.
+    /// [`CommandTooLong`]: it is longer than readers accept.
     pub fn encode(&self) -> Result<Vec<u8>, CommandTooLong> {
         let bytes = encode_versioned(COMMAND_VERSION, self);
         if bytes.len() > COMMAND_BYTES_MAX { Err(CommandTooLong { bytes: bytes.len() }) } else { Ok(bytes) }

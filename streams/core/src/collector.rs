@@ -7,7 +7,7 @@ use crate::blob::{BlobKey, Epoch, PartitionId};
 use crate::manifest::{Command, Fence, Manifest};
 use crate::teeth::{Bug, bites};
 
-/// What may become of a file of the store.
+/// The judgement of a file of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is live.
@@ -37,7 +37,7 @@ pub fn judge(manifest: &Manifest, key: &BlobKey) -> Verdict {
     }
 }
 
-/// The command that settles what is pending in a partition whose owner is silent.
+/// The command that settles the pending blobs of a partition with a silent owner.
 pub fn fence(manifest: &Manifest, partition: PartitionId) -> Option<Command> {
     let epoch = manifest.partition(partition)?.epoch;
     Some(Command::Fence(Fence { partition, epoch }))

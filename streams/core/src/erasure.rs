@@ -1,8 +1,8 @@
 //! Erasures: rows of a tenant, or of one listing of it, that are taken away and do not come back.
 //!
-//! An erasure is kept for ever, by hashes of names. From its entry of the log on a commit is refused whose owner did not know it. So
-//! the blobs that may hold erased rows are those of earlier commits. Owners write each of them again without these rows; then the
-//! erasure is done. A kill at any moment leaves the blobs that are still to be written.
+//! An erasure is kept for ever, by hashes of names. A commit behind its entry of the log is refused if the owner did not know it. So the
+//! blobs that may hold erased rows are those of earlier commits. Owners write each of them again without these rows; then the erasure is
+//! done. A kill at any moment leaves the blobs that are still to be written.
 
 use crate::blob::{BlobKey, BlobMeta, Level, Seq};
 use crate::limits::{ERASURES_MAX, FUTURE_MAX_S};
@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ListingHash(pub u64);
 
-/// Whose rows are erased.
+/// The tenant or listing that is erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ErasureKey {
     pub tenant: TenantHash,
@@ -52,7 +52,7 @@ pub struct Erasures {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{ERASURES_MAX} tenants and listings are erased: at most so many are remembered")]
+#[error("{ERASURES_MAX} tenants and listings are erased, the most that a partition remembers")]
 pub struct TooManyErasures;
 
 impl ListingHash {

@@ -16,7 +16,7 @@ pub struct RawEvent<'a> {
     pub listing: &'a str,
     /// Seconds since 1970.
     pub at_s: i64,
-    /// The name of its type; one of the [`EventTypes`].
+    /// The name of its type; the [`EventTypes`] contain it.
     pub event_type: &'a str,
     /// How many times the event happened.
     pub count: i64,
@@ -78,7 +78,7 @@ pub enum EventError {
     BeforeEpoch { at_s: i64 },
     #[error("time {at_s} s is {ahead_s} s ahead of now: at most {FUTURE_MAX_S} s; are these milliseconds?")]
     Future { at_s: i64, ahead_s: u64 },
-    #[error("time {at_s} s is older than what is kept: from {kept_from_s} s on")]
+    #[error("time {at_s} s is before the kept range, which begins at {kept_from_s} s")]
     NotKept { at_s: i64, kept_from_s: u64 },
     #[error("time {at_s} s is behind the last time that a row may have")]
     TooLate { at_s: i64 },

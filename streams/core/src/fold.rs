@@ -23,7 +23,7 @@ use tidemark_proto::hash::bytes_hash;
 /// Bits of a slot that hold the quarter; the type is above.
 const QUARTER_BITS: u32 = 24;
 const QUARTER_MASK: u32 = (1 << QUARTER_BITS) - 1;
-/// Events whose memory is read ahead: it stays in the first caches until they are counted.
+/// Events with memory that is read ahead: it stays in the first caches until they are counted.
 const AHEAD: usize = 32;
 
 /// Counts of events.
@@ -65,7 +65,7 @@ struct Hashes {
     pair: u64,
 }
 
-/// What a fold holds.
+/// The size of a fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoldSize {
     pub pairs: usize,
@@ -75,7 +75,7 @@ pub struct FoldSize {
 }
 
 impl Fold {
-    /// `seed` makes the places of ids in the hash tables unknown to whoever chooses the ids.
+    /// `seed` makes the places of ids in the hash tables unknown to a sender that chooses the ids.
     pub fn new(types: EventTypes, seed: u64) -> Fold {
         Fold {
             seed,
@@ -179,7 +179,7 @@ impl Fold {
         }
     }
 
-    /// The count of a cell with so many more. What it cannot hold stays, and the full cell is put aside.
+    /// The count of a cell after an addition. The part that it cannot hold stays, and the full cell is put aside.
     fn fill(&mut self, cell: Cell, more: u32) -> u32 {
         let room = QUARTER_COUNT_MAX - cell.count;
         if more <= room {

@@ -20,14 +20,14 @@ pub enum PeriodUnit {
     Quarter,
 }
 
-/// From a day on, each virtual partition has so many buckets. The day counts from the period that holds it.
+/// From a day on, each virtual partition has this number of buckets. The day counts from the period that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketsFrom {
     pub from: Day,
     pub buckets: u32,
 }
 
-/// A tenant whose rows are split by listing, from a day on.
+/// A tenant with rows that are split by listing, from a day on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LargeTenant {
     pub tenant: TenantHash,

@@ -1,4 +1,4 @@
-//! Every limit of event streams, by name. What happens at a limit stands beside it.
+//! Every limit of event streams, by name. The behaviour at a limit stands beside it.
 
 /// Bytes of a tenant's id. A longer one makes the row a dead letter.
 pub const TENANT_BYTES_MAX: usize = 128;
@@ -6,30 +6,30 @@ pub const TENANT_BYTES_MAX: usize = 128;
 pub const LISTING_BYTES_MAX: usize = 255;
 /// Bytes of the name of an event type. A longer one is refused where it is configured.
 pub const EVENT_TYPE_BYTES_MAX: usize = 32;
-/// Event types that may be configured. One more is refused.
+/// Event types that may be configured. A further type is refused.
 pub const EVENT_TYPES_MAX: usize = 64;
 /// The largest count of one event: 2^31 - 1. A larger one makes the row a dead letter.
 pub const EVENT_COUNT_MAX: u32 = i32::MAX as u32;
 /// The largest count of a quarter of an hour in one row. A larger sum is split over several rows.
 pub const QUARTER_COUNT_MAX: u32 = i32::MAX as u32;
-/// Seconds that an event may lie ahead of now. One further ahead makes the row a dead letter.
+/// Seconds that an event may lie ahead of now. An event further ahead makes the row a dead letter.
 pub const FUTURE_MAX_S: u64 = 300;
 /// Quarters of an hour since 1970 that a row may name: up to the year 2448, as 24 bits hold them. A later event is a dead letter.
 pub const QUARTERS_MAX: u32 = 1 << 24;
-/// Bytes of the reason that a dead letter keeps. What is longer is cut.
+/// Bytes of the reason that a dead letter keeps. A longer reason is cut.
 pub const DEAD_LETTER_REASON_BYTES_MAX: usize = 512;
-/// Bytes of the record that a dead letter keeps. What is longer is cut, and is replayed only with a text in its place.
+/// Bytes of the record that a dead letter keeps. A longer record is cut, and is replayed only with a text in its place.
 pub const DEAD_LETTER_TEXT_BYTES_MAX: usize = 2_048;
 
 /// Partitions of a manifest. A claim of a further one is refused.
 pub const PARTITIONS_MAX: u32 = 1 << 16;
-/// Sources whose positions a partition keeps. A commit of a further one is refused.
+/// Sources with a position that a partition keeps. A commit of a further one is refused.
 pub const SOURCES_MAX: usize = 100_000;
 /// Blobs that one commit adds, and those that it removes. A commit with more is refused.
 pub const COMMIT_BLOBS_MAX: usize = 4_096;
 /// Bytes of an encoded command of the manifest. A longer one is refused.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;
-/// Blobs that one merge writes. What is left over goes into one more delta, which the next merge takes.
+/// Blobs that one merge writes. The rest goes into one more delta, which the next merge takes.
 pub const MERGE_BLOBS_MAX: usize = 1_024;
 /// Rows that one merge reads. A merge takes fewer blobs rather than more rows.
 pub const MERGE_ROWS_MAX: u64 = 8 << 20;
@@ -40,7 +40,7 @@ pub const RETENTION_DAYS_MAX: u32 = 36_500;
 /// Blobs that expire by one command. The owner proposes another one for the rest.
 pub const EXPIRED_BLOBS_MAX: usize = 4_096;
 
-/// Tenants and listings whose erasure a partition remembers. A further one is refused.
+/// Tenants and listings with an erasure that a partition remembers. A further one is refused.
 pub const ERASURES_MAX: usize = 100_000;
 
 /// Tenants that may be marked as tests. A further one is refused: each has blobs of its own, and a merge writes few.

@@ -4,7 +4,7 @@
 //! rules keep two laws at every log index:
 //!
 //! 1. Every row of a source below its position is in exactly one live blob, or is a dead letter.
-//! 2. What an owner of an earlier epoch proposes changes nothing.
+//! 2. A proposal of an owner of an earlier epoch changes nothing.
 
 mod apply;
 mod command;
@@ -43,20 +43,20 @@ pub struct Manifest {
     layout_version: u64,
     pauses: Pauses,
     retention: Retention,
-    /// Tenants whose rows are tests: merges keep them in blobs of their own.
+    /// Tenants with test rows: merges keep them in blobs of their own.
     test_tenants: BTreeSet<TenantHash>,
     partitions: BTreeMap<PartitionId, Partition>,
     /// Partitions that changed since the last snapshot, apart from their blobs.
     changed: BTreeSet<PartitionId>,
 }
 
-/// What is known of a partition.
+/// The state of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partition {
     pub epoch: Epoch,
     /// Of the last claim.
     pub generation: Generation,
-    /// Who claimed it last; nobody once it was fenced.
+    /// The member that claimed it last; none after a fence.
     pub owner: Option<MemberId>,
     /// Of the last commit that was applied, in whatever epoch.
     pub last_commit: Option<AppliedCommit>,
@@ -118,7 +118,7 @@ impl Manifest {
         &self.test_tenants
     }
 
-    /// What is paused.
+    /// The pauses.
     pub fn pauses(&self) -> &Pauses {
         &self.pauses
     }
@@ -129,7 +129,7 @@ impl Manifest {
     }
 }
 
-/// What changed since the last snapshot is no part of the state.
+/// The changes since the last snapshot are no part of the state.
 impl PartialEq for Manifest {
     fn eq(&self, other: &Manifest) -> bool {
         let Manifest { index, layout, layout_version, pauses, retention, test_tenants, partitions, changed: _ } = self;

@@ -25,7 +25,7 @@ use crate::time::Day;
 pub struct MergePolicy {
     /// An hour and a day are closed so long after their end. Rows that come later rewrite what was merged.
     pub lateness_s: u64,
-    /// Deltas are merged at once when there are so many, although their hour is not closed.
+    /// Deltas are merged at once when there are this many, although their hour is not closed.
     pub deltas_max: usize,
     /// The merges of an hour's deltas are spread over this time.
     pub hour_spread_s: u64,
@@ -41,7 +41,7 @@ pub struct MergePolicy {
     pub put_every_ms: u64,
 }
 
-/// What a merge makes of its rows.
+/// The form that a merge gives its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Hour,

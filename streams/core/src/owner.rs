@@ -1,10 +1,10 @@
 //! The owner of a partition: folds the rows of sources, writes blobs, and commits them to the manifest.
 //!
-//! One job is under way at a time: a flush, which writes what was folded, or a merge. Both write blobs first and propose a commit that
-//! names them once the store has them. Rows are taken meanwhile, until they fill the window: it is flushed by the next job.
+//! There is one job under way at a time: a flush, which writes the folded rows, or a merge. Both write blobs first and propose a commit
+//! that names them once the store has them. Rows are taken meanwhile, until they fill the window: it is flushed by the next job.
 //!
-//! The shell carries out each [`Output`] and answers with an [`Input`]; any answer may be lost with the process. Whatever is lost, the
-//! next owner claims the partition and reads each source from the position in the manifest.
+//! The shell carries out each [`Output`] and answers with an [`Input`]; any answer may be lost with the process. After any loss, the next
+//! owner claims the partition and reads each source from the position in the manifest.
 
 mod claim;
 mod erase;
@@ -279,7 +279,7 @@ impl Owner {
         self.begin_job(now);
     }
 
-    /// What to do next, until `None`.
+    /// The next action, until `None`.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -340,7 +340,7 @@ impl Owner {
         }
     }
 
-    /// Whether the partition is paused: no rows are taken, and no flush or merge begins. What is under way ends.
+    /// Whether the partition is paused: no rows are taken, and no flush or merge begins. A job that is under way ends.
     pub fn is_paused(&self) -> bool {
         self.is_paused
     }
@@ -354,7 +354,7 @@ impl Owner {
         self.last_seq
     }
 
-    /// What the window holds, in memory.
+    /// The size of the window in memory.
     pub fn size(&self) -> crate::fold::FoldSize {
         self.window.size()
     }

@@ -1,4 +1,4 @@
-//! What is paused: the partition, so that no rows are counted and no blobs written, or an event type, which the intake refuses.
+//! The pauses: of the partition, so that no rows are counted and no blobs written, or of an event type, which the intake refuses.
 //!
 //! A pause is part of the manifest, so it outlives a restart, and every owner knows it. Nothing is lost by a pause: rows of a paused
 //! partition wait in their source, and events of a paused type are not acknowledged.
@@ -9,14 +9,14 @@ use crate::limits::{EVENT_TYPES_MAX, PARTITIONS_MAX};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What may be paused.
+/// The target of a pause.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PauseTarget {
     Partition(PartitionId),
     EventType(String),
 }
 
-/// What is paused, and since when, in milliseconds since 1970.
+/// The targets of pauses, with their begin in milliseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pauses(BTreeMap<PauseTarget, u64>);
 

@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Zone};
 use tidemark_proto::series::{UnixTime, Window};
 
-/// What a query reads: the state of one partition at one index of the manifest's log.
+/// The input of a query: the state of one partition at one index of the manifest's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub index: u64,
     pub partition: PartitionId,
-    /// Live blobs of rows whose hours overlap the range.
+    /// Live blobs of rows with hours that overlap the range.
     pub blobs: Vec<BlobMeta>,
     /// How far each source is in these blobs.
     pub sources: BTreeMap<SourceId, SourceState>,
@@ -34,7 +34,7 @@ pub struct View {
 }
 
 impl View {
-    /// What a partition shows of a tenant.
+    /// The view of a tenant in a partition.
     pub fn of(partition: &Partition, tenant: TenantHash) -> View {
         let kept_from = if bites(Bug::ExpiredRowsShown) { Day(0) } else { partition.horizons.kept };
         let erased = partition.erasures.of_tenant(tenant).collect();

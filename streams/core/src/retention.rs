@@ -1,6 +1,6 @@
 //! Retention: how many days rows are kept, and how old a row may be that arrives late.
 //!
-//! One horizon expires blobs of every level. Merges replace blobs, so a blob of a low level holds rows that no other blob has. It is
+//! A single horizon expires blobs of every level. Merges replace blobs, so a blob of a low level holds rows that no other blob has. It is
 //! kept as long as the blob of a period that its rows go into.
 //!
 //! Horizons are part of the manifest and never fall. They follow the newest live row and not the clock alone: a clock that jumps ahead

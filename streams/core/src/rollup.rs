@@ -18,7 +18,7 @@ pub struct RollupRow<'a> {
     pub quarters: [u32; 4],
 }
 
-/// What a row counts. Sets of rows are sorted by this.
+/// The identity of a row's count. Sets of rows are sorted by this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RollupKey<'a> {
     pub tenant: &'a str,

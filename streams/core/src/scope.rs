@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TenantHash(pub u64);
 
-/// The tenants whose hash leaves a remainder.
+/// The tenants with hashes that leave a remainder.
 ///
 /// With V virtual partitions, virtual partition v is the slice `v` of V. With B buckets in each, bucket b of it is the slice
 /// `v + V * b` of `V * B`: the hash modulo V is v, and the hash divided by V, modulo B, is b.
@@ -21,7 +21,7 @@ pub struct Slice {
     pub remainder: u32,
 }
 
-/// Some listings of one large tenant: those whose hash leaves the remainder `part` of `parts`.
+/// Some listings of one large tenant: those with hashes that leave the remainder `part` of `parts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Part {
     pub tenant: TenantHash,

@@ -24,7 +24,7 @@ pub struct SourceState {
     pub accepted: u64,
     /// Rows that are dead letters.
     pub dead_letters: u64,
-    /// Rows whose dead letters were dropped.
+    /// Rows with dropped dead letters.
     pub dropped: u64,
 }
 

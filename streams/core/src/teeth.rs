@@ -14,7 +14,7 @@ pub enum Bug {
     RemovalsLeftOutOfSnapshot,
     /// A query looks for a tenant's bucket by today's number of buckets, not by that of each blob.
     BucketsOfToday,
-    /// A merge cuts rows by the tenant in front, whose bucket it remembers.
+    /// A merge cuts rows by the tenant in front, of which it remembers the bucket.
     BucketOfTenantBefore,
     /// A period that has a blob is not merged again when late rows come.
     LateRowsLeftOut,

@@ -18,7 +18,7 @@ use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::{Day, Hour, HourRange};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-3.txt");
-/// What earlier versions wrote: it is read for ever.
+/// The output of earlier versions: it is read for ever.
 const VERSION_1: &str = include_str!("golden/manifest-1.txt");
 const VERSION_2: &str = include_str!("golden/manifest-2.txt");
 const P: PartitionId = PartitionId(7);
@@ -176,7 +176,7 @@ fn bytes(golden: &str, name: &str) -> Vec<u8> {
     unhex(line.unwrap())
 }
 
-/// What the lines of rows give back.
+/// The manifest that the lines of rows give back.
 fn restored(golden: &str) -> Result<Manifest, SnapshotError> {
     let mut restore = Restore::new();
     for line in golden.lines().filter_map(|line| line.strip_prefix("row ")) {

@@ -34,7 +34,7 @@ pub struct Records<R> {
     has_only_lines: bool,
 }
 
-/// What comes next.
+/// The next record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// Its fields are in [`Records::fields`].
@@ -72,7 +72,7 @@ enum State {
     Cr,
 }
 
-/// What a byte does.
+/// The effect of a byte.
 enum Step {
     More,
     /// It is the last of the record.
@@ -100,7 +100,7 @@ struct Machine {
 }
 
 impl<R: BufRead> Records<R> {
-    /// From behind so many lines on.
+    /// Reads on behind this number of lines.
     pub fn new(reader: R, delimiter: u8, lines: u64) -> Records<R> {
         Records { reader, delimiter, fields: Fields::default(), breaks: lines, line: 0, has_only_lines: true }
     }
@@ -363,7 +363,7 @@ impl Fields {
         matches!(&self.spans[..], [span] if !span.is_quoted && self.text[span.start..span.end].trim_ascii().is_empty())
     }
 
-    /// The text of a field; one in quotes as it is, another without blanks around it.
+    /// The text of a field; a quoted field as it is, another without blanks around it.
     pub fn get(&self, at: usize) -> Option<&[u8]> {
         let span = self.spans.get(at)?;
         let text = self.text.get(span.start..span.end)?;

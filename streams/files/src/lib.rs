@@ -1,5 +1,5 @@
-//! Reads files that anybody may have written: what a file is and its text ([`unpack`]), records of CSV ([`csv`]), and the
-//! columns of Parquet behind a guard ([`parquet`]).
+//! Reads untrusted files: their kind and text ([`unpack`]), records of CSV ([`csv`]), and the columns of Parquet behind a guard
+//! ([`parquet`]).
 //!
 //! Nothing here knows what a column is for.
 

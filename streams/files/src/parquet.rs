@@ -1,4 +1,4 @@
-//! What stands between a file of Parquet and the library that reads it: a guard, and the columns that are understood.
+//! The layer between a file of Parquet and the library that reads it: a guard, and the columns that are understood.
 
 pub mod columns;
 pub mod guard;

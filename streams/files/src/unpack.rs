@@ -1,11 +1,12 @@
-//! What a file is by its first bytes, and its text: unpacked, of gzip and zstd. Other kinds of files are refused by name, with what to do.
+//! The kind of a file by its first bytes, and its text: unpacked, of gzip and zstd. Other kinds of files are refused by name, with what to
+//! do.
 
 use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 /// Bytes that are read of a file at a time.
 pub const BUFFER_BYTES: usize = 256 << 10;
-/// What a file of Parquet begins with.
+/// The first bytes of a file of Parquet.
 pub const PARQUET_MAGIC: &[u8] = b"PAR1";
 /// Bytes at the beginning of a text that say what it is: its first line, and where tar writes that it is tar.
 const BEGIN_BYTES: usize = 16 << 10;
@@ -189,7 +190,7 @@ fn skip_zeros(reader: &mut impl BufRead) -> io::Result<Option<u8>> {
     }
 }
 
-/// Frames of zstd, whose errors say what to do.
+/// Frames of zstd, with errors that say what to do.
 struct Zstd<R: BufRead>(zstd::stream::read::Decoder<'static, R>);
 
 impl<R: BufRead> Read for Zstd<R> {
@@ -251,7 +252,7 @@ mod tests {
         }
         assert!(text(&one[..one.len() - 1]).is_err());
         assert!(text(&[&one[..], b"more"].concat()).is_err());
-        // A frame whose window is 2^28 bytes.
+        // A frame with a window of 2^28 bytes.
         let wide = text(&[0x28, 0xb5, 0x2f, 0xfd, 0, 18 << 3, 1, 0, 0]).unwrap_err();
         assert!(wide.contains("longer than 128 MiB"), "{wide}");
     }

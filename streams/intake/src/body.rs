@@ -168,7 +168,7 @@ impl<'a> Decoded<'a> {
                     let named = Named { event: self.events.len() + 1, code: refused.code(), reason: cut(&reason) };
                     self.named.push(named);
                 }
-                // One byte more than is kept: the core sees that it is cut.
+                // A byte more than is kept: the core sees that it is cut.
                 let shown = shown(&text[..text.len().min(DEAD_LETTER_TEXT_BYTES_MAX + 1)]);
                 self.events.push(Event::Broken { reason: cut(&reason).into(), text: shown.into() });
             }

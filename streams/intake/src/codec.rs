@@ -1,4 +1,4 @@
-//! A version, then postcard. Every bound is checked by whoever reads.
+//! A version, then postcard. The reader checks every bound.
 
 use serde::{Deserialize, Serialize};
 

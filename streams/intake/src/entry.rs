@@ -16,7 +16,7 @@ const HEAD_VERSION: u8 = 1;
 const BODY_VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + 8 + 4 + 8;
 
-/// What is known of an entry without reading its events.
+/// The part of an entry that is known without reading its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The number of its first row.
@@ -46,12 +46,12 @@ pub struct BatchOf<'a> {
     pub digest: u64,
 }
 
-/// What became of the events of a batch.
+/// The result of the events of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     pub accepted: u32,
     pub dead_letters: u32,
-    /// Events whose ids were known. They are not in the entry.
+    /// Events with known ids. They are not in the entry.
     pub duplicates: u32,
 }
 
@@ -77,7 +77,7 @@ pub struct ValidEvent<'a> {
     pub id: Option<EventKey>,
 }
 
-/// What an event happened to.
+/// The listings of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Listings<'a> {
     #[serde(borrow)]
@@ -148,7 +148,7 @@ impl<'a> Batch<'a> {
         self.events.iter().map(Event::rows).sum()
     }
 
-    /// The entry of this batch, whose first row has a number.
+    /// The entry of this batch, with the number of its first row.
     pub fn encode(&self, first_row: u64, accepted_at_ms: u64) -> Vec<u8> {
         let mut entry = Vec::with_capacity(HEAD_BYTES + 64 * (1 + self.events.len()));
         entry.push(HEAD_VERSION);

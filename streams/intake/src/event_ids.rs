@@ -1,4 +1,4 @@
-//! Ids of events that were accepted lately. An event whose id is known is not counted again.
+//! Ids of events that were accepted lately. An event with a known id is not counted again.
 
 use crate::codec::{self, DecodeError, at_most};
 use crate::entry::EventKey;
@@ -32,7 +32,7 @@ pub struct EventIds {
     forgotten_early: u64,
 }
 
-/// The hash of an id, of which a tenant and an event type have their own. `seed` makes collisions unknown to whoever chooses ids.
+/// The hash of an id in its tenant and event type. `seed` makes collisions unknown to a sender that chooses ids.
 pub fn event_key(seed: u64, tenant: &str, event_type: &str, id: &str) -> EventKey {
     let mut text = Vec::with_capacity(tenant.len() + event_type.len() + id.len() + 2);
     for part in [tenant, event_type] {
@@ -50,7 +50,7 @@ impl EventIds {
         EventIds { bounds, order: VecDeque::new(), index: HashTable::new(), forgotten_early: 0 }
     }
 
-    /// Forgets the ids whose time is over.
+    /// Forgets the ids after their time.
     pub fn expire(&mut self, now_ms: u64) {
         while self.order.front().is_some_and(|known| known.at_ms.saturating_add(self.bounds.kept_ms) <= now_ms) {
             self.forget_first();
@@ -61,7 +61,7 @@ impl EventIds {
         self.index.find(key.1, |known| *known == key).is_some()
     }
 
-    /// Remembers an id. One that is known keeps its time. Beyond the number of ids, the oldest is forgotten before its time.
+    /// Remembers an id. A known id keeps its time. Beyond the number of ids, the oldest is forgotten before its time.
     pub fn insert(&mut self, known: Known) {
         if self.bounds.ids_max == 0 || self.contains(known.key) {
             return;

@@ -1,4 +1,4 @@
-//! Every limit of the intake, by name. What happens at a limit stands beside it.
+//! Every limit of the intake, by name. The behaviour at a limit stands beside it.
 
 /// Bytes of a request's body as it is sent. More: the request is refused.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
@@ -20,9 +20,9 @@ pub const PRODUCER_BYTES_MAX: usize = 128;
 pub const PRODUCERS_MAX: usize = 100_000;
 /// A producer is known for so long after its last batch: 24 hours.
 pub const PRODUCER_KEPT_MS: u64 = 24 * 3_600 * 1_000;
-/// Tenants whose late counts are told apart. Those of further ones are in the sum over all tenants only.
+/// Tenants with late counts that are told apart. Late counts of further tenants are in the sum over all tenants only.
 pub const LATE_TENANTS_MAX: usize = 100_000;
-/// Tenants whose quotas are known at a time. A further one replaces tenants that are below their quota.
+/// Tenants with quotas that are known at a time. A further one replaces tenants that are below their quota.
 pub const QUOTA_TENANTS_MAX: usize = 100_000;
 /// Bytes of an entry of the log: a batch of all limits fits.
 pub const ENTRY_BYTES_MAX: usize = 32 << 20;

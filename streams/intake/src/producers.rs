@@ -17,7 +17,7 @@ pub struct LastBatch {
     pub at_ms: u64,
 }
 
-/// What a batch is.
+/// The turn of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// The next one.

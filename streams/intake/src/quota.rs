@@ -3,7 +3,7 @@
 use crate::limits::QUOTA_TENANTS_MAX;
 use std::collections::BTreeMap;
 
-/// A tenant that was idle may send the events of so many seconds at once.
+/// A tenant that was idle may send the events of this number of seconds at once.
 const BURST_S: u64 = 10;
 
 /// How many events a tenant may send.
@@ -78,7 +78,7 @@ impl Quotas {
         bucket.left.saturating_add(passed.saturating_mul(self.per_second)).min(self.full())
     }
 
-    /// Forgets tenants whose buckets are full again, which changes nothing for them; of more than the limit, all.
+    /// Forgets tenants with full buckets, which changes nothing for them; above the limit, all.
     fn make_room(&mut self, now_ms: u64, more: usize) {
         if self.tenants.len() + more <= QUOTA_TENANTS_MAX {
             return;

@@ -1,4 +1,4 @@
-//! What the intake knows: a function of its log.
+//! The state of the intake: a function of its log.
 //!
 //! A batch is judged first ([`State::turn`], [`State::drop_known`]), then it goes into the log, then it is applied ([`State::apply`]).
 //! A start reads a checkpoint and applies the entries behind it; both give the same state.
@@ -25,7 +25,7 @@ const META_VERSION: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateConfig {
     pub ids: IdBounds,
-    /// An hour is settled so long after its end. What comes later is late.
+    /// An hour is settled this long after its end. A later event is late.
     pub lateness_s: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct State {
     id_rows: VecDeque<IdRow>,
 }
 
-/// What a checkpoint says of itself.
+/// The head of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Meta {
     /// The last entry that was applied.
@@ -146,7 +146,7 @@ impl State {
         self.producers.turn(now_ms, batch)
     }
 
-    /// Removes the events whose ids are known, or stand in the batch before. Returns how many there were.
+    /// Removes the events with ids that are known, or stand in the batch before. Returns how many there were.
     pub fn drop_known(&mut self, now_ms: u64, events: &mut Vec<Event<'_>>) -> u32 {
         self.ids.expire(now_ms);
         let mut in_batch: BTreeSet<EventKey> = BTreeSet::new();
@@ -214,8 +214,8 @@ impl State {
         self.late.changed.insert(tenant.to_owned());
     }
 
-    /// The rows that have changed since the last call, in the order in which they have to be written. Those from [`LATE`] on go into
-    /// one transaction.
+    /// The rows that have changed since the last call, in the order in which they have to be written. Those from [`LATE`] on go into a
+    /// single transaction.
     pub fn take_changes(&mut self, now_ms: u64) -> Vec<StateRow> {
         self.producers.expire(now_ms);
         let mut rows: Vec<StateRow> = Vec::new();

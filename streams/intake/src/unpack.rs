@@ -1,4 +1,4 @@
-//! Bodies that are packed with gzip or zstd. What unpacks to more than a limit is refused before it is held.
+//! Bodies that are packed with gzip or zstd. A body that unpacks to more than a limit is refused before it is held.
 
 use crate::limits::{UNPACKED_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
 use flate2::bufread::MultiGzDecoder;
@@ -25,7 +25,7 @@ pub enum UnpackError {
 }
 
 impl Coding {
-    /// What the header `content-encoding` says.
+    /// The coding in the header `content-encoding`.
     ///
     /// # Errors
     /// [`UnpackError::Unsupported`].

@@ -1,7 +1,7 @@
 //! The thread that owns the partition: it folds the entries of the log, commits blobs, and answers which rows are in none yet.
 //!
-//! A session claims the partition and goes on behind the committed position. Whatever fails ends the session; the next one begins a
-//! second later, from what is on disk. Requests go on meanwhile: what they bring is in the log.
+//! A session claims the partition and goes on behind the committed position. Any failure ends the session; the next session begins a second
+//! later, from the state on disk. Requests go on meanwhile: what they bring is in the log.
 
 mod session;
 mod store;
@@ -41,7 +41,7 @@ pub const MESSAGES_MAX: usize = 1_024;
 /// Between two sessions.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What the owner's thread is told.
+/// A message to the owner's thread.
 pub enum Message {
     /// More of the log is durable, or the log has failed.
     Wake,
@@ -104,7 +104,7 @@ pub struct Pinned {
     pub unwritten: Vec<Rollups>,
     pub complete_to_ms: u64,
     pub last_updated_at_ms: u64,
-    /// Files whose load was stopped before its end.
+    /// Files with a load that was stopped before its end.
     pub incomplete: Vec<String>,
     /// Since when the partition is paused.
     pub paused_at_ms: Option<u64>,
@@ -121,7 +121,7 @@ pub enum PinError {
     NotServing(String),
 }
 
-/// What ends a session.
+/// A fault that ends a session.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     #[error(transparent)]
@@ -140,7 +140,7 @@ pub enum Problem {
     StoreEnded,
 }
 
-/// What a session begins with.
+/// The state with which a session begins.
 pub struct Opened {
     pub directory: Directory,
     pub log: Arc<IntakeLog>,

@@ -30,7 +30,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// After a failed accept (too many open files) the next try waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What all requests share.
+/// The state that all requests share.
 struct Server {
     node: Arc<Node>,
     bodies: Semaphore,

@@ -1,8 +1,8 @@
 //! The log of the intake: what was acknowledged and is in no blob yet.
 //!
-//! It is a log of `consensus::local`: one redb file, whose writer puts all waiting batches into one transaction. A batch is judged and
-//! handed in under one lock; its request is answered once the entry is durable. Entries whose rows are committed are cut off, and the
-//! state that they stood for goes into rows of the same file.
+//! It is a log of `consensus::local`: one redb file with a writer that puts all waiting batches into one transaction. A batch is judged and
+//! handed in under one lock; its request is answered once the entry is durable. Entries with committed rows are cut off, and their state
+//! goes into rows of the same file.
 
 use crate::settings::{LOG_ENTRIES_MAX, RECENT_BYTES_MAX};
 use bytes::Bytes;
@@ -61,7 +61,7 @@ struct Inner {
     bytes: u64,
     recent: VecDeque<Entry>,
     recent_bytes: usize,
-    /// The last entry whose rows are committed.
+    /// The last entry with committed rows.
     applied: u64,
     /// Rows of a checkpoint that the log did not take yet.
     pending: Vec<Row>,
@@ -99,7 +99,7 @@ pub struct Ticket {
     pub is_known: bool,
 }
 
-/// What the log holds.
+/// The size of the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogSize {
     pub entries: usize,
@@ -109,7 +109,7 @@ pub struct LogSize {
     pub ids_forgotten_early: u64,
     pub next_row: u64,
     pub totals: Totals,
-    /// When the oldest batch whose rows are not committed was accepted.
+    /// The time when the oldest batch with uncommitted rows was accepted.
     pub oldest_at_ms: Option<u64>,
 }
 
@@ -307,7 +307,7 @@ impl IntakeLog {
         }
     }
 
-    /// The next durable entries from an index on, at most so many.
+    /// The next durable entries from an index on, at most `most`.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -323,8 +323,8 @@ impl IntakeLog {
         entries.map(|entry| entry.map(|(index, bytes)| Entry { index, bytes })).collect()
     }
 
-    /// Cuts off the entries whose rows are committed up to a row, and writes the state that they stood for. `false`: the log is busy,
-    /// and it is done with the next call.
+    /// Cuts off the entries with rows that are committed up to a row, and writes their state. `false`: the log is busy, and it is done with
+    /// the next call.
     ///
     /// # Errors
     /// [`LogError`].
@@ -380,7 +380,7 @@ impl Inner {
         self.recent_bytes -= self.recent.pop_front().map_or(self.recent_bytes, |entry| entry.bytes.len());
     }
 
-    /// Entries in memory, if the first one is. Those before it were read.
+    /// Entries in memory, if the first one is. Earlier entries were read.
     fn recent_from(&mut self, from: u64, last: u64) -> Option<Vec<Entry>> {
         while self.recent.front().is_some_and(|entry| entry.index < from) {
             self.forget_recent();
@@ -422,7 +422,7 @@ fn row(row: StateRow) -> Row {
     Row { table, key: key.into(), value: value.map(Into::into) }
 }
 
-/// The parts of a checkpoint. What is added up goes into the last one together with the entry that it stands for.
+/// The parts of a checkpoint. The sums go into the last part together with the entry that they stand for.
 fn parts(rows: &[Row], applied: u64) -> Vec<CheckpointPart> {
     let behind = rows.iter().position(|row| row.table == LATE || row.table == META).unwrap_or(rows.len());
     let mut parts = Vec::new();

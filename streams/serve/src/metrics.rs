@@ -1,4 +1,4 @@
-//! What `/metrics` shows: text for Prometheus, each metric with its unit and a line of help.
+//! The page `/metrics`: text for Prometheus, each metric with its unit and a line of help.
 
 use crate::engine::PARTITION;
 use crate::log::LogSize;
@@ -106,7 +106,7 @@ fn intake(node: &Node) -> Vec<Metric> {
         counter(
             "tidemark_streams_events_duplicate_total",
             "count",
-            "Events whose event_id was known; they did not count again.",
+            "Events with a known event_id; they did not count again.",
             &counters.duplicates,
         ),
         counter(
@@ -139,7 +139,7 @@ fn log(size: &LogSize) -> Vec<Metric> {
             "Bytes of the batches that are in the log and in no blob.",
             size.bytes as f64,
         ),
-        gauge("tidemark_streams_producers", "count", "Producers whose batches are numbered.", size.producers as f64),
+        gauge("tidemark_streams_producers", "count", "Producers with numbered batches.", size.producers as f64),
         gauge("tidemark_streams_event_ids", "count", "Event ids that are known.", size.event_ids as f64),
         Metric {
             kind: Kind::Counter,

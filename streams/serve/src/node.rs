@@ -1,4 +1,4 @@
-//! What requests and the owner's thread share.
+//! The state that requests and the owner's thread share.
 
 use crate::engine::Message;
 use crate::log::IntakeLog;
@@ -30,7 +30,7 @@ struct Shared {
     is_stopping: bool,
 }
 
-/// What the owner's thread says of itself.
+/// The report of the owner's thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnerView {
     /// The partition is claimed.
@@ -75,7 +75,7 @@ impl Node {
         self.shared().problem = problem;
     }
 
-    /// What is paused.
+    /// The pauses.
     pub fn pauses(&self) -> Arc<Pauses> {
         Arc::clone(&self.shared().pauses)
     }

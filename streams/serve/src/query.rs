@@ -13,7 +13,7 @@ use tidemark_streams_core::time::{DAY_S, Hour, HourRange, Quarter};
 use tidemark_streams_store::directory::{BlobReader, DirectoryError};
 use tidemark_streams_store::parquet_rows::Wanted;
 
-/// What counts are grouped by.
+/// The grouping of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dimension {
     Hour,

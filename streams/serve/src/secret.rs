@@ -1,4 +1,4 @@
-//! Tokens. One secret gives the token of producers, and a token for each tenant, which reads that tenant's rows only.
+//! Tokens. A secret gives the token of producers, and a token for each tenant, which reads that tenant's rows only.
 //!
 //! A token is an HMAC of its owner under the secret, so no table of tenants is needed.
 
@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq;
 const BYTES_MIN: usize = 16;
 const BYTES_MAX: usize = 4_096;
 
-/// What tokens are made of.
+/// The key that tokens are made of.
 #[derive(Clone)]
 pub struct Secret(hmac::Key);
 
@@ -25,7 +25,7 @@ pub enum SecretError {
     Length { bytes: usize },
 }
 
-/// Whom a token is for.
+/// The role of a token's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role<'a> {
     /// Sends events, and reads all tenants.

@@ -24,7 +24,7 @@ pub const HEAD_BYTES_MAX: usize = 16 << 10;
 pub const LOG_ENTRIES_MAX: usize = 1_000_000;
 /// Memory for entries that were just accepted. Older ones are read from the log.
 pub const RECENT_BYTES_MAX: usize = 64 << 20;
-/// Seconds that a stop takes at most. What is not written by then is in the log.
+/// Seconds that a stop takes at most. Events that are not written by then are in the log.
 pub const STOP_S: u64 = 20;
 
 /// Settings of a server.
@@ -39,7 +39,7 @@ pub struct Settings {
     pub flush_counts: usize,
     /// An `event_id` is known for so long.
     pub event_id_s: u64,
-    /// So many are known at a time.
+    /// Maximum number of ids that are known at a time.
     pub event_ids_max: usize,
     /// An hour is settled so long after its end.
     pub lateness_s: u64,

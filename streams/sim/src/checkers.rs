@@ -1,4 +1,4 @@
-//! What must hold, whatever happens. Each checker has a name, which a violation carries.
+//! The properties that must always hold. Each checker has a name, which a violation carries.
 
 use crate::oracle::{Row, Source, combined};
 use crate::store::{Store, checksum};
@@ -38,7 +38,7 @@ pub const PLACEMENT: &str = "placement";
 pub const RESTORE: &str = "restore";
 /// Once days are over, their rows are in blobs of periods; after a seal one for each bucket and period.
 pub const MERGED: &str = "merged";
-/// What has expired was too old, does not come back, and is not shown.
+/// Expired rows were too old, do not come back, and are not shown.
 pub const RETENTION: &str = "retention";
 /// Once an erasure is done, no live blob holds its rows and letters. From its entry on no query shows them.
 pub const ERASED: &str = "erased";
@@ -120,7 +120,7 @@ impl Settled {
         Ok(())
     }
 
-    /// What the letters of a source count that were replayed up to an index.
+    /// The counts of a source's letters that were replayed up to an index.
     fn replayed<'s>(&'s self, source: &'s Source, index: u64) -> impl Iterator<Item = &'s Row> {
         let range = LetterId { source: source.id, row: 0 }..=LetterId { source: source.id, row: u64::MAX };
         let is_counted = |letter: &LetterId| is_replayed(letter.row) && !self.erased.contains(letter);
@@ -250,7 +250,7 @@ fn look_for_letters(
     let refused = refused.chain(too_old.filter(is_below));
     let mut refused: Vec<_> = refused.filter(|(source, row)| !settled.has(*source, *row)).collect();
     refused.sort_unstable();
-    // Until an erasure is done, its letters may be live, and then none is. A text that cannot be read names nobody.
+    // Until an erasure is done, its letters may be live, and then none is. A text that cannot be read names no tenant.
     let is_erased = |(id, row): &(SourceId, u64)| {
         let source = sources.iter().find(|source| source.id == *id);
         let row = source.and_then(|source| source.rows.get(*row as usize));
@@ -379,11 +379,11 @@ fn exist(manifest: &Manifest, partition: &Partition, store: &Store) -> Result<()
     }
 }
 
-/// What a query asked for.
+/// The request of a query.
 pub struct Asked<'a> {
     pub tenant: &'a str,
     pub hours: HourRange,
-    /// What the manifest says of retention.
+    /// The manifest's state of retention.
     pub kept_from: Day,
     pub not_kept_before: Day,
     pub erasures: &'a Erasures,

@@ -1,4 +1,4 @@
-//! Others who touch the partition: a compaction worker, the collector, and queries.
+//! Other processes that touch the partition: a compaction worker, the collector, and queries.
 
 use crate::checkers::{self, Settled, Violation};
 use crate::oracle::{START_S, Source, combined};
@@ -101,7 +101,7 @@ pub struct Query {
     pub tenant: String,
     pub hours: HourRange,
     pub plan: Plan,
-    /// What the manifest says of retention.
+    /// The manifest's state of retention.
     kept_from: Day,
     not_kept_before: Day,
     erasures: Erasures,
@@ -132,7 +132,7 @@ impl Query {
         Query { tenant, hours, plan, kept_from, not_kept_before, erasures, owner_rows: Vec::new() }
     }
 
-    /// What the owner of some rows may refuse is not compared.
+    /// Rows that their owner may refuse are not compared.
     pub fn add_owner_rows(&mut self, rows: Vec<OwnerRows>, kept_from: Day) {
         self.owner_rows = rows;
         self.not_kept_before = self.not_kept_before.max(kept_from);

@@ -18,7 +18,7 @@ pub const START_S: u64 = 1_700_000_000;
 const TYPES: [&str; 2] = ["impression", "click"];
 /// The tenant that is marked as a test in some runs.
 pub const TEST_TENANT: &str = "tenant-2";
-/// A row whose type is this cannot be read.
+/// A row of this type cannot be read.
 const BROKEN: &str = "broken";
 
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Row {
 pub struct Source {
     pub id: SourceId,
     pub rows: Vec<Row>,
-    /// What the dead letter of each row is replayed as.
+    /// The rows as which the dead letters are replayed.
     pub fixed: Vec<Row>,
 }
 
@@ -49,12 +49,12 @@ impl Source {
         Source { id: SourceId([number; 32]), rows, fixed }
     }
 
-    /// The first so many rows that are not bad, with their numbers.
+    /// The first `below` rows that are not bad, with their numbers.
     pub fn good(&self, below: u64) -> impl Iterator<Item = (u64, &Row)> {
         (0..below).zip(&self.rows).filter(|(_, row)| !row.is_bad())
     }
 
-    /// The numbers of those of the first so many rows that are refused.
+    /// The numbers of the refused rows among the first `below`.
     pub fn refused(&self, below: u64) -> Vec<u64> {
         let numbered = (0..below).zip(&self.rows);
         numbered.filter(|(_, row)| row.is_bad()).map(|(number, _)| number).collect()
@@ -154,7 +154,7 @@ pub fn with_large_tenant(layout: &Layout, rng: &mut Rng) -> Option<Layout> {
 pub fn combined<'a>(rows: impl Iterator<Item = RollupRow<'a>>) -> Rollups {
     let mut all = Rollups::new();
     for row in rows {
-        // Drawn rows are within their limits; one that is not would be missing, which the checkers see.
+        // Drawn rows are within their limits; a row outside of them would be missing, which the checkers see.
         let _ = all.push(row);
     }
     all.combine();

@@ -17,7 +17,7 @@ const BEGIN_S: u64 = 1_698_796_800;
 /// Days until all levels are filled.
 const FILLING_DAYS: u64 = 3;
 
-/// What partitions write.
+/// The writes of partitions.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     pub partitions: u32,
@@ -127,7 +127,7 @@ impl Partition {
         }
     }
 
-    /// What a merge writes, if each bucket has rows.
+    /// The writes of a merge, if each bucket has rows.
     fn written(&self, merge: &Merge, spread: &Spread, layout: &Layout) -> Vec<Written> {
         let mut days: Vec<Day> = merge.inputs.iter().map(|meta| meta.hours.first.day()).collect();
         days.sort_unstable();

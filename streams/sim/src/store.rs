@@ -1,4 +1,4 @@
-//! A store whose files are lost unless they were synced.
+//! A store with files that are lost unless they were synced.
 
 use crate::rng::Rng;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ enum FileState {
     Torn,
 }
 
-/// What a power cut did.
+/// The effect of a power cut.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lost {
     pub files: u64,

@@ -23,7 +23,7 @@ pub struct Worker {
     pub last_delivery: Now,
     /// Whether the manifest says, as far as it has reached it, that the partition is paused.
     pub is_told_to_pause: bool,
-    /// What it was told is not kept.
+    /// The horizons that it was told.
     pub told_horizons: Horizons,
 }
 

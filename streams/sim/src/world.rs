@@ -34,10 +34,10 @@ const LEAP_MS: u64 = 30 * 3_600_000;
 const WAITING_LEAP_MS: u64 = 6 * 3_600_000;
 /// A merge of more rows than a run has.
 const ROWS_UNBOUNDED: u64 = 1_000_000;
-/// Copies of the manifest that are kept for those who act on an old one.
+/// Copies of the manifest that are kept for workers that act on an old copy.
 const COPIES: usize = 12;
 
-/// What a run met, by the names of situations.
+/// The situations that a run met, by their names.
 pub type Situations = BTreeMap<&'static str, u64>;
 
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub struct Outcome {
     pub commands: u64,
 }
 
-/// What happens at a time.
+/// An event of a time.
 #[derive(Clone, Debug)]
 enum Event {
     Work { worker: usize, life: u64 },
@@ -81,7 +81,7 @@ struct World {
     end: End,
     /// Rows that a merge reads.
     rows_max: u64,
-    /// What the manifest's store keeps.
+    /// The content of the manifest's store.
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     rng: Rng,
     queue: BTreeMap<(Now, u64), Event>,

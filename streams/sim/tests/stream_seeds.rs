@@ -12,7 +12,7 @@ const SEEDS: u64 = 300;
 /// `FIRST..END` in place of these seeds, for a longer sweep.
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
-/// What a sweep must have met, or it has not tested it.
+/// Situations that a sweep must have met, or it has not tested them.
 const SITUATIONS: [&str; 40] = [
     "claim",
     "clock leap",

@@ -73,7 +73,7 @@ impl FileRows {
         &self.reading.mapping
     }
 
-    /// Adds the next rows to a batch, at most so many. Fewer: the file ends.
+    /// Adds the next rows to a batch, at most `most`. Fewer: the file ends.
     ///
     /// # Errors
     /// [`SourceError`]: the file is damaged from there on.

@@ -27,7 +27,7 @@ pub enum TypeOf {
     Column(String),
 }
 
-/// One thing for each column.
+/// A value for each column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns<T> {
     pub tenant: T,

@@ -1,4 +1,4 @@
-//! What stands in a column of a row, and what it means. All formats share these rules.
+//! The content of a column in a row, and its meaning. All formats share these rules.
 //!
 //! * A tenant and a listing are a text or a whole number.
 //! * A time is a number of seconds since 1970, a time with its offset, or a time by the clock of the file's zone.
@@ -17,7 +17,7 @@ const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 const AT: &str = "at";
 
-/// What stands in a column.
+/// The content of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     /// The mapping has no such column, or this row has not.
@@ -28,7 +28,7 @@ pub enum Value<'a> {
     Float(f64),
     /// Seconds since 1970.
     Instant(i64),
-    /// Seconds since 1970-01-01 by a clock whose zone the file does not say.
+    /// Seconds since 1970-01-01 by a clock of a zone that the file does not name.
     Clock(i64),
     /// Something that no column takes.
     Other(&'static str),

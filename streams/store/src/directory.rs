@@ -6,7 +6,7 @@
 //! blobs/           blobs, by name
 //! ```
 //!
-//! What does not fit together is refused by name: a manifest of another directory, a manifest without its blobs, blobs without their
+//! Parts that do not fit together are refused by name: a manifest of another directory, a manifest without its blobs, blobs without their
 //! manifest. Nothing is changed then.
 
 mod blobs;
@@ -42,7 +42,7 @@ pub struct Directory {
     blobs: Blobs,
 }
 
-/// A directory whose manifest and blobs are used by different threads.
+/// A directory with its manifest and its blobs for different threads.
 pub struct Parts {
     pub host: ManifestHost,
     pub blobs: Blobs,
@@ -55,7 +55,7 @@ pub enum IfMissing {
     Refuse,
 }
 
-/// What is written in `streams.json`.
+/// The content of `streams.json`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Marker {
@@ -80,7 +80,7 @@ pub enum DirectoryError {
     )]
     NoMarker { path: PathBuf },
     #[error(
-        "{}: the manifest is missing, and {blobs} blobs are there: restore {MANIFEST}; without it nobody knows which blobs count",
+        "{}: the manifest is missing, and {blobs} blobs are there: restore {MANIFEST}; without it the blobs that count are not known",
         path.display()
     )]
     NoManifest { path: PathBuf, blobs: usize },
@@ -153,7 +153,7 @@ impl Directory {
         self.blobs.directory()
     }
 
-    /// Reads blobs beside whoever writes them.
+    /// Reads blobs beside the writer.
     ///
     /// # Errors
     /// The folder cannot be opened.
@@ -264,7 +264,7 @@ fn create(path: &Path, if_missing: IfMissing) -> Result<Marker, DirectoryError> 
     if if_missing == IfMissing::Refuse {
         return Err(DirectoryError::NoStreams { path: path.to_owned() });
     }
-    // What a start that was cut off may have left.
+    // Files that an interrupted start may have left.
     let is_own = |name: &str| name == NEW_MARKER;
     let names = entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned());
     if let Some(name) = names.into_iter().find(|name| !is_own(name)) {

@@ -34,7 +34,7 @@ pub struct Found {
     pub bytes: u64,
 }
 
-/// What is in the folder.
+/// The content of the folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     pub blobs: Vec<Found>,

@@ -1,6 +1,6 @@
 //! Where event streams are kept: blobs in a folder, and the manifest on a local log beside them.
 //!
-//! * [`directory`]: one directory on disk, with its identity, its blobs and its manifest; what is wrong with it is named.
+//! * [`directory`]: one directory on disk, with its identity, its blobs and its manifest; faults in it are named.
 //! * [`folder`] and [`disk`]: blobs as files through `object_store`, durable before a commit names them.
 //! * [`blob`]: what is in a file: [`parquet_rows`] for rows, [`dead_letters`] for rows that were refused.
 //! * [`host`]: the manifest machine on the log of `tidemark-consensus`.

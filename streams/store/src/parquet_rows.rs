@@ -63,7 +63,7 @@ pub enum RowsError {
     Checksum { found: u64, expected: String },
 }
 
-/// What a blob says of itself, as keys and values of its footer.
+/// The description of a blob in its footer, as keys and values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footer(BTreeMap<String, String>);
 

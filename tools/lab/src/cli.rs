@@ -26,13 +26,14 @@ enum Command {
     /// The demo's load generator
     #[command(hide = true)]
     DemoLoad,
-    /// Measure what is promised on this machine; without a name, list the benches
+    /// Measure the promised figures on this machine; without a name, list the benches
+    #[command(after_help = "Examples:\n  tidemark bench\n  tidemark bench reads --runs 5 --json")]
     Bench(BenchArgs),
-    /// What a bench has done in another process
+    /// Run the part of a bench that belongs in another process
     #[command(hide = true)]
     BenchChild,
     Soak(SoakOptions),
-    /// Run the deterministic simulator of the core: one seed, many, or one with everything that happens
+    /// Run the deterministic simulator of the core: one seed, many seeds, or one seed with all its events
     #[command(subcommand)]
     Sim(sim::SimCommand),
 }

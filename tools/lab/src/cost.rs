@@ -1,5 +1,5 @@
-//! What a tree of processes costs: CPU time and resident memory of this process and all its descendants, read from `/proc`; and what is written to
-//! the disk meanwhile.
+//! The cost of a tree of processes: CPU time and resident memory of this process and all its descendants, read from `/proc`; and what is
+//! written to the disk meanwhile.
 //!
 //! Descendants that have ended are counted once their parent has waited for them, as the kernel adds them up there. CPU
 //! time comes in hundredths of a second. Where there is no `/proc`, there is no figure.
@@ -31,14 +31,14 @@ pub struct Cost {
     pub written_bytes: u64,
 }
 
-/// One process as `/proc` describes it.
+/// A process as `/proc` describes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Process {
     parent: u32,
     cpu_ticks: u64,
 }
 
-/// What a process has in memory, MiB: pages of its own, of shared memory, and of files.
+/// Resident memory of a process, MiB: pages of its own, of shared memory, and of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Resident {
     own: f64,
@@ -57,12 +57,12 @@ fn shared_once_mib(all: &[Resident]) -> f64 {
     all.iter().map(|each| each.own).sum::<f64>() + most(|each| each.shared) + most(|each| each.files)
 }
 
-/// What this process and its descendants have cost so far; `None` where there is no `/proc`.
+/// The cost of this process and its descendants so far; `None` if there is no `/proc`.
 pub fn of_this_tree() -> Option<Cost> {
     of_tree(std::process::id())
 }
 
-/// What a process and its descendants have cost so far.
+/// The cost of a process and its descendants so far.
 pub fn of_tree(root: u32) -> Option<Cost> {
     let processes = all_processes();
     processes.get(&root)?;
@@ -131,11 +131,11 @@ pub fn written_below(folder: &Path) -> Option<u64> {
     device_written_bytes(folder).or_else(|| Some(of_this_tree()?.written_bytes))
 }
 
-/// What was handed over to the file system of a folder is on its disk from here on.
+/// Puts everything that was handed over to the file system of a folder on its disk.
 pub fn sync_below(folder: &Path) {
     #[cfg(target_os = "linux")]
     if let Ok(folder) = fs::File::open(folder) {
-        // A disk that cannot take it fails whoever waits for theirs.
+        // If the disk cannot take it, the processes that wait for their own writes fail.
         let _ = rustix::fs::syncfs(folder);
     }
     #[cfg(not(target_os = "linux"))]

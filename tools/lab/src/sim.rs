@@ -18,52 +18,58 @@ use tidemark_sim_raft::{QUIC, RAFT, is_repeatable};
 /// The simulator's subcommands.
 #[derive(Debug, Subcommand)]
 pub enum SimCommand {
-    /// Run one seed.
+    /// Run one seed
+    #[command(after_help = "Example:\n  tidemark sim run --seed 7")]
     Run(SeedArgs),
-    /// Run many seeds, on two threads.
+    /// Run many seeds, on two threads
+    #[command(after_help = "Examples:\n  tidemark sim sweep --minutes 5\n  tidemark sim sweep --seeds 0..100")]
     Sweep(SweepArgs),
-    /// Run one seed and print everything that happens.
+    /// Run one seed, and print everything that happens
+    #[command(after_help = "Example:\n  tidemark sim replay --seed 7")]
     Replay(SeedArgs),
-    /// Leave out of a failing seed what it does not need to fail: faults, operators' commands, clients.
+    /// Remove from a failing seed the faults, operators' commands and clients that it does not need to fail
+    #[command(after_help = "Example:\n  tidemark sim shrink --seed 7")]
     Shrink(ShrinkArgs),
-    /// Explore every state of the rights protocol in its smallest forms, on two threads (see docs/model-check.md).
+    /// Explore every state of the rights protocol in its smallest forms, on two threads (see docs/model-check.md)
+    #[command(after_help = "Example:\n  tidemark sim model --quick")]
     Model(ModelArgs),
-    /// What the protocol costs, in tables and plots: messages, bytes, increments sequenced, latencies.
+    /// Print the costs of the protocol in tables and plots: messages, bytes, sequenced increments, latencies
+    #[command(after_help = "Example:\n  tidemark sim report --out docs")]
     Report(ReportArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Write `costs.md`, `costs.json` and `costs/*.svg` into this folder; left out, the page is printed.
+    /// Folder for `costs.md`, `costs.json` and `costs/*.svg` [default: the page is printed]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Print the runs, one line of JSON each.
+    /// Print one line of JSON for each run
     #[arg(long)]
     json: bool,
-    /// A few runs only.
+    /// Make only a few runs
     #[arg(long, conflicts_with = "from")]
     quick: bool,
-    /// What the runs are a function of.
+    /// Seed of the runs
     #[arg(long, default_value_t = 1, conflicts_with = "from")]
     seed: u64,
-    /// Run nothing: take the lines of this file.
+    /// File with lines of --json to report; nothing is run
     #[arg(long)]
     from: Option<PathBuf>,
 }
 
-/// What stands under the machines of the core.
+/// The basis of the core's machines.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum ModeName {
-    /// Modelled logs: most seeds in a time.
+    /// Modelled logs, for the most seeds in a given time.
     #[default]
     Fast,
-    /// Real ones: openraft and redb on virtual time, in smaller runs.
+    /// Real logs, openraft and redb on virtual time, in smaller runs.
     Raft,
-    /// Real ones that speak QUIC to one another, over datagrams in memory.
+    /// Real logs that speak QUIC to one another over datagrams in memory.
     Quic,
     /// Modelled logs for a virtual hour of the reference layout at a thousand increments a second.
     Hour,
-    /// Modelled logs for a virtual month with the constants that ship; what processes keep is measured each day. A run takes minutes.
+    /// Modelled logs for a virtual month with the constants that ship; memory of processes is measured each day. A run takes minutes.
     Month,
 }
 
@@ -92,76 +98,76 @@ impl ModeName {
 
 #[derive(Debug, Args)]
 pub struct SeedArgs {
-    /// What stands under the machines.
+    /// Basis of the state machines
     #[arg(long, value_enum, default_value_t)]
     mode: ModeName,
-    /// What the run is a function of.
+    /// Seed of the run
     #[arg(long)]
     seed: u64,
-    /// What the seed meant to the build that printed it: another one refuses.
+    /// Meaning that another build printed with the seed; a build in which the seed has another meaning refuses it
     #[arg(long, value_name = "HEX", value_parser = meaning)]
     meaning: Option<u32>,
-    /// Of the seed's faults only these, by number: `3,7,9`, or `none`.
+    /// Use only these of the seed's faults, by number: `3,7,9`, or `none`
     #[arg(long, value_parser = indices)]
     only_faults: Option<Indices>,
-    /// Of the operators' commands only these, the namespace and the last milestone.
+    /// Use only these of the operators' commands, the namespace and the last milestone
     #[arg(long, value_parser = indices)]
     only_admin: Option<Indices>,
-    /// Of the clients, only these count.
+    /// Let only these clients count
     #[arg(long, value_parser = indices)]
     only_clients: Option<Indices>,
-    /// On real logs, machines come and go in these data centres only.
+    /// On real logs, let machines come and go only in these data centres
     #[arg(long, value_parser = indices)]
     only_moves: Option<Indices>,
-    /// No process is of the next version of the wire, whatever the seed says.
+    /// Run no process of the next version of the wire, whatever the seed says
     #[arg(long)]
     one_version: bool,
-    /// Close with one line of JSON.
+    /// Close with one line of JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ShrinkArgs {
-    /// What stands under the machines.
+    /// Basis of the state machines
     #[arg(long, value_enum, default_value_t)]
     mode: ModeName,
-    /// One that fails.
+    /// Seed that fails
     #[arg(long)]
     seed: u64,
-    /// Close with one line of JSON.
+    /// Close with one line of JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct SweepArgs {
-    /// What stands under the machines.
+    /// Basis of the state machines
     #[arg(long, value_enum, default_value_t)]
     mode: ModeName,
-    /// Stop after so many minutes.
+    /// Stop after this number of minutes
     #[arg(long, conflicts_with = "seeds", default_value_t = 1.0)]
     minutes: f64,
-    /// First seed of a sweep by time.
+    /// First seed of a sweep by time
     #[arg(long, conflicts_with = "seeds", default_value_t = 0)]
     from: u64,
-    /// Run the seeds `A..B` (B not included).
+    /// Run the seeds `A..B` (B not included)
     #[arg(long, value_parser = seed_range)]
     seeds: Option<(u64, u64)>,
-    /// Close with one line of JSON.
+    /// Close with one line of JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Only this configuration.
+    /// Explore only this configuration
     #[arg(long, value_parser = named_config)]
     config: Option<&'static Config>,
-    /// Only the small configurations that every test run explores.
+    /// Explore only the small configurations that every test run explores
     #[arg(long, conflicts_with = "config")]
     quick: bool,
-    /// Close with one line of JSON.
+    /// Close with one line of JSON
     #[arg(long)]
     json: bool,
 }

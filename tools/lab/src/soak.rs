@@ -1,6 +1,6 @@
-//! `tidemark soak`: a cluster of real processes on this machine, under load and faults for as long as one likes, and at the end an
-//! account: every increment that was acknowledged is counted once, everywhere, in each total to which it flows too, and every milestone
-//! was awarded once. The account is kept by the front ends in logs of their own, outside the cluster, and read from there.
+//! `tidemark soak`: a cluster of real processes on this machine, under load and faults for as long as the user likes, and an account at the
+//! end. Every acknowledged increment is counted once, everywhere, in each total to which it flows too, and every milestone was awarded
+//! once. The account is kept by the front ends in logs of their own, outside the cluster, and read from there.
 
 mod account;
 mod awards;
@@ -43,44 +43,44 @@ const SETTLE_MAX: Duration = Duration::from_secs(180);
 const RATE_SHARE_MIN: f64 = 0.5;
 /// Nor is one so long in which no count came to a total by several ways.
 const EDGES_AFTER_S: f64 = 30.0;
-/// Nor is one with less than this share of the faults that come in that time on average, or with fewer in a minute than these: one is not
-/// begun while others last that it must not meet.
+/// A soak with less than this share of the faults that come in that time on average, or with fewer in a minute than these, is no evidence
+/// either: a fault is not begun while others last that it must not meet.
 const FAULT_SHARE_MIN: f64 = 0.25;
 const FAULTS_PER_MINUTE_SURE: f64 = 4.0;
 
-/// A cluster of real processes under load and faults; at the end everything must be accounted for
+/// Run a cluster of real processes under load and faults, and check that every increment is accounted for
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Example:\n  tidemark soak --minutes 5 --dcs 3")]
 pub struct SoakOptions {
-    /// How long faults and load go on
+    /// Minutes of load and faults
     #[arg(long, default_value_t = 20.0, value_parser = minutes)]
     pub minutes: f64,
-    /// Increments a second, all front ends together; one of five is a hit with a session
+    /// Increments a second of all front ends together; one of five is a hit with a session
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=RATE_MAX))]
     pub rate: u64,
-    /// Data centres
+    /// Number of data centres
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=DCS_MAX))]
     pub dcs: u64,
-    /// Nodes of each data centre
+    /// Number of nodes in each data centre
     #[arg(long, default_value_t = 3, value_parser = nodes)]
     pub nodes: usize,
-    /// Aggregators of each data centre; two are a pair
+    /// Number of aggregators in each data centre; two are a pair
     #[arg(long, default_value_t = 2, value_parser = aggregators)]
     pub aggregators: usize,
     /// Seconds between two faults, on average; 0: none
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub fault_every: f64,
-    /// What happens, and when, is drawn from it; random if left out, and printed
+    /// Seed from which faults and load are drawn [default: random, and printed]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Directory for configuration, data and logs, which must not exist; a temporary one if left out, removed afterwards unless
-    /// something is found
+    /// Directory for configuration, data and logs, which must not exist [default: a temporary one, removed afterwards unless something is
+    /// found]
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Directory for the front ends' logs of what they asked for and were told, which must not exist; `front-ends` in the one above
-    /// if left out
+    /// Directory for the front ends' logs of requests and answers, which must not exist [default: `front-ends` in --dir]
     #[arg(long)]
     pub logs: Option<PathBuf>,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -103,7 +103,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "0, or 0.5 to 3600 allowed".to_owned())
 }
 
-/// What came of a soak.
+/// The result of a soak.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     pub seed: u64,
@@ -114,7 +114,7 @@ pub struct Report {
     /// Hits, and what their front ends were told.
     pub hits: u64,
     pub durable: u64,
-    /// Of all increments: nobody knows whether they were counted, and they were surely not.
+    /// Of all increments: those that may or may not be counted, and those that were surely not.
     pub unknown: u64,
     pub refused: u64,
     /// Longest time from a hit to its durable answer.
@@ -135,12 +135,12 @@ pub struct Report {
     pub awards: u64,
     /// Awards with a certificate that is believed, as `tidemark verify` does.
     pub certificates: u64,
-    /// Awards whose winner can no longer be told that it is.
+    /// Awards with a winner that can no longer be told so.
     pub awards_untold: u64,
     /// Milestones with more than one award or winner, and hits that have won more than one.
     pub awarded_twice: u64,
     pub faults: BTreeMap<&'static str, u64>,
-    /// What must not be.
+    /// Violations of promises.
     pub violations: Vec<String>,
     pub cpu_s: Option<f64>,
     /// Where the front ends' logs are, if they are kept; and their size.
@@ -151,7 +151,7 @@ pub struct Report {
 /// Runs the soak.
 ///
 /// # Errors
-/// The cluster could not be started. What was found wrong is in the report, and the exit code is 1.
+/// The cluster could not be started. Faults that were found are in the report, and the exit code is 1.
 pub fn run(options: &SoakOptions) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(soak(options))?;
@@ -222,7 +222,7 @@ async fn faulty(
     Ok(report)
 }
 
-/// What shows too little to be evidence of anything.
+/// The figures that are too small to be evidence of anything.
 fn too_little(options: &SoakOptions, report: &Report) -> Vec<String> {
     let (asked, least) = (options.rate as f64, options.rate as f64 * RATE_SHARE_MIN);
     let faults = report.faults.values().sum::<u64>();

@@ -1,5 +1,5 @@
-//! Benches as a user runs them, tiny: that they run, that what they print has its fields, and that what they counted adds up
-//! (a bench of increments that were not all counted once fails by itself). Never how fast.
+//! Benches as a user runs them, tiny: that they run, that their output has its fields, and that their counts add up (a bench of increments
+//! that were not all counted once fails by itself). Never how fast.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -35,7 +35,7 @@ fn hits_of_a_real_node_are_all_counted() {
     line(&["node-hits", "--seconds", "0.3", "--rate", "500"], &["at most", "open loop", "p99"]);
 }
 
-/// What HTTP has counted is all that was answered, and no more: the bench fails by itself otherwise.
+/// HTTP has counted exactly the answered increments: the bench fails by itself otherwise.
 #[test]
 fn single_adds_are_all_counted_once() {
     let figures =
@@ -79,7 +79,7 @@ fn points_of_many_counters_are_read_with_the_days_of_one_and_its_relatives() {
     line(&["point-reads", "--seconds", "0.3", "--rate", "200", "--size", "2000"], &figures);
 }
 
-/// What both edges moved is right, and gone afterwards: the bench fails by itself otherwise.
+/// The counts that both edges moved are right, and gone afterwards: the bench fails by itself otherwise.
 #[test]
 fn edges_that_move_much_are_put_in_and_taken_away() {
     let figures = ["300 descendants of one counter", "300 ancestors of one counter", "get meanwhile, p99"];

@@ -8,7 +8,7 @@ use tidemark_lab::cli::Cli;
 
 /// Options that most commands take; the page explains them once.
 const COMMON: [&str; 6] = ["server", "data_dir", "token", "token_file", "ca", "json"];
-/// The command whose common options the page shows.
+/// The command with the common options that the page shows.
 const COMMON_OF: &str = "get";
 
 /// How the repository's programs are run without installing them.
@@ -72,6 +72,10 @@ fn described(command: &Command, parent: &str, common: &Command, page: &mut Strin
     let summary = command.get_about().map(ToString::to_string).unwrap_or_default();
     let below: Vec<&Command> = command.get_subcommands().filter(|command| is_shown(command)).collect();
     *page += &format!("\n## {name}\n\n{}.\n", summary.trim_end_matches('.'));
+    let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+    if let Some((_, more)) = about.split_once("\n\n") {
+        *page += &format!("\n{}\n", more.trim());
+    }
     if below.is_empty() || !command.is_subcommand_required_set() {
         let usage = command.clone().render_usage().to_string();
         let usage = usage.trim_start_matches("Usage:").split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,5 +1,5 @@
-//! The demo as a user runs it, small: three data centres on two continents and a half, real processes, real sockets.
-//! What was acknowledged is counted in every view, and exactly one increment is the n-th.
+//! The demo as a user runs it, small: three data centres on two continents and a half, real processes, real sockets. Every acknowledged
+//! increment is counted in every view, and exactly one increment is the n-th.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -29,7 +29,7 @@ fn number(line: &Value, name: &str) -> u64 {
     line[name].as_u64().unwrap_or_else(|| panic!("{name} in {line}"))
 }
 
-/// What holds for every run.
+/// The checks of every run.
 fn check_conservation(line: &Value) {
     assert_eq!(number(line, "acknowledged"), number(line, "sent"), "{line}");
     assert_eq!(number(line, "acknowledged"), number(line, "counted"), "{line}");

@@ -27,7 +27,7 @@ fn chromium() -> PathBuf {
     path
 }
 
-/// A demo, or another command that runs on, whose standard output is read line by line; stopped when dropped.
+/// A demo, or another command that runs on, with a standard output that is read line by line; stopped when dropped.
 struct Demo {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,

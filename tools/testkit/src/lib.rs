@@ -1,3 +1,3 @@
-//! What tests and experiments put around Tidemark's processes.
+//! The tools that tests and experiments put around Tidemark's processes.
 
 pub mod relay;

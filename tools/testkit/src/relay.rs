@@ -92,7 +92,7 @@ async fn pass_back(socket: Arc<UdpSocket>, front: Arc<UdpSocket>, peer: SocketAd
     }
 }
 
-/// Sends a datagram now, late or never, as the link is. What is lost is lost.
+/// Sends a datagram now, late or never, as the link is. A lost datagram is lost.
 async fn carry<F: Future<Output = io::Result<usize>> + Send + 'static>(
     link: &LinkState,
     datagram: &[u8],

@@ -41,7 +41,7 @@ pub enum IssueError {
     /// The process belongs to another cluster.
     #[error("{identity} does not belong to the cluster {cluster} of this CA")]
     OtherCluster {
-        /// For whom the certificate was asked.
+        /// The identity that asked for the certificate.
         identity: Identity,
         /// The CA's cluster.
         cluster: String,
@@ -92,7 +92,7 @@ impl Validity {
     }
 }
 
-/// A cluster's CA with its private key. Who holds it can admit processes to the cluster.
+/// A cluster's CA with its private key. An owner of it can admit processes to the cluster.
 #[derive(Debug)]
 pub struct ClusterCa {
     issuer: Issuer<'static, KeyPair>,
@@ -160,7 +160,7 @@ impl ClusterCa {
         self.anchor.cluster()
     }
 
-    /// The CA's certificate, which everybody may know.
+    /// The CA's certificate, which is public.
     pub fn pem(&self) -> &str {
         &self.pem
     }

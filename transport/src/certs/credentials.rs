@@ -1,4 +1,4 @@
-//! What a process holds: its certificate, its key, its cluster's CA; and signatures made with that key.
+//! The credentials of a process: its certificate, its key, its cluster's CA; and signatures made with that key.
 
 use std::fmt;
 use std::path::Path;
@@ -49,7 +49,7 @@ struct PemTexts {
 impl Credentials {
     /// Reads credentials from PEM texts; says what is wrong with them if they do not belong together.
     ///
-    /// Whether the certificate is valid now is left to those who are shown it.
+    /// The peers check whether the certificate is valid now.
     pub fn from_pem(ca: &str, certificate: &str, key: &str) -> Result<Self, String> {
         let anchor = TrustAnchor::from_pem(ca).map_err(|error| error.to_string())?;
         let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| error.to_string())?;
@@ -78,7 +78,7 @@ impl Credentials {
         Self::from_pem(&ca, &certificate, &key).map_err(FileError::content(dir))
     }
 
-    /// Who this process is.
+    /// The identity of this process.
     pub fn identity(&self) -> &Identity {
         &self.inner.identity
     }

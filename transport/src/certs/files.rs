@@ -20,7 +20,7 @@ pub enum FileError {
     /// The operating system refused.
     #[error("cannot {verb} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         verb: &'static str,
         /// On which file.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum FileError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }

@@ -83,7 +83,7 @@ pub enum IdentityError {
     Name(#[from] NameError),
 }
 
-/// What a process is in the cluster.
+/// The role of a process in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Holds valves; accepts connections.
@@ -171,8 +171,8 @@ impl Identity {
         &self.name
     }
 
-    /// Which of its data centre's aggregators it is: 1 and so on by the names [`FURTHER_AGGREGATORS`], by any other name 0. Whoever is
-    /// no aggregator has 0.
+    /// Which of its data centre's aggregators it is: 1 and so on by the names [`FURTHER_AGGREGATORS`], by any other name 0. Any other
+    /// process has 0.
     pub fn seat(&self) -> u8 {
         let further = FURTHER_AGGREGATORS.iter().position(|name| self.role == Role::Aggregator && self.name == *name);
         further.map_or(0, |further| further as u8 + 1)
@@ -216,7 +216,7 @@ impl FromStr for Identity {
     }
 }
 
-/// Whom a dialler expects to meet: any server of a role in a data centre, or one of them by name.
+/// The peer that a dialler expects to meet: any server of a role in a data centre, or one of them by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerName {
     dc: String,
@@ -234,7 +234,7 @@ impl PeerName {
         Ok(Self { dc: dc.to_owned(), role, name: None })
     }
 
-    /// One process.
+    /// A single process.
     pub fn one(dc: &str, role: Role, name: &str) -> Result<Self, NameError> {
         check_name("process name", name, NAME_BYTES_MAX)?;
         Ok(Self { name: Some(name.to_owned()), ..Self::any(dc, role)? })

@@ -1,4 +1,4 @@
-//! Who is who: names, the cluster's certificate authority, a process's credentials, and what is checked of others.
+//! Identities: names, the cluster's certificate authority, a process's credentials, and the checks of others.
 //!
 //! All keys are Ed25519 (RFC 8032, RFC 8410): signatures have one length, which keeps handshakes deterministic.
 

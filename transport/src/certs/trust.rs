@@ -1,4 +1,4 @@
-//! What is believed of a certificate: that the cluster's CA signed it, that it is valid at a time, and whom it names.
+//! The checks of a certificate: that the cluster's CA signed it, that it is valid at a time, and the identity that it names.
 //!
 //! The same checks serve TLS handshakes and signatures that are verified offline, years later. Chains are walked by
 //! rustls' webpki (RFC 5280); this module turns its answers into errors that name what was expected and what was seen.
@@ -30,7 +30,7 @@ pub enum TrustError {
     /// The certificate is that of a process, or was not made by Tidemark.
     #[error("the certificate of {subject} is not that of a cluster's CA")]
     NotCa {
-        /// Whose certificate it is.
+        /// The owner of the certificate.
         subject: String,
     },
 }
@@ -41,7 +41,7 @@ pub enum CertificateRefusal {
     /// Another CA signed it, or its signature is wrong.
     #[error("{who} shows a certificate issued by {seen}, expected {expected}")]
     UnknownCa {
-        /// Whom the certificate names, unproven.
+        /// The identity in the certificate, unproven.
         who: String,
         /// The CA that is trusted.
         expected: String,
@@ -53,7 +53,7 @@ pub enum CertificateRefusal {
     WrongName {
         /// The DNS name that was dialled.
         expected: String,
-        /// Whom the certificate names.
+        /// The identity in the certificate.
         seen: String,
     },
     /// It belongs to another cluster.
@@ -61,13 +61,13 @@ pub enum CertificateRefusal {
     WrongCluster {
         /// Our cluster.
         expected: String,
-        /// Whom the certificate names.
+        /// The identity in the certificate.
         seen: Identity,
     },
     /// It is no longer valid.
     #[error("the certificate of {who} ended at {not_after_unix_s}, it is {at_unix_s} (Unix seconds)")]
     Expired {
-        /// Whose certificate, or the CA's name.
+        /// The owner of the certificate, or the CA's name.
         who: String,
         /// Its last second.
         not_after_unix_s: u64,
@@ -77,7 +77,7 @@ pub enum CertificateRefusal {
     /// It is not yet valid.
     #[error("the certificate of {who} begins at {not_before_unix_s}, it is {at_unix_s} (Unix seconds)")]
     NotYetValid {
-        /// Whose certificate, or the CA's name.
+        /// The owner of the certificate, or the CA's name.
         who: String,
         /// Its first second.
         not_before_unix_s: u64,
@@ -93,7 +93,7 @@ pub enum CertificateRefusal {
     /// Anything else that webpki objects to, such as a client that acts as a server.
     #[error("the certificate of {who} is refused: {reason}")]
     Other {
-        /// Whom the certificate names, unproven.
+        /// The identity in the certificate, unproven.
         who: String,
         /// webpki's reason.
         reason: String,
@@ -106,23 +106,23 @@ pub enum VerifyError {
     /// The signer's certificate is not believed.
     #[error(transparent)]
     Certificate(#[from] CertificateRefusal),
-    /// The signer is somebody, but not one who may sign this.
+    /// The signer is known, but its role may not sign this.
     #[error("{seen} is no {expected}")]
     WrongRole {
         /// The role that may sign.
         expected: Role,
-        /// Who signed.
+        /// The signer.
         seen: Identity,
     },
     /// The signature is not that of these bytes by this certificate's key.
     #[error("the signature does not match the bytes and the key of {signer}")]
     Signature {
-        /// Whose certificate was shown.
+        /// The owner of the shown certificate.
         signer: Identity,
     },
 }
 
-/// A cluster's CA as everybody else knows it. Cheap to clone.
+/// A cluster's CA as processes without its key know it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct TrustAnchor {
     inner: Arc<Inner>,
@@ -137,7 +137,7 @@ struct Inner {
     servers: Arc<WebPkiServerVerifier>,
 }
 
-/// What error messages say of a certificate.
+/// The description of a certificate in error messages.
 #[derive(Debug, Clone)]
 struct Summary {
     subject: String,
@@ -168,7 +168,7 @@ impl TrustAnchor {
         &self.inner.cluster
     }
 
-    /// Checks a process's certificate for a time, in Unix seconds, and returns whom it names.
+    /// Checks a process's certificate for a time, in Unix seconds, and returns its identity.
     pub fn check(&self, certificate_der: &[u8], at_unix_s: u64) -> Result<Identity, CertificateRefusal> {
         let der = CertificateDer::from(certificate_der);
         self.check_client(&der, &[], at_unix_s)
@@ -270,7 +270,7 @@ impl Summary {
     }
 }
 
-/// Whom a certificate names, without any check of the certificate.
+/// The identity in a certificate, without any check of the certificate.
 pub(crate) fn identity_of(der: &[u8]) -> Result<Identity, CertificateRefusal> {
     let cert = parse(der)?;
     let uris = uris(&cert);

@@ -1,7 +1,7 @@
 //! Links that can be made slow, lossy or cut while they are used: one table per process, applied to each UDP datagram.
 //!
-//! [`LinkPlan`] is the table, [`LinkSocket`] the socket that obeys it and counts what goes to whom. Delay is added where
-//! datagrams leave, so a round trip is the sum of both ends' tables. What has no entry goes straight through.
+//! [`LinkPlan`] is the table, [`LinkSocket`] the socket that obeys it and counts datagrams per peer. Delay is added where datagrams leave,
+//! so a round trip is the sum of both ends' tables. A peer without an entry gets datagrams straight through.
 
 mod plan;
 mod queue;

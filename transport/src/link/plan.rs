@@ -29,7 +29,7 @@ pub enum LinkError {
     TooSlow {
         /// Delay or jitter.
         what: &'static str,
-        /// What was asked.
+        /// The requested value.
         value_us: u64,
         /// The longest that is allowed.
         limit_us: u64,
@@ -37,7 +37,7 @@ pub enum LinkError {
     /// More is lost than sent.
     #[error("a loss of {value_ppm} ppm, the limit is 1000000")]
     Loss {
-        /// What was asked.
+        /// The requested value.
         value_ppm: u32,
     },
     /// The table is full.
@@ -48,14 +48,14 @@ pub enum LinkError {
     },
 }
 
-/// What happens to datagrams on their way to a peer. The default is nothing.
+/// The treatment of datagrams on their way to a peer. The default is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Link {
     /// Every datagram leaves this much later, in microseconds; at most [`ONE_WAY_US_MAX`].
     pub one_way_us: u64,
     /// And up to this much later still, evenly drawn, in microseconds; at most [`ONE_WAY_US_MAX`].
     pub jitter_us: u64,
-    /// So many of a million datagrams are lost, each for itself.
+    /// Number of datagrams in a million that are lost, each independently.
     pub loss_ppm: u32,
     /// Nothing goes out, what is under way is lost, and what comes in from the peer is dropped.
     /// (`loss_ppm` of a million cuts one direction only.)
@@ -80,8 +80,8 @@ impl Link {
     }
 }
 
-/// What went to a peer since the start. Bytes are those in UDP datagrams; on the wire each datagram takes 28 (IPv4) or
-/// 48 (IPv6) more.
+/// Counters of datagrams to a peer since the start. Bytes are those in UDP datagrams; on the wire each datagram takes 28 (IPv4) or 48
+/// (IPv6) more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkCounters {
     /// Datagrams handed to the link, those lost on it included.
@@ -96,7 +96,7 @@ pub struct LinkCounters {
     pub overflowed: u64,
 }
 
-/// A table of links by the peer's address, shared by all who hold a clone, changeable at any time.
+/// A table of links by the peer's address, shared by all holders of a clone, changeable at any time.
 ///
 /// Meant for one endpoint. Chance is a function of the seed, the peer's address and the order of datagrams to it.
 #[derive(Debug, Clone)]
@@ -148,12 +148,12 @@ impl LinkPlan {
         self.find(peer).map_or_else(Link::default, |peer| peer.lock().link)
     }
 
-    /// What went to a peer.
+    /// The counters of a peer.
     pub fn counters(&self, peer: SocketAddr) -> LinkCounters {
         self.find(peer).map_or_else(LinkCounters::default, |peer| peer.counts.read())
     }
 
-    /// What went to whom, by address; then, if there is any, what went to peers past [`PEERS_MAX`].
+    /// The counters of each peer, by address; then, if there are any, those of peers past [`PEERS_MAX`].
     pub fn all_counters(&self) -> (Vec<(SocketAddr, LinkCounters)>, LinkCounters) {
         let peers = self.inner.peers.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = peers.iter().map(|(addr, peer)| (*addr, peer.counts.read())).collect();
@@ -166,7 +166,7 @@ impl LinkPlan {
         u64::try_from(self.inner.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The entry of a peer to whom something is sent.
+    /// The entry of the receiver of a datagram.
     pub(super) fn peer(&self, addr: SocketAddr) -> Arc<Peer> {
         match self.find(addr) {
             Some(peer) => peer,
@@ -174,7 +174,7 @@ impl LinkPlan {
         }
     }
 
-    /// The entry of a peer from whom something came, if its link is cut.
+    /// The entry of the sender of a datagram, if its link is cut.
     pub(super) fn cut_peer(&self, addr: SocketAddr) -> Option<Arc<Peer>> {
         self.find(addr).filter(|peer| peer.lock().link.cut)
     }

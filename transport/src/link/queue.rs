@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 /// Most memory of datagrams under way in one endpoint. 60,000 full datagrams/s take 13 MB at 150 ms; a queue that is
 /// full drops what is newest, as a router does.
 pub const QUEUE_BYTES_MAX: usize = 64 << 20;
-/// What an entry takes besides its content.
+/// Bytes of an entry besides its content.
 const ENTRY_BYTES: usize = 160;
 
 /// A queue of items with a due time (any unit, the caller's) and a size in bytes. Equal times keep their order.
@@ -61,7 +61,7 @@ impl<T> DelayQueue<T> {
     }
 }
 
-/// The heap gives the greatest: that which is due first.
+/// The heap gives the greatest: the entry that is due first.
 impl<T> Ord for Entry<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.seq).cmp(&(self.due, self.seq))

@@ -1,8 +1,8 @@
 //! A UDP socket for quinn that obeys a [`LinkPlan`] and counts.
 //!
-//! Delayed datagrams wait in one queue per endpoint, and one thread sends each when it is due: a thread, because the
-//! runtime's timers tick in milliseconds and its workers are busy with other things. A burst that quinn hands over as
-//! one segmented send (GSO) stays one entry and is sent as one, without the segments that were lost.
+//! Delayed datagrams wait in one queue per endpoint, and one thread sends each when it is due. It is a thread, because the runtime's timers
+//! tick in milliseconds and its workers have other work. A burst that quinn hands over as one segmented send (GSO) stays one entry and is
+//! sent as one, without the segments that were lost.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -185,7 +185,7 @@ struct Waiting {
 
 struct State {
     queue: DelayQueue<Burst>,
-    /// When the sending thread will look next, if nobody wakes it.
+    /// When the sending thread looks next, unless it is woken.
     wakes_us: u64,
     closed: bool,
 }

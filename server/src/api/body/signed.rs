@@ -19,7 +19,7 @@ impl From<u64> for Signed {
 }
 
 impl Signed {
-    /// As an increment, or a decrement, and its weight; what is too large for one is as large as can be.
+    /// As an increment, or a decrement, and its weight; a number that is too large for a weight becomes the largest weight.
     pub fn weight(self) -> (Half, u64) {
         let half = if self.0 < 0 { Half::Down } else { Half::Up };
         (half, u64::try_from(self.0.unsigned_abs()).unwrap_or(u64::MAX))

@@ -133,9 +133,9 @@ function refuse({ status, code, message }) {
 function refusal(code) {
   if (!cluster) return null;
   const name = nameOf(cluster.counter), n = format(at);
-  if (code === "passed") return `Number ${n} of ${name} is nobody’s: the count had passed it before it was armed.`;
+  if (code === "passed") return `Number ${n} of ${name} has no winner: the count had passed it before it was armed.`;
   if (code !== "not_found") return null;
-  return `${name} has no milestone ${n}: nobody asked for it, or it was removed, or passed so long ago that it is forgotten.`;
+  return `${name} has no milestone ${n}: it was never defined, or was removed, or passed so long ago that it is forgotten.`;
 }
 
 const sayLive = () => say("live", `live, seen from ${cluster.dc}`);
@@ -241,7 +241,7 @@ function weightRow([dc, weight]) {
 function showMine() {
   $("mine").hidden = !award.session || !globalThis.crypto?.subtle;
   if (!award.session) {
-    $("mine-text").textContent = "Its increment was counted without a session: nobody can show that it is theirs.";
+    $("mine-text").textContent = "Its increment was counted without a session: no session can show that it won.";
   } else if ($("mine").hidden) {
     $("mine-text").textContent = "Browsers compute SHA-256 for secure pages only: open this page over https, or on localhost.";
   }

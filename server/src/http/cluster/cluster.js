@@ -199,7 +199,7 @@ function show(body) {
   const unplaced = body.dcs.filter(dc => !dc.place).map(dc => dc.name);
   $("world").classList.toggle("unmapped", unplaced.length === body.dcs.length);
   $("unplaced").hidden = unplaced.length === 0;
-  $("unplaced").textContent = `Not on the map, as nobody said where they stand: ${unplaced.join(", ")}.`;
+  $("unplaced").textContent = `Not on the map, because the layout has no location for them: ${unplaced.join(", ")}.`;
   $("foot").textContent = `As ${body.dc} knows it, at entry ${number.format(body.ledger.index)} of the ledger.`;
 }
 

@@ -1,7 +1,7 @@
 //! Schemas of types, as they stand among the components of a description: closed, bounded, and each name once.
 //!
-//! What a type reads and what it writes may differ: a field that may be left out of a request is always in an answer. Where both are
-//! described and differ, the one that is read has the name with `Read` behind it.
+//! The read form and the written form of a type may differ: a field that may be left out of a request is always in an answer. If both are
+//! described and differ, the read form has the name with `Read` behind it.
 
 use crate::http::typed::Shape;
 use schemars::SchemaGenerator;

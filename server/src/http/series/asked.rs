@@ -1,4 +1,4 @@
-//! What is asked about series, in a URL's parameters or in JSON, and what that means.
+//! Requests about series, in a URL's parameters or in JSON, and their meaning.
 
 use crate::api::{Failure, Of};
 use crate::http::params::{Param, number, value};
@@ -16,47 +16,47 @@ use tidemark_proto::series::calendar::{Anchor, Zone};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WindowAsk {
-    /// So much up to now: 90m, 7d, 1mo
+    /// Length of an interval that ends now: 90m, 7d, 1mo
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::period_or_null")]
     pub last: Option<String>,
-    /// Begins here: seconds since 1970, or a date or time by the zone's clock
+    /// Begin of the interval: seconds since 1970, or a date or time by the zone's clock
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::clock_or_null")]
     pub from: Option<String>,
-    /// The first moment after it; left out: now
+    /// End of the interval, which is not part of it: as the begin [default: now]
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::clock_or_null")]
     pub to: Option<String>,
-    /// A unit of the zone's calendar: hour, day, week, month, year
+    /// Unit of the zone's calendar: hour, day, week, month, year
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::unit_or_null")]
     pub unit: Option<String>,
-    /// So many units ago: 1 for yesterday, last week; left out: the one that holds now
+    /// Number of units ago, such as 1 for yesterday or last week [default: 0, the current unit]
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back: Option<u32>,
-    /// A time zone of the IANA database; left out: UTC
+    /// Time zone of the IANA database [default: UTC]
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::zone_or_null")]
     pub zone: Option<String>,
-    /// The accepted error at either end, such as 5m; left out: as small as what is kept allows
+    /// Largest accepted error at either end, such as 5m [default: the smallest that the kept buckets allow]
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::error_or_null")]
     pub error: Option<String>,
-    /// With the period before; of windows only
+    /// Compare with the period before; only for windows
     #[arg(long, value_enum)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compare: Option<CompareBody>,
 }
 
-/// What a window is compared with.
+/// The period with which a window is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CompareBody {
@@ -78,10 +78,10 @@ impl Of {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AnchorBody {
-    /// Where the zone's calendar begins a unit
+    /// Steps begin where the zone's calendar begins a unit
     #[default]
     Calendar,
-    /// Counted back from the end
+    /// Steps are counted back from the end of the interval
     End,
 }
 
@@ -148,7 +148,7 @@ impl WindowAsk {
 
     pub(super) fn series(&self, every: &str, anchor: AnchorBody) -> Result<SeriesQuery, Failure> {
         if self.compare.is_some() {
-            return Err(Failure::invalid("compare", "a series is compared with none; ask for the one before"));
+            return Err(Failure::invalid("compare", "a series cannot be compared: ask for the period before it"));
         }
         let zone = self.zone()?;
         let every = every.parse().map_err(|error| Failure::invalid("every", error))?;
@@ -191,7 +191,7 @@ impl WindowAsk {
         }
     }
 
-    /// What is wrong with options of the command line; where no window is needed, there may be none of them.
+    /// The fault in options of the command line; if no window is needed, there may be none of them.
     ///
     /// # Errors
     /// In the words of the command line.
@@ -213,7 +213,7 @@ const IN_PARAMS: &str =
     "one of last=PERIOD, from=TIME (with to=TIME or up to now), and unit=UNIT (with back=N or without) is needed";
 const IN_OPTIONS: &str = "one of --last PERIOD, --from TIME (with --to TIME or up to now), and --unit UNIT (with --back N or without) is needed";
 
-/// `NAMESPACE/PREFIX`, whose prefix may be empty, and where the page before ended.
+/// `NAMESPACE/PREFIX` with a prefix that may be empty, and the end of the previous page.
 pub(super) fn key_range(params: &[(String, String)]) -> Result<KeyRange, Failure> {
     let text = value(params, "prefix").unwrap_or_default();
     let (namespace, prefix) = text.split_once('/').ok_or_else(|| {

@@ -22,14 +22,14 @@ pub struct IntervalBody {
     /// Seconds since 1970.
     pub from_s: u64,
     pub to_s: u64,
-    /// What `value` was counted in, exactly.
+    /// The interval that `value` covers, exactly.
     pub covered_from_s: u64,
     pub covered_to_s: u64,
-    /// By how much the covered interval differs at the beginning and at the end, seconds. What lies beyond now is no error.
+    /// By how much the covered interval differs at the beginning and at the end, seconds. The time after now is no error.
     pub error_s: [u64; 2],
 }
 
-/// What was counted.
+/// The counts of an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CountedBody {
     /// Exact for the covered interval.
@@ -39,13 +39,13 @@ pub struct CountedBody {
     pub at_most: Signed,
 }
 
-/// What totals are made of at least, as views move while they answer.
+/// The least state that totals are made of, as views move while they answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BasisBody {
-    /// The ledger's last entry as applied by who answers.
+    /// The ledger's last entry as applied by the answering process.
     pub ledger_index: u64,
-    /// Totals are those of the graph after so many changes of edges, and of so many pairs of counters of the next; `waiting` that the ledger
-    /// knows are to be carried out.
+    /// Totals are those of the graph after this number of changes of edges, and of this number of pairs of counters of the next change;
+    /// `waiting` that the ledger knows are to be carried out.
     pub graph_index: u64,
     pub pairs: u64,
     pub waiting: u64,
@@ -185,7 +185,7 @@ pub struct StepOfManyBody {
     pub error_s: Option<[u64; 2]>,
 }
 
-/// One of them.
+/// The series of one counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CounterSeriesBody {
     pub counter: CounterBody,

@@ -34,12 +34,12 @@ pub struct ExportedBody {
     pub down: HalfBody,
 }
 
-/// One half of it.
+/// The upward or the downward half.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HalfBody {
     /// Seconds since 1970, and what is to be counted then so that all buckets hold what they hold now.
     pub parts: Vec<(u64, u64)>,
-    /// What is in no bucket.
+    /// Weight that is in no bucket.
     pub rest: u64,
 }
 

@@ -6,7 +6,7 @@ use tidemark_proto::ids::{DcId, GroupId, Half, ValveId};
 use tidemark_proto::ledger::{Ledger, OpenMilestones};
 use tidemark_proto::view::View;
 
-/// What a data centre of an era that is over is called.
+/// The ending of a data centre's name in an earlier era.
 const BEFORE: &str = "-before";
 
 /// The ledger and what is known of components, at one moment.
@@ -29,7 +29,7 @@ impl Stage {
         name.ends_with(BEFORE)
     }
 
-    /// What views know of groups of an era that is over.
+    /// The counts in views of groups of an earlier era.
     pub(super) fn known_before(&self) -> u64 {
         let state = self.ledger.counter(&self.counter());
         let before = self.sites.iter().filter(|(name, _)| Self::is_before(name));
@@ -51,8 +51,8 @@ impl Stage {
         Ok(vec![format!("image {name}: {}; milestones: {milestones}", said.join(", "))])
     }
 
-    /// `rearm IMAGE…` or `withhold IMAGE…`: everything is lost, and begins anew with what the images know. What ran before may run on,
-    /// under another name.
+    /// `rearm IMAGE…` or `withhold IMAGE…`: everything is lost, and begins anew with what the images know. Processes of the earlier era may
+    /// run on, under another name.
     pub fn era(&mut self, choice: &str, images: &[&str]) -> Done {
         let open = match choice {
             "rearm" => OpenMilestones::Rearm,

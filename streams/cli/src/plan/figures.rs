@@ -10,10 +10,10 @@ const DAYS_PER_MONTH: f64 = 31.0;
 const MILLION: f64 = 1e6;
 const GB: f64 = 1e9;
 
-/// What a figure belongs to.
+/// The part of a plan that a figure belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// One blob for each user and month, and what the article does about it.
+    /// One blob for each user and month, and the article's remedies.
     Article,
     /// Blobs of minutes, hours, days and months, each of many users.
     Ours,
@@ -127,7 +127,7 @@ fn pairs(input: &Input) -> f64 {
     input.get(Key::Users) * input.get(Key::ListingsPerUser)
 }
 
-/// How many of so many pairs an even stream of events meets: pairs · (1 - e^(-events / pairs)).
+/// The number of pairs that an even stream of events meets: pairs · (1 - e^(-events / pairs)).
 fn distinct(pairs: f64, events: f64) -> f64 {
     -pairs * (-events / pairs).exp_m1()
 }

@@ -1,4 +1,4 @@
-//! What a plan takes: named numbers, each with a default and limits.
+//! The input of a plan: named numbers, each with a default and limits.
 
 use super::FILE_BYTES_MAX;
 use std::io;
@@ -48,7 +48,7 @@ pub enum Key {
     UsdPerMemoryGbMonth,
 }
 
-/// What is known of a key.
+/// The description of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
     pub key: Key,

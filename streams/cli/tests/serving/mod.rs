@@ -89,7 +89,7 @@ impl Server {
         answer.json()
     }
 
-    /// What a tenant counts on 2026-01-01 and the day after.
+    /// The counts of a tenant on 2026-01-01 and the day after.
     pub fn ask(&self, tenant: &str, more: Value) -> Value {
         let mut query = json!({ "tenant": tenant, "from": "2026-01-01", "to": "2026-01-03" });
         more.as_object().unwrap().iter().for_each(|(key, value)| query[key] = value.clone());

@@ -1,4 +1,4 @@
-//! What version 1 of commands and snapshots kept, which directories of that time have: blobs had no scope.
+//! Version 1 of commands and snapshots, which directories of that time have: blobs had no scope.
 
 use super::version_2::Source2;
 use super::{DecodeError, decode_versioned};

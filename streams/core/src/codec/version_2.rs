@@ -1,4 +1,4 @@
-//! What version 2 of commands and snapshots kept: a dead letter stayed one for ever.
+//! Version 2 of commands and snapshots: a dead letter stayed one for ever.
 
 use super::{DecodeError, decode_versioned};
 use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};

@@ -1,4 +1,4 @@
-//! A hash table of numbers, such as the places of records. What a number stands for is kept elsewhere.
+//! A hash table of numbers, such as the places of records. The meaning of a number is kept elsewhere.
 //!
 //! A slot has 32 bits of the hash beside the number, so a search reads one line of memory, and growing reads no record. The table is cut
 //! into parts by the first bits of the hash. Parts grow one by one and by half, so little memory is free, and nothing waits for long.

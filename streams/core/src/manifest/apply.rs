@@ -1,4 +1,4 @@
-//! What a command does, or why it does nothing.
+//! The effect of a command, or the reason why it has none.
 
 use super::{
     AppliedCommit, Claim, Command, Commit, Erase, Expire, ExpireRefused, Expired, Fence, Generation, Manifest,
@@ -15,7 +15,7 @@ use crate::teeth::{Bug, bites};
 use crate::time::{Day, HOURS_PER_DAY, Hour};
 use std::collections::BTreeSet;
 
-/// What became of a command. It names the command, so that whoever proposed it knows it.
+/// The result of a command. It names the command, so that the proposing owner knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Claim {
@@ -121,7 +121,7 @@ pub enum CommitRefused {
     OtherEpoch { epoch: Epoch, known: Epoch },
     #[error("number {} is not above {}, the last that was applied", seq.0, last.0)]
     OldSeq { seq: Seq, last: Seq },
-    #[error("it begins at row {from} of source {source_id}, whose position is {position}")]
+    #[error("it begins at row {from} of source {source_id}, and the position of that source is {position}")]
     OtherPosition { source_id: SourceId, from: u64, position: u64 },
     #[error("source {source_id} is read in another way than before: other columns, or another zone")]
     OtherReading { source_id: SourceId },

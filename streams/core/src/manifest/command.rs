@@ -10,7 +10,7 @@ use crate::source::{ReadingId, SourceId};
 use crate::time::{Day, Hour};
 use serde::{Deserialize, Serialize};
 
-/// The number of a claim, given out by whoever assigns partitions: a consumer group, or the one process of a directory.
+/// The number of a claim, given out by the process that assigns partitions: a consumer group, or the one process of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Generation(pub u64);
 
@@ -92,7 +92,7 @@ pub struct Progress {
     pub is_end: bool,
 }
 
-/// Raises the epoch of a partition that has no owner, or whose owner is silent.
+/// Raises the epoch of a partition that has no owner, or a silent owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     pub partition: PartitionId,

@@ -7,7 +7,7 @@ use crate::retention::Horizons;
 use crate::teeth::{Bug, bites};
 use crate::time::Day;
 
-/// What has expired.
+/// The expired blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
     pub blobs: Vec<BlobMeta>,

@@ -289,7 +289,7 @@ impl BlobSet {
         id
     }
 
-    /// Closes an empty chunk, whose last blob was at a place.
+    /// Closes an empty chunk; its last blob was at a place.
     fn close_chunk(&mut self, id: ChunkId, place: Place) {
         let key = self.order.range(..=place).next_back().map(|(key, _)| *key);
         if let Some(key) = key {

@@ -125,7 +125,7 @@ pub struct Restore {
 }
 
 impl Manifest {
-    /// The rows that changed since the last call. Whoever takes them writes them all, or ends.
+    /// The rows that changed since the last call. A caller that takes them writes them all, or ends.
     pub fn take_changes(&mut self) -> Vec<Row> {
         let mut rows = vec![self.head_row()];
         for id in std::mem::take(&mut self.changed) {

@@ -25,7 +25,7 @@ fn blob(key: BlobKey, total: u64) -> BlobMeta {
     BlobMeta { key, level: Level::Delta, scope: Scope::ALL, hours: HourRange::of(Hour(1)), rows: total, total, stored }
 }
 
-/// What a store of rows gives back.
+/// The rows that a store gives back.
 fn restored<'a>(rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Result<Manifest, SnapshotError> {
     let mut restore = Restore::new();
     for (key, value) in rows {

@@ -26,10 +26,10 @@ struct Bin {
     start: Day,
 }
 
-/// What is left when there are too many bins: the next merge takes it.
+/// The rest when there are too many bins: the next merge takes it.
 const LEFT_OVER: Bin = Bin { level: Level::Delta, scope: Scope::ALL, start: Day(0) };
 
-/// What the layout says of a day.
+/// The layout of a day.
 #[derive(Clone, Copy)]
 struct OfDay {
     slices: u32,
@@ -43,8 +43,8 @@ struct Cutter<'a> {
     days: BTreeMap<Day, OfDay>,
 }
 
-/// Cuts sorted rows into at most [`MERGE_BLOBS_MAX`] sets. What they cannot hold is one set of the level delta. Rows of test tenants
-/// come last, so that many test tenants hold up no other rows.
+/// Cuts sorted rows into at most [`MERGE_BLOBS_MAX`] sets. The rows beyond them are one set of the level delta. Rows of test tenants come
+/// last, so that many test tenants hold up no other rows.
 ///
 /// # Errors
 /// [`RowError::TooMuchText`] cannot happen for rows that came from one set.

@@ -11,7 +11,7 @@ use crate::time::{DAY_S, Day, HOUR_S, Now};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What is next.
+/// The next step of the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     Merge(Merge),
@@ -33,7 +33,7 @@ pub struct Scheduler {
     paced_until: Now,
 }
 
-/// Hours or days that are over, for whoever is late by a delay.
+/// Hours or days that are over, seen with a delay.
 #[derive(Clone, Copy)]
 struct Clock {
     length_s: u64,
@@ -60,7 +60,7 @@ impl Clock {
 }
 
 impl Next {
-    /// What comes first.
+    /// The earlier of the two.
     fn or(self, other: impl FnOnce() -> Next) -> Next {
         match self {
             Next::Merge(merge) => Next::Merge(merge),
@@ -246,7 +246,7 @@ impl Scheduler {
     }
 }
 
-/// Merges whose phases are drawn apart from those of others.
+/// Merges with phases that are drawn apart from those of others.
 #[derive(Clone, Copy)]
 struct Merges {
     name: &'static str,
@@ -278,7 +278,7 @@ fn same_day(days: Vec<BlobMeta>) -> Vec<BlobMeta> {
     by_day.into_values().find(|blobs| blobs.len() > 1).unwrap_or_default()
 }
 
-/// The smallest blobs, as many as their rows allow, and at least so many.
+/// The smallest blobs, as many as their rows allow, and at least `least`.
 fn within(mut blobs: Vec<BlobMeta>, rows_max: u64, least: usize) -> Vec<BlobMeta> {
     blobs.sort_by_key(|meta| (meta.rows, meta.key));
     let mut rows = 0_u64;

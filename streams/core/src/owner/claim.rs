@@ -74,7 +74,7 @@ impl Owner {
         }
     }
 
-    /// Takes over what the manifest says under a new epoch. What was read under an earlier one is read again.
+    /// Takes over the manifest's state under a new epoch. Rows that were read under an earlier epoch are read again.
     fn adopt(&mut self, now: Now, epoch: Epoch, manifest: &Manifest) {
         let partition = manifest.partition(self.config.partition).filter(|partition| partition.epoch == epoch);
         let Some(partition) = partition else { return self.stop(Stop::Deposed) };

@@ -21,7 +21,7 @@ pub(super) struct Load {
     pub rows: Rollups,
 }
 
-/// What blobs are read for.
+/// The purpose of reading blobs.
 pub(super) enum Purpose {
     Merge(Merge),
     /// A blob is written again without erased rows.
@@ -78,7 +78,7 @@ impl Pending {
         Pending { level, scope, content, meta: None }
     }
 
-    /// What the manifest keeps of it, once it is stored.
+    /// The manifest's entry of it, once it is stored.
     fn stored_as(&self, key: BlobKey, stored: StoredBlob) -> BlobMeta {
         let Pending { level, scope, .. } = *self;
         match &self.content {
@@ -281,7 +281,7 @@ impl Owner {
         self.propose_if_stored(now);
     }
 
-    /// Writes the blobs whose turn it is. Those of a flush do not wait, and none while the partition is sealed.
+    /// Writes the blobs that are due. Those of a flush do not wait, and none while the partition is sealed.
     pub(super) fn release_puts(&mut self, now: Now) {
         let State::Writing(write) = &mut self.state else { return };
         let every_ms = match &write.job {

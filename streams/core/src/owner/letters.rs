@@ -1,7 +1,7 @@
 //! Dead letters that are replayed or dropped.
 //!
-//! One commit removes a blob of letters and adds what its letters count, together with the letters that stay. So a letter counts once,
-//! whenever the process is killed: either its blob is live, or its counts are.
+//! One commit removes a blob of letters and adds what its letters count, together with the letters that stay. So a letter counts once, even
+//! if the process is killed: either its blob is live, or its counts are.
 
 use super::{DeadLetter, Owner, Record, State, Stop};
 use crate::blob::{BlobKey, Level};
@@ -13,7 +13,7 @@ use crate::rollup::{Rollups, RowError};
 use crate::source::SourceId;
 use crate::time::Now;
 
-/// What is to become of a dead letter.
+/// The fate of a dead letter.
 #[derive(Clone, Copy, Debug)]
 pub enum Fate<'a> {
     /// It stays as it is.
@@ -92,7 +92,7 @@ impl Owner {
                 },
             }
         }
-        // What was erased does not come back by a replay.
+        // Erased rows do not come back by a replay.
         let rows = fold.rollups()?;
         let rows = self.erasures.kept(&rows)?.unwrap_or(rows);
         settled.total = rows.total();

@@ -253,7 +253,7 @@ impl World {
         rows.combine();
         bad.extend(of_file.into_iter().filter(|row| !self.settled.contains_key(row)));
         letters.sort_unstable();
-        // Until an erasure is done, its letters may be live, and then none is. A broken row names nobody.
+        // Until an erasure is done, its letters may be live, and then none is. A broken row names no tenant.
         let is_erased = |row: &u64| {
             let Row { tenant, listing, at_s, event_type, .. } = &self.rows[*row as usize];
             let hour = crate::time::Hour((at_s / 3_600) as u32);
@@ -307,7 +307,7 @@ impl World {
 }
 
 impl Row {
-    /// What its dead letter is replayed as.
+    /// The row as which its dead letter is replayed.
     fn fixed(&self) -> Row {
         Row { event_type: "click", count: 7, ..self.clone() }
     }
@@ -321,7 +321,7 @@ impl Row {
     }
 }
 
-/// What rows say, added up by a plain loop, and the numbers of the bad ones.
+/// The counts of rows, added up by a plain loop, and the numbers of the bad rows.
 fn brute_force(rows: &[Row]) -> (Rollups, Vec<u64>) {
     let mut all = Rollups::new();
     let mut bad = Vec::new();

@@ -1,4 +1,4 @@
-//! What an owner has read of one source and not begun to flush.
+//! The rows of one source that an owner has read and not begun to flush.
 
 use super::letters::Held;
 use super::{DeadLetter, Owner, OwnerConfig, Record, RowBatch, Stop};
@@ -63,7 +63,7 @@ impl Rules<'_> {
     }
 }
 
-/// A source has so many rows.
+/// The end of a source, after this number of rows.
 #[derive(Clone, Copy)]
 pub(super) struct SourceEnd {
     pub source: SourceId,
@@ -71,7 +71,7 @@ pub(super) struct SourceEnd {
     pub rows: u64,
 }
 
-/// What a flush writes.
+/// The rows that a flush writes.
 pub(super) struct Taken {
     pub reading: ReadingId,
     pub set: Flushed,

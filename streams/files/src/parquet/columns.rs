@@ -26,7 +26,7 @@ pub struct Column {
     is_optional: bool,
 }
 
-/// What the values of a column mean.
+/// The meaning of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Text,
@@ -46,7 +46,7 @@ pub enum Kind {
     JulianTime,
 }
 
-/// What stands in a column of a row.
+/// The content of a column in a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Missing,
@@ -73,7 +73,7 @@ pub struct Reader {
     column: Column,
 }
 
-/// What is wrong with a file that does not agree with itself.
+/// The error of a file that does not agree with itself.
 pub fn damaged(why: &str) -> ParquetError {
     ParquetError::General(format!("it is damaged: {why}"))
 }

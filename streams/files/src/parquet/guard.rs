@@ -1,5 +1,5 @@
-//! What stands between the library and a file that anybody may have written, or damaged: nothing is made larger than a named limit before
-//! its size was looked at, and a panic of the library is an error of the file.
+//! The guard between the library and an untrusted or damaged file: nothing is made larger than a named limit before its size is checked,
+//! and a panic of the library is an error of the file.
 
 use super::walk::{Malformed, check_schema, delta_lengths, page_header};
 use bytes::Bytes;
@@ -54,11 +54,11 @@ impl From<Malformed> for ParquetError {
     }
 }
 
-/// What `work` says, or why the library gave up. What `work` had in its hands is not to be used afterwards.
+/// The result of `work`, or why the library gave up. The values that `work` used must not be used afterwards.
 pub fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
     thread_local!(static IS_QUIET: Cell<bool> = const { Cell::new(false) });
     static HOOK: Once = Once::new();
-    // Whoever runs the command is told of the error, and not of the panic.
+    // The user of the command gets the error, and not the panic.
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -143,7 +143,8 @@ impl<R: ChunkReader> ChunkReader for Bounded<R> {
     }
 }
 
-/// A column whose dictionary has an offset only if it has one. Some writers say 0 of a dictionary that there is not.
+/// A column with a dictionary has its offset only if it has a dictionary. Some writers give the offset 0 to a dictionary that does not
+/// exist.
 fn with_dictionary_where_it_is(column: &ColumnChunkMetaData) -> Cow<'_, ColumnChunkMetaData> {
     match column.dictionary_page_offset() {
         Some(offset) if offset < PAGE_OFFSET_MIN => {
@@ -218,7 +219,7 @@ impl<R: ChunkReader> Pages<R> {
         Ok(())
     }
 
-    /// The library unpacks gzip to its end, however long that is. What cannot be unpacked is left to it.
+    /// The library unpacks gzip to its end, however long that is. Content that cannot be unpacked is left to it.
     fn unpack(&self, at: u64, compressed: usize, uncompressed: usize, levels: usize) -> Result<(), ParquetError> {
         let page = self.file.get_bytes(at, compressed)?;
         let packed = page.get(levels..).unwrap_or_default();
@@ -264,7 +265,7 @@ impl<R: ChunkReader> Pages<R> {
                 let length = buf.first_chunk().ok_or_else(|| refused("a page is cut off"))?;
                 Ok((u32::from_le_bytes(*length) as usize).saturating_add(size_of::<u32>()))
             }
-            Page::DataPage { .. } if self.is_optional => Err(refused("a page whose levels are written in an old way")),
+            Page::DataPage { .. } if self.is_optional => Err(refused("a page with levels in an old encoding")),
             _ => Ok(0),
         }
     }

@@ -1,4 +1,4 @@
-//! What a file says in Thrift's compact protocol, walked through without keeping any of it: how large things will be, before they are made.
+//! A walk through a file's Thrift compact protocol without keeping any of it: it finds the sizes of things before they are made.
 //!
 //! Source: thrift-compact-protocol.md, and parquet.thrift for the numbers of fields.
 
@@ -177,7 +177,7 @@ impl<'a> Walk<'a> {
             few => Some(usize::from(few)),
         };
         let count = count.filter(|count| *count <= self.bytes.len() - self.at);
-        Ok((byte & 0xf, count.ok_or(Malformed("a list is longer than what it is in"))?))
+        Ok((byte & 0xf, count.ok_or(Malformed("a list is longer than the part that it is in"))?))
     }
 
     fn skip(&mut self, kind: u8, depth: usize) -> Result<(), Malformed> {
@@ -268,7 +268,7 @@ impl<'a> Walk<'a> {
 mod tests {
     use super::*;
 
-    /// `FileMetaData` with nothing but a schema, of elements with so many children each.
+    /// `FileMetaData` with nothing but a schema, of elements with this number of children each.
     fn metadata(children: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x15, 2, 0x19, 0xf0 | STRUCT, children.len() as u8];
         for children in children {
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn lists_and_texts_that_are_longer_than_the_file_are_refused() {
         let long = [0x19, 0xf0 | I32, 0xff, 0xff, 0xff, 0xff, 0x7f];
-        assert_eq!(Walk::new(&long).skip(STRUCT, 0), Err(Malformed("a list is longer than what it is in")));
+        assert_eq!(Walk::new(&long).skip(STRUCT, 0), Err(Malformed("a list is longer than the part that it is in")));
         assert_eq!(Walk::new(&[0x18, 0x7f]).skip(STRUCT, 0), Err(Malformed("it ends too early")));
         let nested = [0x1c].repeat(DEPTH_MAX + 2);
         assert_eq!(Walk::new(&nested).skip(STRUCT, 0), Err(Malformed("it is nested too deeply")));

@@ -57,7 +57,7 @@ pub struct Elements<'a> {
     pub count: usize,
 }
 
-/// What a value of an event may be; each field takes some.
+/// The possible values of an event's field; each field takes some.
 enum Scalar<'a> {
     Text(Cow<'a, str>),
     Whole(i64),

@@ -92,8 +92,8 @@ fn ids_of_rows_are_removed_once_their_time_is_over() {
 }
 
 proptest! {
-    /// A batch of producer 0 or 1, or of none, with ids; some are sent again; checkpoints come in between; a restart from any
-    /// checkpoint and the entries behind it gives what a plain model has.
+    /// A batch of producer 0 or 1, or of none, with ids; some are sent again; checkpoints come in between; a restart from any checkpoint
+    /// and the entries behind it gives what a plain model has.
     #[test]
     fn restored_state_and_model_agree(steps in prop::collection::vec((0..4_u8, prop::collection::vec(0..20_u64, 0..4), any::<bool>()), 1..40)) {
         let mut state = State::new(CONFIG);

@@ -413,7 +413,7 @@ impl<'e> Session<'e> {
     /// Whether a stop has come to its end: all is committed, or its time is over.
     fn is_done(&mut self) -> Result<bool, Problem> {
         let Some(by) = self.stop_by else { return Ok(false) };
-        // What a paused partition has not written stays in the log.
+        // Unwritten events of a paused partition stay in the log.
         if self.committed() >= self.log.next_row() || self.owner.is_paused() {
             self.log.checkpoint(self.committed(), self.clock_ms)?;
             return Ok(true);

@@ -17,7 +17,7 @@ pub enum Job {
     List,
 }
 
-/// What became of a job.
+/// The result of a job.
 pub enum Done {
     Stored { key: BlobKey, result: Result<StoredBlob, DirectoryError> },
     Loaded { key: BlobKey, result: Result<Rollups, DirectoryError> },
@@ -58,7 +58,7 @@ impl Drop for StoreThread {
 fn serve(mut blobs: Blobs, jobs: &Receiver<Job>, session: u64, engine: &SyncSender<Message>) {
     while let Ok(job) = jobs.recv() {
         let mut done = Some(Message::Done(session, carry_out(&mut blobs, job)));
-        // The owner's thread drains its queue, or waits for this thread to end: then nobody needs the answer.
+        // The owner's thread drains its queue, or waits for this thread to end: then the answer is not needed.
         while let Some(message) = done.take() {
             match engine.try_send(message) {
                 Ok(()) => {}

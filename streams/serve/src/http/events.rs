@@ -24,7 +24,7 @@ struct Sender {
     seq: u64,
 }
 
-/// What was handed to the log.
+/// The batch that was handed to the log.
 struct Taken {
     ticket: Ticket,
     named: Vec<Named>,

@@ -72,7 +72,7 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
     })))
 }
 
-/// What is paused, since when.
+/// The pauses, with their begin.
 fn paused(node: &Node) -> Value {
     let pauses = node.pauses();
     let types: Map<String, Value> = pauses.types().map(|(name, at_ms)| (name.to_owned(), time(at_ms))).collect();

@@ -1,4 +1,4 @@
-//! Parts of a request: its path, its parameters, its body, and who sends it.
+//! Parts of a request: its path, its parameters, its body, and its sender.
 
 use super::answer::Failure;
 use crate::node::Node;
@@ -15,7 +15,7 @@ use tidemark_streams_intake::unpack::{Coding, UnpackError};
 /// A body must have come after this.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body that is refused is read up to so many times its limit.
+/// A refused body is read up to this many times its limit.
 const DRAINED_TIMES: usize = 4;
 
 /// Letters of a value that an error shows.

@@ -1,5 +1,5 @@
-//! The program's allocator: mimalloc, as memory here is mostly freed on other threads than it was allocated on (messages go
-//! from a connection's task to a core to a log), and a count per thread of how often it was asked.
+//! The program's allocator: mimalloc, as memory here is mostly freed on other threads than it was allocated on (messages go from a
+//! connection's task to a core to a log). It counts the requests per thread.
 
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};

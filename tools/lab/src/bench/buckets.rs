@@ -19,9 +19,10 @@ const ROWS_PER_PART: usize = 4_096;
 /// Minutes, hours and days are kept so long, in seconds.
 const KEEP: [(&str, u64); 3] = [("1m", 2 * 3_600), ("1h", 7 * 86_400), ("1d", 90 * 86_400)];
 const NOW_S: u64 = 1_795_000_000;
-/// Of a counter's events, one of so many falls into the last week, and one of these into the last two hours: what is new is read more often.
+/// Of a counter's events, one of this number falls into the last week, and one of these into the last two hours: recent events are read
+/// more often.
 const RECENT: u32 = 4;
-/// A counter has at least so many events, half of them twice as many, a quarter four times as many, and so on to the most.
+/// A counter has at least this number of events, half of them twice as many, a quarter four times as many, and so on to the most.
 const EVENTS_MIN: u32 = 6;
 const EVENTS_MAX: u32 = 6 << 10;
 
@@ -63,7 +64,7 @@ fn horizon() -> Result<Horizon, BenchError> {
     Ok(Horizon::begin(&policy, UnixTime::try_from(NOW_S).map_err(BenchError::setup)?))
 }
 
-/// What one counter has counted by now.
+/// The counts of one counter by now.
 fn counted(random: &mut ChaCha8Rng, horizon: &Horizon) -> Buckets {
     let mut row = Buckets::default();
     let events = (EVENTS_MIN << random.random::<u32>().leading_zeros().min(31)).min(EVENTS_MAX);

@@ -32,7 +32,7 @@ pub struct TaskChild {
 }
 
 impl Process {
-    /// Starts this program with these arguments; what it says on standard error goes to a file.
+    /// Starts this program with these arguments; its standard error goes to a file.
     ///
     /// # Errors
     /// It cannot be started.
@@ -46,7 +46,7 @@ impl Process {
         Process::run(who, command, log, piped)
     }
 
-    /// Starts any program; what it says on standard error goes to a file, and nobody hears the rest unless it is `piped`.
+    /// Starts any program; its standard error goes to a file, and its output is dropped unless it is `piped`.
     ///
     /// # Errors
     /// It cannot be started.

@@ -1,5 +1,5 @@
 //! One data centre of real processes, as a user would start them: certificates, configuration files, `tidemark node`, once or more, and
-//! `tidemark aggregator` on this machine's loopback, in a folder that goes with it.
+//! `tidemark aggregator`. They run on this machine's loopback, in a folder that goes with the data centre.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -46,7 +46,7 @@ impl Folder {
     /// A new one.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The error of the file system.
     pub fn new() -> Result<Folder, BenchError> {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("tidemark-bench-{}-{number}", std::process::id()));
@@ -70,7 +70,7 @@ impl Drop for Folder {
     }
 }
 
-/// What is to be started.
+/// The processes to start.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub nodes: usize,
@@ -101,11 +101,11 @@ impl Default for Options {
 pub struct Cluster {
     nodes: Vec<Process>,
     aggregator: Process,
-    /// Those beside it.
+    /// Aggregators beside it.
     further: Vec<Process>,
     sockets: Sockets,
     options: Options,
-    /// Whom to believe to be the aggregator, where its HTTP is over TLS.
+    /// The authorities to trust for the aggregator, if its HTTP is over TLS.
     trust: Option<Trust>,
     ca: ClusterCa,
     folder: Folder,
@@ -173,7 +173,7 @@ impl Cluster {
         Place { dc: DC.to_owned(), nodes, aggregator, credentials: self.folder.0.join("client-credentials") }
     }
 
-    /// The file with whom to believe to be the aggregator, where its HTTP is over TLS.
+    /// The file of the authorities to trust for the aggregator, if its HTTP is over TLS.
     pub fn http_ca_file(&self) -> Option<PathBuf> {
         self.trust.as_ref().map(|_| self.folder.0.join(HTTP_CERTIFICATE_FILE))
     }
@@ -213,7 +213,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What a node has said so far, in all its starts.
+    /// The log of a node so far, of all its starts.
     ///
     /// # Errors
     /// Its log cannot be read.
@@ -248,7 +248,7 @@ impl Cluster {
     /// there is no `/proc`.
     ///
     /// # Errors
-    /// One has ended, or they go on for too long.
+    /// A process has ended, or they go on for too long.
     pub fn rest(&mut self, lasting: Duration) -> Result<Option<Duration>, BenchError> {
         let begun = Instant::now();
         let spent = |cluster: &Cluster| cluster.cpu_s().map(|(nodes, aggregator)| nodes + aggregator);
@@ -278,7 +278,7 @@ impl Cluster {
     /// Waits until all processes say that they are ready.
     ///
     /// # Errors
-    /// One has ended, or takes too long.
+    /// A process has ended, or takes too long.
     pub fn wait_ready(&mut self) -> Result<(), BenchError> {
         let deadline = Instant::now() + PATIENCE;
         let Sockets { nodes_http, aggregator_http, further_http, .. } = self.sockets.clone();
@@ -306,7 +306,7 @@ impl Cluster {
         self.json("POST", &path, "{}").map(drop)
     }
 
-    /// What the aggregator answers to one request.
+    /// The aggregator's answer to one request.
     ///
     /// # Errors
     /// It refuses, or says no JSON.
@@ -322,7 +322,7 @@ impl Cluster {
         Ok(Remote { address: self.sockets.aggregator_http, token: Some(self.token()?), trust: self.trust.clone() })
     }
 
-    /// What a node says of itself.
+    /// The status of a node.
     ///
     /// # Errors
     /// It refuses, or there is no token.
@@ -376,7 +376,7 @@ impl Cluster {
 pub struct Remote {
     address: SocketAddr,
     token: Option<Token>,
-    /// Whom to believe to be it, where it is over TLS.
+    /// The authorities to trust for it, if it is over TLS.
     trust: Option<Trust>,
 }
 
@@ -386,7 +386,7 @@ impl Remote {
         Remote { address, token: Some(token), trust: None }
     }
 
-    /// What it answers to one request.
+    /// Its answer to one request.
     ///
     /// # Errors
     /// It refuses, or says no JSON.
@@ -397,7 +397,7 @@ impl Remote {
         read.ok_or_else(|| BenchError::Failed { who: self.address.to_string(), reason: answer })
     }
 
-    /// One request; the whole answer as text.
+    /// Sends one request; the whole answer as text.
     fn http(&self, method: &str, path: &str, body: &str) -> Result<String, BenchError> {
         self.ask(method, path, body).map_err(BenchError::io(self.address.to_string()))
     }

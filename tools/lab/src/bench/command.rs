@@ -21,30 +21,30 @@ const REPORT: &str = "report";
 /// Arguments of `tidemark bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// Which; left out, all are listed. `report` makes a table of files with lines that benches have printed
+    /// Name of the bench, or `report` for a table of FILES with lines that benches printed [default: list the benches]
     name: Option<String>,
-    /// For `report`: the files
+    /// Files for `report`
     #[arg(value_name = "FILES")]
     files: Vec<PathBuf>,
-    /// One line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
-    /// How often it is run; median and worst are printed
+    /// Number of runs, 1 to 100; median and worst are printed
     #[arg(long, default_value_t = RUNS, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
-    /// Seconds that are measured per load, instead of as many as are usual for it
+    /// Measured seconds per load [default: the bench's own]
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
-    /// Added to every flush of a node's disk, as in 5ms
+    /// Delay added to every flush of a node's disk, such as 5ms
     #[arg(long, default_value = "0ms", value_parser = millis)]
     flush_delay: Duration,
-    /// Rate of an open loop per second, instead of the one that was promised; nothing is compared with a promise then
+    /// Requests per second of an open loop [default: the promised rate]; with another rate nothing is compared with a promise
     #[arg(long, value_parser = rate)]
     rate: Option<f64>,
-    /// Cells, keys or events, instead of as many as the promise names
+    /// Number of cells, keys or events [default: that of the promise]
     #[arg(long, value_parser = size)]
     size: Option<usize>,
-    /// Where PostgreSQL's `initdb`, `postgres` and `pg_ctl` are, instead of where they are looked for
+    /// Directory of PostgreSQL's `initdb`, `postgres` and `pg_ctl` [default: searched for]
     #[arg(long, value_name = "DIR")]
     postgres_bin: Option<PathBuf>,
 }

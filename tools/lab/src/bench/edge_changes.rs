@@ -1,5 +1,6 @@
-//! Changes of edges that come together: front ends of three continents insert one edge at a time, each of its own counters, as a site does that
-//! lets each answer's counts flow to its question. The data centres are in this process, real ones with links as slow as the reference's.
+//! Changes of edges that come together: front ends of three continents insert one edge at a time, each of its own counters, as a site does
+//! that lets each answer's counts flow to its question. The data centres are in this process, real ones with links as slow as the
+//! reference's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ const QUESTIONS: u64 = 1_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What one data centre's front end has done.
+/// The result of one data centre's front end.
 struct Done {
     made: u64,
     contended: u64,
@@ -130,7 +131,7 @@ async fn begins(client: &Client, dc: usize) -> Result<(), BenchError> {
     }
 }
 
-/// Changes one edge after the other, so many at a time.
+/// Changes one edge after the other, a number of them at a time.
 async fn load(client: Client, dc: usize, until: Instant) -> Result<(usize, Done), BenchError> {
     let next = Arc::new(AtomicU64::new(0));
     let mut workers = JoinSet::new();

@@ -1,5 +1,5 @@
-//! What data centres tell one another, in bytes of encoded messages: two aggregators' cores in this process, and whatever one has
-//! for the other, delivered at once.
+//! The gossip of data centres, in bytes of encoded messages: two aggregators' cores in this process, with the messages of each delivered to
+//! the other at once.
 
 use std::ops::Range;
 
@@ -64,7 +64,7 @@ fn full_state() -> Result<usize, BenchError> {
     Ok(bytes)
 }
 
-/// One that counts and one that is told.
+/// A core that counts, and a core that receives its gossip.
 struct Pair {
     dcs: [DcId; 2],
     cores: [AggregatorCore; 2],
@@ -135,7 +135,7 @@ impl Pair {
         }
     }
 
-    /// Puts something into one of them, and what follows into whom it is for; bytes of the deltas among that.
+    /// Puts an input into one of them, and the messages that follow into the other; bytes of the deltas among that.
     fn say(&mut self, to: usize, input: Input) -> usize {
         let (mut bytes, mut inputs) = (0, vec![(to, input)]);
         while let Some((to, input)) = inputs.pop() {

@@ -1,5 +1,5 @@
-//! What counting costs a caller, in nanoseconds per increment and thread, beside the shared counter that everybody knows. A run
-//! is cut into short pieces and counts as its median piece, so that what else the machine does is not taken for the price.
+//! The cost of counting for a caller, in nanoseconds per increment and thread, beside the usual shared counter. A run is cut into short
+//! pieces and counts as its median piece, so that other work of the machine is not taken for the price.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -25,7 +25,7 @@ const KEYS: usize = 10_000;
 const PIECES: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the child found: nanoseconds, and allocations by the measured threads.
+/// The child's findings: nanoseconds, and allocations by the measured threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HotPathReport {
     handle_ns: f64,

@@ -32,7 +32,7 @@ const SHARE_MUST: f64 = 0.8;
 const SHARE_AIM: f64 = 0.95;
 const KEY: &str = "ids";
 
-/// One run.
+/// Runs once.
 pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let ids = plan.size_or(IDS);
     let bytes = hold(ids).map_err(BenchError::setup)?;

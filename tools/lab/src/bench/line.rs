@@ -1,4 +1,4 @@
-//! What a bench prints: one line of JSON with, per figure, what is asked, the median and the worst of the runs, and what it cost.
+//! The output of a bench: one line of JSON with, per figure, the requirement, the median and the worst of the runs, and the cost.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub struct Sample {
     pub value: f64,
     /// CPU seconds of the whole tree of processes while it was measured, and for how long.
     pub cost: Option<(f64, f64)>,
-    /// What it was measured with, where that was not known before.
+    /// The tools of the measurement, if they were not known before.
     pub with: Option<String>,
 }
 
@@ -40,12 +40,12 @@ impl Asked {
         Asked { rate: false, ..Asked::rate(name, unit) }
     }
 
-    /// What it must reach.
+    /// Sets the value that it must reach.
     pub fn must(self, must: f64) -> Asked {
         Asked { must: Some(must), ..self }
     }
 
-    /// What it should reach.
+    /// Sets the value that it should reach.
     pub fn aim(self, aim: f64) -> Asked {
         Asked { aim: Some(aim), ..self }
     }
@@ -91,7 +91,7 @@ pub struct Row {
     pub cores: Option<f64>,
     /// Whether the worst run reached what is promised.
     pub reached: Option<bool>,
-    /// What the runs were measured with, where that was not known before; each once.
+    /// The tools of the runs, if they were not known before; each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<String>,
 }

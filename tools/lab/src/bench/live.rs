@@ -22,9 +22,9 @@ use tidemark::remote::{self, RemoteStream};
 use tidemark_server::tls::Trust;
 
 const SUBSCRIBERS: usize = 10_000;
-/// Of them, so many watch a total that changes all the time.
+/// One of this number of them watches a total that changes all the time.
 const BUSY_SHARE: usize = 2;
-/// What everybody watches.
+/// The key that all of them watch.
 const KEY: &str = "watched";
 /// Sockets that are opened at a time.
 const OPENING_MAX: usize = 100;
@@ -46,11 +46,11 @@ pub struct SubscribeTask {
     pub address: SocketAddr,
     pub token: String,
     pub subscribers: usize,
-    /// PEM file of whom to believe, where it is over TLS.
+    /// PEM file of the authorities to trust, if it is over TLS.
     pub ca_file: Option<PathBuf>,
     /// Of the request: what is watched.
     pub query: String,
-    /// So many messages end a subscriber's wait.
+    /// A subscriber waits for this number of messages.
     pub messages: usize,
 }
 
@@ -181,7 +181,7 @@ pub async fn subscribe(task: SubscribeTask) -> Result<SubscribeReport, Box<dyn E
     Ok(report)
 }
 
-/// Opens so many, `at_once` at a time, and hands each over as soon as it is open.
+/// Opens this number of subscriptions, `at_once` at a time, and hands each over as soon as it is open.
 pub(super) async fn open_all<S, F>(
     subscribers: usize,
     at_once: usize,
@@ -243,7 +243,7 @@ pub(super) async fn upgrade(
     }
 }
 
-/// Says when there were so many text frames, and listens on.
+/// Reports when this number of text frames has come, and listens on.
 async fn listen(mut stream: RemoteStream, messages: usize, told: mpsc::Sender<u64>) -> std::io::Result<()> {
     let (mut buffer, mut frames) = ([0; BUFFER_BYTES], Frames::default());
     let (mut texts, mut all) = (0, false);
@@ -260,7 +260,7 @@ async fn listen(mut stream: RemoteStream, messages: usize, told: mpsc::Sender<u6
     }
 }
 
-/// What a server sends over a WebSocket, as its bytes come.
+/// The frames of a server over a WebSocket, as its bytes come.
 #[derive(Default)]
 pub(super) struct Frames {
     /// Of a frame that is not whole yet.
@@ -270,7 +270,7 @@ pub(super) struct Frames {
 impl Frames {
     /// Hands out the text frames that these bytes complete.
     pub fn take(&mut self, bytes: &[u8], mut text: impl FnMut(&[u8])) {
-        // What begins and ends within is not copied.
+        // A frame that begins and ends within is not copied.
         if self.begun.is_empty() {
             let taken = whole(bytes, &mut text);
             self.begun.extend_from_slice(&bytes[taken..]);

@@ -1,6 +1,6 @@
-//! Subscribers while the demo runs: what thousands of WebSockets, which all watch the total that everybody counts, cost its data
-//! centres, how often the slowest is told, and whether any of them misses an award. They are spread over all data centres, as
-//! browsers are, and live in a process of their own.
+//! Subscribers while the demo runs: thousands of WebSockets that all watch the main total. Measured are their cost for the data centres,
+//! the interval of messages to the slowest, and missing awards. They are spread over all data centres, as browsers are, and live in a
+//! process of their own.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -28,7 +28,7 @@ const RATE_PER_S: f64 = 70_000.0;
 const SPAN_S: f64 = 20.0;
 /// From the first answer of the page until the load has found its pace.
 const SETTLE: Duration = Duration::from_secs(10);
-/// What everybody counts.
+/// The main counter.
 const COUNTER: &str = "search/queries";
 /// An award every few seconds.
 const EVERY: &str = "200000";
@@ -36,7 +36,7 @@ const EVERY: &str = "200000";
 const OPENING_MAX: usize = 50;
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
-/// An award that was told to somebody in time is with all after this.
+/// An award that one subscriber received in time is with all subscribers after this.
 const LAST_AWARDS: Duration = Duration::from_secs(3);
 /// Between two looks at a socket: some updates.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -56,7 +56,7 @@ pub struct WatchTask {
     pub seconds: f64,
 }
 
-/// What they were told in that time.
+/// The messages to the subscribers in that time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WatchReport {
     pub updates_per_s: f64,
@@ -161,8 +161,8 @@ struct Watcher {
     awards: BTreeSet<Vec<u8>>,
 }
 
-/// All subscribers. They are looked at now and then, all in a row: the kernel keeps what comes in between, and to be woken for each
-/// message would cost the machine more than telling it.
+/// All subscribers. They are looked at now and then, all in a row: the kernel keeps the bytes that come in between, and waking for each
+/// message would cost the machine more than sending it.
 #[derive(Clone, Default)]
 struct Watchers(Arc<Mutex<Vec<Watcher>>>);
 
@@ -179,7 +179,7 @@ pub async fn watch(task: WatchTask) -> Result<WatchReport, Box<dyn Error>> {
         async move {
             let mut stream = tokio::net::TcpStream::connect(address).await?;
             upgrade(&mut stream, address, &token, &query).await?;
-            // It stays one that nobody is blocked by.
+            // The stream stays non-blocking.
             stream.into_std()
         }
     };
@@ -216,7 +216,7 @@ impl Watchers {
         self.lock().push(Watcher { stream, frames, updates: 0, awards });
     }
 
-    /// Looks for ever. What ends a subscription is seen at the next look of whoever asks.
+    /// Looks for ever. The end of a subscription is seen at the next look by the caller.
     async fn keep_looking(self) {
         while self.look().is_ok() {
             sleep(LOOK_INTERVAL).await;
@@ -229,7 +229,7 @@ impl Watchers {
         self.lock().iter_mut().map(|watcher| watcher.look(&mut buffer)).collect()
     }
 
-    /// All that were told to anybody.
+    /// All awards that any subscriber received.
     fn awards(&self) -> BTreeSet<Vec<u8>> {
         self.lock().iter().flat_map(|watcher| watcher.awards.iter().cloned()).collect()
     }

@@ -1,8 +1,8 @@
 //! A load for one node: clients that drive the core of the client library over connections of their own and count what comes
 //! back. In a process of its own, on one thread.
 //!
-//! An open loop sends by time and never by answers; what is late is sent late and measured from when it was due. A closed loop
-//! keeps a number of increments under way and shows what the node takes at most.
+//! An open loop sends by time and never by answers; a late increment is sent late and measured from when it was due. A closed loop keeps a
+//! number of increments under way and shows what the node takes at most.
 
 mod driver;
 mod keys;
@@ -33,7 +33,7 @@ const DIGITS: u8 = 3;
 const DRAIN: Duration = Duration::from_secs(30);
 const US_PER_S: f64 = 1e6;
 
-/// What a load is.
+/// The parameters of a load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadTask {
     pub place: Place,
@@ -47,13 +47,13 @@ pub struct LoadTask {
     pub seed: u64,
 }
 
-/// What is counted.
+/// The increments of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
     /// Single increments of one counter, each with a session of its own.
     Hits { key: String },
-    /// Adds to so many keys of 24 bytes. A client's round is what it has gathered in `round_ms`.
+    /// Adds to this number of keys of 24 bytes. A client's round is all that it has gathered in `round_ms`.
     Deltas { keys: usize, round_ms: u64, draw: Draw },
 }
 
@@ -61,10 +61,10 @@ pub enum Content {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Draw {
-    /// One after the other, so that no two of a batch are of one key: what is left after coalescing.
+    /// One key after the other, so that no two of a batch are of one key: as after coalescing.
     InTurn,
-    /// By Zipf's law with exponent 1 over the keys of the client, which are no other client's: the n-th most frequent is counted an n-th as
-    /// often as the first, wherever it stands among the keys.
+    /// By Zipf's law with exponent 1 over the keys of the client, which belong to no other client: the n-th most frequent is counted an
+    /// n-th as often as the first, wherever it stands among the keys.
     Zipf,
 }
 
@@ -72,15 +72,15 @@ pub enum Draw {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
-    /// An open loop: so many a second, all clients together.
+    /// An open loop: this number a second, all clients together.
     Rate { per_s: f64 },
-    /// A closed loop: so many under way, all clients together.
+    /// A closed loop: this number under way, all clients together.
     Window { items: usize },
     /// Every key once, as a closed loop; then the load ends.
     Once { items: usize },
 }
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     /// In all, the time before measuring included.
@@ -111,7 +111,7 @@ impl Moments {
     }
 }
 
-/// What one client, or all, have seen.
+/// The observations of one client, or of all.
 #[derive(Clone, Debug)]
 struct Seen {
     sent: u64,
@@ -203,7 +203,7 @@ pub async fn run(task: LoadTask) -> Result<LoadReport, Box<dyn Error>> {
     bring(connected, origin, task.pace, (task.warm_s, task.seconds)).await
 }
 
-/// Once the parent says so, has clients that are connected count, for a time to get warm and one that is measured; what all have seen.
+/// At the parent's order, has connected clients count, for a time to get warm and a measured time; returns the observations of all.
 async fn bring<C, F>(
     connected: Vec<C>,
     origin: Instant,

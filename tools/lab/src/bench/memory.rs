@@ -58,8 +58,8 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     ])
 }
 
-/// The bytes by which this process has grown, per cell, after it has gone on for [`SETTLE`]: the allocator gives what was freed
-/// back to the system a while after, and only when it is called.
+/// The bytes by which this process has grown, per cell, after it has gone on for [`SETTLE`]: the allocator gives freed memory back to the
+/// system a while after, and only when it is called.
 pub(super) fn growth(
     before_mib: f64,
     cells: usize,
@@ -91,7 +91,7 @@ fn pieces(cells: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
 
 // ---- a node ----
 
-/// A node whose disk is always fast.
+/// A node with a disk that is always fast.
 struct Node {
     core: NodeCore,
     now: Time,
@@ -223,7 +223,7 @@ fn feed(at: u64, piece: std::ops::Range<usize>) -> FeedChunk {
     }
 }
 
-/// What the peer of a data centre tells.
+/// The delta from the peer of a data centre.
 fn delta(dc: u16, at: u64, piece: std::ops::Range<usize>) -> Delta {
     let cells: Vec<(u32, CellId)> = piece.clone().map(|cell| (cell as u32, name(cell).total())).collect();
     let first = piece.start;

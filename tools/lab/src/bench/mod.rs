@@ -1,8 +1,8 @@
 //! `tidemark bench`: the figures that the project promises, measured on this machine and printed as one line of JSON.
 //!
-//! What is measured runs in processes of its own, started from this very program: nodes, aggregators, load generators. Loads are
-//! open loops where a rate is named: what is late is sent late, and measured from when it was due. Beside a rate stands the
-//! CPU time of the whole tree of processes.
+//! The measured parts run in processes of their own, started from this very program: nodes, aggregators, load generators. Loads are open
+//! loops if a rate is named: a late increment is sent late, and measured from when it was due. Beside a rate stands the CPU time of the
+//! whole tree of processes.
 
 pub mod allocations;
 mod buckets;
@@ -68,7 +68,7 @@ pub struct Bench {
     pub name: &'static str,
     /// One line for the list.
     pub about: &'static str,
-    /// One run.
+    /// Runs once.
     pub run: fn(&Plan) -> Result<Vec<Sample>, BenchError>,
 }
 
@@ -288,14 +288,14 @@ impl Meter {
     }
 }
 
-/// What is written to the disk that a folder is on, from one moment on.
+/// The bytes that are written to the disk of a folder, from one moment on.
 pub(crate) struct WriteMeter<'f> {
     folder: &'f Path,
     before: Option<u64>,
 }
 
 impl WriteMeter<'_> {
-    /// Whoever wants nothing counted that came before syncs first.
+    /// To leave earlier writes out, sync first.
     pub fn start(folder: &Path) -> WriteMeter<'_> {
         WriteMeter { folder, before: cost::written_below(folder) }
     }

@@ -1,5 +1,5 @@
-//! Edges that move much: what a counter has counted on 40 days to 100,000 counters below it, and what 100,000 counters have counted on
-//! as many days to one, put in and taken away again while all of it is read.
+//! Edges that move much: the counts of a counter on 40 days flow to 100,000 counters below it, and the counts of 100,000 counters on as
+//! many days flow to one. The edges are put in and taken away again while all of it is read.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -134,7 +134,7 @@ fn named(key: &str) -> String {
     format!("{NAMESPACE}/{key}")
 }
 
-/// One of the many ancestors, which are also what is read.
+/// One of the many ancestors, which are also read.
 fn ancestor(number: usize) -> String {
     let name = name(number).expect("names of a load are short");
     named(&String::from_utf8_lossy(name.key()))

@@ -1,4 +1,4 @@
-//! One node with its aggregator beside it: what it makes durable per second, and how soon.
+//! One node with its aggregator beside it: the increments that it makes durable per second, and their latency.
 
 use std::path::Path;
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub fn measure(cluster: &mut Cluster, task: LoadTask) -> Result<Measured, BenchE
     Ok(measured)
 }
 
-/// Has a child bring a load and waits for its end; what was refused is in the report.
+/// Has a child bring a load and waits for its end; refusals are in the report.
 ///
 /// # Errors
 /// The load has failed.
@@ -97,7 +97,7 @@ pub fn task(cluster: &Cluster, plan: &Plan, content: Content, pace: Pace) -> Loa
 /// A figure of increments that were not all counted once would be worth nothing.
 ///
 /// # Errors
-/// Some were not.
+/// Some increments were not counted.
 pub fn check(report: &LoadReport) -> Result<(), BenchError> {
     if report.acknowledged == report.sent {
         return Ok(());

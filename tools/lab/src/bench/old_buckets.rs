@@ -1,5 +1,4 @@
-//! Buckets that ended, in memory and on disk only: what the memory of a view and of a node comes to, and what a page costs that reads thirty days
-//! of them.
+//! Ended buckets, in memory and on disk only: the memory of a view and of a node, and the cost of a page that reads thirty days of them.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,7 +13,7 @@ use super::{BenchError, Plan, node};
 /// Each has counted on each of the days.
 const COUNTERS: usize = 40_000;
 const LINES_AT_ONCE: usize = 500;
-/// What buckets may take of memory, in MiB: all of them fit the first.
+/// Memory that buckets may take, in MiB: all of them fit the first.
 const MEMORY_MIB: [u32; 2] = [4_096, 4];
 /// Of the node, as the view makes them.
 const CHECKPOINTS: &str = "log.checkpoint_interval_ms=1000";
@@ -55,7 +54,7 @@ fn fill(cluster: &Cluster, counters: usize) -> Result<(), BenchError> {
     let others = (names.len()..counters).map(|number| format!("{NAMESPACE}/other-{number:08}"));
     let names: Vec<String> = names.iter().cloned().chain(others).collect();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // What is early is late enough to be taken, and its counters are known by then.
+    // An early event is late enough to be taken, and its counters are known by then.
     for day in (0..DAYS).rev() {
         let at = (now - DAY * day as u32).as_secs();
         let line = |counter: &String| json!({ "counter": counter, "delta": PER_DAY, "at": at }).to_string() + "\n";
@@ -69,7 +68,7 @@ fn fill(cluster: &Cluster, counters: usize) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Waits until the view has all of it and no more in memory than it may; what it has then, in bytes, and how long that took.
+/// Waits until the view has all of it and no more in memory than it may; returns its bytes then, and the duration.
 fn settle(cluster: &Cluster, most: f64) -> Result<(f64, Duration), BenchError> {
     let (begun, asked) = (Instant::now(), json!({ "counters": points::names() }).to_string());
     loop {
@@ -90,7 +89,7 @@ fn settle(cluster: &Cluster, most: f64) -> Result<(f64, Duration), BenchError> {
     }
 }
 
-/// Waits until the node has no more in memory than it may; what it has then, in bytes.
+/// Waits until the node has no more in memory than it may; returns its bytes then.
 fn settle_node(cluster: &Cluster, most: f64) -> Result<f64, BenchError> {
     let begun = Instant::now();
     loop {

@@ -67,8 +67,8 @@ fn fill(series: &Series<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// One after the other, a connection kept: the days of one counter, and at one instant it and its relatives with what each counted in these
-/// days. Client and server are on this machine, so a time is the server's with both ways of HTTP.
+/// One after the other, on a connection that is kept: the days of one counter, and at one instant it and its relatives with their counts in
+/// these days. Client and server are on this machine, so a time is the server's with both ways of HTTP.
 fn page(series: &Series<'_>, plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     fill(series)?;
     let all = look(&series.cluster, plan.seconds_or(node::LOAD_S))?;

@@ -1,10 +1,11 @@
-//! PostgreSQL beside us: the same draw of increments into the same flat buckets (a total, a minute, an hour and a day of each), one after the
-//! other on this machine, each with its load beside it, every answer durable. What was acknowledged is summed up in both afterwards.
+//! PostgreSQL beside us: the same draw of increments into the same flat buckets (a total, a minute, an hour and a day of each), one after
+//! the other on this machine, each with its load beside it, every answer durable. The acknowledged increments are summed up in both
+//! afterwards.
 //!
-//! PostgreSQL has it as easy as one can make it: counters are numbers there and names here, one statement folds and writes thousands of
-//! increments, no two connections want the same row, nothing expires and nobody reads. Tables, rows of a batch and connections are those that
-//! were fastest in short trials. What is not tried is a row per counter with all its buckets in one value: updates write whole rows, so each
-//! increment would log its whole day.
+//! PostgreSQL has it as easy as possible: counters are numbers there and names here, one statement folds and writes thousands of
+//! increments, no two connections want the same row, nothing expires and no process reads. Tables, rows of a batch and connections are
+//! those that were fastest in short trials. What is not tried is a row per counter with all its buckets in one value: updates write whole
+//! rows, so each increment would log its whole day.
 
 mod server;
 

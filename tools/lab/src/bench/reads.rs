@@ -25,7 +25,7 @@ const KEYS: usize = 10_000;
 const CALLERS: usize = 256;
 const RATE_PER_S: f64 = 50_000.0;
 pub const AT_ONCE: usize = 100;
-/// Of many keys, so many are read, spread over all: a client reads no more than a million different ones.
+/// Of many keys this number is read, spread over all: a client reads no more than a million different ones.
 const NAMES_MAX: usize = 1_000_000;
 /// While all are looked at once.
 const LOOKED_AT_ONCE: usize = 10_000;
@@ -38,7 +38,7 @@ pub const VISIBLE: Duration = Duration::from_secs(30);
 const DRAIN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 
-/// What is read.
+/// The reads of a task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReadTask {
     pub place: Place,
@@ -52,13 +52,13 @@ pub struct ReadTask {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadKind {
-    /// So many callers, each reading so many values at a time, over and over.
+    /// A number of callers, each reading a number of values at a time, over and over.
     Callers { callers: usize, at_once: usize },
     /// An open loop of single reads.
     Rate { per_s: f64 },
 }
 
-/// What came of it.
+/// The result of the reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReadReport {
     pub values_per_s: f64,
@@ -84,7 +84,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     all(&mut cluster, plan, keys, &promise)
 }
 
-/// What reads are to reach.
+/// The figures that reads must reach.
 #[derive(Default)]
 pub struct Promise {
     pub single_per_s: Option<f64>,
@@ -167,7 +167,7 @@ fn measure(
     Ok((all_answered(&mut child, cluster, within)?, cpu_s))
 }
 
-/// What the readers say in the end.
+/// The final report of the readers.
 ///
 /// # Errors
 /// A process has failed, or a read was not answered.
@@ -186,7 +186,7 @@ pub fn all_answered(child: &mut TaskChild, cluster: &mut Cluster, within: Durati
 
 // ---- the other process ----
 
-/// What readers share, on one thread.
+/// The state that readers share, on one thread.
 struct Reading {
     client: Client,
     names: Vec<CounterName>,
@@ -274,7 +274,7 @@ async fn perform(reading: Rc<Reading>, kind: ReadKind, seed: u64) -> Result<(), 
 }
 
 impl Reading {
-    /// One caller: reads, waits, reads again.
+    /// A caller: reads, waits, reads again.
     async fn call_on(self: Rc<Self>, caller: usize, at_once: usize) {
         for round in 0.. {
             let asked = Instant::now();

@@ -1,6 +1,6 @@
-//! How soon a process that was killed answers again: `kill -9` under full load with a million cells, then from its start to the
-//! first answer. The probes are processes of their own that try again and again, many attempts at a time, as a handshake that
-//! begins before the process listens would wait for its own retransmission.
+//! How soon a process that was killed answers again: `kill -9` under full load with a million cells, then from its start to the first
+//! answer. The probes are processes of their own that try again and again, many attempts at a time. A handshake that begins before the
+//! process listens would wait for its own retransmission.
 
 use std::error::Error;
 use std::future::Future;
@@ -35,7 +35,7 @@ const ATTEMPT_EVERY: Duration = Duration::from_millis(25);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A process that does not answer for so long is lost.
 const GIVE_UP: Duration = Duration::from_secs(300);
-/// What attempts count: nothing that a load counts.
+/// The counter of attempts, which no load counts.
 const PROBE: &[u8] = b"probe";
 const REFUSED_POLL: Duration = Duration::from_millis(2);
 
@@ -102,7 +102,7 @@ fn kill(cluster: &mut Cluster, plan: &Plan, cells: usize, victim: Victim) -> Res
 /// Kills the node and the aggregator and starts both again; seconds from there to the first durable answer, and to the first read.
 ///
 /// # Errors
-/// One does not come back.
+/// A process does not come back.
 pub fn kill_all(cluster: &mut Cluster) -> Result<(f64, f64), BenchError> {
     let tasks = [Task::ProbeNode(cluster.place()), Task::ProbeAggregator(cluster.place())];
     let mut probes = Vec::new();
@@ -137,7 +137,7 @@ fn unix_us() -> u64 {
 /// When the first increment was durable.
 ///
 /// # Errors
-/// None was within [`GIVE_UP`].
+/// No answer came within [`GIVE_UP`].
 pub async fn probe_node(place: &Place) -> Result<u64, Box<dyn Error>> {
     let endpoint = endpoint(place)?;
     first(|| count_once(endpoint.clone(), place.clone())).await
@@ -146,7 +146,7 @@ pub async fn probe_node(place: &Place) -> Result<u64, Box<dyn Error>> {
 /// When the first read was answered.
 ///
 /// # Errors
-/// None was within [`GIVE_UP`].
+/// No answer came within [`GIVE_UP`].
 pub async fn probe_aggregator(place: &Place) -> Result<u64, Box<dyn Error>> {
     let endpoint = endpoint(place)?;
     first(|| read_once(endpoint.clone(), place.clone())).await

@@ -1,5 +1,5 @@
-//! A data centre of three nodes, each group's log on all of them: what it makes durable per second and how soon, and for how long
-//! answers stop when one of the nodes is killed.
+//! A data centre of three nodes with each group's log on all of them: the increments that it makes durable per second, their latency, and
+//! the pause of answers when one of the nodes is killed.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub struct CountTask {
     pub seconds: f64,
 }
 
-/// What came of it.
+/// The result of a count.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct CountReport {
     pub sent: u64,

@@ -37,9 +37,9 @@ struct Phase {
 }
 
 const PHASES: [Phase; 2] = [
-    // What some 64 MB of log have changed, an entry of 64 bytes for each increment; handed in as a node does.
+    // The changes of some 64 MB of log, an entry of 64 bytes for each increment; handed in as a node does.
     Phase { name: "a node's checkpoints", changed: 1_000_000, rows_per_part: 4_096, checkpoints: 4 },
-    // What one second has changed, all in one transaction.
+    // The changes of one second, all in one transaction.
     Phase { name: "a view's checkpoints", changed: 50_000, rows_per_part: usize::MAX, checkpoints: 10 },
 ];
 
@@ -62,7 +62,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     Ok(samples)
 }
 
-/// What one way to keep rows has cost.
+/// The cost of one way to keep rows.
 struct Measured {
     phases: Vec<Updated>,
     disk_per_row: f64,
@@ -70,7 +70,7 @@ struct Measured {
     read_s: f64,
 }
 
-/// What the updates of one phase have cost.
+/// The cost of the updates of one phase.
 struct Updated {
     updates_per_s: f64,
     cpu_s: Option<f64>,
@@ -203,7 +203,7 @@ fn row(random: &mut ChaCha8Rng, key: usize) -> Row {
     Row { table: "rows", key: key.into(), value: Some(Bytes::from(value)) }
 }
 
-/// What files of rows take on the disk: not journals, which are as large for few rows as for many.
+/// Bytes on the disk of files of rows: not journals, which are as large for few rows as for many.
 ///
 /// # Errors
 /// A file cannot be looked at.

@@ -1,5 +1,5 @@
-//! Counters that keep series, as many as a large site has: what one data centre counts durably into minutes, hours and days, with and
-//! without totals above them, what that writes and holds, how soon it is read, and how soon it is there again after `kill -9`.
+//! Counters that keep series, as many as a large site has. Measured are the increments that one data centre counts durably into minutes,
+//! hours and days, with and without totals above them, the writes and the memory, the delay of reads, and the recovery after `kill -9`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ const MOVED_APART: usize = 7_919;
 const STEADY_SHARE: f64 = 0.8;
 /// Longer than from one checkpoint of the view to the next, so that one is made meanwhile.
 const VISIBLE_S: f64 = 75.0;
-/// What is seen later than this is said one by one: at what moment tells why.
+/// Increments that are seen later than this are reported one by one: the moment tells the reason.
 const LATE: Duration = Duration::from_secs(1);
 /// Counted by no other process.
 const PROBE: &str = "seen";
@@ -62,7 +62,7 @@ const SETTLE: Duration = Duration::from_secs(10);
 const CAUGHT_UP: Duration = Duration::from_secs(300);
 /// In the line in which a node says what its start has read.
 const RECOVERED: &str = "recovered from its disk";
-/// What names of a load begin with.
+/// The prefix of a load's names.
 const LEAVES: &str = "tenant-";
 /// Counters of a page while all are summed up.
 const PAGE: usize = 1_000;
@@ -122,7 +122,7 @@ fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, 
     so_far.add([series.catches_up("view behind the node then")?]);
     let mut changes_per_s = None;
     if with_edges {
-        // Edges are to change once for so many increments, and how many those are is not known before.
+        // Edges change once per number of increments, and the rate of increments is not known before.
         let trial = series.task(Pace::Window { items: WINDOW }, TRIAL_S);
         let report = node::measure(&mut series.cluster, trial)?.report;
         series.counted += report.acknowledged;
@@ -137,12 +137,12 @@ fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, 
         ("the rate that must be reached", promise.must_per_s, true),
         ("the rate that is aimed at", promise.aim_per_s, false),
     ] {
-        // What it cannot do it is not asked to.
+        // A rate above the most is not tried.
         let Some(per_s) = per_s.filter(|&per_s| per_s <= most_per_s) else { continue };
         so_far.add(series.visible(of, per_s, is_promised)?);
         series.catch_up()?;
     }
-    // What waits meanwhile has to be caught up in time, which a load near the most could not be.
+    // The increments that wait meanwhile have to be caught up in time, which a load near the most could not be.
     let while_killed = series.task(steady(must_per_s), KILLED_S);
     let (report, more) = killed(&mut series.cluster, while_killed)?;
     so_far.add(more);
@@ -152,7 +152,7 @@ fn run(plan: &Plan, promise: &Promise, with_edges: bool) -> Result<Vec<Sample>, 
     Ok(so_far.0)
 }
 
-/// What is measured, said as it comes: all of it takes minutes.
+/// The samples, printed as they come: all of it takes minutes.
 #[derive(Default)]
 struct SoFar(Vec<Sample>);
 
@@ -170,14 +170,14 @@ fn steady(per_s: f64) -> Pace {
     Pace::Rate { per_s: STEADY_SHARE * per_s }
 }
 
-/// What a data centre is like.
+/// The shape of a data centre.
 pub struct Shape {
     pub counters: usize,
     /// Where its view is cut.
     pub slots: Vec<String>,
     /// Aggregators beside the first.
     pub further: usize,
-    /// A node makes a checkpoint after so much of its log.
+    /// A node makes a checkpoint after this much of its log.
     pub log_mib: u32,
 }
 
@@ -187,7 +187,7 @@ impl Shape {
     }
 }
 
-/// A data centre whose counters keep minutes, hours and days.
+/// A data centre with counters that keep minutes, hours and days.
 pub struct Series<'a> {
     plan: &'a Plan,
     counters: usize,
@@ -233,7 +233,7 @@ impl<'a> Series<'a> {
     /// Counts each counter once.
     ///
     /// # Errors
-    /// Some were not counted.
+    /// Some increments were not counted.
     pub fn found(&mut self) -> Result<Sample, BenchError> {
         let begun = Instant::now();
         let task = LoadTask {
@@ -257,7 +257,7 @@ impl<'a> Series<'a> {
     /// aggregators have spent on each.
     ///
     /// # Errors
-    /// Some were not counted, or a change of edges was refused.
+    /// Some increments were not counted, or a change of edges was refused.
     pub fn spends(&mut self, per_s: f64, seconds: f64) -> Result<Spent, BenchError> {
         let task = self.task(Pace::Rate { per_s }, seconds);
         let mut child = TaskChild::start("spends", &Task::Load(task), self.cluster.folder())?;
@@ -289,7 +289,7 @@ impl<'a> Series<'a> {
     /// Increments at a rate while something is done, until the view shows all.
     ///
     /// # Errors
-    /// Some were not counted, or what was done failed.
+    /// Some increments were not counted, or the action failed.
     pub fn meanwhile<R>(
         &mut self,
         per_s: f64,
@@ -327,7 +327,7 @@ impl<'a> Series<'a> {
     /// As many increments as it takes, while edges change at a rate.
     ///
     /// # Errors
-    /// Some were not counted, or a change of edges was refused.
+    /// Some increments were not counted, or a change of edges was refused.
     pub fn under_load(&mut self, seconds: f64, changes_per_s: Option<f64>) -> Result<UnderLoad, BenchError> {
         let load = self.task(Pace::Window { items: WINDOW }, seconds);
         let edges = changes_per_s.map(|per_s| (per_s, self.counters));
@@ -339,7 +339,7 @@ impl<'a> Series<'a> {
     /// How soon an increment is read at a steady share of a rate.
     ///
     /// # Errors
-    /// Some were not counted, or a read was refused.
+    /// Some increments were not counted, or a read was refused.
     fn visible(&mut self, of: &str, per_s: f64, is_promised: bool) -> Result<[Sample; 2], BenchError> {
         let task = self.task(steady(per_s), VISIBLE_S);
         let mut child = TaskChild::start("steady", &Task::Load(task), self.cluster.folder())?;
@@ -392,7 +392,7 @@ pub struct Spent {
     pub edge_changes: f64,
 }
 
-/// What was not counted once.
+/// The increments that were not counted once.
 pub fn not_once(whose: &str, counted: u64, shown: u64) -> [Sample; 2] {
     let none = |what: &str, many: u64| Asked::cost(format!("{whose}{what}"), "").must(0.0).is(many as f64);
     [
@@ -401,7 +401,7 @@ pub fn not_once(whose: &str, counted: u64, shown: u64) -> [Sample; 2] {
     ]
 }
 
-/// What a load has cost.
+/// The cost of a load.
 pub struct UnderLoad {
     pub measured: Measured,
     pub memory_gib: f64,
@@ -424,7 +424,7 @@ fn under_load(cluster: &mut Cluster, load: LoadTask, edges: Option<(f64, usize)>
 }
 
 impl UnderLoad {
-    /// `whose` begins each figure's name.
+    /// The samples of the load; `whose` begins each figure's name.
     pub fn samples(&self, whose: &str, promise: &Promise) -> Vec<Sample> {
         let report = &self.measured.report;
         let named = |what: &str| format!("{whose}{what}");
@@ -455,8 +455,8 @@ const LOG_MIB: u32 = 96;
 const AGGREGATOR_SETTINGS: [&str; 2] = ["rows.store=tree", "view.feed_bytes_max=524288"];
 /// From one checkpoint of the view to the next.
 const VIEW_CHECKPOINTS_APART: Duration = Duration::from_secs(60);
-/// A view may have nothing to do for most of that, and then make one: it rests that had nothing to do for longer. One of few counters
-/// makes it in no time.
+/// A view may have nothing to do for most of that, and then make a checkpoint: a view rests that had nothing to do for longer. A view of
+/// few counters makes it in no time.
 const REST: Duration = Duration::from_secs(65);
 const REST_OF_FEW: Duration = Duration::from_secs(2);
 const FEW: usize = 100_000;
@@ -514,8 +514,8 @@ fn change(cluster: &Remote, changes: &Value) -> Result<(), BenchError> {
     cluster.json("POST", "/v1/edges", &body.to_string()).map(drop)
 }
 
-/// Moves counters from one parent to another, and back, at a steady rate, until it is told to end; how many changes that were. Whatever it
-/// has moved is back in the end.
+/// Moves counters from one parent to another, and back, at a steady rate, until it is told to end; returns the number of changes.
+/// Everything that it has moved is back in the end.
 fn move_about(cluster: &Remote, per_s: f64, counters: usize, is_over: &AtomicBool) -> Result<usize, BenchError> {
     let parents = counters.div_ceil(CHILDREN);
     // Each move is two changes.
@@ -564,7 +564,7 @@ impl Probe {
 
 // ---- kill -9 ----
 
-/// Kills everything under load and starts it again; what was counted, and how soon it was there again.
+/// Kills everything under load and starts it again; returns the counts, and the time until it was there again.
 fn killed(cluster: &mut Cluster, task: LoadTask) -> Result<(LoadReport, Vec<Sample>), BenchError> {
     let mut child = TaskChild::start("killed", &Task::Load(task), cluster.folder())?;
     child.wait_ready()?;
@@ -583,7 +583,7 @@ fn killed(cluster: &mut Cluster, task: LoadTask) -> Result<(LoadReport, Vec<Samp
     Ok((report, samples))
 }
 
-/// What the node says of its last start: what it read, and how long that took.
+/// The node's report of its last start: the parts that it read, and their duration.
 fn phases(cluster: &Cluster) -> Result<Vec<Sample>, BenchError> {
     let log = cluster.node_log(0)?;
     let last = log.lines().rfind(|line| line.contains(RECOVERED)).unwrap_or_default();

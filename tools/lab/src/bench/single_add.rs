@@ -1,5 +1,5 @@
 //! Single increments, each answered when it is durable: HTTP in front of `tidemark serve`, the client library in front of a node, and
-//! beside them, in the same run, a Redis that syncs its file before it answers (`appendfsync always`), where one is installed.
+//! beside them, in the same run, a Redis that syncs its file before it answers (`appendfsync always`), if Redis is installed.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ fn library(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     Ok(samples)
 }
 
-/// Redis's own figures; none where it is not installed.
+/// Redis's own figures; none if it is not installed.
 fn redis(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let Some(program) = redis_program() else {
         errln!("no Redis beside it: install Debian's package {}", REDIS.0);
@@ -108,7 +108,7 @@ fn redis(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     Ok(samples)
 }
 
-/// What a load has seen, and what it cost.
+/// The observations of a load, and its cost.
 struct Measured {
     report: LoadReport,
     cpu_s: Option<f64>,
@@ -187,7 +187,7 @@ impl Serve {
         Ok(Server::Http { address: self.address, path, token })
     }
 
-    /// Fails unless exactly so many are counted, as soon as the view has heard of all.
+    /// Fails unless exactly this number is counted, as soon as the view is up to date.
     fn holds(&mut self, counted: u64) -> Result<(), BenchError> {
         let remote = Remote::new(self.address, self.token.clone());
         let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! What it takes to move a slot of a million counters from one aggregator to another, and to split one in two, while all of it is counted and
-//! read, beside the same load without that.
+//! The cost of moving a shard of a million counters from one aggregator to another, and of splitting a shard in two, while all of it is
+//! counted and read, beside the same load without that.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,12 +19,12 @@ use tidemark_server::api::slots::{SlotBody, SlotsBody};
 /// Each is held by two of the four aggregators.
 const SLOTS: usize = 4;
 const FURTHER: usize = 3;
-/// One that the one aggregator does not hold that is read at, before it is moved and after.
+/// A shard that the read aggregator does not hold, before it is moved and after.
 const MOVED: u16 = 1;
-/// Those that are split then, which it does not hold either: it has two in the place of each when all who hold it have.
+/// The shards that are split then, which it does not hold either: it has two in the place of each when all holders have.
 const SPLIT: [u16; 2] = [1, 2];
 const COUNTERS: usize = 4_000_000;
-/// Of those so many are read, of all slots: to learn many more names stops whoever asks for tenths of a second.
+/// Number of counters that are read, of all shards: to learn many more names stops the client for tenths of a second.
 const READ: usize = 20_000;
 const SECONDS: f64 = 60.0;
 /// Of this time a part, in which splits are done one after the other.
@@ -72,7 +72,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     Ok(samples)
 }
 
-/// What a load and reads cost, and how long reads took.
+/// The cost of a load and of reads, and the duration of reads.
 struct Phase {
     cores: f64,
     reads: ReadReport,
@@ -120,7 +120,7 @@ fn carry_out(remote: &Remote) -> Result<Duration, BenchError> {
     Ok(begun.elapsed())
 }
 
-/// Splits a slot in the middle, and waits until all of the data centre who hold it have both parts on disk.
+/// Splits a shard in the middle, and waits until all its holders of the data centre have both parts on disk.
 fn split(remote: &Remote, slot: u16) -> Result<Duration, BenchError> {
     // As many leaves are in each half.
     let at = cuts(2 * SLOTS).swap_remove(2 * usize::from(slot));

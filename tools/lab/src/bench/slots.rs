@@ -1,5 +1,5 @@
-//! What slots cost: three data centres that count the same, with two levels of totals above it and edges that change, whose views are
-//! cut into 1, 4 and 16 slots. Leaves and totals of each level are in all slots, so that nearly every edge crosses from one to another.
+//! The cost of shards: three data centres with the same counts, with two levels of totals above them and edges that change, and with views
+//! of 1, 4 and 16 shards. Leaves and totals of each level are in all shards, so nearly every edge crosses from one shard to another.
 //!
 //! They are measured in turns, one after the other, so that what else goes on at the machine meets all alike.
 
@@ -11,13 +11,13 @@ use super::{BenchError, Plan};
 use crate::figures::median;
 use tidemark::errln;
 
-/// One of each is measured in a turn.
+/// A cluster of each number is measured in a turn.
 const SLOTS: [usize; 3] = [1, 4, 16];
 const TURNS: usize = 5;
 const COUNTERS: usize = 1_000_000;
 /// Of one measurement.
 const LOAD_S: f64 = 20.0;
-/// One that the busiest keeps up with on two cores, beside the load itself.
+/// A rate that the busiest keeps up with on two cores, beside the load itself.
 const PER_S: f64 = 50_000.0;
 /// More CPU of an increment than with one slot, as a share.
 pub const GROWTH_MAX: f64 = 1.15;
@@ -86,7 +86,7 @@ pub fn typical(spent: &[Spent], of: impl Fn(&Spent) -> f64) -> f64 {
     median(&spent.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
-/// Where the view is cut into so many slots with as many leaves in each.
+/// The boundaries of the view's shards, with as many leaves in each.
 pub fn cuts(slots: usize) -> Vec<String> {
     (1..slots).map(|slot| format!("{NAMESPACE}/tenant-{:05}", slot * TENANTS / slots)).collect()
 }

@@ -1,6 +1,6 @@
-//! What it costs that several aggregators hold a part of a view each: a data centre whose two aggregators hold all 16 slots, and one whose
-//! four hold eight each, so that each slot is held twice in both. They count the same, with two levels of totals that nearly every edge
-//! crosses a slot for and edges that change; and they are read at their first aggregator, which asks others for half of it.
+//! The cost of a view in parts: a data centre of two aggregators that hold all 16 shards, and a data centre of four aggregators that hold
+//! eight each, so that each shard is held twice in both. They count the same, with two levels of totals and edges that change; nearly every
+//! edge crosses a shard; and they are read at their first aggregator, which asks others for half of it.
 
 use super::line::{Asked, Sample};
 use super::reads::{self, Promise};
@@ -16,7 +16,7 @@ const TURNS: usize = 3;
 const COUNTERS: usize = 1_000_000;
 /// Of one measurement.
 const LOAD_S: f64 = 20.0;
-/// One that the busier keeps up with on two cores, beside the load itself.
+/// A rate that the busier keeps up with on two cores, beside the load itself.
 const PER_S: f64 = 30_000.0;
 
 /// `split`.

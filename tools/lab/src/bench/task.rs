@@ -1,5 +1,5 @@
-//! What a bench has done by another process, `tidemark bench-child`: one task on its standard input, then what it says as lines of
-//! JSON on its standard output. A task that has a beginning waits for the line `start`.
+//! The part of a bench in another process, `tidemark bench-child`: one task on its standard input, then its output as lines of JSON on its
+//! standard output. A task that has a beginning waits for the line `start`.
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use super::{memory, recovery, replicas};
 /// The hidden subcommand.
 pub const SUBCOMMAND: &str = "bench-child";
 
-/// What the child is to do.
+/// The task of the child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
@@ -46,14 +46,14 @@ pub enum Task {
     HoldNode {
         cells: usize,
     },
-    /// The same of a view that hears of so many data centres.
+    /// The same for a view that receives counts of this number of data centres.
     HoldView {
         cells: usize,
         dcs: u16,
     },
 }
 
-/// Where a data centre is, and who the child is there.
+/// The place of a data centre, and the child's identity there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
     pub dc: String,
@@ -62,7 +62,7 @@ pub struct Place {
     pub credentials: PathBuf,
 }
 
-/// What the child says.
+/// The output of the child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
@@ -92,7 +92,7 @@ pub enum Said {
 /// Runs the child: reads its task and does it.
 ///
 /// # Errors
-/// What went wrong, which has also been said.
+/// The error, which has also been printed.
 pub fn run() -> Result<(), Box<dyn std::error::Error>> {
     let done = read_task().and_then(|task| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,7 +1,7 @@
-//! A timer finer than tokio's, whose clock ticks once a millisecond: as long as all that an answer may take.
+//! A timer finer than tokio's, which has a clock that ticks once a millisecond: as long as all that an answer may take.
 //!
 //! It is a file that the thread of the reads waits for together with its sockets. A thread beside it that slept and then woke it cost a
-//! switch more for each tick, and kept a core from being free when another thread was to wake: of 50,000 reads a second on two cores the
+//! switch more for each tick, and kept a core from being free when another thread was to wake. Of 50,000 reads a second on two cores the
 //! p99 was four times as long.
 
 pub use self::imp::Ticks;

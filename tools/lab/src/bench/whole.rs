@@ -1,5 +1,5 @@
-//! Figures that the demo and the simulator print of themselves: the whole cluster in one process, its load in another, or a
-//! seed of the simulator, each started as a user would.
+//! Figures that the demo and the simulator print of themselves: the whole cluster in one process with its load in another, or a seed of the
+//! simulator, each started as a user would.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::line::{Asked, Sample};
 use super::{BenchError, Plan};
 
-/// Cold cells beside the one that everybody counts.
+/// Cold cells beside the main cell.
 const COLD_CELLS: usize = 10_000;
 const RATE_PER_S: f64 = 70_000.0;
 const MINUTE_S: f64 = 60.0;
@@ -21,7 +21,7 @@ const CUT_DC_SHARE: f64 = 0.1;
 const CUT_FROM_S: f64 = 10.0;
 const CUT_S: f64 = 300.0;
 const AFTER_CUT_S: f64 = 10.0;
-/// The milestone is so many increments away when it is cut off.
+/// Number of increments before the milestone at the time of the cut.
 const CUT_AHEAD: u64 = 50_000;
 /// Seeds of the simulator in one run.
 const SEEDS: u64 = 3;
@@ -63,7 +63,7 @@ pub fn sequence_all(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 pub fn cut_off(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let cut = format!("{CUT_DC}:{CUT_FROM_S}:{}", CUT_FROM_S + plan.seconds_or(CUT_S));
     let seconds = CUT_FROM_S + plan.seconds_or(CUT_S) + AFTER_CUT_S;
-    // Everybody else counts as much as the promise names.
+    // All other data centres count as much as the promise names.
     let rate = plan.rate_or(RATE_PER_S) / (1.0 - CUT_DC_SHARE);
     let milestone = ((rate * CUT_FROM_S) as u64 + CUT_AHEAD).to_string();
     let plan = Plan { rate: Some(rate), seconds: Some(seconds), ..plan.clone() };

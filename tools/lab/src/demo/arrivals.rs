@@ -1,5 +1,5 @@
-//! When increments arrive: an open loop by time, never by answers. What is late is sent late and measured from when it
-//! should have been sent.
+//! When increments arrive: an open loop by time, never by answers. A late increment is sent late and measured from when it should have been
+//! sent.
 
 use std::f64::consts::TAU;
 
@@ -17,10 +17,10 @@ const US_PER_S: f64 = 1e6;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
-    /// Independent of one another, as people are.
+    /// Gaps are independent of one another, as those of people are.
     #[default]
     Poisson,
-    /// All alike.
+    /// All gaps are alike.
     Even,
 }
 

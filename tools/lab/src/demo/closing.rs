@@ -1,4 +1,4 @@
-//! What a run has shown: collected while it goes on, and printed as one line of JSON or as a few for people.
+//! The findings of a run: collected while it goes on, and printed as one line of JSON or as a few for people.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use tidemark::layout::Layout;
 /// The allowance over `RTT_i + 2q` that an award's median has.
 const AWARD_ALLOWANCE_MS: f64 = 60.0;
 
-/// One award as this run saw it. Moments are microseconds since 1970 by this machine's clock.
+/// An award as this run saw it. Moments are microseconds since 1970 by this machine's clock.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AwardSeen {
     /// The milestone.
@@ -52,7 +52,7 @@ pub struct CutSeen {
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     pub awards: Vec<AwardSeen>,
-    /// What the winners' front ends said.
+    /// The reports of the winners' front ends.
     pub winners: Vec<MilestoneHit>,
     pub load: LoadReport,
     /// Weight counted in the views, without what was there before.
@@ -178,7 +178,7 @@ impl Record {
         self.pairs().map(move |(winner, frame_us)| ms_between(from(winner), frame_us))
     }
 
-    /// Awards whose winner and frame are both known.
+    /// Awards with a known winner and a known frame.
     fn pairs(&self) -> impl Iterator<Item = (&MilestoneHit, u64)> {
         self.awards.iter().filter_map(|award| {
             let winner = self.winners.iter().find(|winner| winner.at == award.at)?;

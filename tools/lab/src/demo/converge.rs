@@ -4,7 +4,7 @@ use tidemark_proto::ids::CounterName;
 
 use tidemark::local::{LocalCluster, LocalDc};
 
-/// What a view shows of the counter, and of all cold cells together.
+/// The values in a view of the counter, and of all cold cells together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     pub total: u64,

@@ -226,7 +226,7 @@ impl Generator {
         self.phase.send_replace(Phase::Running { since_us });
     }
 
-    /// One more front end, named `baseline`, adds it at the first site, in increments as large as may be.
+    /// A further front end, named `baseline`, adds it at the first site, in increments as large as allowed.
     async fn baseline(&self, amount: u64) -> Result<(), LoadError> {
         let first = Load { clients_per_dc: 1, ..self.load.clone() };
         let counter = CounterName::new(&first.namespace, first.key.as_bytes())?;
@@ -296,7 +296,7 @@ impl Generator {
 
     async fn finish(mut self, drain: Duration) -> Result<(), LoadError> {
         self.phase.send_replace(Phase::Draining);
-        // One tick of every site: what is counted here is what it says after its last sending.
+        // One tick of every site: the counts here are those that it says after its last sending.
         tokio::time::sleep(2 * POLL).await;
         let deadline = tokio::time::Instant::now() + drain;
         let _ = tokio::time::timeout_at(deadline, until(|| self.sum(|tally| tally.unacknowledged) == 0)).await;

@@ -1,5 +1,4 @@
-//! What the demo and its load generator, another process, say to each other: lines of JSON over the child's standard input
-//! and output.
+//! The messages between the demo and its load generator, another process: lines of JSON over the child's standard input and output.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -50,7 +49,7 @@ pub enum FromLoad {
     },
 }
 
-/// What is to be counted, where and how fast.
+/// The increments, their places and their rates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     pub cluster: String,
@@ -68,7 +67,7 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// One data centre as its front ends see it.
+/// A data centre as its front ends see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadSite {
     pub name: String,
@@ -97,7 +96,7 @@ pub struct Counts {
     pub overloaded: u64,
     /// Surely not counted, for another reason.
     pub failed: u64,
-    /// Nobody knows whether it was counted.
+    /// Hits that may or may not be counted.
     pub unknown: u64,
     /// Weight added to cold cells, and how much of it is durable.
     pub cold_sent: u64,
@@ -110,7 +109,7 @@ impl Counts {
         self.placed() + self.place_unknown + self.overloaded + self.failed + self.unknown
     }
 
-    /// Hits whose place is known.
+    /// Hits with a known place.
     pub fn placed(&self) -> u64 {
         self.counted + self.numbered + self.milestones
     }

@@ -1,4 +1,4 @@
-//! What the demo may be told, and what of it cannot be.
+//! The options of the demo, and their limits.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,13 +18,14 @@ const COLD_CELLS_MAX: usize = 10_000_000;
 /// Cold cells are all touched once in this time when a run has no end.
 const COLD_PERIOD: Duration = Duration::from_secs(60);
 
-/// The reference layout on this machine: measured distances, a real query log, exactly one n-th
+/// Run the reference layout of 15 data centres on this machine, with measured distances and a real query log
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:\n  tidemark demo\n  tidemark demo --milestone 1000000 --exit-after-award --headless")]
 pub struct DemoOptions {
-    /// Increments a second, whole cluster: 40, 30, 20 and 10 % in the USA, Europe, Asia and South America
+    /// Increments a second of the whole cluster: 40, 30, 20 and 10 % in the USA, Europe, Asia and South America
     #[arg(long, default_value_t = 70_000.0)]
     pub rate: f64,
-    /// Name the increment that reaches this count; left out, the next power of ten that takes a while
+    /// Name the increment that reaches this count; may be repeated [default: the next power of ten that takes a while]
     #[arg(long)]
     pub milestone: Vec<u64>,
     /// Name every increment that reaches a multiple of this
@@ -33,49 +34,49 @@ pub struct DemoOptions {
     /// Begin from this count: added as increments of a larger weight by a client named `baseline` before anything is armed
     #[arg(long, default_value_t = 0)]
     pub start_at: u64,
-    /// Stop after so many seconds; left out, at ctrl-C
+    /// Stop after this number of seconds [default: at ctrl-C]
     #[arg(long = "for", value_name = "SECONDS")]
     pub for_s: Option<f64>,
     /// Stop after the first award
     #[arg(long)]
     pub exit_after_award: bool,
-    /// No live table
+    /// Print no live table
     #[arg(long)]
     pub headless: bool,
-    /// Where data is kept, to go on from there next time; left out, a temporary folder
+    /// Directory of the data, from which the next run goes on [default: a temporary folder]
     #[arg(long)]
     pub data_dir: Option<PathBuf>,
-    /// One closing line of JSON on standard output, and no live table
+    /// Print one closing line of JSON, and no live table
     #[arg(long)]
     pub json: bool,
-    /// Add up to so many milliseconds to every way between data centres
+    /// Add up to this number of milliseconds to every way between data centres
     #[arg(long, default_value_t = 0.0, value_name = "MS")]
     pub jitter: f64,
     /// Lose this share of the datagrams between data centres, 0 to 1
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
     pub loss: f64,
-    /// Rates swing by half, each data centre in its own phase
+    /// Let rates swing by half, each data centre in its own phase
     #[arg(long)]
     pub swing: bool,
     /// Also increment this many other counters, each once during `--for` (or per minute)
     #[arg(long, default_value_t = 0, value_name = "CELLS")]
     pub cold_cells: usize,
-    /// The simple mode: grant no rights, let the ledger number every increment
+    /// Use the simple mode: grant no rights, and let the ledger number every increment
     #[arg(long)]
     pub sequence_all: bool,
-    /// Cut a data centre off from all others, from and to so many seconds after the beginning; may be repeated
+    /// Cut a data centre off from all others; FROM and TO are seconds after the beginning; may be repeated
     #[arg(long, value_name = "DC:FROM:TO")]
     pub cut: Vec<Cut>,
-    /// Data centres of the reference layout to run, by name
+    /// Names of the data centres of the reference layout to run [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub dcs: Vec<String>,
     /// Gaps between increments
     #[arg(long, value_enum, default_value_t = Pattern::Poisson)]
     pub arrivals: Pattern,
-    /// Port of the page on this machine; 0, any
+    /// Port of the page on this machine; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     pub port: u16,
-    /// Add so many milliseconds to every flush of a disk
+    /// Add this number of milliseconds to every flush of a disk
     #[arg(long, default_value_t = 0.0, value_name = "MS")]
     pub flush_delay_ms: f64,
 }
@@ -183,7 +184,7 @@ impl DemoOptions {
     }
 }
 
-/// A milestone that nobody asked for is at least so far away, in seconds of the rate.
+/// A milestone by default is at least this far away, in seconds of the rate.
 const DEFAULT_REACH_S: f64 = 5.0;
 
 fn next_power_of_ten(above: u64, reach: u64) -> u64 {

@@ -9,14 +9,14 @@ const LOG: &str = include_str!("../../../../deploy/reference/excite-small.log");
 /// Bytes of a session's digest.
 const SESSION_BYTES: usize = 16;
 
-/// One line of the log.
+/// A line of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Anonymous id of who asked.
+    /// Anonymous id of the user.
     pub user: &'static str,
     /// When, `yymmddhhmmss`.
     pub time: &'static str,
-    /// What was asked; may be empty.
+    /// The text of the query; may be empty.
     pub text: &'static str,
 }
 

@@ -36,7 +36,7 @@ use tidemark_server::token::{Token, TokenError};
 const CLUSTER: &str = "demo";
 const NAMESPACE: &str = "search";
 const KEY: &str = "queries";
-/// Visitors' own queries: nobody would meet the milestone of 70,000 others a second.
+/// Visitors' own queries: no visitor would meet the milestone of 70,000 others a second.
 const VISITORS_KEY: &str = "visitors";
 /// For so long a visitor may claim an award.
 const CLAIM_PERIOD_S: u32 = 600;
@@ -141,9 +141,9 @@ struct Demo<'a> {
     awards: broadcast::Receiver<LiveEvent>,
     /// Milestones that had been awarded before.
     old_awards: BTreeSet<u64>,
-    /// What the ledger had placed one by one when the last award was seen.
+    /// Number that the ledger had placed one by one when the last award was seen.
     sequenced: u64,
-    /// What the views showed before the load.
+    /// The values in the views before the load.
     before: Target,
     started: Instant,
     cut: BTreeSet<usize>,
@@ -525,7 +525,7 @@ impl<'a> Demo<'a> {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// What is to be cut off at a moment, seconds after the beginning.
+    /// The data centres that are cut off at a moment, seconds after the beginning.
     fn cuts_at(&self, now_s: f64) -> BTreeSet<usize> {
         let is_cut = |dc: &usize| {
             let name = &self.cluster.dcs[*dc].name;
@@ -633,7 +633,7 @@ impl<'a> Demo<'a> {
 }
 
 impl Demo<'_> {
-    /// What visitors have added to it over HTTP.
+    /// The target with the visitors' increments over HTTP.
     fn with_visitors(&self, target: &Target) -> Target {
         Target { total: target.total + self.pages.tally(), ..*target }
     }

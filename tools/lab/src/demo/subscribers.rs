@@ -1,4 +1,4 @@
-//! One subscriber per data centre, on a real WebSocket as a browser has one: it notes when a frame about an award came.
+//! A subscriber per data centre, on a real WebSocket as a browser has it: it notes when a frame about an award came.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct Subscribers {
     _tasks: JoinSet<()>,
 }
 
-/// What a frame says of an award; the rest of it is the page's business.
+/// The part of a frame about an award; the rest of it is the page's business.
 #[derive(Debug, Deserialize)]
 struct Frame {
     r#type: String,
@@ -63,7 +63,7 @@ impl Subscribers {
     /// Subscribes to a counter's awards at each address.
     ///
     /// # Errors
-    /// One of them cannot be connected.
+    /// A subscriber cannot be connected.
     pub async fn connect(
         pages: &[SocketAddr],
         token: &str,

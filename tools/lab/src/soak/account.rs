@@ -26,17 +26,17 @@ use super::log::{self, HEADER};
 /// Hits of one front end.
 const HITS_MAX: u64 = 1 << 32;
 
-/// What all front ends know.
+/// The knowledge of all front ends.
 #[derive(Debug, Default)]
 pub struct Account(pub Vec<FrontEndAccount>);
 
-/// What one front end knows.
+/// The knowledge of one front end.
 #[derive(Debug, Default)]
 pub struct FrontEndAccount {
     sessions: u64,
     /// By number of the hit, from 1 on.
     hits: Vec<HitFate>,
-    /// What hits were told to be.
+    /// The numbers that hits were told.
     pub numbers: Vec<u64>,
     /// By number of the hit: the milestone, and the number that it was told to be.
     pub milestones: BTreeMap<u64, (u64, u64)>,
@@ -62,7 +62,7 @@ pub struct Mistold {
 /// As far as a front end knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HitFate {
-    /// Nothing was said, or that nobody knows.
+    /// No answer, or that the result is unknown.
     Unknown,
     Refused,
     /// Counted, and nothing is said of its place, or that it can no longer be learnt.
@@ -94,10 +94,10 @@ impl Added {
 }
 
 impl Account {
-    /// Reads the logs of so many front ends.
+    /// Reads the logs of this number of front ends.
     ///
     /// # Errors
-    /// One cannot be read, is not whole, or says what cannot be.
+    /// A log cannot be read, is not whole, or has an impossible entry.
     pub fn read(dir: &Path, front_ends: usize) -> io::Result<Account> {
         let read = |front_end| {
             let path = log::path(dir, front_end);
@@ -107,7 +107,7 @@ impl Account {
         Ok(Account((0..front_ends).map(read).collect::<io::Result<_>>()?))
     }
 
-    /// Whose hit has a session: front end and number.
+    /// The hit of a session: front end and number.
     pub fn hit_of(&self, session: SessionId) -> Option<(usize, u64)> {
         let (sessions, number) = parts(session);
         let front_end = self.0.iter().position(|front_end| front_end.sessions == sessions)?;
@@ -218,7 +218,7 @@ impl FrontEndAccount {
         Ok(())
     }
 
-    /// What was durable stays so, whatever nobody knows afterwards.
+    /// A durable increment stays so, even if its place is unknown afterwards.
     fn told(&mut self, [from, to]: [u64; 2], fate: HitFate) -> Result<(), String> {
         if from == 0 || from > to || to > self.hits.len() as u64 {
             return Err(format!("hits 1 to {} are known", self.hits.len()));
@@ -309,7 +309,7 @@ pub mod tests {
     use super::*;
     use crate::bench::cluster::Folder;
 
-    /// An account of one front end for each text, whose lines stand between header and end.
+    /// An account of one front end for each text, with its lines between header and end.
     pub fn account(logs: &[&str]) -> Account {
         let whole = |lines: &&str| FrontEndAccount::read(format!("{HEADER}\n{lines}end\n").as_bytes());
         Account(logs.iter().map(whole).collect::<io::Result<_>>().unwrap())

@@ -1,5 +1,5 @@
-//! Awards as every data centre shows them, against what front ends were told: who won has to be the hit that was told so, and nobody
-//! else was.
+//! Awards as every data centre shows them, against the answers to front ends: the winner has to be the hit that was told so, and no other
+//! hit was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ use tidemark_server::api::body::AwardBody;
 use tidemark_server::certificate::{Certificate, Voters, verify};
 use tidemark_server::names::from_hex;
 
-/// Of so many winners, and of one more, one may be told nothing of its place: its client was told that it is durable, and asked again
-/// when the place was no longer known.
+/// Of this number of winners, and of one more, one may be told nothing of its place: its client was told that it is durable, and asked
+/// again when the place was no longer known.
 const UNTOLD_ONE_IN: u64 = 10;
 
-/// What came of all awards.
+/// The result of all awards.
 #[derive(Debug, Default)]
 pub struct Judged {
     /// That were reached for sure.
@@ -25,12 +25,12 @@ pub struct Judged {
     pub awards: u64,
     /// With more than one award, or more than one hit that was told; and hits that have won more than one.
     pub twice: u64,
-    /// Whose winner was told nothing of its place, nor will be.
+    /// Awards with a winner that was told nothing of its place, nor will be.
     pub untold: u64,
     pub found: Vec<String>,
 }
 
-/// By milestone: all awards that somebody shows.
+/// By milestone: all awards that any data centre shows.
 type Awards<'a> = BTreeMap<u64, Vec<&'a AwardBody>>;
 
 /// Judges what each aggregator, by its name, shows, where each `every`-th hit is a milestone.
@@ -79,7 +79,7 @@ pub fn judge(account: &Account, every: u64, shown: &[(String, Vec<AwardBody>)]) 
     judged
 }
 
-/// Milestones that hits were told to be. Who was told a number is none.
+/// Milestones that hits were told to be. A hit that was told a number is none.
 fn told(account: &Account, every: u64, judged: &mut Judged) -> BTreeSet<u64> {
     let numbers = account.0.iter().flat_map(|front_end| &front_end.numbers);
     let passed = numbers.filter(|number| number.is_multiple_of(every));
@@ -104,7 +104,7 @@ fn all(shown: &[(String, Vec<AwardBody>)]) -> Awards<'_> {
     all
 }
 
-/// One aggregator is compared with each other; where one is missing, that was said already.
+/// An aggregator is compared with each other; a missing answer was reported already.
 fn differences(shown: &[(String, Vec<AwardBody>)], judged: &mut Judged) {
     let Some(((name, awards), others)) = shown.split_first() else { return };
     let by_milestone = |awards: &[AwardBody]| awards.iter().map(|award| (award.at, award.clone())).collect();

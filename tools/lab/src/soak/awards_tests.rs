@@ -58,7 +58,7 @@ fn judged(logs: &[&str], one: Vec<AwardBody>, other: Vec<AwardBody>) -> Judged {
     judge(&account(logs), EVERY, &[("one".to_owned(), one), ("other".to_owned(), other)])
 }
 
-/// What is found where both show the same.
+/// The findings if both show the same.
 fn found(logs: &[&str], awards: Vec<AwardBody>) -> Vec<String> {
     judged(logs, awards.clone(), awards).found
 }

@@ -42,7 +42,7 @@ pub async fn all(cluster: &SoakCluster, account: &Account, every: u64, within: D
         view(cluster, at, (&expected, &totals), within, report).await;
     }
     awards(cluster, account, every, within, report).await;
-    // What all have shown once they show still: nothing comes after it.
+    // The values that all show when they no longer change: nothing comes after them.
     if report.violations.is_empty() {
         for at in cluster.aggregators() {
             view(cluster, at, (&expected, &totals), Duration::ZERO, report).await;
@@ -50,7 +50,7 @@ pub async fn all(cluster: &SoakCluster, account: &Account, every: u64, within: D
     }
 }
 
-/// What counters must show, and those with edges.
+/// The required values of counters, and of those with edges.
 type Must<'a> = (&'a [Expected], &'a [WithEdges]);
 
 /// Waits so long until an aggregator shows what it must, and says what is missing or too much if it does not.
@@ -84,7 +84,7 @@ async fn view(
         let read = client.read_at(ReadAt::of(names.clone()).total()).await.map_err(|error| error.to_string())?;
         Ok(read.counters.into_iter().map(|of| of.reading).collect())
     };
-    // What one counter lost all that it flows to lack: it is not counted among what was lost.
+    // Increments that one counter lost are missing in all totals to which it flows: they are not counted among the losses there.
     let found = compared(&sums_expected, deadline, sums).await;
     report.violations.extend(found.map(|(found, _)| format!("{name}: of totals {found}")));
     for WithEdges { total, parents, .. } in totals {
@@ -93,7 +93,7 @@ async fn view(
     }
 }
 
-/// Asks until edges lead to a counter from those from which they should; what is wrong in the end.
+/// Asks until edges lead to a counter from those from which they should; returns the remaining faults.
 async fn parents_of(
     client: &Client,
     counter: &CounterName,
@@ -115,7 +115,7 @@ async fn parents_of(
     }
 }
 
-/// Reads until it is what it must be; what is wrong in the end.
+/// Reads until the values are those that they must be; returns the remaining faults.
 async fn compared(
     expected: &[Expected],
     deadline: Instant,
@@ -188,7 +188,7 @@ async fn certificate(cluster: &SoakCluster, award: &AwardBody, deadline: Instant
     }
 }
 
-/// What an aggregator shows, all pages of it.
+/// The awards that an aggregator shows, all pages of them.
 async fn all_awards(cluster: &SoakCluster, at: (usize, usize)) -> Option<Vec<AwardBody>> {
     let (mut found, mut after) = (Vec::new(), String::new());
     loop {

@@ -1,4 +1,4 @@
-//! The processes of a soak: nodes and aggregators as a user would start them, with a relay on each way on which one dials another:
+//! The processes of a soak: nodes and aggregators as a user would start them. A relay stands on each way on which one dials another:
 //! between the nodes of a data centre, from its aggregators to its nodes, and from one data centre's aggregators to another's.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// The largest file of a process on a full disk, in blocks of 512 bytes.
 const FULL_DISK_BLOCKS: u64 = 16 * 1_024;
 
-/// One process, running or not.
+/// A process, running or not.
 pub struct Member {
     pub name: String,
     kind: &'static str,
@@ -44,7 +44,7 @@ pub struct Member {
 pub struct Dc {
     pub name: String,
     pub nodes: Vec<Member>,
-    /// One, or a pair.
+    /// One aggregator, or a pair.
     pub aggregators: Vec<Member>,
     node_addresses: Vec<SocketAddr>,
     aggregator_addresses: Vec<SocketAddr>,
@@ -76,7 +76,7 @@ impl Seat {
     }
 }
 
-/// By who dials and who is dialled.
+/// By the dialler and the dialled process.
 type Relays = BTreeMap<(Seat, Seat), Relay>;
 
 /// All of it. Dropping it kills every process.
@@ -87,8 +87,8 @@ pub struct SoakCluster {
     token: Token,
 }
 
-/// Where processes listen. Below what systems give to those who ask for any port: a port of a process that is down must not go to a
-/// relay or a request.
+/// Where processes listen. Below the ports that systems give to programs without a choice: a port of a process that is down must not go to
+/// a relay or a request.
 const PORTS: Range<u16> = 15_000..32_000;
 /// Ports that are tried before it is said that none is free.
 const PORT_TRIES_MAX: u32 = 1_000;
@@ -226,19 +226,19 @@ impl SoakCluster {
         }
     }
 
-    /// What an aggregator says to a question, if it has an answer.
+    /// The answer of an aggregator to a question, if it has any.
     pub async fn ask(&self, (dc, which): (usize, usize), path: &str) -> Option<String> {
         let http = self.all[dc].aggregators[which].http;
         let (status, body) = request(http, "GET", path, Some(&self.token), "").await.ok()?;
         (status == 200).then_some(body)
     }
 
-    /// Data centres whose aggregators vote in the ledger.
+    /// Data centres with an aggregator that votes in the ledger.
     pub fn voters(&self) -> impl Iterator<Item = &str> {
         voters(&self.all).iter().map(|dc| dc.name.as_str())
     }
 
-    /// What awards are verified with.
+    /// The anchor with which awards are verified.
     pub fn anchor(&self) -> &TrustAnchor {
         self.ca.anchor()
     }
@@ -424,7 +424,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// One request: status and body.
+/// Sends one request: status and body.
 async fn request(
     address: SocketAddr,
     method: &str,

@@ -21,8 +21,8 @@ use super::verdict::Expected;
 const KEYS_WITH_EDGES: usize = 12;
 /// Most changes of a batch.
 const TOGETHER_MAX: usize = 4;
-/// So many changes take an edge that is there, and remove it. The others take any two counters, and remove their edge only if it is there by
-/// chance: so there come to be many edges, and counts that come to a total by several ways.
+/// Share of changes that take an edge that is there, and remove it. The others take any two counters, and remove their edge only if it is
+/// there by chance. So many edges arise, and counts that come to a total by several ways.
 const REMOVED_SHARE: f64 = 0.3;
 /// A batch is begun so often, as the one before is answered.
 const CHANGE_EVERY: Duration = Duration::from_millis(200);
@@ -52,10 +52,10 @@ pub struct Counts {
 pub struct Edges(BTreeSet<(Vertex, Vertex)>);
 
 impl Edges {
-    /// What a batch adds and takes away; each change must change something.
+    /// The changes of counts by a batch; each change must change something.
     ///
     /// # Errors
-    /// One does not.
+    /// A change changes nothing.
     pub fn take(&mut self, batch: &[Change]) -> Result<Counts, String> {
         let mut counts = Counts::default();
         for &Change { inserts, from, to } in batch {
@@ -103,7 +103,7 @@ fn counter(vertex: Vertex, front_ends: usize) -> CounterName {
     }
 }
 
-/// Who changes edges for a front end.
+/// The task that changes edges for a front end.
 pub struct Changer {
     pub client: Client,
     pub log: Log,
@@ -158,7 +158,7 @@ impl Changer {
 /// A counter that may have edges.
 #[derive(Clone, Debug)]
 pub struct WithEdges {
-    /// What its total must be: each counter from which it can be reached once, and itself.
+    /// The required total: each counter from which it can be reached once, and itself.
     pub total: Expected,
     /// From which edges lead to it.
     pub parents: BTreeSet<CounterName>,

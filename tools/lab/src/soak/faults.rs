@@ -1,5 +1,5 @@
-//! What a soak does to its cluster: at random times, one thing after the other, some of them at once in different data centres.
-//! Of the nodes of a data centre only as many suffer at a time as may, so that everything that was acknowledged must survive.
+//! The faults of a soak: at random times, one after the other, some of them at once in different data centres. Only so few nodes of a data
+//! centre suffer at a time that every acknowledged increment must survive.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -14,7 +14,7 @@ use tidemark_testkit::relay::Relay;
 
 /// A process that is told to end does so within this.
 const TERM_MAX: Duration = Duration::from_secs(10);
-/// A node whose disk was lost has this long to catch up before another node of its data centre suffers.
+/// A node that lost its disk has this long to catch up before another node of its data centre suffers.
 const CATCH_UP: Duration = Duration::from_secs(20);
 /// How late everything is on a slow link, each way.
 const SLOW: Duration = Duration::from_millis(150);
@@ -23,7 +23,7 @@ const NEAR_SLOW: Duration = Duration::from_millis(50);
 /// After the faults, all processes are ready within this.
 const READY_MAX: Duration = Duration::from_secs(120);
 
-/// What is to be done, and undone later.
+/// A fault, and its later end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Undo {
     StartNode { dc: usize, node: usize },
@@ -39,10 +39,10 @@ const LOST_DISK: &str = "node lost its disk";
 const CUT_FROM_NODES: &str = "node cut off from the other nodes";
 const SLOW_TO_NODES: &str = "node's links to the other nodes slow";
 
-/// What happens only where there are other nodes.
+/// Faults that need other nodes.
 const NEEDS_OTHERS: [&str; 3] = [LOST_DISK, CUT_FROM_NODES, SLOW_TO_NODES];
 
-/// What may happen, each as likely as the others; a kill of a node twice.
+/// The possible faults, each as likely as the others; a kill of a node twice.
 const KINDS: [&str; 15] = [
     "node killed",
     "node killed ",
@@ -67,7 +67,7 @@ pub struct Faults {
     every_s: f64,
     counts: BTreeMap<&'static str, u64>,
     undo: Vec<(Instant, Undo)>,
-    /// By data centre: nobody of its nodes, its aggregators or its links suffers before.
+    /// By data centre: none of its nodes, aggregators or links suffers before.
     nodes_free: BTreeMap<usize, Instant>,
     aggregator_free: BTreeMap<usize, Instant>,
     links_free: BTreeMap<usize, Instant>,

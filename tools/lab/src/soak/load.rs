@@ -21,10 +21,10 @@ use super::log::{Entry, LOGS_BYTES_MAX, Log, LogFile, Told};
 
 /// The counter of hits, with milestones; all front ends count it.
 pub const HITS: &str = "hits";
-/// Counters of adds of each front end. Nobody else counts them, so that what one front end loses is not hidden by what another has
-/// twice; and there are many, so that what is lost and what is doubled seldom meet on one.
+/// Counters of adds of each front end. No other front end counts them, so a loss of one front end is not hidden by a double count of
+/// another; and there are many, so that losses and double counts seldom meet on one.
 pub const KEYS: usize = 500;
-/// Of so many increments one is a hit.
+/// Of this number of increments one is a hit.
 pub const INCREMENTS_PER_HIT: u64 = 5;
 const TICK: Duration = Duration::from_millis(10);
 /// Adds are flushed so often, as the one before has come back.
@@ -39,13 +39,13 @@ pub struct Load {
     front_ends: Vec<(JoinHandle<Result<(), String>>, LogFile)>,
 }
 
-/// What came of the load, besides its logs.
+/// The result of the load, besides its logs.
 #[derive(Debug, Default)]
 pub struct Finished {
     /// Longest time from a hit to its durable answer.
     pub longest_ms: f64,
     pub logs_bytes: u64,
-    /// What front ends could not finish or write down.
+    /// Tasks that front ends could not finish or write down.
     pub unfinished: Vec<String>,
 }
 
@@ -201,7 +201,7 @@ impl FrontEnd {
         let (client, log) = (self.client.clone(), self.log.clone());
         tokio::spawn(async move {
             match client.flush().await {
-                // What was lost is said by counter.
+                // Losses are reported by counter.
                 Ok(()) | Err(FlushError::Losses { .. }) => _ = log.write(Entry::Settled { interval }),
                 Err(error @ FlushError::Closed) => return Err(error),
             }

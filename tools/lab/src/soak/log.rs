@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use super::edges::{Change, Counts};
 
 pub const HEADER: &str = "tidemark-soak-log 2";
-/// All logs of a soak together. A front end whose log is full counts no more, and the soak has failed: what is not written down
-/// cannot be accounted for.
+/// All logs of a soak together. A front end with a full log counts no more, and the soak has failed: unwritten increments cannot be
+/// accounted for.
 pub const LOGS_BYTES_MAX: u64 = 300_000_000;
 /// Lines that wait for the thread; a front end with more waits for it.
 const ENTRIES_MAX: usize = 1 << 16;
 /// Outcomes are gathered for so long, so that neighbours make one run.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// What a front end was told of a hit.
+/// The answer to a hit of a front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Told {
     Durable,
@@ -99,7 +99,7 @@ pub fn path(dir: &Path, front_end: usize) -> PathBuf {
 }
 
 impl LogFile {
-    /// Begins the log of a front end whose sessions begin with `sessions`.
+    /// Begins the log of a front end with sessions that begin with `sessions`.
     ///
     /// # Errors
     /// There is such a file, or it cannot be made.
@@ -191,7 +191,7 @@ fn line_of(entry: &Entry) -> String {
     }
 }
 
-/// What is known of hits since it was last written.
+/// The known facts about hits since the last write.
 #[derive(Default)]
 struct Gathered {
     asked: Option<u64>,
@@ -225,7 +225,7 @@ impl Told {
         !matches!(self, Told::Unknown | Told::Refused)
     }
 
-    /// What the hit is told that stands `n` further on in a run, if there can be one.
+    /// The answer to the hit that stands `n` further on in a run, if there can be one.
     fn after(self, n: u64) -> Option<Told> {
         match self {
             Told::Number(first) => Some(Told::Number(first + n)),

@@ -1,5 +1,5 @@
-//! What front ends know against what is shown: each counter by itself, so that what one has lost does not make up for what another
-//! has twice; and what front ends were told against itself.
+//! The knowledge of front ends against the shown values: each counter by itself, so that a loss of one does not make up for a double count
+//! of another; and the answers to front ends against each other.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::load::{hits, key};
 /// Counters that a finding names.
 const NAMED_MAX: usize = 10;
 
-/// What a counter must show.
+/// The required value of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     pub counter: CounterName,
@@ -111,15 +111,15 @@ impl Totals {
     }
 }
 
-/// What front ends were told that cannot be, whatever the cluster shows.
+/// Answers to front ends that are impossible, whatever the cluster shows.
 pub fn of_what_was_told(account: &Account) -> Vec<String> {
     let mut found = Vec::new();
     let Totals { asked, unknown, refused, .. } = Totals::of(account);
     if refused > 0 {
         found.push(format!("{refused} increments were refused"));
     }
-    // Each may be counted or not, so a loss could hide behind it. A client asks until it is told, and says that nobody knows only where
-    // a group's disks are lost for good, which a soak does to none.
+    // Each may be counted or not, so a loss could hide behind it. A client asks until it has an answer. It reports an unknown result only
+    // if a group's disks are lost for good, which a soak does to none.
     if unknown > 0 {
         found.push(format!("{unknown} of {asked} increments are of unknown fate"));
     }

@@ -88,7 +88,7 @@ impl Chunk {
         self.len -= 1;
     }
 
-    /// Keeps so many blobs, and gives the others.
+    /// Keeps `len` blobs, and gives the others.
     pub fn split_off(&mut self, len: usize) -> Chunk {
         let at = self.entries().nth(len).map_or(self.bytes.len(), |entry| entry.start);
         let upper = Chunk { bytes: self.bytes[at..].into(), len: self.len - len as u32 };

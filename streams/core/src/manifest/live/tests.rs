@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![6 => meta().prop_map(Step::Insert), 3 => (0..1_000_usize).prop_map(Step::Remove), 1 => Just(Step::Snapshot)]
 }
 
-/// What a store keeps of the chunks.
+/// The rows that a store keeps of the chunks.
 fn store(rows: &mut BTreeMap<u32, Vec<u8>>, set: &mut BlobSet) {
     for ChangedChunk { id, bytes } in set.take_changes() {
         match bytes {

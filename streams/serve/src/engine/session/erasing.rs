@@ -73,7 +73,7 @@ impl Session<'_> {
         let _ = request.answer.send(erased);
     }
 
-    /// Proposes the erasures whose earlier events are in blobs: the newest blob bounds how far an erasure reaches.
+    /// Proposes the erasures after all earlier events are in blobs: the newest blob bounds how far an erasure reaches.
     pub(super) fn begin_erasures(&mut self) -> Result<(), Problem> {
         if self.erasing.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! One client of a load: the core of the client library, one connection, and what became of everything that went in.
+//! One client of a load: the core of the client library, one connection, and the results of all increments.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -23,12 +23,12 @@ const HITS_TICK_US: u64 = 2_000;
 /// Adds of one round of a closed loop.
 const ROUND_ADDS: usize = 2_000;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// What one client may hold; more is refused as overloaded, and counted so.
+/// Bytes that one client may hold; more is refused as overloaded, and counted so.
 const BUFFER_BYTES_MAX: usize = 256 << 20;
-/// What a client asked too early is asked again after this.
+/// A request that a client made too early is made again after this.
 const BAR_FOR: Span = Span::from_millis(50);
 
-/// What was sent together and is answered together (a round of adds), or one hit.
+/// A batch that is sent and answered together (a round of adds), or one hit.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     due_us: u64,
@@ -49,7 +49,7 @@ pub struct Driver {
     link: Option<(LinkId, Channel)>,
     origin: Instant,
     moments: Option<Moments>,
-    /// By ticket, from `first_ticket` on; those done at the front are forgotten.
+    /// By ticket, from `first_ticket` on; finished hits at the front are forgotten.
     sent: VecDeque<Sent>,
     first_ticket: u64,
     under_way: usize,
@@ -136,7 +136,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Runs until everything is answered; what it has seen, and when the last answer came.
+    /// Runs until everything is answered; returns the observations, and when the last answer came.
     pub async fn run(mut self, moments: Moments) -> Result<(Seen, u64), std::io::Error> {
         self.moments = Some(moments);
         let drained_us = moments.end_us + DRAIN.as_micros() as u64;

@@ -1,4 +1,4 @@
-//! The counters of a load: their names, which are whose, and which of a client's comes next.
+//! The counters of a load: their names, their clients, and each client's next counter.
 
 use std::error::Error;
 use std::ops::Range;
@@ -56,7 +56,7 @@ pub fn part(keys: usize, clients: usize, at: usize) -> Range<usize> {
     keys * at / clients..keys * (at + 1) / clients
 }
 
-/// Names of keys begin with one of so many.
+/// Names of keys begin with one of this number of tenants.
 pub const TENANTS: usize = 100;
 
 /// The name of a key, 24 bytes.

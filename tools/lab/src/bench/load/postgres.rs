@@ -1,5 +1,5 @@
-//! A load for PostgreSQL: connections that draw counters as clients of a node do, fold what they have drawn into a batch, and write it
-//! with one statement, which is one transaction. In a process of its own, on one thread.
+//! A load for PostgreSQL: connections that draw counters as clients of a node do, fold them into a batch, and write it with one statement,
+//! which is one transaction. In a process of its own, on one thread.
 //!
 //! Every increment goes into a total, a minute, an hour and a day. A connection's counters are no other connection's, and are written in
 //! the order of their keys, so that no transaction waits for a row of another one.
@@ -18,7 +18,7 @@ use super::keys::{self, Keys, part};
 use super::{Draw, LoadReport, Moments, Pace, Seen, bring};
 use tidemark_server::clock::wall_now;
 
-/// Of the cluster that is measured, which nobody else reaches.
+/// User of the measured cluster, which no other program reaches.
 pub const USER: &str = "bench";
 const DATABASE: &str = "postgres";
 /// Rows of a counter that an increment goes into: its total, minute, hour and day.
@@ -28,7 +28,7 @@ const MS_PER_MINUTE: u64 = 60_000;
 const MINUTES_PER_HOUR: i32 = 60;
 const HOURS_PER_DAY: i32 = 24;
 
-/// What is written where, and how.
+/// The target and the form of the writes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PostgresTask {
     /// The folder of its socket.
@@ -36,7 +36,7 @@ pub struct PostgresTask {
     pub layout: Layout,
     /// Each has counters of its own.
     pub connections: usize,
-    /// A batch is written once it has so many rows.
+    /// A batch is written once it has this number of rows.
     pub batch_rows: usize,
     pub counters: usize,
     /// A closed loop, or every counter once.
@@ -51,9 +51,9 @@ pub struct PostgresTask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
-    /// One for all.
+    /// One table for all.
     OneTable,
-    /// One for totals, and one for each granularity.
+    /// A table for totals, and a table for each granularity.
     FourTables,
 }
 
@@ -118,7 +118,7 @@ impl Layout {
         }
     }
 
-    /// What was counted into totals, minutes, hours and days.
+    /// The sums in totals, minutes, hours and days.
     pub fn sums(self) -> &'static str {
         match self {
             Layout::OneTable => "SELECT sum(value)::bigint FROM counts GROUP BY granularity ORDER BY granularity",
@@ -147,13 +147,13 @@ pub async fn run(task: PostgresTask) -> Result<LoadReport, Box<dyn Error>> {
 /// A connection to the server with a socket in this folder. Its other half runs until it is dropped.
 ///
 /// # Errors
-/// Nobody answers, or it is refused.
+/// No server answers, or it refuses.
 pub async fn connect(socket: &Path) -> Result<Client, tokio_postgres::Error> {
     let mut config = Config::new();
     config.host_path(socket).user(USER).dbname(DATABASE).connect_timeout(CONNECT_TIMEOUT);
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(async move {
-        // Whoever waits for an answer is told too.
+        // A task that waits for an answer gets the error too.
         if let Err(error) = connection.await {
             tracing::warn!(%error, "a connection to PostgreSQL");
         }
@@ -161,7 +161,7 @@ pub async fn connect(socket: &Path) -> Result<Client, tokio_postgres::Error> {
     Ok(client)
 }
 
-/// One connection, and what it has seen.
+/// One connection, and its observations.
 struct Writer {
     client: Client,
     upsert: Statement,
@@ -212,7 +212,7 @@ impl Writer {
         self.origin.elapsed().as_micros() as u64
     }
 
-    /// Writes batch after batch; what it has seen, and when the last answer came.
+    /// Writes batch after batch; returns the observations, and when the last answer came.
     async fn run(mut self, moments: Moments) -> io::Result<(Seen, u64)> {
         loop {
             let begun_us = self.now_us();

@@ -20,7 +20,7 @@ use crate::bench::task::Place;
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is asked, and how.
+/// The requests, and their form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RequestTask {
     pub server: Server,
@@ -32,7 +32,7 @@ pub struct RequestTask {
     pub seconds: f64,
 }
 
-/// Who counts.
+/// The process that counts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Server {
@@ -121,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// One increment, until it is durable.
+    /// Sends one increment, until it is durable.
     async fn count(&mut self) -> Result<(), String> {
         match self {
             Connection::Lines(lines) => lines.ask().await.map_err(|error| error.to_string()),

@@ -12,20 +12,20 @@ use crate::bench::child::{PATIENCE, Process};
 use crate::bench::cluster::Folder;
 use crate::bench::load::postgres::USER;
 
-/// What has to be in one folder.
+/// Programs that have to be in one folder.
 const PROGRAMS: [&str; 3] = ["initdb", "postgres", "pg_ctl"];
 /// Where Debian's package has them, which puts them into no `PATH`.
 const DEBIAN: (&str, &str) = ("postgresql-15", "/usr/lib/postgresql/15/bin");
-/// Whom the server runs as where this program runs as root, as which it refuses to run: the first that there is.
+/// Users for the server if this program runs as root, as which the server refuses to run: the first that exists.
 const USERS: [&str; 2] = ["postgres", "nobody"];
 const POLL: Duration = Duration::from_millis(20);
-/// Of the machine's memory, as PostgreSQL's manual advises, within bounds; what is left is the system's cache of files.
+/// Of the machine's memory, as PostgreSQL's manual advises, within bounds; the rest is the system's cache of files.
 const SHARED_BUFFERS_SHARE: u64 = 4;
 const SHARED_BUFFERS_MIB: std::ops::RangeInclusive<u64> = 128..=8_192;
 const KIB_PER_MIB: u64 = 1_024;
 
-/// What differs from PostgreSQL's defaults, `shared_buffers` besides. Tables leave room in their pages (`fillfactor = 70`), so that updates stay
-/// in them.
+/// The differences from PostgreSQL's defaults, beside `shared_buffers`. Tables leave room in their pages (`fillfactor = 70`), so that
+/// updates stay in them.
 ///
 /// * `fsync`, `synchronous_commit`, `full_page_writes`: on, as they are by default. A commit that is answered outlives the machine.
 /// * `wal_level = minimal`, `max_wal_senders = 0`: the log is for recovery only, and shorter than one that replicas could follow.
@@ -56,7 +56,7 @@ const SETTINGS: [(&str, &str); 17] = [
     ("effective_io_concurrency", "200"),
 ];
 
-/// Its programs, and whom they run as.
+/// Its programs, and the user that they run as.
 struct Programs {
     folder: PathBuf,
     user: Option<Unprivileged>,
@@ -108,12 +108,12 @@ impl Server {
         &self.data
     }
 
-    /// For files of those who load it.
+    /// A folder for files of the load.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What differs from its defaults.
+    /// The differences from its defaults.
     pub fn settings(&self) -> &str {
         &self.settings
     }
@@ -196,7 +196,7 @@ fn first_with(folders: &[PathBuf], is_there: impl Fn(&Path) -> bool) -> Option<&
     folders.iter().find(has_all).map(PathBuf::as_path)
 }
 
-/// Whom the server is to run as, where this program is root.
+/// The user that the server runs as, if this program is root.
 fn unprivileged() -> Result<Option<Unprivileged>, BenchError> {
     if fs::metadata("/proc/self").map_or(true, |own| own.uid() != 0) {
         return Ok(None);

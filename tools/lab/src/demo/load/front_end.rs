@@ -1,8 +1,8 @@
-//! One front end: the client's core, and what becomes of each hit that went into it. Without IO, so that it can be tested
-//! against a node that is not there; [`super::site`] moves its messages.
+//! One front end: the client's core, and the result of each hit. Without IO, so that it can be tested against a node that is not there;
+//! [`super::site`] moves its messages.
 //!
-//! It drives [`ClientCore`] itself, as the client library does, because the library's future per hit would cost the generator
-//! more than the cluster that is measured; what is counted, retried and fenced is decided by the same core.
+//! It drives [`ClientCore`] itself, as the client library does, because the library's future per hit would cost the generator more than the
+//! measured cluster; counting, retries and fences are decided by the same core.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use super::tally::SiteTally;
 use crate::demo::messages::MilestoneHit;
 use crate::demo::query_log::Replay;
 
-/// What a front end wants from its links.
+/// The actions of a front end on its links.
 #[derive(Debug)]
 pub enum LinkAction {
     Connect { link: LinkId, site: SiteId },
@@ -25,7 +25,7 @@ pub enum LinkAction {
     Send { link: LinkId, message: FromClient },
 }
 
-/// A hit whose last word is out.
+/// A hit whose last report is out.
 #[derive(Clone, Copy, Debug)]
 struct Hit {
     intended_us: u64,
@@ -40,7 +40,7 @@ pub struct FrontEnd {
     core: ClientCore,
     counter: CounterRef,
     replay: Replay,
-    /// Hits by ticket, from `first_ticket` on; those done at the front are forgotten.
+    /// Hits by ticket, from `first_ticket` on; finished hits at the front are forgotten.
     hits: VecDeque<Hit>,
     first_ticket: u64,
     undone: u64,
@@ -116,7 +116,7 @@ impl FrontEnd {
         self.undone
     }
 
-    /// Takes in everything that the core has to say; what is for a link goes to `act`.
+    /// Takes in all outputs of the core; those for a link go to `act`.
     pub fn drain(&mut self, now_us: u64, tally: &mut SiteTally, mut act: impl FnMut(LinkAction)) {
         while let Some(output) = self.core.poll_output() {
             match output {
@@ -228,7 +228,7 @@ mod tests {
         batches: Vec<(LinkId, u8, u64, usize)>,
     }
 
-    /// A front end whose node has said welcome.
+    /// A front end with a welcome from its node.
     fn connected() -> Bench {
         let counter = CounterName::new("search", b"queries").unwrap();
         let front_end = FrontEnd::new(ClientConfig::default(), [7; 32], &counter, Replay::new(0, 1, 1)).unwrap();

@@ -1,5 +1,5 @@
-//! The front ends of one data centre: one task that sends what is due every few milliseconds and takes in all answers, and
-//! two small tasks per connection that move frames.
+//! The front ends of one data centre: one task that sends due increments every few milliseconds and takes in all answers, and two small
+//! tasks per connection that move frames.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use super::front_end::{FrontEnd, LinkAction};
 use super::tally::SiteTally;
 use crate::demo::arrivals::Arrivals;
 
-/// What is due is sent at multiples of this.
+/// Due increments are sent at multiples of this.
 const TICK: Duration = Duration::from_millis(5);
 /// With nothing due, sums are told so often.
 const IDLE_TICK: Duration = Duration::from_millis(500);
@@ -67,7 +67,7 @@ impl ColdCells {
 /// Where a front end's sites are.
 pub type Targets = Vec<GroupSite>;
 
-/// What a site is made of.
+/// The parts of a site.
 pub struct Site {
     pub front_ends: Vec<FrontEnd>,
     pub arrivals: Arrivals,

@@ -1,4 +1,4 @@
-//! What one data centre's front ends have experienced: counts and distributions, cheap enough to keep for every hit.
+//! The experience of one data centre's front ends: counts and distributions, cheap enough to keep for every hit.
 
 use std::sync::Arc;
 
