@@ -295,7 +295,8 @@ fn open_ca(options: &LocalOptions) -> Result<ClusterCa, LocalError> {
     }
     let ca = ClusterCa::load(&dir)?;
     if ca.cluster() != options.cluster {
-        let (found, wanted) = (ca.cluster().to_owned(), options.cluster.clone());
+        let found = ca.cluster().to_owned();
+        let wanted = options.cluster.clone();
         return Err(LocalError::OtherCluster { dir: options.data_dir.clone(), found, wanted });
     }
     check_layout(options)?;
@@ -433,6 +434,7 @@ async fn start_dc(
     let aggregator = Aggregator::start(aggregator_endpoint.clone(), credentials, aggregator_options)
         .await
         .map_err(|source| LocalError::Aggregator { dc: name.clone(), source })?;
-    let (node_addr, aggregator_addr) = (node_endpoint.local_addr(), aggregator_endpoint.local_addr());
+    let node_addr = node_endpoint.local_addr();
+    let aggregator_addr = aggregator_endpoint.local_addr();
     Ok(LocalDc { name, node, node_addr, aggregator, aggregator_addr, links, node_endpoint, aggregator_endpoint })
 }

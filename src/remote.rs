@@ -195,7 +195,8 @@ impl Remote {
 
     /// A remote for reads that need no token.
     pub fn at(server: String) -> Remote {
-        let (server, target) = (Some(server), OnceLock::new());
+        let server = Some(server);
+        let target = OnceLock::new();
         Remote { server, data_dir: None, token: None, token_file: None, ca: None, json: true, target }
     }
 
@@ -277,7 +278,8 @@ impl Remote {
     }
 
     pub async fn connect(&self) -> Result<RemoteStream, RemoteError> {
-        let (authority, trust) = (self.authority()?, self.trust()?);
+        let authority = self.authority()?;
+        let trust = self.trust()?;
         let advice = self.target()?.source.advice();
         let failed = |reason: String| RemoteError::Unreachable {
             authority: authority.to_owned(),

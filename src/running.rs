@@ -63,7 +63,8 @@ impl Running {
             credentials: CLIENT_DIR.into(),
             token: TOKEN_FILE.into(),
         };
-        let (cluster, run) = (dir.join(CLUSTER_FILE), dir.join(RUN_FILE));
+        let cluster = dir.join(CLUSTER_FILE);
+        let run = dir.join(RUN_FILE);
         write(&cluster, &text(toml::to_string(layout), &cluster)?)?;
         write(&run, &text(toml::to_string(&running), &run)?)
     }
@@ -87,7 +88,9 @@ impl Running {
         let running: Running = toml::from_str(&text)
             .map_err(|error| RunningError::Content { path, reason: error.message().to_owned() })?;
         let Running { server, cluster, dc: name, credentials, token } = running;
-        let (cluster, credentials, token) = (dir.join(cluster), dir.join(credentials), dir.join(token));
+        let cluster = dir.join(cluster);
+        let credentials = dir.join(credentials);
+        let token = dir.join(token);
         Ok(Some(Running { server, cluster, dc: name, credentials, token }))
     }
 

@@ -15,6 +15,8 @@ mod internals;
 mod rules;
 #[path = "tidy/scan.rs"]
 mod scan;
+#[path = "tidy/tuples.rs"]
+mod tuples;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -109,6 +111,17 @@ fn the_core_and_the_simulator_depend_on_their_inputs_only() {
 fn functions_fit_on_a_screen() {
     let long = code().iter().flat_map(|(path, code)| rules::long_functions(path, code)).collect();
     refuse(rules::ratchet(&long, LONG_FUNCTIONS));
+}
+
+#[test]
+fn few_statements_pack_values_into_a_tuple() {
+    let found: usize = code().iter().map(|(_, code)| tuples::packed_lets(code)).sum();
+    let max = tuples::PACKED_LETS_MAX;
+    assert!(
+        found <= max,
+        "{found} statements such as `let (a, b) = (x, y);`: at most {max}; write a line for each name"
+    );
+    assert!(found == max, "{found} statements: set PACKED_LETS_MAX from {max} to {found}");
 }
 
 #[test]

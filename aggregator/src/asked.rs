@@ -124,10 +124,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn who_asked_hears_of_an_answer_while_it_is_made_and_it_is_made_no_more_once_nobody_listens() {
         let ca = ClusterCa::generate("demo").unwrap();
-        let (aggregator, client) = (endpoint(&ca, Role::Aggregator), endpoint(&ca, Role::Client));
+        let aggregator = endpoint(&ca, Role::Aggregator);
+        let client = endpoint(&ca, Role::Client);
         let peer = PeerName::any("usa-0", Role::Aggregator).unwrap();
         let (asked, accepted) = tokio::join!(client.connect(aggregator.local_addr(), &peer), aggregator.accept());
-        let (asked, accepted) = (asked.unwrap(), accepted.unwrap().unwrap());
+        let asked = asked.unwrap();
+        let accepted = accepted.unwrap().unwrap();
         let mut channel = asked.open_channel(7).await.unwrap();
         channel.writer.send(&[1]).await.unwrap();
         let (_, Channel { mut writer, .. }) = accepted.accept_channel().await.unwrap();

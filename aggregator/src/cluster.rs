@@ -242,7 +242,8 @@ mod tests {
         let most = u16::from(AGGREGATORS_MAX);
         assert_eq!((with(1), with(2), with(most)), (Ok(()), Ok(()), Ok(())));
         for wrong in [0, most + 1] {
-            let (dc, aggregators) = ("dc-1".into(), usize::from(wrong));
+            let dc = "dc-1".into();
+            let aggregators = usize::from(wrong);
             assert_eq!(with(wrong), Err(ClusterError::Aggregators { dc, aggregators }));
         }
     }

@@ -17,7 +17,7 @@ pub use image::{IMAGES_MAX, Image, ImageError};
 
 use crate::calls::{CallError, Calling, Calls, PeerService};
 use crate::catch_up::CatchUp;
-use crate::cluster::{Cluster, DataCentre};
+use crate::cluster::Cluster;
 use crate::directory::Directory;
 use crate::events::{Event, LiveEvent, SharedCore};
 use crate::held::Held;
@@ -209,43 +209,28 @@ impl Aggregator {
         options: AggregatorOptions,
     ) -> Result<Aggregator, StartError> {
         options.cluster.check()?;
-        let (edges, starting) = (edges::Edges::new(options.graph_clients.clone()), Starting::new(&options)?);
-        let AggregatorOptions { data_dir, cluster, id: own, core, raft, rows, buckets_bytes_max, .. } = options;
-        let (dcs, dc) = (cluster.dcs.len(), cluster.dcs[usize::from(own.dc.0)].clone());
-        let (era, name) = (cluster.with_era(), cluster.aggregator_name(own));
-        let (paired, seats) = (cluster.is_paired(own.dc), Seats::new(cluster.seats_by_dc()));
-        let config = AggregatorConfig { own, paired, seats, seed: rand::random(), ..core };
-        let kept = |map: &ShardMap| config.clone().by_map(map).kept();
-        let Opened { store, epoch, map } =
-            ViewStore::open(&data_dir, &era, &name, rows, (cluster.seats(own.dc), kept))?;
+        let starting = Starting::new(&options)?;
+        let AggregatorOptions {
+            data_dir, cluster, id: own, core, raft, rows, buckets_bytes_max, graph_clients, ..
+        } = options;
+        let calling = Calling::new(cluster.dcs.len());
+        let config = seated(core, own, &cluster);
+        let Opened { store, epoch, map } = open_view(&data_dir, &cluster, &config, rows)?;
         let config = AggregatorConfig { epoch, budget: Some(budget(&store, buckets_bytes_max)), ..config }.by_map(&map);
         // Both the view and the ledger may be large: they are read side by side.
         let recovering = tokio::task::spawn_blocking(move || (recover(&store, config), store));
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
         let (ledger, ledger_changed) = <(SharedLedger, Arc<Notify>)>::default();
-        let place = (own, starting.directory.clone());
         let services = Services::new(own.dc);
-        let mesh =
-            Mesh::new(endpoint.clone(), cluster.clone(), place, events.clone(), services.clone(), ledger.clone());
+        let seat = (own, starting.directory.clone());
+        let mesh = Mesh::new(endpoint.clone(), cluster.clone(), seat, events.clone(), services.clone(), ledger.clone());
         let raft = gathering(raft, own, &cluster);
         let raft = start_raft(&data_dir, own, raft, (&mesh, &services), &ledger, &ledger_changed).await;
         let (core, store, raft) = both(recovering, raft).await?;
         store.delete_strays(&map)?;
-        let (core, clock, live) = (SharedCore::new(core), Clock::start(), broadcast::Sender::new(LIVE_EVENTS_MAX));
-        let (store_failure, shelf) = (store.failure(), store.shelf());
+        let core = SharedCore::new(core);
+        let clock = Clock::start();
         let held = serve_others(&services, own, (&core, &ledger), clock);
-        let parts = HostParts {
-            own,
-            core: core.clone(),
-            ledger: ledger.clone(),
-            ledger_changed,
-            raft: raft.clone(),
-            mesh: mesh.clone(),
-            credentials,
-            store,
-            live: live.clone(),
-            clock,
-        };
         let inner = Inner {
             cluster,
             own,
@@ -256,13 +241,13 @@ impl Aggregator {
             changing: Arc::default(),
             mesh: mesh.clone(),
             services,
-            calling: Calling::new(dcs),
+            calling,
             held,
-            edges,
+            edges: edges::Edges::new(graph_clients),
             events,
-            live,
-            store_failure,
-            shelf,
+            live: broadcast::Sender::new(LIVE_EVENTS_MAX),
+            store_failure: store.failure(),
+            shelf: store.shelf(),
             images: Arc::new(Semaphore::new(IMAGES_MAX)),
             audits: Semaphore::new(AUDITS_MAX),
             starting,
@@ -272,12 +257,25 @@ impl Aggregator {
             host: Default::default(),
             tasks: Default::default(),
         };
+        let parts = HostParts {
+            own,
+            core: inner.core.clone(),
+            ledger: inner.ledger.clone(),
+            ledger_changed,
+            raft: inner.raft.clone(),
+            mesh: mesh.clone(),
+            credentials,
+            store,
+            live: inner.live.clone(),
+            clock,
+        };
         let aggregator = Aggregator { inner: Arc::new(inner) };
-        aggregator.spawn_all(endpoint, mesh, dc, Host::new(parts), receiver);
+        aggregator.spawn_all(endpoint, mesh, Host::new(parts), receiver);
         Ok(aggregator)
     }
 
-    fn spawn_all(&self, endpoint: Endpoint, mesh: Mesh, dc: DataCentre, host: Host, receiver: mpsc::Receiver<Event>) {
+    fn spawn_all(&self, endpoint: Endpoint, mesh: Mesh, host: Host, receiver: mpsc::Receiver<Event>) {
+        let dc = self.inner.cluster.dcs[usize::from(self.inner.own.dc.0)].clone();
         let mut tasks = mesh.dial_all();
         let host = tokio::spawn(host.run(receiver));
         self.inner.host.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).replace(host);
@@ -304,7 +302,9 @@ impl Aggregator {
 
     pub(crate) fn membership(&self) -> Membership {
         let Inner { raft, changing, cluster, own, ledger, mesh, .. } = &*self.inner;
-        let (raft, changing, cluster) = (raft.clone(), changing.clone(), cluster.clone());
+        let raft = raft.clone();
+        let changing = changing.clone();
+        let cluster = cluster.clone();
         Membership { raft, changing, cluster, own: *own, ledger: ledger.clone(), mesh: mesh.clone() }
     }
 
@@ -614,7 +614,8 @@ impl Aggregator {
         let silent = holders.map(|(&group, account)| (group, account.out(), self.silence(&core, now, group)));
         let silent = silent.filter(|(.., silent)| silent.as_micros() >= u128::from(LOST_AFTER.0));
         let text = |(group, out, silent): (GroupId, u64, Duration)| {
-            let (name, ago_s) = (self.incarnation_name(group), silent.as_secs());
+            let name = self.incarnation_name(group);
+            let ago_s = silent.as_secs();
             format!(
                 "{name}, which holds {out} rights and was not heard of for {ago_s} s; if its disks are gone: \
                  tidemark declare-lost {name}"
@@ -859,6 +860,26 @@ fn read(store: &ViewStore, recovery: &mut Recovery) -> Result<(), StartError> {
     });
     scanned.map_err(ViewStoreError::from)?;
     refused.map_err(|error| StartError::Rows(error.to_string()))
+}
+
+/// The core's configuration for one place of the cluster.
+fn seated(core: AggregatorConfig, own: AggregatorId, cluster: &Cluster) -> AggregatorConfig {
+    let paired = cluster.is_paired(own.dc);
+    let seats = Seats::new(cluster.seats_by_dc());
+    AggregatorConfig { own, paired, seats, seed: rand::random(), ..core }
+}
+
+/// The file of the view of one place.
+fn open_view(
+    dir: &Path,
+    cluster: &Cluster,
+    config: &AggregatorConfig,
+    rows: RowStore,
+) -> Result<Opened, ViewStoreError> {
+    let own = config.own;
+    let kept = |map: &ShardMap| config.clone().by_map(map).kept();
+    let name = cluster.aggregator_name(own);
+    ViewStore::open(dir, &cluster.with_era(), &name, rows, (cluster.seats(own.dc), kept))
 }
 
 /// A member that does not vote lets entries gather before it writes them.

@@ -108,9 +108,12 @@ struct Inner {
 
 impl Held {
     pub fn new(own: AggregatorId, core: SharedCore, ledger: SharedLedger, clock: Clock) -> Held {
-        let (asking, service, answers) = (Mutex::default(), OnceLock::new(), Semaphore::new(ANSWERS_MAX));
+        let asking = Mutex::default();
+        let service = OnceLock::new();
+        let answers = Semaphore::new(ANSWERS_MAX);
         let is_split = core.lock().seats().are_split(own.dc);
-        let (orders, queries) = (Orders::default(), Arc::new(Semaphore::new(QUERIES_MAX)));
+        let orders = Orders::default();
+        let queries = Arc::new(Semaphore::new(QUERIES_MAX));
         let inner = Inner { own, is_split, core, ledger, clock, asking, orders, service, answers, queries };
         Held { inner: Arc::new(inner) }
     }
@@ -283,7 +286,8 @@ impl Held {
         shards: impl Iterator<Item = ShardId>,
         in_vain: &BTreeSet<AggregatorId>,
     ) -> (BTreeMap<AggregatorId, BTreeSet<ShardId>>, Option<ShardId>) {
-        let (own, mut nobodys) = (self.inner.own, None);
+        let own = self.inner.own;
+        let mut nobodys = None;
         let (asking, mut chosen) = (self.asking(), BTreeMap::<AggregatorId, BTreeSet<ShardId>>::new());
         let core = self.inner.core.lock();
         for shard in shards {
@@ -306,7 +310,10 @@ impl Held {
         begin: impl Fn(&BTreeSet<ShardId>) -> D,
     ) -> Result<Vec<D>, HeldError> {
         let deadline = Instant::now() + terms.patience;
-        let (mut left, mut in_vain, mut all, mut is_first) = (shards, BTreeSet::new(), Vec::new(), true);
+        let mut left = shards;
+        let mut in_vain = BTreeSet::new();
+        let mut all = Vec::new();
+        let mut is_first = true;
         while !left.is_empty() {
             let chosen = match self.chosen(mesh, left.iter().copied(), &in_vain) {
                 (chosen, None) => chosen,

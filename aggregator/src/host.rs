@@ -120,7 +120,8 @@ impl Host {
         let changed = self.ledger_changed.clone();
         let persisted = self.store.changed();
         let mut batch = Vec::with_capacity(EVENTS_BATCH);
-        let (mut survey, mut leaders) = (tokio::time::interval(SURVEY_INTERVAL), self.raft.leaders());
+        let mut survey = tokio::time::interval(SURVEY_INTERVAL);
+        let mut leaders = self.raft.leaders();
         // At first, so that what ended long ago need not stay in memory.
         self.tell_time();
         self.on_ledger();
@@ -378,7 +379,8 @@ impl Host {
 
     /// A caller that takes no more answers is not told: it asks again if it wants to.
     fn on_audited(&mut self, audit: CellAudit) {
-        let (id, last) = (audit.id, audit.last);
+        let id = audit.id;
+        let last = audit.last;
         let told = self.audits.get(&id).is_some_and(|answers| answers.try_send(audit).is_ok());
         if last || !told {
             self.audits.remove(&id);

@@ -49,7 +49,8 @@ impl LinkLog {
     /// The link has ended. A peer that closes it in order, as a process that is told to end does, is nothing to warn of.
     pub fn down(&mut self, reason: &str) {
         if let State::Up { since } = self.state {
-            let (peer, up_ms) = (&self.peer, ms(since));
+            let peer = &self.peer;
+            let up_ms = ms(since);
             match CLOSED_IN_ORDER.iter().any(|closed| reason.starts_with(closed)) {
                 true => tracing::info!(%peer, %reason, up_ms, "connection closed"),
                 false => tracing::warn!(%peer, %reason, up_ms, "connection lost"),

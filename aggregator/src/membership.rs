@@ -52,7 +52,8 @@ impl Membership {
     /// so often that a start does not take long.
     pub async fn look_after(self) {
         let preferred = Cluster::member(self.cluster.leader);
-        let (mut interval, mut leaders) = (tokio::time::interval(MEMBERSHIP_INTERVAL), self.raft.leaders());
+        let mut interval = tokio::time::interval(MEMBERSHIP_INTERVAL);
+        let mut leaders = self.raft.leaders();
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {

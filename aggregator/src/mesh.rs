@@ -182,7 +182,8 @@ impl Mesh {
         if connection.peer().seat() != peer.seat {
             let found = connection.peer().to_string();
             connection.close("the layout has another aggregator of the data centre at this address");
-            let (address, expected) = (address.clone(), cluster.aggregator_name(peer));
+            let address = address.clone();
+            let expected = cluster.aggregator_name(peer);
             return Err(DialError::Another { found, address, expected });
         }
         Ok(connection)
@@ -233,7 +234,8 @@ impl Mesh {
             return tokio::time::sleep(REFUSED_PAUSE).await;
         }
         let id = self.put_in_slot(peer, &connection);
-        let (mesh, opened) = (self.clone(), connection.clone());
+        let mesh = self.clone();
+        let opened = connection.clone();
         tokio::spawn(async move { mesh.open_peer_channel(peer, id, opened).await });
         self.run_connection(peer, id, &connection).await;
     }
@@ -407,7 +409,8 @@ impl Mesh {
 
     fn serve_channel(&self, peer: AggregatorId, id: u64, connection: &Connection, kind: u8, channel: Channel) {
         if kind == channel::PEER {
-            let (mesh, connection) = (self.clone(), connection.clone());
+            let mesh = self.clone();
+            let connection = connection.clone();
             return drop(tokio::spawn(async move { mesh.run_peer(peer, id, connection, channel).await }));
         }
         if !self.inner.doors.serve(peer, kind, channel) {

@@ -69,7 +69,8 @@ async fn dial(
     let connection = endpoint.connect(address, expected).await?;
     let is_other = connection.peer().name().parse::<u16>().is_ok_and(|number| number != node);
     if is_other {
-        let (found, address) = (connection.peer().to_string(), address.clone());
+        let found = connection.peer().to_string();
+        let address = address.clone();
         connection.close("the layout has another node of the data centre at this address");
         return Err(DialError::Another { found, address, expected: format!("node {node}") });
     }
@@ -126,7 +127,8 @@ async fn run_channel(connection: &Connection, dialling: &Dialling, node: NodeGro
     let Ok(Channel { mut reader, mut writer }) = connection.open_channel(channel::GROUP).await else {
         return Ended::Gone;
     };
-    let (cluster, group) = (dialling.cluster.clone(), node.group);
+    let cluster = dialling.cluster.clone();
+    let group = node.group;
     let head = Within { cluster, group, known: Some(dialling.known(group)) };
     if writer.send_bytes(wire::encode(&head).into()).await.is_err() {
         return Ended::Gone;

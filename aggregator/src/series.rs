@@ -82,7 +82,8 @@ impl Aggregator {
         query: &SeriesQuery,
     ) -> Result<SeriesRead, GatheringError> {
         // Of none there is a plan all the same.
-        let (many, of) = ((namespace, counters), if counters.is_empty() { Of::Direct } else { of });
+        let many = (namespace, counters);
+        let of = if counters.is_empty() { Of::Direct } else { of };
         let here = self.look_if_shown(of, counters, |core, ledger| {
             let view = core.view();
             match of {
@@ -112,12 +113,14 @@ impl Aggregator {
         if let Some(here) = self.look_if_shown(Of::Direct, counters, some)? {
             return Ok(here);
         }
-        let (mut exported, mut buckets) = (Vec::new(), 0);
+        let mut exported = Vec::new();
+        let mut buckets = 0;
         for some in counters.chunks(EXPORT_GATHERED) {
             let all = |_: &Gathering| Ok(Wanted::everything());
             let told = self.gather(Of::Direct, some, all).await?;
             let (_, read) = export_some(&told.counts, some);
-            let (is_all, more) = (read.len() == some.len(), read.iter().map(Exported::len).sum::<usize>());
+            let is_all = read.len() == some.len();
+            let more = read.iter().map(Exported::len).sum::<usize>();
             if buckets + more > EXPORT_BUCKETS_MAX && !exported.is_empty() {
                 break;
             }
@@ -228,7 +231,8 @@ impl Aggregator {
 
 /// Counters as they are exported, of the first of them.
 fn export_some(source: &impl Source, counters: &[CounterName]) -> (WallMs, Vec<Exported>) {
-    let (mut exported, mut buckets) = (Vec::new(), 0);
+    let mut exported = Vec::new();
+    let mut buckets = 0;
     for counter in counters {
         let read = export(source, counter);
         buckets += read.len();

@@ -146,11 +146,13 @@ pub fn found(
     shard: ShardId,
     rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
 ) -> Result<(), ViewStoreError> {
-    let (path, identity) = (dir.join(file_of(shard)), identity(cluster, dc_name, shard));
+    let path = dir.join(file_of(shard));
+    let identity = identity(cluster, dc_name, shard);
     let (done, written) = std::sync::mpsc::sync_channel(1);
     let on_event = move |event| drop(done.send(event));
     let (log, _) = LocalLog::open(path.as_path(), LocalLogOptions::new(identity), on_event)?;
-    let (mut part, mut bytes) = (Vec::new(), 0);
+    let mut part = Vec::new();
+    let mut bytes = 0;
     let write = |rows: Vec<Row>| -> Result<(), ViewStoreError> {
         log.checkpoint(CheckpointPart { applied: 0, last: true, rows })?;
         match written.recv() {
@@ -290,7 +292,8 @@ impl Home {
     }
 
     fn open(&self, shard: ShardId, listeners: &Listeners) -> Result<File, ViewStoreError> {
-        let (persisted, listeners) = (Arc::new(AtomicU64::new(0)), listeners.clone());
+        let persisted = Arc::new(AtomicU64::new(0));
+        let listeners = listeners.clone();
         let count = persisted.clone();
         let on_event = move |event| listeners.on_event(event, &count);
         let options = LocalLogOptions {
@@ -360,7 +363,8 @@ impl ViewStore {
         let listeners = Listeners { changed: changed.clone(), fail: Arc::new(fail), kept: written };
         // As many as there were, or as there are to be at first.
         let parts = (1 + further(dir).count()).max(kept(&ShardMap::default()).len());
-        let (cluster, dc_name) = (cluster.to_owned(), dc_name.to_owned());
+        let cluster = cluster.to_owned();
+        let dc_name = dc_name.to_owned();
         let home = Home { dir: dir.to_owned(), cluster, dc_name, rows, parts };
         let first = home.open(ShardId::FIRST, &listeners)?;
         // The first file is open here, and so nowhere else.
@@ -505,7 +509,9 @@ fn meta(key: &'static [u8], value: Bytes) -> Row {
 
 /// Counts the start, notes the number of aggregators that share the view, if it is split, and reads the holders of each shard.
 fn begin(first: &LocalLog, seats: u8) -> Result<(u64, ShardMap), ViewStoreError> {
-    let (mut last, mut split, mut map) = (0u64, None, Ok(ShardMap::default()));
+    let mut last = 0u64;
+    let mut split = None;
+    let mut map = Ok(ShardMap::default());
     first.scan_kept(META, |key, value| match key {
         EPOCH => last = value.try_into().map_or(0, u64::from_be_bytes),
         SEATS => split = value.first().copied(),

@@ -224,7 +224,8 @@ impl Known<'_> {
             return Err(VoterError::Unreached(name(joins)));
         }
         let all = || metrics.last_log.map_or(0, |last| last + 1);
-        let (behind, limit) = (behind(metrics, member).unwrap_or_else(all), VOTER_LAG_ENTRIES_MAX);
+        let behind = behind(metrics, member).unwrap_or_else(all);
+        let limit = VOTER_LAG_ENTRIES_MAX;
         if behind > limit {
             return Err(VoterError::Behind { name: name(joins), behind, limit });
         }
@@ -285,7 +286,8 @@ mod tests {
 
     /// Where all but `away` are reached.
     fn judged(metrics: &Metrics, change: VoterChange, away: &[AggregatorId]) -> Result<BTreeSet<u64>, VoterError> {
-        let (name, reaches) = (|id: AggregatorId| id.to_string(), |id| !away.contains(&id));
+        let name = |id: AggregatorId| id.to_string();
+        let reaches = |id| !away.contains(&id);
         Known { metrics, name: &name, reaches: &reaches }.voters_after(change)
     }
 
@@ -301,7 +303,8 @@ mod tests {
         assert_eq!(replace(id(1, 0), id(2, 0)), Err(VoterError::Votes("2.0".into())));
         assert_eq!(replace(id(1, 0), id(1, 0)), Err(VoterError::Votes("1.0".into())));
         assert_eq!(replace(id(1, 0), id(9, 0)), Err(VoterError::NoMember("9.0".into())));
-        let (name, limit) = ("4.0".to_owned(), VOTER_LAG_ENTRIES_MAX);
+        let name = "4.0".to_owned();
+        let limit = VOTER_LAG_ENTRIES_MAX;
         assert_eq!(replace(id(1, 0), id(4, 0)), Err(VoterError::Behind { name, behind: 4_983, limit }));
         let unknown = replace(id(2, 0), id(2, 1));
         assert!(matches!(unknown, Err(VoterError::Behind { .. })), "nothing was heard of it: {unknown:?}");
@@ -337,7 +340,8 @@ mod tests {
     #[test]
     fn before_a_change_and_after_it_a_majority_is_reached_and_who_joins_too() {
         let majority = |reached, voters| Err(VoterError::Majority { reached, voters });
-        let (metrics, all) = (metrics(), [id(0, 0), id(1, 0), id(2, 0)]);
+        let metrics = metrics();
+        let all = [id(0, 0), id(1, 0), id(2, 0)];
         let judged = |change, away: &[AggregatorId]| judged(&metrics, change, away);
         assert_eq!(judged(VoterChange::Add(id(3, 0)), &[id(3, 0)]), Err(VoterError::Unreached("3.0".into())));
         assert_eq!(judged(VoterChange::Remove(all[0]), &all[1..2]), majority(1, 2));

@@ -19,7 +19,8 @@ impl Client {
     /// unknown, or no aggregator answers.
     pub async fn window(&self, counter: impl Into<OfCounter>, window: Window) -> Result<WindowRead, AskError> {
         let OfCounter { of, target } = counter.into();
-        let (counters, windows) = (vec![target.into_name()], vec![window.into_asked()?]);
+        let counters = vec![target.into_name()];
+        let windows = vec![window.into_asked()?];
         let request = QueryRequest { of, query: Query::At { counters: counters.clone(), windows } };
         match self.ask(&request).await? {
             QueryAnswer::AsOf(told) => AsOfRead::new(Some(counters), told)?.into_window(),

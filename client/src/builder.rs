@@ -225,7 +225,8 @@ impl Builder {
 
     fn dialer(&mut self) -> Result<(Dialer, Reads, Queries, Waits, PinSites), ConnectError> {
         if let Some(cluster) = self.fake.take() {
-            let (dialer, reads) = (Dialer::Fake(cluster.clone()), Reads::Fake(cluster.clone()));
+            let dialer = Dialer::Fake(cluster.clone());
+            let reads = Reads::Fake(cluster.clone());
             let pins = PinSites::Fake(cluster.clone());
             return Ok((dialer, reads, Queries::Fake, Waits::Fake(cluster), pins));
         }
@@ -234,7 +235,8 @@ impl Builder {
         }
         let endpoint = self.bind()?;
         let peer = |dc: &str, role| PeerName::any(dc, role).map_err(|error| ConnectError::Dc(error.to_string()));
-        let (mut groups, mut aggregators) = (Vec::new(), Vec::new());
+        let mut groups = Vec::new();
+        let mut aggregators = Vec::new();
         for site in &self.sites {
             if site.nodes.is_empty() {
                 return Err(ConnectError::NoNodes { dc: site.dc.clone() });
@@ -254,7 +256,8 @@ impl Builder {
         let reads = Reads::quic(endpoint.clone(), aggregators.clone());
         let queries = Queries::quic(endpoint.clone(), aggregators);
         let pin = |site: &Site| {
-            let (dc, nodes) = (site.dc.clone(), site.nodes.clone().into());
+            let dc = site.dc.clone();
+            let nodes = site.nodes.clone().into();
             Ok(PinSite { dc, nodes, peer: peer(&site.dc, Role::Node)? })
         };
         let sites = self.sites.iter().chain(&self.id_sites).map(pin).collect::<Result<Vec<_>, ConnectError>>()?;

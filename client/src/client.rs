@@ -289,7 +289,8 @@ impl Client {
         weight: u64,
         at: impl EventTime,
     ) -> Result<Hit, HitError> {
-        let (target, event) = (counter.into(), at.unix_time()?);
+        let target = counter.into();
+        let event = at.unix_time()?;
         self.submit_when_free(target, Half::Up, session, weight, Some(event)).await
     }
 
@@ -314,7 +315,8 @@ impl Client {
         weight: u64,
         at: impl EventTime,
     ) -> Result<Hit, HitError> {
-        let (target, event) = (counter.into(), at.unix_time()?);
+        let target = counter.into();
+        let event = at.unix_time()?;
         self.submit_when_free(target, Half::Down, None, weight, Some(event)).await
     }
 
@@ -481,7 +483,8 @@ impl Client {
     /// An edge would close a cycle, is of a namespace that is unknown or not allowed, and as of [`ChangeError`], which says whether anything may
     /// have been changed.
     pub async fn change_edges(&self, changes: EdgeChanges) -> Result<EdgesMade, ChangeError> {
-        let (begun, within) = (Instant::now(), self.0.read_timeout);
+        let begun = Instant::now();
+        let within = self.0.read_timeout;
         let (_permit, left) = match self.0.changes.try_acquire() {
             Ok(permit) => (permit, within),
             Err(_) => match timeout(within, self.0.changes.acquire()).await {
@@ -524,7 +527,8 @@ impl Client {
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(example()).unwrap();
     /// ```
     pub async fn award(&self, counter: impl Into<Target>, at: u64) -> Result<Award, AwardError> {
-        let (target, mut closed) = (counter.into().0, self.0.closed.clone());
+        let target = counter.into().0;
+        let mut closed = self.0.closed.clone();
         tokio::select! {
             biased;
             _ = closed.wait_for(Option::is_some) => Err(AwardError::Closed),
@@ -570,7 +574,8 @@ pub async fn terminated() -> std::io::Result<()> {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut term = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             _ = term.recv() => {}
             _ = interrupt.recv() => {}

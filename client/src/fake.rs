@@ -147,7 +147,8 @@ impl FakeCluster {
 
     /// Until the milestone is awarded, or there is none; told only while the cluster can be reached.
     pub(crate) async fn award(&self, name: &CounterName, at: u64) -> Result<Award, AwardError> {
-        let (mut reachable, mut milestones) = (self.0.reachable.subscribe(), self.0.milestones.subscribe());
+        let mut reachable = self.0.reachable.subscribe();
+        let mut milestones = self.0.milestones.subscribe();
         loop {
             if *reachable.borrow_and_update()
                 && let Some(known) = self.known(name, at)
@@ -248,7 +249,9 @@ impl State {
             return vec![ToClient::Refused { lane, seq, error }];
         }
         let again = self.streams.entry((link.client, lane)).or_default().places.len() as u64 >= seq;
-        let (mut answers, mut places, mut from) = (Vec::new(), Vec::new(), 0);
+        let mut answers = Vec::new();
+        let mut places = Vec::new();
+        let mut from = 0;
         for (at, id) in (0..).zip(ids) {
             let all = from..from + usize::from(id.items);
             from = all.end;
@@ -266,7 +269,8 @@ impl State {
                     Err(IdAnswer::Fenced)
                 }
                 None => {
-                    let (items, times) = (&items[all.clone()], times.get(all.clone()).unwrap_or_default());
+                    let items = &items[all.clone()];
+                    let times = times.get(all.clone()).unwrap_or_default();
                     if let Err(error) = self.bucket(link, items, times, now) {
                         return vec![ToClient::Refused { lane, seq, error }];
                     }

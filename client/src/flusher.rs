@@ -235,7 +235,8 @@ impl Flusher {
         }
         let (adds, all_adds) = self.take_adds();
         let (timed, all_timed) = self.take_timed();
-        let (adds, all_adds) = (adds || timed, all_adds && all_timed);
+        let adds = adds || timed;
+        let all_adds = all_adds && all_timed;
         if all_hits && all_adds {
             self.start_flushes();
         }
@@ -344,7 +345,9 @@ impl Flusher {
                 Ok(()) => *weight -= delta,
                 Err(AddError::Overloaded { .. } | AddError::TooHeavy) => return false,
                 Err(error) => {
-                    let (counter, half, event) = (name.clone(), *half, Some(*event));
+                    let counter = name.clone();
+                    let half = *half;
+                    let event = Some(*event);
                     (self.on_loss)(AddLoss::Failed { counter, half, weight: *weight, event, error });
                     return true;
                 }
@@ -363,7 +366,8 @@ impl Flusher {
             self.sources.extend(fresh.map(|slots| Source::Keys { slots, half, seen: Vec::new() }));
         }
         let now = self.now();
-        let (mut any, mut all) = (false, true);
+        let mut any = false;
+        let mut all = true;
         let mut sources = std::mem::take(&mut self.sources);
         sources.retain_mut(|source| {
             let taken = self.take_source(now, source);
@@ -494,11 +498,13 @@ impl Flusher {
                 }
             }
             Output::Failed { counter, delta, event, error } => {
-                let (half, counter) = (self.core.half(counter), self.core.name(counter).clone());
+                let half = self.core.half(counter);
+                let counter = self.core.name(counter).clone();
                 (self.on_loss)(AddLoss::Failed { counter, half, weight: delta, event, error });
             }
             Output::Unknown { counter, delta, event } => {
-                let (half, counter) = (self.core.half(counter), self.core.name(counter).clone());
+                let half = self.core.half(counter);
+                let counter = self.core.name(counter).clone();
                 (self.on_loss)(AddLoss::Unknown { counter, half, weight: delta, event });
             }
             Output::Writable => self.next_round = Instant::now(),

@@ -133,7 +133,9 @@ impl KeyTables {
     #[cold]
     fn begin(&self, tables: &mut Vec<ThreadTable>) -> usize {
         tables.retain(|table| Arc::strong_count(&table.slots) > 1);
-        let (index, arena, before) = (HashTable::new(), Vec::new(), None);
+        let index = HashTable::new();
+        let arena = Vec::new();
+        let before = None;
         tables.push(ThreadTable { of: self, seed: self.seed, index, arena, slots: self.announce(), before });
         tables.len() - 1
     }
@@ -148,7 +150,8 @@ impl ThreadTable {
                 && usize::from(entry.namespace) == namespace.len()
                 && usize::from(entry.key) == key.len()
                 && {
-                    let (start, middle) = (entry.at as usize, entry.at as usize + namespace.len());
+                    let start = entry.at as usize;
+                    let middle = entry.at as usize + namespace.len();
                     self.arena[middle..middle + key.len()] == *key && self.arena[start..middle] == *namespace.as_bytes()
                 }
         });
@@ -171,9 +174,11 @@ impl ThreadTable {
         let at = self.arena.len() as u32;
         self.arena.extend_from_slice(namespace.as_bytes());
         self.arena.extend_from_slice(key);
-        let (namespace, key) = (namespace.len() as u8, key.len() as u8);
+        let namespace = namespace.len() as u8;
+        let key = key.len() as u8;
         let entry = Entry { hash: hash as u32, slot: slot as u32, at, namespace, key };
-        let (arena, seed) = (&self.arena, self.seed);
+        let arena = &self.arena;
+        let seed = self.seed;
         self.index.insert_unique(hash, entry, |entry| entry.hash_in(seed, arena));
         self.slots.lock_names().push(name);
         Ok(slot)
@@ -194,7 +199,8 @@ impl ThreadTable {
 
 impl Entry {
     fn hash_in(&self, seed: u64, arena: &[u8]) -> u64 {
-        let (start, middle) = (self.at as usize, self.at as usize + usize::from(self.namespace));
+        let start = self.at as usize;
+        let middle = self.at as usize + usize::from(self.namespace);
         hash(hash(seed, &arena[start..middle]), &arena[middle..middle + usize::from(self.key)])
     }
 }

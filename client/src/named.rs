@@ -261,7 +261,8 @@ impl Used<'_> {
         mut take: impl FnMut(ToClient) -> Option<T>,
     ) -> (Attempt<T>, bool) {
         let NamedLink { link, events, client, opening, .. } = &mut self.link;
-        let (mut waiting, mut sent) = (message, false);
+        let mut waiting = message;
+        let mut sent = false;
         loop {
             if *opening == Opening::Open
                 && let Some(message) = waiting.take()

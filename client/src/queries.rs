@@ -177,7 +177,8 @@ impl Queries {
             Queries::Fake => return Err(Unanswered::Fake),
             Queries::Nowhere => return Err(Unanswered::Nowhere),
         };
-        let (mut vain, millis) = (Vain::default(), within.as_millis() as u64);
+        let mut vain = Vain::default();
+        let millis = within.as_millis() as u64;
         let asked = timeout(within, aggregators.ask(question, &mut vain)).await;
         let Vain { last, may_do_it } = vain;
         match asked {
@@ -193,7 +194,8 @@ impl Aggregators {
     async fn ask<Q: Question>(&self, question: &Q, vain: &mut Vain) -> Result<Q::Answer, String> {
         let frames: Vec<Bytes> = frames(question).into_iter().map(Bytes::from).collect();
         loop {
-            let (first, mut not_here) = (self.present.load(Ordering::Relaxed), None);
+            let first = self.present.load(Ordering::Relaxed);
+            let mut not_here = None;
             for at in (0..self.all.len()).map(|nth| (first + nth) % self.all.len()) {
                 match self.ask_one::<Q>(&self.all[at], &frames, vain).await {
                     Ok(answer) => match Q::not_here(&answer) {

@@ -234,7 +234,8 @@ pub struct Range {
 impl Range {
     /// All that begin so; with an empty prefix all of the namespace.
     pub fn prefix(namespace: &str, prefix: impl AsRef<[u8]>) -> Range {
-        let (namespace, prefix) = (namespace.to_owned(), prefix.as_ref().to_vec());
+        let namespace = namespace.to_owned();
+        let prefix = prefix.as_ref().to_vec();
         let keys = KeyRange { namespace, prefix, after: None, before: None };
         Range { of: Of::Direct, keys, limit: RANGE_DEFAULT, windows: Vec::new() }
     }

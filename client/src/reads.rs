@@ -145,7 +145,8 @@ impl Names {
             return reading;
         }
         let seen = if reading.generation == last.0 { *last } else { (reading.generation, 0, 0) };
-        let (up, down) = (reading.up.max(seen.1), reading.down.max(seen.2));
+        let up = reading.up.max(seen.1);
+        let down = reading.down.max(seen.2);
         *last = (reading.generation, up, down);
         let pending = reading.pending.saturating_sub(up - reading.up);
         Reading { up, pending, at_most: reading.at_most.map(|most| most.max(up)), down, ..reading }
@@ -193,7 +194,8 @@ impl Waiting {
 
 /// Keeps a channel to the first aggregator that can be reached.
 async fn run(endpoint: Endpoint, aggregators: Vec<(HostPort, PeerName)>, waiting: Arc<Waiting>) {
-    let (mut again, others) = (VecDeque::new(), aggregators.len() > 1);
+    let mut again = VecDeque::new();
+    let others = aggregators.len() > 1;
     for (addr, peer) in aggregators.iter().cycle() {
         if let Some(connection) = reach(&endpoint, addr, peer, others).await
             && let Ok(channel) = connection.open_channel(channel::READS).await
@@ -286,7 +288,8 @@ impl<'a> Pipe<'a> {
     /// The content of one request.
     fn next_asked(&mut self) -> Option<Vec<Asked>> {
         let strong = self.to_send.front()?.strong;
-        let (mut count, mut numbers) = (0, 0);
+        let mut count = 0;
+        let mut numbers = 0;
         for next in &self.to_send {
             numbers += next.numbers.as_slice().len();
             if next.strong != strong || numbers > READ_COUNTERS_MAX {

@@ -82,7 +82,8 @@ impl GroupSite {
 
     /// The first of these nodes that serves; asked one after the other, without waiting long for any.
     async fn ask_all(&self, endpoint: &Endpoint, order: Vec<usize>) -> Result<(usize, Channel), SiteError> {
-        let (mut asked, mut waiting) = (JoinSet::new(), order);
+        let mut asked = JoinSet::new();
+        let mut waiting = order;
         let mut last: SiteError = "no node was asked".into();
         loop {
             if !waiting.is_empty() {
@@ -143,7 +144,9 @@ async fn connect(endpoint: &Endpoint, address: &HostPort, peer: &PeerName) -> Re
             biased;
             Some(Ok(Ok(answered))) = attempts.join_next() => return answered,
             _ = due.tick() => {
-                let (endpoint, address, peer) = (endpoint.clone(), address.clone(), peer.clone());
+                let endpoint = endpoint.clone();
+                let address = address.clone();
+                let peer = peer.clone();
                 attempts.spawn(timeout(ATTEMPT_MAX, async move { endpoint.connect(address, &peer).await }));
             }
         }

@@ -40,7 +40,8 @@ async fn what_threads_add_is_there_after_a_flush() {
     let (cluster, client) = fake().await;
     let counter = client.counter("search", b"queries").unwrap();
     let threads = (0..4).map(|_| {
-        let (client, counter) = (client.clone(), counter.clone());
+        let client = client.clone();
+        let counter = counter.clone();
         std::thread::spawn(move || {
             for key in 0..1_000u32 {
                 counter.add(1);
@@ -104,7 +105,8 @@ async fn links_that_break_count_nothing_twice() {
 
 #[tokio::test]
 async fn what_is_refused_is_told_and_the_rest_is_counted() {
-    let (cluster, losses) = (FakeCluster::new(), Arc::new(Mutex::new(Vec::new())));
+    let cluster = FakeCluster::new();
+    let losses = Arc::new(Mutex::new(Vec::new()));
     cluster.refuse_namespace("nowhere");
     let told = losses.clone();
     let builder = Client::builder().fake(&cluster).flush_interval(Duration::from_millis(1));
@@ -125,13 +127,15 @@ fn hours() -> SeriesPolicy {
 
 #[tokio::test]
 async fn what_is_added_with_its_time_counts_at_that_time_and_what_is_too_late_is_told() {
-    let (cluster, losses) = (FakeCluster::new(), Arc::new(Mutex::new(Vec::new())));
+    let cluster = FakeCluster::new();
+    let losses = Arc::new(Mutex::new(Vec::new()));
     cluster.keep_series("site", hours());
     cluster.let_go_down("site");
     let told = losses.clone();
     let builder = Client::builder().fake(&cluster).flush_interval(Duration::from_millis(1));
     let client = builder.on_loss(move |loss| told.lock().unwrap().push(loss)).connect().await.unwrap();
-    let (views, name) = (client.counter("site", b"views").unwrap(), CounterName::new("site", b"views").unwrap());
+    let views = client.counter("site", b"views").unwrap();
+    let name = CounterName::new("site", b"views").unwrap();
     let now = SystemTime::now().unix_time().unwrap();
     views.add_at(5, now.minus(1_800)).unwrap();
     client.add_at(&name, 2, now.minus(1_800)).unwrap();
@@ -182,7 +186,8 @@ async fn what_is_subtracted_is_counted_apart_and_no_milestone_is_about_it() {
     let (cluster, client) = fake().await;
     cluster.let_go_down("stock");
     cluster.milestone("stock", b"shoes", 10).unwrap();
-    let (shoes, name) = (client.counter("stock", b"shoes").unwrap(), CounterName::new("stock", b"shoes").unwrap());
+    let shoes = client.counter("stock", b"shoes").unwrap();
+    let name = CounterName::new("stock", b"shoes").unwrap();
     shoes.add(6);
     shoes.subtract(7);
     client.subtract(&name, 1).unwrap();
@@ -201,7 +206,8 @@ async fn what_is_subtracted_is_counted_apart_and_no_milestone_is_about_it() {
 
 #[tokio::test]
 async fn a_counter_that_only_grows_takes_nothing_back_and_goes_on() {
-    let (cluster, losses) = (FakeCluster::new(), Arc::new(Mutex::new(Vec::new())));
+    let cluster = FakeCluster::new();
+    let losses = Arc::new(Mutex::new(Vec::new()));
     let told = losses.clone();
     let builder = Client::builder().fake(&cluster).flush_interval(Duration::from_millis(1));
     let client = builder.on_loss(move |loss| told.lock().unwrap().push(loss)).connect().await.unwrap();
@@ -347,7 +353,8 @@ async fn over_quic_hits_are_placed_reads_are_answered_and_lost_sites_are_left() 
     let mut builder = Client::builder().credentials(credentials(&ca, "usa-0", Role::Client));
     let mut nodes = Vec::new();
     for (dc, cluster) in ["usa-0", "asia-0"].into_iter().zip(&clusters) {
-        let (node, aggregator) = (bind(dc, Role::Node), bind(dc, Role::Aggregator));
+        let node = bind(dc, Role::Node);
+        let aggregator = bind(dc, Role::Aggregator);
         let addrs = (node.local_addr(), aggregator.local_addr());
         builder = builder.site(Site { dc: dc.into(), nodes: vec![addrs.0.into()], aggregator: Some(addrs.1.into()) });
         nodes.push((tokio::spawn(serve(node.clone(), cluster.clone())), node));
@@ -447,7 +454,8 @@ async fn an_id_is_asked_for_again_when_links_break_and_refused_only_when_nothing
 async fn a_hit_with_an_id_counts_once_and_the_same_id_for_another_is_refused() {
     let (cluster, client) = fake().await;
     cluster.milestone("search", b"queries", 1_000).unwrap();
-    let (queries, pinned) = (named("queries").0, client.at_group("dc", 0).unwrap());
+    let queries = named("queries").0;
+    let pinned = client.at_group("dc", 0).unwrap();
     let hit = |n, weight, content| OnceHit {
         half: Half::Up,
         session: None,
@@ -483,7 +491,8 @@ async fn serve_waits(channel: Channel, cluster: &FakeCluster, asked: &AtomicUsiz
                 let Ok(Some(frame)) = frame else { return };
                 let WaitRequest::WaitAward { id, counter, at, .. } = wire::decode(&frame).unwrap() else { continue };
                 asked.fetch_add(1, Ordering::Relaxed);
-                let (cluster, answers) = (cluster.clone(), answers.clone());
+                let cluster = cluster.clone();
+                let answers = answers.clone();
                 waits.spawn(async move {
                     let outcome = match cluster.award(&counter, at).await {
                         Ok(award) => WaitOutcome::Awarded(Box::new(award)),
@@ -530,11 +539,13 @@ async fn an_award_is_waited_for_and_known_at_once_afterwards() {
     }
     let queries = client.counter("search", b"queries").unwrap();
     let waiting = tokio::spawn({
-        let (client, queries) = (client.clone(), queries.clone());
+        let client = client.clone();
+        let queries = queries.clone();
         async move { client.award(&queries, 6).await }
     });
     let removed = tokio::spawn({
-        let (client, name) = (client.clone(), queries.name().clone());
+        let client = client.clone();
+        let name = queries.name().clone();
         async move { client.award(&name, 100).await }
     });
     queries.add(4);
@@ -559,13 +570,15 @@ async fn an_award_is_waited_for_and_known_at_once_afterwards() {
 async fn who_waits_moves_on_when_an_aggregator_is_lost_or_cannot_say() {
     let ca = ClusterCa::generate("demo").unwrap();
     let bind = |dc, role| Endpoint::bind(loopback(), credentials(&ca, dc, role), EndpointOptions::default()).unwrap();
-    let (cluster, gone) = (FakeCluster::new(), FakeCluster::new());
+    let cluster = FakeCluster::new();
+    let gone = FakeCluster::new();
     let asked: [Arc<AtomicUsize>; 3] = Default::default();
     let mut builder = Client::builder().credentials(credentials(&ca, "usa-0", Role::Client));
     let mut aggregators = Vec::new();
     let sites = [("usa-0", Some(gone.clone())), ("sa-0", None), ("asia-0", Some(cluster.clone()))];
     for ((dc, cluster), asked) in sites.into_iter().zip(&asked) {
-        let (node, aggregator) = (bind(dc, Role::Node), bind(dc, Role::Aggregator));
+        let node = bind(dc, Role::Node);
+        let aggregator = bind(dc, Role::Aggregator);
         let addrs = (node.local_addr(), aggregator.local_addr());
         builder = builder.site(Site { dc: dc.into(), nodes: vec![addrs.0.into()], aggregator: Some(addrs.1.into()) });
         tokio::spawn(serve_waits_on(aggregator.clone(), cluster, asked.clone()));
@@ -578,10 +591,12 @@ async fn who_waits_moves_on_when_an_aggregator_is_lost_or_cannot_say() {
     let client = builder.connect().await.unwrap();
     let name = CounterName::new("search", b"queries").unwrap();
     let wait = |at| {
-        let (client, name) = (client.clone(), name.clone());
+        let client = client.clone();
+        let name = name.clone();
         tokio::spawn(async move { client.award(&name, at).await })
     };
-    let (first, second) = (wait(1), wait(2));
+    let first = wait(1);
+    let second = wait(2);
     let until = async |asked: &AtomicUsize, count| {
         while asked.load(Ordering::Relaxed) < count {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -600,7 +615,8 @@ async fn who_waits_moves_on_when_an_aggregator_is_lost_or_cannot_say() {
 
 #[tokio::test]
 async fn waits_have_a_limit_and_make_room_when_they_are_dropped() {
-    let (ca, addr) = (ClusterCa::generate("demo").unwrap(), loopback());
+    let ca = ClusterCa::generate("demo").unwrap();
+    let addr = loopback();
     let node = Endpoint::bind(addr, credentials(&ca, "usa-0", Role::Node), EndpointOptions::default()).unwrap();
     let site =
         Site { dc: "usa-0".into(), nodes: vec![node.local_addr().into()], aggregator: Some(node.local_addr().into()) };

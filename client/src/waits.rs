@@ -195,7 +195,9 @@ impl<'s> Pipe<'s> {
         let gone: Vec<u64> = self.told.iter().filter(|id| !state.waits.contains_key(id)).copied().collect();
         let new = state.waits.iter().filter(|(id, _)| !self.told.contains(id));
         let request = |(&id, wait): (&u64, &Wait)| {
-            let (counter, at, after) = (wait.counter.clone(), wait.at, wait.after);
+            let counter = wait.counter.clone();
+            let at = wait.at;
+            let after = wait.after;
             WaitRequest::WaitAward { id, counter, at, after }
         };
         let cancelled = gone.iter().map(|&id| WaitRequest::Cancel { id });

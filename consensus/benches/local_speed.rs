@@ -46,19 +46,22 @@ fn main() {
     drop((log, recovered));
 
     let (log, recovered, events) = open(&path);
-    let (mut count, started) = (0, Instant::now());
+    let mut count = 0;
+    let started = Instant::now();
     log.scan("cells", |_, _| count += 1).unwrap();
     println!("scan of {count} rows: {:?}", started.elapsed());
 
     for size in [20_000, 200_000] {
-        let (started, before) = (Instant::now(), log.last_index());
+        let started = Instant::now();
+        let before = log.last_index();
         for n in 1..=1000 {
             log.append(vec![vec![1; size].into()]).unwrap();
             wait_durable(&events, before + n);
         }
         println!("1,000 durable appends of {size} bytes, one at a time: {:?}", started.elapsed());
     }
-    let (started, before) = (Instant::now(), log.last_index());
+    let started = Instant::now();
+    let before = log.last_index();
     let mut sent = 0;
     while sent < 100_000 {
         match log.append(vec![vec![1; 1000].into()]) {

@@ -106,8 +106,10 @@ async fn load(layout: &Layout, first: u64, per_second: u64, seconds: u64) {
     let leader = &layout.nodes[0].0;
     let count = per_second * seconds;
     let mut interval = tokio::time::interval(Duration::from_micros(1_000_000 / per_second));
-    let (mut sent, mut proposals) = (BTreeMap::new(), Vec::new());
-    let (cpu, messages) = (cpu_seconds(), layout.network.messages());
+    let mut sent = BTreeMap::new();
+    let mut proposals = Vec::new();
+    let cpu = cpu_seconds();
+    let messages = layout.network.messages();
     for number in first..first + count {
         interval.tick().await;
         sent.insert(number, Instant::now());
@@ -119,7 +121,8 @@ async fn load(layout: &Layout, first: u64, per_second: u64, seconds: u64) {
         proposal.await.unwrap();
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let (cpu, messages) = (cpu_seconds() - cpu, layout.network.messages() - messages);
+    let cpu = cpu_seconds() - cpu;
+    let messages = layout.network.messages() - messages;
     println!(
         "-- {per_second}/s: CPU of all 15 {:.1} %, {} messages/s",
         cpu * 100.0 / seconds as f64,
@@ -150,9 +153,11 @@ async fn wide_area_latency_and_idle_cost() {
     load(&layout, 1_000_000, 200, 10).await;
     load(&layout, 2_000_000, 2000, 5).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let (cpu, messages) = (cpu_seconds(), layout.network.messages());
+    let cpu = cpu_seconds();
+    let messages = layout.network.messages();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let (cpu, messages) = (cpu_seconds() - cpu, layout.network.messages() - messages);
+    let cpu = cpu_seconds() - cpu;
+    let messages = layout.network.messages() - messages;
     println!("-- idle: CPU of all 15 {:.2} %, {} messages/s", cpu * 10.0, messages / 10);
 }
 

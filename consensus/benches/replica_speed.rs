@@ -23,7 +23,8 @@ struct Member {
 
 /// An owner: says where commands were committed and when it leads, and checkpoints a thousand rows now and then.
 async fn own(replica: Replica, mut events: mpsc::Receiver<Event>, told: mpsc::Sender<(u64, Event)>) {
-    let (member, mut behind) = (replica.member(), 0);
+    let member = replica.member();
+    let mut behind = 0;
     while let Some(event) = events.recv().await {
         if let Event::Committed { position, .. } = &event {
             behind += 1;
@@ -81,8 +82,10 @@ async fn run(
     events: &mut mpsc::Receiver<(u64, Event)>,
     seconds: u64,
 ) -> (Vec<Duration>, Duration) {
-    let (started, mut tick) = (Instant::now(), tokio::time::interval(INTERVAL));
-    let (mut submitted, mut took) = (BTreeMap::new(), Vec::new());
+    let started = Instant::now();
+    let mut tick = tokio::time::interval(INTERVAL);
+    let mut submitted = BTreeMap::new();
+    let mut took = Vec::new();
     let mut number = 0u64;
     while started.elapsed() < Duration::from_secs(seconds) || !submitted.is_empty() {
         tokio::select! {

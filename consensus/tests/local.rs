@@ -120,7 +120,8 @@ fn a_file_stays_as_large_as_what_it_has_to_keep() {
     let (log, _recovered, events) = open(&path);
     let mut bytes = Vec::new();
     for round in 0..1_500_u64 {
-        let (first, last) = (round * ENTRIES + 1, (round + 1) * ENTRIES);
+        let first = round * ENTRIES + 1;
+        let last = (round + 1) * ENTRIES;
         log.append((first..=last).map(|n| Bytes::from(format!("{n:0200}"))).collect()).unwrap();
         let rows = (0..50).map(|n| row(&format!("row {}", (round * 7 + n * 3) % 200), Some(&format!("{round:0100}"))));
         log.checkpoint(CheckpointPart { applied: last, last: true, rows: rows.collect() }).unwrap();

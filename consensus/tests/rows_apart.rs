@@ -71,7 +71,8 @@ fn numbers(log: &LocalLog) -> Vec<u64> {
 
 /// The last part says what is applied; the first one may be of a later checkpoint that was not completed, of an entry that is there.
 fn check_whole(log: &LocalLog, recovered: &Recovered) {
-    let (applied, half) = (recovered.applied, ROWS as usize / 2);
+    let applied = recovered.applied;
+    let half = ROWS as usize / 2;
     let numbers = numbers(log);
     let (first, last) = numbers.split_at(half.min(numbers.len()));
     let number = first.first().copied().unwrap_or(applied);
@@ -125,7 +126,8 @@ fn a_checkpoint_never_runs_ahead_of_the_log_nor_the_cut_ahead_of_it() {
     for _ in 0..50 {
         step(&log, ROW_BYTES).unwrap();
     }
-    let (mut durable, mut checkpointed) = (0, 0);
+    let mut durable = 0;
+    let mut checkpointed = 0;
     while checkpointed < 50 {
         match events.recv_timeout(PATIENCE).expect("an event") {
             LogEvent::Durable { upto } => durable = upto,
@@ -274,7 +276,8 @@ fn a_process_that_is_killed_at_any_moment_finds_its_last_checkpoint_whole() {
     for round in 0..12u64 {
         let mut child = child(dir.path(), "", false);
         let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let (mut line, started) = (String::new(), Instant::now());
+        let mut line = String::new();
+        let started = Instant::now();
         // Some children are killed while they open.
         while round % 4 != 3 && !line.starts_with("acknowledged") {
             line.clear();
@@ -300,7 +303,8 @@ fn a_full_disk_is_an_error_and_loses_nothing_acknowledged() {
     // In blocks of 512 bytes: the journal of rows is 64 MiB large from the start.
     let full = "trap '' XFSZ; ulimit -f 133120;";
     let output = child(dir.path(), full, true).wait_with_output().unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !complained.contains("panicked"), "{said}{complained}");
     assert!(said.contains("failed: true no space is left on the device"), "{said}");
     let acknowledged = last_acknowledged(&said).expect("some were taken before");

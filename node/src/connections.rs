@@ -155,7 +155,8 @@ async fn serve_aggregator(
         let _ = channel.writer.finish().await;
         return tracing::debug!(peer = %peer, group, "this node does not hold the group");
     };
-    let (dc, seat) = (peer.dc().to_owned(), peer.seat());
+    let dc = peer.dc().to_owned();
+    let seat = peer.seat();
     let up = |to| Event::AggregatorUp { conn, dc, seat, known, peer: to };
     let message = |msg| Event::Aggregator { conn, msg };
     serve_channel(&connection, channel, events, up, message, Event::AggregatorGone { conn }).await;

@@ -362,7 +362,8 @@ impl Host {
 
     fn on_progress(&mut self) {
         let GroupLog::Alone(_, progress) = &self.log else { return };
-        let (durable, checkpointed) = (progress.durable(), progress.checkpointed());
+        let durable = progress.durable();
+        let checkpointed = progress.checkpointed();
         self.failed = progress.failure();
         if self.failed.is_none() && durable > self.durable {
             self.durable = durable;
@@ -565,7 +566,9 @@ impl Host {
         if let Some(reason) = &self.refused {
             tracing::error!(%reason, "the node stops and changes nothing");
         }
-        let (done, lost, left) = (self.stopping.take(), self.abandoned, self.left);
+        let done = self.stopping.take();
+        let lost = self.abandoned;
+        let left = self.left;
         if lost.is_some() || left {
             self.end_clients();
             self.aggregators.iter_mut().filter_map(Option::take).for_each(|present| present.peer.end(LED_ELSEWHERE));

@@ -138,7 +138,8 @@ impl Node {
         }
         let doors = groups.iter().map(|group| (group.number, group.events.clone())).collect::<BTreeMap<_, _>>();
         let rafts = groups.iter().map(|group| (group.number, group.raft.clone())).collect();
-        let (cluster, placement) = (options.cluster.clone(), options.placement.clone());
+        let cluster = options.cluster.clone();
+        let placement = options.placement.clone();
         let absent = Arc::new(absent(&options));
         let doors = Doors { groups: doors, rafts, absent, neighbours, cluster, placement };
         let accepting = tokio::spawn(accept_all(endpoint, Arc::new(doors)));
@@ -175,7 +176,8 @@ fn groups_of(options: &NodeOptions) -> Result<Vec<u16>, StartError> {
         groups.extend(leaving);
     }
     if groups.is_empty() {
-        let (node, dc) = (options.node, options.dc_name.clone());
+        let node = options.node;
+        let dc = options.dc_name.clone();
         let path = options.data_dir.display().to_string();
         return Err(match storage::has_left(&options.data_dir)? {
             true => StartError::TakenAway { node, dc },
@@ -288,7 +290,8 @@ async fn open_shared(options: &NodeOptions, neighbours: &Arc<Neighbours>, group:
     let name = format!("{}/group-{group}", options.dc_name);
     let mint = u32::try_from(wall_now().0 / 1_000).unwrap_or(u32::MAX);
     let placement = options.placement.holders(group).map(u32::from).collect();
-    let (cluster, own) = (options.cluster.clone(), options.node.into());
+    let cluster = options.cluster.clone();
+    let own = options.node.into();
     let mut replica = ReplicaOptions::new(cluster, name, placement, own, mint, rand::random());
     let everyone = 0..options.placement.nodes();
     replica.gone = everyone.clone().filter(|node| options.placement.is_gone(*node)).map(u32::from).collect();

@@ -344,7 +344,9 @@ mod tests {
     #[test]
     fn a_file_that_is_left_takes_the_place_of_no_other_and_the_directory_says_that_one_was() {
         let dir = tempfile::tempdir().unwrap();
-        let (cluster, dc_name, flush_delay) = ("demo", "europe", Duration::ZERO);
+        let cluster = "demo";
+        let dc_name = "europe";
+        let flush_delay = Duration::ZERO;
         let options = StorageOptions {
             dir: dir.path(),
             cluster,

@@ -36,7 +36,8 @@ fn main() {
         apply(&mut ledger, &expiry);
     }
     println!("{counters} times of expiry: {:?}; snapshot {} bytes", begin.elapsed(), ledger.stored_bytes());
-    let (begin, mut steps) = (Instant::now(), 0);
+    let begin = Instant::now();
+    let mut steps = 0;
     loop {
         let due = ledger.resets().due(WallMs(u64::MAX), 256);
         if due.is_empty() {
@@ -61,7 +62,8 @@ fn main() {
         let counted = GroupEntry { first_new_slot: page[0], new_cells, ..entry(GroupCmd::Batch(batch)) };
         group.apply(group.applied().next(), &counted);
     }
-    let (begin, mut longest) = (Instant::now(), std::time::Duration::ZERO);
+    let begin = Instant::now();
+    let mut longest = std::time::Duration::ZERO;
     let all: Vec<(CounterName, u32)> = ledger.resets().generations().map(|(of, at)| (of.clone(), at)).collect();
     for page in all.chunks(GENERATIONS_PER_MESSAGE_MAX) {
         let one = Instant::now();
@@ -76,7 +78,8 @@ fn main() {
     let closing = rows.last().map_or(0, |(_, value)| value.len());
     let bytes: usize = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
     println!("its checkpoint: {bytes} bytes in {:?}, the closing row {closing}", begin.elapsed());
-    let (begin, cells) = (Instant::now(), group.table().len());
+    let cells = group.table().len();
+    let begin = Instant::now();
     group.apply(group.applied().next(), &entry(GroupCmd::Compact { nonce: 2 }));
     println!("{} of {cells} cells given back in {:?}", cells - group.table().len(), begin.elapsed());
     let mut store: std::collections::BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
@@ -84,9 +87,8 @@ fn main() {
     store.retain(|_, value| !value.is_empty());
     let bytes: usize = store.iter().map(|(key, value)| key.len() + value.len()).sum();
     println!("its checkpoint on disk afterwards: {bytes} bytes, of two sides");
-    let sorted: Vec<_> = store.into_iter().collect();
     let begin = Instant::now();
-    let loaded = Group::load(*group.config(), sorted).expect("a good checkpoint").expect("a complete one");
+    let loaded = Group::load(*group.config(), store).expect("a good checkpoint").expect("a complete one");
     assert_eq!(loaded.lives() as u64, counters);
     println!("loaded in {:?}", begin.elapsed());
 }

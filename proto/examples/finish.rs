@@ -82,7 +82,9 @@ impl Rng {
     }
 
     fn poisson(&mut self, mean: f64) -> u64 {
-        let (limit, mut product, mut count) = ((-mean).exp(), self.unit(), 0);
+        let limit = (-mean).exp();
+        let mut product = self.unit();
+        let mut count = 0;
         while product > limit {
             product *= self.unit();
             count += 1;
@@ -468,7 +470,8 @@ impl World {
     fn award(&mut self) {
         assert_eq!(self.certain(), self.next - 1, "the milestone's predecessors are all certain");
         let run = self.window.front_mut().expect("the winner is at the head");
-        let (dc, queued_us) = (run.dc, run.queued_us);
+        let dc = run.dc;
+        let queued_us = run.queued_us;
         run.weight -= 1;
         if run.weight == 0 {
             self.window.pop_front();

@@ -37,8 +37,12 @@ fn measure(what: &str, dag: Dag, change: EdgeChange, counting: Vertex) -> Dag {
     let mut flow = Flow::load(dag, Progress::default(), []).expect("a fresh flow");
     flow.push(change).expect("an empty queue");
     let mut scratch = Scratch::default();
-    let (mut pairs, mut steps, mut bytes) = (0, 0, 0);
-    let (mut working_ns, mut longest_ns, mut counting_ns) = (0, 0, 0);
+    let mut pairs = 0;
+    let mut steps = 0;
+    let mut bytes = 0;
+    let mut working_ns = 0;
+    let mut longest_ns = 0;
+    let mut counting_ns = 0;
     loop {
         let since = Instant::now();
         let batch = flow.step(BUDGET).expect("a change under way");
@@ -76,7 +80,9 @@ fn both_ways(what: &str, dag: Dag, moved: Edge, counting: Vertex) {
 
 fn main() {
     let count = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(100_000);
-    let (low, high, first) = (0, 1, 2);
+    let low = 0;
+    let high = 1;
+    let first = 2;
     let others = first + 2 * count;
     let before = resident();
     let since = Instant::now();
@@ -115,7 +121,9 @@ fn main() {
     // Three levels: 100 questions of a thousand answers each, all of one author besides; a topic that lies below three others.
     let mut levels = base;
     for n in 0..count {
-        let (answer, question, author) = (first + n, first + count + n % 100, first + count + 100 + n % 1_000);
+        let answer = first + n;
+        let question = first + count + n % 100;
+        let author = first + count + 100 + n % 1_000;
         levels.insert(edge(answer, question)).expect("a level");
         levels.insert(edge(answer, author)).expect("a level");
     }

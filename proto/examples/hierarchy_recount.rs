@@ -50,7 +50,9 @@ fn name(kind: char, number: u32) -> CounterName {
 
 /// Answers below questions, and every tenth below an author as well; questions below topics.
 fn edges(counters: u32) -> impl Iterator<Item = Edge<CounterName>> {
-    let (questions, topics, authors) = (counters / 10, counters / 1_000, counters / 100);
+    let questions = counters / 10;
+    let topics = counters / 1_000;
+    let authors = counters / 100;
     let answers = counters - questions - topics - authors;
     let of_answers = (0..answers).flat_map(move |number| {
         let spread = number.wrapping_mul(2_654_435_761);
@@ -66,7 +68,9 @@ fn edges(counters: u32) -> impl Iterator<Item = Edge<CounterName>> {
 fn load(ledger: &mut Ledger, edges: impl Iterator<Item = Edge<CounterName>>) {
     let all: Vec<_> = edges.map(EdgeChange::Insert).collect();
     for (entry, changes) in (2..).zip(all.chunks(EDGE_CHANGES_PER_COMMAND_MAX)) {
-        let (revision, changes, by) = (ledger.graph().revision(), changes.to_vec(), "load".to_owned());
+        let revision = ledger.graph().revision();
+        let changes = changes.to_vec();
+        let by = "load".to_owned();
         ledger.apply(
             LogIndex(entry),
             &LedgerCmd::Edges { revision, id: revision, lenient: false, changes, at: WallMs(0), by },
@@ -167,7 +171,8 @@ fn move_much(ledger: &mut Ledger, direct: &mut Direct, (row, horizon): (Row, Hor
             let changes = ledger.take_changes();
             let since = Instant::now();
             hierarchy.on_ledger(&changes, ledger, direct);
-            let (mut steps, mut longest) = (0, std::time::Duration::ZERO);
+            let mut steps = 0;
+            let mut longest = std::time::Duration::ZERO;
             let mut more = true;
             while more {
                 let since = Instant::now();

@@ -168,7 +168,8 @@ fn apply(what: &str, sessions: bool, guarded: bool, items_per_batch: usize) {
     let mut cmds = vec![GroupCmd::Boot { nonce: 1, lanes: LANES }, GroupCmd::Ledger(confirmed)];
     if guarded {
         let granted = 1 << 50;
-        let (counter, group) = (name(0), id());
+        let counter = name(0);
+        let group = id();
         let account = Account {
             counter,
             epoch: 1,

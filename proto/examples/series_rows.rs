@@ -31,7 +31,8 @@ fn next(seed: &mut u64) -> u64 {
 
 /// A counter that was hit so often in the last so many seconds, each time by 1 to 3.
 fn counter(hits: u64, over_s: u64, seed: &mut u64) -> Row {
-    let (mut row, mut state) = (Row::default(), state());
+    let mut row = Row::default();
+    let mut state = state();
     let mut times: Vec<u64> = (0..hits).map(|_| NOW_S - next(seed) % over_s).collect();
     times.sort_unstable();
     for time in times {
@@ -52,7 +53,8 @@ fn shape(what: &str, hits: u64, over_s: u64) {
     let decoded: Vec<Row> = encoded.iter().map(|bytes| decode(bytes).expect("its own encoding")).collect();
     let decode_ns = since.elapsed().as_nanos() as usize;
     assert_eq!(decoded, rows);
-    let (buckets, bytes): (usize, usize) = (rows.iter().map(Row::len).sum(), encoded.iter().map(Vec::len).sum());
+    let buckets: usize = rows.iter().map(Row::len).sum();
+    let bytes: usize = encoded.iter().map(Vec::len).sum();
     println!(
         "{what}: {:.0} buckets, {:.0} B, {:.2} B per bucket; {:.0} B in memory; encode {} ns, decode {} ns per bucket",
         buckets as f64 / 200.0,
@@ -66,7 +68,8 @@ fn shape(what: &str, hits: u64, over_s: u64) {
 
 /// Increments of now, over so many counters with the buckets of an hour.
 fn adding(counters: u64) {
-    let (state, mut seed) = (state(), 11);
+    let state = state();
+    let mut seed = 11;
     let mut rows: Vec<Row> = (0..counters).map(|_| counter(20, 3_600, &mut seed)).collect();
     let before: usize = rows.iter().map(Row::len).sum();
     let since = Instant::now();
@@ -81,7 +84,8 @@ fn adding(counters: u64) {
 
 /// The head of a row is what is written again with each increment; what is closed was written away.
 fn heads() {
-    let (state, mut seed) = (state(), 13);
+    let state = state();
+    let mut seed = 13;
     let mut bytes = [0, 0];
     for _ in 0..200 {
         let mut row = counter(600, 2 * DAY_S, &mut seed);
@@ -93,7 +97,8 @@ fn heads() {
 }
 
 fn windows() {
-    let (state, mut seed) = (state(), 17);
+    let state = state();
+    let mut seed = 17;
     let rows: Vec<Row> = (0..1_000).map(|_| counter(600, 2 * DAY_S, &mut seed)).collect();
     let zone = Zone::named("Asia/Kathmandu").expect("a zone");
     let today = zone.unit(CalendarUnit::Day, at(NOW_S), 0).expect("a day");

@@ -127,7 +127,8 @@ impl Bench {
 }
 
 fn founded(graph: &Graph, now: UnixTime) -> Ledger {
-    let (mut ledger, mut index) = (Ledger::default(), 0);
+    let mut ledger = Ledger::default();
+    let mut index = 0;
     let mut say = |cmd: LedgerCmd, ledger: &mut Ledger| {
         index += 1;
         ledger.apply(LogIndex(index), &cmd);
@@ -142,7 +143,9 @@ fn founded(graph: &Graph, now: UnixTime) -> Ledger {
     say(LedgerCmd::Series { namespace: "site".into(), terms }, &mut ledger);
     let all: Vec<_> = graph.edges().into_iter().map(EdgeChange::Insert).collect();
     for changes in all.chunks(EDGE_CHANGES_PER_COMMAND_MAX) {
-        let (revision, changes, by) = (ledger.graph().revision(), changes.to_vec(), "load".to_owned());
+        let revision = ledger.graph().revision();
+        let changes = changes.to_vec();
+        let by = "load".to_owned();
         say(LedgerCmd::Edges { revision, id: revision, lenient: false, changes, at: WallMs(0), by }, &mut ledger);
     }
     ledger.take_changes();
@@ -151,7 +154,9 @@ fn founded(graph: &Graph, now: UnixTime) -> Ledger {
 
 fn main() {
     let counters: u32 = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(500_000);
-    let (questions, authors, topics) = (counters / 100, counters / 200, counters / 10_000);
+    let questions = counters / 100;
+    let authors = counters / 200;
+    let topics = counters / 10_000;
     let graph = Graph { leaves: counters - questions - authors - topics, questions, authors, topics: topics.max(1) };
     let now = UnixTime::from_s(BEGIN_S).expect("a time");
     let ledger = founded(&graph, now);
@@ -180,7 +185,8 @@ fn main() {
             let ranges = bench.view.ranges().count();
             assert_eq!(topic(bench), ranges, "a topic has ancestors in every range");
             let held = bench.view.loads().map(|load| load.shares.bytes()).sum::<u64>();
-            let (median, worst) = (bench.ns[TURNS / 2], bench.ns[TURNS - 1]);
+            let median = bench.ns[TURNS / 2];
+            let worst = bench.ns[TURNS - 1];
             format!(
                 r#"{{"ranges":{ranges},"median_ns":{median},"worst_ns":{worst},"least_ns":{},"shares_bytes":{held}}}"#,
                 bench.ns[0]

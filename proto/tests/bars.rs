@@ -37,7 +37,8 @@ impl World {
         let config = ClientConfig { bar_for: BAR_FOR, ..ClientConfig::default() };
         let client = ClientCore::new(config, [3; 32]);
         let node = NodeCore::new(NodeConfig::new(GROUP, 1), 7);
-        let (resolved, inbox) = (Vec::new(), VecDeque::new());
+        let resolved = Vec::new();
+        let inbox = VecDeque::new();
         let mut world = World { client, node, now: Time(1), tickets: 0, resolved, links: 0, batches: 0, inbox };
         world.run();
         world.put(node::Input::AggregatorUp { seat: 0 });
@@ -164,7 +165,8 @@ fn after_an_overflow_what_fits_is_counted_and_the_rest_is_refused_in_its_own_wor
 #[test]
 fn of_one_batch_what_fits_is_counted_and_the_rest_fails_alone() {
     let mut world = World::new();
-    let (full, other) = (world.counter("full", Half::Up), world.counter("other", Half::Up));
+    let full = world.counter("full", Half::Up);
+    let other = world.counter("other", Half::Up);
     world.fill(full, 10);
     for (ticket, (counter, delta)) in [(full, 7), (full, 9), (other, 5), (full, 2), (full, 3)].into_iter().enumerate() {
         let ticket = Ticket(100 + ticket as u64);
@@ -202,7 +204,8 @@ fn a_reset_ends_what_a_client_refuses_by_itself() {
 fn a_namespace_that_is_declared_ends_what_a_client_refuses_by_itself() {
     let mut world = World::new();
     let other = CounterName::new("other", b"k").unwrap();
-    let (up, down) = (world.client.counter(&other).unwrap(), world.counter("k", Half::Down));
+    let up = world.client.counter(&other).unwrap();
+    let down = world.counter("k", Half::Down);
     assert_eq!(world.count(up, 1), Err(BatchError::UnknownNamespace("other".into())));
     assert_eq!(world.count(down, 1), Err(BatchError::GrowOnly("t".into())));
     // Each in its own words, although both were refused lately.

@@ -51,7 +51,8 @@ fn group(dc: usize) -> GroupId {
 }
 
 fn config(dc: usize, epoch: u64, gossip: &GossipConfig, ranges: &Ranges) -> AggregatorConfig {
-    let (gossip, ranges) = (gossip.clone(), ranges.clone());
+    let gossip = gossip.clone();
+    let ranges = ranges.clone();
     AggregatorConfig { gossip, ranges, ..AggregatorConfig::new(DcId(dc as u16), epoch) }
 }
 
@@ -486,7 +487,8 @@ fn where_nothing_is_new_little_is_said() {
     (0..600).for_each(|_| net.step());
     let before = net.digests;
     (0..1_200).for_each(|_| net.step());
-    let (pairs, intervals) = (15 * 14 / 2, 60 / 20);
+    let pairs = 15 * 14 / 2;
+    let intervals = 60 / 20;
     let said = net.digests - before;
     assert!(said <= pairs * (intervals + 1) * 2, "a digest and its answer per pair and interval: {said}");
 }

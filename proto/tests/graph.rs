@@ -26,7 +26,8 @@ fn closure(edges: impl IntoIterator<Item = Edge>) -> BTreeSet<Pair> {
     let mut pairs: BTreeSet<Pair> = edges.iter().map(|edge| Pair { from: edge.from, to: edge.to }).collect();
     loop {
         let further = |pair: &Pair| {
-            let (from, to) = (pair.from, pair.to);
+            let from = pair.from;
+            let to = pair.to;
             edges.iter().filter(move |edge| edge.from == to).map(move |edge| Pair { from, to: edge.to })
         };
         let before = pairs.len();
@@ -119,7 +120,8 @@ impl World {
             }
             Step::Persist => {
                 let edges = self.flow.settled_edges().collect();
-                let (direct, totals) = (self.direct.clone(), self.totals.clone());
+                let direct = self.direct.clone();
+                let totals = self.totals.clone();
                 self.disk = Disk { edges, progress: self.flow.progress(), direct, totals };
             }
             Step::Restart => self.restart(),
@@ -172,7 +174,8 @@ impl World {
         let Some(batch) = self.flow.step(budget) else { return false };
         assert!(batch.pairs.len() <= budget);
         for &pair in &batch.pairs {
-            let (from, to) = (pair.from.0 as usize, pair.to.0 as usize);
+            let from = pair.from.0 as usize;
+            let to = pair.to.0 as usize;
             match batch.change {
                 EdgeChange::Insert(_) => {
                     assert!(self.flowing.insert(pair), "{pair:?} flowed already");
@@ -244,9 +247,11 @@ proptest! {
         let mut dag = Dag::default();
         edges.iter().for_each(|&(from, to)| drop(dag.insert(edge(from, to))));
         dag.check_invariants();
-        let (pairs, mut scratch) = (closure(dag.edges()), Scratch::default());
+        let pairs = closure(dag.edges());
+        let mut scratch = Scratch::default();
         let sorted = |found: &[Vertex]| found.iter().copied().collect::<BTreeSet<_>>();
-        let (down, up) = (dag.descendants(Vertex(of), &mut scratch).to_vec(), dag.ancestors(Vertex(of), &mut scratch).to_vec());
+        let down = dag.descendants(Vertex(of), &mut scratch).to_vec();
+        let up = dag.ancestors(Vertex(of), &mut scratch).to_vec();
         prop_assert_eq!((sorted(&down).len(), sorted(&up).len()), (down.len(), up.len()), "each once");
         prop_assert_eq!(sorted(&down), pairs.iter().filter(|pair| pair.from.0 == of).map(|pair| pair.to).collect());
         prop_assert_eq!(sorted(&up), pairs.iter().filter(|pair| pair.to.0 == of).map(|pair| pair.from).collect());
@@ -265,7 +270,8 @@ fn moved(flow: &mut Flow, change: EdgeChange) -> Vec<Pair> {
 
 /// All that a vertex reaches, by a search of its own.
 fn reached(edges: &BTreeSet<(u32, u32)>, from: u32) -> BTreeSet<u32> {
-    let (mut found, mut open) = (BTreeSet::new(), vec![from]);
+    let mut found = BTreeSet::new();
+    let mut open = vec![from];
     while let Some(vertex) = open.pop() {
         let next = edges.range((vertex, 0)..=(vertex, u32::MAX)).map(|&(_, to)| to);
         open.extend(next.filter(|&to| found.insert(to)));
@@ -303,7 +309,8 @@ proptest! {
         let changes = [Some((inserted, true)), picked.map(|edge| (edge, false))];
         for ((from, to), inserts) in changes.into_iter().flatten() {
             let mut flow = flow(&all);
-            let (mut with, mut without) = (edges.clone(), edges.clone());
+            let mut with = edges.clone();
+            let mut without = edges.clone();
             with.insert((from, to));
             without.remove(&(from, to));
             let is_real = inserts != edges.contains(&(from, to));
@@ -318,7 +325,8 @@ proptest! {
                 }
             }
             let connected = (0..=from).filter(|_| is_real).flat_map(|of| {
-                let (after, before) = (reached(&with, of), reached(&without, of));
+                let after = reached(&with, of);
+                let before = reached(&without, of);
                 after.into_iter().filter(move |to| !before.contains(to)).map(move |to| (of, to))
             });
             prop_assert_eq!(moved, connected.collect::<Vec<_>>());
@@ -330,7 +338,10 @@ proptest! {
 #[test]
 fn one_more_neighbour_of_a_counter_with_very_many_is_a_small_change() {
     const MANY: u32 = 20_000;
-    let (top, hub, new, below) = (0, 1, MANY + 2, MANY + 3);
+    let top = 0;
+    let hub = 1;
+    let new = MANY + 2;
+    let below = MANY + 3;
     let fan_out: Vec<(u32, u32)> = (2..MANY + 2).map(|child| (hub, child)).chain([(top, hub)]).collect();
     let fan_in: Vec<(u32, u32)> = (2..MANY + 2).map(|parent| (parent, hub)).chain([(hub, below)]).collect();
     let cases = [

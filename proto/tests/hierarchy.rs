@@ -53,7 +53,9 @@ fn policy(kept: &[(Granularity, u64)]) -> SeriesPolicy {
 
 /// Of "a" there are two, the second with fewer granularities. "b" keeps days, and hours longer than "a".
 fn policies() -> [SeriesPolicy; 3] {
-    let (minute, hour, day) = (Granularity::MINUTE, Granularity::HOUR, Granularity::DAY);
+    let minute = Granularity::MINUTE;
+    let hour = Granularity::HOUR;
+    let day = Granularity::DAY;
     [policy(&[(minute, 600), (hour, 7_200)]), policy(&[(hour, 7_200)]), policy(&[(hour, 36_000), (day, 864_000)])]
 }
 
@@ -152,7 +154,8 @@ impl OneView {
         let [a, _, b] = policies();
         let horizons = BTreeMap::from([("a", (a.clone(), fresh(&a))), ("b", (b.clone(), fresh(&b)))]);
         let direct = Direct::new(Ranges::of_cuts(cuts.clone()).unwrap());
-        let (ledger, shelf) = (Ledger::default(), Arc::new(Totals::default()));
+        let ledger = Ledger::default();
+        let shelf = Arc::new(Totals::default());
         let hierarchy = cut(&cuts, &shelf);
         let mut view = OneView { ledger, applied: 0, now: at(0), horizons, direct, cuts, shelf, hierarchy };
         view.tell_horizons();
@@ -260,7 +263,8 @@ impl OneView {
         let graph = self.ledger.graph();
         let mut all: BTreeMap<(CounterName, ShardId), Plain> = BTreeMap::new();
         for to in (0..COUNTERS).map(counter) {
-            let (mut ancestors, mut open) = (BTreeSet::new(), vec![to.clone()]);
+            let mut ancestors = BTreeSet::new();
+            let mut open = vec![to.clone()];
             while let Some(name) = open.pop() {
                 open.extend(graph.parents(&name).filter(|parent| ancestors.insert(parent.clone())));
             }
@@ -520,7 +524,8 @@ proptest! {
             world.views[view].step(&Step::Settle { view, budget: 5 });
             world.views[view].step(&Step::Leave { view, bytes: usize::MAX });
             world.views[view].step(&Step::Settle { view, budget: 5 });
-            let (hierarchy, shelf) = (&world.views[view].hierarchy, &world.views[view].shelf);
+            let hierarchy = &world.views[view].hierarchy;
+            let shelf = &world.views[view].shelf;
             prop_assert_eq!(hierarchy.shelved(), shelf.0.lock().unwrap().len());
         }
         let [first, second] = &world.views;
@@ -718,7 +723,8 @@ fn a_load_beyond_all_queues_is_caught_up_with() {
             small.0.hierarchy.step(1_000, &small.0.ledger, &small.0.direct);
         }
         // Meanwhile an edge goes and another one comes.
-        let (gone, new) = (edges[88].clone(), Edge { from: name(1), to: name(2) });
+        let gone = edges[88].clone();
+        let new = Edge { from: name(1), to: name(2) };
         let cmd = small.0.ledger.edges(
             vec![EdgeChange::Remove(gone), EdgeChange::Insert(new)],
             EdgeAuthor::alone("", &small.0.ledger),

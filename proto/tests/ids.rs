@@ -161,7 +161,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn ids_count_once_as_a_plain_map_says(steps in prop::collection::vec(any_step(), 1..60)) {
-        let (mut place, mut model) = (Counting::new(), Model::default());
+        let mut place = Counting::new();
+        let mut model = Model::default();
         let mut last: Option<(Keyed, Vec<(u32, IdAnswer)>)> = None;
         for step in steps {
             match step {

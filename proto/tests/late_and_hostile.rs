@@ -600,7 +600,8 @@ fn one_of_every_command() -> Vec<LedgerCmd> {
     let account =
         HelloAccount { counter: counter(), epoch: 1, generation: 0, granted: 9, spent: 3, returned: 1, next_pos: 5 };
     let greeting = Hello { group: group(1), lanes: 2, nonces: vec![1, 2], number: 2, accounts: vec![account] };
-    let (signature, certificate) = (vec![1; 64], vec![2; 200]);
+    let signature = vec![1; 64];
+    let certificate = vec![2; 200];
     let rule = ClaimRule { period_s: 3_600, fallback: Fallback::NextAward };
     let spec = MilestoneSpec { at: vec![1_500], every: Some(500), sequence_from: Some(90), ..MilestoneSpec::default() };
     let detail = offer(0, 0, OfferBody::Items(vec![item; 3]));

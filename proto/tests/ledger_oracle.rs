@@ -66,7 +66,8 @@ impl Oracle {
         let mut ahead = 0;
         for at in 0..self.window.len() {
             let item = self.window[at].clone();
-            let (lo, hi) = (self.certain() + ahead + 1, self.certain() + self.out() + ahead + item.delta);
+            let lo = self.certain() + ahead + 1;
+            let hi = self.certain() + self.out() + ahead + item.delta;
             let hit = self.armed.iter().any(|m| (lo..=hi).contains(m));
             if !hit {
                 let number = (self.out() == 0).then_some(lo);
@@ -172,7 +173,8 @@ impl Pair {
     }
 
     fn report(&mut self, v: usize) {
-        let (spent, returned) = (self.oracle.spent[v], self.oracle.returned[v]);
+        let spent = self.oracle.spent[v];
+        let returned = self.oracle.returned[v];
         let report_no = self.index;
         let report = Report { spent, returned, report_no, ..Report::first(counter(), 1, group(v), 1) };
         self.apply(LedgerCmd::Report(report));

@@ -819,8 +819,10 @@ fn peers(samples: &mut Samples) {
 }
 
 fn ledger(samples: &mut Samples) {
-    let (view, dc) = (AggregatorId { dc: DcId(1), seat: 1 }, DcId(1));
-    let (group, session) = (group(), SessionId([9; 16]));
+    let view = AggregatorId { dc: DcId(1), seat: 1 };
+    let dc = DcId(1);
+    let group = group();
+    let session = SessionId([9; 16]);
     let unbounded = [
         LedgerCmd::Namespace(NAMESPACE.into()),
         LedgerCmd::Spread(counter()),
@@ -850,7 +852,8 @@ fn ledger(samples: &mut Samples) {
 }
 
 fn definitions(samples: &mut Samples) {
-    let (group, dc) = (group(), DcId(1));
+    let group = group();
+    let dc = DcId(1);
     samples.add(
         LedgerCmd::Hello(hello()),
         vec![(LedgerCmd::Hello(Hello { lanes: LANES_MAX + 1, ..hello() }), "lanes is 65")],
@@ -877,7 +880,8 @@ fn definitions(samples: &mut Samples) {
         ],
     );
     let sign = |signature: usize, certificate: usize| {
-        let (signature, certificate) = (vec![1; signature], vec![2; certificate]);
+        let signature = vec![1; signature];
+        let certificate = vec![2; certificate];
         LedgerCmd::Signature { counter: counter(), at: 5, dc, signature, certificate }
     };
     let long = SIGNATURE_BYTES_MAX + 1;

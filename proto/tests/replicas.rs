@@ -94,7 +94,8 @@ fn confirm(all: &mut [Replica], leader: usize, ledger: &mut Ledger, index: u64) 
     ledger.apply(LogIndex(index), &LedgerCmd::Hello(hello.expect("a leader greets")));
     let group = all[leader].core.config().group.id;
     let namespaces = ToGroup::Namespaces(vec![NAMESPACE.into()]);
-    let (start, accounts) = (ledger.confirmed(group).expect("greeted"), ledger.accounts_of(group));
+    let start = ledger.confirmed(group).expect("greeted");
+    let accounts = ledger.accounts_of(group);
     for message in [namespaces, ToGroup::Confirmed { group, start, accounts, resets: 0 }] {
         all[leader].handle(Input::Aggregator { seat: 0, msg: ForGroup::Ledger(message) });
     }
@@ -181,7 +182,8 @@ fn of_a_leadership_the_first_entries_count_without_a_gap() {
 #[test]
 fn a_leader_between_whose_entries_an_earlier_one_came_begins_again() {
     let (mut all, mut ledger) = registered(2);
-    let (mut old, mut new) = (Vec::new(), Vec::new());
+    let mut old = Vec::new();
+    let mut new = Vec::new();
     all[0].handle(Input::Lead { nonce: 21 });
     old.extend(all[0].proposed.drain(..));
     all[0].handle(Input::Lead { nonce: 22 });

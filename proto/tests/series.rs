@@ -30,7 +30,8 @@ fn policies() -> impl Strategy<Value = SeriesPolicy> {
     let chosen = proptest::sample::subsequence(chain, 1..=4);
     (chosen, proptest::collection::vec(1u64..30, 4), 0u64..100, 0u64..=300, any::<bool>()).prop_map(
         |(chosen, lives, late, ahead_max_s, refuses)| {
-            let (mut kept, mut least_s) = (Vec::new(), 0);
+            let mut kept = Vec::new();
+            let mut least_s = 0;
             for (text, life) in chosen.into_iter().zip(lives) {
                 let granularity: Granularity = text.parse().unwrap();
                 least_s = least_s.max(granularity.longest_s() * life);
@@ -249,7 +250,8 @@ proptest! {
                 prop_assert!(Cover::plan(&world.horizon, asked, accepted_s).is_err(), "a window has an answer: {asked:?}");
                 continue;
             };
-            let (truth, mut counted) = (world.counted(asked), 0);
+            let truth = world.counted(asked);
+            let mut counted = 0;
             if let Some(cover) = step.own() {
                 prop_assert_eq!(cover.asked, asked);
                 prop_assert!(end.is_none_or(|end| end <= cover.covered.from()), "{end:?} and then {cover:?}");
@@ -272,7 +274,8 @@ proptest! {
         state.change(shorter, at(START_S + pass_s));
         for (before, length_s, accepted_s) in asked {
             let from = at((state.horizon().now().s() as i64 - before) as u64);
-            let (length_s, accepted_s) = (length_s % 40_000 + 1, accepted_s % 4_000);
+            let length_s = length_s % 40_000 + 1;
+            let accepted_s = accepted_s % 4_000;
             let window = Window::new(from, from.plus(length_s)).unwrap();
             let search = Search::new(state.horizon(), window, accepted_s);
             match Cover::plan(state.horizon(), window, accepted_s) {
@@ -291,7 +294,8 @@ proptest! {
         rows in proptest::collection::vec(row(), 3), policy in policies(), early in 0u64..40 * DAY_S, late in 0u64..40 * DAY_S
     ) {
         let horizon = |s: u64| SeriesState::new(policy.clone(), at(START_S + s)).horizon().clone();
-        let (first, second) = (horizon(early.min(late)), horizon(early.max(late)));
+        let first = horizon(early.min(late));
+        let second = horizon(early.max(late));
         let all = merged(&rows, &first);
         prop_assert_eq!(&all, &merged([2, 0, 1, 0, 2].map(|next: usize| &rows[next]), &first));
         let mut one_by_one = BTreeMap::new();
@@ -317,7 +321,8 @@ proptest! {
         rows in proptest::collection::vec(row(), 4), policy in policies(), early in 0u64..40 * DAY_S, late in 0u64..40 * DAY_S
     ) {
         let horizon = |s: u64| SeriesState::new(policy.clone(), at(START_S + s)).horizon().clone();
-        let (first, second) = (horizon(early.min(late)), horizon(early.max(late)));
+        let first = horizon(early.min(late));
+        let second = horizon(early.max(late));
         let mut totals = Totals::default();
         rows.iter().for_each(|row| totals.add(row, &first));
         totals.take_off(&rows[0], &first);
@@ -329,12 +334,14 @@ proptest! {
         }
         prop_assert!(totals.buckets().eq(sums.clone()), "{totals:?} and {sums:?}");
         // Told of what a merge raises, totals follow it.
-        let (mut followed, mut merged_row) = (Totals::default(), Row::default());
+        let mut followed = Totals::default();
+        let mut merged_row = Row::default();
         for row in &rows {
             merged_row.merge_with(row, &second, |bucket, delta| followed.raise(bucket, delta, &second));
         }
         prop_assert!(followed.buckets().eq(merged_row.buckets()));
-        let (hours, all) = (Granularity::HOUR, 0..u32::MAX);
+        let hours = Granularity::HOUR;
+        let all = 0..u32::MAX;
         prop_assert_eq!(followed.sum(hours, all.clone()), merged_row.sum(hours, all));
     }
 
@@ -356,7 +363,8 @@ proptest! {
 
 #[test]
 fn a_bucket_takes_no_more_than_a_component_and_then_nothing_is_changed() {
-    let (mut row, horizon) = (Row::default(), everything());
+    let mut row = Row::default();
+    let horizon = everything();
     assert_eq!(row.add(&horizon, at(START_S), COMPONENT_MAX - 1), Ok(4));
     let later = at(START_S + 3_600);
     assert_eq!(row.add(&horizon, later, 1), Ok(4), "another minute and hour, the same day and month");
@@ -547,7 +555,9 @@ impl Search {
 
     /// Whether any cover has an error of at most what is accepted.
     fn any_within(&self) -> bool {
-        let (from_s, to_s, accepted_s) = (self.window.from().s(), self.window.to().s(), self.accepted_s);
+        let from_s = self.window.from().s();
+        let to_s = self.window.to().s();
+        let accepted_s = self.accepted_s;
         let mut starts =
             self.edges.range(from_s.saturating_sub(accepted_s)..=from_s + accepted_s).map(|(&start, _)| start);
         starts.any(|start| {

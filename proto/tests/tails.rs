@@ -77,9 +77,17 @@ fn feed() -> FeedChunk {
 }
 
 fn audited() -> Audited {
-    let (id, group, cell) = (1, group(), counter().total());
-    let (index, told, from_lane, upto_lane) = (LogIndex(9), LogIndex(8), 0, 64);
-    let (horizon, components, rows, too_long) = (None, vec![(3, 7)], Vec::new(), false);
+    let id = 1;
+    let group = group();
+    let cell = counter().total();
+    let index = LogIndex(9);
+    let told = LogIndex(8);
+    let from_lane = 0;
+    let upto_lane = 64;
+    let horizon = None;
+    let components = vec![(3, 7)];
+    let rows = Vec::new();
+    let too_long = false;
     Audited { id, group, cell, index, told, from_lane, upto_lane, horizon, components, rows, too_long }
 }
 
@@ -170,7 +178,8 @@ struct IsNoTail<'a> {
 
 impl Ask for IsNoTail<'_> {
     fn of<M: Message + PartialEq + Debug>(&self, message: M) -> Result<(), TestCaseError> {
-        let (whole, own) = (encode_with_tail(&message, self.tail), message.tail().len());
+        let whole = encode_with_tail(&message, self.tail);
+        let own = message.tail().len();
         let length = own + self.tail.len();
         let cut = 1 + self.cut % length;
         let error = WireError::TailCut { length: length as u64, left: length - cut };
@@ -240,7 +249,8 @@ fn a_tail_for_which_there_is_no_room_is_left_out() {
 #[test]
 fn a_digest_says_in_its_tail_where_its_view_is_cut() {
     let digest = |cuts| PeerMsg::Digest(Digest { sender: 7, cuts, ..Digest::default() });
-    let (plain, cut) = (encode(&digest(0)), encode(&digest(u64::MAX)));
+    let plain = encode(&digest(0));
+    let cut = encode(&digest(u64::MAX));
     assert!(cut.starts_with(&plain) && cut.len() > plain.len());
     for cuts in [0, 1, u64::MAX] {
         assert_eq!(decode(&encode(&digest(cuts))), Ok(digest(cuts)));

@@ -124,7 +124,8 @@ impl World {
                 let (count, row) = self.counted.entry((number, is_down, generation, valve)).or_default();
                 *count += delta;
                 row.add(&horizon, self.now.minus(back_s), delta).unwrap();
-                let (count, row) = (*count, row.clone());
+                let count = *count;
+                let row = row.clone();
                 let cell = counter(number).half_of(half, generation);
                 let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
                 let valve = ValveId { group, lane: valve };
@@ -152,7 +153,8 @@ impl World {
             }
             Step::Split(number) => {
                 let ranges = self.view.ranges();
-                let (shard, first) = (ranges.find(&counter(number)), ShardId(ranges.numbers() as u16));
+                let shard = ranges.find(&counter(number));
+                let first = ShardId(ranges.numbers() as u16);
                 let split = Split { shard, at: counter(number), first };
                 if ranges.split(&split).is_some() && self.view.splits().is_none() {
                     self.view.begin_split(&split, 1);
@@ -216,7 +218,8 @@ impl World {
         }
         let mut shares: BTreeMap<ShardId, Plain> = BTreeMap::new();
         for (shard, share) in self.view.shares(&counter(number), &self.ledger) {
-            let (up, down) = (share.count(Half::Up), share.count(Half::Down));
+            let up = share.count(Half::Up);
+            let down = share.count(Half::Down);
             // Of a range that is being split there are several.
             let known = shares.entry(shard).or_default();
             (known.up, known.down) = (known.up.wrapping_add(up), known.down.wrapping_add(down));
@@ -233,7 +236,8 @@ impl World {
     /// From the components and rows of all its ancestors.
     fn recounted(&self, number: u8) -> Parts {
         let graph = self.ledger.graph();
-        let (mut ancestors, mut open) = (BTreeSet::new(), vec![counter(number)]);
+        let mut ancestors = BTreeSet::new();
+        let mut open = vec![counter(number)];
         while let Some(name) = open.pop() {
             open.extend(graph.parents(&name).filter(|parent| ancestors.insert(parent.clone())));
         }
@@ -246,7 +250,8 @@ impl World {
             let shard = self.view.shard_of(name);
             let share = shares.entry(shard).or_default();
             let generation = self.ledger.resets().generation(name);
-            let (up, down) = (self.view.sum_of(name, generation), self.view.down_of(name, generation));
+            let up = self.view.sum_of(name, generation);
+            let down = self.view.down_of(name, generation);
             (share.up, share.down) = (share.up + up, share.down + down);
             (plain.up, plain.down) = (plain.up + up, plain.down + down);
             for half in HALVES {

@@ -153,7 +153,8 @@ fn components_of(aggregator: &Aggregator, found: &CounterAudit, with_rows: bool)
             seen.insert((compared.valve, cell.cell.half));
             let too_long = cell.too_long && at == 0;
             let body = compared_body(compared, too_long, with_rows);
-            let (group, half) = (aggregator.incarnation_name(compared.valve.group), half_name(cell.cell.half));
+            let group = aggregator.incarnation_name(compared.valve.group);
+            let half = half_name(cell.cell.half);
             components.push(ComponentBody { group, half, index: Some(cell.index.0), ..body });
         }
     }
@@ -179,7 +180,9 @@ fn components_of(aggregator: &Aggregator, found: &CounterAudit, with_rows: bool)
     }
     for (group, why) in &found.not_reached {
         if !found.view.iter().any(|(valve, ..)| valve.group == *group) {
-            let (group, half, notes) = (aggregator.incarnation_name(*group), half_name(Half::Up), vec![why.clone()]);
+            let group = aggregator.incarnation_name(*group);
+            let half = half_name(Half::Up);
+            let notes = vec![why.clone()];
             components.push(ComponentBody { group, half, notes, ..ComponentBody::default() });
         }
     }
@@ -220,7 +223,8 @@ fn total_of(found: &CounterAudit) -> (Option<TotalAuditBody>, Option<String>) {
     });
     let [(up, up_counted), (down, down_counted)] = total.halves;
     let state = if total.agrees() { AuditState::Agrees } else { AuditState::Differs };
-    let (ancestors, notes) = (total.ancestors, notes.collect());
+    let ancestors = total.ancestors;
+    let notes = notes.collect();
     (Some(TotalAuditBody { state, ancestors, up, up_counted, down, down_counted, notes }), None)
 }
 
@@ -331,7 +335,9 @@ impl AuditBody {
             let rows = of.into_iter().flat_map(|component| component.rows.iter().cloned());
             rows.map(|(granularity, start, value)| ((granularity, start), value)).collect()
         };
-        let (first, held, last) = (rows(Some(before)), rows(Some(there)), rows(of_after));
+        let first = rows(Some(before));
+        let held = rows(Some(there));
+        let last = rows(of_after);
         let is_kept = |(granularity, start): &(String, u64)| {
             let from = |body: &AuditBody| body.kept_from_s.get(granularity).is_some_and(|from| start >= from);
             from(after) && from(elsewhere)

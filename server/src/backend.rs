@@ -102,10 +102,12 @@ impl LocalBackend {
         let mut live = aggregator.subscribe();
         let news = NewsLine::new(&aggregator);
         let following = tokio::spawn({
-            let (news, aggregator) = (news.clone(), aggregator.clone());
+            let news = news.clone();
+            let aggregator = aggregator.clone();
             async move { while news.follow(&mut live, &aggregator).await {} }
         });
-        let (claims, lives) = (Claims::new(&aggregator), Lives::new(&aggregator));
+        let claims = Claims::new(&aggregator);
+        let lives = Lives::new(&aggregator);
         let series = Series::new(&aggregator);
         let idempotency = Idempotency::new(&aggregator, &client);
         LocalBackend {
@@ -334,7 +336,8 @@ impl LocalBackend {
     }
 
     fn split_body(&self, split: &Split) -> SplitBody {
-        let (cluster, dc) = (self.aggregator.cluster(), self.aggregator.dc());
+        let cluster = self.aggregator.cluster();
+        let dc = self.aggregator.dc();
         let holders: Vec<AggregatorId> =
             self.aggregator.with_core(|core| core.seats().holders(split.shard, dc).collect());
         SplitBody {
@@ -455,13 +458,15 @@ impl Backend for LocalBackend {
     }
 
     async fn move_slot(&self, asked: MoveSlotBody) -> Result<SlotBody, Failure> {
-        let (shard, dc) = (ShardId(asked.slot), self.aggregator.dc());
+        let shard = ShardId(asked.slot);
+        let dc = self.aggregator.dc();
         let named = |what: &'static str, name: &str| {
             let named = self.aggregator.cluster().aggregator(name).map_err(|error| Failure::invalid(what, error))?;
             let elsewhere = || format!("{name} is in another data centre, and a slot moves only within this one");
             if named.dc == dc { Ok(named) } else { Err(Failure::invalid(what, elsewhere())) }
         };
-        let (leaves, to) = (named("from", &asked.from)?, named("to", &asked.to)?);
+        let leaves = named("from", &asked.from)?;
+        let to = named("to", &asked.to)?;
         self.aggregator.move_slot(shard, (leaves, to)).await?;
         self.slot_changed(shard, |seats| seats.gathers(to, shard)).await
     }
@@ -485,7 +490,8 @@ impl Backend for LocalBackend {
     }
 
     async fn stay_slot(&self, slot: u16) -> Result<SlotBody, Failure> {
-        let (shard, dc) = (ShardId(slot), self.aggregator.dc());
+        let shard = ShardId(slot);
+        let dc = self.aggregator.dc();
         self.aggregator.let_stay(shard).await?;
         self.slot_changed(shard, |seats| seats.joining(shard, dc).is_none()).await
     }
@@ -499,7 +505,8 @@ impl Backend for LocalBackend {
     }
 
     async fn define(&self, counter: CounterName, spec: MilestoneSpec) -> Result<MilestoneList, Failure> {
-        let (at, every) = (spec.at.clone(), spec.every);
+        let at = spec.at.clone();
+        let every = spec.every;
         let revision = self.aggregator.define(&counter, spec).await?;
         let has = |list: &MilestoneList, at: &u64| list.milestones.iter().any(|milestone| milestone.at == *at);
         let done = |list: &MilestoneList| at.iter().all(|at| has(list, at)) && (every.is_none() || list.every == every);
@@ -639,7 +646,8 @@ impl Backend for LocalBackend {
             view: !self.aggregator.is_set_aside(standing.id),
         };
         let members = self.aggregator.members().into_iter().map(body).collect();
-        let (changing, warning) = (metrics.changes_to.is_some(), voters_warning(&metrics));
+        let changing = metrics.changes_to.is_some();
+        let warning = voters_warning(&metrics);
         Ok(MembersBody { leader: leader.map(|id| cluster.aggregator_name(id)), members, changing, warning })
     }
 
@@ -678,7 +686,8 @@ impl Backend for LocalBackend {
             SilentGroupBody { group: name, silent_s, rights, if_its_disks_are_gone }
         });
         let cluster = self.aggregator.cluster();
-        let (metrics, standing) = (self.aggregator.raft(), self.aggregator.ledger_standing());
+        let metrics = self.aggregator.raft();
+        let standing = self.aggregator.ledger_standing();
         let (groups, index) = self.aggregator.with_ledger(|ledger| (ledger.groups().len(), ledger.applied().0));
         StatusBody::Aggregator(Box::new(AggregatorStatusBody {
             cluster: cluster.name.clone(),

@@ -146,7 +146,8 @@ impl Claims {
         session: SessionId,
         id: &str,
     ) -> Result<ClaimBody, Failure> {
-        let (name, began) = (name_of(session, id)?, Instant::now());
+        let name = name_of(session, id)?;
+        let began = Instant::now();
         let mut claiming = Claiming::new(Time(0), counter.clone(), at, session, name);
         loop {
             let now = Time(began.elapsed().as_micros() as u64);
@@ -214,7 +215,8 @@ mod tests {
 
     #[test]
     fn a_claims_name_is_its_sessions_and_bounded() {
-        let (one, other) = (SessionId([1; 16]), SessionId([2; 16]));
+        let one = SessionId([1; 16]);
+        let other = SessionId([2; 16]);
         assert_eq!(name_of(one, "a").unwrap(), name_of(one, "a").unwrap());
         assert_ne!(name_of(one, "a").unwrap(), name_of(other, "a").unwrap());
         for wrong in ["", "a b", "é", &"x".repeat(CLAIM_ID_BYTES_MAX + 1)] {

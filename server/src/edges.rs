@@ -153,7 +153,9 @@ impl ChangeBody {
         let removed = self.remove.iter().map(|pair| edge(pair).map(EdgeChange::Remove));
         let all = removed.chain(self.insert.iter().map(|pair| edge(pair).map(EdgeChange::Insert)));
         let (id, changes) = (rand::random(), all.collect::<Result<_, _>>()?);
-        let (lenient, each, allow_unknown) = (self.lenient, self.each, self.unknown == Unknown::Allow);
+        let lenient = self.lenient;
+        let each = self.each;
+        let allow_unknown = self.unknown == Unknown::Allow;
         Ok(EdgesAsked { id, changes, lenient, each, allow_unknown })
     }
 
@@ -194,7 +196,8 @@ impl Edges {
     pub fn of(&self, counter: &CounterName, direct: i128, total: i128) -> GraphBody {
         self.aggregator.with_ledger(|ledger| {
             self.aggregator.with_core(|core| {
-                let (view, graph) = (core.view(), ledger.graph());
+                let view = core.view();
+                let graph = ledger.graph();
                 let (parents, more) = listed(graph.parents(counter));
                 let (children, still_more) = listed(graph.children(counter));
                 let progress = view.graph_progress();
@@ -241,7 +244,8 @@ fn batch_of_entry(graph: &Graph, entry: u64) -> Result<BatchBody, Failure> {
 
 fn batch_body(batch: &EdgeBatch) -> BatchBody {
     let EdgesCount { inserted, removed } = EdgesCount::of(&batch.changes);
-    let (inserted, removed) = (inserted.into(), removed.into());
+    let inserted = inserted.into();
+    let removed = removed.into();
     let EdgeBatch { revision, entry, at, by, .. } = batch;
     BatchBody { revision: *revision, entry: entry.0, at_ms: at.0, by: by.clone(), inserted, removed, changes: None }
 }

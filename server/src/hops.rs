@@ -152,7 +152,8 @@ impl Hops {
         if state.under_way.len() >= HOPS_MAX {
             return Err(Failure::Overloaded { what: "hops under way".to_owned(), limit: HOPS_MAX as u64 });
         }
-        let (hops, token) = (self.clone(), token.to_owned());
+        let hops = self.clone();
+        let token = token.to_owned();
         let under_way = UnderWay { state: self.state.clone(), id };
         let task = tokio::spawn(async move {
             let _under_way = under_way;

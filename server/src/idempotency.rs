@@ -122,7 +122,8 @@ impl Idempotency {
         };
         let kept = group.map_or(IDS_KEPT_AGES, |group| group.ids_kept);
         if let Some(sent_s) = sent_s.filter(|sent_s| *sent_s > ages_s(kept)) {
-            let (name, kept_s) = (&owner.name, ages_s(kept));
+            let name = &owner.name;
+            let kept_s = ages_s(kept);
             let message = format!(
                 "the id was first sent {sent_s} s ago, and group {name} remembers ids for {kept_s} s: whether it counted is not known"
             );
@@ -138,7 +139,8 @@ impl Idempotency {
             None if group.age >= kept => Ok(()),
             Some(sent_s) if sent_s < reach_s => Ok(()),
             _ => {
-                let (name, kept_s) = (&owner.name, ages_s(kept));
+                let name = &owner.name;
+                let kept_s = ages_s(kept);
                 let message = format!(
                     "group {name}, which owns this id, replaced a lost group: for {kept_s} s it is not known whether an id \
                      counted before. Name another data centre as the home of a new id, or say first_sent, if that is less than {reach_s} s ago"

@@ -37,7 +37,8 @@ fn site(line: &str) -> Option<(String, Place)> {
         None => rest.split_once(',')?,
     };
     let mut numbers = rest.split(',').map(|text| text.parse().ok());
-    let (latitude, longitude) = (numbers.next()??, numbers.next()??);
+    let latitude = numbers.next()??;
+    let longitude = numbers.next()??;
     Some((code.to_owned(), Place { name: name.to_owned(), latitude, longitude }))
 }
 

@@ -249,7 +249,8 @@ impl Series {
         let mut walk = None;
         let look = |orders: &[KeyOrder], core: &AggregatorCore, _: &Ledger| {
             let found = self.has_here(core, shard).and_then(|()| {
-                let (order, table) = (&orders[usize::from(shard.0)], core.view().cells(shard).table());
+                let order = &orders[usize::from(shard.0)];
+                let table = core.view().cells(shard).table();
                 if order.len() < 2 {
                     return Err(no_middle(format!("slot {} has fewer than two counters here", shard.0)));
                 }
@@ -271,7 +272,8 @@ impl Series {
     }
 
     fn has_here(&self, core: &AggregatorCore, shard: ShardId) -> Result<(), Failure> {
-        let (ranges, number) = (core.view().ranges(), shard.0);
+        let ranges = core.view().ranges();
+        let number = shard.0;
         if !ranges.has(shard) {
             let parts = ranges.lineage().parts(shard).map(|parts| parts.map(|part| part.0));
             let unknown = MoveError::Unknown { shard: number, count: ranges.numbers() };
@@ -305,7 +307,8 @@ impl Series {
 
     fn held_body(&self, (core, ledger): (&AggregatorCore, &Ledger), range: &Range<'_>) -> SlotBody {
         let missing = core.waits_for(range.shard, ledger);
-        let (dc, seats) = (self.aggregator.dc(), core.seats());
+        let dc = self.aggregator.dc();
+        let seats = core.seats();
         let order = core.view().ranges().order();
         let part = |first| {
             let (space, part) = order.part(first)?;
@@ -507,7 +510,8 @@ mod tests {
     #[test]
     fn the_middle_has_as_many_before_it_as_not_however_names_came_and_namespaces_lie() {
         for count in [2, 3, 10, 3_000, 3_001] {
-            let (mut table, mut order) = (CellTable::new(1), KeyOrder::default());
+            let mut table = CellTable::new(1);
+            let mut order = KeyOrder::default();
             let mut names: Vec<CounterName> = (0..count)
                 .map(|nth: u32| {
                     let namespace = if nth.is_multiple_of(3) { "b" } else { "a.b" };

@@ -204,7 +204,8 @@ impl Key {
     }
 
     fn token(&self, random: &[u8; RANDOM_BYTES], expires: u64, namespace: &str) -> String {
-        let (random, expires) = (hex(random), expires.to_string());
+        let random = hex(random);
+        let expires = expires.to_string();
         let mac = self.mac_over(KIND, &format!("{expires}.{random}.{namespace}"));
         format!("{SESSION_VERSION}.{}.{expires}.{random}.{mac}.{namespace}", self.id)
     }
@@ -241,7 +242,8 @@ mod tests {
 
     #[test]
     fn a_token_is_believed_until_it_ends_and_where_it_is_for() {
-        let (keys, now) = (keys(), now_s());
+        let keys = keys();
+        let now = now_s();
         let (tokens, expires) = keys.issue("search.web", 1_000, 60).unwrap();
         assert!(tokens.iter().collect::<std::collections::BTreeSet<_>>().len() == 1_000 && expires >= now + 60);
         let session = keys.verify(&tokens[0]).unwrap();

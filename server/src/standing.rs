@@ -29,13 +29,16 @@ pub fn rights(ledger: &Ledger, counter: &CounterName, dc: DcId) -> Option<u64> {
 
 /// A counter in all data centres; `places` are theirs, by their numbers.
 pub fn of_all(aggregator: &Aggregator, counter: &CounterName, places: &[Option<Place>]) -> ClusterBody {
-    let (cluster, leader, now) = (aggregator.cluster(), leader(aggregator), aggregator.now());
+    let cluster = aggregator.cluster();
+    let leader = leader(aggregator);
+    let now = aggregator.now();
     let voters = aggregator.voters().into_iter().map(|voter| voter.dc).collect();
     aggregator.with_ledger(|ledger| {
         aggregator.with_core(|core| {
             let reading = core.read(counter, ledger);
             let parts = |half| core.view().parts_of(counter, half, reading.generation);
-            let (up, down) = (parts(Half::Up), if reading.down > 0 { parts(Half::Down) } else { BTreeMap::new() });
+            let up = parts(Half::Up);
+            let down = if reading.down > 0 { parts(Half::Down) } else { BTreeMap::new() };
             let known = Known { aggregator, ledger, core, counter, now, voters };
             let dc = |(number, layout): (u16, &DataCentre)| {
                 let place = places.get(usize::from(number)).cloned().flatten();

@@ -56,7 +56,9 @@ fn found(bug: Mutation) -> String {
     let caught = runs.filter(|outcome| !outcome.findings.violations.is_empty()).take(COMPARED);
     match caught.min_by_key(|outcome| if outcome.events == 0 { u64::MAX } else { outcome.events }) {
         Some(outcome) => {
-            let (seed, events, first) = (outcome.seed, outcome.events, &outcome.findings.violations[0]);
+            let seed = outcome.seed;
+            let events = outcome.events;
+            let first = &outcome.findings.violations[0];
             format!("({bug:?}, {seed}, {:?}), // {events} events: {}", first.property, first.what)
         }
         None => format!("{bug:?} was not caught in {SEEDS_MAX} runs"),
@@ -94,7 +96,8 @@ fn main() {
         }
         // Of so many seeds those with ids, or with reads that wait for their groups: `callers FIRST COUNT`.
         "callers" => {
-            let (first, count): (u64, u64) = (a[2].parse().unwrap(), a[3].parse().unwrap());
+            let first: u64 = a[2].parse().unwrap();
+            let count: u64 = a[3].parse().unwrap();
             let mut all = tidemark_sim::coverage::Coverage::default();
             let is_of = |plan: &Plan| plan.once.is_some() || plan.reads.is_some();
             for seed in (first..first + count).filter(|&seed| is_of(&Plan::new(seed))) {

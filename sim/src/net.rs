@@ -35,7 +35,8 @@ impl Net {
     /// `sites[dc]` is the index of a data centre in the round-trip table.
     pub fn new(sites: &[usize], faults: LinkFaults, rng: Rng) -> Net {
         let row = |&a: &usize| sites.iter().map(|&b| u64::from(RTT_US[a][b]) / 2).collect();
-        let (cuts, dcs) = (vec![vec![0; sites.len()]; sites.len()], (0..sites.len()).collect());
+        let cuts = vec![vec![0; sites.len()]; sites.len()];
+        let dcs = (0..sites.len()).collect();
         Net { delay_us: sites.iter().map(row).collect(), cuts, dcs, faults, rng }
     }
 

@@ -142,7 +142,8 @@ impl GroupTruth {
     }
 
     fn forget_ids(&mut self) {
-        let (age, kept) = (self.age, self.terms().kept + IDS_GRACE_AGES);
+        let age = self.age;
+        let kept = self.terms().kept + IDS_GRACE_AGES;
         self.ids.retain(|_, at| *at + kept >= age);
     }
 
@@ -253,7 +254,12 @@ impl Oracle {
     /// A hit is about to be handed to its client; returns its number.
     pub fn invoke(&mut self, client: u32, counter: u16, delta: u64, now: Time) -> u32 {
         let told = Told::Nothing;
-        let (applied, group, pos, place, late, forgotten) = (0, None, None, None, false, false);
+        let applied = 0;
+        let group = None;
+        let pos = None;
+        let place = None;
+        let late = false;
+        let forgotten = false;
         self.increments.push(Increment {
             counter,
             client,
@@ -361,7 +367,8 @@ impl Oracle {
 
     /// Slots of generations that are over are given back; the others close up. It is a start as well.
     fn read_compaction(&mut self, group: u16, nonce: u64) {
-        let (counters, halves) = (self.counters, self.halves);
+        let counters = self.counters;
+        let halves = self.halves;
         let truth = &mut self.groups[usize::from(group)];
         let of_slots = std::mem::take(&mut truth.slots).into_iter().zip(std::mem::take(&mut truth.generation_of_slot));
         for (half, generation) in of_slots {

@@ -379,7 +379,8 @@ const FORGETFUL_PER_10K: u32 = 2_500;
 impl Forgetting {
     fn drawn(root: &Rng) -> Forgetting {
         let rng = &mut root.fork(15);
-        let (age_unit, kept) = (Span::from_millis(rng.between(500, 2_000)), rng.between(3, 8) as u32);
+        let age_unit = Span::from_millis(rng.between(500, 2_000));
+        let kept = rng.between(3, 8) as u32;
         let renew_after = Span(age_unit.0 * u64::from(kept) / 4);
         let soon = rng.per_10k(FORGETFUL_PER_10K);
         let compacts = root.fork(COMPACTS_FORK).per_10k(COMPACTS_PER_10K);
@@ -573,7 +574,8 @@ impl Plan {
     }
 
     fn drawn(seed: u64, scale: Scale) -> Plan {
-        let (root, mut rng) = (Rng::new(seed), Rng::new(seed).fork(1));
+        let root = Rng::new(seed);
+        let mut rng = Rng::new(seed).fork(1);
         let mut sites = sites(&mut rng);
         sites.truncate(scale.dcs_max);
         let dcs = sites.len();
@@ -682,7 +684,8 @@ impl Plan {
     }
 
     fn add_edges(&mut self, rng: &mut Rng) {
-        let (dcs, counters) = (self.sites.len(), self.workload.counters.len());
+        let dcs = self.sites.len();
+        let counters = self.workload.counters.len();
         if let Some((edges, asked)) = EdgesPlan::drawn(rng, dcs, counters, self.safety_end, self.series.is_some()) {
             self.edges = Some(edges);
             self.admin.extend(asked);
@@ -892,7 +895,8 @@ fn group_faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     let count = if replicated.is_empty() { 0 } else { *rng.pick(&[0, 6, 15, 40]) };
     let end = plan.safety_end.0;
     let mut fault = || {
-        let (at, node) = (Time(rng.between(end / 20, end)), *rng.pick(&replicated));
+        let at = Time(rng.between(end / 20, end));
+        let node = *rng.pick(&replicated);
         let span = Span(rng.exponential(3e6) as u64 + 20_000);
         let fault = match rng.below(8) {
             0..=2 => Fault::Isolate { node, span },

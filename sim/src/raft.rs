@@ -222,7 +222,8 @@ impl<C: Clone + Default> Raft<C> {
     /// the prefix ends does not lead any more: its entries behind it would be taken for those that others have from it.
     pub fn install(&mut self, dc: usize, prefix: Vec<Entry<C>>) {
         let m = &mut self.members[dc];
-        let (upto, term) = (prefix.len(), prefix.last().map_or(0, |entry| entry.term));
+        let upto = prefix.len();
+        let term = prefix.last().map_or(0, |entry| entry.term);
         if term > m.term {
             (m.term, m.lead, m.leader) = (term, None, None);
         }

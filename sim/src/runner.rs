@@ -46,7 +46,9 @@ pub fn run_plan(plan: Plan, mutation: Mutation, print: Option<&mut dyn FnMut(&st
 
 /// Runs a plan of a mode, as above.
 pub fn run_plan_in(mode: Mode, plan: Plan, mutation: Mutation, print: Option<&mut dyn FnMut(&str)>) -> Timed {
-    let (began, seed, meaning) = (now(), plan.seed, plan.meaning());
+    let began = now();
+    let seed = plan.seed;
+    let meaning = plan.meaning();
     let printed = print.is_some();
     let world = || World::on((mode.engine)(&plan), plan, mutation, printed);
     let outcome = match print {
@@ -96,7 +98,8 @@ pub fn shrink_in(mode: Mode, seed: u64, mutation: Mutation) -> Option<Shrunk> {
     let first = |timed: &Timed| timed.outcome.findings.violations.first().map(|violation| violation.property);
     let property = first(&run_plan(whole.clone(), mutation, None))?;
     let with = |parts: &[Part]| Plan { only: shrink::only(parts), ..whole.clone() };
-    let (all, mut runs) = (shrink::parts(&whole), 1);
+    let all = shrink::parts(&whole);
+    let mut runs = 1;
     let parts = shrink::shrink(&all, |parts| {
         runs += 1;
         first(&run_plan(with(parts), mutation, None)) == Some(property)
@@ -111,8 +114,13 @@ fn panicked(seed: u64, panic: &(dyn std::any::Any + Send)) -> Outcome {
     let what = text.or_else(|| panic.downcast_ref::<&str>().map(|&s| s.to_owned())).unwrap_or_default();
     let mut findings = crate::checkers::Findings::default();
     findings.found("invariants", format!("panicked: {what}"));
-    let (trace_hash, events, increments, milestones) = (0, 0, 0, 0);
-    let (virtual_time, coverage, days) = (Time(0), Coverage::default(), Vec::new());
+    let trace_hash = 0;
+    let events = 0;
+    let increments = 0;
+    let milestones = 0;
+    let virtual_time = Time(0);
+    let coverage = Coverage::default();
+    let days = Vec::new();
     Outcome { seed, trace_hash, findings, events, increments, milestones, virtual_time, coverage, days }
 }
 

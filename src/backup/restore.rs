@@ -98,7 +98,8 @@ impl Known {
 }
 
 fn check(dir: &Path, manifest: &Manifest, layout: &ClusterFile) -> Result<(), RestoreError> {
-    let (dir, found) = (dir.to_owned(), manifest.cluster.clone());
+    let dir = dir.to_owned();
+    let found = manifest.cluster.clone();
     if manifest.cluster != layout.name {
         return Err(RestoreError::OtherCluster { dir, found, expected: layout.name.clone() });
     }
@@ -108,7 +109,8 @@ fn check(dir: &Path, manifest: &Manifest, layout: &ClusterFile) -> Result<(), Re
     for (number, found) in manifest.dcs.iter().enumerate() {
         let expected = layout.dcs.get(number).map_or("nothing", |dc| dc.name.as_str());
         if expected != found {
-            let (found, expected) = (found.clone(), expected.to_owned());
+            let found = found.clone();
+            let expected = expected.to_owned();
             return Err(RestoreError::OtherLayout { dir, number, found, expected });
         }
     }
@@ -126,7 +128,8 @@ pub fn write_dc(
     (guarded, index): (Vec<CounterName>, u64),
 ) -> Result<(), RestoreError> {
     let number = layout.index_of(dc).ok_or_else(|| RestoreError::UnknownDc(dc.to_owned()))?;
-    let (cluster, cautious) = (with_era(&layout.name, layout.era), ViewImage::cautious_rows(guarded, LogIndex(index)));
+    let cluster = with_era(&layout.name, layout.era);
+    let cautious = ViewImage::cautious_rows(guarded, LogIndex(index));
     let parts = Parts::of(layout, number);
     if !parts.are_several() {
         return parts.found(known, draft.dir(), &cluster, 0, &cautious);
@@ -149,7 +152,8 @@ struct Parts {
 impl Parts {
     fn of(layout: &ClusterFile, number: u16) -> Parts {
         let counts: Vec<u8> = layout.dcs.iter().map(|dc| dc.aggregators().len() as u8).collect();
-        let (name, aggregators) = (layout.dcs[usize::from(number)].name.clone(), counts[usize::from(number)]);
+        let name = layout.dcs[usize::from(number)].name.clone();
+        let aggregators = counts[usize::from(number)];
         Parts { dc: DcId(number), name, aggregators, seats: Seats::new(counts) }
     }
 
@@ -220,7 +224,8 @@ impl NewEra {
         let state = postcard::to_allocvec(&self.ledger).expect("the ledger holds only what postcard can encode");
         let config = Config::new(cluster.clone(), LEDGER_GROUP);
         for (number, dc) in layout.dcs.iter().enumerate() {
-            let (dir, parts) = (draft.make_dir(&dc.name)?, Parts::of(layout, number as u16));
+            let dir = draft.make_dir(&dc.name)?;
+            let parts = Parts::of(layout, number as u16);
             parts.found(known, &dir, &cluster, 0, &[])?;
             for seat in (1..parts.aggregators).filter(|_| parts.are_several()) {
                 let own = part_name(AggregatorId { dc: parts.dc, seat });

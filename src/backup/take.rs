@@ -201,7 +201,8 @@ async fn take_one(remote: &Remote, draft: &Draft) -> Result<(Head, ImageEntry), 
     let part = draft.path("part");
     let failed = |source| TakeError::Io { path: part.clone(), source };
     let mut file = File::create(&part).map_err(failed)?;
-    let (records, digest) = (RecordReader::new(), Context::new(&SHA256));
+    let records = RecordReader::new();
+    let digest = Context::new(&SHA256);
     let mut passing = Passing { records, digest, bytes: 0, head: None, part: None, cursors: BTreeMap::new() };
     let mut full = None;
     let taken = remote.stream(BACKUP_PATH, |piece| {
@@ -253,7 +254,8 @@ mod tests {
     #[test]
     fn a_name_from_another_process_stays_in_the_directory() {
         let named = |dc: u16, name: &str| {
-            let (cluster, dcs) = ("t".to_owned(), vec![name.to_owned()]);
+            let cluster = "t".to_owned();
+            let dcs = vec![name.to_owned()];
             named_by(&Head { version: IMAGE_VERSION, cluster, era: 0, dc, dcs, taken_ms: 0, ledger_index: 0 }, None)
         };
         assert_eq!(named(0, "usa-0").unwrap(), ("usa-0".to_owned(), "usa-0.image".to_owned()));

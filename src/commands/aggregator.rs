@@ -63,7 +63,8 @@ async fn serve(settings: AggregatorFile, fresh: bool) -> Outcome {
     let webhooks = start_webhooks(&settings, &place, webhooks, &backend)?;
     http.webhooks = Some(webhooks.clone());
     let server = process::serve_http(listener, backend, http)?;
-    let (listen, http) = (endpoint.local_addr(), server.address());
+    let listen = endpoint.local_addr();
+    let http = server.address();
     tracing::info!(dc = %settings.dc, %advertised, %listen, %http, "aggregator serves");
     let telling = tokio::spawn({
         let aggregator = aggregator.clone();
@@ -131,7 +132,8 @@ fn start_webhooks(
     webhooks: Vec<Webhook>,
     backend: &Arc<LocalBackend>,
 ) -> Result<Webhooks, tidemark_server::webhook::StartError> {
-    let (data_dir, cluster) = (settings.data_dir.clone(), place.cluster.name.clone());
+    let data_dir = settings.data_dir.clone();
+    let cluster = place.cluster.name.clone();
     let home = Home { data_dir, cluster, dc: place.dc, dc_name: settings.dc.clone() };
     Webhooks::start(&home, webhooks, backend)
 }

@@ -83,7 +83,9 @@ async fn check_whole(first: &Remote, others: &[Remote]) -> Result<(), Box<dyn st
 fn manifest_text(manifest: &Manifest) -> String {
     let line = |image: &tidemark_server::backup::ImageEntry| {
         let groups: Vec<String> = image.groups.iter().map(|of| format!("{} up to {}", of.group, of.index)).collect();
-        let (dc, bytes, index) = (&image.dc, image.bytes, image.ledger_index);
+        let dc = &image.dc;
+        let bytes = image.bytes;
+        let index = image.ledger_index;
         format!("{dc}: {bytes} bytes, ledger up to {index}; {}", groups.join(", "))
     };
     let head = format!("cluster {}, era {}", manifest.cluster, manifest.era);

@@ -134,13 +134,15 @@ fn what_text(now: &ReadingBody, generation: u32, wanted: u32, way: Way) -> Strin
 
 fn begun_text(begun: &BegunBody) -> String {
     let was = begun.was.map_or("it was carried out before".to_owned(), |was| format!("it stood at {was} here"));
-    let (waits, warning) = (waits_text(&begun.waits_for), warning_text(&begun.warning));
+    let waits = waits_text(&begun.waits_for);
+    let warning = warning_text(&begun.warning);
     format!("generation {} begins at 0: {was}{waits}{warning}", begun.generation)
 }
 
 fn life_text(life: &LifeBody) -> String {
     let expires = life.expires_unix_ms.map_or("never expires".to_owned(), |at| format!("expires at {}", WallMs(at)));
-    let (waits, warning) = (waits_text(&life.waits_for), warning_text(&life.warning));
+    let waits = waits_text(&life.waits_for);
+    let warning = warning_text(&life.warning);
     format!("generation {}, {expires}{waits}{warning}", life.generation)
 }
 

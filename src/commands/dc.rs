@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn it_is_said_what_is_given_up() {
-        let (name, groups) = ("usa-0".to_owned(), vec!["usa-0/0#5".to_owned()]);
+        let name = "usa-0".to_owned();
+        let groups = vec!["usa-0/0#5".to_owned()];
         let dc = DcBody {
             name,
             connected: false,

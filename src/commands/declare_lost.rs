@@ -72,7 +72,9 @@ fn what_text(group: &GroupBody) -> String {
     let GroupBody { name, silent_s, rights, counters, .. } = group;
     let mut lines = vec![format!("{name}: not reached for {silent_s} s")];
     for stake in counters {
-        let (counter, rights, counted) = (&stake.counter, stake.rights, stake.counted);
+        let counter = &stake.counter;
+        let rights = stake.rights;
+        let counted = stake.counted;
         lines.push(format!(
             "  {}/{}: {counted} counted as far as is known, {rights} outstanding",
             counter.namespace, counter.key

@@ -101,7 +101,8 @@ pub fn run(args: ExportArgs) -> Outcome {
 /// By flags, else by the name.
 fn chosen(args: &ExportArgs) -> Result<(FormatArg, Compress), String> {
     let ending = |path: &Path| path.extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
-    let (outer, inner) = (ending(&args.out), args.out.file_stem().map(Path::new).and_then(ending));
+    let outer = ending(&args.out);
+    let inner = args.out.file_stem().map(Path::new).and_then(ending);
     let (by_name, of_rows) = match outer.as_deref() {
         Some("gz") => (Compress::Gzip, inner),
         Some("zst") => (Compress::Zstd, inner),
@@ -361,7 +362,8 @@ mod tests {
         #[cfg(feature = "parquet")]
         let hows = hows.chain([(FormatArg::Parquet, false)]);
         for (format, is_anew) in hows {
-            let (out, how) = (dir.path().join(format!("{format:?}")), (format, Compress::Zstd));
+            let out = dir.path().join(format!("{format:?}"));
+            let how = (format, Compress::Zstd);
             assert!(run_of(&out, how, false, 5).await.0.is_err());
             let is_noted = Path::new(&format!("{}.journal", part_of(&out).display())).exists();
             assert_eq!(is_noted, format != FormatArg::Parquet);

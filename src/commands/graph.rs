@@ -115,7 +115,8 @@ pub fn run(args: GraphArgs) -> Outcome {
         let GraphArgs { action, remote } = args;
         match action {
             Action::Add { pair, unknown } => {
-                let (insert, unknown) = (vec![pair.texts()], of_unknown(unknown));
+                let insert = vec![pair.texts()];
+                let unknown = of_unknown(unknown);
                 let body = ChangeBody { insert, unknown, by: pair.by, ..ChangeBody::default() };
                 changed(&remote, change(&remote, &body).await?)
             }
@@ -246,7 +247,8 @@ async fn load(remote: &Remote, file: &Path, wanted: &ChangeBody, way: Way) -> Ou
     let named = |error: io::Error| format!("{}: {error}", file.display());
     let mut reader = BufReader::new(std::fs::File::open(file).map_err(named)?);
     let mut loaded = Loaded { way, done: 0, index: 0, bad: 0 };
-    let (mut batch, mut line) = (Vec::new(), Vec::new());
+    let mut batch = Vec::new();
+    let mut line = Vec::new();
     for number in 1.. {
         let is_end = !next_line(&mut reader, &mut line).map_err(named)?;
         match if is_end { Ok(None) } else { edge_of(&line) } {
@@ -351,7 +353,8 @@ mod tests {
             waiting: 0,
             pairs: 0,
         };
-        let (head, rest) = ("qa/b\n  own count 1\n  total     7\n", "  from      qa/a qa/c\n  to        -");
+        let head = "qa/b\n  own count 1\n  total     7\n";
+        let rest = "  from      qa/a qa/c\n  to        -";
         assert_eq!(text(&graph, None), format!("{head}{rest}"));
         assert_eq!(text(&graph, Some("last 48h  ▁█")), format!("{head}  last 48h  ▁█\n{rest}"));
     }
@@ -366,7 +369,8 @@ mod tests {
         let lines = std::iter::from_fn(|| next_line(&mut reader, &mut line).unwrap().then(|| line.clone()));
         let edges: Vec<_> = lines.map(|line| edge_of(&line).map(|edge| edge.is_some())).collect();
         let bad = |text: &str| Err(text.to_owned());
-        let (too_long, no_text) = (bad("more than 8192 bytes"), bad("no UTF-8 from byte 3 on"));
+        let too_long = bad("more than 8192 bytes");
+        let no_text = bad("no UTF-8 from byte 3 on");
         assert_eq!(edges, [Ok(true), too_long, Ok(false), no_text, Ok(false), Ok(false)]);
     }
 }

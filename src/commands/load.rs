@@ -240,7 +240,8 @@ async fn load_all(args: LoadArgs) -> Outcome {
         }
         until_policies_hold(path, &scan).await;
         let dir = args.journal.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).join(JOURNALS));
-        let (rows, spaces) = (scan.rows, scan.spaces.clone());
+        let rows = scan.rows;
+        let spaces = scan.spaces.clone();
         let same = || match drive::is_same(&before, &file.metadata()?)? {
             true => Ok(()),
             false => Err(Box::<dyn std::error::Error>::from(named(&"the file has changed while it was loaded"))),
@@ -369,8 +370,10 @@ async fn load_ids(
     scan: &Scan,
 ) -> Result<LoadedIdsBody, Box<dyn std::error::Error>> {
     let (journal, progress) = Journal::open_as::<IdProgress>(dir, head, scan.has_only_lines)?;
-    let (label, rows) = (path.file_name().unwrap_or_default().to_string_lossy().into_owned(), load.rows);
-    let (before, first) = (progress.finished.is_some(), progress.done_before().min(rows));
+    let label = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let rows = load.rows;
+    let before = progress.finished.is_some();
+    let first = progress.done_before().min(rows);
     if first > 0 && !before {
         errln!("{label}: goes on behind row {first}");
     }
@@ -440,7 +443,8 @@ fn parse_zone(text: &str) -> Result<String, String> {
 fn digest(mut file: &File) -> io::Result<(u64, String)> {
     file.rewind()?;
     let mut context = ring::digest::Context::new(&ring::digest::SHA256);
-    let (mut buffer, mut bytes) = (vec![0; 1 << 20], 0);
+    let mut buffer = vec![0; 1 << 20];
+    let mut bytes = 0;
     loop {
         match io::Read::read(&mut file, &mut buffer)? {
             0 => return Ok((bytes, hex(context.finish().as_ref()))),
@@ -470,7 +474,8 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
             Ok(Some(event)) => match scan.repeat(line, &event) {
                 Repeat::Same => continue,
                 Repeat::Other { first } => {
-                    let (name, id) = (naming.event_id.as_deref().unwrap_or_default(), event.id.unwrap_or_default());
+                    let name = naming.event_id.as_deref().unwrap_or_default();
+                    let id = event.id.unwrap_or_default();
                     format!(
                         "{name} {id:?}, {}: the id stands for another increment in {} {first}",
                         row_text(&event.row),

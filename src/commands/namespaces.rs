@@ -66,7 +66,8 @@ fn text(terms: &TermsBody) -> String {
         OutOfRangeBody::Total => "counts in the total only",
     };
     let [late, ahead] = bounds;
-    let (namespace, revision) = (&terms.namespace, terms.revision);
+    let namespace = &terms.namespace;
+    let revision = terms.revision;
     format!(
         "{namespace} keeps {kept}; an event more than {late} late or {ahead} ahead {otherwise} (revision {revision})"
     )

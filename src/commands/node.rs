@@ -53,7 +53,8 @@ async fn serve(settings: NodeFile, fresh: bool) -> Outcome {
     let http = settings.http.options(&settings.data_dir, None, metrics)?;
     let server = process::serve_http(listener, backend, http)?;
     let groups = statuses.get().len();
-    let (listen, http) = (endpoint.local_addr(), server.address());
+    let listen = endpoint.local_addr();
+    let http = server.address();
     tracing::info!(dc = %settings.dc, node = settings.node, groups, %advertised, %listen, %http, "node serves");
     let failed = async move { statuses.failed().await };
     process::until_end(failed, async move {
@@ -75,7 +76,9 @@ async fn until_next_second() {
 fn own_address(settings: &NodeFile, place: &Place) -> Result<HostPort, String> {
     let nodes = &place.cluster.dcs[usize::from(place.dc.0)].nodes;
     nodes.get(usize::from(settings.node)).cloned().ok_or_else(|| {
-        let (path, dc, count) = (settings.cluster.display(), &settings.dc, nodes.len());
+        let path = settings.cluster.display();
+        let dc = &settings.dc;
+        let count = nodes.len();
         format!("node is {}; {path} has {count} nodes in {dc}, numbered from 0", settings.node)
     })
 }
@@ -173,7 +176,9 @@ impl Backend for NodeBackend {
 
     async fn status(&self) -> StatusBody {
         let groups = self.statuses.get().iter().map(group_status).collect();
-        let (dc, node, ready) = (self.dc.clone(), self.node, self.ready());
+        let dc = self.dc.clone();
+        let node = self.node;
+        let ready = self.ready();
         StatusBody::Node(NodeStatusBody { dc, node, ready: ready.is_ok(), reason: ready.err(), groups })
     }
 

@@ -38,7 +38,8 @@ pub fn parse_counts(text: &str) -> Result<Vec<u64>, String> {
     let first = groups[0];
     let begins = (1..=3).contains(&first.len()) && first.bytes().all(|byte| byte.is_ascii_digit());
     if groups.len() > 1 && begins && groups[1..].iter().all(is_group) {
-        let (one, several) = (text.replace(',', "_"), groups.join(" --at "));
+        let one = text.replace(',', "_");
+        let several = groups.join(" --at ");
         return Err(format!("{text:?} may be one number or {}: write --at {one}, or --at {several}", groups.len()));
     }
     groups.into_iter().map(|group| parse_count(group.trim())).collect()

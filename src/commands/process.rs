@@ -77,7 +77,8 @@ impl Place {
         let credentials = Credentials::load(credentials_dir)?;
         let own = credentials.identity();
         if (own.cluster(), own.dc(), own.role()) != (file.name.as_str(), dc, role) {
-            let (path, found) = (credentials_dir.to_owned(), own.to_string());
+            let path = credentials_dir.to_owned();
+            let found = own.to_string();
             let expected = format!("tidemark://{}/{dc}/{role}/…", file.name);
             return Err(PlaceError::Certificate { path, found, expected });
         }

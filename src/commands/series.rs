@@ -200,7 +200,8 @@ async fn sparks(remote: &Remote, read: &AsOfBody, ask: &WindowAsk, of: Of) -> Ve
     let params = format!("{}{}", WindowAsk { compare: None, ..ask.clone() }.params(), of.param());
     let asked = read.counters.iter().map(|counter| window_spark(remote, read, &counter.counter, &params));
     let mut answers = stream::iter(asked).buffered(SPARKS_AT_ONCE);
-    let (deadline, mut sparks) = (Instant::now() + SPARKS_PATIENCE, Vec::new());
+    let deadline = Instant::now() + SPARKS_PATIENCE;
+    let mut sparks = Vec::new();
     while let Ok(Some(spark)) = timeout_at(deadline, answers.next()).await {
         sparks.push(spark);
     }

@@ -63,7 +63,8 @@ fn check(args: Verify) -> Result<Result<Certified, Refusal>, Box<dyn std::error:
         (None, None) => return Err("the number of voters is needed".into()),
     };
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (text, at) = (read(&args.certificate)?, args.at.unwrap_or_else(now));
+    let text = read(&args.certificate)?;
+    let at = args.at.unwrap_or_else(now);
     Ok(Certificate::from_json(&text).and_then(|certificate| certificate::verify(&certificate, &ca, &voters, at)))
 }
 

@@ -121,7 +121,9 @@ fn text(status: &WebhookStatus) -> String {
     lines.extend(status.failed.as_ref().map(|reason| format!("  failed: {reason}")));
     lines.extend(status.last_error.as_ref().map(|error| format!("  last error: {error}")));
     lines.extend(status.dead_letters.iter().map(|letter| {
-        let (counter, at, tries) = (&letter.counter, letter.at, letter.attempts);
+        let counter = &letter.counter;
+        let at = letter.at;
+        let tries = letter.attempts;
         format!("  {} {counter} milestone {at}: given up after {tries} tries: {}", letter.id, letter.last_error)
     }));
     lines.join("\n")

@@ -156,7 +156,8 @@ impl DcLayout {
 
     /// A pair holds everything twice; of more, each holds some of the ranges, so there has to be one for each.
     fn check_aggregators(&self, ranges: usize) -> Result<(), Problem> {
-        let (further, all) = (self.further_aggregators.len(), self.aggregators().len());
+        let further = self.further_aggregators.len();
+        let all = self.aggregators().len();
         let key = format!("dc.{}.further_aggregators", self.name);
         at_most(&key, further, 0, usize::from(AGGREGATORS_MAX) - 2)?;
         if further > 0 && self.second_aggregator.is_none() {
@@ -164,7 +165,9 @@ impl DcLayout {
             return Err(Problem::new(&key, format!("a list of {further}"), expected));
         }
         if further > 0 && ranges < all {
-            let (dc, least, most) = (&self.name, all - 1, SHARDS_HELD_MAX - 1);
+            let dc = &self.name;
+            let least = all - 1;
+            let most = SHARDS_HELD_MAX - 1;
             let expected =
                 format!("dc.{dc} has {all} aggregators, a range for each is expected: {least} to {most} cuts");
             return Err(Problem::new("slots", format!("a list of {}", ranges - 1), expected));
@@ -187,7 +190,8 @@ impl DcLayout {
 
     /// An even number costs as much as the next odd one, and survives the loss of no more nodes.
     fn check_replicas(&self) -> Result<(), Problem> {
-        let (replicas, nodes) = (self.replicas(), self.nodes.len());
+        let replicas = self.replicas();
+        let nodes = self.nodes.len();
         let most = usize::from(REPLICAS_MAX).min(nodes);
         if replicas % 2 == 1 && (1..=most).contains(&usize::from(replicas)) {
             return Ok(());

@@ -370,7 +370,8 @@ impl HttpKeys {
         let token = if is_given(&self.token_file) { Token::read(&self.token_file) } else { Token::of_dir(data_dir) };
         let sessions = credentials.map(|credentials| self.session_keys(data_dir, credentials)).transpose();
         let origins = self.origins.split_whitespace().map(str::to_owned).collect();
-        let (certificate, key) = (&self.tls_certificate_file, &self.tls_key_file);
+        let certificate = &self.tls_certificate_file;
+        let key = &self.tls_key_file;
         let tls = is_given(certificate).then(|| ServerTls::read(certificate, key)).transpose()?;
         Ok(Options {
             access: Access { token: token?, open_reads: self.open_reads, sessions: sessions?, origins },
@@ -398,7 +399,8 @@ impl HttpKeys {
     fn check(&self, checks: &mut Checks) {
         checks.number("http.connections_max", self.connections_max.into(), 1, CONNECTIONS_MAX);
         checks.number("http.live_connections_max", self.live_connections_max.into(), 0, CONNECTIONS_MAX);
-        let (certificate, key) = (&self.tls_certificate_file, &self.tls_key_file);
+        let certificate = &self.tls_certificate_file;
+        let key = &self.tls_key_file;
         let both = certificate.as_os_str().is_empty() == key.as_os_str().is_empty();
         let given = [certificate, key].map(|file| file.display().to_string()).concat();
         checks.require("http.tls_certificate_file", &given, both, || {

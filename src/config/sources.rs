@@ -70,7 +70,9 @@ impl Checks {
             return;
         }
         let origin = self.origins.get(key).cloned().unwrap_or_else(|| self.file.display().to_string());
-        let (key, value, expected) = (key.to_owned(), value.to_string(), expected());
+        let key = key.to_owned();
+        let value = value.to_string();
+        let expected = expected();
         self.failed = Some(ConfigError::Value { origin, key, value, expected });
     }
 }
@@ -82,7 +84,8 @@ fn merged<S: Settings>(path: &Path, overrides: &Overrides) -> Result<(S, BTreeMa
     // On its own first: its errors show the line.
     toml::from_str::<S>(&text).map_err(refused)?;
     let mut table: Table = toml::from_str(&text).map_err(refused)?;
-    let (keys, mut origins) = (keys::<S>(), BTreeMap::new());
+    let keys = keys::<S>();
+    let mut origins = BTreeMap::new();
     for (key, default) in &keys {
         let name = format!("{ENVIRONMENT_PREFIX}{}", key.to_uppercase().replace('.', "_"));
         if let Some(text) = overrides.environment.get(&name) {
@@ -105,7 +108,9 @@ fn merged<S: Settings>(path: &Path, overrides: &Overrides) -> Result<(S, BTreeMa
 /// The error of the override that was put into the table last, if that is none of the key's values.
 fn fits<S: Settings>(table: &Table, origin: &str, key: &str, text: &str) -> Result<(), ConfigError> {
     let refused = |error: toml::de::Error| {
-        let (origin, key, expected) = (origin.to_owned(), key.to_owned(), error.message().to_owned());
+        let origin = origin.to_owned();
+        let key = key.to_owned();
+        let expected = error.message().to_owned();
         ConfigError::Value { origin, key, value: format!("{text:?}"), expected }
     };
     Value::Table(table.clone()).try_into::<S>().map(drop).map_err(refused)
@@ -142,7 +147,8 @@ fn typed(origin: &str, key: &str, text: &str, default: &Value) -> Result<Value, 
         Value::Integer(_) => "an integer is expected".to_owned(),
         other => format!("a {} is expected", other.type_str()),
     };
-    let (origin, key) = (origin.to_owned(), key.to_owned());
+    let origin = origin.to_owned();
+    let key = key.to_owned();
     value.ok_or_else(|| ConfigError::Value { origin, key, value: format!("{text:?}"), expected: expected() })
 }
 

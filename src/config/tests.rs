@@ -149,7 +149,8 @@ fn the_sample_cluster_and_its_processes_belong_together() {
 
 #[test]
 fn defaults_are_those_of_the_cores() {
-    let (dc, group) = (DcId(3), GroupId { dc: DcId(3), group: 1, incarnation: 7 });
+    let dc = DcId(3);
+    let group = GroupId { dc: DcId(3), group: 1, incarnation: 7 };
     let node = NodeFile::default().core(group);
     assert_eq!(format!("{node:?}"), format!("{:?}", NodeConfig::new(group, 10)));
     let aggregator = AggregatorFile::default().core(dc, 5);
@@ -159,7 +160,8 @@ fn defaults_are_those_of_the_cores() {
 #[test]
 fn secrets_are_those_of_the_data_directory_or_of_files() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, issued) = (dir.path().join("data"), dir.path().join("issued"));
+    let data = dir.path().join("data");
+    let issued = dir.path().join("issued");
     for dir in [&data, &issued] {
         std::fs::create_dir(dir).unwrap();
     }
@@ -476,7 +478,8 @@ fn with_aggregators(slots: &str, keys: &str) -> Result<ClusterFile, ConfigError>
 
 #[test]
 fn a_data_centre_lists_more_than_two_aggregators_where_there_is_a_range_for_each() {
-    let (slots, second) = ("slots = [\"search/b\", \"search/c\"]", "second_aggregator = \"127.0.0.1:7210\"");
+    let slots = "slots = [\"search/b\", \"search/c\"]";
+    let second = "second_aggregator = \"127.0.0.1:7210\"";
     let file = with_aggregators(slots, &format!("{second}\nfurther_aggregators = [\"127.0.0.1:7220\"]")).unwrap();
     let address = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port)).into();
     let expected = [7200, 7210, 7220].map(address);
@@ -491,7 +494,8 @@ fn a_data_centre_lists_more_than_two_aggregators_where_there_is_a_range_for_each
 
 #[test]
 fn impossible_lists_of_aggregators_are_refused_with_key_and_value() {
-    let (one_cut, second) = ("slots = [\"search/b\"]", "second_aggregator = \"127.0.0.1:7210\"\n");
+    let one_cut = "slots = [\"search/b\"]";
+    let second = "second_aggregator = \"127.0.0.1:7210\"\n";
     let two_cuts = "slots = [\"search/b\", \"search/c\"]";
     let further = |ports: std::ops::Range<u16>| {
         let addresses: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();

@@ -108,8 +108,10 @@ impl WebhookKeys {
             ("", Err(_)) => Wanted::All,
             (namespace, Err(_)) => Wanted::Namespace(namespace.to_owned()),
         };
-        let (first_retry, retry_max) = (self.first_retry_ms.into(), self.retry_max_ms.into());
-        let (first_retry, retry_max) = (Duration::from_millis(first_retry), Duration::from_millis(retry_max));
+        let first_retry = self.first_retry_ms.into();
+        let retry_max = self.retry_max_ms.into();
+        let first_retry = Duration::from_millis(first_retry);
+        let retry_max = Duration::from_millis(retry_max);
         let give_up = Duration::from_secs(self.give_up_s.into());
         let limits = Limits::new(self.at_once_max as usize, first_retry, retry_max, give_up);
         Ok(Webhook { name: name(), wanted, since: self.since, hold: self.hold, limits, receiver })

@@ -184,7 +184,9 @@ pub async fn run(
     let mut seed = [0; 32];
     SysRng.try_fill_bytes(&mut seed).map_err(|error| DriveError::Random(error.to_string()))?;
     let loader = Loader::new(load.groups.owner(), load.rows, load.spaces.clone(), progress, seed);
-    let (link, end, begun) = (None, None, Instant::now());
+    let link = None;
+    let end = None;
+    let begun = Instant::now();
     let outage = Outage::new(load.nodes, Time(0));
     let mut drive = Drive { loader, journal, link, groups: load.groups, outage, begun, end };
     let source = Source::open(load.file, load.naming)?;
@@ -200,7 +202,8 @@ pub async fn run(
             meter.say(&news);
         }
         meter.set(drive.loader.progress().done_before().min(load.rows));
-        let (wall, mut is_idle) = (UnixTime::from_wall(wall_now()), true);
+        let wall = UnixTime::from_wall(wall_now());
+        let mut is_idle = true;
         for _ in 0..ROWS_AT_ONCE {
             let now = drive.now();
             let Some(number) = drive.loader.next_row(now) else { break };

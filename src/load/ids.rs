@@ -41,7 +41,8 @@ pub enum Repeat {
 impl FileIds {
     /// Takes the next row.
     pub fn enter(&mut self, line: u64, row: &Row, id: &str) -> Repeat {
-        let (digest, content) = (digest(row, id), content(row));
+        let digest = digest(row, id);
+        let content = content(row);
         let is_full = self.0.len() >= FILE_IDS_MAX;
         match self.0.entry(digest) {
             Entry::Occupied(known) if known.get().content == content => Repeat::Same,
@@ -189,7 +190,8 @@ mod tests {
 
     #[test]
     fn a_row_repeats_one_of_the_same_namespace_id_and_content_only() {
-        let (mut ids, first) = (FileIds::default(), row("shop", 5, Some(60)));
+        let mut ids = FileIds::default();
+        let first = row("shop", 5, Some(60));
         assert_eq!(ids.enter(2, &first, "x"), Repeat::First);
         assert_eq!(ids.enter(3, &first, "x"), Repeat::Same);
         assert_eq!(ids.enter(4, &first, "y"), Repeat::First);

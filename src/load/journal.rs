@@ -96,7 +96,9 @@ pub struct Journal {
 
 impl Head {
     pub fn new(bytes: u64, sha256: String, cluster: &str, dc: &str, owner: OwnerId, naming: &Naming) -> Head {
-        let (cluster, dc, naming) = (cluster.to_owned(), dc.to_owned(), naming.clone());
+        let cluster = cluster.to_owned();
+        let dc = dc.to_owned();
+        let naming = naming.clone();
         Head { version: VERSION, bytes, sha256, cluster, dc, owner, naming }
     }
 

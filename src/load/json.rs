@@ -67,8 +67,8 @@ impl<R: BufRead> JsonLines<R> {
             let room = RECORD_BYTES_MAX - self.text.len();
             self.is_cut |= piece.len() > room;
             self.text.extend_from_slice(&piece[..piece.len().min(room)]);
-            let (ends_with_cr, used) =
-                (end.is_some_and(|end| buffer[end] == b'\r'), piece.len() + usize::from(end.is_some()));
+            let ends_with_cr = end.is_some_and(|end| buffer[end] == b'\r');
+            let used = piece.len() + usize::from(end.is_some());
             self.reader.consume(used);
             if ends_with_cr {
                 let has_lf = self.reader.fill_buf()?.first() == Some(&b'\n');

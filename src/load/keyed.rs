@@ -193,7 +193,9 @@ impl Reader<'_> {
         while self.read < begin {
             self.event(&mut IdTally::default())?;
         }
-        let (mut waiting, mut bytes, mut tally) = (Vec::new(), 0, IdTally::default());
+        let mut waiting = Vec::new();
+        let mut bytes = 0;
+        let mut tally = IdTally::default();
         let is_whole = |read: u64, rows: usize, bytes: usize| match end {
             Some(end) => read >= end,
             None => rows >= REQUEST_ROWS_MAX || bytes >= REQUEST_BYTES,
@@ -210,7 +212,8 @@ impl Reader<'_> {
 
     fn sending(&self, line: u64, Event { row, id }: Event, wall: UnixTime) -> Sending {
         let total_only = self.load.spaces.admit(&row, wall) == Ok(Admission::TotalOnly);
-        let (weight, text) = (i128::from(row.delta), row_text(&row));
+        let weight = i128::from(row.delta);
+        let text = row_text(&row);
         let body = BulkLine {
             counter: counter_text(&row.counter),
             delta: Signed(if row.half == Half::Down { -weight } else { weight }),
@@ -312,7 +315,8 @@ impl<'a, D: Destination> Drive<'a, D> {
     /// Notes what became of the rows that an answer settles, and leaves the others in the chunk.
     fn settle(&mut self, chunk: &mut Chunk, body: BulkBody, refused: &mut impl FnMut(u64, &str)) {
         let BulkBody { known, errors, .. } = body;
-        let (mut added, mut in_doubt) = (0, None);
+        let mut added = 0;
+        let mut in_doubt = None;
         let mut errors = errors.into_iter().peekable();
         for (number, sending) in (1..).zip(std::mem::take(&mut chunk.waiting)) {
             let Some(BulkErrorBody { code, message, .. }) = errors.next_if(|error| error.line == number) else {
@@ -384,10 +388,14 @@ pub async fn run<D: Destination>(
     meter: &mut Meter,
     mut refused: impl FnMut(&Meter, u64, &str),
 ) -> Result<Loaded, KeyedError> {
-    let (rows, source) = (load.rows, Source::open(load.file, load.naming)?);
+    let rows = load.rows;
+    let source = Source::open(load.file, load.naming)?;
     let reader = Reader { source, read: 0, again: progress.open().collect(), next: progress.next(), load };
     let outage = Outage::of(("no row was taken", "rows are taken again"), destination.address(), Time(0));
-    let (requests, begun, partly, stopped) = (Requests::new(), Instant::now(), IdTally::default(), None);
+    let requests = Requests::new();
+    let begun = Instant::now();
+    let partly = IdTally::default();
+    let stopped = None;
     let mut drive = Drive { reader, destination, journal, progress, requests, outage, begun, partly, stopped };
     loop {
         drive.fill()?;

@@ -355,12 +355,15 @@ fn times_without_a_zone_are_read_by_the_clock_of_the_zone_or_refuse_the_file() {
             Ok(rows) => rows[0].split_once(": ").unwrap().1.replace("qa/a Up 1 ", ""),
             Err(why) => why.split_once(": ").unwrap().1.to_owned(),
         };
-        let (csv, json) = (time(csv), time(json));
+        let csv = time(csv);
+        let json = time(json);
         assert_eq!(csv, json, "{text}");
         csv
     };
     let s = |text: &str| text.parse::<tidemark_proto::series::UnixTime>().unwrap().s().to_string();
-    let (none, utc, berlin) = (Naming::default(), in_zone("UTC"), in_zone("Europe/Berlin"));
+    let none = Naming::default();
+    let utc = in_zone("UTC");
+    let berlin = in_zone("Europe/Berlin");
     for text in [
         "2026-11-28",
         "2026-11-28 03:00:00",
@@ -457,10 +460,14 @@ fn records(text: &[u8], piece_bytes: usize) -> Option<Vec<Vec<Vec<u8>>>> {
 
 /// The records that `csv-core` reads.
 fn records_of_csv_core(text: &[u8]) -> Vec<Vec<Vec<u8>>> {
-    let (mut reader, mut rest, mut all) = (csv_core::Reader::new(), text, Vec::new());
-    let (mut output, mut ends) = (vec![0; text.len() + 1], vec![0; text.len() + 2]);
+    let mut reader = csv_core::Reader::new();
+    let mut rest = text;
+    let mut all = Vec::new();
+    let mut output = vec![0; text.len() + 1];
+    let mut ends = vec![0; text.len() + 2];
     loop {
-        let (mut written, mut count) = (0, 0);
+        let mut written = 0;
+        let mut count = 0;
         loop {
             let (result, read, bytes, fields) = reader.read_record(rest, &mut output[written..], &mut ends[count..]);
             (rest, written, count) = (&rest[read..], written + bytes, count + fields);
@@ -520,7 +527,8 @@ const TEXTS: usize = 5_000;
 #[test]
 fn csv_is_read_as_python_reads_it_strictly() {
     let texts = generated(&any_csv(), TEXTS);
-    let (mut sound, mut refused) = (0, 0);
+    let mut sound = 0;
+    let mut refused = 0;
     for (text, expected) in texts.iter().zip(records_of_python(&texts)) {
         let bytes = |rows: Vec<Vec<String>>| -> Vec<Vec<Vec<u8>>> {
             rows.into_iter().map(|row| row.into_iter().map(String::into_bytes).collect()).collect()
@@ -605,7 +613,9 @@ proptest! {
 
     #[test]
     fn a_row_has_the_number_of_its_first_line(fields in prop::collection::vec("[a-z\n]{0,4}", 1..20)) {
-        let (mut text, mut line, mut expected) = ("counter,x\n".to_owned(), 2, Vec::new());
+        let mut text = "counter,x\n".to_owned();
+        let mut line = 2;
+        let mut expected = Vec::new();
         for field in fields {
             expected.push(line);
             text += &format!("qa/a,\"{field}\"\n");

@@ -52,7 +52,8 @@ fn cluster(plan: &Plan) -> Vec<Line> {
 }
 
 fn aggregator(plan: &Plan) -> String {
-    let (least, most) = (plan.aggregator_bytes_min as f64, plan.aggregator_bytes as f64);
+    let least = plan.aggregator_bytes_min as f64;
+    let most = plan.aggregator_bytes as f64;
     format!("{} to {}", bytes(least), bytes(most))
 }
 

@@ -74,7 +74,8 @@ fn parse_row(sites: &[String], row: &str, cells: &str) -> Result<Vec<f64>, PlanE
 }
 
 fn parse_cell(row: &str, column: &str, text: &str) -> Result<f64, PlanError> {
-    let (row, column) = (row.to_owned(), column.to_owned());
+    let row = row.to_owned();
+    let column = column.to_owned();
     if text.is_empty() {
         return Err(PlanError::RoundTripHole { row, column });
     }

@@ -44,7 +44,10 @@ fn milestone(at: u64) -> MilestoneSpec {
 }
 
 fn report(counter: CounterName, amount: u64) -> Report {
-    let (spent, returned, report_no, rate_per_s) = (amount / 2, amount / 4, amount, amount);
+    let spent = amount / 2;
+    let returned = amount / 4;
+    let report_no = amount;
+    let rate_per_s = amount;
     Report { spent, returned, report_no, rate_per_s, ..Report::first(counter, 1, group(), START) }
 }
 
@@ -55,7 +58,9 @@ fn view(number: u8) -> AggregatorId {
 
 /// A life of the ledger with one group: numbers are drawn, most of them wrong.
 fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
-    let (counter, epoch, group) = (counter(number % 2), 1, group());
+    let counter = counter(number % 2);
+    let epoch = 1;
+    let group = group();
     match kind % 21 {
         0 => LedgerCmd::Namespace("search".into()),
         1 => LedgerCmd::View(DcId(u16::from(number % 3)).into()),
@@ -86,7 +91,8 @@ fn command(kind: u8, number: u8, amount: u64) -> LedgerCmd {
         8 => LedgerCmd::Report(report(counter, amount)),
         9 => LedgerCmd::Returned(report(counter, amount)),
         10 => {
-            let (generation, if_last_report) = (u32::from(number % 2), amount);
+            let generation = u32::from(number % 2);
+            let if_last_report = amount;
             LedgerCmd::Revoke { counter, epoch, group, generation, if_last_report }
         }
         11 => LedgerCmd::DeclareLost { group, forced: number.is_multiple_of(2), heard: amount },
@@ -179,10 +185,11 @@ proptest! {
 
 /// Rows of a webhook with an open delivery and one that was given up.
 fn webhook_rows() -> Vec<(Vec<u8>, Vec<u8>)> {
-    let (second, position) = (Duration::from_secs(1), |index| MarkedPosition {
+    let second = Duration::from_secs(1);
+    let position = |index| MarkedPosition {
         birth: Some(Birth(NonZeroU64::MIN)),
         position: AwardPosition { index, at: 10, counter: 7 },
-    });
+    };
     let mut queue = Queue::load(Limits::new(4, second, second, Duration::ZERO), Vec::new()).unwrap();
     queue.begin(position(1));
     for index in 2..4 {

@@ -17,7 +17,9 @@ fn deploy(name: &str) -> PathBuf {
 #[test]
 fn one_call_issues_credentials_for_a_whole_layout_and_overwrites_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let (ca, out, layout) = (dir.path().join("ca"), dir.path().join("out"), deploy("cluster.toml"));
+    let ca = dir.path().join("ca");
+    let out = dir.path().join("out");
+    let layout = deploy("cluster.toml");
     let [ca, out_text, layout] = [&ca, &out, &layout].map(|path| path.to_str().unwrap().to_owned());
     assert!(certs(&["init", "--cluster", "demo", "--out", &ca]).0);
     let again = certs(&["init", "--cluster", "demo", "--out", &ca]);

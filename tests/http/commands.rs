@@ -169,7 +169,8 @@ async fn a_certificate_is_fetched_and_verified_with_a_ca_from_outside_only() {
     running.send("PUT", "/v1/counters/search/q/milestones", r#"{"at":[1]}"#).await;
     running.memory.count(&add("search/q", 1));
     let said = async |arguments: &[&str]| text(&run(&running, arguments).await);
-    let (file, ca) = (path("award.json"), path("ca/ca.pem"));
+    let file = path("award.json");
+    let ca = path("ca/ca.pem");
     assert_eq!(said(&["awards", "certificate", "search/q", "1", "--out", &file]).await.0, 0);
     let again = said(&["awards", "certificate", "search/q", "1", "--out", &file]).await;
     assert!(again.0 == 1 && again.1.contains("exists"), "{again:?}");

@@ -126,7 +126,8 @@ async fn a_reader_that_falls_far_behind_misses_no_award() {
     // More than all buffers between the two ends hold, at some 330 bytes each.
     const AWARDS: u64 = 40_000;
     let running = start().await;
-    let (mut slow, mut quick) = (open(&running, "").await, open(&running, "").await);
+    let mut slow = open(&running, "").await;
+    let mut quick = open(&running, "").await;
     for before in (0..AWARDS).step_by(100) {
         running.memory.count_ones("search/each", 100);
         for at in before + 1..=before + 100 {

@@ -391,7 +391,8 @@ impl Backend for Memory {
     }
 
     async fn news(&self, filter: AwardFilter) -> Result<Vec<News>, Failure> {
-        let (after, limit) = (filter.after, filter.limit);
+        let after = filter.after;
+        let limit = filter.limit;
         let awards = self.awards(filter).await?.into_iter().map(News::Award);
         let turns = self.state.lock().unwrap().turns.clone().into_iter().map(News::Claim);
         Ok(awards.chain(turns.filter(|turn| turn.position() > after)).take(limit).collect())
@@ -433,7 +434,8 @@ impl Backend for Memory {
             mode: Mode::of(true, rights),
             pending: rights.map(|_| 0),
         };
-        let (births, awards) = (state.births(), state.awards.iter().rev().filter(|award| award.counter == *counter));
+        let births = state.births();
+        let awards = state.awards.iter().rev().filter(|award| award.counter == *counter);
         Ok(ClusterBody {
             dc: own.name.clone(),
             ledger: LedgerBody { index: state.awards.len() as u64, leader: Some(own.name.clone()) },
@@ -473,7 +475,8 @@ impl Backend for Memory {
     }
 
     async fn status(&self) -> StatusBody {
-        let (dc, ready) = ("usa-0".to_owned(), self.ready());
+        let dc = "usa-0".to_owned();
+        let ready = self.ready();
         StatusBody::Node(NodeStatusBody { dc, node: 0, ready: ready.is_ok(), reason: ready.err(), groups: Vec::new() })
     }
 

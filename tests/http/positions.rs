@@ -181,7 +181,8 @@ async fn a_session_with_a_position_of_another_history_is_told_all_of_its_own() {
     // A turn of its claim has a position, too.
     let id: SessionId = tidemark_server::names::session_id(&session).unwrap();
     let turn = Turn { kind: TurnKind::Claimed, holder: 1 };
-    let (counter, dc) = (parse_counter("search/each").unwrap(), tidemark_proto::ids::DcId(0));
+    let counter = parse_counter("search/each").unwrap();
+    let dc = tidemark_proto::ids::DcId(0);
     running.memory.turn(ClaimTurn { counter, at: 1, index: 7, turn, session: Some(id), dc });
     let claim = next(&mut socket).await;
     assert_eq!(claim["type"], "claim");

@@ -186,7 +186,8 @@ async fn serve_one<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, state: &Mut
         let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")).map(str::to_owned));
         line.unwrap_or_else(|| panic!("no {name} in {head}"))
     };
-    let (id, timestamp) = (header("webhook-id"), header("webhook-timestamp"));
+    let id = header("webhook-id");
+    let timestamp = header("webhook-timestamp");
     let signature = header("webhook-signature");
     let seen = Seen { id, timestamp, signature, body, head: head.clone(), answered: answered.clone() };
     state.lock().unwrap().seen.push(seen);

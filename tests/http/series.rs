@@ -159,12 +159,14 @@ async fn no_step_is_missing_where_hours_give_way_to_days() {
             let asked = format!("every=1d&zone={zone}&anchor={anchor}");
             let series = get(&running, &format!("/v1/counters/search/u/series?last=39d&{asked}")).await;
             let range = get(&running, &format!("/v1/range?prefix=search/&last=39d&{asked}")).await;
-            let (mut sum, steps) = (0, series["steps"].as_array().unwrap());
+            let mut sum = 0;
+            let steps = series["steps"].as_array().unwrap();
             for (at, step) in steps.iter().enumerate() {
                 let value = step["value"].as_u64().unwrap_or_else(|| panic!("{zone}: {step}"));
                 assert_eq!(range["counters"][0]["values"][at], value);
                 sum += value;
-                let (from_s, to_s) = (step["from_s"].as_u64().unwrap(), step["to_s"].as_u64().unwrap());
+                let from_s = step["from_s"].as_u64().unwrap();
+                let to_s = step["to_s"].as_u64().unwrap();
                 // The first one may be shorter than what is kept.
                 assert!(!step["error_s"].is_null() || to_s - from_s < DAY_S, "{zone}: {step}");
                 let alone = format!("from={from_s}&to={to_s}&zone={zone}");
@@ -278,7 +280,8 @@ fn keys(body: &Value) -> Vec<String> {
 async fn a_range_comes_page_by_page_with_values_or_windows() {
     let running = keeping().await;
     answers(&running, 250).await;
-    let (mut all, mut after) = (Vec::new(), String::new());
+    let mut all = Vec::new();
+    let mut after = String::new();
     loop {
         let page = get(&running, &format!("/v1/range?prefix=search/answer/&limit=100{after}")).await;
         all.extend(keys(&page));

@@ -81,7 +81,8 @@ async fn a_session_is_told_what_becomes_of_awards_that_are_its_own_to_claim() {
     };
     running.memory.turn(turn(10, TurnKind::Waiting, &sessions[0]));
     running.memory.turn(turn(11, TurnKind::Passed, &sessions[1]));
-    let (over, passed) = (next(&mut winner).await, next(&mut other).await);
+    let over = next(&mut winner).await;
+    let passed = next(&mut other).await;
     assert_eq!((&over["type"], &over["state"], &over["at"]), (&"claim".into(), &"waiting".into(), &1.into()));
     assert_eq!((&passed["state"], &passed["holder"]), (&"passed".into(), &11.into()), "and nothing of the winner's");
     let position = over["position"].as_str().unwrap();

@@ -84,7 +84,8 @@ fn wrong_params(rules: &Rules) -> Vec<Wrong> {
         Wrong::new(rules, "a parameter whose name is no UTF-8", refused).query("%FF=1"),
     ];
     for param in &rules.params {
-        let (name, value) = (param.name, value_of(param, "search"));
+        let name = param.name;
+        let value = value_of(param, "search");
         let upper = name.to_uppercase();
         all.push(Wrong::new(rules, "a parameter in capitals", refused).query(format!("{upper}={value}")));
         if !param.repeats {

@@ -59,7 +59,8 @@ async fn a_counter_that_never_counted_says_so() {
             (counter["counter"]["key"].as_str().unwrap(), counter["value"].clone(), counter["known"].clone())
         })
         .collect();
-    let (b, a) = (("b", json!(1), json!(true)), ("a", json!(0), json!(false)));
+    let b = ("b", json!(1), json!(true));
+    let a = ("a", json!(0), json!(false));
     assert_eq!(told, [b.clone(), a, b], "in the order asked");
     for path in ["/v1/counters/search/a", "/v1/cluster?counter=search/a"] {
         assert_eq!(running.send("GET", path, "").await.json()["known"], false, "{path}");

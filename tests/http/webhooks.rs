@@ -40,7 +40,8 @@ fn webhook(name: &str, url: &str) -> Webhook {
         allow_private: true,
         timeout: Duration::from_millis(500),
     };
-    let (wanted, since) = (Wanted::All, Since::FirstStart);
+    let wanted = Wanted::All;
+    let since = Since::FirstStart;
     Webhook { name: name.to_owned(), wanted, since, hold: false, limits: LIMITS, receiver: target }
 }
 
@@ -94,7 +95,8 @@ fn set<'s>(ids: impl IntoIterator<Item = &'s String>) -> BTreeSet<&'s String> {
 
 #[tokio::test]
 async fn each_award_is_delivered_once_signed_whatever_the_receiver_does_at_first() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     award(&memory, 1);
     let elsewhere = Receiver::start([]).await;
     let wrong = [
@@ -122,7 +124,8 @@ async fn each_award_is_delivered_once_signed_whatever_the_receiver_does_at_first
         assert!(same.clone().all(|seen| seen.body == first.body), "a retry is the same");
     }
     assert_eq!(elsewhere.connections(), 0, "redirects are not followed");
-    let (body, head) = (seen[0].json(), &seen[0].head);
+    let body = seen[0].json();
+    let head = &seen[0].head;
     assert_eq!(
         (&body["type"], &body["cluster"], &body["id"]),
         (&"award".into(), &"demo".into(), &seen[0].id.as_str().into())
@@ -138,7 +141,8 @@ async fn each_award_is_delivered_once_signed_whatever_the_receiver_does_at_first
 
 #[tokio::test]
 async fn a_restart_at_any_time_loses_nothing_and_repeats_nothing_that_was_acknowledged() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let receiver = Receiver::start([]).await;
     let webhook = Webhook { since: Since::Beginning, ..webhook("billing", &receiver.url()) };
     let mut unacknowledged = 0;
@@ -176,7 +180,8 @@ async fn a_restart_at_any_time_loses_nothing_and_repeats_nothing_that_was_acknow
 
 #[tokio::test]
 async fn only_the_data_centre_that_counted_the_winner_sends_and_only_what_is_wanted() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let [here, there, one, other] =
         [Receiver::start([]).await, Receiver::start([]).await, Receiver::start([]).await, Receiver::start([]).await];
     let wanting = |name: &str, receiver: &Receiver, wanted| Webhook { wanted, ..webhook(name, &receiver.url()) };
@@ -202,7 +207,8 @@ async fn only_the_data_centre_that_counted_the_winner_sends_and_only_what_is_wan
 
 #[tokio::test]
 async fn awards_of_a_cluster_that_was_founded_anew_are_delivered_under_ids_of_their_own() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let receiver = Receiver::start([]).await;
     let webhook = webhook("billing", &receiver.url());
     let webhooks = start(&home(dir.path(), 0), std::slice::from_ref(&webhook), &memory).await;
@@ -231,7 +237,8 @@ async fn awards_of_a_cluster_that_was_founded_anew_are_delivered_under_ids_of_th
 
 #[tokio::test]
 async fn a_receiver_of_a_restored_cluster_is_told_what_the_images_do_not_have() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let receiver = Receiver::start([]).await;
     let webhook = webhook("billing", &receiver.url());
     let webhooks = start(&home(dir.path(), 0), std::slice::from_ref(&webhook), &memory).await;
@@ -253,7 +260,8 @@ async fn a_receiver_of_a_restored_cluster_is_told_what_the_images_do_not_have() 
 
 #[tokio::test]
 async fn a_receiver_is_told_nothing_again_while_the_ledger_is_away() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let receiver = Receiver::start([]).await;
     let webhook = webhook("billing", &receiver.url());
     let webhooks = start(&home(dir.path(), 0), std::slice::from_ref(&webhook), &memory).await;
@@ -278,7 +286,8 @@ async fn a_receiver_is_told_nothing_again_while_the_ledger_is_away() {
 
 #[tokio::test]
 async fn a_receiver_that_hangs_delays_no_other() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let slow = Receiver::start((0..1_000).map(|_| Behaviour::Hang)).await;
     let quick = Receiver::start([]).await;
     let mut hanging = webhook("a-slow", &slow.url());
@@ -293,7 +302,8 @@ async fn a_receiver_that_hangs_delays_no_other() {
 
 #[tokio::test]
 async fn past_the_limit_of_open_deliveries_awards_wait_in_the_ledger() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let receiver = Receiver::start([]).await;
     let mut held = webhook("billing", &receiver.url());
     (held.hold, held.limits.open_max) = (true, 3);
@@ -315,7 +325,8 @@ async fn past_the_limit_of_open_deliveries_awards_wait_in_the_ledger() {
 
 #[tokio::test]
 async fn what_is_not_public_is_refused_when_it_is_connected_to() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let receiver = Receiver::start([]).await;
     let port = receiver.address.port();
     let target = |host: &str| {
@@ -345,7 +356,8 @@ async fn serve(memory: &Arc<Memory>, webhooks: &Webhooks) -> Running {
 
 #[tokio::test]
 async fn a_dead_letter_is_kept_shown_without_secrets_and_sent_again() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let receiver = Receiver::start((0..1_000).map(|_| Behaviour::Status(500))).await;
     let mut brief = webhook("billing", &receiver.url());
     brief.limits.give_up = Duration::from_millis(300);
@@ -380,7 +392,8 @@ async fn a_dead_letter_is_kept_shown_without_secrets_and_sent_again() {
 
 #[tokio::test]
 async fn a_trial_is_marked_as_one_and_says_what_the_receiver_answered() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let receiver = Receiver::start([Behaviour::Status(202), Behaviour::Status(401)]).await;
     let webhooks = start(&home(dir.path(), 0), &[webhook("billing", &receiver.url())], &memory).await;
     let running = serve(&memory, &webhooks).await;
@@ -398,8 +411,10 @@ async fn a_trial_is_marked_as_one_and_says_what_the_receiver_answered() {
 
 #[tokio::test]
 async fn a_dry_run_tells_who_would_be_told_and_changes_nothing() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
-    let (receiver, other) = (Receiver::start([]).await, Receiver::start([]).await);
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
+    let receiver = Receiver::start([]).await;
+    let other = Receiver::start([]).await;
     let elsewhere = Webhook { wanted: Wanted::Namespace("default".to_owned()), ..webhook("elsewhere", &other.url()) };
     let told = Webhook { hold: true, ..webhook("billing", &receiver.url()) };
     let webhooks = start(&home(dir.path(), 0), &[told, elsewhere], &memory).await;
@@ -411,7 +426,8 @@ async fn a_dry_run_tells_who_would_be_told_and_changes_nothing() {
     let open = async |session: &str| {
         live::connect(&running, "", &format!("{LIVE_PROTOCOL}, session.{session}")).await.unwrap()
     };
-    let (mut winner, mut bystander) = (open(sessions[0]).await, open(sessions[1]).await);
+    let mut winner = open(sessions[0]).await;
+    let mut bystander = open(sessions[1]).await;
     let path = "/v1/awards/search/q/2/dry-run";
     let report = running.send("POST", path, &format!(r#"{{"session":"{}"}}"#, sessions[0])).await;
     let body = report.json();
@@ -432,14 +448,16 @@ async fn a_dry_run_tells_who_would_be_told_and_changes_nothing() {
     for session in [sessions[1], sessions[0], sessions[1]] {
         running.send("POST", "/v1/counters/search/q/add", &format!(r#"{{"session":"{session}"}}"#)).await;
     }
-    let (first, second) = (live::next(&mut bystander).await, live::next(&mut winner).await);
+    let first = live::next(&mut bystander).await;
+    let second = live::next(&mut winner).await;
     assert_eq!((&first["at"], &second["at"], &second["type"]), (&3.into(), &2.into(), &"yours".into()));
     assert_eq!(refused(path, "").await, "awarded");
 }
 
 #[tokio::test]
 async fn operators_need_the_token_even_where_reading_is_open_and_names_must_be_known() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let receiver = Receiver::start([]).await;
     let webhooks = start(&home(dir.path(), 0), &[webhook("billing", &receiver.url())], &memory).await;
     let mut running = serve(&memory, &webhooks).await;
@@ -469,7 +487,8 @@ async fn operators_need_the_token_even_where_reading_is_open_and_names_must_be_k
 
 #[tokio::test]
 async fn the_command_lists_holds_tries_and_sends_again() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let no = Behaviour::Status(500);
     let receiver = Receiver::start([no.clone(), no.clone(), Behaviour::Status(204), no]).await;
     let mut billing = webhook("billing", &receiver.url());
@@ -515,7 +534,8 @@ async fn the_command_lists_holds_tries_and_sends_again() {
 
 #[tokio::test]
 async fn receiver_that_answers_410_is_disabled_until_released() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let receiver = Receiver::start([Behaviour::Status(410)]).await;
     let home = home(dir.path(), 0);
     let billing = [Webhook { limits: Limits { at_once_max: 1, ..LIMITS }, ..webhook("billing", &receiver.url()) }];
@@ -544,7 +564,8 @@ async fn receiver_that_answers_410_is_disabled_until_released() {
 
 #[tokio::test]
 async fn over_tls_the_receiver_is_the_one_that_its_certificate_names() {
-    let (dir, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new(None)));
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Arc::new(Memory::new(None));
     let [(right, pem), (_, foreign)] = ["right", "foreign"].map(|name| server_tls(dir.path(), name));
     let receiver = Receiver::start_with([], Some(right.acceptor())).await;
     let trusting = |name: &str, host: &str, pem: &str| {

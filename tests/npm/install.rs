@@ -15,7 +15,8 @@ pub fn must(command: &mut Command) -> String {
 pub fn modules(from: &Path) -> PathBuf {
     let name = from.file_name().unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join("npm");
-    let (wanted, done) = (std::fs::read_to_string(from.join("package-lock.json")).unwrap(), folder.join("installed"));
+    let wanted = std::fs::read_to_string(from.join("package-lock.json")).unwrap();
+    let done = folder.join("installed");
     if std::fs::read_to_string(&done).ok().as_deref() != Some(&*wanted) {
         std::fs::create_dir_all(&folder).unwrap();
         for file in ["package.json", "package-lock.json"] {

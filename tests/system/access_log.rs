@@ -27,7 +27,8 @@ type Counts = BTreeMap<String, i64>;
 
 /// The counts of DuckDB, by zone.
 fn by_duckdb(now_s: u64) -> Value {
-    let (script, log) = (format!("{FOLDER}/by_zone.py"), format!("{FOLDER}/log.csv"));
+    let script = format!("{FOLDER}/by_zone.py");
+    let log = format!("{FOLDER}/log.csv");
     let python = environment("duckdb", &Path::new(FOLDER).join("requirements.txt")).join("python");
     let said = must(Command::new(python).args([script, log, now_s.to_string()]).args(ZONES));
     serde_json::from_str(&said).unwrap()
@@ -77,7 +78,8 @@ async fn keeps_series(at: SocketAddr) {
 
 /// Whether hours and days of a counter are as DuckDB has them, from a day before the first event to a day behind the last.
 async fn compare(at: SocketAddr, counter: &str, zone: &str, (first, last): (u64, u64), answer: &Value) {
-    let (from, to) = ((first - DAY_S) / QUARTER_S * QUARTER_S, (last + DAY_S) / QUARTER_S * QUARTER_S);
+    let from = (first - DAY_S) / QUARTER_S * QUARTER_S;
+    let to = (last + DAY_S) / QUARTER_S * QUARTER_S;
     for (unit, every, chars) in [("hours", "1h", 13), ("days", "1d", 10)] {
         let expected: Counts = serde_json::from_value(answer[unit].clone()).unwrap();
         let path = format!("/v1/counters/{counter}/series?from={from}&to={to}&every={every}&zone={zone}");
@@ -94,13 +96,15 @@ async fn compare(at: SocketAddr, counter: &str, zone: &str, (first, last): (u64,
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_access_log_by_hour_and_day_of_odd_zones_is_what_duckdb_counts() {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let (answers, requests) = (by_duckdb(now_s), requests());
+    let answers = by_duckdb(now_s);
+    let requests = requests();
     assert_eq!(requests.len(), 10_000);
     let cluster = Cluster::new(&["usa-0"]);
     let centre = cluster.centres().await.remove(0);
     keeps_series(centre.http).await;
     for zone in ZONES {
-        let (answer, shift_s) = (&answers[zone], answers[zone]["shift_s"].as_i64().unwrap());
+        let answer = &answers[zone];
+        let shift_s = answers[zone]["shift_s"].as_i64().unwrap();
         let by_s = &answer["by_s"];
         assert_eq!(by_s == 0, zone == "Asia/Kathmandu", "the clock of {zone} changes meanwhile by {by_s} s");
         let moved = |time: u64| (time as i64 + shift_s) as u64;

@@ -141,7 +141,9 @@ impl Both<'_> {
     }
 
     async fn windows(&self) {
-        let (topic, path, client) = (of("search/topic"), "/v1/counters/search/topic/window", self.client);
+        let topic = of("search/topic");
+        let path = "/v1/counters/search/topic/window";
+        let client = self.client;
         let (window_asked, query) = self.compared();
         let read = client.window(total(&topic), window_asked).await.unwrap();
         assert!(read.as_of.basis.is_some());
@@ -163,7 +165,8 @@ impl Both<'_> {
     }
 
     async fn series(&self) {
-        let (topic, path) = (of("search/topic"), "/v1/counters/search/topic/series");
+        let topic = of("search/topic");
+        let path = "/v1/counters/search/topic/series";
         let (steps, query) = self.steps();
         let read = self.client.series(total(&topic), steps).await.unwrap();
         self.alike(series(&topic, &read), &format!("{path}?{query}")).await;
@@ -195,7 +198,8 @@ impl Both<'_> {
     }
 
     async fn graph(&self) {
-        let (topic, client) = (of("search/topic"), self.client);
+        let topic = of("search/topic");
+        let client = self.client;
         let graph = self.said("/v1/counters/search/topic/graph").await;
         let parents = client.parents(&topic, Neighbours::first()).await.unwrap();
         assert!(parents.counters.len() > 1 && !parents.has_more);
@@ -281,7 +285,8 @@ async fn refusal(at: SocketAddr, path: &str) -> String {
 
 /// Refused as HTTP does, in its words.
 async fn refuse_alike(client: &Client, at: SocketAddr, to: u64) {
-    let (a, path) = (of("search/a"), "/v1/counters/search/a");
+    let a = of("search/a");
+    let path = "/v1/counters/search/a";
     let within = |length_s: u64| Window::between(time(to - length_s), time(to));
     let span = |length_s: u64| format!("from={}&to={to}", to - length_s);
 

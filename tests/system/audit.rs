@@ -41,7 +41,8 @@ async fn add(at: SocketAddr, counter: &str, delta: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_reads_show_is_what_logs_hold_while_counting_goes_on_and_what_cannot_be_asked_is_said() {
     let (cluster, mut centres) = three_centres().await;
-    let (first, second) = (centres[0].http, centres[1].http);
+    let first = centres[0].http;
+    let second = centres[1].http;
     let loads = [Load::start(cluster.client(&[0]).await, 1), Load::start(cluster.client(&[1]).await, 1)];
     for load in &loads {
         load.until_further(200).await;

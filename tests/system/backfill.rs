@@ -34,7 +34,9 @@ impl Backfill {
     }
 
     fn arguments(&self, file: &str, more: &[&str]) -> Vec<String> {
-        let (layout, web, token) = (self.path("layout.toml"), self.path("credentials/web"), self.path("token"));
+        let layout = self.path("layout.toml");
+        let web = self.path("credentials/web");
+        let token = self.path("token");
         let server = format!("http://{}", self.at);
         let journal = self.path("journals");
         let usual = ["--cluster", &layout, "--dc", "usa-0", "--credentials", &web, "--journal", &journal];
@@ -85,7 +87,8 @@ impl Backfill {
 
     /// All buckets below a prefix, without the namespace.
     async fn buckets(&self, namespace: &str) -> Option<Vec<Value>> {
-        let (mut found, mut after) = (Vec::new(), String::new());
+        let mut found = Vec::new();
+        let mut after = String::new();
         loop {
             let path = format!("/v1/export?prefix={namespace}/&limit=200{after}");
             let (_, page) = http::get(self.at, &path).await?;
@@ -125,10 +128,12 @@ async fn backfill() -> (Backfill, Process, Process) {
 
 /// Rows of a year, each tenth without a time, with some that are broken; and what each counter must be.
 fn history() -> (String, Vec<u64>) {
-    let (mut text, mut sums) = ("counter,delta,at\n".to_owned(), vec![0; COUNTERS as usize]);
+    let mut text = "counter,delta,at\n".to_owned();
+    let mut sums = vec![0; COUNTERS as usize];
     let begin = now_s() - 365 * 86_400;
     for row in 0..ROWS {
-        let (counter, delta) = (row * 7_919 % COUNTERS, 1 + row % 3);
+        let counter = row * 7_919 % COUNTERS;
+        let delta = 1 + row % 3;
         sums[counter as usize] += delta;
         let at = if row % 10 == 0 { String::new() } else { (begin + row * 524).to_string() };
         writeln!(text, "search/answer/{counter},{delta},{at}").unwrap();
@@ -153,7 +158,8 @@ async fn a_file_is_counted_exactly_once_though_loader_and_node_are_killed_and_it
     let file = backfill.path("history");
     let mut live = 0;
     for kill in 1..=KILLS {
-        let (before, mut loader) = (backfill.chunks(), backfill.start(&file, &[]));
+        let before = backfill.chunks();
+        let mut loader = backfill.start(&file, &[]);
         let path = "/v1/counters/search/answer%2F0/add";
         let counted = http::send(backfill.at, "POST", path, "{\"delta\": 1000}").await;
         live += u64::from(counted.is_some_and(|(code, _)| code == 200)) * 1_000;
@@ -199,7 +205,8 @@ async fn round_trip(backfill: &mut Backfill, file: &str, namespace: &str) {
     let (is_done, said) = operate(&backfill.cluster, backfill.at, &["export", "search/answer/", "--out", &out]);
     assert!(is_done && said.contains(&format!("{COUNTERS} counters in ")), "{said}");
     let into = ["--namespace", namespace];
-    let (before, mut loader) = (backfill.chunks(), backfill.start(&out, &into));
+    let before = backfill.chunks();
+    let mut loader = backfill.start(&out, &into);
     backfill.until_sent(before, &loader).await;
     loader.kill();
     let (is_whole, loaded, said) = backfill.load(&out, &into);

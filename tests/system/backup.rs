@@ -28,7 +28,8 @@ fn text(path: &Path) -> &str {
 
 /// Takes the images of these aggregators into a directory of that name.
 fn back_up(cluster: &Cluster, asked: &[SocketAddr], name: &str) -> PathBuf {
-    let (out, token) = (cluster.path(name), cluster.path("token"));
+    let out = cluster.path(name);
+    let token = cluster.path("token");
     let urls: Vec<String> = asked.iter().map(|http| format!("http://{http}")).collect();
     let mut arguments =
         vec!["backup", "take", "--whole", "--out", text(&out), "--token-file", text(&token), "--server"];
@@ -134,7 +135,8 @@ fn planned(layout: &Path, backup: &Path, out: &Path) -> u64 {
 
 /// Backups of another cluster, damaged backups, and targets that exist are refused with the reason, and nothing changes.
 fn check_refusals(cluster: &Cluster, backup: &Path) {
-    let (layout, out) = (cluster.path("layout.toml"), cluster.path("restored"));
+    let layout = cluster.path("layout.toml");
+    let out = cluster.path("restored");
     let with = |layout: &Path, backup: &Path, more: &[&str]| restore_all(text(layout), text(backup), text(&out), more);
     let (done, said) = with(&layout, backup, &[]);
     assert!(done && said.contains("withheld") && said.ends_with("repeat it with --yes.\n"), "{said}");
@@ -185,7 +187,8 @@ fn put_in_place(cluster: &Cluster) {
 /// A process of the old era, on its old disk: refused under the new layout, and by the new era's processes under the old one.
 async fn check_old_era(cluster: &Cluster, centres: &mut [Centre]) {
     let dc = DCS.len() - 1;
-    let (data, new) = (cluster.data(dc, Role::Aggregator), cluster.path("data/new"));
+    let data = cluster.data(dc, Role::Aggregator);
+    let new = cluster.path("data/new");
     centres[dc].aggregator.kill();
     std::fs::rename(&data, &new).unwrap();
     std::fs::rename(cluster.path("data/old"), &data).unwrap();
@@ -240,7 +243,8 @@ async fn a_cluster_whose_disks_are_all_gone_goes_on_from_its_images_and_awards_n
     std::fs::rename(cluster.path("old"), cluster.path("data/old")).unwrap();
 
     check_refusals(&cluster, &backup);
-    let (layout, out) = (cluster.path("layout.toml"), cluster.path("restored"));
+    let layout = cluster.path("layout.toml");
+    let out = cluster.path("restored");
     let expected = planned(&layout, &backup, &out);
     assert!((in_images..between).contains(&expected) && expected <= counted.queries, "{expected}");
     let (done, said) = restore_all(text(&layout), text(&backup), text(&out), &["--withhold", "--yes"]);
@@ -271,8 +275,9 @@ async fn a_cluster_whose_disks_are_all_gone_goes_on_from_its_images_and_awards_n
 
 /// Restores the lost data centre; whether that succeeded, and what was said.
 fn restore_lost(cluster: &Cluster, backup: &Path, at: SocketAddr, more: &[&str]) -> (bool, String) {
-    let (layout, out, token) =
-        (cluster.path("layout.toml"), cluster.data(LOST, Role::Aggregator), cluster.path("token"));
+    let layout = cluster.path("layout.toml");
+    let out = cluster.data(LOST, Role::Aggregator);
+    let token = cluster.path("token");
     let server = format!("http://{at}");
     let mut arguments = vec!["restore", "dc", DCS[LOST], "--from", text(backup), "--layout", text(&layout)];
     arguments.extend(["--out", text(&out), "--server", &server, "--token-file", text(&token)]);

@@ -128,7 +128,8 @@ fn fields(award: &Award, written_off: u64) -> Vec<Field> {
     let prefixed = |bytes: &[u8]| [varint(bytes.len() as u64), bytes.to_vec()].concat();
     let number = |name: &str, value: u64| (name.to_owned(), value.to_string(), varint(value));
     let counter = &award.counter;
-    let (client, key) = (award.client.0, tidemark_server::names::key_text(counter.key()));
+    let client = award.client.0;
+    let key = tidemark_server::names::key_text(counter.key());
     let session = match award.session {
         None => ("session".to_owned(), "none".to_owned(), vec![0]),
         Some(id) => ("session".to_owned(), id.to_string(), [vec![1], id.0.to_vec()].concat()),
@@ -167,7 +168,8 @@ fn certificate(vector: &Vector) -> Certificate {
     assert_eq!(bytes, award.signed_bytes(*written_off), "the page explains other bytes than are signed");
     let sign = |dc: &str| {
         let signer = credentials(dc);
-        let (signature, certificate) = (signer.sign(&bytes).to_vec(), signer.certificate_der().to_vec());
+        let signature = signer.sign(&bytes).to_vec();
+        let certificate = signer.certificate_der().to_vec();
         AwardSignature { dc: DcId(0), signature, certificate }
     };
     Certificate::new(award, &SIGNERS.map(sign), *written_off)

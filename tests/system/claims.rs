@@ -23,7 +23,8 @@ async fn rule(at: SocketAddr, period_s: u64, fallback: &str) -> (u16, Value) {
 
 /// Counts one for a browser; asked again until it is counted.
 async fn count(at: SocketAddr, session: &str) {
-    let (path, body) = (format!("/v1/counters/{QUERIES}/add"), json!({ "session": session }).to_string());
+    let path = format!("/v1/counters/{QUERIES}/add");
+    let body = json!({ "session": session }).to_string();
     until("an increment", async || http::send(at, "POST", &path, &body).await.filter(|(code, _)| *code == 200)).await;
 }
 

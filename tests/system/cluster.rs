@@ -188,7 +188,9 @@ impl Cluster {
     }
 
     fn make_certificates(&self) {
-        let (ca, layout, out) = (self.text("ca"), self.text("layout.toml"), self.text("credentials"));
+        let ca = self.text("ca");
+        let layout = self.text("layout.toml");
+        let out = self.text("credentials");
         let web = self.text("credentials/web");
         for arguments in [
             vec!["certs", "init", "--cluster", "test", "--out", &ca],
@@ -203,7 +205,8 @@ impl Cluster {
     /// Writes the configuration of a process, which reads the layout of that name.
     pub fn write_config(&self, dc: usize, role: Role, layout: &str) {
         let name = &self.names[dc];
-        let (kind, credentials) = (role.subcommand(), role.credentials());
+        let kind = role.subcommand();
+        let credentials = role.credentials();
         let text = format!(
             "cluster = {layout:?}\ndc = {name:?}\ncredentials = \"credentials/{name}/{credentials}\"\n\
              data_dir = \"data/{name}-{kind}\"\n[http]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n"
@@ -212,7 +215,8 @@ impl Cluster {
     }
 
     fn write_further_config(&self, dc: usize, seat: usize) {
-        let (name, own) = (&self.names[dc], FURTHER_AGGREGATORS[seat - 1]);
+        let name = &self.names[dc];
+        let own = FURTHER_AGGREGATORS[seat - 1];
         let text = format!(
             "cluster = \"layout.toml\"\ndc = {name:?}\ncredentials = \"credentials/{name}/aggregator-{own}\"\n\
              data_dir = \"data/{name}-{own}\"\n[http]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"token\"\n"
@@ -250,7 +254,8 @@ impl Cluster {
         self.all_nodes[dc].push(free_address());
         std::fs::write(self.path("layout.toml"), self.layout_text(&self.aggregators)).unwrap();
         let out = self.text(&format!("credentials/{}/node-{node}", self.names[dc]));
-        let (ca, number) = (self.text("ca"), node.to_string());
+        let ca = self.text("ca");
+        let number = node.to_string();
         let of_node = ["--dc", &self.names[dc], "--role", "node", "--name", &number];
         let output = run(&[&["certs", "issue", "--ca", &ca, "--out", &out], &of_node[..]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -421,7 +426,8 @@ impl Cluster {
 
 /// Runs an operator's command against a process; whether it succeeded, and all that it said.
 pub fn operate(cluster: &Cluster, at: SocketAddr, arguments: &[&str]) -> (bool, String) {
-    let (server, token) = (format!("http://{at}"), cluster.path("token"));
+    let server = format!("http://{at}");
+    let token = cluster.path("token");
     let output = run(&[arguments, &["--server", &server, "--token-file", token.to_str().unwrap()]].concat());
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(said).unwrap())

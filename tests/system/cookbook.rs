@@ -192,7 +192,8 @@ async fn ask(page: Page, request: &Block, expected: &Block, at: SocketAddr, name
 }
 
 async fn runs(page: Page) {
-    let (blocks, folder) = (blocks(page), tempfile::tempdir().unwrap());
+    let blocks = blocks(page);
+    let folder = tempfile::tempdir().unwrap();
     let (_process, at) = served(&blocks[0], &folder.path().join(DATA_DIR)).await;
     let called = vec![(SERVED.to_owned(), at.to_string())];
     let place = Place { page, folder: folder.path(), environment: Vec::new(), called };
@@ -241,7 +242,8 @@ fn what_the_document_does_not_say_does_not_match() {
     }
     assert!(!line_matches("a…b…c", "acb") && line_matches("…3… of 7", "3 of 7"));
     let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-    let (answer, mut names) = (json(r#"{"a": [{"b": 1, "c": "t"}], "d": 2}"#), BTreeMap::new());
+    let answer = json(r#"{"a": [{"b": 1, "c": "t"}], "d": 2}"#);
+    let mut names = BTreeMap::new();
     assert!(has(&answer, &json(r#"{"a": [{"b": 1, "c": "$T"}]}"#), &mut names) && names["$T"] == "t");
     for wrong in [r#"{"a": [{"b": 2}]}"#, r#"{"a": []}"#, r#"{"e": 1}"#, r#"{"d": "2"}"#] {
         assert!(!has(&answer, &json(wrong), &mut names), "{wrong}");

@@ -193,7 +193,8 @@ fn host(name: &str, aliases: &[String]) -> Host {
 
 /// A CA, and credentials of a layout's processes below `credentials`.
 fn issue(dir: &Path, layout: &str) {
-    let (ca, out) = (dir.join("ca"), dir.join("credentials"));
+    let ca = dir.join("ca");
+    let out = dir.join("credentials");
     let [ca, out] = [&ca, &out].map(|path| path.to_str().unwrap());
     must(&mut command(&["certs", "init", "--cluster", "demo", "--out", ca]));
     must(&mut command(&["certs", "issue", "--ca", ca, "--cluster", layout, "--out", out]));
@@ -309,7 +310,8 @@ fn compose_unit(deployment: &Deployment, compose: &Value, name: &str) -> Unit {
     };
     let volume = |volume: &Value| {
         assert_eq!(volume["type"], "volume");
-        let (source, sub) = (text(&volume["source"]), volume["volume"]["subpath"].as_str().unwrap_or_default());
+        let source = text(&volume["source"]);
+        let sub = volume["volume"]["subpath"].as_str().unwrap_or_default();
         assert!(compose["volumes"].get(source).is_some(), "{source} is no volume");
         (text(&volume["target"]).to_owned(), deployment.volume(source).join(sub))
     };
@@ -470,7 +472,8 @@ fn pods_have_no_rights_that_they_do_not_need() {
     for pod in
         REGIONS.iter().flat_map(|region| yaml(&manifest(region))).filter(|object| object["kind"] == "StatefulSet")
     {
-        let (spec, name) = (&pod["spec"]["template"]["spec"], &pod["metadata"]["name"]);
+        let spec = &pod["spec"]["template"]["spec"];
+        let name = &pod["metadata"]["name"];
         assert_eq!(
             (&spec["automountServiceAccountToken"], &spec["securityContext"]["runAsNonRoot"]),
             (&false.into(), &true.into()),
@@ -516,9 +519,11 @@ fn pod(set: &Value, index: u64, volumes: &Path, files: &BTreeMap<(String, String
     assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], "metadata.labels['apps.kubernetes.io/pod-index']");
     let expand = |text: &str| text.replace("$(POD_INDEX)", &index.to_string());
     let host = format!("{}-{index}", text(&set["metadata"]["name"]));
-    let (mut own, mut folders) = (Vec::new(), Vec::new());
+    let mut own = Vec::new();
+    let mut folders = Vec::new();
     for mount in items(&container["volumeMounts"]) {
-        let (name, path) = (&mount["name"], text(&mount["mountPath"]).to_owned());
+        let name = &mount["name"];
+        let path = text(&mount["mountPath"]).to_owned();
         let Some(volume) = items(&spec["volumes"]).iter().find(|volume| volume["name"] == *name) else {
             assert_eq!(set["spec"]["volumeClaimTemplates"][0]["metadata"]["name"], *name);
             folders.push((path, volumes.join(&host)));
@@ -558,10 +563,12 @@ async fn pods_of_three_regions_are_a_cluster_that_counts() {
     let dir = tempfile::tempdir().unwrap();
     issue(dir.path(), root(KUBERNETES).join("cluster.toml").to_str().unwrap());
     std::fs::write(dir.path().join("credentials/token"), TOKEN).unwrap();
-    let (files, volumes) = (generated(dir.path()), dir.path().join("volumes"));
+    let files = generated(dir.path());
+    let volumes = dir.path().join("volumes");
     let objects: Vec<Value> = REGIONS.iter().flat_map(|region| yaml(&manifest(region))).collect();
     let namespace = yaml(&format!("{KUBERNETES}/kustomization.yaml"))[0]["namespace"].as_str().unwrap().to_owned();
-    let (mut hosts, mut units) = (Vec::new(), Vec::new());
+    let mut hosts = Vec::new();
+    let mut units = Vec::new();
     for set in objects.iter().filter(|object| object["kind"] == "StatefulSet") {
         let service = text(&set["spec"]["serviceName"]);
         let headless =

@@ -154,7 +154,8 @@ async fn changes_that_are_asked_for_at_once_are_all_carried_out_once() {
     const CHANGES: usize = 40;
     let cluster = permitting(&["usa-0", "europe-0", "asia-0"]);
     let centres = cluster.centres().await;
-    let (client, other) = (cluster.client(&[0]).await, cluster.client(&[1]).await);
+    let client = cluster.client(&[0]).await;
+    let other = cluster.client(&[1]).await;
     count(&client, centres[0].http, &[("topic", 1)]).await;
     count(&other, centres[1].http, &[("topic", 1)][..0]).await;
     let mut all = tokio::task::JoinSet::new();
@@ -195,7 +196,8 @@ async fn a_client_that_is_not_named_may_not_change_edges_and_an_operator_may() {
     assert_eq!(said, "the layout does not name web/0 among `graph_clients`: it may not change edges");
     assert_eq!(client.parents(&of("topic"), Neighbours::first()).await.unwrap().counters, []);
 
-    let (ca, own) = (cluster.path("ca"), cluster.path("credentials/editor"));
+    let ca = cluster.path("ca");
+    let own = cluster.path("credentials/editor");
     let arguments = ["certs", "issue", "--ca", ca.to_str().unwrap(), "--dc", "usa-0", "--role", "operator"];
     let output = run(&[&arguments[..], &["--name", "editor", "--out", own.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{output:?}");

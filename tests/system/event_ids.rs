@@ -30,7 +30,9 @@ impl Loads {
     /// Journals of another folder are another machine's.
     fn arguments(&self, file: &str, at: SocketAddr, journals: &str) -> Vec<String> {
         let text = |name: &str| self.cluster.path(name).to_str().unwrap().to_owned();
-        let (file, journals, token) = (text(file), text(journals), text("token"));
+        let file = text(file);
+        let journals = text(journals);
+        let token = text("token");
         let server = format!("http://{at}");
         let arguments = ["load", &file, "--event-id", "Payment", "--journal", &journals, "--server", &server];
         let arguments = [&arguments[..], &["--token-file", &token, "--json"]].concat();
@@ -71,7 +73,8 @@ impl Loads {
 
 /// Row `n` of all files: what it says, and what it adds to which counter.
 fn row(n: u64) -> (String, String, u64) {
-    let (counter, delta) = (format!("search/answer/{}", n * 7_919 % COUNTERS), 1 + n % 3);
+    let counter = format!("search/answer/{}", n * 7_919 % COUNTERS);
+    let delta = 1 + n % 3;
     (format!("{counter},{delta},pay-{n}\n"), counter, delta)
 }
 
@@ -93,7 +96,8 @@ async fn a_row_with_an_id_counts_once_though_the_loader_is_killed_and_through_an
     ready(second).await;
     let views = centres.iter().map(|centre| centre.http).chain([second]).collect();
     let loads = Loads { cluster, views };
-    let (mut text, mut sums) = ("counter,delta,payment\n".to_owned(), BTreeMap::new());
+    let mut text = "counter,delta,payment\n".to_owned();
+    let mut sums = BTreeMap::new();
     for n in 0..ROWS {
         add_row(n, &mut text, &mut sums);
         if n % REPEATED == REPEATED - 1 {

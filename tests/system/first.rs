@@ -107,7 +107,8 @@ async fn commands_find_serve_without_any_flag() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_of_the_data_directory_goes_to_its_own_server_only() {
-    let (one, other) = (Desk::new(&[]).await, Desk::new(&[]).await);
+    let one = Desk::new(&[]).await;
+    let other = Desk::new(&[]).await;
     let url = |desk: &Desk| format!("http://{}", desk.at);
     let own = one.output(&["add", "search/queries", "--server", &url(&one)]);
     assert!(own.status.success(), "{}", String::from_utf8_lossy(&own.stderr));

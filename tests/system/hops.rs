@@ -100,9 +100,12 @@ async fn a_query_that_is_sent_on_counts_exactly_once_whatever_becomes_of_its_hom
         let home = (origin + dice.random_range(1..3)) % 3;
         let hop = issue(address(&addresses, origin), DCS[home], round).await;
         let mut patience = || dice.random_ratio(1, 3).then(|| ms(&mut dice, 30));
-        let (reload, tab, back) = (patience(), patience(), patience());
+        let reload = patience();
+        let tab = patience();
+        let back = patience();
         let dies = round % DEATH_EVERY == DEATH_EVERY - 1;
-        let (follow, return_) = ([home, origin], [origin, home]);
+        let follow = [home, origin];
+        let return_ = [origin, home];
         let visits = async {
             // Followed, and perhaps reloaded at once; another tab; and back at the origin.
             let first = async {

@@ -37,7 +37,8 @@ fn code_of(answer: &Value) -> &str {
 
 /// Sends it to one aggregator after the other until one says that it counts, and then `again` times more.
 async fn send_until_counted(addresses: &Addresses, order: Vec<usize>, body: &Value, again: usize) {
-    let (told, turn) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let told = AtomicUsize::new(0);
+    let turn = AtomicUsize::new(0);
     let what = format!("{body} to be counted");
     until(&what, async || {
         let at = *addresses[order[turn.fetch_add(1, Relaxed) % order.len()]].lock().unwrap();
@@ -82,9 +83,11 @@ async fn an_id_counts_once_through_any_aggregator_while_processes_are_killed() {
         sum += delta;
         let body = json!({"delta": delta, "id": format!("pay-{n}")});
         let mut order = || (0..6).map(|_| dice.random_range(0..addresses.len())).collect::<Vec<_>>();
-        let (one, other) = (order(), order());
+        let one = order();
+        let other = order();
         let again = dice.random_range(0..4);
-        let (victim, node) = (dice.random_range(0..DCS.len()), dice.random_ratio(1, 2));
+        let victim = dice.random_range(0..DCS.len());
+        let node = dice.random_ratio(1, 2);
         let wait = Duration::from_millis(dice.random_range(0..20));
         let death = async {
             if n % DEATH_EVERY == DEATH_EVERY - 1 {

@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 const DCS: [&str; 3] = ["usa-0", "europe-0", "asia-0"];
 
 async fn count(at: SocketAddr, counter: &str, delta: u64) {
-    let (path, body) = (format!("/v1/counters/{counter}/add"), json!({ "delta": delta }).to_string());
+    let path = format!("/v1/counters/{counter}/add");
+    let body = json!({ "delta": delta }).to_string();
     until("an increment", async || http::send(at, "POST", &path, &body).await.filter(|(code, _)| *code < 300)).await;
 }
 
@@ -71,7 +72,8 @@ async fn a_counter_that_was_reset_begins_at_nothing_everywhere_and_nothing_late_
 }
 
 fn shell(at: SocketAddr, arguments: &[&str]) -> (bool, String) {
-    let (server, token) = (format!("http://{at}"), http::TOKEN);
+    let server = format!("http://{at}");
+    let token = http::TOKEN;
     let output = run(&[&["counter"], arguments, &["--server", &server, "--token", token]].concat());
     let text = if output.status.success() { &output.stdout } else { &output.stderr };
     (output.status.success(), String::from_utf8_lossy(text).trim().to_owned())
@@ -189,7 +191,8 @@ async fn a_name_that_never_counted_is_refused_and_one_that_did_can_be_removed_at
     let at = centre.http;
     let ghost = "search/ghost";
     let path = format!("/v1/counters/{ghost}");
-    let (reset, life) = (format!("{path}/reset"), format!("{path}/life"));
+    let reset = format!("{path}/reset");
+    let life = format!("{path}/life");
     count(at, PLAIN, 1).await;
     for (method, path, body) in [("DELETE", &path, ""), ("POST", &reset, "{}"), ("PUT", &life, r#"{"expires_s": 60}"#)]
     {

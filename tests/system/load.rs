@@ -147,7 +147,8 @@ impl Counted {
 }
 
 async fn count(client: Client, hits_per_tick: usize, tally: Arc<Tally>, stopped: watch::Receiver<bool>) {
-    let (queries, plain) = (parse_counter(QUERIES).unwrap(), parse_counter(PLAIN).unwrap());
+    let queries = parse_counter(QUERIES).unwrap();
+    let plain = parse_counter(PLAIN).unwrap();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut answers = JoinSet::new();

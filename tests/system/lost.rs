@@ -22,7 +22,8 @@ struct Centres {
 impl Centres {
     async fn start() -> Centres {
         let cluster = Cluster::with_nodes_each(&DCS);
-        let (mut nodes, mut aggregators) = (Vec::new(), Vec::new());
+        let mut nodes = Vec::new();
+        let mut aggregators = Vec::new();
         for (dc, (_, count)) in DCS.iter().enumerate() {
             let mut of_dc = Vec::new();
             for node in 0..*count {
@@ -63,7 +64,8 @@ impl Centres {
 
     /// Runs `declare-lost` on the process of a data centre; whether it succeeded, and what it said.
     fn declare_lost(&self, at: usize, group: &str, more: &[&str]) -> (bool, String) {
-        let (server, token) = (format!("http://{}", self.http(at)), self.cluster.path("token"));
+        let server = format!("http://{}", self.http(at));
+        let token = self.cluster.path("token");
         let mut arguments = vec!["declare-lost", group, "--server", &server, "--token-file", token.to_str().unwrap()];
         arguments.extend(more);
         let output = run(&arguments);

@@ -42,7 +42,8 @@ async fn add(at: SocketAddr) {
 
 /// The command's JSON with an aggregator named by a host name.
 fn ask(cluster: &Cluster, at: SocketAddr, arguments: &[&str]) -> String {
-    let (server, token) = (format!("http://{}", named(at)), cluster.path("token"));
+    let server = format!("http://{}", named(at));
+    let token = cluster.path("token");
     let remote = ["--server", &server, "--token-file", token.to_str().unwrap(), "--json"];
     let output = run(&[arguments, &remote].concat());
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -64,7 +65,8 @@ async fn cluster_of_names_counts_where_processes_listen_elsewhere() {
     let cluster = Cluster::new(&DCS);
     write_names(&cluster);
     // The first data centre's processes are behind something that passes on what comes for them.
-    let (own_node, own_aggregator) = (free_address(), free_address());
+    let own_node = free_address();
+    let own_aggregator = free_address();
     let _relays = [
         Relay::start(cluster.nodes[0], own_node).await.unwrap(),
         Relay::start(cluster.aggregators[0], own_aggregator).await.unwrap(),
@@ -79,7 +81,8 @@ async fn cluster_of_names_counts_where_processes_listen_elsewhere() {
     }
     until_views_show(&views, PLAIN, 3).await;
     let said = aggregator.said();
-    let (advertised, listen) = (named(cluster.aggregators[0]), own_aggregator);
+    let advertised = named(cluster.aggregators[0]);
+    let listen = own_aggregator;
     assert!(said.contains(&format!("advertised={advertised} listen={listen} ")), "{said}");
 
     node.kill();
@@ -98,8 +101,9 @@ async fn cluster_of_names_counts_where_processes_listen_elsewhere() {
     until("what the client counted", read).await;
     client.close().await.unwrap();
 
-    let (file, layout, credentials) =
-        (cluster.path("rows.csv"), cluster.path("layout.toml"), cluster.path("credentials/web"));
+    let file = cluster.path("rows.csv");
+    let layout = cluster.path("layout.toml");
+    let credentials = cluster.path("credentials/web");
     std::fs::write(&file, format!("counter,delta\n{PLAIN},20\n{PLAIN},7\n")).unwrap();
     let [file, layout, credentials] = [&file, &layout, &credentials].map(|path| path.to_str().unwrap());
     let of_cluster = ["--cluster", layout, "--dc", DCS[0], "--credentials", credentials];
@@ -227,9 +231,11 @@ impl Named {
             nodes: vec![address("node", name)],
             placement: Placement::new(1, &[], 1).unwrap(),
         };
-        let (name, dcs) = ("test".to_owned(), DCS[..2].iter().map(dc).collect());
+        let name = "test".to_owned();
+        let dcs = DCS[..2].iter().map(dc).collect();
         let cluster = tidemark_aggregator::Cluster { name, era: 0, dcs, voters: vec![DcId(0)], leader: DcId(0) };
-        let (ca, dir) = (ClusterCa::generate("test").unwrap(), tempfile::tempdir().unwrap());
+        let ca = ClusterCa::generate("test").unwrap();
+        let dir = tempfile::tempdir().unwrap();
         Named { ca, table: Arc::default(), dir, cluster }
     }
 
@@ -342,7 +348,8 @@ async fn count(clients: &[Client; 2], at: usize, total: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_resolve_later_and_names_that_move_are_followed() {
-    let (named, ip) = (Named::new(), |last: u8| IpAddr::from([127, 0, 0, last]));
+    let named = Named::new();
+    let ip = |last: u8| IpAddr::from([127, 0, 0, last]);
     named.set("aggregator.usa-0.test", ip(1));
     let usa = named.start(0, ip(1)).await;
     let europe = named.start(1, ip(1)).await;

@@ -61,13 +61,15 @@ impl Network {
         let line = |(at, host): (usize, &Host)| format!("{} {} {}\n", address(at), host.name, host.aliases.join(" "));
         let lines: String = hosts.iter().enumerate().map(line).collect();
         std::fs::write(file.path(), format!("127.0.0.1 localhost\n{lines}")).unwrap();
-        let (mut unshare, is_root) = (Command::new("unshare"), is_root());
+        let mut unshare = Command::new("unshare");
+        let is_root = is_root();
         if !is_root {
             unshare.args(["--user", "--map-root-user"]);
         }
         unshare.args(["--net", "--mount", "--propagation", "private", "sh", "-c", HOLD, "sh"]).arg(file.path());
         let mut holder = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, mut said) = (holder.stdin.take(), String::new());
+        let input = holder.stdin.take();
+        let mut said = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut said).unwrap();
         assert_eq!(
             said, "up\n",

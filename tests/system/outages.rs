@@ -60,7 +60,8 @@ async fn a_dead_node_is_seen_and_increments_fail_within_2_s() {
         counted += 1;
     }
     centre.node.kill();
-    let (mut in_doubt, mut refused) = (0, 0);
+    let mut in_doubt = 0;
+    let mut refused = 0;
     let first = add(at).await;
     for (status, code, took) in [first, add(at).await, add(at).await] {
         assert!(took <= GONE_MAX, "{status} {code} after {took:?}");

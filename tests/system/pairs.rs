@@ -55,7 +55,9 @@ impl Reader {
 /// A shown value never goes back, also when another aggregator shows it.
 async fn read_until(client: Client, stop: Arc<AtomicBool>) -> Duration {
     let name = parse_counter(PLAIN).unwrap();
-    let (mut shown, mut answered, mut gap) = (0, None, Duration::ZERO);
+    let mut shown = 0;
+    let mut answered = None;
+    let mut gap = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {
         if let Ok(reading) = client.get(&name).await {
             assert!(reading.up >= shown, "{} was shown after {shown}", reading.up);
@@ -259,7 +261,8 @@ async fn a_voter_is_replaced_while_counting_and_the_old_one_is_then_gone_for_goo
 async fn increments_are_read_by_their_version_at_either_aggregator() {
     let cluster = Cluster::with_pair(&DCS, &DCS, PAIR);
     let (centres, second, second_http) = start_all(&cluster).await;
-    let (path, first_http) = (format!("/v1/counters/{PLAIN}"), centres[PAIR].http);
+    let path = format!("/v1/counters/{PLAIN}");
+    let first_http = centres[PAIR].http;
     let mut version = String::new();
     for n in 1..=10 {
         let add = async || http::send(first_http, "POST", &format!("{path}/add"), r#"{"value":true}"#).await.unwrap();
@@ -272,7 +275,8 @@ async fn increments_are_read_by_their_version_at_either_aggregator() {
     let (status, elsewhere) = http::get(centres[0].http, &format!("{path}?at_least={version}")).await.unwrap();
     assert_eq!((status, &elsewhere["error"]["code"]), (409, &"version_elsewhere".into()), "{elsewhere}");
     // The command line reads what it added.
-    let (url, token) = (format!("http://{first_http}"), cluster.path("token"));
+    let url = format!("http://{first_http}");
+    let token = cluster.path("token");
     let remote = ["--server", &url, "--token-file", token.to_str().unwrap()];
     for n in 11..=16 {
         let added = run(&[&["add", PLAIN], &remote[..]].concat());

@@ -46,7 +46,8 @@ async fn events(at: SocketAddr, last: &str, until: &str) -> Vec<serde_json::Valu
         "GET /v1/events?awards=all HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {TOKEN}\r\nlast-event-id: {last}\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
-    let (mut text, mut buffer) = (String::new(), [0; 4096]);
+    let mut text = String::new();
+    let mut buffer = [0; 4096];
     let reading = async {
         // Events end with an empty line, and chunks of the body with one more.
         while !text.contains(&format!(r#""type":"{until}""#)) || !text.ends_with("\n\n\r\n") {

@@ -19,7 +19,8 @@ pub fn must(command: &mut Command) -> String {
 pub fn environment(name: &str, pinned: &Path) -> PathBuf {
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let (commands, done) = (folder.join("bin"), folder.join("pinned"));
+    let commands = folder.join("bin");
+    let done = folder.join("pinned");
     let wanted = std::fs::read_to_string(pinned).unwrap();
     if std::fs::read_to_string(&done).ok().as_deref() != Some(&*wanted) {
         let venv = |folder: &Path| Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder).status();

@@ -40,7 +40,8 @@ async fn count(usa: &Split) {
 
 /// All keys of a range, page by page.
 async fn paged(at: SocketAddr, range: &str) -> Vec<String> {
-    let (mut keys, mut after) = (Vec::new(), String::new());
+    let mut keys = Vec::new();
+    let mut after = String::new();
     loop {
         let (code, page) = http::get(at, &format!("/v1/range?{range}&limit=3{after}")).await.expect("it answers");
         assert_eq!(code, 200, "{page}");
@@ -93,7 +94,8 @@ async fn what_has_the_same_piece_lies_in_one_slot() {
     let cluster = Cluster::with_aggregators(&DCS, &DCS[..1], &[SEATS, 1], &SLOTS);
     let plain = cluster.layout_text(&cluster.aggregators);
     std::fs::write(cluster.path("layout.toml"), format!("{plain}{SHARD_BY}")).unwrap();
-    let (first, mut europe) = (cluster.centre(0).await, cluster.centre(1).await);
+    let first = cluster.centre(0).await;
+    let mut europe = cluster.centre(1).await;
     let (mut usa, _node) = Split::start(&cluster, first).await;
     ready(europe.http).await;
     count(&usa).await;

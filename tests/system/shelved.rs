@@ -22,7 +22,9 @@ const NODE: &str = "[group]\nbuckets_memory_mib = 1\n[log]\ncheckpoint_interval_
 
 /// A row per counter and day, none of them today; and the sum of all.
 pub fn history(path: &std::path::Path, counters: u64) -> u64 {
-    let (mut text, mut sum, now) = ("counter,delta,at\n".to_owned(), 0, now_s());
+    let mut text = "counter,delta,at\n".to_owned();
+    let mut sum = 0;
+    let now = now_s();
     for counter in 0..counters {
         for day in 0..DAYS {
             let delta = 1 + (counter + day) % 7;
@@ -55,7 +57,8 @@ async fn everything(at: SocketAddr) -> Option<(Vec<Value>, Value)> {
 
 /// All buckets of all counters.
 pub async fn buckets(at: SocketAddr) -> Option<Vec<Value>> {
-    let (mut counters, mut after) = (Vec::new(), String::new());
+    let mut counters = Vec::new();
+    let mut after = String::new();
     loop {
         let page = get(at, &format!("/v1/export?prefix=search/answer/&limit=100{after}")).await?;
         counters.extend(page["counters"].as_array()?.iter().cloned());
@@ -116,8 +119,12 @@ pub async fn late(at: SocketAddr) -> u64 {
 
 pub fn load(cluster: &Cluster, at: SocketAddr, file: &str) {
     let path = |name: &str| cluster.path(name).to_str().unwrap().to_owned();
-    let (layout, web, token) = (path("layout.toml"), path("credentials/web"), path("token"));
-    let (server, journal, file) = (format!("http://{at}"), path("journals"), path(file));
+    let layout = path("layout.toml");
+    let web = path("credentials/web");
+    let token = path("token");
+    let server = format!("http://{at}");
+    let journal = path("journals");
+    let file = path(file);
     let usual = ["load", &file, "--cluster", &layout, "--dc", "usa-0", "--credentials", &web, "--journal", &journal];
     let loaded = run(&[&usual[..], &["--server", &server, "--token-file", &token]].concat());
     assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));

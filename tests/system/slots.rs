@@ -45,7 +45,8 @@ async fn slots(at: SocketAddr) -> Vec<(Value, [u64; 3])> {
 pub fn restore(cluster: &Cluster, backup: &Path, data: &Path) {
     std::fs::remove_dir_all(cluster.path("data")).unwrap();
     std::fs::create_dir(cluster.path("data")).unwrap();
-    let (restored, layout) = (cluster.path("restored"), cluster.path("layout.toml"));
+    let restored = cluster.path("restored");
+    let layout = cluster.path("layout.toml");
     tidemark(
         &[
             &["restore", "cluster", "--yes", "--from", text(backup)][..],
@@ -59,7 +60,8 @@ pub fn restore(cluster: &Cluster, backup: &Path, data: &Path) {
 
 /// No other file has the first file's rows of counters with milestones.
 fn refused_without_its_first_file(cluster: &Cluster, data: &Path) {
-    let (first, aside) = (data.join("view.redb"), cluster.path("aside.redb"));
+    let first = data.join("view.redb");
+    let aside = cluster.path("aside.redb");
     std::fs::rename(&first, &aside).unwrap();
     let refusal = cluster.refusal(0, Role::Aggregator, &[]);
     assert!(refusal.contains("has shard-1.redb and no view.redb") && !first.exists(), "{refusal}");
@@ -82,7 +84,8 @@ async fn slots_say_where_counters_weight_and_totals_lie_and_change_no_total() {
     for (counter, delta) in [("search/a", 1), ("search/a2", 2), ("search/b", 10), ("search/c", 100), ("stock/z", 5)] {
         add(centre.http, counter, delta).await;
     }
-    let (zero, names) = (0, ["search/b", "search/c", "stock/a"].map(Value::from));
+    let zero = 0;
+    let names = ["search/b", "search/c", "stock/a"].map(Value::from);
     let expected = |totals: [u64; 3]| {
         let [first, second, third] = totals;
         let [b, c, stock] = names.clone();
@@ -103,7 +106,8 @@ async fn slots_say_where_counters_weight_and_totals_lie_and_change_no_total() {
     for shard in 1..4 {
         assert!(data.join(format!("shard-{shard}.redb")).is_file(), "each has a file of its own");
     }
-    let (url, token) = (format!("http://{}", centre.http), cluster.path("token"));
+    let url = format!("http://{}", centre.http);
+    let token = cluster.path("token");
     tidemark(&["backup", "take", "--whole", "--out", text(&backup), "--token-file", text(&token), "--server", &url]);
 
     // It is cut as it was, or not at all: its files are made for that.

@@ -90,7 +90,8 @@ async fn answers(at: SocketAddr) -> Option<Vec<Value>> {
 async fn says_what_it_is_made_of(at: SocketAddr, other_dc: u16) {
     let path = "/v1/window?counter=search/topic&counter=search/e&last=1h&of=total";
     let (_, read) = http::get(at, path).await.expect("it answers");
-    let (instants, basis) = (read["instants"].as_u64().unwrap_or(1), &read["basis"]);
+    let instants = read["instants"].as_u64().unwrap_or(1);
+    let basis = &read["basis"];
     assert!(if other_dc == 0 { instants == 1 } else { instants > 1 }, "{read}");
     assert!(basis["graph_index"].as_u64().is_some_and(|index| index > 0) && basis["waiting"] == 0, "{read}");
     let streams = basis["aggregators"].as_array().expect("a version vector");
@@ -138,7 +139,8 @@ pub struct Split {
 
 impl Split {
     pub async fn start(cluster: &Cluster, first: Centre) -> (Split, Process) {
-        let (mut processes, mut http) = (vec![Some(first.aggregator)], vec![first.http]);
+        let mut processes = vec![Some(first.aggregator)];
+        let mut http = vec![first.http];
         for seat in 1..SEATS {
             let (process, at) = cluster.start_further(0, seat).await;
             processes.push(Some(process));
@@ -227,7 +229,9 @@ async fn check_slots(usa: &Split) {
 
 /// A milestone on a counter that the one asked does not hold, and a counter that begins again.
 async fn award_and_reset(usa: &Split, other: usize, views: &[SocketAddr], counted: u64) {
-    let (asked, at, total) = (usa.http[other], counted + 4, counted + 10);
+    let asked = usa.http[other];
+    let at = counted + 4;
+    let total = counted + 10;
     arm(asked, "search/c", &[at]).await;
     send(usa.http[1], "POST", "/v1/counters/search/c/add", json!({ "delta": 10 })).await;
     for &view in views {
@@ -246,7 +250,8 @@ async fn award_and_reset(usa: &Split, other: usize, views: &[SocketAddr], counte
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whichever_aggregator_is_asked_answers_for_all_that_hold_a_part() {
     let cluster = Cluster::with_aggregators(&DCS, &DCS[..1], &[SEATS, 1], &SLOTS);
-    let (first, europe) = (cluster.centre(0).await, cluster.centre(1).await);
+    let first = cluster.centre(0).await;
+    let europe = cluster.centre(1).await;
     let (mut usa, _node) = Split::start(&cluster, first).await;
     ready(europe.http).await;
     count_and_link(&usa).await;
@@ -316,11 +321,9 @@ async fn a_backup_has_all_parts_of_a_view_or_is_none_and_each_begins_with_its_ow
     for (counter, value) in COUNTED.into_iter().filter(|(_, value)| *value > 0) {
         until_views_show(&usa.http, counter, value as u64).await;
     }
-    let (backup, token, urls) = (
-        cluster.path("backup"),
-        cluster.path("token"),
-        usa.http.iter().map(|at| format!("http://{at}")).collect::<Vec<_>>(),
-    );
+    let backup = cluster.path("backup");
+    let token = cluster.path("token");
+    let urls = usa.http.iter().map(|at| format!("http://{at}")).collect::<Vec<_>>();
     let take = |asked: &[usize]| {
         let mut arguments = vec!["backup", "take", "--whole", "--out", text(&backup), "--token-file", text(&token)];
         arguments.extend(["--server", &urls[asked[0]]]);
@@ -338,7 +341,8 @@ async fn a_backup_has_all_parts_of_a_view_or_is_none_and_each_begins_with_its_ow
     node.kill();
     std::fs::remove_dir_all(cluster.path("data")).unwrap();
     std::fs::create_dir(cluster.path("data")).unwrap();
-    let (restored, layout) = (cluster.path("restored"), cluster.path("layout.toml"));
+    let restored = cluster.path("restored");
+    let layout = cluster.path("layout.toml");
     let arguments = [
         "restore",
         "cluster",
@@ -369,7 +373,8 @@ async fn a_backup_has_all_parts_of_a_view_or_is_none_and_each_begins_with_its_ow
 
 /// Counts of one counter, one after the other, at an aggregator; how many were acknowledged.
 pub async fn count_until(at: SocketAddr, counter: &str, is_over: &AtomicBool) -> u64 {
-    let (path, mut counted) = (format!("/v1/counters/{counter}/add"), 0);
+    let path = format!("/v1/counters/{counter}/add");
+    let mut counted = 0;
     while !is_over.load(Ordering::Relaxed) {
         let (code, body) = http::send(at, "POST", &path, &json!({ "delta": 1 }).to_string()).await.expect("it answers");
         assert_eq!(code, 200, "{body}");
@@ -431,7 +436,8 @@ fn refused_moves(cluster: &Cluster, at: SocketAddr) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_moves_while_it_is_counted_and_read_and_is_forgotten_where_it_was() {
     let cluster = Cluster::with_aggregators(&DCS, &DCS[..1], &[SEATS, 1], &SLOTS);
-    let (first, europe) = (cluster.centre(0).await, cluster.centre(1).await);
+    let first = cluster.centre(0).await;
+    let europe = cluster.centre(1).await;
     let (mut usa, _node) = Split::start(&cluster, first).await;
     ready(europe.http).await;
     count_and_link(&usa).await;
@@ -446,7 +452,8 @@ async fn a_slot_moves_while_it_is_counted_and_read_and_is_forgotten_where_it_was
         tokio::spawn(async move { count_until(at, "search/c", &is_over).await })
     });
     let reads = [usa.http[0], usa.http[1], usa.http[2]].map(|at| {
-        let (is_over, reads) = (is_over.clone(), Arc::new(AtomicU64::new(0)));
+        let is_over = is_over.clone();
+        let reads = Arc::new(AtomicU64::new(0));
         let count = reads.clone();
         (tokio::spawn(async move { read_until(at, ("/v1/counters/search/c", "value"), &count, &is_over).await }), reads)
     });
@@ -549,7 +556,8 @@ async fn a_move_outlives_kills_and_one_that_cannot_end_is_taken_back() {
     until_views_show(&usa.http, "search/c", 301).await;
 
     // A backup has it from the present holder.
-    let (backup, token) = (cluster.path("backup"), cluster.path("token"));
+    let backup = cluster.path("backup");
+    let token = cluster.path("token");
     let urls: Vec<String> = usa.http.iter().map(|at| format!("http://{at}")).collect();
     let mut take = vec!["backup", "take", "--whole", "--out", text(&backup), "--token-file", text(&token)];
     take.extend(["--server", &urls[0], "--and", &urls[2]]);

@@ -101,11 +101,13 @@ impl Load {
             (counter, tokio::spawn(async move { count_until(at, counter, &is_over).await }))
         };
         let read_one = |&(at, what): &(SocketAddr, (&'static str, &'static str))| {
-            let (is_over, reads) = (is_over.clone(), Arc::new(AtomicU64::new(0)));
+            let is_over = is_over.clone();
+            let reads = Arc::new(AtomicU64::new(0));
             let count = reads.clone();
             (tokio::spawn(async move { read_until(at, what, &count, &is_over).await }), reads)
         };
-        let (counts, reads) = (counted.iter().map(count).collect(), read.iter().map(read_one).collect());
+        let counts = counted.iter().map(count).collect();
+        let reads = read.iter().map(read_one).collect();
         Load { is_over, counts, reads }
     }
 
@@ -165,7 +167,8 @@ fn refused_splits(cluster: &Cluster, usa: &Split) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_are_split_while_they_are_counted_and_read_and_their_halves_are_moved() {
     let cluster = Cluster::with_aggregators(&DCS, &DCS[..1], &[SEATS, 1], &SLOTS);
-    let (first, europe) = (cluster.centre(0).await, cluster.centre(1).await);
+    let first = cluster.centre(0).await;
+    let europe = cluster.centre(1).await;
     let (mut usa, _node) = Split::start(&cluster, first).await;
     ready(europe.http).await;
     count_and_link(&usa).await;
@@ -196,7 +199,8 @@ async fn slots_are_split_while_they_are_counted_and_read_and_their_halves_are_mo
     }
     load.all_read(10).await;
     let counted = load.end(&[EARLY, LATE]).await;
-    let (early, late) = (1 + counted[0], 1 + counted[1]);
+    let early = 1 + counted[0];
+    let late = 1 + counted[1];
     are_right(&views, (early, late), TOPIC + early + late).await;
     until_alike(&views).await;
     until_true("files of what was split are deleted", || have_halves_only(&cluster)).await;
@@ -278,7 +282,8 @@ async fn splits_of_slots_outlive_kills_and_a_backup_has_what_was_in_them() {
     }
     is_over.store(true, Ordering::Relaxed);
     let counted = count.await.unwrap();
-    let (early, late) = (1 + counted, 1 + 2 * counted);
+    let early = 1 + counted;
+    let late = 1 + 2 * counted;
     are_right(&[at], (early, late), early + late).await;
     let data = cluster.data(0, Role::Aggregator);
     let files: Vec<usize> = (1..=2 * KILLED_AFTER.len()).filter(|slot| numbers.contains(&(*slot as u16))).collect();

@@ -28,7 +28,8 @@ fn renamed(text: &str, called: &[(String, String)]) -> String {
 
 /// Starts what the guide starts on the machine of one region on those of all, with HTTP on any port. The aggregators' HTTP addresses.
 async fn start(block: &Block, of: &str, folder: &Path) -> (Vec<Process>, BTreeMap<&'static str, SocketAddr>) {
-    let (mut processes, mut servers) = (Vec::new(), BTreeMap::new());
+    let mut processes = Vec::new();
+    let mut servers = BTreeMap::new();
     for region in REGIONS {
         for line in block.text.lines() {
             let line = line.replace(&format!("dc={of}"), &format!("dc={region}"));
@@ -51,8 +52,10 @@ async fn start(block: &Block, of: &str, folder: &Path) -> (Vec<Process>, BTreeMa
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guide_to_three_regions_says_what_is_answered() {
     let folder = tempfile::tempdir().unwrap();
-    let (blocks, mut called) = (blocks(GUIDE), addresses());
-    let (mut processes, mut servers) = (Vec::new(), BTreeMap::new());
+    let blocks = blocks(GUIDE);
+    let mut called = addresses();
+    let mut processes = Vec::new();
+    let mut servers = BTreeMap::new();
     let mut rest = blocks.iter().peekable();
     while let Some(block) = rest.next() {
         let expected = rest.next_if(|next| next.kind == "text" && block.kind.starts_with("sh"));

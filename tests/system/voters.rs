@@ -137,7 +137,8 @@ async fn another_votes_after_a_voter_was_given_up_and_the_ledger_goes_on_without
 /// Only a majority of the voters can define a milestone.
 async fn define_another(at: SocketAddr) -> u64 {
     let (value, pending) = until("a reading", async || http::reading(at, QUERIES).await).await;
-    let (path, milestone) = (format!("/v1/counters/{QUERIES}/milestones"), value + pending + FURTHER);
+    let path = format!("/v1/counters/{QUERIES}/milestones");
+    let milestone = value + pending + FURTHER;
     let body = format!(r#"{{"at":[{milestone}]}}"#);
     // On a busy machine an election may take longer than a request waits; asking again changes nothing.
     until("a milestone that is defined", async || {
@@ -176,7 +177,8 @@ async fn restart(cluster: &Cluster, centres: &mut [Centre], dc: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_voter_that_lost_its_disk_votes_again_under_the_next_leader_unless_an_operator_removed_it() {
     let cluster = Cluster::new(&DCS[..3]);
-    let (mut centres, lost) = (cluster.centres().await, 2);
+    let mut centres = cluster.centres().await;
+    let lost = 2;
     until("the leader", async || leader(centres[0].http).await.filter(|name| name == DCS[0])).await;
     arm(centres[0].http, QUERIES, &[1_000_000]).await;
     lose_disk(&cluster, &mut centres, lost).await;

@@ -14,11 +14,13 @@ async fn who_waits_for_an_award_gets_it_though_the_aggregator_is_killed() {
     assert_eq!(client.award(&queries, 3).await, Err(AwardError::NoMilestone));
     arm(centre.http, "search/queries", &[3, 9]).await;
     let waiting = [3, 9].map(|at| {
-        let (client, queries) = (client.clone(), queries.clone());
+        let client = client.clone();
+        let queries = queries.clone();
         tokio::spawn(async move { client.award(&queries, at).await })
     });
     let removed = tokio::spawn({
-        let (client, queries) = (client.clone(), queries.clone());
+        let client = client.clone();
+        let queries = queries.clone();
         async move { client.award(&queries, 9).await }
     });
     let brief = tokio::time::timeout(Duration::from_millis(300), client.award(&queries, 3)).await;

@@ -52,7 +52,8 @@ impl Nouns {
     fn totals(&self, counts: impl Fn(u32) -> u64) -> Vec<u64> {
         let mut totals: BTreeMap<u32, u64> = self.0.keys().map(|&at| (at, 0)).collect();
         for &from in self.0.keys() {
-            let (mut seen, mut open) = (BTreeSet::from([from]), vec![from]);
+            let mut seen = BTreeSet::from([from]);
+            let mut open = vec![from];
             while let Some(at) = open.pop() {
                 open.extend(self.0[&at].iter().filter(|&&above| seen.insert(above)));
             }

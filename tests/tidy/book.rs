@@ -18,7 +18,8 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Too long a front page.
 pub fn readme_length(text: &str) -> Vec<String> {
-    let (lines, words) = (text.lines().count(), text.split_whitespace().count());
+    let lines = text.lines().count();
+    let words = text.split_whitespace().count();
     let measured = [("lines", lines, README_LINES_MAX), ("words", words, README_WORDS_MAX)];
     let long = measured.into_iter().filter(|(_, found, most)| found > most);
     long.map(|(what, found, most)| format!("it has {found} {what}; the limit is {most}")).collect()

@@ -380,7 +380,8 @@ pub fn readme(readme: &str, ci_run: &str) -> Vec<String> {
 
 /// The map's length.
 pub fn architecture(text: &str) -> Vec<String> {
-    let (lines, words) = (text.lines().count(), text.split_whitespace().count());
+    let lines = text.lines().count();
+    let words = text.split_whitespace().count();
     let measured = [("lines", lines, ARCHITECTURE_LINES_MAX), ("words", words, ARCHITECTURE_WORDS_MAX)];
     let long = measured.into_iter().filter(|(_, found, most)| found > most);
     long.map(|(unit, found, most)| format!("it has {found} {unit}; the limit is {most}")).collect()

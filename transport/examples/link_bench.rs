@@ -48,7 +48,8 @@ fn datagrams(rate: u64, segments: usize, seconds: u64) -> Outcome<()> {
     plan.set(to, Link::delay(DELAY_US))?;
     let inner = TokioRuntime.wrap_udp_socket(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?)?;
     let socket = LinkSocket::wrap(inner, plan.clone())?;
-    let (epoch, done) = (Instant::now(), Arc::new(AtomicBool::new(false)));
+    let epoch = Instant::now();
+    let done = Arc::new(AtomicBool::new(false));
     let reading = thread::spawn({
         let done = done.clone();
         move || errors(&receiver, epoch, &done)
@@ -92,7 +93,9 @@ fn receiver() -> io::Result<UdpSocket> {
 
 /// Calls `send` each tick so often that the rate comes out; returns the time spent in it.
 fn pace(rate: u64, segments: usize, seconds: u64, mut send: impl FnMut(usize) -> io::Result<()>) -> io::Result<u64> {
-    let (start, mut sent, mut spent) = (Instant::now(), 0u64, Duration::ZERO);
+    let start = Instant::now();
+    let mut sent = 0u64;
+    let mut spent = Duration::ZERO;
     while start.elapsed() < Duration::from_secs(seconds) {
         let due = rate * start.elapsed().as_micros() as u64 / 1_000_000;
         let begin = Instant::now();
@@ -117,7 +120,8 @@ fn send(socket: &Arc<LinkSocket>, to: SocketAddr, segments: usize, epoch: Instan
 
 /// How much later than asked each datagram came, in microseconds.
 fn errors(receiver: &UdpSocket, epoch: Instant, done: &AtomicBool) -> Vec<i64> {
-    let (mut errors, mut datagram) = (Vec::new(), [0; 2048]);
+    let mut errors = Vec::new();
+    let mut datagram = [0; 2048];
     while !done.load(Relaxed) {
         if let Ok(DATAGRAM_BYTES) = receiver.recv(&mut datagram) {
             let sent = u64::from_le_bytes(datagram[..8].try_into().expect("eight bytes"));
@@ -149,7 +153,8 @@ async fn frames(link: Link, seconds: u64) -> Outcome<()> {
     let (dialled, accepted, at_client, _endpoints) = connected(link).await?;
     let mut ours = dialled.open_channel(1).await?;
     let (_, mut theirs) = accepted.accept_channel().await?;
-    let (start, cpu) = (Instant::now(), process_cpu_ns());
+    let start = Instant::now();
+    let cpu = process_cpu_ns();
     let writing = tokio::spawn(async move {
         while start.elapsed() < Duration::from_secs(seconds) {
             for _ in 0..100 {
@@ -164,7 +169,8 @@ async fn frames(link: Link, seconds: u64) -> Outcome<()> {
         frames += 1;
     }
     writing.await??;
-    let (took, used) = (start.elapsed().as_secs_f64(), (process_cpu_ns() - cpu) as f64);
+    let took = start.elapsed().as_secs_f64();
+    let used = (process_cpu_ns() - cpu) as f64;
     let sent = at_client.counters(dialled.remote_addr());
     println!(
         "frames of {FRAME_BYTES} bytes, {} us one way, {} ppm lost: {:.0}/s, {:.1} MB/s, {:.0} datagrams/s, {:.2} \
@@ -184,13 +190,15 @@ async fn frames(link: Link, seconds: u64) -> Outcome<()> {
 /// A connection over a link, seen from both ends, with the dialler's plan and what must be kept.
 async fn connected(link: Link) -> Outcome<(Connection, Connection, LinkPlan, [Endpoint; 2])> {
     let ca = ClusterCa::generate("bench")?;
-    let (at_server, at_client) = (LinkPlan::new(1), LinkPlan::new(2));
+    let at_server = LinkPlan::new(1);
+    let at_client = LinkPlan::new(2);
     let bind = |role, name, plan: &LinkPlan| -> Outcome<Endpoint> {
         let credentials = ca.issue(&Identity::new("bench", "usa-0", role, name)?, 1)?;
         let options = EndpointOptions { link_plan: Some(plan.clone()), ..Default::default() };
         Ok(Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), credentials, options)?)
     };
-    let (server, client) = (bind(Role::Node, "n1", &at_server)?, bind(Role::Client, "fe1", &at_client)?);
+    let server = bind(Role::Node, "n1", &at_server)?;
+    let client = bind(Role::Client, "fe1", &at_client)?;
     at_client.set(server.local_addr(), link)?;
     at_server.set(client.local_addr(), link)?;
     let expected = PeerName::any("usa-0", Role::Node)?;

@@ -65,7 +65,9 @@ mod tests {
             let text = std::fs::read_to_string("/proc/uptime").unwrap();
             Duration::from_secs_f64(text.split(' ').next().unwrap().parse().unwrap())
         };
-        let (before, shown, after) = (uptime(), since_boot(), uptime());
+        let before = uptime();
+        let shown = since_boot();
+        let after = uptime();
         let tick = Duration::from_millis(10);
         assert!(before <= shown + tick && shown <= after + tick, "{before:?} {shown:?} {after:?}");
     }

@@ -426,7 +426,8 @@ impl Endpoint {
     /// Runs the endpoint on a socket.
     fn start(socket: Arc<dyn AsyncUdpSocket>, setup: Arc<Setup>) -> io::Result<Self> {
         let config = recognition::endpoint_config(&setup.credentials, setup.options.rng_seed);
-        let (server, runtime) = (setup.server.clone(), Arc::new(TokioRuntime));
+        let server = setup.server.clone();
+        let runtime = Arc::new(TokioRuntime);
         let quic = quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime)?;
         let local_addr = quic.local_addr()?;
         let (admitted, accepted) = mpsc::channel(ACCEPT_QUEUE_MAX);
@@ -452,12 +453,14 @@ impl Endpoint {
         found: Vec<IpAddr>,
         expected: &PeerName,
     ) -> Result<Connection, ConnectError> {
-        let (mut attempts, mut waiting) = (JoinSet::new(), found.into_iter());
+        let mut attempts = JoinSet::new();
+        let mut waiting = found.into_iter();
         let mut failed: Option<ConnectError> = None;
         loop {
             if let Some(ip) = waiting.next() {
                 let next = Dialled { addr: (ip, to.port()).into(), name: Some(to.clone()) };
-                let (endpoint, expected) = (self.clone(), expected.clone());
+                let endpoint = self.clone();
+                let expected = expected.clone();
                 attempts.spawn(async move { endpoint.connect_to(next, &expected).await });
             }
             let ended = tokio::select! {
@@ -477,7 +480,8 @@ impl Endpoint {
                     failed = before;
                 }
                 (None, failed) => {
-                    let (address, reason) = (to.clone(), "none of its addresses was dialled to the end".to_owned());
+                    let address = to.clone();
+                    let reason = "none of its addresses was dialled to the end".to_owned();
                     return Err(failed.unwrap_or(ConnectError::Unresolved { address, reason }));
                 }
             }
@@ -485,7 +489,8 @@ impl Endpoint {
     }
 
     async fn dial(&self, to: &Dialled, name: &str) -> Result<Connection, ConnectError> {
-        let (setup, addr) = (&self.inner.setup, to.addr);
+        let setup = &self.inner.setup;
+        let addr = to.addr;
         let verdict = Verdict::default();
         let config = setup
             .client(&verdict, self.dialler.as_ref().map(|(_, dialler)| dialler))
@@ -608,7 +613,8 @@ async fn admit_all(quic: quinn::Endpoint, setup: Arc<Setup>, admitted: mpsc::Sen
             incoming.refuse();
             continue;
         }
-        let (setup, admitted) = (setup.clone(), admitted.clone());
+        let setup = setup.clone();
+        let admitted = admitted.clone();
         handshakes.spawn(async move {
             // Fails when the endpoint is gone, and the connection with it.
             let _ = admitted.send(setup.admit(incoming).await).await;

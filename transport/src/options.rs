@@ -110,7 +110,8 @@ impl EndpointOptions {
     /// Checks every option's range.
     pub fn check(&self) -> Result<(), OptionError> {
         let window = u64::from(WINDOW_BYTES_MIN)..=u64::from(WINDOW_BYTES_MAX);
-        let (least, most) = (*window.start(), *window.end());
+        let least = *window.start();
+        let most = *window.end();
         within("idle_timeout_ms", self.idle_timeout_ms, 1, TIME_MS_MAX)?;
         within("keep_alive_ms", self.keep_alive_ms, 1, self.idle_timeout_ms - 1)?;
         within("handshake_timeout_ms", self.handshake_timeout_ms, 1, TIME_MS_MAX)?;

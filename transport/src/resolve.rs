@@ -150,7 +150,8 @@ impl Names {
         let name: Arc<str> = name.into();
         let new = || Known { latest: latest.clone(), answered: None, dials: 0, failing_since: None };
         known.entry(name.clone()).or_insert_with(new).latest = latest.clone();
-        let (resolver, known) = (self.resolver.clone(), self.known.clone());
+        let resolver = self.resolver.clone();
+        let known = self.known.clone();
         tokio::spawn(async move {
             let found = look_up(&*resolver, &name).await;
             note(&known, &name, &found);
@@ -263,7 +264,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_lookup_goes_on_and_a_later_dial_finds_its_outcome() {
         let script = Script::new([(4_000, Ok(vec![ip(1)]))]);
-        let (names, began) = (Names::new(script.clone()), Instant::now());
+        let names = Names::new(script.clone());
+        let began = Instant::now();
         assert_eq!(names.addresses("a").await, Err("no answer within 1500 ms".to_owned()));
         assert_eq!(began.elapsed(), RESOLVE_MAX);
         assert_eq!(names.addresses("a").await, Err("no answer within 1500 ms".to_owned()));

@@ -27,7 +27,8 @@ fn usa_aggregator() -> PeerName {
 
 /// The results at both ends when the first dials the second.
 async fn dial(client: Credentials, server: Credentials, expected: &PeerName) -> (ConnectError, AcceptError) {
-    let (client, server) = (bind(client, options()), bind(server, options()));
+    let client = bind(client, options());
+    let server = bind(server, options());
     let both = async { tokio::join!(client.connect(server.local_addr(), expected), server.accept()) };
     let (dialled, accepted) = soon("a refusal", both).await;
     (dialled.unwrap_err(), accepted.unwrap().unwrap_err())
@@ -50,13 +51,15 @@ async fn both_ends_know_each_other() {
 #[tokio::test]
 async fn a_process_that_starts_again_is_recognized_long_before_the_idle_timeout() {
     let ca = ClusterCa::generate("demo").unwrap();
-    let (own, peer) = (credentials(&ca, "usa-0", Role::Aggregator, "a1"), credentials(&ca, "asia-0", Role::Node, "n1"));
+    let own = credentials(&ca, "usa-0", Role::Aggregator, "a1");
+    let peer = credentials(&ca, "asia-0", Role::Node, "n1");
     let patient = EndpointOptions { idle_timeout_ms: 600_000, keep_alive_ms: 100, ..options() };
     let client = bind(peer, patient.clone());
     let first_life = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (addr, connection, accepted) = {
         let server = first_life.spawn({
-            let (own, patient) = (own.clone(), patient.clone());
+            let own = own.clone();
+            let patient = patient.clone();
             async move { bind(own, patient) }
         });
         let server = server.await.unwrap();
@@ -96,7 +99,8 @@ async fn one_process_can_be_dialled_by_name() {
 
 #[tokio::test]
 async fn a_server_of_another_ca_is_refused() {
-    let (ours, theirs) = (ClusterCa::generate("demo").unwrap(), ClusterCa::generate("demo").unwrap());
+    let ours = ClusterCa::generate("demo").unwrap();
+    let theirs = ClusterCa::generate("demo").unwrap();
     let client = credentials(&ours, "asia-0", Role::Node, "n1");
     let server = credentials(&theirs, "usa-0", Role::Aggregator, "a1");
     let (dialled, accepted) = dial(client, server, &usa_aggregator()).await;
@@ -148,7 +152,8 @@ async fn a_client_that_speaks_something_else_is_refused() {
 
 #[tokio::test]
 async fn a_client_of_another_ca_is_refused_and_told_so() {
-    let (ours, theirs) = (ClusterCa::generate("demo").unwrap(), ClusterCa::generate("demo").unwrap());
+    let ours = ClusterCa::generate("demo").unwrap();
+    let theirs = ClusterCa::generate("demo").unwrap();
     let identity = Identity::new("demo", "asia-0", Role::Node, "n1").unwrap();
     let stranger = theirs.issue(&identity, 1).unwrap();
     let dir = tempfile::tempdir().unwrap();

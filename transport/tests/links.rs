@@ -16,7 +16,8 @@ struct Linked {
 
 impl Linked {
     fn new(options: EndpointOptions) -> Self {
-        let (at_server, at_client) = (LinkPlan::new(1), LinkPlan::new(2));
+        let at_server = LinkPlan::new(1);
+        let at_client = LinkPlan::new(2);
         let with = |plan: &LinkPlan| EndpointOptions { link_plan: Some(plan.clone()), ..options.clone() };
         Self { pair: Pair::new(with(&at_server), with(&at_client)), at_server, at_client }
     }

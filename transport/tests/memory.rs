@@ -153,7 +153,8 @@ async fn frames_pass(world: &mut World, near: &Connection, far: &Connection) {
         sleep(Duration::from_millis(700)).await;
         world.cut(false);
     };
-    let (mut ours, mut theirs) = (Halves::of(&mut ours), Halves::of(&mut theirs));
+    let mut ours = Halves::of(&mut ours);
+    let mut theirs = Halves::of(&mut theirs);
     tokio::join!(cuts, ours.both(), theirs.both());
     world.note(&format!("{FRAMES} frames each way, round trip {:?}", near.rtt()));
 }
@@ -223,7 +224,8 @@ fn a_machine_that_starts_again_is_recognized_within_a_round_trip() {
         world.network.unplug(world.server.addr);
         drop(server);
         let _server = world.server.start(&world.network, 3);
-        let (began, mut channel) = (Instant::now(), near.open_channel(KIND).await.unwrap());
+        let began = Instant::now();
+        let mut channel = near.open_channel(KIND).await.unwrap();
         channel.writer.send(b"is anybody there").await.unwrap();
         assert_eq!(near.closed().await, tidemark_transport::ConnectionLost::Reset);
         assert!(began.elapsed() <= Duration::from_millis(90), "{:?}", began.elapsed());
@@ -272,7 +274,8 @@ fn amid_a_handshake(random: &mut ChaCha8Rng) -> Vec<u8> {
 fn in_a_run_that_repeats_nobody_hears_of_handshakes_that_are_over() {
     on_virtual_time(4, async {
         let mut world = World::new(4, Way::default());
-        let (server, client) = (world.server.start(&world.network, 2), world.client.start(&world.network, 1));
+        let server = world.server.start(&world.network, 2);
+        let client = world.client.start(&world.network, 1);
         let other = world.network.open((Ipv4Addr::new(10, 0, 0, 3), 4_433).into()).unwrap();
         let mut random = ChaCha8Rng::seed_from_u64(4);
         for _ in 0..64 {
@@ -326,7 +329,8 @@ fn a_seed_means_the_same_datagrams_in_two_fresh_processes() {
         let text = String::from_utf8(output.stdout).unwrap();
         text.lines().filter(|line| line.starts_with("run ")).map(str::to_owned).collect::<Vec<_>>()
     };
-    let (first, again) = (happened(), happened());
+    let first = happened();
+    let again = happened();
     assert_eq!(first.len(), SEEDS as usize);
     assert_eq!(first, again);
 }

@@ -49,7 +49,8 @@ fn ip(last: u8) -> IpAddr {
 
 impl World {
     fn new() -> World {
-        let (ca, table) = (ClusterCa::generate("demo").unwrap(), Arc::<Table>::default());
+        let ca = ClusterCa::generate("demo").unwrap();
+        let table = Arc::<Table>::default();
         let options =
             EndpointOptions { resolver: table.clone(), handshake_timeout_ms: 2_000, ..EndpointOptions::default() };
         let client = bind(credentials(&ca, "usa-0", Role::Client, "c"), options);
@@ -121,7 +122,8 @@ async fn name_that_does_not_resolve_is_an_error_until_it_does() {
     let node = world.node(0, loopback()).await;
     let port = node.local_addr().port();
     let error = world.connect(port).await.unwrap_err();
-    let (address, reason) = (format!("{HOST}:{port}").parse().unwrap(), "no such name".to_owned());
+    let address = format!("{HOST}:{port}").parse().unwrap();
+    let reason = "no such name".to_owned();
     assert_eq!(error, ConnectError::Unresolved { address, reason });
     assert_eq!(error.to_string(), format!("the host name of {HOST}:{port} does not resolve: no such name"));
     assert!(error.is_unresolved());

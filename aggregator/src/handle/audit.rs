@@ -160,7 +160,8 @@ impl Aggregator {
         let entry = |parts: &[CellAudit]| parts.iter().map(|part| part.index).min().unwrap_or_default();
         let entries: BTreeMap<GroupId, LogIndex> =
             answered.map(|((group, _), (_, parts))| (*group, entry(parts))).collect();
-        let (own, cluster) = (usize::from(self.dc().0), self.cluster());
+        let own = usize::from(self.dc().0);
+        let cluster = self.cluster();
         let groups = cluster.dcs.get(own).map_or(0, |dc| dc.placement.nodes());
         let heard: Vec<GroupId> = self.with_core(|core| core.groups_heard().collect());
         let silent = heard.into_iter().find(|group| !entries.contains_key(group)).map(|group| group.group);
@@ -212,7 +213,8 @@ impl Aggregator {
     }
 
     fn why_not_reached(&self, group: GroupId) -> String {
-        let (is_lost, now) = (self.is_lost(group), self.now());
+        let is_lost = self.is_lost(group);
+        let now = self.now();
         self.with_core(|core| {
             let lag = core.feed_lags(now).find(|(of, _)| *of == group).map_or(0, |(_, lag)| lag.entries);
             match (is_lost, core.groups_heard().any(|heard| heard == group)) {

@@ -42,7 +42,9 @@ pub async fn serve(connection: Connection, aggregator: Aggregator) {
 
 async fn serve_channel(channel: Channel, aggregator: Aggregator) {
     let Channel { mut reader, mut writer } = channel;
-    let (mut names, mut late, mut has_ended) = (Names(NumberTable::new(None)), FuturesUnordered::new(), false);
+    let mut names = Names(NumberTable::new(None));
+    let mut late = FuturesUnordered::new();
+    let mut has_ended = false;
     let mut waiting = 0;
     while !(has_ended && late.is_empty()) {
         let requests = tokio::select! {
@@ -83,7 +85,9 @@ fn take(
     names: &mut Names,
     aggregator: &Aggregator,
 ) -> Result<Vec<Request>, String> {
-    let (mut next, mut requests, mut counters) = (Some(frame), Vec::new(), 0);
+    let mut next = Some(frame);
+    let mut requests = Vec::new();
+    let mut counters = 0;
     while let Some(frame) = next {
         let request: ReadRequest = wire::decode(&frame).map_err(|error| error.to_string())?;
         counters += request.numbers.len().max(1);
@@ -194,7 +198,9 @@ impl Names {
 async fn answer(requests: Vec<Request>, aggregator: &Aggregator) -> (Vec<ReadResponse>, Vec<Request>) {
     let counters: Vec<CounterName> = requests.iter().flat_map(Request::parts).cloned().collect();
     let readings = if counters.is_empty() { Vec::new() } else { aggregator.read_at_once(&counters).await };
-    let (mut readings, mut responses, mut left) = (readings.into_iter(), Vec::new(), Vec::new());
+    let mut readings = readings.into_iter();
+    let mut responses = Vec::new();
+    let mut left = Vec::new();
     for request in requests {
         let own: Vec<Option<Reading>> = readings.by_ref().take(request.parts().len()).collect();
         match request.answer(own.into_iter().collect()) {

@@ -94,7 +94,8 @@ async fn send(writer: &mut FrameWriter, answers: Vec<WaitAnswer>) -> Result<(), 
 impl Waits {
     /// Takes a request and those that have come behind it.
     fn on_frames(&mut self, frame: Bytes, reader: &mut FrameReader) -> Result<Vec<WaitAnswer>, String> {
-        let (mut next, mut answers) = (Some(frame), Vec::new());
+        let mut next = Some(frame);
+        let mut answers = Vec::new();
         while let Some(frame) = next {
             match wire::decode(&frame).map_err(|error| error.to_string())? {
                 WaitRequest::WaitAward { id, counter, at, after } => {

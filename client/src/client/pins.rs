@@ -93,7 +93,8 @@ impl Pins {
     fn make(&self, dialer: Dialer) -> Client {
         let config = ClientConfig { sites: 1, asks_known: true, renew_after: RENEW_AFTER, ..self.config.clone() };
         let hits_max = config.buffer_bytes_max / HIT_BYTES;
-        let (flush_interval, close_timeout) = (self.flush_interval, self.close_timeout);
+        let flush_interval = self.flush_interval;
+        let close_timeout = self.close_timeout;
         let made = Mutex::default();
         let pins = Pins { sites: PinSites::None, config: config.clone(), flush_interval, close_timeout, made };
         Client::start(Parts {

@@ -70,7 +70,8 @@ async fn client_of(all: &[Option<Does>]) -> (Client, Vec<Heard>) {
     let mut all_heard = Vec::new();
     for (dc, &does) in ["usa-0", "sa-0", "asia-0"].into_iter().zip(all) {
         let bind = |role| Endpoint::bind(loopback(), credentials(&ca, dc, role), EndpointOptions::default()).unwrap();
-        let (aggregator, heard) = (bind(Role::Aggregator), Heard::default());
+        let aggregator = bind(Role::Aggregator);
+        let heard = Heard::default();
         let addr = aggregator.local_addr();
         builder = builder.site(Site { dc: dc.into(), nodes: vec![addr.into()], aggregator: Some(addr.into()) });
         if let Some(does) = does {

@@ -73,7 +73,8 @@ async fn client_of(all: &[Does], within_ms: u64) -> (Client, Vec<Arc<AtomicUsize
     let mut counts = Vec::new();
     for (dc, &does) in ["usa-0", "sa-0", "asia-0"].into_iter().zip(all) {
         let bind = |role| Endpoint::bind(loopback(), credentials(&ca, dc, role), EndpointOptions::default()).unwrap();
-        let (aggregator, asked) = (bind(Role::Aggregator), Arc::<AtomicUsize>::default());
+        let aggregator = bind(Role::Aggregator);
+        let asked = Arc::<AtomicUsize>::default();
         let addr = aggregator.local_addr();
         builder = builder.site(Site { dc: dc.into(), nodes: vec![addr.into()], aggregator: Some(addr.into()) });
         tokio::spawn(serve(aggregator, does, asked.clone()));
@@ -124,7 +125,8 @@ async fn a_fake_cluster_and_one_without_aggregators_say_that_they_answer_no_ques
     let window = || Window::last(hours(1));
     assert_eq!(client.window(&name(), window()).await, Err(AskError::Fake));
     assert_eq!(client.range(Range::prefix("search", "")).await, Err(AskError::Fake));
-    let (ca, addr) = (ClusterCa::generate("demo").unwrap(), loopback());
+    let ca = ClusterCa::generate("demo").unwrap();
+    let addr = loopback();
     let site = Site { dc: "usa-0".into(), nodes: vec![addr.into()], aggregator: None };
     let builder = Client::builder().credentials(credentials(&ca, "usa-0", Role::Client));
     let client = builder.site(site).connect().await.unwrap();

@@ -141,7 +141,8 @@ fn read_home(db: &Database) -> Result<(Option<u64>, bool), PersistError> {
 }
 
 fn mint(db: &Database) -> Result<u64, PersistError> {
-    let (write, stamp) = (db.begin_write()?, rand::random());
+    let write = db.begin_write()?;
+    let stamp = rand::random();
     write.open_table(POSITIONS)?.insert(STAMP, stamp)?;
     write.commit()?;
     Ok(stamp)
@@ -166,7 +167,8 @@ fn move_rows(db: &Database, apart: &Apart, kept: &[&str]) -> Result<(), PersistE
 
 fn move_table(read: &redb::ReadTransaction, table: &str, apart: &Apart) -> Result<(), PersistError> {
     let open = read.open_table(rows::definition(&format!("{ROWS}{table}")))?;
-    let (mut piece, mut bytes) = (Vec::new(), 0);
+    let mut piece = Vec::new();
+    let mut bytes = 0;
     for row in open.iter()? {
         let (key, value) = row?;
         bytes += key.value().len() + value.value().len();
@@ -255,7 +257,8 @@ mod tests {
         let (log, recovered) = open(&path, RowStore::Beside);
         checkpoint(&log, &[1, 2, 3]);
         // The state if the process ends before the last transaction of a move: some rows, of any value.
-        let (file, stamp) = (file_of(&Source::from(path.as_path())), mint(&log.db).unwrap());
+        let file = file_of(&Source::from(path.as_path()));
+        let stamp = mint(&log.db).unwrap();
         let directory = file.directory(&path, stamp);
         let cut_off = Lsm::open(&directory, &LsmOptions::default(), std::time::Duration::ZERO).unwrap();
         let stale = [("cells", b"\x01".as_slice(), Some(b"?".as_slice())), ("cells", b"x", Some(b"y"))];

@@ -316,7 +316,8 @@ impl LocalLog {
     /// Hands in one part of a checkpoint; `Checkpointed` says when the whole of it is durable. Never waits.
     pub fn checkpoint(&self, part: CheckpointPart) -> Result<(), CheckpointError> {
         let mut positions = self.lock();
-        let (applied, last) = (part.applied, part.last);
+        let applied = part.applied;
+        let last = part.last;
         if applied > positions.last {
             return Err(CheckpointError::BeyondLog { applied, last: positions.last });
         }

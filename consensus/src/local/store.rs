@@ -122,7 +122,8 @@ pub(super) fn read_positions(db: &Database, applied: Option<u64>) -> Result<Posi
         let value = table.get(name)?.ok_or_else(|| PersistError::corrupt(format!("`{name}` is missing")))?;
         Ok(value.value())
     };
-    let (first, applied) = (get("first")?, applied.map_or_else(|| get("applied"), Ok)?);
+    let first = get("first")?;
+    let applied = applied.map_or_else(|| get("applied"), Ok)?;
     let log = read.open_table(LOG)?;
     let last = log.last()?.map_or(first.wrapping_sub(1), |(key, _)| key.value());
     let start = log.first()?.map_or(first, |(key, _)| key.value());

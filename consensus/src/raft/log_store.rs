@@ -60,7 +60,8 @@ impl LogStore {
     /// Opens or creates the storage of member `id`.
     pub fn open(source: impl Into<Source>, id: u64, config: &Config) -> Result<Self, OpenError> {
         let owner = format!("{}/{id}", config.group);
-        let (format, create_tables) = (tables::FORMAT, tables::create_tables);
+        let format = tables::FORMAT;
+        let create_tables = tables::create_tables;
         Self::open_as(source.into(), &Layout { format, owner, create_tables, replays: true }, config)
     }
 
@@ -73,7 +74,8 @@ impl LogStore {
         let tail = Arc::new(Mutex::new(tables::read_tail(&db).map_err(fail)?));
         let first = tables::first_on_disk(&db).map_err(fail)?;
         let committer = Committer::new(RaftTables::new(db.clone(), tail.clone(), first), committer_options(config));
-        let (append_bytes_max, recent_bytes_max) = (config.append_bytes_max, config.recent_bytes_max);
+        let append_bytes_max = config.append_bytes_max;
+        let recent_bytes_max = config.recent_bytes_max;
         let replays = layout.replays;
         Ok(Self(Arc::new(Inner { tail, committer, db, append_bytes_max, recent_bytes_max, replays })))
     }
@@ -173,7 +175,8 @@ impl Tail {
     }
 
     fn recent_range(&self, start: u64, end: u64, bytes_max: usize) -> Vec<Entry> {
-        let (first, mut bytes) = (self.recent_start(), 0);
+        let first = self.recent_start();
+        let mut bytes = 0;
         let from = start.saturating_sub(first) as usize;
         let until = end.saturating_sub(first).min(self.recent.len() as u64) as usize;
         let fits = |entry: &&Entry| {

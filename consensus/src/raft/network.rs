@@ -230,7 +230,8 @@ impl<B: SnapshotBody> RaftNetworkV2<TypeConfig> for Peer<B> {
 
 impl<B: SnapshotBody> Peer<B> {
     async fn append_alone(&mut self, request: AppendRequest) -> Result<AppendResult, RpcError> {
-        let (previous, last) = (request.prev_log_id, last_log_id(&request));
+        let previous = request.prev_log_id;
+        let last = last_log_id(&request);
         let answer = match self.need_not_send(&request) {
             true => AppendEntriesResponse::Success,
             false => {

@@ -259,7 +259,8 @@ impl RaftNode {
         let raft_config = config.to_openraft()?;
         let store = LogStore::open(source, id, &config)?;
         let mut machine = StateMachine::new(Box::new(app), on_applied, store.clone());
-        let (sizes, snapshot_every_bytes) = (machine.sizes(), config.snapshot_every_bytes);
+        let sizes = machine.sizes();
+        let snapshot_every_bytes = config.snapshot_every_bytes;
         let metrics = Arc::new(OnceLock::new());
         let network = Network::<Bytes>::new(id, transport.clone(), &config, metrics.clone());
         let raft = Raft::new(id, raft_config, network, store.clone(), machine).await;

@@ -138,7 +138,8 @@ impl Proposer {
     }
 
     fn check(&self, commands: &[Bytes]) -> Result<(), ProposeError> {
-        let (bytes, limit) = (packed_bytes(commands), self.entry_bytes_max);
+        let bytes = packed_bytes(commands);
+        let limit = self.entry_bytes_max;
         if bytes > limit {
             return Err(ProposeError::TooLong { bytes, limit });
         }

@@ -32,8 +32,10 @@ impl SnapshotBody for Bytes {
     fn pieces(self, transfer: u64, piece_bytes: usize) -> impl Iterator<Item = io::Result<Bytes>> + Send {
         let pieces = self.len().div_ceil(piece_bytes).max(1);
         (0..pieces).map(move |n| {
-            let (start, end) = (n * piece_bytes, self.len().min((n + 1) * piece_bytes));
-            let (total_bytes, offset) = (self.len() as u64, start as u64);
+            let start = n * piece_bytes;
+            let end = self.len().min((n + 1) * piece_bytes);
+            let total_bytes = self.len() as u64;
+            let offset = start as u64;
             Ok(wire::encode(&SnapshotChunk { transfer, total_bytes, offset, data: self.slice(start..end) }))
         })
     }

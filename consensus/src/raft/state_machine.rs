@@ -101,7 +101,8 @@ struct Parts {
 impl StateMachine {
     /// An empty state machine with snapshots that live in `store`.
     pub fn new(app: Box<dyn App>, on_applied: OnApplied, store: LogStore) -> Self {
-        let (membership, sizes) = (StoredMembership::default(), Arc::default());
+        let membership = StoredMembership::default();
+        let sizes = Arc::default();
         let parts = Parts { app, on_applied, applied: None, membership, sizes };
         Self { parts: Mutex::new(parts), store }
     }

@@ -89,7 +89,8 @@ pub(super) fn first_on_disk(db: &Database) -> Result<u64, PersistError> {
 /// Entries of `start..end` up to and including the one that reaches `bytes_max`.
 pub(super) fn read_entries(db: &Database, start: u64, end: u64, bytes_max: usize) -> Result<Vec<Entry>, PersistError> {
     let table = db.begin_read()?.open_table(LOG)?;
-    let (mut entries, mut bytes) = (Vec::new(), 0);
+    let mut entries = Vec::new();
+    let mut bytes = 0;
     for row in table.range(start..end)? {
         let (_, value) = row?;
         bytes += value.value().len();

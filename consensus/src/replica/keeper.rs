@@ -101,8 +101,14 @@ pub(super) struct Edition {
 impl Greeted {
     /// The answer of a node that holds no log of the group.
     pub fn by_none(node: u32, layout: Edition) -> Self {
-        let (knows, keeps, placed, bereft) = (false, false, false, false);
-        let (member, known, group, members_at) = (member_id(node, 0), None, None, None);
+        let knows = false;
+        let keeps = false;
+        let placed = false;
+        let bereft = false;
+        let member = member_id(node, 0);
+        let known = None;
+        let group = None;
+        let members_at = None;
         let membership = StoredMembership::default();
         Self { member, knows, known, keeps, membership, group, members_at, placed, bereft, layout }
     }
@@ -310,7 +316,8 @@ impl Keeper {
         let answers = self.greet(self.whom_to_greet(&metrics, &placement, findings)).await;
         for greeted in answers.values() {
             if self.start().is_behind(greeted.known) {
-                let (start, known) = (self.disk.starts, greeted.known.map_or(0, |known| known.count));
+                let start = self.disk.starts;
+                let known = greeted.known.map_or(0, |known| known.count);
                 return Err(Failure::OldCopy { member: self.member, start, known, by: node_of(greeted.member) });
             }
             findings.present.insert(node_of(greeted.member), greeted.clone());
@@ -517,7 +524,9 @@ impl Keeper {
         let nodes = known.voters.iter().map(|voter| node_of(*voter));
         let heard = nodes.filter(|node| is_heard(metrics, *node)).collect();
         let own = self.member;
-        let (present, leaving, heard) = (&present, &leaving, &heard);
+        let present = &present;
+        let leaving = &leaving;
+        let heard = &heard;
         let step = next_step(&Known { own, placement, metrics: &known, changes_to, present, leaving, heard });
         match step {
             Some(step) => self.take(step).await,

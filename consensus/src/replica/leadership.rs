@@ -48,7 +48,8 @@ struct Standing {
 
 impl Voice {
     pub fn new(member: u64, events: mpsc::Sender<Event>, since: Option<LeaderId>) -> Self {
-        let (standing, current) = (tokio::sync::Mutex::default(), Mutex::default());
+        let standing = tokio::sync::Mutex::default();
+        let current = Mutex::default();
         Self { member, events, standing, current, since, silent: watch::Sender::new(false) }
     }
 
@@ -242,7 +243,8 @@ pub(super) async fn watch(voice: Arc<Voice>, raft: Handle, store: LogStore, pati
             return voice.failed(failure).await;
         }
         if matches!(look, Look::MayBegin) {
-            let (voice, raft) = (voice.clone(), raft.clone());
+            let voice = voice.clone();
+            let raft = raft.clone();
             tokio::spawn(async move {
                 let _ = raft.write_blank().await;
                 voice.standing.lock().await.begins = false;

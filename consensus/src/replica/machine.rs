@@ -53,7 +53,8 @@ impl Machine {
     }
 
     fn position(&self, log_id: LogId) -> Position {
-        let (membership, generation) = (self.membership.clone(), self.rows.generation());
+        let membership = self.membership.clone();
+        let generation = self.rows.generation();
         Position { log_id, membership, commands: self.commands, founder: self.founder, generation }
     }
 }
@@ -93,7 +94,9 @@ impl RaftStateMachine<TypeConfig> for Machine {
         let (Image::Staged(staged), Some(log_id)) = (image, meta.last_log_id) else {
             return Err(io::Error::other("a snapshot to install is another member's and not empty"));
         };
-        let (membership, commands, founder) = (meta.last_membership.clone(), staged.commands, staged.founder);
+        let membership = meta.last_membership.clone();
+        let commands = staged.commands;
+        let founder = staged.founder;
         let checkpoint = Checkpoint { log_id, membership: membership.clone(), commands, founder };
         self.rows.install(staged, checkpoint).await?;
         (self.applied, self.membership) = (meta.last_log_id, Arc::new(membership));

@@ -91,7 +91,9 @@ impl ReplicaOptions {
         let raft = Config { timing, stall_ms: 500, ..Config::new(cluster, group) };
         let quorum_patience = Duration::from_millis(3 * timing.election_max_ms);
         let count_every = Duration::from_secs(60);
-        let (nodes, gone, events_max) = (Vec::new(), Vec::new(), 64);
+        let nodes = Vec::new();
+        let gone = Vec::new();
+        let events_max = 64;
         Self { raft, node, mint, placement, nodes, gone, nonce, count_every, quorum_patience, events_max }
     }
 }
@@ -292,7 +294,8 @@ impl Replica {
         let _ = metrics.set(MetricsWatch(raft.metrics()));
         raft.runtime_config().elect(false);
         raft.run();
-        let (is_sure, placement) = (Arc::<AtomicBool>::default(), watch::Sender::new(options.placement.clone()));
+        let is_sure = Arc::<AtomicBool>::default();
+        let placement = watch::Sender::new(options.placement.clone());
         let layout = Edition { nodes: options.nodes.len() as u32, gone: options.gone.len() as u32 };
         let bearing = Bearing { placement: placement.subscribe(), layout, is_bereft: AtomicBool::default() };
         let bearing = Arc::new(bearing);
@@ -376,7 +379,8 @@ impl Replica {
     /// Hands in one part of a checkpoint; `Checkpointed` says when the whole of it is durable. Never waits.
     pub fn checkpoint(&self, part: CheckpointPart) -> Result<(), CheckpointError> {
         let CheckpointPart { position, last, rows } = part;
-        let (longest, limit) = (rows.iter().map(Row::bytes).max(), self.0.row_bytes_max);
+        let longest = rows.iter().map(Row::bytes).max();
+        let limit = self.0.row_bytes_max;
         if let Some(bytes) = longest.filter(|bytes| *bytes > limit) {
             return Err(CheckpointError::RowTooLong { bytes, limit });
         }

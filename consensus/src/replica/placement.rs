@@ -223,10 +223,14 @@ mod tests {
         let mut metrics = three();
         metrics.learners = [b(2), b(5)].into();
         assert_eq!(step(&metrics, &[1, 2, 3], &[a(2)]), Some(Step::RemoveLearners([b(2), b(5)].into())));
-        let (placement, present) = ([1, 2, 3], BTreeMap::new());
+        let placement = [1, 2, 3];
+        let present = BTreeMap::new();
         let changes_to = Some(BTreeSet::from([a(1), a(2)]));
-        let (present, leaving, heard) = (&present, &BTreeSet::new(), &BTreeSet::new());
-        let (metrics, placement) = (&metrics, &placement);
+        let present = &present;
+        let leaving = &BTreeSet::new();
+        let heard = &BTreeSet::new();
+        let metrics = &metrics;
+        let placement = &placement;
         let known = Known { own: a(1), placement, metrics, changes_to, present, leaving, heard };
         assert_eq!(next_step(&known), Some(Step::ChangeVoters([a(1), a(2)].into())));
     }

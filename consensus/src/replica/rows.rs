@@ -197,7 +197,8 @@ impl Reader {
     }
 
     fn next_piece(&mut self) -> Result<Piece, PersistError> {
-        let (mut runs, mut bytes) = (Vec::new(), 0);
+        let mut runs = Vec::new();
+        let mut bytes = 0;
         while self.table < self.tables.len() && bytes < self.piece_bytes {
             let run = self.next_run(self.piece_bytes - bytes)?;
             bytes += run.bytes();
@@ -216,7 +217,8 @@ impl Reader {
         let name = format!("{}{table}", tables::prefix(self.stored.generation));
         let open = self.stored.read.open_table(rows::definition(&name))?;
         let start = self.behind.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let (mut rows, mut bytes) = (Vec::new(), 0);
+        let mut rows = Vec::new();
+        let mut bytes = 0;
         for row in open.range::<&[u8]>((start, Bound::Unbounded))? {
             let (key, value) = row?;
             let row = (Bytes::copy_from_slice(key.value()), Bytes::copy_from_slice(value.value()));
@@ -264,7 +266,8 @@ impl RowsInbox {
             *staging = Some(self.begin(from, piece));
         }
         let open = staging.as_mut().expect("just put there");
-        let (bytes, limit) = (open.bytes + piece.runs.iter().map(Run::bytes).sum::<usize>(), self.snapshot_bytes_max);
+        let bytes = open.bytes + piece.runs.iter().map(Run::bytes).sum::<usize>();
+        let limit = self.snapshot_bytes_max;
         if bytes > limit {
             *staging = None;
             return Err(ServeError::TooLong { bytes, limit });
@@ -276,7 +279,8 @@ impl RowsInbox {
     fn begin(&self, from: u64, piece: &Piece) -> Staging {
         let store = self.rows.store.clone();
         let generation = self.rows.staged.fetch_add(1, Ordering::AcqRel) + 1;
-        let (commands, founder) = (piece.commands, piece.founder);
+        let commands = piece.commands;
+        let founder = piece.founder;
         let staged = Staged { store, generation, commands, founder, is_installed: false };
         Staging { from, transfer: piece.transfer, staged, bytes: 0, received: BTreeSet::new(), pieces: None }
     }
@@ -431,9 +435,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_installed_leaves_nothing_behind_and_old_checkpoints_have_no_effect() {
-        let (source, disk) = (filled(&CrashDisk::new(CrashPoint::Never), 9), CrashDisk::new(CrashPoint::Never));
+        let source = filled(&CrashDisk::new(CrashPoint::Never), 9);
+        let disk = CrashDisk::new(CrashPoint::Never);
         let rows = filled(&disk, 5);
-        let (old, reader) = (rows.generation(), rows.reader(rows.generation()));
+        let old = rows.generation();
+        let reader = rows.reader(rows.generation());
         let inbox = RowsInbox::new(rows.clone(), 1 << 20, 1 << 20);
         let pieces: Vec<Bytes> = source.image().unwrap().unwrap().1.pieces(1, 1000).map(Result::unwrap).collect();
         inbox.take(7, &pieces[0]).await.unwrap();

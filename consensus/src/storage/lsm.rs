@@ -128,7 +128,8 @@ impl Lsm {
         let step_back = if options.steps_back { step_back } else { || () };
         let merging = Merging::start(db.clone(), options.keyspace(), step_back);
         let merging = merging.map_err(|error| persist_error(error.into()))?;
-        let (path, unsealed) = (path.to_owned(), Mutex::default());
+        let path = path.to_owned();
+        let unsealed = Mutex::default();
         Ok(Self { merging, db, notes, options: *options, path, flush_delay, unsealed })
     }
 
@@ -439,7 +440,8 @@ mod tests {
     fn rows_that_are_alike_take_less_and_a_table_that_was_made_without_that_is_read_and_written_on() {
         const MANY: u32 = 20_000;
         let dir = tempfile::tempdir().unwrap();
-        let (plain, packed) = (dir.path().join("plain"), dir.path().join("packed"));
+        let plain = dir.path().join("plain");
+        let packed = dir.path().join("packed");
         let options = LsmOptions::default();
         {
             let made = database(&plain, &options).unwrap();
@@ -557,7 +559,9 @@ mod tests {
     fn of_equal_keys_in_one_batch_the_later_wins() {
         let dir = tempfile::tempdir().unwrap();
         let lsm = open(dir.path()).unwrap();
-        let (a, b, c) = (b"a".as_slice(), b"b".as_slice(), b"c".as_slice());
+        let a = b"a".as_slice();
+        let b = b"b".as_slice();
+        let c = b"c".as_slice();
         let changes = [("t", a, Some(b)), ("u", a, None), ("t", b, Some(b)), ("t", a, Some(c)), ("t", b, None)];
         lsm.write(changes.into_iter(), &[]).unwrap();
         let mut rows = Vec::new();

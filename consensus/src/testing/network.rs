@@ -48,7 +48,8 @@ struct State {
 impl MemoryNetwork {
     /// A network on which every link is `default` until told otherwise.
     pub fn new(seed: u64, default: Link) -> Self {
-        let (services, links) = (BTreeMap::new(), BTreeMap::new());
+        let services = BTreeMap::new();
+        let links = BTreeMap::new();
         Self(Arc::new(Mutex::new(State { services, links, default, random: seed | 1, messages: BTreeMap::new() })))
     }
 

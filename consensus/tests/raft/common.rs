@@ -104,7 +104,8 @@ impl Group {
         self.network.detach(id);
         let member = self.members.remove(&id).unwrap();
         member.node.shutdown().await;
-        let (path, seen) = (self.path(id), member.seen.clone());
+        let path = self.path(id);
+        let seen = member.seen.clone();
         drop(member);
         within("file closed", closed(&path)).await;
         seen

@@ -82,7 +82,8 @@ async fn who_has_lost_its_disk_founds_no_second_group() {
     std::fs::remove_file(group.path(1)).unwrap();
     group.network.cut(&[1], &[2, 3], true);
     group.start(1).await;
-    let (voters, members) = ([1, 2, 3].into(), [1, 2, 3, 4].into());
+    let voters = [1, 2, 3].into();
+    let members = [1, 2, 3, 4].into();
     let error = group.node(1).found(voters, &members).await.unwrap_err();
     assert!(error.to_string().contains("has not said that it knows no group"), "{error}");
     group.network.cut(&[1], &[2, 3], false);
@@ -221,7 +222,8 @@ async fn a_change_of_voters_whose_leader_is_lost_on_the_way_is_carried_on_by_the
     }
     // No member of the new majority answers: the change is begun and cannot end.
     group.network.cut(&[1, 2, 3], &[4, 5], true);
-    let (changing, after) = (group.node(leader).clone(), BTreeSet::from([stays, 4, 5]));
+    let changing = group.node(leader).clone();
+    let after = BTreeSet::from([stays, 4, 5]);
     let voters = after.clone();
     let change = tokio::spawn(async move { changing.change_voters(voters, true).await });
     let begun = group.wait(stays, "a change that is begun", |metrics| metrics.changes_to.is_some()).await;
@@ -299,7 +301,8 @@ async fn a_learner_of_a_quiet_group_gets_few_heartbeats_and_all_news() {
     let follower = (1..=3).find(|&id| id != leader).unwrap();
     let sent = |to| group.network.messages_between(leader, to);
     let quiet_for = async |heartbeats: u64| {
-        let (voter, learner) = (sent(follower), sent(4));
+        let voter = sent(follower);
+        let learner = sent(4);
         while sent(follower) < voter + heartbeats {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

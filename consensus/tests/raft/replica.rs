@@ -92,7 +92,8 @@ async fn files_stay_as_large_as_what_they_have_to_keep() {
             let position = member.until("what was submitted", has).await.position.unwrap();
             // The same hundred rows each time, with other values.
             let changed = (0..100).map(|n| (n, format!("{round:0100}")));
-            let (commands, rows) = (position.commands(), rows(changed));
+            let commands = position.commands();
+            let rows = rows(changed);
             member.replica.checkpoint(CheckpointPart { position, last: true, rows }).unwrap();
             member.until("a checkpoint", |state| state.checkpointed >= commands).await;
         }
@@ -144,7 +145,8 @@ async fn an_owner_reads_its_rows_until_it_takes_those_of_another_member() {
     let member = &group.members[&away];
     member.checkpoint(4);
     let before = member.until("a checkpoint", |state| state.checkpointed >= 10).await.position.unwrap();
-    let (reader, first) = (member.replica.reader(Some(&before)), 1u64.to_be_bytes());
+    let reader = member.replica.reader(Some(&before));
+    let first = 1u64.to_be_bytes();
     let paused = member.pause.clone().lock_owned().await;
     group.network.cut(&[away.into()], &others, true);
     for round in 1..20 {
@@ -194,7 +196,8 @@ async fn an_owner_that_does_not_listen_holds_up_its_own_member_only() {
 async fn a_member_fails_with_its_owner_unless_that_said_that_it_ends() {
     let mut group = Group::of_voters(3, |options| ReplicaOptions { events_max: 4, ..options }).await;
     let (leader, _) = group.leader().await;
-    let (ending, failing) = (1 + leader % 3, 1 + (leader + 1) % 3);
+    let ending = 1 + leader % 3;
+    let failing = 1 + (leader + 1) % 3;
     let pauses = [ending, failing].map(|node| group.members[&node].pause.clone());
     let _held = [pauses[0].lock().await, pauses[1].lock().await];
     // Each has more to tell than its owner takes.

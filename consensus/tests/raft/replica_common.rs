@@ -116,7 +116,8 @@ impl Member {
         let state = State { commands: load(&replica, position.as_ref()), position, ..State::default() };
         let (publish, state) = watch::channel(state);
         let pause = Arc::new(tokio::sync::Mutex::new(()));
-        let (handle, gate) = (replica.clone(), pause.clone());
+        let handle = replica.clone();
+        let gate = pause.clone();
         let owner = tokio::spawn(async move {
             while let Some(event) = events.recv().await {
                 drop(gate.lock().await);
@@ -141,7 +142,8 @@ impl Member {
         let new: Vec<_> = state.commands.range(state.checkpointed + 1..).map(|(n, text)| (*n, text.clone())).collect();
         let parts: Vec<_> = new.chunks(part).collect();
         for (n, rows_of) in parts.iter().enumerate() {
-            let (rows, last) = (rows(rows_of.to_vec()), n + 1 == parts.len());
+            let rows = rows(rows_of.to_vec());
+            let last = n + 1 == parts.len();
             self.replica.checkpoint(CheckpointPart { position: position.clone(), last, rows })?;
         }
         Ok(())
@@ -212,7 +214,8 @@ impl Group {
     }
 
     pub fn options(&self, node: u32) -> ReplicaOptions {
-        let (placement, nonce) = (self.placement.clone(), u64::from(self.mint) << 7);
+        let placement = self.placement.clone();
+        let nonce = u64::from(self.mint) << 7;
         let options = ReplicaOptions::new("demo", "europe-0/group-2", placement, node, self.mint, nonce);
         (self.adjust)(ReplicaOptions { nodes: self.everyone.clone(), gone: self.gone.clone(), ..options })
     }

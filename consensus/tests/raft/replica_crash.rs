@@ -80,7 +80,8 @@ async fn every_sync_may_be_the_last_of_a_replica() {
     assert_eq!(work(&mut group, &healthy).await.texts(), texts(0..COMMANDS));
     let (syncs, writes) = healthy.operations();
     let points = (1..=syncs).map(CrashPoint::Sync).chain((1..=writes).step_by(29).map(CrashPoint::Write));
-    let (mut tried, mut died) = (0, 0);
+    let mut tried = 0;
+    let mut died = 0;
     for point in points {
         tried += 1;
         died += usize::from(crash_at(point).await);

@@ -573,7 +573,8 @@ const KINDS: [CallKind; 8] = [
 fn garbage_is_refused_and_the_group_goes_on() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let group = runtime.block_on(Group::of_voters(3, plain));
-    let (own, service) = (group.members[&2].replica.member(), group.members[&2].replica.service());
+    let own = group.members[&2].replica.member();
+    let service = group.members[&2].replica.service();
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig { cases: 3000, ..Default::default() });
     let bytes = prop::collection::vec(prop_oneof![Just(0), Just(1), any::<u8>()], 0..80);
     runner

@@ -58,8 +58,12 @@ impl Disk<'_> {
     }
 
     fn read_rows(&self, to: &SyncSender<Read>) -> Result<(), StartError> {
-        let (mut reader, mut counts, mut refused) = (RowReader::default(), Vec::new(), None);
-        let (mut rows, mut bytes, mut held) = (0, 0, 0);
+        let mut reader = RowReader::default();
+        let mut counts = Vec::new();
+        let mut refused = None;
+        let mut rows = 0;
+        let mut bytes = 0;
+        let mut held = 0;
         self.log.rows()?.scan(ROWS, |key, value| {
             // They are read by their keys when a caller wants them.
             if is_shelved(key) {
@@ -143,7 +147,8 @@ impl Disk<'_> {
     }
 
     fn entries(&self, mut replay: Replay, read: &Receiver<Read>) -> Result<(Replay, u64, u64), StartError> {
-        let (mut entries, mut entry_bytes) = (0, 0);
+        let mut entries = 0;
+        let mut entry_bytes = 0;
         for piece in read {
             let Piece::Entry { bytes, entry } = piece? else { continue };
             (entries, entry_bytes) = (entries + 1, entry_bytes + bytes);
@@ -211,7 +216,9 @@ mod tests {
         fn count(&mut self, slots: std::ops::Range<u32>, new_cells: Vec<CellId>) {
             self.batches += 1;
             let items = slots.map(|slot| Item { slot, delta: 1, session: None }).collect();
-            let (client, lane, seq) = (ClientId(7), 0, self.batches);
+            let client = ClientId(7);
+            let lane = 0;
+            let seq = self.batches;
             self.apply(
                 new_cells,
                 vec![GroupCmd::Batch(Batch { client, lane, seq, since: 0, items, times: Vec::new() })],

@@ -125,7 +125,9 @@ impl Claiming {
     }
 
     fn command(&self, found: &Claimable) -> LedgerCmd {
-        let (counter, at, holder) = (self.counter.clone(), found.at, found.claim.holder);
+        let counter = self.counter.clone();
+        let at = found.at;
+        let holder = found.claim.holder;
         LedgerCmd::Claim { counter, at, holder, session: self.session, id: self.name }
     }
 }

@@ -286,8 +286,8 @@ impl Ledger {
                 }
             }
             LedgerCmd::ViewAck { counter, epoch, at, arming, view, shown_below } => {
-                let (epoch, at, arming, view, shown_below) = (*epoch, *at, *arming, *view, *shown_below);
-                let answer = ViewAnswer { epoch, at, arming, view, shown_below };
+                let answer =
+                    ViewAnswer { epoch: *epoch, at: *at, arming: *arming, view: *view, shown_below: *shown_below };
                 self.change(counter, |state, views, touched| state.on_view_ack(&answer, views, touched));
             }
             LedgerCmd::Signature { counter, at, dc, signature, certificate } => {
@@ -359,7 +359,8 @@ impl Ledger {
         self.changes.counters.extend(self.counters.keys().cloned());
         self.changes.groups.extend(groups);
         for (counter, generation) in self.resets.generations() {
-            let (before, over) = (seen.resets.life(counter), self.resets.life(counter).over);
+            let before = seen.resets.life(counter);
+            let over = self.resets.life(counter).over;
             if before.generation != generation {
                 self.changes.resets.insert(counter.clone());
             }
@@ -669,7 +670,8 @@ impl Ledger {
     pub fn placed(&self, counter: &CounterName, group: GroupId) -> Option<Placed> {
         let state = self.counters.get(counter)?;
         let account = state.accounts().get(&group)?;
-        let (runs, need_items): (Vec<_>, _) = (account.places().take(PLACED_RUNS_MAX).collect(), account.need_items);
+        let runs: Vec<_> = account.places().take(PLACED_RUNS_MAX).collect();
+        let need_items = account.need_items;
         let something = !runs.is_empty() || need_items.is_some();
         something.then(|| Placed { counter: counter.clone(), epoch: state.epoch(), group, runs, need_items })
     }
@@ -702,7 +704,8 @@ impl Ledger {
 
     /// What a registered group is told of its registration.
     pub fn confirmation(&self, group: GroupId) -> Option<ToGroup> {
-        let (start, accounts) = (self.confirmed(group)?, self.accounts_of(group));
+        let start = self.confirmed(group)?;
+        let accounts = self.accounts_of(group);
         Some(ToGroup::Confirmed { group, start, accounts, resets: self.resets.last() })
     }
 
@@ -785,7 +788,8 @@ impl Ledger {
                 Pending::Arming { arming, awaits, .. } => awaits.contains(&view).then_some((at, *arming)),
                 Pending::Armed => None,
             };
-            let (counter, epoch) = (name.clone(), state.epoch());
+            let counter = name.clone();
+            let epoch = state.epoch();
             let awaiting = move |(at, arming)| Awaiting { counter: counter.clone(), epoch, at, arming };
             state.milestones().pending().filter_map(waits).map(awaiting).collect::<Vec<_>>()
         };
@@ -933,7 +937,8 @@ impl Ledger {
             (Some(at), _) => milestones.get(at).is_some(),
             (None, every) => every.is_some(),
         };
-        let (counter, revision) = (counter.clone(), milestones.revision());
+        let counter = counter.clone();
+        let revision = milestones.revision();
         Ok(there.then_some(LedgerCmd::Disarm { counter, revision, at }))
     }
 
@@ -972,7 +977,8 @@ impl Ledger {
         let new: BTreeSet<u64> = spec.at.iter().copied().filter(|at| !stands(at)).collect();
         let value = new.len() as u64 + state.map_or(0, |state| state.milestones().singles().len() as u64);
         let max = MILESTONES_PER_COUNTER_MAX as u64;
-        let (what, value) = ("milestones of a counter", value.max(spec.at.len() as u64));
+        let what = "milestones of a counter";
+        let value = value.max(spec.at.len() as u64);
         if value > max { Err(DefineError::Range { what, value, max }) } else { Ok(()) }
     }
 

@@ -274,7 +274,9 @@ impl Group {
     // ---- batches ----
 
     fn on_batch(&mut self, batch: &Batch, named: bool) {
-        let (client, lane, seq) = (batch.client, batch.lane, batch.seq);
+        let client = batch.client;
+        let lane = batch.lane;
+        let seq = batch.seq;
         if let Err(error) = self.take_batch(batch, named) {
             self.effects.push_back(Effect::Refused { client, lane, seq, error });
         }
@@ -294,7 +296,9 @@ impl Group {
         self.streams.get_mut(number).last = batch.seq;
         let (pending, leased) =
             if self.guards.is_empty() { Default::default() } else { self.place_items(batch, number, None) };
-        let (client, lane, seq) = (batch.client, batch.lane, batch.seq);
+        let client = batch.client;
+        let lane = batch.lane;
+        let seq = batch.seq;
         self.effects.push_back(Effect::Acked { client, lane, seq, pending, leased });
         Ok(())
     }
@@ -319,7 +323,9 @@ impl Group {
             return Err(BatchError::Fenced { last });
         }
         if self.is_expired(batch.since) {
-            let (since, age, kept) = (batch.since, self.age, self.config.streams_kept);
+            let since = batch.since;
+            let age = self.age;
+            let kept = self.config.streams_kept;
             return Err(BatchError::Expired { since, age, kept });
         }
         if batch.seq != last + 1 && deduped {
@@ -366,12 +372,14 @@ impl Group {
     /// Adds all items to their components and buckets, or none.
     fn add_items(&mut self, batch: &Batch) -> Result<(), BatchError> {
         if !batch.times.is_empty() && batch.times.len() != batch.items.len() {
-            let (times, items) = (batch.times.len() as u64, batch.items.len() as u64);
+            let times = batch.times.len() as u64;
+            let items = batch.items.len() as u64;
             return Err(BatchError::Times { times, items });
         }
         let events = self.series.admit(batch, &self.cells.table)?;
         self.add_to_components(batch)?;
-        let (items, lane) = (&batch.items, batch.lane);
+        let items = &batch.items;
+        let lane = batch.lane;
         let slots = self.cells.table.len();
         for (at, (item, event)) in items.iter().zip(events).enumerate() {
             warm::ahead(items, at, |item| {
@@ -425,7 +433,8 @@ impl Group {
     /// Of a keyed batch `ids` has, for each item, its index in what the client sent and the number of its id.
     fn place_items(&mut self, batch: &Batch, stream: u32, ids: Option<&[(u32, u32)]>) -> (Vec<u32>, Vec<Leased>) {
         let usable = self.rights_usable();
-        let (mut pending, mut leased) = (Vec::new(), Vec::new());
+        let mut pending = Vec::new();
+        let mut leased = Vec::new();
         let mut parts: Vec<Part> = Vec::new();
         let mut part_of: BTreeMap<u32, usize> = BTreeMap::new();
         for (idx, item) in batch.items.iter().enumerate() {
@@ -444,7 +453,8 @@ impl Group {
                 parts.len() - 1
             });
             let part = &mut parts[at];
-            let (session, has_session) = (item.session.unwrap_or_default(), item.session.is_some());
+            let session = item.session.unwrap_or_default();
+            let has_session = item.session.is_some();
             let (idx, id) = ids.and_then(|ids| ids.get(idx)).copied().unwrap_or((idx as u32, NO_ID));
             let seq = batch.seq;
             let queued = Queued { delta: item.delta, seq, session, stream, idx, id, has_session, placed: false };
@@ -711,7 +721,8 @@ impl Group {
     fn certify_queued(&mut self, account: &Account) {
         let Some(number) = self.guard_of(&account.counter) else { return };
         let guard = &mut self.guards[number as usize];
-        let (pos, queued) = (guard.placed_upto(), guard.queue.get_open(guard.placed_upto()).copied());
+        let pos = guard.placed_upto();
+        let queued = guard.queue.get_open(guard.placed_upto()).copied();
         if queued.is_some_and(|queued| guard.certify(queued.delta)) {
             self.place(number, pos, Place::Counted);
             self.guards[number as usize].queue.advance();
@@ -750,8 +761,10 @@ impl Group {
     fn guard_again(&mut self, number: u32, account: &Account) {
         let Some(slot) = self.begin(&account.counter, generation_of(account)) else { return };
         let guard = &self.guards[number as usize];
-        let (over, generation) = (guard.slot, guard.generation);
-        let (next_pos, leased) = (guard.next_pos(), guard.is_leased());
+        let over = guard.slot;
+        let generation = guard.generation;
+        let next_pos = guard.next_pos();
+        let leased = guard.is_leased();
         self.effects.extend(leased.then_some(Effect::Closed { guard: number, generation, upto: u64::MAX }));
         self.place_open(number, 0, next_pos, |_| Place::Counted);
         let mut guard = Guard::new(account, slot, self.cells.sum(slot));
@@ -806,7 +819,8 @@ impl Group {
         stream.used = self.age;
         stream.on_placed(item.seq, item.idx, place);
         self.ids.set(item.id, Standing::Placed(place));
-        let (client, lane) = (stream.client, stream.lane);
+        let client = stream.client;
+        let lane = stream.lane;
         self.effects.push_back(Effect::Placed { client, lane, seq: item.seq, idx: item.idx, place });
     }
 

@@ -284,10 +284,16 @@ impl NodeCore {
         log.push_cmd(&config, config.group.boot(nonce));
         let checkpoint = checkpoint::Checkpointer::new(log_bytes);
         let pulses = pulse::Pulses::new(group.guards().len());
-        let (clients, feeds, outputs) = (clients::Clients::default(), Feed::all(group.applied()), VecDeque::new());
+        let clients = clients::Clients::default();
+        let feeds = Feed::all(group.applied());
+        let outputs = VecDeque::new();
         let role = replica::Role::Alone;
-        let (leases, holds) = (lease::Leases::default(), hold::Holds::default());
-        let (aged_at, compacts_as, id_terms_said, is_stopped) = (None, None, false, false);
+        let leases = lease::Leases::default();
+        let holds = hold::Holds::default();
+        let aged_at = None;
+        let compacts_as = None;
+        let id_terms_said = false;
+        let is_stopped = false;
         NodeCore {
             config,
             role,
@@ -525,7 +531,8 @@ impl NodeCore {
         }
         feed.last = Some(now);
         feed.more = chunk.walk.is_some() || chunk.upto < chunk.applied;
-        let (seat, more) = (at % SEATS, feed.more);
+        let seat = at % SEATS;
+        let more = feed.more;
         let told = (!more && chunk.rows_told == 0 && at < SEATS).then_some(chunk.upto);
         self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg });
         // By either of the two it may have heard of what the disk did not hold.

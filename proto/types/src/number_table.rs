@@ -65,7 +65,8 @@ mod tests {
         fn a_table_is_a_map_and_its_room_follows_from_its_values(
             sets in prop::collection::vec((prop_oneof![0u32..40, 0u32..400, any::<u32>()], 1u32..1_000), 0..400)
         ) {
-            let (mut table, mut map) = (NumberTable::new(0), BTreeMap::new());
+            let mut table = NumberTable::new(0);
+            let mut map = BTreeMap::new();
             for (number, value) in sets {
                 prop_assert_eq!(table.set(number, value), map.insert(number, value).unwrap_or(0));
                 prop_assert!(table.room() <= NEAR_MIN + 3 * map.len(), "{} entries for {} values", table.room(), map.len());

@@ -12,7 +12,8 @@ pub struct Numbers {
 impl Numbers {
     #[inline]
     pub fn insert(&mut self, number: u32) {
-        let (word, bit) = (number as usize / 64, 1 << (number % 64));
+        let word = number as usize / 64;
+        let bit = 1 << (number % 64);
         if word >= self.words.len() {
             self.words.resize(word + 1, 0);
         }
@@ -78,7 +79,8 @@ mod tests {
     proptest! {
         #[test]
         fn equals_an_ordered_set(steps in proptest::collection::vec((0u8..8, 0u32..300), 0..200)) {
-            let (mut numbers, mut set) = (Numbers::default(), BTreeSet::new());
+            let mut numbers = Numbers::default();
+            let mut set = BTreeSet::new();
             for (what, number) in steps {
                 match what {
                     0 => prop_assert_eq!(numbers.pop(), set.pop_first()),

@@ -77,8 +77,13 @@ impl ChangeRing {
     /// The same, or for as many of each component, if that is more.
     pub fn growing(capacity: usize, per_component: usize, version: u64) -> ChangeRing {
         assert!((1..=1 << 31).contains(&capacity), "capacity of a change ring");
-        let (last, events, runs) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        let (first, live, reaches, told) = (0, 0, version, Told::default());
+        let last = Vec::new();
+        let events = VecDeque::new();
+        let runs = VecDeque::new();
+        let first = 0;
+        let live = 0;
+        let reaches = version;
+        let told = Told::default();
         ChangeRing { capacity, per_component, last, events, runs, first, live, reaches, told }
     }
 

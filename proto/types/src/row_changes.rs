@@ -151,7 +151,8 @@ impl RowChanges {
         self.events.push_back((row, part));
         let most = self.capacity.max(self.per_row.saturating_mul(self.last.len()));
         while self.events.len() > most && self.runs.len() > 1 {
-            let (version, next) = (self.runs[0].0, self.runs[1].1);
+            let version = self.runs[0].0;
+            let next = self.runs[1].1;
             self.events.drain(..(next - self.first) as usize);
             self.runs.pop_front();
             (self.first, self.reaches) = (next, version);
@@ -262,7 +263,9 @@ mod tests {
         fn what_is_reached_is_all_that_came_after_it(
             steps in proptest::collection::vec((0u64..3, 0u32..4, 0u64..4), 1..120), capacity in 1usize..40,
         ) {
-            let (mut changes, mut version, mut all) = (RowChanges::new(capacity, 5), 6, Vec::new());
+            let mut changes = RowChanges::new(capacity, 5);
+            let mut version = 6;
+            let mut all = Vec::new();
             for (ahead, row, minute) in steps {
                 version += ahead;
                 let part = Part::at(UnixTime::default().plus(minute * 60 + 7));
@@ -324,7 +327,8 @@ mod tests {
 
         #[test]
         fn a_joined_part_holds_both_and_no_more_minutes_than_it_may(of in proptest::collection::vec(0u64..20, 2..5)) {
-            let (first, last) = (of.iter().min().copied().unwrap(), of.iter().max().copied().unwrap());
+            let first = of.iter().min().copied().unwrap();
+            let last = of.iter().max().copied().unwrap();
             let joined = of.iter().map(|&minute| Some(minute_of(minute))).reduce(|all, part| all?.joined(part?)).unwrap();
             prop_assert!(joined.is_some() || last - first >= u64::from(PART_MINUTES_MAX / 2));
             let Some(joined) = joined else { return Ok(()) };

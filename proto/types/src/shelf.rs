@@ -64,7 +64,8 @@ pub struct Rounds {
 impl Rounds {
     /// Some of so many rows, for about so many bytes, of `looked_at` at most; `ended` says how many buckets may leave one of them.
     pub fn take(&mut self, rows: usize, looked_at: usize, bytes: usize, ended: impl Fn(usize) -> usize) -> Vec<u32> {
-        let (mut taken, mut freed) = (Vec::new(), 0);
+        let mut taken = Vec::new();
+        let mut freed = 0;
         self.looked = 0;
         while self.looked < looked_at.min(rows) && freed < bytes {
             self.looked += 1;

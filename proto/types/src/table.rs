@@ -280,7 +280,8 @@ impl CellTable {
 
     /// A table of all records of another, as made by [`CellTable::records`]: nothing is copied, and the index is made at once.
     pub fn from_records(seed: u64, namespaces: Vec<String>, names: Vec<u8>) -> Result<CellTable, BadNames> {
-        let (mut offsets, mut rest) = (Vec::new(), &names[..]);
+        let mut offsets = Vec::new();
+        let mut rest = &names[..];
         while !rest.is_empty() {
             let bad = BadNames { slot: offsets.len() as u32 };
             let (record, behind) = split_record(rest).ok_or(bad)?;
@@ -298,7 +299,9 @@ impl CellTable {
     /// waits for each name. Error: a name is there twice.
     fn index_all(&mut self, room: usize) -> Result<(), BadNames> {
         self.index = HashTable::new();
-        let (names, offsets, seed) = (&self.names, &self.offsets, self.seed);
+        let names = &self.names;
+        let offsets = &self.offsets;
+        let seed = self.seed;
         let record = |slot: u32| record_at(names, offsets, slot);
         let hash_of = |slot: &u32| bytes_hash(seed, record(*slot));
         let mut index = HashTable::with_capacity(room);
@@ -328,7 +331,9 @@ impl CellTable {
         if self.index.len() == self.index.capacity() {
             self.index_all((2 * self.index.len()).max(ROOM_MIN)).expect("each name is there once");
         }
-        let (names, offsets, seed) = (&self.names, &self.offsets, self.seed);
+        let names = &self.names;
+        let offsets = &self.offsets;
+        let seed = self.seed;
         let is_it = |&slot: &u32| record_at(names, offsets, slot) == record;
         let hash_of = |&slot: &u32| bytes_hash(seed, record_at(names, offsets, slot));
         let slot = offsets.len() as u32;
@@ -594,7 +599,8 @@ mod tests {
             known in proptest::collection::vec(cell(), 0..200),
             seed: u64,
         ) {
-            let (mut there, mut here) = (CellTable::new(seed), CellTable::new(!seed));
+            let mut there = CellTable::new(seed);
+            let mut here = CellTable::new(!seed);
             known.iter().for_each(|cell| _ = here.intern(cell).unwrap());
             known.iter().for_each(|cell| _ = here.intern_total(&cell.counter).unwrap());
             cells.iter().for_each(|cell| _ = there.intern(cell).unwrap());

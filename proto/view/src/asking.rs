@@ -435,7 +435,8 @@ mod tests {
 
     #[test]
     fn who_was_heard_last_is_asked_again_while_it_is_there() {
-        let (mut asking, seats) = (Asking::default(), Seats::new(vec![4]));
+        let mut asking = Asking::default();
+        let seats = Seats::new(vec![4]);
         let choose = |asking: &Asking, there: &[u8]| {
             asking.choose(&seats, DC, SHARD, |of| there.contains(&of.seat)).map(|of| of.seat)
         };

@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn what_was_altered_is_named_with_both_values() {
-        let (good, kept) = (counted(), (&horizon(), Some(&horizon())));
+        let good = counted();
+        let kept = (&horizon(), Some(&horizon()));
         let raised = Held { value: 12, ..good.clone() };
         assert_eq!(compare(valve(), &raised, &good, kept).faults, [Fault::Total { view: 12, held: 10 }]);
         let minute = bucket("1m", 0);
@@ -195,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_writer_whose_own_buckets_do_not_add_up_is_told_from_itself() {
-        let (good, kept) = (counted(), (&horizon(), Some(&horizon())));
+        let good = counted();
+        let kept = (&horizon(), Some(&horizon()));
         let hour = bucket("1h", 0);
         let wrong = changed(&good, hour, 4);
         let faults = compare(valve(), &wrong, &wrong, kept).faults;

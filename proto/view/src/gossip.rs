@@ -445,7 +445,8 @@ impl Gossip {
     pub fn on_own_changes(&mut self, now: Time, changes: impl IntoIterator<Item = OwnChange>) {
         let Some(own) = self.origins.get_mut(&self.own) else { return };
         let Recent::Own(ring) = &mut own.recent else { return };
-        let (mut changed, mut parts) = (false, 0);
+        let mut changed = false;
+        let mut parts = 0;
         for OwnChange { slot, rows } in changes {
             if !changed || self.touched >= CELLS_PER_VERSION || parts + rows.len() > PARTS_PER_VERSION {
                 own.have.version += 1;
@@ -740,9 +741,12 @@ impl Gossip {
 impl Origin {
     /// For about so many changes of rows.
     fn new(have: Version, recent: Recent, changes: usize) -> Origin {
-        let (progressed, told) = (Time::default(), None);
+        let progressed = Time::default();
+        let told = None;
         let rows = RowChanges::new(changes, have.version);
-        let (lacks, partly, unsure) = (None, have, Unsure::No);
+        let lacks = None;
+        let partly = have;
+        let unsure = Unsure::No;
         Origin { have, lacks, partly, unsure, recent, rows, source: None, behind_since: None, progressed, told }
     }
 

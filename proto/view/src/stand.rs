@@ -94,7 +94,8 @@ impl Stand {
         }
         let groups = greatest(&self.groups, &other.groups);
         let versions = greatest(&self.versions, &other.versions);
-        let (ledger, graph) = (self.ledger.max(other.ledger), self.graph.max(other.graph));
+        let ledger = self.ledger.max(other.ledger);
+        let graph = self.graph.max(other.graph);
         let is_latest = |stand: &Stand| {
             let all = stand.groups.iter().map(|of| of.1).eq(groups.iter().map(|of| of.1));
             let versions = stand.versions.iter().map(|of| of.1).eq(versions.iter().map(|of| of.1));

@@ -71,7 +71,9 @@ impl View {
     /// A view of these cells, of which no totals are counted yet. Panics unless there are some for each range.
     pub fn of_shards(own: impl Into<AggregatorId>, shards: Vec<Cells>, ranges: Ranges) -> View {
         assert_eq!(shards.len(), ranges.numbers(), "each range has its cells");
-        let (own, hierarchy, limits) = (own.into(), Hierarchy::with_ranges(ranges), ReadLimits::default());
+        let own = own.into();
+        let hierarchy = Hierarchy::with_ranges(ranges);
+        let limits = ReadLimits::default();
         View {
             own,
             start: None,
@@ -126,7 +128,8 @@ impl View {
     /// Carries what was raised into totals.
     fn carry(&mut self) {
         for (at, cells) in self.shards.iter_mut().enumerate() {
-            let (shard, gathered) = (ShardId(at as u16), &mut cells.gathered);
+            let shard = ShardId(at as u16);
+            let gathered = &mut cells.gathered;
             if let Some(parting) = self.parting.as_mut().filter(|parting| parting.shard() == shard) {
                 parting.on_raised(gathered);
             }
@@ -146,7 +149,8 @@ impl View {
         let shard = usize::from(self.shard_of(&cell.counter).0);
         self.change(|shards| {
             let cells = &mut shards[shard];
-            let (slot, valve) = (cells.slot(cell)?, cells.valve(valve)?);
+            let slot = cells.slot(cell)?;
+            let valve = cells.valve(valve)?;
             Ok(cells.merge(slot, valve, value))
         })
     }
@@ -156,7 +160,8 @@ impl View {
         let shard = usize::from(self.shard_of(&cell.counter).0);
         self.change(|shards| {
             let cells = &mut shards[shard];
-            let (slot, valve) = (cells.slot(cell)?, cells.valve(valve)?);
+            let slot = cells.slot(cell)?;
+            let valve = cells.valve(valve)?;
             Ok(cells.merge_row(slot, valve, part))
         })
     }

@@ -220,7 +220,8 @@ mod tests {
         assert!(is_from("answers/42", "views/x/42/z") && is_from("views/a/42", "answers/42/zzz"));
         assert!(!is_from("answers/41", "views/x/42/z") && !is_from("views/42", "views/x/42/z"));
         assert!(is_from("other/b", "other/b") && !is_from("other/a", "other/b"));
-        let (views, other) = (name("views/x/42/z"), name("other/b"));
+        let views = name("views/x/42/z");
+        let other = name("other/b");
         assert_eq!(order.part(&views), Some(("authors", &b"42"[..])));
         assert_eq!(order.part(&other), None);
     }
@@ -263,7 +264,8 @@ mod tests {
         /// Nothing of one part is on both sides of where a range begins, and a beginning is before all that is behind it.
         #[test]
         fn no_part_is_cut(names in names(), first in 0usize..30) {
-            let (order, first) = (order(), &names[first % names.len()]);
+            let order = order();
+            let first = &names[first % names.len()];
             let is_from = |name: &CounterName| order.is_from((name.namespace(), name.key()), first);
             prop_assert!(is_from(first));
             for (one, other) in names.iter().flat_map(|one| names.iter().map(move |other| (one, other))) {

@@ -59,7 +59,8 @@ impl<M: Framed> Default for Frames<M> {
 }
 
 pub fn at_most(what: &'static str, value: usize, max: usize) -> Result<(), WireError> {
-    let (value, max) = (value as u64, max as u64);
+    let value = value as u64;
+    let max = max as u64;
     if value > max { Err(WireError::Limit { what, value, max }) } else { Ok(()) }
 }
 

@@ -549,7 +549,13 @@ pub struct Report {
 impl Report {
     /// The first of a group on a counter: its component was empty, and it holds no rights.
     pub fn first(counter: CounterName, epoch: u32, group: GroupId, start: u64) -> Report {
-        let (generation, spent, returned, base, report_no, placed_upto, rate_per_s) = (0, 0, 0, 0, 1, 0, 0);
+        let generation = 0;
+        let spent = 0;
+        let returned = 0;
+        let base = 0;
+        let report_no = 1;
+        let placed_upto = 0;
+        let rate_per_s = 0;
         Report { counter, epoch, group, start, generation, spent, returned, base, report_no, placed_upto, rate_per_s }
     }
 }

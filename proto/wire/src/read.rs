@@ -181,7 +181,10 @@ mod tests {
         let bytes = encode(&request);
         assert!(bytes.len() <= MESSAGE_BYTES_MAX);
         assert_eq!(decode(&bytes), Ok(request));
-        let (up, pending, at_most, down) = (u64::MAX, u64::MAX, Some(u64::MAX), u64::MAX);
+        let up = u64::MAX;
+        let pending = u64::MAX;
+        let at_most = Some(u64::MAX);
+        let down = u64::MAX;
         let value = ReadValue { up, pending, at_most, generation: u32::MAX, down };
         let values = ReadValues { ledger_index: u64::MAX, values: vec![value; READ_COUNTERS_MAX] };
         assert!(encode(&ReadResponse { id: u64::MAX, result: Ok(values) }).len() <= MESSAGE_BYTES_MAX);

@@ -37,7 +37,8 @@ impl Scope {
 
     /// Whether a slot of the table is in it. Slots never change their names. Panics if the slot was never given.
     pub fn has(&mut self, slot: u32, table: &CellTable) -> bool {
-        let (word, shift) = ((slot / SLOTS_PER_WORD) as usize, slot % SLOTS_PER_WORD * 2);
+        let word = (slot / SLOTS_PER_WORD) as usize;
+        let shift = slot % SLOTS_PER_WORD * 2;
         if self.known.len() <= word {
             self.known.resize(word + 1, 0);
         }

@@ -320,7 +320,8 @@ impl Ranges {
             return Err(BadCuts::TooMany(cuts.len()));
         }
         for pair in cuts.windows(2) {
-            let (earlier, later) = (pair[0].clone(), pair[1].clone());
+            let earlier = pair[0].clone();
+            let later = pair[1].clone();
             match order.begin(&earlier).cmp(&order.begin(&later)) {
                 Ordering::Less => {}
                 Ordering::Equal if earlier == later => return Err(BadCuts::Twice(later)),
@@ -514,7 +515,8 @@ mod tests {
     #[test]
     fn each_range_has_as_many_holders_as_there_may_be_and_they_know_each_other() {
         for count in 1..=8u8 {
-            let (seats, dc) = (Seats::new(vec![5, count]), DcId(1));
+            let seats = Seats::new(vec![5, count]);
+            let dc = DcId(1);
             assert_eq!((seats.count(DcId(0)), seats.count(dc), seats.count(DcId(2))), (5, count, HOLDERS));
             let mut held = vec![0; usize::from(count)];
             for shard in (0..16).map(ShardId) {
@@ -531,7 +533,8 @@ mod tests {
                     held[usize::from(seat)] += usize::from(seats.holds(own, shard));
                 }
             }
-            let (least, most) = (held.iter().min().unwrap(), held.iter().max().unwrap());
+            let least = held.iter().min().unwrap();
+            let most = held.iter().max().unwrap();
             assert!(most - least <= 2 && held.iter().sum::<usize>() == 16 * usize::from(count.min(2)), "{held:?}");
         }
     }
@@ -541,7 +544,8 @@ mod tests {
         fn spans_of_some_ranges_have_their_counters_and_no_others(
             cuts in names(12), order in orders(), counters in names(40), wanted: u16,
         ) {
-            let (cuts, is_wanted) = (ascending(cuts, &order), |shard: ShardId| wanted >> shard.0 & 1 == 1);
+            let cuts = ascending(cuts, &order);
+            let is_wanted = |shard: ShardId| wanted >> shard.0 & 1 == 1;
             let ranges = Ranges::of_ordered(cuts.clone(), order.clone()).unwrap();
             let spans = ranges.spans(is_wanted);
             let is_apart = |pair: &[KeySpan]| {
@@ -576,7 +580,8 @@ mod tests {
             counters in names(40),
         ) {
             let founded = Ranges::of_ordered(ascending(cuts, &order), order.clone()).unwrap();
-            let (mut ranges, mut done) = (founded.clone(), Vec::new());
+            let mut ranges = founded.clone();
+            let mut done = Vec::new();
             for (shard, at) in splits {
                 let split = Split { shard: ShardId(shard), at: name(&at), first: ShardId(ranges.numbers() as u16) };
                 let before = ranges.clone();
@@ -590,7 +595,8 @@ mod tests {
                 };
                 prop_assert!(is_within);
                 for counter in &counters {
-                    let (was, is) = (before.find(counter), next.find(counter));
+                    let was = before.find(counter);
+                    let is = next.find(counter);
                     let expected = if was == split.shard { split.parts()[usize::from(order.is_from((counter.namespace(), counter.key()), &split.at))] } else { was };
                     prop_assert_eq!(is, expected);
                     prop_assert!(next.lineage().is_within(is, was) && next.has(is));

@@ -48,7 +48,8 @@ pub struct LivesUsed {
 impl LivesUsed {
     pub fn of(ledger: &Ledger) -> LivesUsed {
         let resets = ledger.resets();
-        let (used, max) = (resets.len(), COUNTER_LIVES_MAX);
+        let used = resets.len();
+        let max = COUNTER_LIVES_MAX;
         let warning = (used >= max / 5 * 4).then(|| {
             format!(
                 "{used} of at most {max} counters were reset or removed or expire: past that no further counter can be"
@@ -71,7 +72,8 @@ pub struct GroupLag {
 
 impl ViewLag {
     pub fn of(aggregator: &Aggregator) -> ViewLag {
-        let (cluster, now) = (aggregator.cluster(), aggregator.now());
+        let cluster = aggregator.cluster();
+        let now = aggregator.now();
         let look = |ledger: &Ledger, core: &AggregatorCore| {
             let progress = core.view().graph_progress();
             let groups = core.feed_lags(now).map(|(group, lag)| {

@@ -29,7 +29,8 @@ pub fn voters_warning(metrics: &Metrics) -> Option<String> {
     }
     let voters = metrics.voters.len();
     let one_less = || {
-        let (less, may_fail) = (voters - 1, (voters - 1) / 2);
+        let less = voters - 1;
+        let may_fail = (voters - 1) / 2;
         format!("{voters} voters: {may_fail} may fail, no more than of {less}; add one more, or remove one")
     };
     (voters > 0 && voters.is_multiple_of(2)).then(one_less)

@@ -43,7 +43,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_who_ask_at_once_share_two_questions() {
-        let (shared, asked) = (SharedQuestion::new(), &AtomicU64::new(0));
+        let shared = SharedQuestion::new();
+        let asked = &AtomicU64::new(0);
         let question = || async move {
             let number = asked.fetch_add(1, Ordering::SeqCst) + 1;
             sleep(Duration::from_secs(1)).await;

@@ -191,7 +191,8 @@ impl Default for RecordReader {
 
 impl RecordReader {
     pub fn new() -> RecordReader {
-        let (buffer, digest) = (Vec::new(), Context::new(&SHA256));
+        let buffer = Vec::new();
+        let digest = Context::new(&SHA256);
         RecordReader { buffer, at: 0, digest, records: 0, state: State::Nothing }
     }
 
@@ -297,7 +298,8 @@ mod tests {
     }
 
     fn read(bytes: &[u8], piece: usize) -> Result<Vec<Record>, FormatError> {
-        let (mut reader, mut records) = (RecordReader::new(), Vec::new());
+        let mut reader = RecordReader::new();
+        let mut records = Vec::new();
         for piece in bytes.chunks(piece) {
             reader.push(piece);
             while let Some(record) = reader.next_record()? {
@@ -318,7 +320,9 @@ mod tests {
             let part = held.map(|held| Part { aggregator: "third".into(), held, slots: 7 });
             let records = read(&image_of(part.as_ref(), &ledger, &rows), piece).unwrap();
             prop_assert_eq!(&records[0], &Record::Head(head()));
-            let (mut state, mut found, mut said) = (Vec::new(), Rows::new(), None);
+            let mut state = Vec::new();
+            let mut found = Rows::new();
+            let mut said = None;
             for record in records {
                 match record {
                     Record::Ledger(piece) => state.extend(piece),

@@ -175,7 +175,8 @@ mod tests {
             ledger_index: 2,
             groups: vec![GroupEntry { group: "usa-0/0#7".into(), index: 4 }],
         };
-        let (cluster, dcs) = ("t".to_owned(), vec!["usa-0".to_owned()]);
+        let cluster = "t".to_owned();
+        let dcs = vec!["usa-0".to_owned()];
         let manifest = Manifest { version: MANIFEST_VERSION, cluster, era: 0, dcs, images: vec![image] };
         let mut value = serde_json::to_value(manifest).unwrap();
         change(&mut value);

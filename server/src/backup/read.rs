@@ -158,8 +158,10 @@ impl ImageFile {
             ContentError::Ledger(reason) => ReadError::Ledger { path: path.clone(), reason },
         };
         let mut file = File::open(&path).map_err(failed)?;
-        let (mut contents, mut digest) = (Contents::new(rand::random()), Context::new(&SHA256));
-        let (mut buffer, mut bytes) = (vec![0; READ_BYTES], 0u64);
+        let mut contents = Contents::new(rand::random());
+        let mut digest = Context::new(&SHA256);
+        let mut buffer = vec![0; READ_BYTES];
+        let mut bytes = 0u64;
         loop {
             let read = file.read(&mut buffer).map_err(failed)?;
             if read == 0 {

@@ -99,11 +99,13 @@ pub fn verify(
     let (award, bytes) = signed_award(certificate)?;
     check_arithmetic(&award)?;
     let signers = signers(&certificate.signatures, &bytes, ca, voters, at_unix_s)?;
-    let (signed, needed) = (signers.len(), voters.needed());
+    let signed = signers.len();
+    let needed = voters.needed();
     if signed < needed {
         return Err(Refusal::TooFew { signed, voters: voters.count(), needed });
     }
-    let (cluster, written_off) = (ca.cluster().to_owned(), certificate.written_off);
+    let cluster = ca.cluster().to_owned();
+    let written_off = certificate.written_off;
     let time = certificate.unsigned_time.as_deref().map(str::parse).transpose()?;
     let award = Award { time, ..award };
     Ok(Certified { cluster, award, written_off, signers, voters: voters.count() })
@@ -148,8 +150,8 @@ fn signers(
     let mut signers = BTreeSet::new();
     for (number, signature) in (1..).zip(signatures) {
         let text = |what, text: &str| from_hex(text).ok_or(Refusal::SignatureText { number, what });
-        let (sign, certificate) =
-            (text("signature", &signature.signature)?, text("certificate", &signature.certificate)?);
+        let sign = text("signature", &signature.signature)?;
+        let certificate = text("certificate", &signature.certificate)?;
         let signer = ca.verify(bytes, &sign, &certificate, at_unix_s);
         let dc = signer.map_err(|error| Refusal::Signature { number, error })?.dc().to_owned();
         if !voters.includes(&dc) {

@@ -129,7 +129,8 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<BulkAnswe
     }
     let Folded { adds, lines, .. } = folded;
     let outcomes = if adds.is_empty() { Vec::new() } else { shared.backend.add_all(adds).await };
-    let (mut added, mut known) = (0, 0);
+    let mut added = 0;
+    let mut known = 0;
     for (outcome, lines) in outcomes.into_iter().zip(lines) {
         match outcome {
             Ok(counted) => {
@@ -297,7 +298,8 @@ mod tests {
     use super::*;
 
     fn folded(text: &str) -> (Folded, Vec<(u64, String)>) {
-        let (mut folded, mut refused) = (Folded::default(), Vec::new());
+        let mut folded = Folded::default();
+        let mut refused = Vec::new();
         for (line, said) in lines(text.as_bytes()).unwrap() {
             let pushed = said.and_then(|said| folded.push(line, &said, &Said::default()));
             refused.extend(pushed.err().map(|failure| (line, failure.code().to_owned())));

@@ -205,7 +205,8 @@ impl Rules {
 
     /// The answer to a failure. A failure that the table does not declare is a fault of the table: the log says so.
     pub(super) fn failed(&self, failure: Failure) -> Response {
-        let (status, code) = (failure.status(), failure.code());
+        let status = failure.status();
+        let code = failure.code();
         if !self.errors().contains(&(status.as_u16(), code)) {
             tracing::error!(method = %self.method, path = self.path, %status, code, "the API does not declare this error");
         }

@@ -122,7 +122,8 @@ impl<B: Backend> Feed<B> {
             let reason = format!("{counter}: this session is for the namespace {}", session.namespace);
             return Err(Failure::Forbidden(reason));
         }
-        let (after, own_after) = (last.or(position_of(params, "after")?), position_of(params, "own_after")?);
+        let after = last.or(position_of(params, "after")?);
+        let own_after = position_of(params, "own_after")?;
         let wanted = wanted_of(params, counters.is_empty(), session.is_some())?;
         let namespace = session.as_ref().map(|session| session.namespace.clone());
         let awards = wanted.map(|wanted| Awards::new(&*shared.backend, wanted, namespace));

@@ -35,7 +35,8 @@ pub(super) async fn without_body(request: Request, next: Next) -> Response {
 }
 
 fn checked(request: &Request) -> Result<(), Failure> {
-    let (method, headers) = (request.method(), request.headers());
+    let method = request.method();
+    let headers = request.headers();
     check_host(request.version(), headers)?;
     check_coding(headers)?;
     if method.is_safe() {

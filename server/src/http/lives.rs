@@ -26,13 +26,15 @@ async fn begin_again<B: Backend>(
     keeps_milestones: bool,
     said: ResetBody,
 ) -> Result<Json<BegunBody>, Failure> {
-    let (counter, if_generation) = (ask.counter()?, generation_of(ask, said.if_generation)?);
+    let counter = ask.counter()?;
+    let if_generation = generation_of(ask, said.if_generation)?;
     let lives = lives(&ask.shared)?;
     Ok(Json(lives.reset(&counter, keeps_milestones, if_generation).await?))
 }
 
 pub(super) async fn expire<B: Backend>(ask: Ask<B>, said: ExpiryBody) -> Result<Json<LifeBody>, Failure> {
-    let (counter, if_generation) = (ask.counter()?, generation_of(&ask, said.if_generation)?);
+    let counter = ask.counter()?;
+    let if_generation = generation_of(&ask, said.if_generation)?;
     let lives = lives(&ask.shared)?;
     Ok(Json(lives.expire(&counter, ExpiryBody { if_generation, ..said }).await?))
 }

@@ -63,8 +63,8 @@ pub(super) async fn award<B: Backend>(ask: Ask<B>) -> Result<InTime<AwardStateBo
     loop {
         let state = match shared.backend.award_state(&counter, at).await? {
             AwardState::Awarded(award) => {
-                let (state, award) =
-                    (MilestoneState::Awarded, Some(body::AwardBody::new(&award, &shared.backend.history().births)));
+                let state = MilestoneState::Awarded;
+                let award = Some(body::AwardBody::new(&award, &shared.backend.history().births));
                 return Ok(InTime::Known(AwardStateBody { state, award }));
             }
             AwardState::Coming(state) => state,

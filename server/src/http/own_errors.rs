@@ -76,7 +76,8 @@ fn with_body(bytes: &[u8]) -> Option<Vec<u8>> {
         }
     };
     let kept = head.split("\r\n").filter(|line| !line.to_ascii_lowercase().starts_with("content-length"));
-    let (head, body) = (kept.collect::<Vec<_>>().join("\r\n"), failure.body());
+    let head = kept.collect::<Vec<_>>().join("\r\n");
+    let body = failure.body();
     let headers =
         format!("content-type: application/json\r\ncache-control: no-store\r\ncontent-length: {}", body.len());
     Some([format!("{head}\r\n{headers}\r\n\r\n").as_bytes(), &body].concat())

@@ -90,7 +90,8 @@ pub(super) fn read_params(rules: &Rules, query: &str) -> Result<Params, Failure>
     let mut params = Params::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (name, value) = (decoded(name), decoded(value));
+        let name = decoded(name);
+        let value = decoded(value);
         let known = rules.params.iter().find(|param| param.name.as_bytes() == &*name);
         let param = *known.ok_or_else(|| unknown(rules, &String::from_utf8_lossy(&name)))?;
         if !param.repeats && params.iter().any(|(given, _)| given == param.name) {

@@ -158,7 +158,8 @@ pub(super) async fn read_counters<B: Backend>(
 }
 
 pub(super) async fn get_counter<B: Backend>(ask: Ask<B>) -> Result<Json<body::ReadingBody>, Failure> {
-    let (name, backend) = (ask.counter()?, &*ask.shared.backend);
+    let name = ask.counter()?;
+    let backend = &*ask.shared.backend;
     let reading = match value(&ask.params, "at_least") {
         Some(wanted) => process::at_least(backend, &name, wanted).await?,
         None => {
@@ -181,7 +182,8 @@ pub(super) async fn milestones<B: Backend>(ask: Ask<B>) -> Result<Json<Milestone
 
 /// `POST …/add`.
 pub(super) async fn add<B: Backend>(ask: Ask<B>, said: body::AddBody) -> Result<InTime<body::AddAnswerBody>, Failure> {
-    let (counter, shared) = (ask.counter()?, &ask.shared);
+    let counter = ask.counter()?;
+    let shared = &ask.shared;
     let session = said.session.as_deref().map(|token| session_of(shared, token, &counter)).transpose()?;
     let event = said.at.as_ref().map(EventAt::time).transpose()?;
     let (half, delta) = said.delta.weight();

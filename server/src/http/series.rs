@@ -50,7 +50,8 @@ pub(super) enum RangeBody {
 
 /// `GET …/window`.
 pub(super) async fn window<B: Backend>(ask: Ask<B>) -> Result<Json<WindowBody>, Failure> {
-    let (counter, params) = (ask.counter()?, &ask.params);
+    let counter = ask.counter()?;
+    let params = &ask.params;
     let query = WindowAsk::of(params)?.window()?;
     let read = as_of(&ask.shared, Of::asked(params)?, &[counter], &[query]).await?;
     let body = read.single().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
@@ -59,7 +60,8 @@ pub(super) async fn window<B: Backend>(ask: Ask<B>) -> Result<Json<WindowBody>, 
 
 /// `GET …/series`.
 pub(super) async fn series<B: Backend>(ask: Ask<B>) -> Result<Json<SeriesBody>, Failure> {
-    let (counter, params) = (ask.counter()?, &ask.params);
+    let counter = ask.counter()?;
+    let params = &ask.params;
     let every =
         value(params, "every").ok_or_else(|| Failure::invalid("every", "every=PERIOD is needed, such as 1d"))?;
     let query = steps_of(params, every)?;
@@ -100,7 +102,9 @@ pub(super) async fn range<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Res
     let keys = key_range(&params)?;
     let limit = value(&params, "limit").map(|text| number("limit", text, RANGE_MAX as u64)).transpose()?;
     let limit = limit.map_or(RANGE_DEFAULT, |limit| limit as usize);
-    let (of, ask, every) = (Of::asked(&params)?, WindowAsk::of(&params)?, value(&params, "every"));
+    let of = Of::asked(&params)?;
+    let ask = WindowAsk::of(&params)?;
+    let every = value(&params, "every");
     if every.is_none() && value(&params, "anchor").is_some() {
         return Err(Failure::invalid("anchor", "anchor says where steps are cut: every=PERIOD is needed with it"));
     }
@@ -122,7 +126,8 @@ pub(super) async fn range<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Res
 pub(super) async fn top<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Result<Json<TopBody>, Failure> {
     let among = among_of(&params)?;
     let k = value(&params, "k").map(|text| number("k", text, RANKS_MAX as u64)).transpose()?;
-    let (of, window) = (Of::asked(&params)?, WindowAsk::of(&params)?.window()?);
+    let of = Of::asked(&params)?;
+    let window = WindowAsk::of(&params)?.window()?;
     let zones = [window.zone.clone()];
     let ranking = Ranking::new(among, k.map_or(RANKS_DEFAULT, |k| k as usize), window)?;
     let TopAsOf { looked_at, counters, read } = shared.backend.top(of, ranking).await?;

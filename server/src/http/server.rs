@@ -80,7 +80,9 @@ impl Server {
     pub fn start<B: Backend>(listener: TcpListener, backend: Arc<B>, options: Options) -> std::io::Result<Server> {
         let address = listener.local_addr()?;
         let (stop, stopping) = watch::channel(false);
-        let (totals, winners, live_max) = (Totals::new(), Arc::<Winners>::default(), options.live_connections_max);
+        let totals = Totals::new();
+        let winners = Arc::<Winners>::default();
+        let live_max = options.live_connections_max;
         let live = Arc::new(Semaphore::new(live_max));
         let events_max = options.connections_max / EVENTS_SHARE;
         let shared = Arc::new(Shared {
@@ -103,7 +105,8 @@ impl Server {
         });
         let reading = tokio::spawn(async move { totals.run(&*backend).await });
         let renewing = options.tls.clone().map(|tls| tokio::spawn(tls.keep_renewing()));
-        let (router, max) = (routes::router(shared, options.front), options.connections_max);
+        let router = routes::router(shared, options.front);
+        let max = options.connections_max;
         let accepting = tokio::spawn(accept(listener, options.tls, router, max, stopping));
         Ok(Server { address, stop, live, live_max, accepting, reading, waking, renewing })
     }

@@ -101,7 +101,8 @@ impl Url {
         if authority.as_str().contains('@') {
             return Err(UrlError::UserInfo);
         }
-        let (host, port) = (authority.host(), authority.port_u16().unwrap_or(if is_https { 443 } else { 80 }));
+        let host = authority.host();
+        let port = authority.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let has_port = authority.as_str().len() > host.len();
         if host.is_empty() || has_port && authority.port_u16().is_none() || port == 0 || text.contains('#') {
             return Err(UrlError::Shape);
@@ -165,7 +166,8 @@ impl Receiver {
     /// Connects to an address that was judged, and not to one that a second look at the DNS might give.
     async fn connect(&self) -> Result<(TcpStream, SocketAddr), RequestError> {
         let found = tokio::net::lookup_host((self.url.host.as_str(), self.url.port)).await;
-        let (mut error, found) = (RequestError::NoAddress, found.map_err(RequestError::Resolve)?);
+        let mut error = RequestError::NoAddress;
+        let found = found.map_err(RequestError::Resolve)?;
         for address in found.take(ADDRESSES_MAX) {
             if !self.allow_private && !is_public(address.ip()) {
                 error = RequestError::Private(address.ip());

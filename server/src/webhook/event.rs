@@ -48,7 +48,8 @@ struct TestBody<'a> {
 /// The id of a delivery: a digest of what no two awards or turns of claims share.
 pub fn id_of(cluster: &str, news: &News, births: &Births) -> String {
     let AwardPosition { index, at, .. } = news.position();
-    let (namespace, key) = (news.counter().namespace(), news.counter().key());
+    let namespace = news.counter().namespace();
+    let key = news.counter().key();
     let (kind, epoch) = match news {
         News::Award(award) => ("award", format!(" {}", award.epoch)),
         News::Claim(_) => ("claim", String::new()),

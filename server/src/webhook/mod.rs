@@ -140,7 +140,8 @@ impl Home {
 impl Limits {
     /// The bounds that are not configured, and these that are.
     pub fn new(at_once_max: usize, first_retry: Duration, retry_max: Duration, give_up: Duration) -> Limits {
-        let (open_max, dead_max) = (OPEN_DELIVERIES_MAX, DEAD_LETTERS_MAX);
+        let open_max = OPEN_DELIVERIES_MAX;
+        let dead_max = DEAD_LETTERS_MAX;
         Limits { open_max, dead_max, at_once_max, first_retry, retry_max, give_up }
     }
 }

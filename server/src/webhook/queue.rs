@@ -121,7 +121,11 @@ pub struct Queue {
 impl Delivery {
     /// A delivery that is due at once.
     pub fn new(id: String, counter: String, at: u64, body: String) -> Delivery {
-        let (attempts, tried_ms, due_ms, last_error, given_up_ms) = (0, None, 0, None, None);
+        let attempts = 0;
+        let tried_ms = None;
+        let due_ms = 0;
+        let last_error = None;
+        let given_up_ms = None;
         Delivery { id, counter, at, body, attempts, tried_ms, due_ms, last_error, given_up_ms }
     }
 
@@ -136,7 +140,10 @@ impl Queue {
     pub fn load(limits: Limits, rows: Rows) -> Result<Queue, RowsError> {
         let position = MarkedPosition { birth: None, position: AwardPosition::default() };
         let (open, dead, sending, changed) = Default::default();
-        let (begun, held, disabled_ms, state_changed) = (false, None, None, false);
+        let begun = false;
+        let held = None;
+        let disabled_ms = None;
+        let state_changed = false;
         let mut queue =
             Queue { limits, begun, position, held, disabled_ms, open, dead, sending, changed, state_changed };
         let mut seen = BTreeSet::new();
@@ -327,7 +334,9 @@ impl Queue {
     pub fn take_changes(&mut self) -> Vec<RowChange> {
         let state = std::mem::take(&mut self.state_changed).then(|| {
             let MarkedPosition { birth, position: AwardPosition { index, at, counter } } = self.position;
-            let (begun, held, disabled_ms) = (self.begun, self.held, self.disabled_ms);
+            let begun = self.begun;
+            let held = self.held;
+            let disabled_ms = self.disabled_ms;
             let state = StateRow { begun, index, at, counter, held, disabled_ms, birth };
             (STATE_KEY.to_vec(), Some(write(&state)))
         });

@@ -95,7 +95,8 @@ fn a_file_of_before_there_were_births_is_gone_on_with() {
 #[test]
 fn tries_are_ever_rarer_up_to_the_longest_wait_and_then_it_is_given_up() {
     let mut queue = queue(LIMITS, 1);
-    let (mut now, mut waits) = (1_000_000, Vec::new());
+    let mut now = 1_000_000;
+    let mut waits = Vec::new();
     loop {
         assert_eq!(started(&mut queue, now), [1]);
         assert!(started(&mut queue, now).is_empty(), "it is under way");
@@ -256,8 +257,12 @@ proptest! {
     /// A model that knows only what a receiver and an operator see: every award is acknowledged, open or dead, once.
     #[test]
     fn every_award_is_acknowledged_or_open_or_dead_whatever_happens(steps in proptest::collection::vec(step(), 0..120)) {
-        let (mut queue, mut now, mut awards) = (queue(LIMITS, 0), 0, 0);
-        let (mut disk, mut acknowledged, mut mine) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let mut queue = queue(LIMITS, 0);
+        let mut now = 0;
+        let mut awards = 0;
+        let mut disk = BTreeMap::new();
+        let mut acknowledged = BTreeSet::new();
+        let mut mine = BTreeSet::new();
         let mut under_way: Vec<MarkedPosition> = Vec::new();
         for (step, number) in steps {
             now += number;

@@ -200,7 +200,8 @@ impl<B: Backend> Task<B> {
             }
             Err(failed) => {
                 tracing::debug!(webhook = name, %position, reason = failed.reason, "not delivered");
-                let (reason, gone) = (failed.reason.clone(), failed.gone);
+                let reason = failed.reason.clone();
+                let gone = failed.gone;
                 let given_up = self.parts.queue.on_failed(position, failed, now_ms(), rand::random());
                 if given_up {
                     tracing::warn!(webhook = name, %position, reason, "given up: a dead letter can be sent again");
@@ -235,7 +236,8 @@ impl<B: Backend> Task<B> {
                 let _ = answer.send(self.status());
             }
             Command::Test { answer } => {
-                let (webhook, cluster) = (self.parts.webhook.clone(), self.parts.home.cluster.clone());
+                let webhook = self.parts.webhook.clone();
+                let cluster = self.parts.home.cluster.clone();
                 tokio::spawn(async move { answer.send(test(&webhook, &cluster).await) });
             }
         }

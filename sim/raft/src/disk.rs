@@ -30,7 +30,8 @@ impl Change {
         match self {
             Change::Length(length) => image.resize(*length as usize, 0),
             Change::Write(offset, data) => {
-                let (start, len) = (*offset as usize, if torn { data.len() / 2 } else { data.len() });
+                let start = *offset as usize;
+                let len = if torn { data.len() / 2 } else { data.len() };
                 image[start..start + len].copy_from_slice(&data[..len]);
             }
         }
@@ -161,7 +162,9 @@ mod tests {
 
     #[test]
     fn what_was_synced_stays_and_the_oldest_of_the_rest_may() {
-        let (mut least, mut most, mut torn) = (3, 0, false);
+        let mut least = 3;
+        let mut most = 0;
+        let mut torn = false;
         for seed in 0..50 {
             let disk = Disk::default();
             disk.set_len(4).expect("room");

@@ -94,7 +94,8 @@ fn begin(plan: &Plan, network: fn(Layout, &Speaker, &mut Rng) -> Box<dyn Network
         let network = network(layout.clone(), &speaker, &mut rng);
         (speaker, network)
     };
-    let (dcs, nodes) = (plan.sites.len(), layout.nodes());
+    let dcs = plan.sites.len();
+    let nodes = layout.nodes();
     Some(Box::new(RealLogs {
         ledger: (0..dcs).map(|_| Process::new()).collect(),
         replicas: (0..nodes).map(|_| Process::new()).collect(),
@@ -130,7 +131,8 @@ impl RealLogs {
 
     /// Runs until a member has news or it is `until`.
     fn run(&mut self, until: Time) {
-        let (heard, deadline) = (self.speaker.heard.clone(), self.speaker.when(until));
+        let heard = self.speaker.heard.clone();
+        let deadline = self.speaker.when(until);
         self.runtime.block_on(async move {
             tokio::select! {
                 biased;
@@ -183,7 +185,9 @@ impl Engine for RealLogs {
 
     fn start_ledger(&mut self, dc: usize, boot: u32) -> Result<Vec<LedgerNews>, String> {
         let transport = self.start(Party::Aggregator(dc));
-        let (disk, members, speaker) = (self.ledger[dc].disk.clone(), self.members.clone(), self.speaker.clone());
+        let disk = self.ledger[dc].disk.clone();
+        let members = self.members.clone();
+        let speaker = self.speaker.clone();
         let started = ledger::Member::start((dc, boot), disk, members, transport, speaker);
         let member = self.runtime.block_on(started).map_err(|error| error.to_string())?;
         self.network.serve(Party::Aggregator(dc), &member.service);
@@ -219,7 +223,8 @@ impl Engine for RealLogs {
 
     fn start_replica(&mut self, node: usize, boot: u32, nonce: u64, reads: &Reads) -> Result<Started, String> {
         self.stand_by(node, false, reads);
-        let (group, flush) = (self.layout.group_of(node), self.flush());
+        let group = self.layout.group_of(node);
+        let flush = self.flush();
         let place = group::Place { node, boot, group, reads: reads.clone(), mint: self.mints[node], nonce, flush };
         let transport = self.start(Party::Node(node));
         let disk = self.replicas[node].disk.clone();

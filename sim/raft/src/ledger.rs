@@ -136,7 +136,8 @@ impl Member {
 async fn tell_leaders(raft: RaftNode, (dc, boot): (usize, u32), speaker: Speaker) {
     let mut leaders = raft.leaders();
     loop {
-        let (leader, term) = (leaders.get(), raft.metrics().get().term);
+        let leader = leaders.get();
+        let term = raft.metrics().get().term;
         let leads = leader == Some(member(dc));
         let news = LedgerNews::Leader { leader: leader.map(dc_of), leads, term };
         speaker.say(News::Ledger { dc, boot, news }, None);

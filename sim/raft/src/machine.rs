@@ -68,7 +68,8 @@ struct LineOut {
 
 impl Machine {
     pub fn start(own: Party, endpoint: Endpoint, layout: Arc<Layout>, speaker: Speaker) -> Arc<Machine> {
-        let (state, connected) = (Mutex::default(), Notify::new());
+        let state = Mutex::default();
+        let connected = Notify::new();
         let machine = Arc::new(Machine { own, layout, endpoint, speaker, state, connected });
         let dialled = machine.layout.servers().filter(|&peer| dials(&machine.layout, own, peer));
         // Clients dial the peers for which they have a message.

@@ -117,7 +117,8 @@ impl InMemory {
     pub fn new(layout: Layout, rng: &mut Rng) -> InMemory {
         let loss = f64::from(layout.links.loss_per_10k) / 10_000.0;
         let hop = Link { delay: HOP, jitter: HOP, loss, cut: false };
-        let (ledger, groups) = (MemoryNetwork::new(rng.next(), Link::default()), MemoryNetwork::new(rng.next(), hop));
+        let ledger = MemoryNetwork::new(rng.next(), Link::default());
+        let groups = MemoryNetwork::new(rng.next(), hop);
         let mut network = InMemory { layout, ledger, groups, loss, alive: Vec::new() };
         network.for_each_pair(|network, from, to| network.set_cut(from, to, false));
         network

@@ -148,7 +148,8 @@ impl Network for Quic {
         self.cut[from][to] = cut;
         let parties: Vec<Party> = self.layout.servers().chain(self.machines.keys().copied()).collect();
         let of = |dc: usize| parties.iter().filter(|&&party| self.layout.dc_of(party) == dc).copied().collect();
-        let (senders, receivers): (BTreeSet<Party>, BTreeSet<Party>) = (of(from), of(to));
+        let senders: BTreeSet<Party> = of(from);
+        let receivers: BTreeSet<Party> = of(to);
         senders.iter().for_each(|&a| receivers.iter().for_each(|&b| self.tell(a, b)));
     }
 

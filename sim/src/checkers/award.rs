@@ -34,7 +34,8 @@ impl Awards {
         award: &Award,
         state: &CounterLedger,
     ) {
-        let (a, last) = (award.first, award.first + award.delta - 1);
+        let a = award.first;
+        let last = award.first + award.delta - 1;
         let milestones: Vec<u64> = (0..award.count).map(|n| award.at + n * award.step).take(1_000).collect();
         let covered = milestones.iter().all(|at| (a..=last).contains(at)) && award.count >= 1;
         findings.check(NAME, covered, || format!("I6: {award:?} covers none of its milestones"));

@@ -17,7 +17,8 @@ pub fn component(findings: &mut Findings, oracle: &Oracle, group: u16, counter: 
 
 /// After an entry of the ledger: it never knows of more than there is.
 pub fn ledger(findings: &mut Findings, oracle: &Oracle, counter: u16, state: &CounterLedger) {
-    let (certain, total) = (state.certain(), oracle.totals[usize::from(counter)]);
+    let certain = state.certain();
+    let total = oracle.totals[usize::from(counter)];
     findings.check(NAME, certain <= total, || {
         format!("the ledger is certain of {certain} of counter {counter}; {total} happened")
     });

@@ -190,7 +190,8 @@ impl Edges {
         findings.check(NAME, is_told, || format!("{changes:?}, number {id}, are {fate:?}; {told:?} is told, or twice"));
         let of = |vertex| number(graph.name(vertex).key());
         let held: BTreeSet<(usize, usize)> = graph.dag().edges().map(|edge| (of(edge.from), of(edge.to))).collect();
-        let (revision, index) = (self.revision(), self.changes.len() as u64);
+        let revision = self.revision();
+        let index = self.changes.len() as u64;
         let same = held == self.last().edges && (graph.revision(), graph.index()) == (revision, index);
         findings.check(NAME, same, || {
             format!("{changes:?} are {fate:?}; the ledger is at revision {} with {held:?}", graph.revision())

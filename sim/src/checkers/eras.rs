@@ -36,7 +36,8 @@ pub fn keeps_awards(findings: &mut Findings, next: &Ledger, copies: &[Ledger]) {
 /// At the beginning of an era no group holds rights, counts in images are counted, and awarded milestones are not armed.
 pub fn begins_well(findings: &mut Findings, next: &Ledger, view: &View, known: &Known) {
     let Some(state) = next.counter(known.name) else { return };
-    let (name, certain) = (known.name, state.certain());
+    let name = known.name;
+    let certain = state.certain();
     let shown = view.sum_of(name, state.epoch() - 1);
     findings.check(PROPERTY, state.upper() == certain, || format!("{name}: rights or increments are left: {state:?}"));
     findings.check(PROPERTY, (shown..=known.happened).contains(&certain), || {
@@ -56,7 +57,8 @@ pub fn goes_on(findings: &mut Findings, mut next: Ledger, name: &CounterName) {
     let group = GroupId { dc: DcId(0), group: u16::MAX, incarnation: 1 };
     let at = (begins + TRIED_AHEAD..).find(|&at| next.counter(name).is_some_and(|state| !state.is_settled(at)));
     let (Some(at), epoch) = (at, next.counter(name).map_or(1, CounterLedger::epoch)) else { return };
-    let (counter, index) = (name.clone(), next.applied().0);
+    let counter = name.clone();
+    let index = next.applied().0;
     let item = |idx| OfferItem { delta: 1, session: None, client: ClientId(1), lane: 0, seq: 1, idx };
     let body = OfferBody::Items((0..=(at - begins) as u32).map(item).collect());
     let start = 1;
@@ -78,7 +80,8 @@ pub fn goes_on(findings: &mut Findings, mut next: Ledger, name: &CounterName) {
     });
     findings.check(PROPERTY, exact, || {
         let account = next.counter(name).and_then(|state| state.accounts().get(&group));
-        let (fate, certain) = (next.fate(name, at), next.certain(name));
+        let fate = next.fate(name, at);
+        let certain = next.certain(name);
         format!(
             "{name} {at}, behind {begins} of before ({certain} now), is {fate:?}, awarded as {award:?}; {account:?}"
         )

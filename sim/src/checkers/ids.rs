@@ -102,7 +102,8 @@ impl Ids {
 
     /// At the end, of a half of a counter in all its generations: `held` is what all groups hold, `others` what was counted without ids.
     pub fn total_at_end(&self, findings: &mut Findings, oracle: &Oracle, half: usize, held: u64, others: u64) {
-        let (mut least, mut most) = (others, others);
+        let mut least = others;
+        let mut most = others;
         for (&number, copies) in &self.0 {
             let increment = &oracle.increments[number as usize];
             if oracle.first_of(increment.counter) == half {

@@ -58,7 +58,8 @@ impl Rights {
     /// I1: after every entry of the ledger.
     pub fn below_milestone(&self, findings: &mut Findings, counter: u16, state: &CounterLedger) {
         let Some(next) = state.next_armed() else { return };
-        let (certain, out) = (state.certain(), state.out());
+        let certain = state.certain();
+        let out = state.out();
         findings.check(NAME, certain + out < next, || {
             format!("I1: counter {counter} certain {certain} + out {out}, and {next} is armed")
         });

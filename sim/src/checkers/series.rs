@@ -40,7 +40,8 @@ pub fn of_group(
     horizon: &Horizon,
 ) {
     for bucket in buckets(rows, truth, horizon) {
-        let (held, counted) = (sum_of(rows, bucket), truth_of(truth, bucket));
+        let held = sum_of(rows, bucket);
+        let counted = truth_of(truth, bucket);
         findings.check(NAME, held == counted, || {
             format!("group {group} has {held} in {bucket:?} of counter {counter}; its log holds {counted}")
         });
@@ -50,7 +51,8 @@ pub fn of_group(
 /// After a step of an aggregator.
 pub fn of_view(findings: &mut Findings, dc: usize, counter: u16, rows: &[&Row], truth: &Minutes, horizon: &Horizon) {
     for bucket in buckets(rows, truth, horizon) {
-        let (held, counted) = (sum_of(rows, bucket), truth_of(truth, bucket));
+        let held = sum_of(rows, bucket);
+        let counted = truth_of(truth, bucket);
         findings.check(NAME, held <= counted, || {
             format!("view {dc} has {held} in {bucket:?} of counter {counter}; {counted} happened")
         });
@@ -68,7 +70,8 @@ pub fn at_end(
 ) -> u64 {
     let all = buckets(rows, truth, horizon);
     for &bucket in &all {
-        let (held, counted) = (sum_of(rows, bucket), truth_of(truth, bucket));
+        let held = sum_of(rows, bucket);
+        let counted = truth_of(truth, bucket);
         findings.check(NAME, held == counted, || {
             format!("at the end view {dc} has {held} in {bucket:?} of counter {counter}; {counted} happened")
         });

@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn a_day_shows_what_came_nearest_to_its_bound_and_what_passes_it_is_found() {
-        let (mut sizes, mut findings) = (Sizes::default(), Findings::default());
+        let mut sizes = Sizes::default();
+        let mut findings = Findings::default();
         for (day, is, bound) in [(1, 5, 100), (1, 3, 10), (1, 0, 0), (2, 10, 10)] {
             sizes.measured(&mut findings, day, "streams", Size { is, bound });
         }
@@ -98,7 +99,8 @@ mod tests {
 
     #[test]
     fn a_table_shows_some_days_the_last_bound_and_what_came_nearest() {
-        let (mut sizes, mut findings) = (Sizes::default(), Findings::default());
+        let mut sizes = Sizes::default();
+        let mut findings = Findings::default();
         for day in 1..=30 {
             sizes.measured(&mut findings, day, "streams of a group", Size { is: 100 + u64::from(day), bound: 1_000 });
             sizes.measured(&mut findings, day, "awards", Size { is: if day == 17 { 9 } else { 1 }, bound: 10 });

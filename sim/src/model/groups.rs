@@ -174,7 +174,8 @@ impl Groups {
             Input::Lease(held) => Some(GroupCmd::Lease { guard: 0, generation: part.facts.generation, held }),
         };
         let Some(cmd) = cmd else { return Ok(state) };
-        let (group, queued) = (part.group.clone(), part.queued.clone());
+        let group = part.group.clone();
+        let queued = part.queued.clone();
         let next = self.applied(&group, last, queued, cmd, up)?;
         Ok(self.steps.keep((state, input), next))
     }
@@ -286,8 +287,10 @@ impl Groups {
             seq: pos,
             idx: 0,
         };
-        let (first_pos, body) = (part.start, OfferBody::Items(part.map(name).collect()));
-        let (counter, start) = (guard.counter.clone(), group.start().nonce);
+        let first_pos = part.start;
+        let body = OfferBody::Items(part.map(name).collect());
+        let counter = guard.counter.clone();
+        let start = group.start().nonce;
         Offer { counter, epoch: guard.epoch, group: self.id, start, first_pos, body }
     }
 

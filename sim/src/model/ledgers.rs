@@ -255,8 +255,8 @@ impl Ledgers {
                 LedgerCmd::Grant { counter: counter(), epoch: 1, group, amount: 1, if_awarded: None }
             }
             Input::Revoke { group } => {
-                let (generation, group) =
-                    (before.facts.accounts[usize::from(group)].generation, self.groups[usize::from(group)]);
+                let generation = before.facts.accounts[usize::from(group)].generation;
+                let group = self.groups[usize::from(group)];
                 LedgerCmd::Revoke { counter: counter(), epoch: 1, group, generation, if_last_report: 0 }
             }
         };
@@ -280,7 +280,8 @@ impl Ledgers {
         ledger.take_changes();
         let (number, new) = self.states.number(key(&ledger));
         if new {
-            let (mut now, mut tells) = ([0; GROUPS_MAX], [0; GROUPS_MAX]);
+            let mut now = [0; GROUPS_MAX];
+            let mut tells = [0; GROUPS_MAX];
             for (at, (&group, down)) in self.groups.iter().zip(down).enumerate() {
                 let told = self.tells(&ledger, group);
                 let more: Vec<ToGroup> = told.iter().flat_map(tellable).collect();
@@ -390,8 +391,11 @@ fn key(ledger: &Ledger) -> Vec<u8> {
     let accounts: Vec<String> = state.accounts().values().map(account).collect();
     let awards: Vec<(u64, u64, u64)> =
         state.awards().iter().map(|(&at, awarded)| (at, awarded.award.step, awarded.award.count)).collect();
-    let (window, milestones) = (&state.window().slots, state.milestones());
-    let (sequenced, terms, groups) = (state.sequenced(), (state.terms(), state.deferred()), ledger.groups());
+    let window = &state.window().slots;
+    let milestones = state.milestones();
+    let sequenced = state.sequenced();
+    let terms = (state.terms(), state.deferred());
+    let groups = ledger.groups();
     format!("{accounts:?} {awards:?} {window:?} {milestones:?} {sequenced} {groups:?} {terms:?}").into_bytes()
 }
 
@@ -439,7 +443,8 @@ fn run_places(run: &PlacedRun) -> Vec<(u64, Place)> {
 /// The ordinals that each open increment may take, by group and position; of those that keep their turn.
 fn intervals(state: &CounterLedger) -> BTreeMap<(GroupId, u64), (u64, u64)> {
     let mut intervals = BTreeMap::new();
-    let (mut sure, mut all) = (state.certain() + 1, state.certain() + state.out());
+    let mut sure = state.certain() + 1;
+    let mut all = state.certain() + state.out();
     let mut unsure = BTreeSet::new();
     for slot in &state.window().slots {
         let weight = slot.weight();
@@ -451,7 +456,8 @@ fn intervals(state: &CounterLedger) -> BTreeMap<(GroupId, u64), (u64, u64)> {
                 all += weight;
                 continue;
             }
-            let (mut lo, mut hi) = (sure, all);
+            let mut lo = sure;
+            let mut hi = all;
             for (pos, delta) in (*first_pos..).zip(weights(body)) {
                 hi += delta;
                 intervals.insert((*group, pos), (lo, hi));

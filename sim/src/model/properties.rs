@@ -16,7 +16,8 @@ impl Model {
         for number in 0..self.config.groups {
             self.covered(state, number)?;
         }
-        let (ledger, decided) = (&self.ledgers.part(state.ledger).facts, u64::from(state.used.decisions));
+        let ledger = &self.ledgers.part(state.ledger).facts;
+        let decided = u64::from(state.used.decisions);
         Violation::unless(ledger.revision <= decided, "definitions", || {
             format!("{decided} decisions were made and {} carried out", ledger.revision)
         })
@@ -34,7 +35,8 @@ impl Model {
     /// I9.
     fn conserved(&self, state: &State) -> Result<(), Violation> {
         let batches = &self.config.batches[..usize::from(state.used.batches)];
-        let (asked, total) = (batches.iter().copied().flatten().sum::<u64>(), self.total(state));
+        let asked = batches.iter().copied().flatten().sum::<u64>();
+        let total = self.total(state);
         Violation::unless(asked == total, "I9", || format!("{asked} was asked for, and {total} is counted"))?;
         let certain = self.ledgers.part(state.ledger).facts.certain;
         Violation::unless(certain <= total, "I9", || format!("the ledger is certain of {certain} of {total}"))
@@ -57,8 +59,10 @@ impl Model {
 
     /// I2, and of I9 the ledger's knowledge of one group's queue; that no group is fenced that has done nothing wrong.
     fn covered(&self, state: &State, number: usize) -> Result<(), Violation> {
-        let (part, ledger) = (self.groups[number].part(state.groups[number]), self.ledgers.part(state.ledger));
-        let (facts, known) = (&part.facts, &ledger.facts.accounts[number]);
+        let part = self.groups[number].part(state.groups[number]);
+        let ledger = self.ledgers.part(state.ledger);
+        let facts = &part.facts;
+        let known = &ledger.facts.accounts[number];
         let name = name(number);
         let fenced = facts.fenced_out || ledger.ledger.is_fenced(self.groups[number].id);
         Violation::unless(!fenced, "fence", || format!("{name} is fenced out"))?;
@@ -74,7 +78,8 @@ impl Model {
 
     /// The properties of a step of the ledger from one state to another.
     pub fn check_ledger_step(&self, from: &State, to: &State, news: u32) -> Result<(), Violation> {
-        let (before, after) = (&self.ledgers.part(from.ledger).facts, &self.ledgers.part(to.ledger).facts);
+        let before = &self.ledgers.part(from.ledger).facts;
+        let after = &self.ledgers.part(to.ledger).facts;
         let news = self.ledgers.news(news);
         news.awards.iter().try_for_each(|award| self.check_award(to, award))?;
         let mut free = before.sequenced + self.certified(to) + 1;
@@ -106,7 +111,8 @@ impl Model {
         Violation::unless(!told, "I6", || format!("the winner of {award:?} was answered before"))?;
         let ledger = &self.ledgers.part(state.ledger).facts;
         for (number, (facts, known)) in self.facts(state).zip(&ledger.accounts).enumerate() {
-            let (certified, name) = (certified(facts, known), name(number));
+            let certified = certified(facts, known);
+            let name = name(number);
             Violation::unless(certified == known.certain, "I6", || {
                 format!("{award:?} takes {} of {name} for certified; it certified {certified}", known.certain)
             })?;

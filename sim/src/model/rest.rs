@@ -39,7 +39,8 @@ impl Rest {
             known.number(machines(states.get(number)));
         }
         let mut ways_back = vec![Vec::new(); known.len() as usize];
-        let (mut reached, mut number) = (Vec::new(), 0);
+        let mut reached = Vec::new();
+        let mut number = 0;
         while number < known.len() {
             let here = *known.get(number);
             if model.is_at_rest(&here, gone) {

@@ -137,7 +137,8 @@ impl Search {
         way.reverse();
         let mut words = Vec::new();
         for pair in way.windows(2) {
-            let (from, to) = (*self.states.get(pair[0]), *self.states.get(pair[1]));
+            let from = *self.states.get(pair[0]);
+            let to = *self.states.get(pair[1]);
             let steps = self.model.steps(&from);
             let step = steps.iter().find(|(_, outcome)| outcome.as_ref() == Ok(&to)).map(|(step, _)| *step);
             words.extend(step.map(|step| self.model.told(&from, step)));

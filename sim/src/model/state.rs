@@ -69,7 +69,8 @@ impl Model {
     /// Every group has started; all but the late ones are registered and confirmed.
     pub fn first(&mut self) -> Result<State, Violation> {
         let early = self.config.groups - self.config.late_groups;
-        let (mut groups, mut hellos) = ([0; GROUPS_MAX], Vec::new());
+        let mut groups = [0; GROUPS_MAX];
+        let mut hellos = Vec::new();
         for (number, (machine, state)) in self.groups.iter_mut().zip(&mut groups).enumerate() {
             *state = machine.first(&mut self.up[number])?;
             hellos.push(LedgerCmd::Hello(machine.part(*state).group.hello()));
@@ -82,7 +83,9 @@ impl Model {
         for ((said, machine), state) in up.iter_mut().zip(&self.groups).zip(groups) {
             *said = machine.part(state).says;
         }
-        let (down, before, used) = (self.ledgers.part(ledger).tells, [0; GROUPS_MAX], Used::default());
+        let down = self.ledgers.part(ledger).tells;
+        let before = [0; GROUPS_MAX];
+        let used = Used::default();
         Ok(State { groups, ledger, up, down, before, used })
     }
 

@@ -108,7 +108,8 @@ impl Model {
         if to != state.groups[group] {
             next.groups[group] = to;
             next.up[group] = self.up[group].with(state.up[group], self.groups[group].part(to).says);
-            let (was, is) = (self.part(state, group), self.part(&next, group));
+            let was = self.part(state, group);
+            let is = self.part(&next, group);
             let others = (0..self.config.groups).map(|other| self.part(state, other).facts.placed);
             let placed = order::placed_elsewhere(&self.config, group, others);
             next.before[group] = order::note(&self.config, state.before[group], (was, is), placed);
@@ -140,7 +141,8 @@ impl Model {
     }
 
     fn decide(&mut self, state: &State) -> Outcome {
-        let (number, operator) = (state.used.decisions, self.operator());
+        let number = state.used.decisions;
+        let operator = self.operator();
         let decision = self.config.decisions[usize::from(number)];
         let Some(message) = self.ledgers.decide(state.ledger, (number, decision), &mut self.up[operator]) else {
             return Ok(*state);

@@ -134,7 +134,8 @@ struct Suits {
 impl Suits {
     /// Adds a claim between `low` and `high` milliseconds after the claim came to its holder.
     fn add(&mut self, rng: &mut Rng, who: Who, (low, high): (u64, u64), name: u64, manner: Manner) {
-        let (dc, after) = (rng.below(self.dcs) as usize, Span::from_millis(rng.between(low, high)));
+        let dc = rng.below(self.dcs) as usize;
+        let after = Span::from_millis(rng.between(low, high));
         self.list.push(Suit { who, dc, after, name, manner });
     }
 
@@ -144,7 +145,8 @@ impl Suits {
         let end = period.0 / 1_000;
         let around = (end.saturating_sub(AROUND_THE_END.0 / 1_000), end + AROUND_THE_END.0 / 1_000);
         let late = (end, end + 2 * AROUND_THE_END.0 / 1_000);
-        let (of_leader, outputs) = (rng.per_10k(3_000), rng.below(8));
+        let of_leader = rng.per_10k(3_000);
+        let outputs = rng.below(8);
         let crash = Manner::AmidACrash { of_leader, outputs, span: Span::from_millis(500 + soon) };
         let situation = rng.below(14);
         let mut add = |within, name, manner| self.add(rng, Who::Holder, within, name, manner);

@@ -119,7 +119,8 @@ impl Drawing<'_> {
 
     fn change(&mut self) -> EdgeChange<usize> {
         let count = self.order.len() as u64;
-        let (a, b) = (self.rng.below(count) as usize, self.rng.below(count) as usize);
+        let a = self.rng.below(count) as usize;
+        let b = self.rng.below(count) as usize;
         match self.rng.below(20) {
             // Against the order, or to itself: it may close a cycle.
             0 | 1 => EdgeChange::Insert(self.edge(a.max(b), a.min(b))),

@@ -43,7 +43,8 @@ pub fn add(rng: &mut Rng, plan: &mut Plan) {
     }
     for _ in 0..rng.between(1, JOINS_MAX) {
         let neighbour = rng.below(plan.nodes.len() as u64) as usize;
-        let (group, replicas) = (plan.nodes.len(), plan.replicas[neighbour]);
+        let group = plan.nodes.len();
+        let replicas = plan.replicas[neighbour];
         plan.nodes.push(plan.nodes[neighbour]);
         plan.replicas.push(replicas);
         plan.leases.nodes_ppm.push(drift(rng));

@@ -74,7 +74,8 @@ impl LeasePlan {
         let mut rng = self.rng.fork(1 << 32);
         for _ in 0..rng.below(6) {
             let at = Time(rng.between(safety_end.0 / 20, safety_end.0 * 9 / 10));
-            let (dc, candidate) = (rng.below(dcs as u64) as usize, rng.below(dcs as u64) as usize);
+            let dc = rng.below(dcs as u64) as usize;
+            let candidate = rng.below(dcs as u64) as usize;
             let span = Span(rng.between(LEASE.0 / 2, 3 * LEASE.0));
             faults.push((at, Fault::CutAtMilestone { dc, span }));
             if rng.per_10k(4_000) {

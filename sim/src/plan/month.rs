@@ -137,7 +137,8 @@ fn faults(rng: &mut Rng, days: u32) -> Vec<(Time, Fault)> {
             at(Fault::CrashClient { client }, rng);
         }
         let minutes = |rng: &mut Rng| Span::from_secs(rng.between(1, 600));
-        let (node, dc) = (rng.below(DCS as u64) as usize, rng.below(DCS as u64) as usize);
+        let node = rng.below(DCS as u64) as usize;
+        let dc = rng.below(DCS as u64) as usize;
         at(Fault::CrashNode { node, outputs: rng.below(12), span: minutes(rng) }, rng);
         at(Fault::CrashAggregator { dc, outputs: rng.below(12), span: minutes(rng) }, rng);
         at(Fault::CutDc { dc: rng.below(DCS as u64) as usize, span: minutes(rng) }, rng);

@@ -57,7 +57,8 @@ pub struct Change {
 
 impl MovePlan {
     pub(super) fn drawn(rng: &mut Rng, dcs: usize, end: Time) -> MovePlan {
-        let (moves, sure) = (rng.per_10k(RUNS_PER_10K), rng.below(dcs as u64) as usize);
+        let moves = rng.per_10k(RUNS_PER_10K);
+        let sure = rng.below(dcs as u64) as usize;
         let mut of_dc = |dc: usize| (rng.per_10k(CENTRES_PER_10K) || dc == sure).then(|| Moving::drawn(rng, end));
         let all: Vec<Option<Moving>> = (0..dcs).map(&mut of_dc).collect();
         if moves { MovePlan(all) } else { MovePlan::default() }
@@ -70,9 +71,11 @@ impl MovePlan {
 
 impl Moving {
     fn drawn(rng: &mut Rng, end: Time) -> Moving {
-        let (mut machines, mut gone) = (REPLICAS + rng.below(2) as u16, Vec::new());
+        let mut machines = REPLICAS + rng.below(2) as u16;
+        let mut gone = Vec::new();
         let placement = placement_of(machines, &gone);
-        let (none, no_turns) = (Vec::new(), Vec::new());
+        let none = Vec::new();
+        let no_turns = Vec::new();
         let mut layouts =
             vec![Change { from: Time(0), placement, machines: none, early: false, disk_after: None, turns: no_turns }];
         // A data centre of a run has two groups at most.
@@ -84,7 +87,8 @@ impl Moving {
         for (at, &from) in times.iter().enumerate() {
             let Some(machine) = change(rng, &mut machines, &mut gone) else { break };
             changed.push(machine);
-            let (together, early) = (rng.per_10k(TOGETHER_PER_10K), rng.per_10k(EARLY_PER_10K));
+            let together = rng.per_10k(TOGETHER_PER_10K);
+            let early = rng.per_10k(EARLY_PER_10K);
             let may_follow = machines < MACHINES_MAX || usize::from(machines) - gone.len() > usize::from(REPLICAS);
             if hurry && together && may_follow && at + 1 < times.len() {
                 continue;
@@ -96,7 +100,9 @@ impl Moving {
             let turns = turns(rng, concerned.collect());
             let after = Span(rng.exponential(DISK_AFTER_US) as u64);
             let disk_after = rng.per_10k(DISKS_PER_10K).then_some(after);
-            let (from, machines, early) = (Time(from), std::mem::take(&mut changed), hurry && early);
+            let from = Time(from);
+            let machines = std::mem::take(&mut changed);
+            let early = hurry && early;
             layouts.push(Change { from, placement, machines, early, disk_after, turns });
         }
         Moving { machines, first_group, layouts }
@@ -111,7 +117,8 @@ impl Moving {
 /// A machine comes or goes, if one can; which.
 fn change(rng: &mut Rng, machines: &mut u16, gone: &mut Vec<u16>) -> Option<u16> {
     let present: Vec<u16> = placement_of(*machines, gone).present().collect();
-    let (grows, shrinks) = (*machines < MACHINES_MAX, present.len() > usize::from(REPLICAS));
+    let grows = *machines < MACHINES_MAX;
+    let shrinks = present.len() > usize::from(REPLICAS);
     if shrinks && (!grows || rng.per_10k(5_000)) {
         let machine = *rng.pick(&present);
         gone.push(machine);
@@ -146,10 +153,14 @@ mod tests {
             (0..1_000).map(|seed| MovePlan::drawn(&mut Rng::new(seed), 3, Time(30_000_000))).collect();
         let all: Vec<&Moving> = plans.iter().flat_map(|plan| plan.0.iter().flatten()).collect();
         assert!((300..500).contains(&plans.iter().filter(|plan| !plan.0.is_empty()).count()));
-        let (mut come, mut gone, mut early, mut together) = (0, 0, 0, 0);
+        let mut come = 0;
+        let mut gone = 0;
+        let mut early = 0;
+        let mut together = 0;
         for layouts in all.iter().map(|moving| &moving.layouts) {
             for pair in layouts.windows(2) {
-                let (before, after) = (pair[0].placement.present().count(), pair[1].placement.present().count());
+                let before = pair[0].placement.present().count();
+                let after = pair[1].placement.present().count();
                 let at_once = pair[1].machines.len();
                 assert!((1..=4).contains(&at_once) && (3..=5).contains(&after));
                 assert!(before.abs_diff(after) <= at_once && (at_once > 1 || before.abs_diff(after) == 1));

@@ -42,8 +42,12 @@ impl OncePlan {
             return None;
         }
         let short_lived = rng.per_10k(SHORT_LIVED_PER_10K);
-        let (age_unit, streams, ids) = (rng.between(300, 800), rng.between(30, 60), rng.between(3, 8));
-        let (age_unit, streams, ids) = (Span::from_millis(age_unit), streams as u32, ids as u32);
+        let age_unit = rng.between(300, 800);
+        let streams = rng.between(30, 60);
+        let ids = rng.between(3, 8);
+        let age_unit = Span::from_millis(age_unit);
+        let streams = streams as u32;
+        let ids = ids as u32;
         // Streams are remembered for longer than ids, as they are outside of runs.
         let compacts = plan.forgetting.compacts;
         let renew_after = Span(age_unit.0 * u64::from(streams) / 4);
@@ -100,7 +104,8 @@ mod tests {
         let pairs = once.iter().filter(|(plan, once)| is_pair(plan, &once.doors)).count();
         let far =
             once.iter().filter(|(plan, once)| once.doors.iter().any(|&at| home(plan, at) != home(plan, once.doors[0])));
-        let (far, short) = (far.count(), once.iter().filter(|(_, once)| once.terms.kept < IDS_KEPT_AGES).count());
+        let far = far.count();
+        let short = once.iter().filter(|(_, once)| once.terms.kept < IDS_KEPT_AGES).count();
         assert!(pairs > 20 && far > 150 && short > 100, "{pairs} {far} {short}");
         assert!(once.iter().all(|(plan, once)| once.doors.len() > 1 || plan.places().len() == 1));
     }

@@ -15,7 +15,8 @@ const FURTHER_MAX: u64 = 3;
 
 /// Data centres with a second aggregator, ascending.
 pub fn drawn(rng: &mut Rng, dcs: usize) -> Vec<usize> {
-    let (with, one) = (rng.per_10k(WITH_PAIRS_PER_10K), rng.below(dcs as u64) as usize);
+    let with = rng.per_10k(WITH_PAIRS_PER_10K);
+    let one = rng.below(dcs as u64) as usize;
     let paired: Vec<usize> = (0..dcs).filter(|&dc| rng.per_10k(PAIRED_PER_10K) || dc == one).collect();
     if with { paired } else { Vec::new() }
 }
@@ -40,7 +41,8 @@ pub fn faults(rng: &mut Rng, plan: &Plan) -> Vec<(Time, Fault)> {
     let mut fault = || {
         let at = Time(rng.between(end / 20, end));
         let pair = rng.below(plan.pairs.len() as u64) as usize;
-        let (first, second) = (plan.pairs[pair], plan.sites.len() + pair);
+        let first = plan.pairs[pair];
+        let second = plan.sites.len() + pair;
         let either = *rng.pick(&[first, second]);
         let span = Span(rng.exponential(5e6) as u64 + 20_000);
         let fault = match rng.below(11) {

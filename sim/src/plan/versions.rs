@@ -17,7 +17,8 @@ pub struct VersionPlan {
 
 impl VersionPlan {
     pub(super) fn drawn(mut rng: Rng) -> VersionPlan {
-        let (mixed, next) = (rng.per_10k(MIXED_PER_10K), *rng.pick(&[1_000, 5_000, 9_000]));
+        let mixed = rng.per_10k(MIXED_PER_10K);
+        let next = *rng.pick(&[1_000, 5_000, 9_000]);
         VersionPlan { next_per_10k: if mixed { next } else { 0 }, rng }
     }
 

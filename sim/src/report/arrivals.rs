@@ -24,10 +24,13 @@ const POISSON_MEAN_MAX: f64 = 64.0;
 /// How many arrive where `mean` are expected (Knuth's product of uniforms; Box and Muller for large means).
 pub fn poisson(rng: &mut Rng, mean: f64) -> u64 {
     if mean >= POISSON_MEAN_MAX {
-        let (radius, turn) = ((-2.0 * rng.unit().ln()).sqrt(), std::f64::consts::TAU * rng.unit());
+        let radius = (-2.0 * rng.unit().ln()).sqrt();
+        let turn = std::f64::consts::TAU * rng.unit();
         return (mean + mean.sqrt() * radius * turn.cos()).round().max(0.0) as u64;
     }
-    let (limit, mut product, mut count) = ((-mean).exp(), rng.unit(), 0);
+    let limit = (-mean).exp();
+    let mut product = rng.unit();
+    let mut count = 0;
     while product > limit {
         product *= rng.unit();
         count += 1;
@@ -109,7 +112,8 @@ impl FrontEnd {
         let is_new = !std::mem::replace(&mut self.named[number as usize], true);
         let defs = is_new.then(|| (number, name.clone())).into_iter().collect();
         let without_sessions = items.iter().filter(|item| item.session.is_none());
-        let (mut as_told, mut as_hits) = (0, 0);
+        let mut as_told = 0;
+        let mut as_hits = 0;
         for item in without_sessions {
             as_told += wire::encode(&FromClient::Batch {
                 lane,

@@ -68,7 +68,8 @@ impl Books {
     pub fn traffic(&self) -> Vec<TrafficLine> {
         let of = |between: bool| {
             KINDS.iter().map(move |&kind| {
-                let (quiet, near) = (self.quiet.get(kind, between), self.near.get(kind, between));
+                let quiet = self.quiet.get(kind, between);
+                let near = self.near.get(kind, between);
                 TrafficLine { kind, between, quiet, near }
             })
         };

@@ -219,7 +219,10 @@ mod tests {
     fn the_parts_of_a_proposal_add_up_to_its_bytes() {
         let counter = CounterName::new("t", b"k").unwrap();
         let offer = |count| {
-            let (epoch, group, start, first_pos) = (1, Default::default(), 9, 3);
+            let epoch = 1;
+            let group = Default::default();
+            let start = 9;
+            let first_pos = 3;
             let body = OfferBody::Block { count, delta: 1 };
             LedgerCmd::Offer(Offer { counter: counter.clone(), epoch, group, start, first_pos, body })
         };

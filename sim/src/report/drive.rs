@@ -266,8 +266,10 @@ impl Drive {
     // ---- front ends ----
 
     fn open(&mut self, front_end: usize) {
-        let (node, client) = (self.front_ends[front_end].node, self.front_ends[front_end].id);
-        let (conn, owner) = (ConnId(front_end as u64), FrontEnd::owner(front_end));
+        let node = self.front_ends[front_end].node;
+        let client = self.front_ends[front_end].id;
+        let conn = ConnId(front_end as u64);
+        let owner = FrontEnd::owner(front_end);
         self.node_input(node, node::Input::ClientUp { conn, owner });
         self.node_input(
             node,
@@ -315,7 +317,8 @@ impl Drive {
     }
 
     fn count_cold(&mut self, number: usize, at: usize) {
-        let (node, name) = (self.front_ends[number].node, &self.cold[at]);
+        let node = self.front_ends[number].node;
+        let name = &self.cold[at];
         let flush = self.front_ends[number].count_cold(1 + at as u32, lane_of(name, LANES), name);
         self.send_to_node(node, number, flush);
     }
@@ -416,7 +419,8 @@ impl Drive {
                 self.carry(&parcel, dc, dc, Event::ToGroup { node: dc, msg });
             }
             aggregator::Output::Peer { peer: to, msg } => {
-                let (parcel, to) = (Parcel::peer(&msg), usize::from(to.dc.0));
+                let parcel = Parcel::peer(&msg);
+                let to = usize::from(to.dc.0);
                 self.carry(&parcel, dc, to, Event::Peer { from: dc, to, msg });
             }
             aggregator::Output::Propose(cmds) => self.propose(cmds),
@@ -434,9 +438,11 @@ impl Drive {
     fn propose(&mut self, cmds: Vec<LedgerCmd>) {
         let parcel = Parcel::log(&cmds);
         let committed = self.log.propose(self.now, cmds);
-        let (upto, leader) = (self.log.entries.len(), self.layout.leader);
+        let upto = self.log.entries.len();
+        let leader = self.layout.leader;
         for dc in 0..self.layout.centres() {
-            let (mut at, mut bytes) = (committed, 0);
+            let mut at = committed;
+            let mut bytes = 0;
             if dc != leader {
                 self.books.send(&parcel, true);
                 (at, bytes) = (committed + Span(self.layout.one_way_us(leader, dc)), parcel.bytes());
@@ -509,7 +515,8 @@ impl Drive {
 
     fn define(&mut self) {
         self.stage = Stage::Arming;
-        let (counter, spec) = (self.counter.clone(), self.plan.spec.clone());
+        let counter = self.counter.clone();
+        let spec = self.plan.spec.clone();
         self.submit(vec![LedgerCmd::Define { counter, revision: 0, spec }]);
     }
 

@@ -66,8 +66,10 @@ const fn region(rate_percent: u64, centres_of_15: usize, south_west: Place, nort
 
 /// Kilometres along the great circle.
 pub fn distance_km(a: Place, b: Place) -> f64 {
-    let (lat_a, lat_b) = (a.latitude.to_radians(), b.latitude.to_radians());
-    let (north, east) = (lat_b - lat_a, (b.longitude - a.longitude).to_radians());
+    let lat_a = a.latitude.to_radians();
+    let lat_b = b.latitude.to_radians();
+    let north = lat_b - lat_a;
+    let east = (b.longitude - a.longitude).to_radians();
     let half = (north / 2.0).sin().powi(2) + lat_a.cos() * lat_b.cos() * (east / 2.0).sin().powi(2);
     2.0 * EARTH_RADIUS_KM * half.sqrt().min(1.0).asin()
 }
@@ -89,9 +91,11 @@ impl Calibration {
             pairs().map(|(a, b)| (distance_km(REFERENCE[a], REFERENCE[b]), f64::from(RTT_US[a][b]))).collect();
         let n = points.len() as f64;
         let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
-        let (km, us) = (mean(&|p| p.0), mean(&|p| p.1));
+        let km = mean(&|p| p.0);
+        let us = mean(&|p| p.1);
         let both = mean(&|p| (p.0 - km) * (p.1 - us));
-        let (of_km, of_us) = (mean(&|p| (p.0 - km).powi(2)), mean(&|p| (p.1 - us).powi(2)));
+        let of_km = mean(&|p| (p.0 - km).powi(2));
+        let of_us = mean(&|p| (p.1 - us).powi(2));
         let us_per_km = both / of_km;
         Calibration { base_us: us - us_per_km * km, us_per_km, explained: both * both / (of_km * of_us) }
     }
@@ -116,7 +120,8 @@ pub fn sites(centres: usize, rng: &mut Rng) -> Vec<(usize, Place)> {
 
 impl Region {
     fn draw(&self, rng: &mut Rng) -> Place {
-        let (low, high) = (self.south_west, self.north_east);
+        let low = self.south_west;
+        let high = self.north_east;
         let latitude = low.latitude + rng.unit() * (high.latitude - low.latitude);
         let longitude = low.longitude + rng.unit() * (high.longitude - low.longitude);
         place(latitude, longitude)

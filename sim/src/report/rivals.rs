@@ -16,7 +16,8 @@ fn all_of(view: &View, origin: DcId) -> Delta {
     let mut groups: Vec<GroupId> = cells.valves().iter().map(|valve| valve.group).filter(|g| g.dc == origin).collect();
     groups.sort_unstable();
     groups.dedup();
-    let (mut components, mut before) = (Vec::new(), 0);
+    let mut components = Vec::new();
+    let mut before = 0;
     for slot in 0..cells.len() {
         for (valve, value) in cells.components_of(slot, origin) {
             let valve = cells.valves()[usize::from(valve)];

@@ -113,7 +113,8 @@ impl Scale {
 
     fn ticks(&self) -> Vec<f64> {
         if self.log {
-            let (low, high) = (self.low.log10().ceil() as i32, (self.high.log10() + 1e-9).floor() as i32);
+            let low = self.low.log10().ceil() as i32;
+            let high = (self.high.log10() + 1e-9).floor() as i32;
             let stride = ((high - low) / 9 + 1) as usize;
             return (low..=high).step_by(stride).map(|power| 10f64.powi(power)).collect();
         }
@@ -191,7 +192,8 @@ impl Chart {
 
     /// Where each key stands: the series, from the left, the row.
     fn legend(&self) -> Vec<(usize, f64, f64)> {
-        let (mut left, mut row) = (LEFT, 0.0);
+        let mut left = LEFT;
+        let mut row = 0.0;
         let mut keys = Vec::new();
         for (number, series) in self.series.iter().enumerate() {
             let width = 44.0 + series.name.chars().count() as f64 * LETTER;

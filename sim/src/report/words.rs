@@ -20,7 +20,8 @@ pub fn grouped(value: f64) -> String {
 /// Bytes with a decimal prefix, three digits at most.
 pub fn bytes(value: f64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB"];
-    let (mut value, mut unit) = (value, 0);
+    let mut value = value;
+    let mut unit = 0;
     while value >= 999.5 && unit + 1 < units.len() {
         (value, unit) = (value / 1_000.0, unit + 1);
     }

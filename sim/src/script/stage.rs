@@ -96,7 +96,8 @@ impl Stage {
     pub fn join(&mut self, name: &str) -> Done {
         let id = self.next_id(name);
         let group = Group::new(GroupConfig::new(id, 1));
-        let (log, tail) = (Vec::new(), Vec::new());
+        let log = Vec::new();
+        let tail = Vec::new();
         self.sites.insert(name.to_owned(), Site { id, group, log, tail, boots: 0, cut: false, reports: 0 });
         if self.ledger.namespaces().next().is_none() {
             self.ledger_applies(LedgerCmd::Namespace("t".into()))?;
@@ -127,7 +128,9 @@ impl Stage {
         self.copies += 1;
         let boots = 100 * self.copies;
         let original = self.site(from)?;
-        let (id, log, reports) = (original.id, original.log.clone(), original.reports);
+        let id = original.id;
+        let log = original.log.clone();
+        let reports = original.reports;
         let group = Group::new(GroupConfig::new(id, 1));
         self.sites.insert(to.to_owned(), Site { id, group, log, tail: Vec::new(), boots, cut: false, reports });
         self.crash(to)?;
@@ -220,7 +223,8 @@ impl Stage {
             return Err("no batch".into());
         };
         let id = |&(id, weight): &(&str, u64)| {
-            let (mut digest, mut content) = ([0; 16], [0; 8]);
+            let mut digest = [0; 16];
+            let mut content = [0; 8];
             digest.iter_mut().zip(id.bytes()).for_each(|(to, byte)| *to = byte);
             content.copy_from_slice(&weight.to_be_bytes());
             ItemId { digest, content, items: u8::from(weight > 0) }
@@ -340,17 +344,21 @@ impl Stage {
     }
 
     fn report_cmd(&mut self, name: &str) -> Result<LedgerCmd, String> {
-        let (report, guard) = (self.report_of(name)?, self.guard(name)?);
+        let report = self.report_of(name)?;
+        let guard = self.guard(name)?;
         let late = self.site(name)?.group.guards()[guard as usize].awaits_late();
         Ok(if late { LedgerCmd::Returned(report) } else { LedgerCmd::Report(report) })
     }
 
     /// The ledger's leader takes a group's lease for over; the command is on its way through the log.
     pub fn revoke(&mut self, name: &str) -> Done {
-        let (counter, group) = (self.counter(), self.site(name)?.id);
+        let counter = self.counter();
+        let group = self.site(name)?.id;
         let state = self.ledger.counter(&counter).ok_or("not guarded")?;
         let account = state.accounts().get(&group).ok_or_else(|| format!("{name} has no account"))?;
-        let (generation, if_last_report, epoch) = (account.generation, account.report_no, state.epoch());
+        let generation = account.generation;
+        let if_last_report = account.report_no;
+        let epoch = state.epoch();
         self.hold(Held::ToLedger(LedgerCmd::Revoke { counter, epoch, group, generation, if_last_report }))
     }
 
@@ -383,7 +391,8 @@ impl Stage {
     }
 
     pub fn remains(&mut self, name: &str, component: u64) -> Done {
-        let (counter, group) = (self.counter(), self.site(name)?.id);
+        let counter = self.counter();
+        let group = self.site(name)?.id;
         let epoch = self.ledger.counter(&counter).map_or(1, |state| state.epoch());
         self.ledger_applies(LedgerCmd::Remains { counter, epoch, group, component })
     }
@@ -404,7 +413,8 @@ impl Stage {
 
     /// Identities that the ledger asked for.
     pub fn detail(&mut self, name: &str) -> Done {
-        let (counter, guard) = (self.counter(), self.guard(name)?);
+        let counter = self.counter();
+        let guard = self.guard(name)?;
         let id = self.site(name)?.id;
         let wanted = self.ledger.placed(&counter, id).and_then(|placed| placed.need_items);
         let (from, to) = wanted.ok_or("the ledger wants no identities")?;
@@ -413,7 +423,8 @@ impl Stage {
     }
 
     fn account_of(&mut self, name: &str, recall: bool) -> Result<ToGroup, String> {
-        let (counter, id) = (self.counter(), self.site(name)?.id);
+        let counter = self.counter();
+        let id = self.site(name)?.id;
         let granted = self.ledger.account(&counter, id).filter(|_| recall).map(|account| account.granted);
         self.ledger.tells(&counter, id, granted).ok_or_else(|| format!("{name} has no account"))
     }
@@ -447,7 +458,8 @@ impl Stage {
     }
 
     pub fn placed(&mut self, name: &str) -> Done {
-        let (counter, id) = (self.counter(), self.site(name)?.id);
+        let counter = self.counter();
+        let id = self.site(name)?.id;
         match self.ledger.placed(&counter, id) {
             Some(placed) => self.hold_for_group(name, GroupCmd::Ledger(ToGroup::Placed(placed))),
             None => Ok(vec![format!("the ledger has no place to tell {name}")]),
@@ -474,7 +486,8 @@ impl Stage {
     }
 
     pub fn grant(&mut self, name: &str, amount: u64) -> Done {
-        let (counter, group) = (self.counter(), self.site(name)?.id);
+        let counter = self.counter();
+        let group = self.site(name)?.id;
         let epoch = self.ledger.counter(&counter).map_or(1, |state| state.epoch());
         let before = self.ledger.account(&counter, group).map_or(0, |account| account.granted);
         let mut done =
@@ -498,7 +511,8 @@ impl Stage {
     }
 
     fn exchange_with(&mut self, name: &str) -> Done {
-        let (counter, id) = (self.counter(), self.site(name)?.id);
+        let counter = self.counter();
+        let id = self.site(name)?.id;
         let wanted = self.ledger.counter(&counter).is_some_and(|state| state.recall_wanted());
         let mut done = Vec::new();
         let told = self.ledger.placed(&counter, id).map(ToGroup::Placed);
@@ -597,7 +611,9 @@ impl Stage {
             ));
         }
         for (id, loss) in state.losses().lost() {
-            let (name, written_off, surplus) = (self.name_of(id), loss.written_off, loss.surplus);
+            let name = self.name_of(id);
+            let written_off = loss.written_off;
+            let surplus = loss.surplus;
             done.push(format!("  {name} is lost: written off {written_off}, without a place {surplus}"));
         }
         done

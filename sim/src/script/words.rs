@@ -104,7 +104,8 @@ pub fn to_group(cmd: &GroupCmd) -> String {
         GroupCmd::Ledger(ToGroup::Opened(opened)) => {
             let leased = if opened.leased { " under a lease" } else { "" };
             let Opened { account, closed_spent, .. } = opened;
-            let (generation, said) = (account.generation, account_words(account));
+            let generation = account.generation;
+            let said = account_words(account);
             format!("{said}; generation {generation}{leased}, S {closed_spent} of the one before counts")
         }
         GroupCmd::Lease { held, .. } => format!("the lease {}", if *held { "runs" } else { "has ended" }),
@@ -119,7 +120,8 @@ pub fn to_group(cmd: &GroupCmd) -> String {
         GroupCmd::Ledger(ToGroup::FencedOut { .. }) => "fenced out".into(),
         GroupCmd::Ledger(ToGroup::Begun { opened, won }) => {
             let winners: usize = won.iter().map(|placed| placed.runs.len()).sum();
-            let (said, epoch) = (account_words(&opened.account), opened.account.epoch);
+            let said = account_words(&opened.account);
+            let epoch = opened.account.epoch;
             format!("epoch {epoch} begins, {winners} won before; {said}")
         }
         GroupCmd::Ledger(ToGroup::Resets { begun, .. }) => {

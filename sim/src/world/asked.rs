@@ -9,7 +9,9 @@ use tidemark_proto::shards::ShardId;
 impl World {
     /// A reader asks for a counter that is not held here. Its holder answers at once, or no process can.
     pub(super) fn audit_asked(&mut self, at: usize, counter: usize) {
-        let (seats, home, name) = (self.seats_at(at), self.id_of(at).dc, self.names[counter].clone());
+        let seats = self.seats_at(at);
+        let home = self.id_of(at).dc;
+        let name = self.names[counter].clone();
         let shard = self.ranges_at(at).find(&name);
         self.learn_splits(at);
         let mut is_linked = Vec::new();
@@ -29,7 +31,8 @@ impl World {
     }
 
     fn ask(&mut self, at: usize, holder: usize, shard: ShardId, counter: usize) -> Option<Taken> {
-        let (now, source) = (self.aggregator_time(holder), self.id_of(holder));
+        let now = self.aggregator_time(holder);
+        let source = self.id_of(holder);
         let process = &self.aggregators[holder];
         let core = process.core()?;
         // The asking aggregator may know of fewer splits, or not know of a split that was made there.
@@ -40,7 +43,8 @@ impl World {
         }
         self.coverage.saw_times("asked of one that has split the range", u64::from(own != shard));
         let reading = core.read(&self.names[counter], &process.ledger);
-        let (stand, start) = (core.stand(now, own, &process.ledger), process.boot.into());
+        let stand = core.stand(now, own, &process.ledger);
+        let start = process.boot.into();
         // An aggregator that was set aside does not know of later arming.
         if self.seats().count(source.dc) > 1 && self.aggregators[at].ledger.view_start(source) != Some(start) {
             return None;

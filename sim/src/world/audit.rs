@@ -44,7 +44,8 @@ pub struct Audit {
 
 impl Audit {
     pub fn new(oracle: Oracle, plan: &Plan) -> Audit {
-        let (groups, views) = (plan.nodes.len(), plan.places().len());
+        let groups = plan.nodes.len();
+        let views = plan.places().len();
         let counters = oracle.numbers();
         Audit {
             oracle,
@@ -139,7 +140,8 @@ impl World {
             return;
         }
         let Some(account) = self.group_account(at, counter) else { return };
-        let (group, id) = (at as u16, self.audit.oracle.number(counter as u16, account.epoch - 1));
+        let group = at as u16;
+        let id = self.audit.oracle.number(counter as u16, account.epoch - 1);
         let before = self.audit.rights.accounts[at][usize::from(id)];
         if before.is_some_and(|before| before.generation != account.generation) {
             self.audit_generation(at, counter);
@@ -306,7 +308,8 @@ impl World {
     /// A reset, or an expiry; true if it was decided on what is no more.
     fn apply_to_life(&mut self, index: LogIndex, counter: &CounterName, cmd: &LedgerCmd) -> bool {
         let before = self.reference.resets().life(counter);
-        let (certain, guarded) = (self.reference.certain(counter), self.reference.counter(counter).is_some());
+        let certain = self.reference.certain(counter);
+        let guarded = self.reference.counter(counter).is_some();
         self.reference.apply(index, cmd);
         let after = self.reference.resets().life(counter);
         if after == before {
@@ -356,7 +359,8 @@ impl World {
         let Some(state) = self.reference.counter(name) else { return };
         let Some(counter) = self.number_in(name, state.epoch()) else { return };
         let Some(awarded) = state.awards().get(&at) else { return };
-        let (award, written_off) = (&awarded.award, awarded.written_off);
+        let award = &awarded.award;
+        let written_off = awarded.written_off;
         self.trace.note(self.now, 60, [at, award.first, award.pos], || format!("award {award:?}"));
         for earlier in 1..state.epoch() {
             let before = self.number_in(name, earlier).and_then(|number| self.audit.awards.covering(number, at));
@@ -368,8 +372,11 @@ impl World {
         audit.awards.awarded(&mut audit.findings, &audit.oracle, &audit.rights, of, award, state);
         let said = (award, written_off);
         order::awarded(&mut audit.findings, &audit.oracle, &audit.positions, &self.groups, counter, said, state);
-        let (group, winner, lane) = (award.group, award.client, award.lane);
-        let (heavy, several) = (award.delta > 1, award.count > 1);
+        let group = award.group;
+        let winner = award.client;
+        let lane = award.lane;
+        let heavy = award.delta > 1;
+        let several = award.count > 1;
         let next = state.next_armed().is_some_and(|next| next < at + ZONE);
         self.audit_written_off(counter, at, written_off);
         self.coverage.saw("award");
@@ -448,7 +455,8 @@ impl World {
                 continue;
             }
             let state = self.reference.counter(&self.names[counter]);
-            let (next, epoch) = (state.and_then(|state| state.next_armed()), state.map(|state| state.epoch()));
+            let next = state.and_then(|state| state.next_armed());
+            let epoch = state.map(|state| state.epoch());
             let Some(core) = self.aggregators[dc].core() else { return };
             let mut reading = core.read(&self.names[counter], &self.aggregators[dc].ledger);
             if self.mutation == Mutation::ViewNotClamped {
@@ -490,7 +498,8 @@ impl World {
     }
 
     fn counter_at_rest(&self, counter: usize) -> bool {
-        let (total, down) = (self.remaining(counter), self.remaining_down(counter));
+        let total = self.remaining(counter);
+        let down = self.remaining_down(counter);
         let name = &self.names[counter];
         let surplus = self.reference.counter(name).map_or(0, |state| state.losses().surplus());
         let ledger = self
@@ -537,7 +546,8 @@ impl World {
     }
 
     fn audit_counter_end(&mut self, counter: usize) {
-        let (total, down) = (self.remaining(counter), self.remaining_down(counter));
+        let total = self.remaining(counter);
+        let down = self.remaining_down(counter);
         let id = self.number_now(counter);
         let surplus = self.reference.counter(&self.names[counter]).map_or(0, |state| state.losses().surplus());
         if let Some(state) = self.reference.counter(&self.names[counter]) {
@@ -561,7 +571,8 @@ impl World {
             let process = &self.aggregators[dc];
             let reading =
                 process.core().map(|core| core.read(&self.names[counter], &process.ledger)).unwrap_or_default();
-            let (is_held, findings) = (self.holds(dc, counter), &mut self.audit.findings);
+            let is_held = self.holds(dc, counter);
+            let findings = &mut self.audit.findings;
             if is_held {
                 convergence::at_end(findings, dc, id, (reading.up, reading.pending), total, surplus);
                 convergence::down_at_end(findings, dc, id, reading.down, down);

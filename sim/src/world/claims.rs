@@ -157,7 +157,9 @@ impl World {
             let name = u128::from(number_of(session)) << 64 | u128::from(suit.name);
             let asker = Asker { key, session, name };
             let Manner::Blunt = suit.manner else {
-                let (asking, asked, decided) = (None, 0, false);
+                let asking = None;
+                let asked = 0;
+                let decided = false;
                 self.suitors.push(Suitor { asker, dc: suit.dc, manner: suit.manner, asking, asked, decided });
                 self.after(suit.after, Event::Ask { suitor: self.suitors.len() - 1 });
                 continue;
@@ -205,7 +207,8 @@ impl World {
     pub(super) fn on_look(&mut self, suitor: usize) {
         let Suitor { dc, asking: Some(asking), .. } = &mut self.suitors[suitor] else { return };
         let process = &self.aggregators[*dc];
-        let (dc, said) = (*dc, asking.elections.is_some());
+        let dc = *dc;
+        let said = asking.elections.is_some();
         if !process.is_up() || process.boot != asking.boot {
             self.coverage.saw_times("aggregator lost between claim and answer", u64::from(said));
             return self.ask_elsewhere(suitor);

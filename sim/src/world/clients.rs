@@ -183,7 +183,8 @@ impl World {
             return;
         }
         let number = oracle.invoke(client as u32, counter as u16, delta, now);
-        let (session, ticket) = (Some(session_of(number)), Ticket(number.into()));
+        let session = Some(session_of(number));
+        let ticket = Ticket(number.into());
         if core.try_hit(now, process.counters[counter], session, delta, ticket).is_err() {
             oracle.increments[number as usize].told = Told::Failed;
             self.coverage.saw("client buffer full or closed");
@@ -261,7 +262,8 @@ impl World {
     fn connect(&mut self, client: usize, link: LinkId, site: SiteId) {
         let node = self.dialled(self.clients[client].sites[usize::from(site.0)]);
         let conn = self.conns.len();
-        let (at_node, at_client) = (self.now, self.now);
+        let at_node = self.now;
+        let at_client = self.now;
         self.conns.push(Conn {
             client,
             link,
@@ -329,7 +331,8 @@ impl World {
         if self.say(self.line_of(conn), &msg) {
             return;
         }
-        let (from, to) = (self.clients[client].dc, self.dc_of(self.conns[conn].node));
+        let from = self.clients[client].dc;
+        let to = self.dc_of(self.conns[conn].node);
         match self.net.ordered(from, to) {
             Some(delay) => {
                 let at = (now + delay).max(self.conns[conn].at_node + Span(1));
@@ -429,7 +432,9 @@ impl World {
     fn audit_answer(&mut self, node: usize, conn: usize, msg: &ToClient) {
         let Some(client) = self.conns[conn].client_id else { return };
         self.audit_leased_answer(node, client, msg);
-        let (now, group, mut of_late) = (self.now, self.nodes[node].group as u16, Vec::new());
+        let now = self.now;
+        let group = self.nodes[node].group as u16;
+        let mut of_late = Vec::new();
         let audit = &mut self.audit;
         match msg {
             ToClient::Durable { lane, seq, pending, .. } => {
@@ -439,7 +444,8 @@ impl World {
             ToClient::Placed { lane, seq, idx, count, place } => {
                 let from = answers::From { group, client, lane: *lane };
                 for n in 0..*count {
-                    let (at, place) = ((*seq, idx + n), place.after(u64::from(n)));
+                    let at = (*seq, idx + n);
+                    let place = place.after(u64::from(n));
                     let placed = answers::placed(&mut audit.findings, &mut audit.oracle, from, at, place, now);
                     if let Some(number) = placed {
                         audit.awards.placed(&mut audit.findings, &audit.oracle, number, place);

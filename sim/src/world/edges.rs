@@ -74,9 +74,12 @@ impl World {
             if matches!(change, EdgeChange::Insert(_)) { EdgeChange::Insert(edge) } else { EdgeChange::Remove(edge) }
         };
         let changes: Vec<_> = asked.changes.iter().map(named).collect();
-        let (at, by, ledger) = (self.true_wall(), "operator", &self.aggregators[dc].ledger);
+        let at = self.true_wall();
+        let by = "operator";
+        let ledger = &self.aggregators[dc].ledger;
         if asked.manner == Manner::Careless {
-            let (revision, by) = (ledger.graph().revision(), by.to_owned());
+            let revision = ledger.graph().revision();
+            let by = by.to_owned();
             return Some(LedgerCmd::Edges { revision, id, lenient: false, changes, at, by });
         }
         let index = ledger.graph().index();
@@ -124,7 +127,8 @@ impl World {
         let oracle = &self.audit.oracle;
         let number = |key: &[u8]| usize::from(oracle.counter_of(key).expect("a counter of the run"));
         let changes: Vec<EdgeChange<usize>> = changes.iter().map(|change| self.numbered(change)).collect();
-        let (before, edges) = (self.audit.edges.changes().len(), &mut self.audit.edges);
+        let before = self.audit.edges.changes().len();
+        let edges = &mut self.audit.edges;
         let is_abreast = *revision == edges.revision();
         match edges.applied(&mut self.audit.findings, (*revision, *id, *lenient), &changes, &self.reference, number) {
             Fate::CarriedOut => {
@@ -173,7 +177,8 @@ impl World {
     fn recount(&self, findings: &mut Findings, dc: usize, counter: usize) -> bool {
         let process = &self.aggregators[dc];
         let Some(core) = process.core() else { return false };
-        let (view, graph) = (core.view(), process.ledger.graph());
+        let view = core.view();
+        let graph = process.ledger.graph();
         let progress = view.graph_progress();
         let vertex = |counter: usize| graph.vertex(&self.names[counter]).map(|vertex| vertex.0);
         let Some(sources) = totals::sources(findings, &self.audit.edges, &progress, counter, vertex) else {
@@ -192,7 +197,9 @@ impl World {
     /// The flow from the counters of each shard is right by itself.
     fn recount_shares(&self, findings: &mut Findings, dc: usize, counter: usize, sources: Set) {
         let (Some(core), name) = (self.aggregators[dc].core(), &self.names[counter]) else { return };
-        let (view, ledger, progress) = (core.view(), &self.aggregators[dc].ledger, core.view().graph_progress());
+        let view = core.view();
+        let ledger = &self.aggregators[dc].ledger;
+        let progress = core.view().graph_progress();
         let horizon = view.total_horizon(NAMESPACE).filter(|_| !progress.recounts);
         let of: Vec<ShardId> = members(sources).map(|source| view.shard_of(&self.names[source])).collect();
         totals::sources_known(findings, dc, counter, view.sources(name, ledger), &of);
@@ -216,7 +223,8 @@ impl World {
 
     /// The value in a view beside a counter's own count.
     fn shown_of(&self, dc: usize, view: &View, counter: usize, horizon: Option<&Horizon>) -> Sums {
-        let (name, ledger) = (&self.names[counter], &self.aggregators[dc].ledger);
+        let name = &self.names[counter];
+        let ledger = &self.aggregators[dc].ledger;
         let total = view.total(name, ledger);
         let counts = [total.up.wrapping_sub(total.direct.up), total.down.wrapping_sub(total.direct.down)];
         let mut sums = Sums { counts, ..Sums::default() };
@@ -236,7 +244,8 @@ impl World {
         let mut sums = Sums::default();
         for counter in members(counted | kept) {
             let name = &self.names[counter];
-            let (shard, generation) = (view.shard_of(name), self.aggregators[dc].ledger.resets().generation(name));
+            let shard = view.shard_of(name);
+            let generation = self.aggregators[dc].ledger.resets().generation(name);
             let held = view.cells(shard);
             for (at, half) in HALVES.into_iter().enumerate() {
                 let slot = held.table().find_half(name, half, generation);
@@ -280,7 +289,8 @@ impl World {
     fn compare_totals(&self, findings: &mut Findings, dc: usize, counter: usize) -> Option<u64> {
         self.plan.edges.as_ref()?;
         let core = self.aggregators[dc].core()?;
-        let (view, progress) = (core.view(), core.view().graph_progress());
+        let view = core.view();
+        let progress = core.view().graph_progress();
         // The counts of a lost group are not known to all.
         if self.audit.oracle.lost.is_some() {
             return self.recount(findings, dc, counter).then_some(0);

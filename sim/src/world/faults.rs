@@ -242,7 +242,9 @@ impl World {
             // Not said at the leader.
             Admin::Edges(_) => Vec::new(),
             Admin::At { counter, at, every, sequence_from } => {
-                let (at, every, sequence_from) = (at.clone(), *every, *sequence_from);
+                let at = at.clone();
+                let every = *every;
+                let sequence_from = *sequence_from;
                 define(*counter, MilestoneSpec { at, every, sequence_from, ..MilestoneSpec::default() })
             }
             Admin::Ahead { counter, ahead, every } => {
@@ -270,7 +272,8 @@ impl World {
                 self.reference.expiry(&self.names[*counter], Some(at), true).into_iter().flatten().collect()
             }
             Admin::Claims { counter, rule } => {
-                let (counter, rule) = (self.names[*counter].clone(), *rule);
+                let counter = self.names[*counter].clone();
+                let rule = *rule;
                 vec![LedgerCmd::ClaimRule { revision: self.reference.claims().revision(&counter), counter, rule }]
             }
             Admin::Again { counter } => {

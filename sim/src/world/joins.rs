@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn an_aggregator_knows_of_a_group_that_joined_once_it_has_started_again() {
         let plan = (0..).map(Plan::new).find(|plan| !plan.joins.is_empty()).expect("a quarter of them");
-        let (mut joins, group) = (Joins::new(&plan), plan.joins[0]);
+        let mut joins = Joins::new(&plan);
+        let group = plan.joins[0];
         let dc = plan.nodes[group];
         assert!(!joins.is_founded(group) && joins.is_founded(0));
         joins.read_layout(dc, dc, &plan);

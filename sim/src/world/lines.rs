@@ -37,17 +37,20 @@ impl World {
 
     /// A message comes; a message of an earlier link is not heard, as on modelled links.
     pub(super) fn on_came(&mut self, line: Line, message: &[u8]) {
-        let (number, link) = (line.number as usize, line.number as u32);
+        let number = line.number as usize;
+        let link = line.number as u32;
         match (line.from, line.to) {
             (Party::Aggregator(from), Party::Aggregator(to)) => {
                 self.understood(line, message).into_iter().for_each(|msg| self.on_to_peer(from, to, link, msg));
             }
             (Party::Aggregator(at), Party::Node(node)) => {
-                let (group, seat) = (self.nodes[node].group, usize::from(self.id_of(at).seat));
+                let group = self.nodes[node].group;
+                let seat = usize::from(self.id_of(at).seat);
                 self.understood(line, message).into_iter().for_each(|msg| self.on_to_group(group, seat, link, msg));
             }
             (Party::Node(node), Party::Aggregator(at)) => {
-                let (group, seat) = (self.nodes[node].group, usize::from(self.id_of(at).seat));
+                let group = self.nodes[node].group;
+                let seat = usize::from(self.id_of(at).seat);
                 self.understood(line, message).into_iter().for_each(|msg| self.on_from_group(group, seat, link, msg));
             }
             (Party::Client { .. }, Party::Node(_)) => {
@@ -81,7 +84,8 @@ impl World {
                 }
             }
             (Party::Aggregator(at), Party::Node(node)) | (Party::Node(node), Party::Aggregator(at)) => {
-                let (group, seat) = (self.nodes[node].group, usize::from(self.id_of(at).seat));
+                let group = self.nodes[node].group;
+                let seat = usize::from(self.id_of(at).seat);
                 if self.links.groups[group][seat].number == link {
                     self.break_group_link(group, seat);
                 }

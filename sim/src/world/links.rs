@@ -104,7 +104,8 @@ impl World {
         let Some(at) = self.at_seat(self.plan.nodes[group], seat) else { return };
         let link = &mut self.links.groups[group][seat];
         let node = link.node;
-        let (was_up, number) = (std::mem::replace(&mut link.up, false), link.number);
+        let was_up = std::mem::replace(&mut link.up, false);
+        let number = link.number;
         link.up_at = self.now + Span::from_millis(50);
         if was_up {
             self.hang_up(Line { from: Party::Node(node), to: Party::Aggregator(at), number: number.into() });
@@ -120,7 +121,8 @@ impl World {
     fn scan_peer(&mut self, a: usize, b: usize) {
         let reachable = self.net.connected(a, b);
         let both = self.aggregators[a].is_up() && self.aggregators[b].is_up();
-        let (now, rtt) = (self.now, self.net.rtt(a, b));
+        let now = self.now;
+        let rtt = self.net.rtt(a, b);
         let patience = Span::from_millis(500);
         let link = self.links.peer(a, b);
         if link.up {
@@ -142,7 +144,8 @@ impl World {
     pub(super) fn break_peers(&mut self, a: usize, b: usize) {
         let now = self.now;
         let link = self.links.peer(a, b);
-        let (was_up, number) = (std::mem::replace(&mut link.up, false), link.number);
+        let was_up = std::mem::replace(&mut link.up, false);
+        let number = link.number;
         (link.broken_since, link.up_at) = (None, now + Span::from_millis(100));
         if was_up {
             self.hang_up(Line { from: Party::Aggregator(a), to: Party::Aggregator(b), number: number.into() });

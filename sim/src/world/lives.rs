@@ -7,9 +7,11 @@ use tidemark_proto::ids::Half;
 impl World {
     /// After a step of an aggregator that has dropped what is over, as far as its replica of the ledger says that all have passed it.
     pub(super) fn audit_over(&mut self, dc: usize, counter: usize) {
-        let (process, name) = (&self.aggregators[dc], &self.names[counter]);
+        let process = &self.aggregators[dc];
+        let name = &self.names[counter];
         let Some(core) = process.core() else { return };
-        let (life, passed) = (process.ledger.resets().life(name), process.ledger.resets_passed());
+        let life = process.ledger.resets().life(name);
+        let passed = process.ledger.resets_passed();
         if core.view().ended() != passed {
             return;
         }

@@ -74,7 +74,9 @@ impl World {
         else {
             return;
         };
-        let (forced, found_after, id) = (*forced, *found_after, self.groups[group]);
+        let forced = *forced;
+        let found_after = *found_after;
+        let id = self.groups[group];
         if self.reference.is_lost(id) {
             return self.after(found_after, Event::FoundAnew);
         }
@@ -177,7 +179,8 @@ impl World {
         let Some(group) = self.lost.group.filter(|&group| self.reference.is_lost(self.groups[group])) else {
             return total;
         };
-        let (id, name) = (self.groups[group], &self.names[counter]);
+        let id = self.groups[group];
+        let name = &self.names[counter];
         let generation = self.reference.resets().generation(name);
         let shown = self.aggregators.iter().filter_map(|process| process.core());
         let shown = shown.map(|core| core.view().component_of(name, generation, id)).max().unwrap_or(0);
@@ -191,7 +194,8 @@ impl World {
         if self.plan.updown.is_none() {
             return 0;
         }
-        let (oracle, name) = (&self.audit.oracle, &self.names[counter]);
+        let oracle = &self.audit.oracle;
+        let name = &self.names[counter];
         let generation = self.reference.resets().generation(name);
         let number = usize::from(oracle.number(oracle.half(counter as u16, Half::Down), generation));
         let total = oracle.totals[number];
@@ -219,7 +223,8 @@ impl World {
             let name = &self.names[counter];
             let Some(state) = self.reference.counter(name) else { continue };
             let number = usize::from(self.number_now(counter));
-            let (known, counted) = (state.known_of(id), self.audit.oracle.groups[group].components[number]);
+            let known = state.known_of(id);
+            let counted = self.audit.oracle.groups[group].components[number];
             self.audit.findings.check("conservation", known <= counted, || {
                 format!("the ledger knows {known} of counter {counter} of a lost group that counted {counted}")
             });

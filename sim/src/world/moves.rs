@@ -51,9 +51,11 @@ impl World {
 
     /// A layout's words about a group.
     fn reads(&self, group: usize, moving: &Moving, layout: &Change) -> Reads {
-        let (first, number) = (self.processes_of(group).start, moving.first_group + self.groups[group].group);
+        let first = self.processes_of(group).start;
+        let number = moving.first_group + self.groups[group].group;
         let process = |machine: u16| first + usize::from(machine);
-        let (placement, nodes) = (&layout.placement, layout.placement.nodes());
+        let placement = &layout.placement;
+        let nodes = layout.placement.nodes();
         Reads {
             placed: placement.holders(number).map(process).collect(),
             nodes: (0..nodes).map(process).collect(),

@@ -243,7 +243,8 @@ impl World {
 
     /// A process starts on its disk.
     pub(super) fn start_on_log(&mut self, node: usize) {
-        let (boot, nonce) = (self.nodes[node].boot, self.rng.next());
+        let boot = self.nodes[node].boot;
+        let nonce = self.rng.next();
         let Some(engine) = &mut self.engine else { return };
         match engine.start_replica(node, boot, nonce, &self.nodes[node].stand.reads) {
             Ok(Started { count, rows, entries_lost }) => {

@@ -175,7 +175,8 @@ impl World {
         let nonce = self.rng.next();
         let group = self.nodes[node].group;
         let config = node_config(self.groups[group], self.valves_asked(group), &self.plan);
-        let (rows, entries) = (self.rows_of(node), self.nodes[node].disk.entries());
+        let rows = self.rows_of(node);
+        let entries = self.nodes[node].disk.entries();
         self.nodes[node].nonce = nonce;
         let recovered = NodeCore::recover(config, nonce, rows, entries);
         self.started(node, recovered);
@@ -322,7 +323,8 @@ impl World {
         limits::message(&mut self.audit.findings, "log entry", entry.len());
         self.note(31, [node as u64, index.0, entry.len() as u64], || format!("node {node} appends {}", index.0));
         self.nodes[node].disk.append(index, entry);
-        let (at, boot) = (self.sync_time(node), self.nodes[node].boot);
+        let at = self.sync_time(node);
+        let boot = self.nodes[node].boot;
         self.queue.push(at, Event::Synced { node, boot, upto: index.0, lie: false });
         if self.mutation == Mutation::AnswerBeforeCommit {
             self.after(Span(1), Event::Synced { node, boot, upto: index.0, lie: true });

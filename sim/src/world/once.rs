@@ -182,7 +182,8 @@ impl World {
         let group = usize::from(owner.dc.0);
         let client = self.door_client(door, group);
         let ticket = Ticket(COPIES + self.once.copies.len() as u64);
-        let (at, starts) = (self.now, self.starts_of(group));
+        let at = self.now;
+        let starts = self.starts_of(group);
         let copy = Copy { number, other, door, client, at, starts, waits: true, is_open: true };
         let counter = self.audit.oracle.first_of(self.audit.oracle.increments[number as usize].counter);
         let process = &mut self.clients[client];
@@ -244,7 +245,8 @@ impl World {
         let Copy { number, other, client, starts, .. } = self.once.copies[at as usize];
         self.note(7, [number.into(), client as u64, 0], || format!("increment {number} with an id is told {told:?}"));
         let said = said(told);
-        let (known, place) = (self.once.ids.is_counted(number), self.once.ids.place(number));
+        let known = self.once.ids.is_counted(number);
+        let place = self.once.ids.place(number);
         if let Said::Counted(now) = said {
             let group = self.clients[client].group();
             let again = known && told.is_some();
@@ -279,12 +281,14 @@ impl World {
         if self.plan.once.is_none() {
             return;
         }
-        let (findings, oracle) = (&mut self.audit.findings, &self.audit.oracle);
+        let findings = &mut self.audit.findings;
+        let oracle = &self.audit.oracle;
         self.once.ids.at_end(findings, oracle);
         for half in 0..oracle.halves() {
             let held = (0..self.groups.len()).map(|group| self.held_by(group, half)).sum();
             let others = without_ids(&self.audit.oracle, half);
-            let (findings, oracle) = (&mut self.audit.findings, &self.audit.oracle);
+            let findings = &mut self.audit.findings;
+            let oracle = &self.audit.oracle;
             self.once.ids.total_at_end(findings, oracle, half, held, others);
         }
     }

@@ -30,7 +30,8 @@ impl World {
     }
 
     pub(super) fn id_of(&self, at: usize) -> AggregatorId {
-        let (dc, dcs) = (self.home_of(at), self.plan.sites.len());
+        let dc = self.home_of(at);
+        let dcs = self.plan.sites.len();
         let before = self.plan.pairs[..at.saturating_sub(dcs)].iter().filter(|&&other| other == dc).count();
         let seat = if at < dcs { 0 } else { 1 + before as u8 };
         AggregatorId { dc: DcId(dc as u16), seat }
@@ -102,7 +103,8 @@ impl World {
 
     /// The links of a data centre's groups and one of its aggregators break.
     pub(super) fn break_feeds(&mut self, at: usize) {
-        let (dc, seat) = (self.home_of(at), usize::from(self.id_of(at).seat));
+        let dc = self.home_of(at);
+        let seat = usize::from(self.id_of(at).seat);
         for group in 0..self.groups.len() {
             if self.plan.nodes[group] == dc {
                 self.break_group_link(group, seat);
@@ -142,7 +144,8 @@ impl World {
     pub(super) fn define_soon(&mut self) -> u64 {
         let most = *self.rng.pick(&[40, 400]);
         let ahead = self.rng.between(1, most);
-        let (counter, at) = (self.names[0].clone(), self.total_now(0) + ahead);
+        let counter = self.names[0].clone();
+        let at = self.total_now(0) + ahead;
         if let Some(leader) = self.raft.leader() {
             let spec = MilestoneSpec { at: vec![at], ..MilestoneSpec::default() };
             let define = LedgerCmd::Define { revision: self.reference.revision(&counter), counter, spec };

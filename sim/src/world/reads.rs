@@ -91,7 +91,8 @@ impl World {
         let founded = groups.map(|(group, _)| group).filter(|&group| self.joins.is_founded(group));
         let truth = |group: usize| (group, self.audit.oracle.groups[group].components[usize::from(number)]);
         let durable = founded.map(truth).collect();
-        let (boot, until) = (self.aggregators[at].boot, self.now + PATIENCE);
+        let boot = self.aggregators[at].boot;
+        let until = self.now + PATIENCE;
         let read = Read { at, boot, counter, generation, durable, wanted, until, asked: BTreeMap::new() };
         self.coverage.saw("read that waits for its groups");
         let id = self.reads.next;
@@ -103,7 +104,8 @@ impl World {
     /// Groups that have not answered are asked.
     pub(super) fn on_read_again(&mut self, id: u64) {
         let Some(read) = self.reads.waiting.get(&id) else { return };
-        let (at, is_gone) = (read.at, self.aggregators[read.at].boot != read.boot);
+        let at = read.at;
+        let is_gone = self.aggregators[read.at].boot != read.boot;
         if is_gone || self.now >= read.until {
             self.coverage.saw("read that was told nothing");
             self.reads.waiting.remove(&id);
@@ -156,7 +158,8 @@ impl World {
 
     fn audit_read(&mut self, read: Read) {
         let name = &self.names[read.counter];
-        let (at, counter) = (read.at, read.counter);
+        let at = read.at;
+        let counter = read.counter;
         let process = &self.aggregators[at];
         let Some(core) = process.core() else { return };
         let reading = core.read(name, &process.ledger);
@@ -186,7 +189,9 @@ impl World {
                 false => self.coverage.saw("read whose version is not known"),
             }
         }
-        let (dc, durable, generation) = (self.home_of(at), shown.of_groups, read.generation);
+        let dc = self.home_of(at);
+        let durable = shown.of_groups;
+        let generation = read.generation;
         let durable = durable.into_iter().filter(|(group, _)| read.durable.contains_key(group)).collect();
         let answer = Answer { dc, counter, generation, version, durable };
         match self.reads.answers.len() < ANSWERS_KEPT {

@@ -121,7 +121,8 @@ impl World {
     // ---- the log ----
 
     pub(super) fn propose_to_group(&mut self, node: usize, command: Vec<u8>) {
-        let (at, boot) = (self.nodes[node].log.held_until, self.nodes[node].boot);
+        let at = self.nodes[node].log.held_until;
+        let boot = self.nodes[node].boot;
         let command = Rc::new(command);
         if at > self.now {
             return self.queue.push(at, Event::GroupProposal { node, boot, command });
@@ -156,9 +157,11 @@ impl World {
                 self.logs[group].as_mut().and_then(|log| log.raft.outbox.pop_front())
             {
                 let first = self.processes[group].start;
-                let (from, to) = (first + from, first + to);
+                let from = first + from;
+                let to = first + to;
                 if after_sync {
-                    let (at, boot) = (self.sync_time(from), self.nodes[from].boot);
+                    let at = self.sync_time(from);
+                    let boot = self.nodes[from].boot;
                     self.queue.push(at, Event::GroupLeaves { from, boot, to, msg });
                 } else {
                     self.send_group_raft(from, to, msg);
@@ -212,7 +215,8 @@ impl World {
         while self.nodes[node].is_up() {
             let log = self.logs[group].as_ref().expect("a member's group has a log");
             let state = &log.raft.members[member];
-            let (leads, term) = (log.raft.is_leader(member), state.term);
+            let leads = log.raft.is_leader(member);
+            let term = state.term;
             let process = &self.nodes[node];
             if process.core().is_some_and(|core| core.leads()) && !(leads && process.log.led == term) {
                 self.note(35, [node as u64, 0, 0], || format!("node {node} leads group {group} no longer"));
@@ -300,7 +304,8 @@ impl World {
     /// A process starts: what it has on disk it knows.
     pub(super) fn restart_member(&mut self, node: usize) {
         let rows_at = self.nodes[node].log.rows_at;
-        let (member, isolated_until) = (self.nodes[node].log.member, self.nodes[node].log.isolated_until);
+        let member = self.nodes[node].log.member;
+        let isolated_until = self.nodes[node].log.isolated_until;
         self.nodes[node].log =
             Membership { member, applied: rows_at, rows_at, isolated_until, ..Membership::default() };
         if self.engine.is_some() {
@@ -360,7 +365,8 @@ impl World {
             .map(|&node| self.nodes[node].is_up() && self.nodes[node].log.isolated_until <= self.now)
             .collect();
         let connected = |a: usize, b: usize| reachable[a] && reachable[b];
-        let (now, log) = (self.now, self.logs[group].as_mut().expect("looked up by the caller"));
+        let now = self.now;
+        let log = self.logs[group].as_mut().expect("looked up by the caller");
         let commit = log.raft.members.iter().map(|member| member.commit).max().unwrap_or(0);
         for (member, &node) in processes.iter().enumerate() {
             log.raft.enfranchise(member, commit);

@@ -98,7 +98,8 @@ impl World {
     /// The number of each half of a counter, in its present generation.
     pub(super) fn halves_of(&self, counter: usize) -> Vec<(u16, Half, u32)> {
         let generation = self.reference.resets().generation(&self.names[counter]);
-        let (oracle, counter) = (&self.audit.oracle, counter as u16);
+        let oracle = &self.audit.oracle;
+        let counter = counter as u16;
         let halves = [Some(Half::Up), self.plan.updown.map(|_| Half::Down)].into_iter().flatten();
         halves.map(|half| (oracle.number(oracle.half(counter, half), generation), half, generation)).collect()
     }

@@ -60,7 +60,9 @@ impl World {
             return false;
         }
         self.learn_splits(at);
-        let (shard, now, local) = (self.ranges_at(at).find(&self.names[counter]), self.now, self.aggregator_time(at));
+        let shard = self.ranges_at(at).find(&self.names[counter]);
+        let now = self.now;
+        let local = self.aggregator_time(at);
         let before = self.aggregators[at].asking.given_up();
         let (core, ledger, asking) = self.aggregators[at].for_readers();
         let may_show = core.is_none_or(|core| asking.may_show(now, shard, || core.stand(local, shard, ledger)));
@@ -109,7 +111,8 @@ impl World {
             |dice: u64| AggregatorId { dc: DcId(dc as u16), seat: (dice % self.aggregators_of(dc).len() as u64) as u8 };
         let cmd = self.asked_in(dc, dice >> 8).and_then(|at| {
             let process = &self.aggregators[at];
-            let (core, shard) = (process.core()?, self.movable(at, dice)?);
+            let core = process.core()?;
+            let shard = self.movable(at, dice)?;
             let seats = core.seats().with_lineage(process.ledger.shard_map().lineage());
             let holders: Vec<AggregatorId> = seats.holders(shard, DcId(dc as u16)).collect();
             let leaves = holders[(dice >> 16) as usize % holders.len()];
@@ -251,7 +254,8 @@ impl World {
 
     /// Each range is held by the aggregators that the map names, and no other has any part of it.
     pub(super) fn audit_shards_end(&mut self) {
-        let (map, seats) = (self.reference.shard_map(), self.seats_of_reference());
+        let map = self.reference.shard_map();
+        let seats = self.seats_of_reference();
         let mut findings = std::mem::take(&mut self.audit.findings);
         for (at, process) in self.aggregators.iter().enumerate() {
             let own = self.id_of(at);

@@ -68,12 +68,14 @@ impl World {
             if state.applied() < LogIndex(truth.seen) {
                 continue;
             }
-            let (streams, queued) = (u64::from(state.streams()), state.queued());
+            let streams = u64::from(state.streams());
+            let queued = state.queued();
             let journals: u64 = state.guards().iter().map(|guard| guard.journal().count() as u64).sum();
             // Nothing is forgotten of which an increment waits, or is in a journal.
             let ages = self.audit.oracle.streams_kept + PLACED_AGES_LATER_MAX;
             let kept = truth.remembered(ages) + queued + journals;
-            let (named, connections) = (u64::from(state.table().len()), core.connections() as u64);
+            let named = u64::from(state.table().len());
+            let connections = core.connections() as u64;
             self.measured("streams of a group", streams, kept);
             self.measured("increments queued at a group", queued, QUEUED_MAX);
             self.measured("journals of a group", journals, JOURNAL_MAX);
@@ -103,7 +105,8 @@ impl World {
                 self.aggregators[dc].rows().flatten().map(|(key, value)| (key.len() + value.len()) as u64).sum();
             self.measured("view bytes", bytes, VIEW_BYTES_MAX);
             let Some(core) = self.aggregators[dc].core() else { continue };
-            let (named, standing) = (core.view().len(), core.standing() as u64);
+            let named = core.view().len();
+            let standing = core.standing() as u64;
             self.measured("cells of a view", named, cells);
             self.measured("commands that wait for the ledger", standing, QUEUED_MAX);
         }
@@ -117,7 +120,8 @@ impl World {
         let undecided = counters().map(|state| state.window().undecided()).sum();
         let untaken = counters().flat_map(|state| state.accounts().values());
         let untaken = untaken.map(|account| account.unacknowledged()).sum();
-        let (claims, bytes) = (ledger.claims().size() as u64, ledger.stored_bytes() as u64);
+        let claims = ledger.claims().size() as u64;
+        let bytes = ledger.stored_bytes() as u64;
         let passes = u64::from(CLAIM_PASSES_MAX);
         self.measured("awards", kept, awards);
         self.measured("claims and their turns", claims, awards * (2 * passes + 2));

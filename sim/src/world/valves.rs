@@ -38,14 +38,17 @@ impl World {
     pub(super) fn audit_valves(&mut self) {
         let serving: Vec<usize> = (0..self.groups.len()).filter_map(|group| self.serving(group)).collect();
         for node in serving {
-            let (group, oracle) = (self.nodes[node].group, &self.audit.oracle);
+            let group = self.nodes[node].group;
+            let oracle = &self.audit.oracle;
             let Some(core) = self.nodes[node].core() else { continue };
-            let (has, asked) = (core.group().lanes(), oracle.groups[group].lanes);
+            let has = core.group().lanes();
+            let asked = oracle.groups[group].lanes;
             self.audit.findings.check("recovery", has == asked, || {
                 format!("node {node} has {has} valves of group {group}, whose log asks for {asked}")
             });
         }
-        let (added, fewer) = (self.audit.oracle.valves_added, self.audit.oracle.fewer_valves_asked);
+        let added = self.audit.oracle.valves_added;
+        let fewer = self.audit.oracle.fewer_valves_asked;
         self.coverage.saw_times("valves added while it counted", added);
         self.coverage.saw_times("start that asked for fewer valves than there are", fewer);
     }

@@ -95,7 +95,8 @@ impl World {
     where
         M: Message + PartialEq + Debug,
     {
-        let (from_next, to_next) = (self.was_next(from, start), self.is_next(to));
+        let from_next = self.was_next(from, start);
+        let to_next = self.is_next(to);
         if !(from_next || to_next) || self.has_lines() {
             return Some(said);
         }

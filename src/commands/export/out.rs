@@ -51,7 +51,8 @@ impl Out {
     pub fn row(&mut self, row: &Row<'_>) -> io::Result<u64> {
         let in_line = || in_line(row.counter);
         let sign = if row.is_down { "-" } else { "" };
-        let (delta, at) = (row.delta, row.at.map_or(BEFORE_ALL.to_owned(), |at| at.to_string()));
+        let delta = row.delta;
+        let at = row.at.map_or(BEFORE_ALL.to_owned(), |at| at.to_string());
         let (sink, line) = match self {
             Out::Csv(sink) => (sink, format!("\"{}\",{sign}{delta},{at}\n", in_line().replace('"', "\"\""))),
             Out::Ndjson(sink) => {

@@ -54,7 +54,8 @@ impl Rows {
         };
         let delta = i64::try_from(row.delta).ok().map(|delta| if row.is_down { -delta } else { delta });
         let time = i64::try_from(row.at.unwrap_or(0)).ok().and_then(|at| at.checked_mul(1_000));
-        let (delta, time) = (number(delta, "a weight")?, number(time, "a time")?);
+        let delta = number(delta, "a weight")?;
+        let time = number(time, "a time")?;
         // A counter's rows share its name.
         let counter = match self.counters.last() {
             Some(last) if last.data() == row.counter.as_bytes() => last.clone(),

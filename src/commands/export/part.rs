@@ -118,7 +118,8 @@ impl Mark {
 
     /// Takes the place of the one before, whole or not at all.
     fn write(&self, journal: &Path) -> io::Result<()> {
-        let (new, text) = (with_ending(journal, ".new"), serde_json::to_vec(self)?);
+        let new = with_ending(journal, ".new");
+        let text = serde_json::to_vec(self)?;
         let mut file = File::create(&new)?;
         file.write_all(&text)?;
         file.sync_all()?;

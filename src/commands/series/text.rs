@@ -19,7 +19,8 @@ const LINES_MAX: usize = 100;
 /// A line of blocks, one for each value: nothing for what is unknown, the lowest for the least of 0 and all values.
 pub(super) fn sparkline(values: &[Option<i128>]) -> String {
     let known = || values.iter().flatten().copied();
-    let (least, most) = (known().min().unwrap_or(0).min(0), known().max().unwrap_or(0).max(0));
+    let least = known().min().unwrap_or(0).min(0);
+    let most = known().max().unwrap_or(0).max(0);
     let block = |value: i128| {
         let eighths = (value - least) * (BLOCKS.len() as i128 - 1);
         // Rounded up: what counted anything stands above what counted nothing.
@@ -65,14 +66,16 @@ pub(super) fn series(read: &SeriesBody) -> String {
     if read.steps.len() > LINES_MAX {
         return format!("{head}{} steps; --json has all\n", read.steps.len());
     }
-    let (widest, most) = (widest(values.iter().flatten()), values.iter().flatten().max().copied().unwrap_or(0));
+    let widest = widest(values.iter().flatten());
+    let most = values.iter().flatten().max().copied().unwrap_or(0);
     let lines = read.steps.iter().map(|step| step_line(step, widest, most));
     format!("{head}{}", lines.collect::<String>())
 }
 
 fn step_line(step: &StepBody, widest: usize, most: i128) -> String {
     let Some(Signed(value)) = step.value else { return format!("{}  {:>widest$}\n", step.from, "-") };
-    let (least, most_true) = (step.at_least.unwrap_or_default(), step.at_most.unwrap_or_default());
+    let least = step.at_least.unwrap_or_default();
+    let most_true = step.at_most.unwrap_or_default();
     let bounds = if least == most_true { String::new() } else { format!("  {least} to {most_true}") };
     let line = format!("{}  {value:>widest$}  {}{bounds}", step.from, bar(value, most));
     format!("{}\n", line.trim_end())
@@ -157,7 +160,8 @@ fn more(next: Option<&String>) -> String {
 }
 
 pub(super) fn top(read: &TopBody, sparks: &[Option<String>]) -> String {
-    let (shown, ranked) = (read.ranked.counters.len(), counters(&read.ranked, sparks));
+    let shown = read.ranked.counters.len();
+    let ranked = counters(&read.ranked, sparks);
     format!("the first {shown} of {} counters\n{ranked}", read.looked_at)
 }
 
@@ -276,9 +280,11 @@ mod tests {
 
     #[test]
     fn sparklines_stand_below_each_other_and_lines_without_one_are_as_they_were() {
-        let (none, line) = (counters(&two(), &[]), |line: &str| Some(line.to_owned()));
+        let none = counters(&two(), &[]);
+        let line = |line: &str| Some(line.to_owned());
         let head = "qa: A to B, off by 7 s and 0 s; before: A to B\n";
-        let (lines, next) = ("qa/a    5, before 4, +25 %; of 100", "more: --after \"bcd\"\n");
+        let lines = "qa/a    5, before 4, +25 %; of 100";
+        let next = "more: --after \"bcd\"\n";
         assert_eq!(
             counters(&two(), &[line("▁▂"), line(" █")]),
             format!("{head}{lines}    ▁▂\nqa/bcd  0 (0 to 3), before 0; of 100   █\n{next}")

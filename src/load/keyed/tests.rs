@@ -141,7 +141,8 @@ impl Loads {
     /// Until it ends, or is killed.
     async fn run<D: Destination>(&self, cluster: &D, killed: &Notify, refused: &mut Vec<(u64, String)>) -> Run {
         let file = self.file();
-        let (mut ids, mut source) = (FileIds::default(), Source::open(&file, &self.naming).unwrap());
+        let mut ids = FileIds::default();
+        let mut source = Source::open(&file, &self.naming).unwrap();
         while let Some(Read { line, row }) = source.next_row().unwrap() {
             if let Ok(Some(Event { row, id: Some(id) })) = row {
                 ids.enter(line, &row, &id);
@@ -161,7 +162,10 @@ impl Loads {
 /// Rows of which some repeat earlier ones, some are broken and some are refused: the text, the sum of what counts, how many repeat, and how
 /// many are refused.
 fn rows(dice: &mut ChaCha8Rng, count: u64) -> (String, i128, u64, u64) {
-    let (mut text, mut sum, mut repeated, mut refused) = ("counter,delta,id\n".to_owned(), 0, 0, 0);
+    let mut text = "counter,delta,id\n".to_owned();
+    let mut sum = 0;
+    let mut repeated = 0;
+    let mut refused = 0;
     let mut known: Vec<String> = Vec::new();
     for row in 0..count {
         let line = match dice.random_range(0..20) {
@@ -192,10 +196,12 @@ async fn each_row_counts_once_whatever_is_lost_and_however_often_the_loader_is_k
     for seed in 0..12 {
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
         let (text, sum, repeated, refused) = rows(&mut dice, 15_000);
-        let (loads, cluster) = (Loads::of(&text), Cluster::new(seed, true));
+        let loads = Loads::of(&text);
+        let cluster = Cluster::new(seed, true);
         let deaths = (0..4).map(|_| (dice.random_range(1..20), dice.random_ratio(1, 2))).collect();
         cluster.state.lock().unwrap().deaths = deaths;
-        let (mut told, mut kills) = (Vec::new(), 0);
+        let mut told = Vec::new();
+        let mut kills = 0;
         let loaded = loop {
             match loads.run(&cluster, &cluster.killed, &mut told).await {
                 Some(loaded) => break loaded.unwrap(),

@@ -115,7 +115,10 @@ impl<R: ChunkReader + 'static> Rows<R> {
                 None => Ok((0..rows).map(|_| Value::Cell(Cell::NoColumn)).collect()),
             }
         };
-        let (counter, delta, at, event_id) = (read(counter)?, read(delta)?, read(at)?, read(event_id)?);
+        let counter = read(counter)?;
+        let delta = read(delta)?;
+        let at = read(at)?;
+        let event_id = read(event_id)?;
         let rest = counter.into_iter().zip(delta).zip(at).zip(event_id);
         let columns = |(((counter, delta), at), event_id)| Columns { counter, delta, at, event_id };
         self.ready.extend(rest.map(columns));
@@ -228,8 +231,10 @@ fn decimal(number: i128, scale: u32) -> Cell<'static> {
     if number % one == 0 {
         return Cell::Whole(number / one);
     }
-    let (sign, size) = (if number < 0 { "-" } else { "" }, number.unsigned_abs());
-    let (whole, rest) = (size / one.unsigned_abs(), size % one.unsigned_abs());
+    let sign = if number < 0 { "-" } else { "" };
+    let size = number.unsigned_abs();
+    let whole = size / one.unsigned_abs();
+    let rest = size % one.unsigned_abs();
     Cell::Text(Cow::Owned(format!("{sign}{whole}.{rest:0width$}", width = scale as usize)))
 }
 

@@ -397,7 +397,8 @@ fn csv_json_lines_and_parquet_of_one_table_have_the_same_rows() {
     ];
     let parquet = told(&file(schema, WriterProperties::builder(), vec![columns]), &naming).unwrap();
     let parquet: Vec<String> = parquet.into_iter().map(without_line).collect();
-    let (csv, json) = (lines(csv), lines(json.collect()));
+    let csv = lines(csv);
+    let json = lines(json.collect());
     assert_eq!(csv, parquet);
     assert_eq!(json, parquet);
     assert!(parquet.iter().filter(|told| told.starts_with("qa/")).count() > 200, "{parquet:?}");
@@ -503,7 +504,9 @@ fn a_damaged_file_is_an_error_or_has_the_same_rows_each_time() {
             let (rows, error) = outcome(&good.slice(..end));
             assert!(rows.is_empty() && error.is_some(), "{which}: cut off at {end}");
         }
-        let (mut refused, mut unchanged, mut taken) = (0, 0, 0);
+        let mut refused = 0;
+        let mut unchanged = 0;
+        let mut taken = 0;
         for _ in 0..DAMAGES {
             let mut bytes = good.to_vec();
             for _ in 0..random.random_range(1..=3) {
@@ -543,7 +546,8 @@ fn what_would_become_too_large_is_refused_before_it_is_made() {
         bytes[7..11].copy_from_slice(&zigzag(mib << 20, 4));
         told(&bytes, &Naming::default()).unwrap_err()
     };
-    let (gzip, zstd) = (Compression::GZIP(Default::default()), Compression::ZSTD(Default::default()));
+    let gzip = Compression::GZIP(Default::default());
+    let zstd = Compression::ZSTD(Default::default());
     let refused = "Parquet: a page has 104857600 bytes, and 67108864 are allowed (behind row 0)";
     assert_eq!((saying(gzip, 100).as_str(), saying(zstd, 100).as_str()), (refused, refused));
     assert_eq!(saying(gzip, 1), "Parquet: a page unpacks to more than it says (behind row 0)");

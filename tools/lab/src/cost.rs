@@ -145,7 +145,8 @@ pub fn sync_below(folder: &Path) {
 #[cfg(target_os = "linux")]
 fn device_written_bytes(folder: &Path) -> Option<u64> {
     let device = rustix::fs::stat(folder).ok()?.st_dev;
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let major = rustix::fs::major(device);
+    let minor = rustix::fs::minor(device);
     parse_sectors_written(&fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?)
 }
 

@@ -196,7 +196,8 @@ fn meaning(text: &str) -> Result<u32, String> {
 fn seed_range(text: &str) -> Result<(u64, u64), String> {
     let parse = |part: &str| part.parse::<u64>().map_err(|error| format!("seed {part:?}: {error}"));
     let (first, end) = text.split_once("..").ok_or_else(|| format!("{text:?} is not A..B"))?;
-    let (first, end) = (parse(first)?, parse(end)?);
+    let first = parse(first)?;
+    let end = parse(end)?;
     if first < end { Ok((first, end)) } else { Err(format!("{first}..{end} holds no seed")) }
 }
 
@@ -248,7 +249,8 @@ pub fn run(command: SimCommand) -> Result<(), SimError> {
 fn run_seed(args: &SeedArgs, print: Option<&mut dyn FnMut(&str)>) -> Result<(), SimError> {
     let mode = args.mode.mode()?;
     let mut plan = (mode.plan)(args.seed);
-    let (seed, means) = (args.seed, plan.meaning());
+    let seed = args.seed;
+    let means = plan.meaning();
     if let Some(meant) = args.meaning.filter(|meant| *meant != means) {
         return Err(SimError::Meaning { seed, meant, means });
     }

@@ -224,7 +224,8 @@ async fn faulty(
 
 /// The figures that are too small to be evidence of anything.
 fn too_little(options: &SoakOptions, report: &Report) -> Vec<String> {
-    let (asked, least) = (options.rate as f64, options.rate as f64 * RATE_SHARE_MIN);
+    let asked = options.rate as f64;
+    let least = options.rate as f64 * RATE_SHARE_MIN;
     let faults = report.faults.values().sum::<u64>();
     let of_rate = (report.increments_per_s < least)
         .then(|| format!("{} increments a second, of {asked}: at least {least} are needed", report.increments_per_s));

@@ -195,7 +195,8 @@ fn benches_are_listed_and_unknown_ones_are_refused_with_the_list() {
 #[test]
 fn lines_become_a_table_and_other_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let (good, bad) = (folder.path().join("good"), folder.path().join("bad"));
+    let good = folder.path().join("good");
+    let bad = folder.path().join("bad");
     let line = r#"{"bench":"b","command":"c","runs":1,"flush_delay_ms":0,"machine_cores":2,"figures":[{"name":"n","unit":"ms","rate":false,"must":2.0,"aim":null,"median":1.0,"worst":1.5,"values":[1.0],"cpu_s":null,"cores":null,"reached":true}]}"#;
     std::fs::write(&good, line).unwrap();
     std::fs::write(&bad, "{}").unwrap();

@@ -66,7 +66,8 @@ fn a_cut_at_a_whole_second_takes_place_and_the_award_comes_after() {
     let cuts = ["--cut", "asia-0:2:4", "--cut", "asia-0:7:60"];
     let arguments = [&["--rate", "2000", "--milestone", "5000", "--for", "8"][..], &cuts].concat();
     let line = closing_line(&demo(None, &arguments));
-    let (cut, lasting) = (&line["cuts"][0], &line["cuts"][1]);
+    let cut = &line["cuts"][0];
+    let lasting = &line["cuts"][1];
     assert!(
         lasting["to_s"].as_f64().is_some_and(|to_s| (8.0..9.0).contains(&to_s)),
         "the end of the load ends it: {line}"

@@ -63,7 +63,9 @@ fn a_seed_means_the_same_run_in_two_fresh_processes_in_all_modes() {
     // Over QUIC one in which datagrams come late to handshakes that are over.
     for (mode, seed) in [("fast", "7"), ("raft", "7"), ("quic", "10")] {
         let run = |seed| line(&["run", "--mode", mode, "--seed", seed]);
-        let (first, again, other) = (run(seed), run(seed), run("8"));
+        let first = run(seed);
+        let again = run(seed);
+        let other = run("8");
         for key in ["trace_hash", "events", "increments", "milestones", "coverage"] {
             assert_eq!(first[key], again[key], "{mode}: {key}");
         }

@@ -14,7 +14,8 @@ fn what_was_acknowledged_under_faults_is_counted_once_and_every_milestone_awarde
     let arguments =
         ["soak", "--minutes", "0.5", "--rate", "1500", "--dcs", "2", "--fault-every", "2", "--json", "--logs"];
     let output = run(&[&arguments[..], &[logs.to_str().unwrap()]].concat());
-    let (said, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let log = String::from_utf8_lossy(&output.stderr);
     let report: Value = serde_json::from_str(said.trim()).unwrap_or_else(|error| panic!("{error}: {said}{log}"));
     assert!(output.status.success(), "{log}{report:#}");
     let number = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name}: {report:#}"));

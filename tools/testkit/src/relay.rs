@@ -33,7 +33,8 @@ impl Relay {
     /// The address is taken.
     pub async fn start(address: SocketAddr, target: SocketAddr) -> io::Result<Relay> {
         let front = Arc::new(UdpSocket::bind(address).await?);
-        let (address, link) = (front.local_addr()?, Arc::<LinkState>::default());
+        let address = front.local_addr()?;
+        let link = Arc::<LinkState>::default();
         let task = tokio::spawn(pass_on(front, target, link.clone()));
         Ok(Relay { address, link, task })
     }

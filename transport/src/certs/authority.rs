@@ -81,7 +81,9 @@ impl Validity {
     }
 
     fn check(self) -> Result<Self, IssueError> {
-        let (from, to, limit) = (self.not_before_unix_s, self.not_after_unix_s, NOT_AFTER_UNIX_S_MAX);
+        let from = self.not_before_unix_s;
+        let to = self.not_after_unix_s;
+        let limit = NOT_AFTER_UNIX_S_MAX;
         if from < to && to <= limit { Ok(self) } else { Err(IssueError::Validity { from, to, limit }) }
     }
 
@@ -114,7 +116,8 @@ impl ClusterCa {
     ///
     /// Refuses to overwrite another CA: [`FileError::Exists`].
     pub fn save(&self, dir: &Path) -> Result<(), FileError> {
-        let (cert, key) = (dir.join(CA_FILE), dir.join(CA_KEY_FILE));
+        let cert = dir.join(CA_FILE);
+        let key = dir.join(CA_KEY_FILE);
         files::make_dir(dir)?;
         files::must_not_exist(&cert)?;
         files::must_not_exist(&key)?;
@@ -124,7 +127,8 @@ impl ClusterCa {
 
     /// Reads what [`ClusterCa::save`] wrote.
     pub fn load(dir: &Path) -> Result<Self, FileError> {
-        let (cert_path, key_path) = (dir.join(CA_FILE), dir.join(CA_KEY_FILE));
+        let cert_path = dir.join(CA_FILE);
+        let key_path = dir.join(CA_KEY_FILE);
         let pem = files::read(&cert_path)?;
         let key_pem = files::read(&key_path)?;
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(&key_pem, &PKCS_ED25519)
@@ -281,7 +285,8 @@ mod tests {
 
     #[test]
     fn a_key_of_another_ca_is_refused() {
-        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let one = tempfile::tempdir().unwrap();
+        let two = tempfile::tempdir().unwrap();
         ClusterCa::generate("demo").unwrap().save(one.path()).unwrap();
         ClusterCa::generate("demo").unwrap().save(two.path()).unwrap();
         fs::copy(two.path().join(CA_KEY_FILE), one.path().join(CA_KEY_FILE)).unwrap();

@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn files_that_do_not_belong_together_are_refused() {
-        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let one = tempfile::tempdir().unwrap();
+        let two = tempfile::tempdir().unwrap();
         issue("one").save(one.path()).unwrap();
         issue("two").save(two.path()).unwrap();
         fs::copy(two.path().join(KEY_FILE), one.path().join(KEY_FILE)).unwrap();

@@ -396,7 +396,8 @@ mod tests {
 
     #[test]
     fn the_ca_must_be_ours() {
-        let (ours, theirs) = (ca(), ca());
+        let ours = ca();
+        let theirs = ca();
         let refused = verify(&ours, &issue(&theirs, Role::Aggregator), *FROM).unwrap_err();
         let VerifyError::Certificate(CertificateRefusal::UnknownCa { expected, seen, .. }) = refused else {
             panic!("{refused}");
@@ -442,7 +443,8 @@ mod tests {
     fn bytes_signature_and_certificate_must_belong_together() {
         let ca = ca();
         let signer = issue(&ca, Role::Aggregator);
-        let (signature, certificate) = (signer.sign(BYTES), signer.certificate_der());
+        let signature = signer.sign(BYTES);
+        let certificate = signer.certificate_der();
         let check = |bytes: &[u8], signature: &[u8]| ca.anchor().verify(bytes, signature, certificate, *FROM);
         assert!(matches!(check(b"milestone 2", &signature), Err(VerifyError::Signature { .. })));
         assert!(matches!(check(BYTES, &signature[..63]), Err(VerifyError::Signature { .. })));

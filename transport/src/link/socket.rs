@@ -61,7 +61,8 @@ impl LinkSocket {
             return;
         }
         for piece in rest.chunks(piece_bytes) {
-            let (burst, due_us) = (Burst::new(peer, transmit, piece), shaper.due_us(now_us));
+            let burst = Burst::new(peer, transmit, piece);
+            let due_us = shaper.due_us(now_us);
             match due_us <= now_us {
                 true => self.send_now(&burst),
                 false => self.waiting.push(due_us, burst),

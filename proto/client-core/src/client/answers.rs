@@ -25,7 +25,8 @@ impl ClientCore {
 
     pub(super) fn on_connected(&mut self, link: LinkId) {
         let Some(id) = self.by_link(link).filter(|id| !self.stays[id].is_up()) else { return };
-        let (stay, asks_known) = (&self.stays[&id], self.config.asks_known);
+        let stay = &self.stays[&id];
+        let asks_known = self.config.asks_known;
         let message = FromClient::Open { client: stay.client, since: stay.home.map(|home| home.since), asks_known };
         self.outputs.push_back(Output::Send { link, message });
     }
@@ -346,7 +347,10 @@ impl ClientCore {
         let mut back = Vec::new();
         for (idx, item) in batch.items.iter().enumerate() {
             let hit = hits.next_if(|hit| hit.idx == idx as u32);
-            let (counter, delta, session, event) = (item.counter, item.delta, item.session, batch.event(idx));
+            let counter = item.counter;
+            let delta = item.delta;
+            let session = item.session;
+            let event = batch.event(idx);
             let key = batch.keys.get(idx).copied();
             // One with an id is a hit, and settled if it is none any more.
             if key.is_some() && hit.is_none() {
@@ -358,7 +362,8 @@ impl ClientCore {
                 (None, None) => self.counters.add(unsent, now),
                 (None, Some(error)) => self.fail_add(unsent, error),
                 (Some(hit), None) => {
-                    let (ticket, epoch) = (hit.ticket, hit.epoch);
+                    let ticket = hit.ticket;
+                    let epoch = hit.epoch;
                     back.push(QueuedHit { counter, session, delta, ticket, epoch, event, key })
                 }
                 (Some(hit), Some(error)) => self.fail_hit(hit.ticket, delta, error),
@@ -426,7 +431,8 @@ impl ClientCore {
             match max.checked_sub(value).filter(|room| item.delta <= *room) {
                 Some(_) => value += item.delta,
                 None => {
-                    let (counter, delta) = (self.counters.name(counter).clone(), item.delta);
+                    let counter = self.counters.name(counter).clone();
+                    let delta = item.delta;
                     wrong.push((idx, BatchError::Overflow { counter, value, delta, max }));
                 }
             }

@@ -44,7 +44,8 @@ impl ClientCore {
     /// When the lane's next batch is formed. Hits wait only while earlier batches are under way, and as the lane's pace says.
     fn forms_at(&self, lane: u8) -> Option<Time> {
         let queue = self.counters.queue(lane);
-        let (due, hits) = (queue.due?, queue.hits());
+        let due = queue.due?;
+        let hits = queue.hits();
         if hits == 0 || self.config.gather_max.is_none() {
             return Some(due);
         }
@@ -199,7 +200,8 @@ impl ClientCore {
 
     fn send_fence(&mut self, now: Time, id: StayId, lane: u8) {
         let stay = self.stays.get_mut(&id).expect("looked up by the caller");
-        let (of, link) = (stay.client, stay.link_id());
+        let of = stay.client;
+        let link = stay.link_id();
         let stream = stay.stream(lane);
         if let (Phase::Fencing { asked: None }, Some(link)) = (stream.phase, link) {
             stream.phase = Phase::Fencing { asked: Some(now) };
@@ -237,7 +239,8 @@ impl ClientCore {
 impl Batch {
     fn new(epoch: u64) -> Batch {
         let (items, times, hits, keys) = Default::default();
-        let (asked, asked_age) = (Asked::No, 0);
+        let asked = Asked::No;
+        let asked_age = 0;
         Batch {
             seq: 0,
             items,
@@ -255,7 +258,9 @@ impl Batch {
     }
 
     fn message(&self, lane: u8, defs: Vec<(u32, CounterName)>, items: Vec<WireItem>) -> FromClient {
-        let (seq, times, asked) = (self.seq, self.times.clone(), self.asked_age);
+        let seq = self.seq;
+        let times = self.times.clone();
+        let asked = self.asked_age;
         if self.keys.is_empty() {
             return FromClient::Batch { lane, seq, defs, items, times };
         }

@@ -143,7 +143,8 @@ impl Pace {
             Span(0) => round_trip,
             Span(quickest) => round_trip.min(Span(quickest + quickest / 8)),
         };
-        let (longest, hits) = (config.gather_max.unwrap_or_default().0, hits as u64);
+        let longest = config.gather_max.unwrap_or_default().0;
+        let hits = hits as u64;
         let needs = self.quickest.0 + self.quickest.0 / LEAD_PART;
         let gathers = match next.0.saturating_sub(needs) {
             _ if hits == 1 => 0,
@@ -426,7 +427,8 @@ impl BatchItem {
 impl Numbers {
     /// Whether the number is new; it is in the set then.
     pub fn insert(&mut self, number: u32) -> bool {
-        let (word, bit) = (number as usize / 64, 1u64 << (number % 64));
+        let word = number as usize / 64;
+        let bit = 1u64 << (number % 64);
         if word >= self.0.len() {
             self.0.resize(word + 1, 0);
         }

@@ -148,7 +148,8 @@ fn everything_at_once_counts_nothing_twice() {
 
 #[test]
 fn what_has_an_event_time_counts_once_in_its_minute_and_fails_alone_when_it_is_out_of_range() {
-    let (mut later, mut at_once) = (0, 0);
+    let mut later = 0;
+    let mut at_once = 0;
     for seed in 0..50 {
         let faults = Faults { cut: 0.001, lose_answer: 0.02, overloaded: 0.02, timed: 0.5, ..Faults::default() };
         let world = run(seed, 2, faults);
@@ -350,7 +351,8 @@ fn one_seed_gives_one_trace() {
 fn only_hits_that_were_never_sent_are_taken_back() {
     let mut core = ClientCore::new(config(1), [7; 32]);
     let counter = core.counter(&CounterName::new("search", b"q").unwrap()).unwrap();
-    let (now, event) = (Time(1), UnixTime::try_from(1_767_225_600).ok());
+    let now = Time(1);
+    let event = UnixTime::try_from(1_767_225_600).ok();
     for (ticket, event) in [(1, None), (2, event), (3, None)] {
         core.try_hit_at(now, counter, None, 5, Ticket(ticket), event).unwrap();
     }
@@ -403,7 +405,8 @@ fn of_an_id_in_a_batch_whose_answer_is_lost_nothing_is_claimed() {
         FromClient::Fence { of, lane } => Some(ToClient::Fenced { of, lane, last_seq: 1 }),
         FromClient::Batch { .. } => None,
     };
-    let (mut resolved, mut asked) = (Vec::new(), 0);
+    let mut resolved = Vec::new();
+    let mut asked = 0;
     for step in 0..100 {
         let mut inputs = vec![Input::Tick];
         while let Some(input) = inputs.pop() {

@@ -95,7 +95,8 @@ impl Fold {
 
     /// Takes a row, or gives it back: then its part is full.
     pub fn push(&mut self, row: Row, spaces: &Spaces, total_only: bool) -> Result<(), Row> {
-        let (part, bucket) = (self.part(&row), spaces.bucket(&row));
+        let part = self.part(&row);
+        let bucket = spaces.bucket(&row);
         let hash = hash_of(&row.counter, bucket);
         let same = |item: &Item| {
             (item.half, item.bucket, item.total_only) == (row.half, bucket, total_only)
@@ -112,7 +113,8 @@ impl Fold {
             if tally.items >= self.items_max as u64 {
                 return Err(row);
             }
-            let (at, items) = (self.items.len() as u32, &self.items);
+            let at = self.items.len() as u32;
+            let items = &self.items;
             self.index.insert_unique(hash, at, |at| hash_of(&items[*at as usize].counter, items[*at as usize].bucket));
             tally.items += 1;
             let Row { counter, half, delta, at } = row;

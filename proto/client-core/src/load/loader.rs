@@ -259,7 +259,8 @@ impl Loader {
         }
         let lanes = self.own.map_or(1, |(stream, _)| stream.lanes);
         let fold = self.fold.take().unwrap_or_else(|| Fold::new(lanes, self.items_max));
-        let (mut sent, mut batches) = (Vec::new(), Vec::<Batch>::new());
+        let mut sent = Vec::new();
+        let mut batches = Vec::<Batch>::new();
         for (part, tally, content) in fold.finish() {
             let before = batches.iter().filter(|batch| batch.part.lane == part.lane).count() as u64;
             let seq = content.is_some().then(|| self.progress.next_seq(part.lane) + before);

@@ -173,7 +173,8 @@ impl Progress {
         let at = self.flows.len().checked_sub(1).ok_or(BadRecord::NoStream)?;
         let first = self.tasks.first();
         let of_first = |first: &&Task| {
-            let (whole, cut) = (&first.rows, &task.rows);
+            let whole = &first.rows;
+            let cut = &task.rows;
             first.only == task.only && whole.start == cut.start && cut.start < cut.end && cut.end <= whole.end
         };
         if first.filter(of_first).is_none() || task.rows.end == u64::MAX {
@@ -246,7 +247,8 @@ impl Progress {
 
 /// Each lane's numbers follow one another, and each part is named once, in order.
 fn check_sent(flow: &Flow, sent: &[Sent]) -> Result<(), BadRecord> {
-    let (mut before, mut used) = (None, flow.last.clone());
+    let mut before = None;
+    let mut used = flow.last.clone();
     for Sent { part, seq, .. } in sent {
         if part.lane >= flow.stream.lanes {
             return Err(BadRecord::Lane(part.lane));

@@ -104,7 +104,11 @@ impl Run {
         let loader = loader(&rows, Progress::default(), seed);
         let rng = ChaCha8Rng::seed_from_u64(seed);
         let (group, journal, to_node, to_loader, stale) = Default::default();
-        let (synced, opened, linked, now, done) = (0, None, false, Time(0), false);
+        let synced = 0;
+        let opened = None;
+        let linked = false;
+        let now = Time(0);
+        let done = false;
         Run { rng, rows, group, journal, synced, loader, opened, to_node, to_loader, stale, linked, now, done }
     }
 

@@ -33,7 +33,9 @@ fn made(refused: usize, names: usize) -> EdgesAnswer {
 fn the_largest_are_taken() {
     let most = asked(EDGE_CHANGES_PER_COMMAND_MAX);
     assert_eq!(sent(&most), Ok(most));
-    let (position, change, fault) = (usize::MAX, Box::new(change()), Box::new(cycle(EDGE_PATH_NAMES_MAX)));
+    let position = usize::MAX;
+    let change = Box::new(change());
+    let fault = Box::new(cycle(EDGE_PATH_NAMES_MAX));
     for answer in [
         made(EDGE_CHANGES_PER_COMMAND_MAX, EDGE_PATH_NAMES_MAX),
         EdgesAnswer::Refused(EdgesError::Change { position, change, fault }.into()),
@@ -47,7 +49,8 @@ fn the_largest_are_taken() {
 #[test]
 fn more_than_the_limit_is_refused_with_value_and_limit_before_it_takes_room() {
     let limit = |what, value: usize, max: usize| Err(WireError::Limit { what, value: value as u64, max: max as u64 });
-    let (more, most) = (EDGE_CHANGES_PER_COMMAND_MAX + 1, EDGE_CHANGES_PER_COMMAND_MAX);
+    let more = EDGE_CHANGES_PER_COMMAND_MAX + 1;
+    let most = EDGE_CHANGES_PER_COMMAND_MAX;
     assert_eq!(asked(more).validate(), limit("changes of edges at once", more, most));
     assert_eq!(made(more, 1).validate(), limit("refused changes of an answer", more, most));
     let names = EDGE_PATH_NAMES_MAX + 1;

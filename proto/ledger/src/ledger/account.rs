@@ -62,7 +62,8 @@ impl AccountState {
         if report.generation != self.generation && !taken {
             return Reported::Nothing;
         }
-        let (spent, returned) = (self.spent.max(report.spent), self.returned.max(report.returned));
+        let spent = self.spent.max(report.spent);
+        let returned = self.returned.max(report.returned);
         if bites(Bug::LostReportTaken) {
             self.granted = self.granted.max(spent + returned);
         }

@@ -362,7 +362,8 @@ mod tests {
         /// Counts one; its number.
         fn count(&mut self) -> u64 {
             let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
-            let (first_pos, number) = (self.counted, self.counted + 1);
+            let first_pos = self.counted;
+            let number = self.counted + 1;
             let own = (!number.is_multiple_of(5)).then_some(number);
             let session = self.wins_next.take().or(own).map(session);
             let item = OfferItem { delta: 1, session, client: ClientId(1), lane: 0, seq: number, idx: 0 };

@@ -647,7 +647,8 @@ impl CounterLedger {
 
     /// With rights outstanding, or a block at the head: decides every increment whose interval holds no armed milestone.
     fn decide_all(&mut self, touched: &mut Touched) {
-        let (mut at, mut ahead) = (0, Ahead::of(self));
+        let mut at = 0;
+        let mut ahead = Ahead::of(self);
         while let Some(slot) = self.window.slots.get(at) {
             let weight = slot.weight();
             let decision = match slot {
@@ -743,7 +744,8 @@ impl CounterLedger {
     fn arm_and_pass(&mut self, views: &BTreeSet<AggregatorId>) {
         let late = self.terms.any_late() && !bites(Bug::ArmedWhileLate);
         loop {
-            let (certain, upper) = (self.certain(), self.upper());
+            let certain = self.certain();
+            let upper = self.upper();
             let ready = self.milestones.pending().find_map(|(at, state)| match state {
                 Pending::Arming { refused, .. } if *refused || certain >= at => Some((at, false)),
                 Pending::Arming { .. } if late && self.policy_of(at) == Policy::Strict => None,

@@ -138,7 +138,8 @@ impl CounterLedger {
     /// any more, or so near behind that without this it is on another side of a milestone. That may only be where a strict milestone
     /// was to come meanwhile.
     fn is_decided_behind(&self, of: GroupId) -> bool {
-        let (mut with, mut without) = (self.certain(), self.certain());
+        let mut with = self.certain();
+        let mut without = self.certain();
         self.window.slots.iter().any(|slot| {
             let weight = slot.weight();
             let first = without + 1;

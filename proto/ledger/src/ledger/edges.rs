@@ -311,7 +311,8 @@ impl Graph {
 
     /// What becomes of the command of this number that was decided on the graph of a revision.
     pub fn fate(&self, revision: u64, id: u64) -> EdgesFate {
-        let (since, most) = (self.revision.saturating_sub(revision), EDGE_COMMANDS_REMEMBERED as u64);
+        let since = self.revision.saturating_sub(revision);
+        let most = EDGE_COMMANDS_REMEMBERED as u64;
         if since > most {
             return EdgesFate::Outdated;
         }
@@ -345,7 +346,8 @@ impl Graph {
         let mut numbering = Numbering { names: &self.names, new: CellTable::default() };
         numbering.new.reserve(2 * changes.len(), 0);
         let has_room = self.names.has_room(2 * changes.len());
-        let (mut accepted, mut refused) = (Vec::with_capacity(changes.len()), Vec::new());
+        let mut accepted = Vec::with_capacity(changes.len());
+        let mut refused = Vec::new();
         for (position, change) in changes.iter().enumerate() {
             warm::ahead(changes, position, |change| {
                 let Edge { from, to } = change.edge();
@@ -383,7 +385,8 @@ impl Graph {
         change: &EdgeChange<CounterName>,
     ) -> Result<(), EdgeFault> {
         let edge = change.edge();
-        let (from, to) = (edge.from.namespace(), edge.to.namespace());
+        let from = edge.from.namespace();
+        let to = edge.to.namespace();
         if let Some(&unknown) = [from, to].iter().find(|&&namespace| !namespaces.contains(namespace)) {
             return Err(EdgeFault::UnknownNamespace(unknown.to_owned()));
         }
@@ -411,7 +414,8 @@ impl Graph {
             }
         }
         if !changes.is_empty() {
-            let (revision, by) = (self.revision, by.to_owned());
+            let revision = self.revision;
+            let by = by.to_owned();
             self.audit.push_back(EdgeBatch { revision, entry, at, by, changes: changes.clone() });
             self.trim_audit();
         }

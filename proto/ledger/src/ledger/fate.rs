@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn what_was_removed_or_never_there_is_denied_but_not_by_who_lags_behind() {
         let mut ledger = ledger();
-        let (removed, revision) = (Some(1_000), ledger.revision(&counter()));
+        let removed = Some(1_000);
+        let revision = ledger.revision(&counter());
         ledger.apply(LogIndex(4), &LedgerCmd::Disarm { counter: counter(), revision, at: None });
         ledger.apply(LogIndex(5), &LedgerCmd::Disarm { counter: counter(), revision: revision + 1, at: removed });
         let denied = WaitOutcome::Refused(WaitError::NoMilestone);

@@ -94,7 +94,8 @@ mod tests {
             world.apply(LedgerCmd::Namespace("t".into()));
             for dc in 0..2 {
                 world.apply(LedgerCmd::View(view(dc)));
-                let (group, nonces) = (group(dc), vec![1]);
+                let group = group(dc);
+                let nonces = vec![1];
                 world.apply(LedgerCmd::Hello(Hello { group, lanes: 1, nonces, number: 1, accounts: Vec::new() }));
             }
             for key in 0..resets {

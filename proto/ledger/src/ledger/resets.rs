@@ -188,7 +188,9 @@ impl Resets {
         if (life.revision != revision && !bites(Bug::StaleReset)) || self.check(counter, true).is_err() {
             return false;
         }
-        let (generation, revision, number) = (life.generation + 1, revision + 1, self.last.saturating_add(1));
+        let generation = life.generation + 1;
+        let revision = revision + 1;
+        let number = self.last.saturating_add(1);
         self.put(counter, Life { generation, revision, expires: None, kept_milestones, number, over: life.over });
         true
     }

@@ -292,7 +292,8 @@ impl Ledger {
                 Some((space, part)) => format!("all of {space} {:?} ({end})", String::from_utf8_lossy(part)),
             };
             let name = |end: Option<&CounterName>, none: &str| end.map_or(none.to_owned(), text);
-            let (from, before) = (name(from, "the first"), name(before, "the last"));
+            let from = name(from, "the first");
+            let before = name(before, "the last");
             return Err(MoveError::NotWithin { at: at.clone(), shard: number, from, before });
         }
         for holder in seats.dcs().flat_map(|dc| seats.holders(shard, dc)) {

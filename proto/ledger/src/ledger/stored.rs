@@ -100,7 +100,9 @@ impl Serialize for Ledger {
         let deferred = deferred.filter(|(_, deferred)| !deferred.is_empty()).collect();
         let award_times = counters.iter().map(|(name, counter)| (name, counter.award_times()));
         let award_times = award_times.filter(|(_, times)| !times.is_empty()).collect();
-        let (applied, clock, births) = (*applied, self.clock, &self.births);
+        let applied = *applied;
+        let clock = self.clock;
+        let births = &self.births;
         let storing = Storing {
             applied,
             namespaces,
@@ -140,7 +142,8 @@ impl From<Stored> for Ledger {
         let Stored { mut counters, mut claims, terms, lost, losses, resets, forgotten, deferred, .. } = stored;
         let Stored { returning, series, graph, shard_map, splits, clock, award_times, id_owners, births, .. } = stored;
         let resets = resets.with_numbers(stored.reset_numbers);
-        let (resets_heard, resets_passed) = (stored.resets_heard, stored.resets_passed.min(resets.last()));
+        let resets_heard = stored.resets_heard;
+        let resets_passed = stored.resets_passed.min(resets.last());
         let shard_map = shard_map.with_splits(splits);
         claims.index_passed();
         counters.values_mut().for_each(|counter| counter.window.recount());

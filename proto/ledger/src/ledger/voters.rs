@@ -33,7 +33,8 @@ mod tests {
 
     #[test]
     fn a_return_is_kept_until_it_is_taken_back_or_its_data_centre_is_forgotten() {
-        let (first, second) = (AggregatorId::from(DcId(1)), AggregatorId { dc: DcId(1), seat: 1 });
+        let first = AggregatorId::from(DcId(1));
+        let second = AggregatorId { dc: DcId(1), seat: 1 };
         let mut ledger = Ledger::default();
         let mut apply = |cmd| {
             ledger.apply(LogIndex(1), &cmd);

@@ -244,7 +244,8 @@ impl Window {
     /// decided slot before them takes them in; one behind them is joined by [`Window::join_decided`].
     pub fn decide(&mut self, at: usize, count: u64) -> usize {
         let Some(Slot::Open { group, first_pos, body }) = self.slots.get_mut(at) else { return at };
-        let (group, decided) = (*group, body.split_front(count));
+        let group = *group;
+        let decided = body.split_front(count);
         *first_pos += count;
         let emptied = body.count() == 0;
         self.count_decided(&decided);

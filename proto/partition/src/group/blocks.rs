@@ -51,7 +51,8 @@ impl Blocks {
 
     /// Notes that `block` is saved on `side`.
     pub fn loaded(&mut self, block: u32, side: u8) {
-        let (word, bit) = (block as usize / 64, block % 64);
+        let word = block as usize / 64;
+        let bit = block % 64;
         self.sides.resize(self.sides.len().max(word + 1), 0);
         self.sides[word] = self.sides[word] & !(1 << bit) | u64::from(side & 1) << bit;
     }

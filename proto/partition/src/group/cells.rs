@@ -49,7 +49,9 @@ impl Cells {
     /// Of one lane.
     pub fn new(table: CellTable, ring: ChangeRing) -> Cells {
         let cells = vec![NONE; table.len() as usize];
-        let (rows, values, owners) = (Vec::new(), Vec::new(), Vec::new());
+        let rows = Vec::new();
+        let values = Vec::new();
+        let owners = Vec::new();
         Cells { lanes: 1, table, cells, rows, values, owners, ring, dirty: Blocks::default() }
     }
 
@@ -59,7 +61,8 @@ impl Cells {
 
     /// Makes room for so many lanes, at most [`LANES_MAX`]. There are never fewer than before.
     pub fn widen(&mut self, lanes: u8) {
-        let (before, lanes) = (usize::from(self.lanes), lanes.min(LANES_MAX).max(self.lanes));
+        let before = usize::from(self.lanes);
+        let lanes = lanes.min(LANES_MAX).max(self.lanes);
         if usize::from(lanes) == before {
             return;
         }

@@ -74,9 +74,11 @@ impl Group {
 
     /// The same for a consumer that wants some counters only.
     pub fn tell_in(&mut self, pull: &FeedPull, scope: &mut Scope) -> ScopedChunk {
-        let (scope_no, fills) = (scope.number, scope.fills);
+        let scope_no = scope.number;
+        let fills = scope.fills;
         let Telling { chunk, names } = self.feed(pull, Some(scope));
-        let (slots, named) = (names.slots, names.upto);
+        let slots = names.slots;
+        let named = names.upto;
         self.note_told_with(&chunk);
         ScopedChunk { chunk, slots, named, scope: scope_no, fills }
     }
@@ -173,9 +175,13 @@ impl Group {
         }
         let base = pull.cursor.0;
         let limit = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX.saturating_sub(telling.bytes(&self.cells.table)));
-        let (mut parts, mut bytes, kept) = (Vec::new(), 0, self.series.granularities());
+        let mut parts = Vec::new();
+        let mut bytes = 0;
+        let kept = self.series.granularities();
         // The present entry, the one before it, and where in `parts` the present one begins.
-        let (mut entry, mut before, mut own) = (base, base, 0);
+        let mut entry = base;
+        let mut before = base;
+        let mut own = 0;
         let upto = telling.chunk.upto.0;
         for (version, number, part) in self.series.changes().since(base).take_while(|&(at, ..)| at <= upto) {
             if version > entry {
@@ -232,7 +238,9 @@ impl Group {
     fn put_some(&self, telling: &mut Telling<'_>, told: usize, room: usize) -> u32 {
         let of_entry =
             self.series.changes().first_since(telling.chunk.base.0).into_iter().flat_map(|(_, of)| of.skip(told));
-        let (mut bytes, mut count, kept) = (0, 0, self.series.granularities());
+        let mut bytes = 0;
+        let mut count = 0;
+        let kept = self.series.granularities();
         let mut parts = Vec::new();
         for (number, part) in of_entry {
             if telling.names.wants(self.cells.component(number).slot, &self.cells.table) {
@@ -287,7 +295,9 @@ impl Group {
         if telling.names.upto >= slot {
             return true;
         }
-        let (mut wanted, mut all, mut end) = (Vec::new(), 0, telling.names.upto);
+        let mut wanted = Vec::new();
+        let mut all = 0;
+        let mut end = telling.names.upto;
         while end < slot && all <= CHUNK_BYTES_MAX {
             if telling.names.wants(end, table) {
                 all += telling.names.bytes_of(end, table);
@@ -444,7 +454,8 @@ impl<'a> Filling<'a> {
 
     /// Adds whole rows, from a position of a walk on, at least one where there is any left; the position behind them.
     fn put_rows(&mut self, from: u32) -> u32 {
-        let (group, mut number) = (self.group, from - IS_ROW);
+        let group = self.group;
+        let mut number = from - IS_ROW;
         while number < group.series.len() {
             let component = group.cells.component(number);
             if !self.telling.names.wants(component.slot, &group.cells.table) {

@@ -177,7 +177,9 @@ impl Ids {
     }
 
     fn insert(&mut self, number: u32, digest: &[u8; 16]) {
-        let (blocks, first, seed) = (&self.blocks, self.first, self.seed);
+        let blocks = &self.blocks;
+        let first = self.first;
+        let seed = self.seed;
         let rehash = |&number: &u32| {
             let block = ((number >> BLOCK_BITS).wrapping_sub(first) & BLOCKS_MASK) as usize;
             let entry = blocks.get(block).and_then(|block| block.entries.get(number as usize % BLOCK));
@@ -275,7 +277,9 @@ impl Ids {
         }
         // A table that is mostly empty gives its memory back.
         if self.index.capacity() > 1024 && self.index.len() < self.index.capacity() / 8 {
-            let (blocks, first, seed) = (&self.blocks, self.first, self.seed);
+            let blocks = &self.blocks;
+            let first = self.first;
+            let seed = self.seed;
             self.index.shrink_to_fit(|&number| {
                 let block = ((number >> BLOCK_BITS).wrapping_sub(first) & BLOCKS_MASK) as usize;
                 let entry = blocks.get(block).and_then(|block| block.entries.get(number as usize % BLOCK));

@@ -55,11 +55,14 @@ impl Group {
     fn take_keyed(&mut self, keyed: &Keyed, named: bool) -> Result<(), BatchError> {
         let Keyed { batch, asked, ids } = keyed;
         let judged = self.judge(batch)?;
-        let (asked, age, late) = (*asked, self.age, IDS_LATE_AGES);
+        let asked = *asked;
+        let age = self.age;
+        let late = IDS_LATE_AGES;
         if asked.saturating_add(late) < age && !bites(Bug::LateIdsTaken) {
             return Err(BatchError::IdsLate { asked, age, late });
         }
-        let (covered, items) = (ids.iter().map(|id| u64::from(id.items)).sum(), batch.items.len() as u64);
+        let covered = ids.iter().map(|id| u64::from(id.items)).sum();
+        let items = batch.items.len() as u64;
         if covered != items {
             return Err(BatchError::Ids { covered, items });
         }

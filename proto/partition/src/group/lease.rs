@@ -177,7 +177,8 @@ impl Group {
     /// The ledger has opened the next generation: of the present one counts what it had heard of, and the rest is queued.
     fn close(&mut self, number: u32, opened: &Opened) {
         let guard = &mut self.guards[number as usize];
-        let (generation, spent) = (guard.generation, guard.spent);
+        let generation = guard.generation;
+        let spent = guard.spent;
         let late = guard.tenure.close(opened.closed_spent, spent);
         let upto = opened.closed_spent;
         guard.open(opened.account.generation);
@@ -195,7 +196,8 @@ impl Group {
 
     fn queue_late(&mut self, number: u32, item: Queued) {
         let guard = &mut self.guards[number as usize];
-        let (epoch, pos) = (guard.epoch, guard.queue.push(item));
+        let epoch = guard.epoch;
+        let pos = guard.queue.push(item);
         self.ids.set(item.id, Standing::Open);
         self.queued += 1;
         self.saved.queue_changed(number, pos);

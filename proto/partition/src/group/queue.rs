@@ -234,7 +234,8 @@ impl Queue {
             let open = block.items.iter().filter(|item| !item.placed).count();
             assert!(open > 0 && open == block.open as usize, "open items of a block");
             let upto = block.first_pos + block.items.len() as u64;
-            let (start, end) = (number * POSITIONS_PER_BLOCK, (number + 1) * POSITIONS_PER_BLOCK);
+            let start = number * POSITIONS_PER_BLOCK;
+            let end = (number + 1) * POSITIONS_PER_BLOCK;
             assert!(start <= block.first_pos && upto <= end && upto <= self.next, "positions of a block");
         }
         let open: u64 = self.blocks.values().map(|block| u64::from(block.open)).sum();

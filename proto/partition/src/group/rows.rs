@@ -239,7 +239,8 @@ impl Group {
     pub fn begin_checkpoint(&mut self) {
         assert!(self.saved.making.is_none(), "one checkpoint at a time");
         self.saved.number += 1;
-        let (extent, now) = (std::mem::take(&mut self.saved.extent), Extent::of(self));
+        let extent = std::mem::take(&mut self.saved.extent);
+        let now = Extent::of(self);
         let left = std::mem::take(&mut self.saved.left).into_iter().filter(|&(tag, block)| block >= now.of_kind(tag));
         self.saved.gone.extend(extent.keys_beyond(now).chain(left.flat_map(both_sides)));
         let mut rows = Vec::new();
@@ -265,7 +266,8 @@ impl Group {
     /// About so many bytes of the rows of the checkpoint that has begun, in order; the last one completes it, and then
     /// [`Group::is_making_checkpoint`] is false.
     pub fn next_rows(&mut self, bytes: usize) -> Vec<Row> {
-        let (mut rows, mut size) = (Vec::new(), 0);
+        let mut rows = Vec::new();
+        let mut size = 0;
         while size < bytes
             && let Some(row) = self.next_row()
         {
@@ -371,7 +373,8 @@ impl Group {
         for (guard, block) in std::mem::take(&mut self.saved.queue_dirty) {
             let saved = self.saved.queue_sides.get(&(guard, block)).copied();
             let Some(known) = self.guards.get(guard as usize) else { continue };
-            let (epoch, row) = (known.epoch, known.queue.block_row(block));
+            let epoch = known.epoch;
+            let row = known.queue.block_row(block);
             // Of the first checkpoint there may be parts of an earlier attempt, which nobody has read.
             if row.is_none() && saved.is_none() && self.saved.number > 1 {
                 continue;
@@ -447,7 +450,9 @@ impl Group {
     /// The group of a checkpoint's rows, given in the order of their keys; `None` if no checkpoint was ever completed. The feed
     /// reaches back to the checkpoint. Errors: [`LoadError`]; never panics.
     pub fn load(config: GroupConfig, rows: impl IntoIterator<Item = Row>) -> Result<Option<Group>, LoadError> {
-        let (mut reader, mut loading, mut counts) = (RowReader::default(), Loading::new(config), Vec::new());
+        let mut reader = RowReader::default();
+        let mut loading = Loading::new(config);
+        let mut counts = Vec::new();
         for (key, value) in rows {
             reader.row(&key, &value, &mut counts)?;
             counts.drain(..).try_for_each(|stored| loading.take(stored))?;

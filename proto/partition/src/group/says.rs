@@ -188,7 +188,9 @@ impl Group {
     }
 
     fn offer_of(&self, guard: &Guard, first_pos: u64, body: OfferBody) -> Offer {
-        let (counter, epoch, start) = (guard.counter.clone(), guard.epoch, self.start().nonce);
+        let counter = guard.counter.clone();
+        let epoch = guard.epoch;
+        let start = self.start().nonce;
         Offer { counter, epoch, group: self.config.id, start, first_pos, body }
     }
 

@@ -136,7 +136,9 @@ impl Series {
         if !self.is_behind(namespace, terms) {
             return;
         }
-        let (policy, now, revision) = (terms.policy.clone(), self.clock, terms.revision);
+        let policy = terms.policy.clone();
+        let now = self.clock;
+        let revision = terms.revision;
         match self.spaces.iter_mut().find(|space| space.namespace == namespace) {
             Some(space) => {
                 space.state.change(policy, now);
@@ -247,7 +249,8 @@ impl Series {
         let Some(space) = self.space_of(cells.component(number).slot, &cells.table) else { return };
         self.set_aside(number, Some(space));
         let Series { rows, spaces, shelving, dirty, .. } = self;
-        let (row, horizon) = (&mut rows[number as usize], spaces[usize::from(space)].state.horizon());
+        let row = &mut rows[number as usize];
+        let horizon = spaces[usize::from(space)].state.horizon();
         let before = row.bucket_bytes();
         let is_changed = row.expire(horizon) > 0;
         shelving.resized(before, row);
@@ -291,7 +294,8 @@ impl Series {
     fn saved(&self, number: u32, space: Option<u16>) -> SavedRow {
         let mut row = self.row(number).cloned().unwrap_or_default();
         self.horizon_then(space).map(|horizon| row.expire(horizon));
-        let (side, shelved) = (self.dirty.side(number), self.shelving.place(number));
+        let side = self.dirty.side(number);
+        let shelved = self.shelving.place(number);
         SavedRow { number, side, pieces: row.pieces(ROW_BUCKETS_MAX).collect(), shelved }
     }
 

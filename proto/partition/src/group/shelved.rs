@@ -145,7 +145,8 @@ impl Shelving {
     /// Components have other numbers: `places` has that of each, or [`GONE`]. What is on the shelf stays where it is, or goes with the next
     /// checkpoint.
     pub fn compact(&mut self, places: &[u32]) {
-        let (until, keys) = (std::mem::take(&mut self.until), std::mem::take(&mut self.keys));
+        let until = std::mem::take(&mut self.until);
+        let keys = std::mem::take(&mut self.keys);
         let leaving = std::mem::take(&mut self.leaving.rows);
         let key = |number: u32| keys.get(number as usize).copied().unwrap_or(number);
         self.rows = 0;

@@ -169,7 +169,8 @@ impl Streams {
     /// The number of a stream, new if there is none, that is used at an age of the group.
     pub fn find_or_new(&mut self, client: ClientId, lane: u8, age: u32) -> u32 {
         let number = self.find(client, lane).unwrap_or_else(|| {
-            let (records, done) = (BTreeMap::new(), VecDeque::new());
+            let records = BTreeMap::new();
+            let done = VecDeque::new();
             let stream = Stream { client, lane, last: 0, fenced: false, used: age, records, done };
             let number = self.free.pop_first().unwrap_or(self.numbers());
             self.put(number, stream);

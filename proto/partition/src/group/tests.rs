@@ -351,7 +351,8 @@ const GUARDED: usize = 2;
 impl Oracle {
     /// A command: something new, a repetition, or something out of order.
     fn command(&mut self, dice: &mut Dice, group: &Group) -> GroupCmd {
-        let (client, lane) = (u128::from(dice.roll(3)), dice.roll(LANES.into()) as u8);
+        let client = u128::from(dice.roll(3));
+        let lane = dice.roll(LANES.into()) as u8;
         match dice.roll(12) {
             0..5 => {
                 let items: Vec<_> =
@@ -390,7 +391,8 @@ impl Oracle {
         let guard = group.guards().iter().find(|guard| guard.counter == name(key));
         let message = match guard {
             Some(guard) if !rights => {
-                let (from, to) = (guard.placed_upto(), guard.next_pos());
+                let from = guard.placed_upto();
+                let to = guard.next_pos();
                 let first = from + dice.roll((to - from).max(1));
                 let count = 1 + dice.roll(4);
                 let place = match dice.roll(3) {
@@ -625,7 +627,8 @@ impl Consumer {
         let pull = self.pull(bytes_max);
         let Some(scope) = &mut self.scope else {
             let chunk = group.tell(&pull);
-            let (slots, named) = (chunk.first_slot.., chunk.first_slot + chunk.cells.len() as u32);
+            let slots = chunk.first_slot..;
+            let named = chunk.first_slot + chunk.cells.len() as u32;
             return self.take(chunk, slots, named);
         };
         let told = group.tell_in(&pull, scope);
@@ -1119,7 +1122,9 @@ proptest! {
         let mut group = forgetful(2);
         apply(&mut group, GroupCmd::Ledger(ToGroup::Account(account(0, 0))));
         let mut callers = vec![Caller { id: 1, since: 0, sent: 0 }];
-        let (mut counted, mut total, mut last_used) = (BTreeSet::new(), 0, BTreeMap::new());
+        let mut counted = BTreeSet::new();
+        let mut total = 0;
+        let mut last_used = BTreeMap::new();
         let mut store = BTreeMap::new();
         for (what, which) in steps {
             let at = which % callers.len();
@@ -1131,7 +1136,8 @@ proptest! {
                     last_used.insert(callers[at].id, group.age());
                 }
                 4 => {
-                    let (head, next) = (group.guards()[0].placed_upto(), group.guards()[0].next_pos());
+                    let head = group.guards()[0].placed_upto();
+                    let next = group.guards()[0].next_pos();
                     apply(&mut group, GroupCmd::Ledger(placed(0, &[(head, next - head, Place::Counted)])));
                     last_used.extend(callers.iter().map(|caller| (caller.id, group.age())));
                 }

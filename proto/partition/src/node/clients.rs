@@ -219,10 +219,12 @@ impl NodeCore {
         let since = since.map_or(age, |since| since.min(age));
         let lanes = self.lanes();
         let own_lane = self.clients.own_lane(client, lanes);
-        let (numbers, unbound) = (NumberTable::new(UNDEFINED), Unbound::default());
+        let numbers = NumberTable::new(UNDEFINED);
+        let unbound = Unbound::default();
         self.clients.conns.insert(conn, Conn { client, since, own_lane, asks_known, numbers, unbound });
         self.clients.by_client.insert(client, conn);
-        let (group, ids_kept) = (self.config.group.id, self.group.id_terms().kept);
+        let group = self.config.group.id;
+        let ids_kept = self.group.id_terms().kept;
         let msg = ToClient::Welcome { group, own_lane, lanes, age, ids_kept };
         self.outputs.push_back(Output::Client { conn, msg });
         let msg = ToClient::Spread { counters: self.group.spread() };
@@ -345,7 +347,8 @@ impl NodeCore {
         self.check_size(items.len(), ids_len, &unnamed)?;
         let items = self.bind(conn, &items);
         let Some(open) = self.clients.conns.get(&conn) else { return Err(not_opened()) };
-        let (client, since) = (open.client, open.since);
+        let client = open.client;
+        let since = open.since;
         let batch = Batch { client, lane, seq, since, items, times };
         self.propose(match ids {
             None => GroupCmd::Batch(batch),
@@ -361,7 +364,8 @@ impl NodeCore {
         for (definition, counter) in defs {
             let (number, half) = defined(definition);
             if number >= self.config.numbers_max {
-                let (what, limit) = ("counter numbers of a connection".into(), self.config.numbers_max.into());
+                let what = "counter numbers of a connection".into();
+                let limit = self.config.numbers_max.into();
                 first_error = first_error.and(Err(BatchError::Overloaded { what, limit }));
             } else if let Err(error) = self.group.takes(&counter, half) {
                 first_error = first_error.and(Err(error));
@@ -369,7 +373,8 @@ impl NodeCore {
                 let cell = self.group.cell_of(&counter, half);
                 let slot = self.group.table().find(&cell).or_else(|| self.log.pending_slot(&cell));
                 if slot.is_none() && open.unbound.held >= UNBOUND_MAX {
-                    let (what, limit) = ("counters defined and not used".into(), UNBOUND_MAX as u64);
+                    let what = "counters defined and not used".into();
+                    let limit = UNBOUND_MAX as u64;
                     first_error = first_error.and(Err(BatchError::Overloaded { what, limit }));
                     continue;
                 }
@@ -397,7 +402,8 @@ impl NodeCore {
         }
         let limit = self.waiting_bytes_max();
         if self.log.waiting_bytes() >= limit {
-            let (what, limit) = ("bytes waiting for the log".into(), limit as u64);
+            let what = "bytes waiting for the log".into();
+            let limit = limit as u64;
             return Err(BatchError::Overloaded { what, limit });
         }
         Ok(())

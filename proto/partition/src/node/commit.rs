@@ -447,7 +447,8 @@ impl NodeCore {
             return;
         }
         let wall = self.wall(now);
-        let (mut bytes, bytes_max) = (0, self.commit_bytes_max());
+        let mut bytes = 0;
+        let bytes_max = self.commit_bytes_max();
         let mut clients = BTreeSet::new();
         while bytes < bytes_max
             && let Some((index, entry)) = self.log.next_entry(wall)

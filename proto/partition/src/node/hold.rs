@@ -140,7 +140,8 @@ impl NodeCore {
             follower.ceiling = None;
             return None;
         }
-        let (cursor, missed) = (follower.asked.cursor, follower.missed);
+        let cursor = follower.asked.cursor;
+        let missed = follower.missed;
         let came_since = self.group.changes_since(cursor.max(missed));
         if !follower.is_too_far(now, came_since, self.config.view_behind_max) {
             follower.ceiling = None;

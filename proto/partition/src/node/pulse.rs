@@ -316,7 +316,8 @@ impl NodeCore {
     /// Says what is due of one guard; when to look at it again.
     fn pulse(&mut self, now: Time, number: u32) -> Option<Time> {
         let guard = &self.group.guards()[number as usize];
-        let (epoch, count) = (guard.epoch, self.group.sum(guard.slot));
+        let epoch = guard.epoch;
+        let count = self.group.sum(guard.slot);
         let pulse = &mut self.pulses.guards[number as usize];
         if pulse.epoch != epoch {
             *pulse = Pulse { epoch, due: pulse.due, ..Pulse::default() };
@@ -325,7 +326,8 @@ impl NodeCore {
         if pulse.is_overdue(now) {
             self.pulses.turn(now, &self.config);
         }
-        let (seat, pulse) = (self.pulses.voice, &mut self.pulses.guards[number as usize]);
+        let seat = self.pulses.voice;
+        let pulse = &mut self.pulses.guards[number as usize];
         let offers = pulse.offers(now, &self.config, &self.group, number);
         let report = pulse.report(now, &self.config, &self.group, number);
         let next = pulse.next_due(&self.config, &self.group, number);
@@ -393,7 +395,8 @@ impl Pulse {
 
     fn report_due(&self, config: &NodeConfig, group: &Group, number: u32) -> Option<Time> {
         let Some(said) = &self.said else { return Some(Time(0)) };
-        let (report, guard) = (group.report(number), &group.guards()[number as usize]);
+        let report = group.report(number);
+        let guard = &group.guards()[number as usize];
         if report.returned != said.returned || report.generation != said.generation {
             return Some(Time(0));
         }
@@ -402,7 +405,8 @@ impl Pulse {
             let lease = self.wants_lease(guard).then(|| self.said_at + config.report_interval_far);
             return self.report_repeat.map(|repeat| repeat.at).into_iter().chain(rate).chain(lease).min();
         }
-        let (near, far) = (config.report_interval_near.0, config.report_interval_far.0);
+        let near = config.report_interval_near.0;
+        let far = config.report_interval_far.0;
         let wanted =
             if guard.pending() > 0 { 0 } else { report_interval_us(guard.available(), self.rate.per_s as f64) };
         Some(self.said_at + Span(wanted.min(far).max(near)))
@@ -444,7 +448,8 @@ mod tests {
     fn turns(seats: &[usize], times: usize) -> Vec<u8> {
         let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
         let config = NodeConfig::new(group, 1);
-        let (mut pulses, mut now) = (Pulses::new(0), Time(0));
+        let mut pulses = Pulses::new(0);
+        let mut now = Time(0);
         let mut up = [None; SEATS];
         seats.iter().for_each(|&seat| up[seat] = Some(now));
         pulses.set_up(up);

@@ -100,7 +100,9 @@ impl NodeCore {
         rows: impl IntoIterator<Item = Row>,
         entries: impl IntoIterator<Item = (LogIndex, Vec<u8>)>,
     ) -> Result<NodeCore, RecoverError> {
-        let (mut reader, mut recovery, mut counts) = (RowReader::default(), Recovery::new(config), Vec::new());
+        let mut reader = RowReader::default();
+        let mut recovery = Recovery::new(config);
+        let mut counts = Vec::new();
         for (key, value) in rows {
             reader.row(&key, &value, &mut counts)?;
             counts.drain(..).try_for_each(|stored| recovery.row(stored))?;

@@ -361,7 +361,8 @@ impl World {
             let recall = self.ledger.tells(&name(GUARDED), id(), Some(granted)).unwrap();
             return self.say(recall);
         }
-        let (counter, group) = (name(GUARDED), id());
+        let counter = name(GUARDED);
+        let group = id();
         self.propose(LedgerCmd::Grant { counter, epoch: 1, group, amount, if_awarded: None });
     }
 
@@ -378,7 +379,8 @@ impl World {
         // Of whichever cell, and before or behind the pull.
         let slot = (chunk.upto.0 as u32).checked_rem(self.pull.slots_known);
         if let Some(slot) = slot {
-            let (group, cell) = (chunk.group, self.core.group().table().name(slot));
+            let group = chunk.group;
+            let cell = self.core.group().table().name(slot);
             let msg = ForGroup::Audit(AuditAsk { id: slot.into(), group, cell, from_lane: 0 });
             let ask = Input::Aggregator { seat: 0, msg };
             match chunk.upto.0.is_multiple_of(2) {
@@ -567,7 +569,8 @@ fn a_disk_that_holds_less_than_its_aggregator_was_told_of_is_an_old_copy_and_ser
     // The ledger hears nothing of these.
     world.add(ClientId(1), 0, &[(1, 5)]);
     world.pass(Span::from_secs(1));
-    let (pull, began) = (world.pull, world.now);
+    let pull = world.pull;
+    let began = world.now;
     let is_fenced = |disk: &Disk, pull: FeedPull| {
         let mut core = NodeCore::recover(config(), 9, disk.rows.clone(), disk.log.clone()).unwrap();
         let mut inputs = VecDeque::from([
@@ -617,7 +620,8 @@ fn either_aggregator_of_a_pair_may_know_that_a_disk_is_an_old_copy() {
         inputs.push_back(Input::Aggregator { seat, msg: ForGroup::Feed(pull) });
         inputs.extend([Input::Tick, Input::Tick]);
     }
-    let (mut now, mut fed) = (world.now, Vec::new());
+    let mut now = world.now;
+    let mut fed = Vec::new();
     while let Some(input) = inputs.pop_front() {
         now = now + Span::from_secs(1);
         core.handle(now, input);
@@ -816,7 +820,8 @@ fn a_connection_that_only_fences_leaves_nothing_behind() {
 fn a_stream_is_its_certificates_and_nobody_elses() {
     let mut world = World::new(config());
     world.pass(Span::from_secs(1));
-    let (mine, client) = (OwnerId(7), ClientId::new(OwnerId(7), 1));
+    let mine = OwnerId(7);
+    let client = ClientId::new(OwnerId(7), 1);
     world.add(client, 0, &[(1, 1)]);
     world.pass(Span::from_secs(1));
     let mut says = |conn: u64, owner: Option<OwnerId>, msg: FromClient| {
@@ -849,7 +854,8 @@ fn a_client_that_asks_is_told_which_ids_counted_before() {
     world.pass(Span::from_secs(1));
     let id = ItemId { digest: [1; 16], content: [2; 8], items: 1 };
     for (n, asks_known) in [(1, true), (2, false), (3, true)] {
-        let (conn, client) = (ConnId(700 + n), ClientId(n.into()));
+        let conn = ConnId(700 + n);
+        let client = ClientId(n.into());
         let FromClient::Batch { lane, seq, defs, items, times } = batch(0, 1, &[(1, 1)]) else { unreachable!() };
         let keyed = FromClient::Keyed { lane, seq, defs, items, times, asked: u32::MAX, ids: vec![id] };
         let said = [FromClient::Open { client, since: None, asks_known }, keyed];

@@ -262,7 +262,8 @@ impl<'a> Outlook<'a> {
         let holders: Vec<Holder> = situation.accounts.iter().map(|a| Holder::of(a, situation)).collect();
         let promised = situation.accounts.iter().fold(0u64, |sum, a| sum.saturating_add(a.in_flight_grant));
         let pool = situation.remaining.saturating_sub(promised);
-        let (mut rate, mut budget) = (0.0, pool as f64);
+        let mut rate = 0.0;
+        let mut budget = pool as f64;
         for (holder, account) in holders.iter().zip(&situation.accounts).filter(|(h, _)| !h.stale) {
             rate += holder.rate;
             budget += holder.out as f64 - holder.rate * seconds(account.report_age_us);
@@ -439,7 +440,8 @@ impl<'a> Outlook<'a> {
 fn water_level(holders: &[Holder], pool: f64) -> f64 {
     let mut live: Vec<&Holder> = holders.iter().filter(|h| !h.stale && h.rate > 0.0).collect();
     live.sort_by(|a, b| a.dry_s.total_cmp(&b.dry_s));
-    let (mut rate, mut filled) = (0.0, pool);
+    let mut rate = 0.0;
+    let mut filled = pool;
     for (i, holder) in live.iter().enumerate() {
         rate += holder.rate;
         filled += holder.rate * holder.dry_s;

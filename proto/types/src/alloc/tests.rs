@@ -136,7 +136,8 @@ proptest! {
     #[test]
     fn the_estimate_is_finite_and_not_negative(steps in prop::collection::vec((any::<u32>(), any::<u32>()), 0..200)) {
         let mut estimator = RateEstimator::new();
-        let (mut now_us, mut total) = (0u64, 0u64);
+        let mut now_us = 0u64;
+        let mut total = 0u64;
         for (wait_us, weight) in steps {
             now_us += u64::from(wait_us);
             total += u64::from(weight);

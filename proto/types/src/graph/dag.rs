@@ -291,7 +291,8 @@ fn turned_round(vertices: u32, edges: &[(Vertex, Vertex)]) -> Vec<(Vertex, Verte
 fn is_free_of_cycles(vertices: u32, edges: &[(Vertex, Vertex)]) -> bool {
     let starts = starts_of(&counts_of(vertices, edges.iter().map(|&(from, _)| from)));
     let mut open = counts_of(vertices, edges.iter().map(|&(_, to)| to));
-    let (mut done, mut free) = (0, Vec::new());
+    let mut done = 0;
+    let mut free = Vec::new();
     for first in 0..vertices {
         // What comes to its turn later is taken from there.
         if open[first as usize] == 0 {
@@ -359,7 +360,8 @@ fn path(graph: &impl Edges, from: Vertex, to: Vertex) -> Option<Vec<Vertex>> {
     if graph.next_to(Way::Down, from).next().is_none() || graph.next_to(Way::Up, to).next().is_none() {
         return None;
     }
-    let (mut down, mut up) = (Side::new(Way::Down, from), Side::new(Way::Up, to));
+    let mut down = Side::new(Way::Down, from);
+    let mut up = Side::new(Way::Up, to);
     loop {
         let met = match down.expand(graph, &up)? {
             Some(met) => met,

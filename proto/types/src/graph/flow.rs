@@ -294,7 +294,8 @@ impl Moving {
             };
             let below = std::mem::take(&mut below.seen);
             let below = if ignores_paths { below } else { below.without(&beside.seen) };
-            let (above, against) = (above.seen.ascending(), against.take().expect("it was begun"));
+            let above = above.seen.ascending();
+            let against = against.take().expect("it was begun");
             self.stage = Stage::Pairing(Pairing::new(above, below, against, self.change.edge().from, done));
         }
         let Stage::Pairing(pairing) = &mut self.stage else { return false };

@@ -324,7 +324,8 @@ mod tests {
             one in proptest::collection::btree_set(0u32..1_000, 0..300),
             other in proptest::collection::btree_set(0u32..1_000, 0..300),
         ) {
-            let (mut found, others) = (set_of(&one), set_of(&other));
+            let mut found = set_of(&one);
+            let others = set_of(&other);
             prop_assert!((0..1_000).all(|vertex| found.has(Vertex(vertex)) == one.contains(&vertex)));
             prop_assert!(one.iter().all(|&vertex| !found.set(Vertex(vertex))), "it is there");
             let ascending = |set: &BTreeSet<u32>| set.iter().map(|&vertex| Vertex(vertex)).collect::<Vec<_>>();

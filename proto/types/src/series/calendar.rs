@@ -270,7 +270,8 @@ impl Zone {
     /// The window that ends where another begins and is as long by the calendar: as many days, and of what is no whole day as many
     /// seconds. Whole days begin and end with their first seconds, however many hours they have.
     pub fn as_long_before(&self, window: Window) -> Result<Window, CalendarError> {
-        let (from, to) = (self.zoned(window.from()), self.zoned(window.to()));
+        let from = self.zoned(window.from());
+        let to = self.zoned(window.to());
         let is_first = |at: &Zoned| self.start_of(at.date()) == at.timestamp().as_second();
         let mut days = i64::from((to.date() - from.date()).get_days());
         if is_first(&from) && is_first(&to) {
@@ -338,7 +339,8 @@ impl Zone {
             return Err(CalendarError::Uneven { period: every, divides });
         }
         let mut inner = Vec::new();
-        let (from, to) = (window.from().s() as i64, window.to().s() as i64);
+        let from = window.from().s() as i64;
+        let to = window.to().s() as i64;
         let out = CalendarError::OutOfRange { period: every, at_s: window.from().s() };
         if let Some(unit_s) = every.unit.elapsed_s() {
             let step_s = unit_s * i64::from(every.count);
@@ -423,7 +425,8 @@ impl Zone {
 
     /// Whether a change of the offset is a boundary: the clock then shows a multiple of the step, or has jumped forward over one.
     fn is_boundary(&self, change: i64, step_s: i64) -> bool {
-        let (before, after) = (change - 1 + self.offset_s(change - 1), change + self.offset_s(change));
+        let before = change - 1 + self.offset_s(change - 1);
+        let after = change + self.offset_s(change);
         after.rem_euclid(step_s) == 0 || after.div_euclid(step_s) > before.div_euclid(step_s)
     }
 

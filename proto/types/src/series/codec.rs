@@ -63,7 +63,8 @@ fn encode_buckets(buckets: &[(Key, u64)]) -> Result<Vec<u8>, RowTooLong> {
         return Err(RowTooLong(buckets.len()));
     }
     let mut bytes = vec![ROW_VERSION];
-    let (mut finer, mut start) = (None, 0);
+    let mut finer = None;
+    let mut start = 0;
     for level in buckets.chunk_by(|a, b| a.0.granularity() == b.0.granularity()) {
         let granularity = level[0].0.granularity();
         let mut expected = Expected::within(granularity, finer);
@@ -116,7 +117,8 @@ impl Decoder {
     /// The same from the beginning of these bytes, of which the rest is left.
     pub fn take_pieces(&mut self, bytes: &mut &[u8]) -> Result<Row, BadRow> {
         let count = take(bytes)?;
-        let (mut first, mut others) = (None, Vec::new());
+        let mut first = None;
+        let mut others = Vec::new();
         for _ in 0..count {
             let length = usize::try_from(take(bytes)?).map_err(|_| BadRow::CutOff)?;
             let (piece, behind) = bytes.split_at_checked(length).ok_or(BadRow::CutOff)?;
@@ -180,7 +182,8 @@ fn take_level(
     // Each takes a byte at least: what is reserved was paid for.
     buckets.reserve((count as usize).min(rest.len()));
     let mut expected = Expected::within(granularity, finer);
-    let (mut next, index_max) = (i128::from(expected.first(buckets)), granularity.index_max());
+    let mut next = i128::from(expected.first(buckets));
+    let index_max = granularity.index_max();
     for at in 0..count {
         let token = take(rest)?;
         let gap = match (token & 1, at) {
@@ -322,7 +325,8 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
 
     fn counted(events: impl IntoIterator<Item = (u64, u64)>) -> Row {
-        let (mut row, horizon) = (Row::default(), horizon(NOW));
+        let mut row = Row::default();
+        let horizon = horizon(NOW);
         for (ago_s, delta) in events {
             row.add(&horizon, UnixTime::try_from(NOW - ago_s).unwrap(), delta).unwrap();
         }

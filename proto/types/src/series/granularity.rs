@@ -297,7 +297,8 @@ impl BucketId {
 /// The name of the bucket in a cell's id.
 impl From<BucketId> for Bucket {
     fn from(bucket: BucketId) -> Bucket {
-        let (start_s, end_s) = (bucket.start().s(), bucket.end().s());
+        let start_s = bucket.start().s();
+        let end_s = bucket.end().s();
         Bucket::Span { length_s: (end_s - start_s) as u32, start_s }
     }
 }
@@ -334,7 +335,8 @@ fn month_at(day: u64) -> u32 {
 /// The first day, since 1970, of a month since January 1970.
 fn month_start_day(month: u32) -> u64 {
     let months_from_march = u64::from(month) + 1_970 * 12 - 2;
-    let (year, month_from_march) = (months_from_march / 12, months_from_march % 12);
+    let year = months_from_march / 12;
+    let month_from_march = months_from_march % 12;
     let day_of_year = (153 * month_from_march + 2) / 5;
     year * 365 + year / 4 - year / 100 + year / 400 + day_of_year - EPOCH_DAYS
 }

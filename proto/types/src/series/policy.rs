@@ -146,7 +146,8 @@ impl Retention {
             least_s = ttl_s;
         }
         for pair in kept.windows(2) {
-            let (finer, coarser) = (pair[0].granularity, pair[1].granularity);
+            let finer = pair[0].granularity;
+            let coarser = pair[1].granularity;
             if finer == coarser || !finer.nests_in(coarser) {
                 return Err(BadPolicy::DoesNotNest { finer, coarser });
             }
@@ -228,8 +229,10 @@ impl SeriesPolicy {
 
     fn admit_between(&self, event: UnixTime, now: UnixTime, oldest: UnixTime) -> Result<Admission, NotAdmitted> {
         let event_s = event.s();
-        let (late_s, late_max_s) = (now.s().saturating_sub(event_s), now.s().saturating_sub(oldest.s()));
-        let (ahead_s, ahead_max_s) = (event_s.saturating_sub(now.s()), self.ahead_max_s);
+        let late_s = now.s().saturating_sub(event_s);
+        let late_max_s = now.s().saturating_sub(oldest.s());
+        let ahead_s = event_s.saturating_sub(now.s());
+        let ahead_max_s = self.ahead_max_s;
         let refused = if event < oldest {
             NotAdmitted::TooLate { event_s, late_s, late_max_s }
         } else if ahead_s > ahead_max_s {
@@ -454,7 +457,8 @@ mod tests {
     fn a_refusal_says_which_other_events_are_out_of_range() {
         let mut state = SeriesState::new(policy(vec![kept("1m", DAY_S)], 600), at(10_000));
         state.change(policy(vec![kept("1m", DAY_S)], 6_000), at(10_000));
-        let (late, ahead) = (state.admit(at(9_000)).unwrap_err(), state.admit(at(10_100)).unwrap_err());
+        let late = state.admit(at(9_000)).unwrap_err();
+        let ahead = state.admit(at(10_100)).unwrap_err();
         for event in (8_000..11_000).map(at) {
             let said = state.admit(event).err();
             assert_eq!(said, late.for_event(event).or(ahead.for_event(event)), "{event:?}");

@@ -335,7 +335,8 @@ impl Row {
 
 /// How many of these, in order, ended by a time.
 pub(super) fn count_closed(buckets: &[(Key, u64)], closed_before: UnixTime) -> usize {
-    let (mut rest, mut count) = (buckets, 0);
+    let mut rest = buckets;
+    let mut count = 0;
     while let Some((first, _)) = rest.first() {
         let (level, behind) = rest.split_at(rest.partition_point(|(key, _)| key.granularity() == first.granularity()));
         count += level.partition_point(|(key, _)| key.bucket().end() <= closed_before);

@@ -139,7 +139,8 @@ impl<'a> Planner<'a> {
 
     fn step(&self, from: UnixTime, to: UnixTime) -> Step {
         let asked = Window::between(from, to);
-        let (mut starts, mut stops) = (vec![self.snapped(from)], vec![self.snapped(to)]);
+        let mut starts = vec![self.snapped(from)];
+        let mut stops = vec![self.snapped(to)];
         if self.seams.iter().any(|seam| seam.is_near(asked)) {
             starts.extend(self.around(from));
             stops.extend(self.around(to));

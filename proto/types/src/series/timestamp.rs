@@ -75,7 +75,9 @@ fn date_of_digits(number: i128) -> Option<Date> {
 /// Reads a date, a date and time, or a time with its offset.
 pub(super) fn written(text: &str) -> Option<Written> {
     let mut rest = Rest(text.as_bytes());
-    let (year, month, day) = (rest.number(4)?, rest.behind(b'-')?.number(2)?, rest.behind(b'-')?.number(2)?);
+    let year = rest.number(4)?;
+    let month = rest.behind(b'-')?.number(2)?;
+    let day = rest.behind(b'-')?.number(2)?;
     let date = Date::new(year, month as i8, day as i8).ok()?;
     if rest.0.is_empty() {
         return Some(Written::Day(date));
@@ -83,7 +85,8 @@ pub(super) fn written(text: &str) -> Option<Written> {
     if !rest.skip(b'T') && !rest.skip(b't') && !rest.skip(b' ') {
         return None;
     }
-    let (hour, minute) = (rest.number(2)?, rest.behind(b':')?.number(2)?);
+    let hour = rest.number(2)?;
+    let minute = rest.behind(b':')?.number(2)?;
     let second = if rest.skip(b':') { Some(rest.number(2)?) } else { None };
     if second.is_some() && rest.skip(b'.') {
         rest.digits()?;
@@ -147,7 +150,8 @@ impl Rest<'_> {
             return Some(0);
         }
         let sign = if self.skip(b'+') { 1 } else { self.behind(b'-').map(|_| -1)? };
-        let (hours, minutes) = (self.number(2)?, self.behind(b':')?.number(2)?);
+        let hours = self.number(2)?;
+        let minutes = self.behind(b':')?.number(2)?;
         let is_valid = hours <= 23 && minutes <= 59;
         let offset_s = i64::from(hours) * 3_600 + i64::from(minutes) * 60;
         debug_assert!(!is_valid || offset_s < DAY_S);
@@ -263,7 +267,8 @@ mod tests {
             let offset = jiff::tz::Offset::from_seconds(offset_min * 60).unwrap();
             let clock = offset.to_datetime(Timestamp::from_second(seconds).unwrap());
             let sign = if offset_min < 0 { '-' } else { '+' };
-            let (hours, minutes) = (offset_min.abs() / 60, offset_min.abs() % 60);
+            let hours = offset_min.abs() / 60;
+            let minutes = offset_min.abs() % 60;
             let text = format!("{}{fraction}{sign}{hours:02}:{minutes:02}", clock.strftime("%Y-%m-%dT%H:%M:%S"));
             prop_assert_eq!(read(&text), Some(seconds as u64), "{}", text);
         }

@@ -87,7 +87,8 @@ impl Totals {
     /// Splits off what ended by a time.
     pub fn take_closed(&mut self, closed_before: UnixTime) -> Totals {
         let count = self.count_closed(closed_before);
-        let (mut closed, mut left) = (Vec::with_capacity(count), Vec::with_capacity(self.buckets.len() - count));
+        let mut closed = Vec::with_capacity(count);
+        let mut left = Vec::with_capacity(self.buckets.len() - count);
         for &(key, value) in &self.buckets {
             let into = if key.bucket().end() <= closed_before { &mut closed } else { &mut left };
             into.push((key, value));
@@ -122,7 +123,8 @@ impl Totals {
 
     /// Combines with buckets in order; of a key that comes twice with both.
     fn combine(&mut self, others: impl Iterator<Item = (Key, u64)>, with: impl Fn(u64, u64) -> u64) {
-        let (mut at, mut any_zero) = (0, false);
+        let mut at = 0;
+        let mut any_zero = false;
         let mut missing: Vec<(Key, u64)> = Vec::new();
         for (key, value) in others {
             at += self.buckets[at..].partition_point(|&(held, _)| held < key);

@@ -117,7 +117,8 @@ impl Cover {
     /// beyond now has not happened yet, so that is no error.
     pub fn plan(horizon: &Horizon, asked: Window, accepted_s: u64) -> Result<Cover, NoCover> {
         let ends = Ends { horizon, asked };
-        let (starts, stops) = (ends.starts(), ends.stops());
+        let starts = ends.starts();
+        let stops = ends.stops();
         let pairs = starts.iter().flat_map(|&from| stops.iter().map(move |&to| (from, to)));
         let overlaps = |&(from, to): &(UnixTime, UnixTime)| from < to && from < asked.to && asked.from < to;
         let ranked = pairs.filter(overlaps).filter_map(|(from, to)| {
@@ -220,7 +221,8 @@ pub(super) fn holding(horizon: &Horizon, from: UnixTime, to: UnixTime) -> Option
 
 /// The same of the finest buckets that are kept at each time.
 fn holding_finest(horizon: &Horizon, from: UnixTime, to: UnixTime) -> Option<Vec<Run>> {
-    let (mut at, mut runs) = (from, Vec::new());
+    let mut at = from;
+    let mut runs = Vec::new();
     while at < to {
         let (granularity, index) = kept_at(horizon, at).next()?;
         let begins =
@@ -280,7 +282,8 @@ fn ascending(times: impl Iterator<Item = UnixTime>) -> Vec<UnixTime> {
 /// Goes from one boundary to another over the largest kept buckets that lie between them, and says how many those are. `None` where
 /// some part is kept too coarsely. Buckets nest, so there is no cover of fewer.
 pub(super) fn walk(horizon: &Horizon, from: UnixTime, to: UnixTime, mut visit: impl FnMut(Run)) -> Option<u64> {
-    let (mut at, mut buckets) = (from, 0);
+    let mut at = from;
+    let mut buckets = 0;
     while at < to {
         let fits = |&(granularity, first): &(Granularity, u32)| {
             let index = granularity.index_at(at);

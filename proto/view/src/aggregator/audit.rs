@@ -42,7 +42,9 @@ impl AggregatorCore {
         }
         let last = audited.upto_lane >= LANES_MAX;
         if !last && audited.upto_lane > audited.from_lane {
-            let (id, cell, from_lane) = (audited.id, audited.cell.clone(), audited.upto_lane);
+            let id = audited.id;
+            let cell = audited.cell.clone();
+            let from_lane = audited.upto_lane;
             self.ask_audit(group, AuditAsk { id, group, cell, from_lane });
         }
         self.outputs.push_back(Output::Audited(CellAudit {
@@ -133,7 +135,8 @@ mod tests {
         }
 
         fn handle(&mut self, input: Input) -> Vec<CellAudit> {
-            let (mut inputs, mut audits) = (vec![input], Vec::new());
+            let mut inputs = vec![input];
+            let mut audits = Vec::new();
             while let Some(input) = inputs.pop() {
                 self.core.handle(Time(1), input, &self.ledger);
                 while let Some(output) = self.core.poll_output() {
@@ -212,7 +215,8 @@ mod tests {
         world.count(0, 5);
         world.count(3, 2);
         world.follow();
-        let (cell, valve) = (counter().total(), ValveId { group: GROUP, lane: 3 });
+        let cell = counter().total();
+        let valve = ValveId { group: GROUP, lane: 3 };
         world.core.view.merge_row(&cell, valve, &Row::from_buckets([(minute(), 9)])).unwrap();
         let bucket = Fault::Bucket { bucket: minute(), view: 9, held: 2 };
         assert_eq!(world.faults(), [(3, vec![bucket])]);

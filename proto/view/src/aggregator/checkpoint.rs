@@ -143,7 +143,8 @@ impl Stale {
     /// The key of the next one.
     fn next(&mut self) -> Option<Vec<u8>> {
         let mut entry = self.0.first_entry()?;
-        let (kind, below) = (*entry.key(), *entry.get());
+        let kind = *entry.key();
+        let below = *entry.get();
         match below {
             0 | 1 => drop(entry.remove()),
             below => *entry.get_mut() = below - 1,
@@ -217,8 +218,9 @@ impl Checkpoint {
 
     /// The same of this one, which may have a part out.
     pub fn of_limits_only(&mut self) -> Checkpoint {
-        let (out, persisted, stale) =
-            (self.out.take(), std::mem::take(&mut self.persisted), std::mem::take(&mut self.stale));
+        let out = self.out.take();
+        let persisted = std::mem::take(&mut self.persisted);
+        let stale = std::mem::take(&mut self.stale);
         // What is left to be given out of one that is being made is never given out.
         let says_cuts = self.says_cuts && self.making.is_none();
         let stale = self.making.take().map_or(Stale::default(), |making| making.stale).with(stale);
@@ -511,9 +513,11 @@ impl AggregatorCore {
 
     fn begin_checkpoint(&mut self, now: Time, at: usize) -> Making {
         let cursors = self.cursors_in(ShardId(at as u16));
-        let (own, cells) = (&mut self.shards[at], self.view.cells(ShardId(at as u16)));
+        let own = &mut self.shards[at];
+        let cells = self.view.cells(ShardId(at as u16));
         // First rows without which others mean nothing.
-        let (checkpoint, mut rows) = (&mut own.checkpoint, Rows::new());
+        let checkpoint = &mut own.checkpoint;
+        let mut rows = Rows::new();
         (checkpoint.due, checkpoint.begun) = (None, now);
         checkpoint.flushes.begun = checkpoint.flushes.asked;
         let names = checkpoint.cells / NAMES_PER_ROW..cells.len().div_ceil(NAMES_PER_ROW);
@@ -538,7 +542,8 @@ impl AggregatorCore {
         // What is on disk of a range that is split stays as it is, until it goes.
         let closing = if self.config.ranges.has(ShardId(at as u16)) { closing } else { Rows::new() };
         let stale = std::mem::take(&mut checkpoint.stale);
-        let (blocks, too_much) = (checkpoint.blocks.take(), self.view.too_much_of_rows(ShardId(at as u16)));
+        let blocks = checkpoint.blocks.take();
+        let too_much = self.view.too_much_of_rows(ShardId(at as u16));
         if self.view.begin_leaving_totals() {
             self.graph_at = self.graph_at.or(Some(now));
         }
@@ -555,7 +560,8 @@ impl AggregatorCore {
 
     /// Encodes some more rows of the next part; true if there are no more in the checkpoint.
     fn encode_some(&self, at: usize, making: &mut Making) -> bool {
-        let (cells, checkpoint) = (self.view.cells(ShardId(at as u16)), &self.shards[at].checkpoint);
+        let cells = self.view.cells(ShardId(at as u16));
+        let checkpoint = &self.shards[at].checkpoint;
         for _ in 0..self.config.checkpoint_rows_at_once.max(1) {
             if making.bytes >= self.config.checkpoint_part_bytes {
                 return false;

@@ -183,7 +183,8 @@ impl Feed {
     /// A range is split: its slots are in its parts now.
     pub fn on_split(&mut self, parted: &Parted) {
         self.shards.resize(self.slots.len(), ShardId::FIRST);
-        let (of, parts) = (parted.split.shard, parted.split.parts());
+        let of = parted.split.shard;
+        let parts = parted.split.parts();
         let place = |shard: ShardId, slot: u32| {
             let place = parted.place(slot).filter(|_| shard == of && slot != NOT_HELD)?;
             Some((parts[place.part], place.slot))
@@ -311,8 +312,8 @@ impl AggregatorCore {
             let msg = match self.scope_of(feed, which) {
                 Some((ranges, scope)) if !bites(Bug::NotHeldKept) => {
                     let fills = which == Which::Filling;
-                    let (pull, order) =
-                        (ScopedPull { pull, ranges: ranges.to_vec(), scope, fills }, self.config.ranges.order());
+                    let pull = ScopedPull { pull, ranges: ranges.to_vec(), scope, fills };
+                    let order = self.config.ranges.order();
                     match order.is_by_name() || bites(Bug::OrderUnsaid) {
                         true => ForGroup::FeedIn(pull),
                         false => ForGroup::FeedOrdered(pull, order.clone()),
@@ -408,7 +409,8 @@ impl AggregatorCore {
 
     /// False when the view can take no further valve.
     fn learn_valves(&mut self, feed: &Feed, chunk: &FeedChunk) -> bool {
-        let (view, group) = (&mut self.view, chunk.group);
+        let view = &mut self.view;
+        let group = chunk.group;
         let places = chunk.components.iter().map(|&(slot, lane, _)| (slot, lane));
         let places = places.chain(chunk.rows.iter().map(|&(slot, lane, _)| (slot, lane)));
         let mut known = BTreeSet::new();

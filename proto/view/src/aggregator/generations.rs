@@ -87,7 +87,8 @@ impl AggregatorCore {
         let last = ledger.resets().last();
         loop {
             let telling = self.telling.entry(group).or_default();
-            let (after, room) = (telling.told(), UNHEARD_MAX.saturating_sub(telling.unheard()));
+            let after = telling.told();
+            let room = UNHEARD_MAX.saturating_sub(telling.unheard());
             let most = room.min(GENERATIONS_PER_MESSAGE_MAX);
             if after >= last || most == 0 || telling.pages.len() >= PAGES_MAX {
                 return;

@@ -148,7 +148,8 @@ impl ViewImage {
     /// The rows that a shard of an empty view begins with to hold the same, in the order of their keys. It tells everybody, as one that
     /// knows of no stream.
     pub fn rows(&self, shard: ShardId) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
-        let (cells, len) = (self.view.cells(shard), self.view.cells(shard).len());
+        let cells = self.view.cells(shard);
+        let len = self.view.cells(shard).len();
         let head: Rows =
             vec![(vec![NAMESPACES], bytes_of(cells.table().namespaces())), (vec![VALVES], bytes_of(cells.valves()))];
         let names = (0..len.div_ceil(NAMES_PER_ROW)).map(move |block| {
@@ -213,7 +214,8 @@ mod tests {
             ours in proptest::collection::vec((0u8..40, 0u16..6, 1u64..99), 0..60),
             theirs in proptest::collection::vec((0u8..40, 0u16..6, 1u64..99), 0..60),
         ) {
-            let (mut left, right) = (image(&ours), image(&theirs));
+            let mut left = image(&ours);
+            let right = image(&theirs);
             prop_assert_eq!(held(&read(left.rows(ShardId::FIRST), 3).unwrap()), held(&left));
             left.merge(&right).unwrap();
             let both: Vec<_> = ours.iter().chain(&theirs).copied().collect();

@@ -66,7 +66,8 @@ impl AggregatorCore {
         match forced || silent >= LOST_AFTER {
             true => Ok(cmd),
             false => {
-                let (ago_s, limit_s) = (silent.0 / 1_000_000, LOST_AFTER.0 / 1_000_000);
+                let ago_s = silent.0 / 1_000_000;
+                let limit_s = LOST_AFTER.0 / 1_000_000;
                 Err(DeclareError::Heard { group, ago_s, limit_s })
             }
         }
@@ -84,7 +85,8 @@ impl AggregatorCore {
         let silence = ledger.groups_left(dc).map(|group| (self.silent_for(now, group), group)).min();
         match silence.filter(|(silent, _)| *silent < LOST_AFTER) {
             Some((silent, group)) => {
-                let (ago_s, limit_s) = (silent.0 / 1_000_000, LOST_AFTER.0 / 1_000_000);
+                let ago_s = silent.0 / 1_000_000;
+                let limit_s = LOST_AFTER.0 / 1_000_000;
                 Err(ForgetError::Heard { group, ago_s, limit_s })
             }
             None => Ok(cmd),
@@ -138,7 +140,8 @@ impl AggregatorCore {
             let component = self.view.component_of(counter, state.epoch() - 1, group);
             if component > state.known_of(group) {
                 any = true;
-                let (counter, epoch) = (counter.clone(), state.epoch());
+                let counter = counter.clone();
+                let epoch = state.epoch();
                 self.standing.add(LedgerCmd::Remains { counter, epoch, group, component });
             }
         }

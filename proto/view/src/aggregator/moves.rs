@@ -303,7 +303,8 @@ impl AggregatorCore {
             let joining = self.config.seats.joining(shard, self.config.own.dc);
             match joining.filter(|joining| joining.seat == self.config.own.seat) {
                 Some(joining) if next == Arrival::Complete || bites(Bug::ServesUnfilled) => {
-                    let (dc, revision) = (self.config.own.dc, joining.revision);
+                    let dc = self.config.own.dc;
+                    let revision = joining.revision;
                     self.standing.add(LedgerCmd::Shard { dc, shard, revision, change: ShardChange::Hold });
                 }
                 None if next == Arrival::Complete => {
@@ -478,7 +479,8 @@ mod tests {
                 seats: Seats::new(vec![4]),
                 ..AggregatorConfig::new(DC, 1)
             };
-            let (core, ledger) = (AggregatorCore::new(config), Ledger::default());
+            let core = AggregatorCore::new(config);
+            let ledger = Ledger::default();
             let mut stage = Stage { core, ledger, pulls: Vec::new(), kept: Vec::new() };
             let hello = Hello { group: GROUP, lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
             stage.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::Hello(hello)]);
@@ -523,7 +525,8 @@ mod tests {
                 components: vec![(number.into(), 0, value)],
                 ..FeedChunk::default()
             };
-            let (scope, fills) = (pull.scope, pull.fills);
+            let scope = pull.scope;
+            let fills = pull.fills;
             let told = ScopedChunk { chunk, slots: vec![number.into()], named: 4, scope, fills };
             self.say(Input::Group { group: GROUP, msg: FromGroup::FedIn(told) });
         }
@@ -545,7 +548,8 @@ mod tests {
         stage.change(0, ShardChange::Join { seats: [2, 3], seat: 1, leaves: 3 });
         assert_eq!(stage.kept.last().unwrap().1, [0, 1, 2].map(ShardId).into());
         let (beside, usual): (Vec<_>, Vec<_>) = stage.pulls.drain(..).partition(|pull| pull.fills);
-        let (beside, usual) = (beside.last().unwrap().clone(), usual.last().unwrap().clone());
+        let beside = beside.last().unwrap().clone();
+        let usual = usual.last().unwrap().clone();
         assert!(beside.ranges.len() == 1 && has(&beside.ranges[0], &[2, 1]) && beside.pull.cursor == LogIndex(0));
         assert!(usual.scope != before.scope && usual.ranges == before.ranges);
         stage.answer(&before, 1, 8, 101);

@@ -225,7 +225,9 @@ impl AggregatorCore {
     pub(super) fn answer_arming(&mut self, now: Time, ledger: &Ledger) {
         let view = self.config.own;
         for awaiting in ledger.awaiting_view(view) {
-            let (counter, at, promised) = (&awaiting.counter, awaiting.at, (awaiting.at, awaiting.arming));
+            let counter = &awaiting.counter;
+            let at = awaiting.at;
+            let promised = (awaiting.at, awaiting.arming);
             if self.view.limits().has_promised(counter, promised) {
                 continue;
             }

@@ -72,7 +72,8 @@ impl AggregatorCore {
     }
 
     pub(super) fn run_standing(&mut self, now: Time, ledger: &Ledger) {
-        let (own, heard) = (self.config.own, self.reaches_leader());
+        let own = self.config.own;
+        let heard = self.reaches_leader();
         for cmd in self.standing.take_due(now, self.config.standing_retry, ledger, own, heard) {
             self.propose_soon(now, cmd);
         }
@@ -305,7 +306,9 @@ fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
 
 /// Cuts commands into parts that fit a message.
 fn parts(cmds: Vec<LedgerCmd>) -> Vec<Vec<LedgerCmd>> {
-    let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let mut parts = Vec::new();
+    let mut part = Vec::new();
+    let mut bytes = 0;
     for cmd in cmds {
         let size = size_of_cmd(&cmd);
         if bytes + size > PROPOSAL_BYTES_MAX && !part.is_empty() {

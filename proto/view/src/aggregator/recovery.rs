@@ -85,7 +85,9 @@ impl Recovery {
 
     /// The aggregator, of all that [`Recovery::all`] gave; one with nothing on disk if there was no row.
     pub fn finish(config: AggregatorConfig, recoveries: Vec<Recovery>) -> Result<AggregatorCore, RowError> {
-        let (mut cells, mut shards, mut limits) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut cells = Vec::new();
+        let mut shards = Vec::new();
+        let mut limits = BTreeMap::new();
         let mut cursors: Option<BTreeMap<GroupId, LogIndex>> = None;
         let mut beside: Option<BTreeMap<GroupId, LogIndex>> = None;
         let mut recoveries = recoveries.into_iter().peekable();
@@ -147,7 +149,8 @@ impl Recovery {
             return Err(loaded.is_cut_elsewhere());
         }
         if !self.config.ranges.is_whole() && loaded.order != *self.config.ranges.order() {
-            let (disk, asked) = (loaded.order.to_string(), self.config.ranges.order().to_string());
+            let disk = loaded.order.to_string();
+            let asked = self.config.ranges.order().to_string();
             return Err(RowError::Order { disk, asked });
         }
         loaded.end()?;

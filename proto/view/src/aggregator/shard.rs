@@ -115,9 +115,12 @@ impl AggregatorCore {
     }
 
     pub(super) fn run_gossip(&mut self, now: Time) {
-        let (is_plain, cuts) = (self.view.ranges().began_plain(), self.view.ranges().fingerprint());
+        let is_plain = self.view.ranges().began_plain();
+        let cuts = self.view.ranges().fingerprint();
         let goes_by_versions = !self.view.ranges().is_whole() || self.config.seats.are_any_split();
-        let (dc, feeds, moves) = (self.config.own.dc, &self.feeds, &self.moves);
+        let dc = self.config.own.dc;
+        let feeds = &self.feeds;
+        let moves = &self.moves;
         for ((shard, cells), own) in self.view.shards().zip(&mut self.shards) {
             own.gossip.tick(now, cells);
             while let Some((peer, mut msg)) = own.gossip.poll_output() {
@@ -140,7 +143,8 @@ impl AggregatorCore {
     /// Of the first shard only that both hold, where views are cut from the beginning on: who is connected has yet to say where its is.
     pub(super) fn gossip_peer_up(&mut self, now: Time, peer: AggregatorId, rtt: Span) {
         self.forget_cuts_of(peer);
-        let (first, is_alike) = (self.config.first_shared(peer), self.view.ranges().began_plain());
+        let first = self.config.first_shared(peer);
+        let is_alike = self.view.ranges().began_plain();
         for (at, own) in self.shards.iter_mut().enumerate() {
             let shard = ShardId(at as u16);
             match first == Some(shard) || is_alike && self.config.shares(peer, shard) {

@@ -86,7 +86,8 @@ impl AggregatorCore {
 
     /// Which map is on disk here from now on, and which files there are.
     pub(super) fn say_kept(&mut self, ledger: &Ledger) {
-        let (mut done, mut kept) = (self.config.ranges.lineage().len(), self.config.kept());
+        let mut done = self.config.ranges.lineage().len();
+        let mut kept = self.config.kept();
         if let Some(writing) = &self.splits.writing {
             done -= 1;
             kept.insert(writing.split.shard);
@@ -120,7 +121,8 @@ impl AggregatorCore {
             return;
         };
         if self.view.splits().is_none() {
-            let (dc, seats) = (self.config.own.dc, &self.config.seats);
+            let dc = self.config.own.dc;
+            let seats = &self.config.seats;
             let may_begin = self.config.gathers(split.shard) || ledger.is_parted_in(split.shard, dc, seats);
             // A split that no layout as this one's allows is none.
             if !may_begin || self.config.ranges.split(split).is_none() {
@@ -180,12 +182,14 @@ impl AggregatorCore {
     /// What is kept beside the cells of a part of a range.
     fn part(&self, part: usize, parted: &Parted) -> Shard {
         let shard = parted.split.parts()[part];
-        let (before, cells) = (&parted.cells, self.view.cells(shard));
+        let before = &parted.cells;
+        let cells = self.view.cells(shard);
         let slot = |slot| parted.place(slot).filter(|place| place.part == part).map(|place| place.slot);
         let valve = |valve: u16| cells.valve_number(before.valves()[usize::from(valve)]);
         let row = |number| {
             let (of, by) = before.row_place(number);
-            let (of, by) = (slot(of)?, valve(by)?);
+            let of = slot(of)?;
+            let by = valve(by)?;
             cells.row_numbers(of).find(|&(_, valve)| valve == by).map(|(number, _)| number)
         };
         let mut own = Shard::new(&self.config, shard);

@@ -213,7 +213,9 @@ mod tests {
     /// Whoever asked has given up, and others may have undone it: it must not come when a partition is over.
     #[test]
     fn a_change_of_edges_is_not_said_any_more_after_its_time_though_nobody_could_be_reached() {
-        let (mut standing, ledger, own) = (Standing::default(), Ledger::default(), AggregatorId::from(DcId(0)));
+        let mut standing = Standing::default();
+        let ledger = Ledger::default();
+        let own = AggregatorId::from(DcId(0));
         standing.add(of_edges(1));
         standing.add(LedgerCmd::Namespace("b".into()));
         let mut now = Time(5_000_000);

@@ -40,7 +40,8 @@ impl World {
     fn new() -> World {
         let core = AggregatorCore::new(AggregatorConfig::new(DC, 1));
         let ledger = Ledger::default();
-        let (rows, now) = (BTreeMap::new(), Time(1_000));
+        let rows = BTreeMap::new();
+        let now = Time(1_000);
         let mut world = World {
             core,
             ledger,
@@ -102,7 +103,8 @@ impl World {
 
     /// The group's component is `value` now.
     fn count(&mut self, value: u64) {
-        let (base, upto) = (LogIndex(self.fed), LogIndex(self.fed + 1));
+        let base = LogIndex(self.fed);
+        let upto = LogIndex(self.fed + 1);
         self.fed += 1;
         let msg = FromGroup::Feed(FeedChunk {
             group: group(0),
@@ -262,7 +264,8 @@ fn a_promise_outlives_the_process_however_far_its_ledger_is() {
     let answer = world.proposed.iter().find(|cmd| matches!(cmd, LedgerCmd::ViewAck { .. })).cloned().unwrap();
     world.count(150);
     world.wait();
-    let (rows, fed) = (world.rows.clone(), world.fed);
+    let rows = world.rows.clone();
+    let fed = world.fed;
     let defined = world.ledger.clone();
     let mut answered = defined.clone();
     answered.apply(answered.applied().next(), &answer);
@@ -367,7 +370,8 @@ proptest! {
         };
         world.core.config = of_parts(world.core.config.clone());
         world.slow_disk = true;
-        let (mut log, mut values): (Vec<Told>, BTreeMap<(u32, u8), u64>) = (Vec::new(), BTreeMap::new());
+        let mut log: Vec<Told> = Vec::new();
+        let mut values: BTreeMap<(u32, u8), u64> = BTreeMap::new();
         for (what, number, lane, delta) in steps {
             match what {
                 0..4 => {
@@ -422,7 +426,8 @@ fn who_reads_a_view_waits_for_a_few_rows_of_a_checkpoint_and_not_for_a_part() {
     (world.slow_disk, world.core.config.checkpoint_rows_at_once) = (true, 100);
     let log: Vec<Told> = vec![(0..1_000).map(|number| (number, 0, 1, 1)).collect()];
     tell_rest(&mut world, &log);
-    let (mut encoded, mut steps) = (0, 0);
+    let mut encoded = 0;
+    let mut steps = 0;
     while world.out.is_none() {
         let next = world.core.poll_timeout().expect("it wakes itself");
         world.now = world.now.max(next);
@@ -545,7 +550,8 @@ impl World {
 
     /// The group's feed says that it has heard of resets up to this number.
     fn hear(&mut self, heard: u64) {
-        let (base, upto) = (LogIndex(self.fed), LogIndex(self.fed + 1));
+        let base = LogIndex(self.fed);
+        let upto = LogIndex(self.fed + 1);
         self.fed += 1;
         let start = Start { number: 1, nonce: 1 };
         let chunk = FeedChunk { group: group(0), start, base, upto, applied: upto, heard, ..Default::default() };
@@ -558,7 +564,9 @@ impl World {
 fn a_feed_whose_slots_have_other_numbers_goes_on_by_the_names_of_now() {
     let mut world = World::new();
     let told = |world: &mut World, compactions, first_slot, cells: Vec<CellId>, components: Vec<(u32, u8, u64)>| {
-        let (base, upto, start) = (LogIndex(world.fed), LogIndex(world.fed + 1), Start { number: 1, nonce: 1 });
+        let base = LogIndex(world.fed);
+        let upto = LogIndex(world.fed + 1);
+        let start = Start { number: 1, nonce: 1 };
         let of_group = FeedChunk { group: group(0), start, base, upto, applied: upto, ..FeedChunk::default() };
         let chunk = FeedChunk { first_slot, cells, components, compactions, ..of_group };
         world.say(Input::Group { group: group(0), msg: FromGroup::Feed(chunk) });
@@ -585,7 +593,9 @@ fn slots_kept_over_a_compaction_are_noticed() {
 fn a_view_says_how_far_resets_were_heard_of_and_drops_what_is_over_when_all_have_passed_them() {
     let mut world = World::new();
     let chunk = |world: &mut World, heard, components: Vec<(u32, u8, u64)>| {
-        let (base, upto, start) = (LogIndex(world.fed), LogIndex(world.fed + 1), Start { number: 1, nonce: 1 });
+        let base = LogIndex(world.fed);
+        let upto = LogIndex(world.fed + 1);
+        let start = Start { number: 1, nonce: 1 };
         let cells = if base == LogIndex(0) { vec![life(1).total(), life(1).total_of(1)] } else { Vec::new() };
         let first_slot = if cells.is_empty() { 2 } else { 0 };
         let of_group = FeedChunk { group: group(0), start, base, upto, applied: upto, ..FeedChunk::default() };
@@ -888,10 +898,14 @@ fn a_reading_of_another_is_shown_where_its_view_is_cut_as_here_and_it_holds_the_
     let cuts = |at: [&[u8]; 3]| Ranges::of_cuts(at.iter().map(name).collect()).unwrap();
     let aggregator = |seat| AggregatorId { dc: DC, seat };
     // The counter is in the second range, of seats 1 and 2; seats 2 and 3 have the third.
-    let (here, elsewhere, both) = (cuts([b"g", b"n", b"t"]), cuts([b"g", b"n", b"u"]), ShardId(2));
+    let here = cuts([b"g", b"n", b"t"]);
+    let elsewhere = cuts([b"g", b"n", b"u"]);
+    let both = ShardId(2);
     let reading = Reading { up: 7, ..Reading::default() };
     let shown = |from: AggregatorId, of: &Ranges| {
-        let (own, seats, ranges) = (aggregator(3), Seats::new(vec![4]), here.clone());
+        let own = aggregator(3);
+        let seats = Seats::new(vec![4]);
+        let ranges = here.clone();
         let mut world = World::new();
         world.core = AggregatorCore::new(AggregatorConfig { own, seats, ranges, ..AggregatorConfig::new(DC, 1) });
         world.apply([LedgerCmd::ViewStart { view: from, start: 1 }]);

@@ -79,7 +79,9 @@ pub fn cut(cells: &Cells, origin: &Origin, delta: &Delta, named: &Bits, max: usi
 
 /// Up to which version changes of rows fit. `None` where those of one version do not.
 fn rows_until(cells: &Cells, origin: &Origin, (base, upto): (u64, u64), max: usize) -> Option<u64> {
-    let (mut bytes, mut run, mut before) = (0, base, base);
+    let mut bytes = 0;
+    let mut run = base;
+    let mut before = base;
     for (version, number, part) in origin.rows.since(base).take_while(|&(version, ..)| version <= upto) {
         if version > run {
             if bytes >= max {
@@ -107,9 +109,13 @@ fn slots_until(
     named: &Bits,
     max: usize,
 ) -> Option<(Vec<u32>, u64)> {
-    let (base, mut slots, mut bytes) = (delta.base, Vec::new(), 0);
+    let base = delta.base;
+    let mut slots = Vec::new();
+    let mut bytes = 0;
     // Where the run of the present version begins, and the version before it.
-    let (mut run, mut run_version, mut before_run) = (0, base, base);
+    let mut run = 0;
+    let mut run_version = base;
+    let mut before_run = base;
     for (slot, version) in origin.recent.since(base).take_while(|&(_, version)| version <= upto) {
         if version > run_version {
             if bytes >= max {
@@ -132,7 +138,9 @@ fn slots_until(
 
 /// The cells, or behind them the rows, of a walk from a position on, up to about `bytes_max` (at least one).
 pub fn cut_walk(cells: &Cells, origin: AggregatorId, from: u32, named: &Bits, bytes_max: usize) -> Piece {
-    let (mut content, mut bytes, mut next) = (Content::default(), 0, from);
+    let mut content = Content::default();
+    let mut bytes = 0;
+    let mut next = from;
     while next < cells.len() && bytes < bytes_max {
         if cells.components_of(next, origin.dc).next().is_some() {
             bytes += cell_bytes(cells, origin, next, named);
@@ -180,7 +188,8 @@ pub fn fill(cells: &Cells, delta: &mut Delta, content: Content, named: &Bits) ->
         }
     }
     let parts = rows_of(cells, delta, &rows);
-    let (mut before, groups) = (0, delta.groups.len() as u32);
+    let mut before = 0;
+    let groups = delta.groups.len() as u32;
     delta.components.reserve_exact(found.len());
     for (slot, index, lane, value) in found {
         delta.components.push((slot - before, u32::from(lane) * groups + index, value));

@@ -179,8 +179,10 @@ mod tests {
                 [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(dc, seat)| AggregatorId { dc: DcId(dc), seat }).to_vec();
             let gossip = ids.iter().map(|&id| Net::gossip_of(id, 1)).collect();
             let cells = ids.iter().map(|&id| Cells::new(u64::from(id.seat))).collect();
-            let (down, told_abroad) = (vec![false; ids.len()], vec![0; ids.len()]);
-            let (cut, flying) = (BTreeSet::new(), Vec::new());
+            let down = vec![false; ids.len()];
+            let told_abroad = vec![0; ids.len()];
+            let cut = BTreeSet::new();
+            let flying = Vec::new();
             let mut net = Net { ids, cells, gossip, down, flying, now: Time(1), told_abroad, cut, starts: [1; 4] };
             for (a, b) in (0..4).flat_map(|a| (0..4).map(move |b| (a, b))).filter(|(a, b)| a != b) {
                 net.gossip[a].on_peer_up(net.now, net.ids[b], DELAY);
@@ -294,8 +296,8 @@ mod tests {
                 let of_first = |(of, ..): &(AggregatorId, _, _)| of.dc == DcId(0);
                 let shown_by = &self.gossip[shown];
                 if shown_by.is_settled(self.now) && shown_by.whole_of_others().filter(of_first).all(has) {
-                    let (shown, asked) =
-                        (KEYS.map(|key| self.shows_of(shown, key)), KEYS.map(|key| self.shows_of(asked, key)));
+                    let shown = KEYS.map(|key| self.shows_of(shown, key));
+                    let asked = KEYS.map(|key| self.shows_of(asked, key));
                     assert!(shown.iter().zip(&asked).all(|(shown, asked)| shown <= asked), "{shown:?}, then {asked:?}");
                 }
             }
@@ -359,7 +361,8 @@ mod tests {
         fn who_has_all_that_was_shown_shows_no_less(
             steps in prop::collection::vec((0usize..14, 0usize..12, 1u64..40), 10..80)
         ) {
-            let (mut net, mut counted) = (Net::new(), [0; 3]);
+            let mut net = Net::new();
+            let mut counted = [0; 3];
             let mut disks: Vec<ForeignState> = net.gossip.iter().map(Gossip::foreign_state).collect();
             for (what, which, long) in steps {
                 let key = which % 3;
@@ -439,7 +442,8 @@ mod tests {
         net.down[FIRST] = true;
         net.count(5);
         assert_eq!(net.gossip[SECOND].held(), 1);
-        let (stream, foreign) = (net.gossip[SECOND].stream_state(), net.gossip[SECOND].foreign_state());
+        let stream = net.gossip[SECOND].stream_state();
+        let foreign = net.gossip[SECOND].foreign_state();
         let mut next = Gossip::new(net.ids[SECOND], 2, GossipConfig::default(), 7);
         next.resume(stream, foreign, &net.cells[SECOND]);
         net.gossip[SECOND] = next;

@@ -32,8 +32,8 @@ impl Origin {
             Recent::Relay(_) => config.relay_ring_events,
         };
         let Origin { have, lacks, partly, unsure, progressed, .. } = *self;
-        let (recent, rows) =
-            (self.recent.renumbered(config, numbers.slot), self.rows.renumbered(capacity, numbers.row));
+        let recent = self.recent.renumbered(config, numbers.slot);
+        let rows = self.rows.renumbered(capacity, numbers.row);
         let (source, behind_since, told) = Default::default();
         Origin { have, lacks, partly, unsure, recent, rows, source, behind_since, progressed, told }
     }
@@ -107,7 +107,8 @@ mod tests {
         for slots in [[0, 1], [2, 3]] {
             whole.on_own_changes(Time(0), slots.map(OwnChange::of));
         }
-        let (mut part, cells) = (part_of(OWN, &whole), cells([1, 3].into_iter()));
+        let mut part = part_of(OWN, &whole);
+        let cells = cells([1, 3].into_iter());
         part.on_peer_up(Time(0), ABROAD, Span(1));
         part.on_own_changes(Time(0), [OwnChange::of(0)]);
         let second = |s: u64| Time(s * 1_000_000);
@@ -133,7 +134,8 @@ mod tests {
         let mut whole = Gossip::of_shard((SECOND, ShardId(0), seats()), 1, GossipConfig::default(), 1);
         let fed = (0..4).map(|slot| Fed { slot, valve: 0, rows: Vec::new() });
         whole.on_fed(Time(0), fed.collect());
-        let (mut part, cells) = (part_of(SECOND, &whole), cells([1, 3].into_iter()));
+        let mut part = part_of(SECOND, &whole);
+        let cells = cells([1, 3].into_iter());
         assert_eq!((whole.held(), part.held()), (4, 2));
         let patience = GossipConfig::default().partner_patience;
         part.tick(Time(0) + patience, &cells);

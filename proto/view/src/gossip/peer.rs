@@ -85,8 +85,10 @@ pub struct InFlight {
 impl Peer {
     /// The process at the other end is a new one: what was said to or by the old one is void.
     pub fn restart(&mut self, sender: u64) {
-        let (rtt, direct) = (self.rtt, self.direct);
-        let (digest_at, digest_interval) = (self.digest_at, self.digest_interval);
+        let rtt = self.rtt;
+        let direct = self.direct;
+        let digest_at = self.digest_at;
+        let digest_interval = self.digest_interval;
         *self = Peer { rtt, sender, direct, digest_at, digest_interval, ..Peer::default() };
     }
 
@@ -226,7 +228,8 @@ mod tests {
 
     #[test]
     fn a_word_about_an_earlier_epochs_walk_of_the_same_number_costs_time_only() {
-        let (origin, mut peer) = (DcId(1).into(), Peer::default());
+        let origin = DcId(1).into();
+        let mut peer = Peer::default();
         let said = |next_slot| DeltaWalk { started: 17, from_slot: 0, next_slot, last: false };
         let walk = Walk { started: 17, next_slot: 30, ..Walk::default() };
         peer.sending_in(origin, 2).walk = Some(walk);

@@ -206,7 +206,8 @@ impl Gossip {
 
     /// What came with a delta of one stream of a data centre may be of others.
     fn note_partly(&mut self, delta: &Delta) {
-        let (dc, own) = (delta.origin.dc, self.own.dc);
+        let dc = delta.origin.dc;
+        let own = self.own.dc;
         for &(of, some) in delta.partly.iter().filter(|(of, _)| of.dc == dc && dc != own) {
             // Of a stream that has ended nobody says more.
             if self.seats.gathers(of, self.shard) {

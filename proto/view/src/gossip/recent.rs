@@ -67,7 +67,8 @@ impl RelayRing {
     }
 
     fn renumbered(&self, capacity: usize, number: impl Fn(u32) -> Option<u32>) -> RelayRing {
-        let (mut next, mut slots) = (RelayRing::new(capacity, self.reaches), self.slots.iter());
+        let mut next = RelayRing::new(capacity, self.reaches);
+        let mut slots = self.slots.iter();
         for &(version, count) in &self.runs {
             let told: Vec<u32> = slots.by_ref().take(count as usize).filter_map(|&slot| number(slot)).collect();
             next.push(version, told.into_iter());

@@ -69,7 +69,8 @@ impl Gossip {
             peer.sending.iter().filter_map(|(&id, sending)| Some((id, sending.repair?))).collect();
         for (origin, from_slot) in pending {
             let piece = build::cut_walk(cells, origin, from_slot, &peer.named, self.config.delta_bytes_max);
-            let (next_slot, last) = (piece.next, piece.is_last(cells));
+            let next_slot = piece.next;
+            let last = piece.is_last(cells);
             let mut delta = build::empty(self.start, origin, 0);
             delta.walk = Some(DeltaWalk { started: 0, from_slot, next_slot, last });
             build::fill(cells, &mut delta, piece.content, &peer.named);

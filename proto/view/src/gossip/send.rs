@@ -180,7 +180,8 @@ fn fill_from(cells: &Cells, origin: &Origin, delta: &mut Delta, peer: &mut Peer,
 /// Makes the delta the next piece of a walk.
 fn walk_on(cells: &Cells, delta: &mut Delta, mut walk: Walk, peer: &mut Peer, max: usize) -> Content {
     let piece = build::cut_walk(cells, delta.origin, walk.next_slot, &peer.named, max);
-    let (next_slot, last) = (piece.next, piece.is_last(cells));
+    let next_slot = piece.next;
+    let last = piece.is_last(cells);
     delta.walk = Some(DeltaWalk { started: walk.started, from_slot: walk.next_slot, next_slot, last });
     delta.upto = walk.started;
     (walk.next_slot, walk.done) = (next_slot, last);

@@ -34,7 +34,8 @@ impl Gossip {
 
     /// When to look at it again, if it lags behind.
     fn review_source(&mut self, now: Time, id: AggregatorId) -> Option<Time> {
-        let (partner, grace) = (self.partner(), self.config.relay_grace);
+        let partner = self.partner();
+        let grace = self.config.relay_grace;
         let patience = match self.origins.get(&id)?.source {
             Some((source, _)) if Some(source) == partner => self.config.partner_patience,
             _ => self.config.relay_patience,

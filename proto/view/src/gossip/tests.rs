@@ -101,7 +101,8 @@ impl Site {
         let mut all = BTreeMap::new();
         for number in 0..self.cells.rows_len() {
             let ((slot, valve), row) = (self.cells.row_place(number), self.cells.row(number));
-            let (name, valve) = (self.cells.name(slot), self.cells.valves()[usize::from(valve)]);
+            let name = self.cells.name(slot);
+            let valve = self.cells.valves()[usize::from(valve)];
             all.extend(row.buckets().map(|(bucket, value)| ((name.clone(), valve, bucket), value)));
         }
         all
@@ -154,7 +155,8 @@ impl Net {
     fn count(&mut self, dc: usize, key: u32, lane: u8, n: u64) {
         *self.sites[dc].own.entry((key, lane)).or_default() += n;
         let ago_s = if self.rows { self.dice.below(20) * self.dice.below(20) * 240 } else { 0 };
-        let (event, site) = (began().minus(ago_s), &mut self.sites[dc]);
+        let event = began().minus(ago_s);
+        let site = &mut self.sites[dc];
         if self.rows {
             let horizon = &site.cells.series_of("t").unwrap().horizon;
             site.own_rows.entry((key, lane)).or_default().add(horizon, event, n).unwrap();
@@ -171,7 +173,8 @@ impl Net {
             self.sites[other].gossip.on_peer_gone(self.now, DcId(dc as u16).into());
         }
         let starts = self.sites[dc].starts + 1;
-        let (own, own_rows) = (self.sites[dc].own.clone(), self.sites[dc].own_rows.clone());
+        let own = self.sites[dc].own.clone();
+        let own_rows = self.sites[dc].own_rows.clone();
         let mut gossip = Gossip::new(DcId(dc as u16), starts, self.config.clone(), 7);
         let cells = match disk {
             Some((cells, stream, foreign)) => {
@@ -255,7 +258,8 @@ impl Net {
     }
 
     fn is_converged(&self) -> bool {
-        let (first, rows) = (self.sites[0].holds(), self.sites[0].rows());
+        let first = self.sites[0].holds();
+        let rows = self.sites[0].rows();
         let is_equal = self.sites.iter().all(|site| site.holds() == first && site.rows() == rows);
         is_equal && self.holds_all_counted() && self.holds_all_rows()
     }
@@ -298,7 +302,8 @@ impl Net {
     fn count_some(&mut self, steps: u64, keys: u64) {
         for _ in 0..steps {
             let dc = self.dice.below(self.sites.len() as u64) as usize;
-            let (key, lane) = (self.dice.below(keys) as u32, self.dice.below(3) as u8);
+            let key = self.dice.below(keys) as u32;
+            let lane = self.dice.below(3) as u8;
             self.count(dc, key, lane, 1);
             if self.dice.below(4) == 0 {
                 self.run_for(Span(30_000));

@@ -195,7 +195,10 @@ impl From<AsOf> for AsOfTold {
     fn from(AsOf { at, plans, counters, instants, basis }: AsOf) -> AsOfTold {
         let told = |plans: Vec<WindowPlan>| plans.iter().map(PlanTold::from).collect();
         let plans = plans.into_iter().map(|(namespace, plans)| (namespace, told(plans))).collect();
-        let (names, next, instants, basis) = (Vec::new(), None, instants as u64, basis_told(basis));
+        let names = Vec::new();
+        let next = None;
+        let instants = instants as u64;
+        let basis = basis_told(basis);
         AsOfTold { at, instants, basis, plans, names, counters, next }
     }
 }
@@ -210,12 +213,16 @@ impl AsOfTold {
 impl From<SeriesRead> for SeriesTold {
     fn from(SeriesRead { at, plan, counters, instants, basis }: SeriesRead) -> SeriesTold {
         let steps = plan.steps.into_iter().map(StepTold::from).collect();
-        let (mut readings, mut values) = (Vec::new(), Vec::new());
+        let mut readings = Vec::new();
+        let mut values = Vec::new();
         for CounterSeries { reading, values: of_counter } in counters {
             readings.push(reading);
             values.extend(of_counter);
         }
-        let (names, next, instants, basis) = (Vec::new(), None, instants as u64, basis_told(basis));
+        let names = Vec::new();
+        let next = None;
+        let instants = instants as u64;
+        let basis = basis_told(basis);
         SeriesTold { at, instants, basis, asked: plan.asked, steps, names, readings, values, next }
     }
 }
@@ -274,7 +281,9 @@ impl SeriesTold {
         at_most("counters of an answer", self.readings.len(), 2 * RANGE_MAX)?;
         at_most("steps of an answer", self.steps.len(), STEPS_MAX)?;
         at_most("values of an answer", self.values.len(), SERIES_VALUES_MAX)?;
-        let (counters, steps, values) = (self.readings.len(), self.steps.len(), self.values.len());
+        let counters = self.readings.len();
+        let steps = self.steps.len();
+        let values = self.values.len();
         if values == counters * steps {
             Ok(())
         } else {

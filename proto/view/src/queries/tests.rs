@@ -36,7 +36,10 @@ fn counted() -> Counted {
 }
 
 fn reading() -> Reading {
-    let (up, pending, at_most, down) = (u64::MAX, u64::MAX, Some(u64::MAX), u64::MAX);
+    let up = u64::MAX;
+    let pending = u64::MAX;
+    let at_most = Some(u64::MAX);
+    let down = u64::MAX;
     Reading { up, pending, at_most, ledger_index: u64::MAX, generation: u32::MAX, down }
 }
 
@@ -133,7 +136,8 @@ fn more_than_the_limit_is_refused_with_value_and_limit() {
 
 #[test]
 fn what_says_more_elements_than_allowed_is_refused_before_they_take_room() {
-    let (of, counters) = (Of::Direct, vec![CounterName::new("a", b"b").unwrap(); QUERY_COUNTERS_MAX + 1]);
+    let of = Of::Direct;
+    let counters = vec![CounterName::new("a", b"b").unwrap(); QUERY_COUNTERS_MAX + 1];
     let bytes = encode(&QueryRequest { of, query: Query::At { counters, windows: Vec::new() } });
     assert!(matches!(decode::<QueryRequest>(&bytes), Err(WireError::Malformed(_))));
 }
@@ -142,8 +146,13 @@ fn what_says_more_elements_than_allowed_is_refused_before_they_take_room() {
 fn an_answer_whose_parts_do_not_fit_together_is_refused() {
     let asked = interval().asked;
     let steps = vec![StepTold { asked, covered: None }; 2];
-    let (names, readings, values) = (Vec::new(), vec![reading()], vec![None; 3]);
-    let (at, instants, basis, next) = (WallMs(0), 1, None, None);
+    let names = Vec::new();
+    let readings = vec![reading()];
+    let values = vec![None; 3];
+    let at = WallMs(0);
+    let instants = 1;
+    let basis = None;
+    let next = None;
     let series = SeriesTold { at, instants, basis, asked, steps, names, readings, values, next };
     assert!(matches!(QueryAnswer::Series(series).validate(), Err(WireError::Malformed(_))));
     let names = vec![longest(); 2];
@@ -165,7 +174,9 @@ fn a_basis_that_fits_no_answer_is_not_told() {
 }
 
 fn counts() -> impl Strategy<Value = Counted> {
-    let (value, at_least, at_most) = (any::<i128>(), any::<i128>(), any::<i128>());
+    let value = any::<i128>();
+    let at_least = any::<i128>();
+    let at_most = any::<i128>();
     let bounded = (value, at_least, at_most);
     prop_oneof![
         any::<i128>().prop_map(|value| Counted { value, at_least: value, at_most: value }),

@@ -113,7 +113,8 @@ mod tests {
             events in prop::collection::vec((0_u64..1_200_000, 1_u64..9), 0..60),
             begun in 0_u64..1_000_000,
         ) {
-            let (policy, end) = (policy(), UnixTime::default().plus(1_200_000));
+            let policy = policy();
+            let end = UnixTime::default().plus(1_200_000);
             let mut horizon = Horizon::begin(&policy, UnixTime::default().plus(begun));
             let mut row = Row::default();
             let mut events = events;

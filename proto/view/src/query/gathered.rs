@@ -90,7 +90,8 @@ pub fn gather(view: &View, ledger: &Ledger, ask: &CountsAsk) -> CountsAnswer {
 
 /// The same with so many buckets.
 pub(super) fn gather_some(view: &View, ledger: &Ledger, ask: &CountsAsk, buckets_max: usize) -> CountsAnswer {
-    let (mut answer, mut room) = (CountsAnswer::default(), buckets_max);
+    let mut answer = CountsAnswer::default();
+    let mut room = buckets_max;
     for (at, counter) in ask.counters.iter().enumerate() {
         let is_first = answer.counts.is_empty();
         let mut counts = counts_of(view, ledger, ask, at, ask.from.filter(|_| is_first));
@@ -113,7 +114,8 @@ pub(super) fn gather_some(view: &View, ledger: &Ledger, ask: &CountsAsk, buckets
 
 /// Of the counter at a place of the question.
 fn counts_of(view: &View, ledger: &Ledger, ask: &CountsAsk, at: usize, from: Option<Cut>) -> Counts {
-    let (counter, mask) = (&ask.counters[at], ask.masks.get(at).copied().unwrap_or_default());
+    let counter = &ask.counters[at];
+    let mask = ask.masks.get(at).copied().unwrap_or_default();
     let is_own = ask.shards.contains(&view.shard_of(counter));
     let mut counts = Counts { reading: is_own.then(|| view.read(counter, ledger)), ..Counts::default() };
     if !view.is_registered(ledger) {
@@ -238,7 +240,8 @@ impl Gathering {
     /// The same with nothing told, less what has expired where it was asked for: plans leave it out now.
     pub fn again(&self) -> Gathering {
         let untold = |(counter, told): (&CounterName, &Told)| (counter.clone(), Told::new(told.own, told.sources));
-        let (horizons, later) = (self.later.clone(), self.later.clone());
+        let horizons = self.later.clone();
+        let later = self.later.clone();
         let counters = self.counters.iter().map(untold).collect();
         Gathering { of: self.of, horizons, later, expired: None, shards: self.shards.clone(), counters }
     }
@@ -278,7 +281,8 @@ impl Gathering {
     /// Begins to ask one process for some shards, about the counters that need one of them.
     pub fn inquiry(&self, shards: BTreeSet<ShardId>, wanted: &Wanted) -> Inquiry {
         let is_asked = |told: &Told| shards.iter().any(|&shard| told.needs(self.of, shard));
-        let (mut counters, mut masks) = (Vec::new(), Vec::new());
+        let mut counters = Vec::new();
+        let mut masks = Vec::new();
         for (counter, told) in self.counters.iter().filter(|(_, told)| is_asked(told)) {
             counters.push(counter.clone());
             masks.extend((self.of == Of::Total).then_some(told.sources));
@@ -343,11 +347,13 @@ impl Gathering {
             let direct = match (needed.find(|shard| !by.contains(shard)), counts.reading) {
                 (None, Some(direct)) => direct,
                 (missing, _) => {
-                    let (counter, shard) = (counter.clone(), missing.unwrap_or(*own));
+                    let counter = counter.clone();
+                    let shard = missing.unwrap_or(*own);
                     return Err(GatherError::Missing { counter, shard });
                 }
             };
-            let (up, down) = (direct.up.saturating_add(counts.up), direct.down.saturating_add(counts.down));
+            let up = direct.up.saturating_add(counts.up);
+            let down = direct.down.saturating_add(counts.down);
             let buckets = [counts.up_buckets.clone(), counts.down_buckets.clone()];
             counters.insert(counter.clone(), (Total { direct, up, down }, buckets));
         }

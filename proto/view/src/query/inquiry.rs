@@ -66,8 +66,11 @@ impl Inquiry {
     pub fn ask(&self) -> Option<CountsAsk> {
         let next = self.next();
         let CountsAsk { of, shards, counters, wanted, masks, .. } = &self.all;
-        let (shards, wanted, masks) = (shards.clone(), wanted.clone(), masks.get(next.clone()).unwrap_or_default());
-        let (counters, masks) = (counters[next.clone()].to_vec(), masks.to_vec());
+        let shards = shards.clone();
+        let wanted = wanted.clone();
+        let masks = masks.get(next.clone()).unwrap_or_default();
+        let counters = counters[next.clone()].to_vec();
+        let masks = masks.to_vec();
         (!next.is_empty()).then_some(CountsAsk { of: *of, shards, counters, wanted, from: self.cut, masks })
     }
 
@@ -80,7 +83,8 @@ impl Inquiry {
     /// Takes the answer to that question. Errors: it is none, as it has none or too many counters, or does not go on where the one before
     /// ended.
     pub fn take(&mut self, answer: CountsAnswer) -> Result<(), GatherError> {
-        let (asked, counters) = (self.next().len(), answer.counts.len());
+        let asked = self.next().len();
+        let counters = answer.counts.len();
         if counters > asked || counters == 0 {
             return Err(GatherError::Length { asked, counters });
         }

@@ -237,7 +237,8 @@ mod tests {
     }
 
     fn all(order: &KeyOrder, table: &CellTable, keys: &KeyRange, most: usize) -> Vec<CounterName> {
-        let (mut keys, mut counters) = (keys.clone(), Vec::new());
+        let mut keys = keys.clone();
+        let mut counters = Vec::new();
         loop {
             let page = scan(&[(order, table)], &keys, most, |_| true);
             assert!(page.counters.len() <= most);
@@ -263,7 +264,8 @@ mod tests {
                 whole.0.intern(cell).unwrap();
             }
             both.iter_mut().chain([&mut whole]).for_each(|(table, order)| while !order.catch_up(table, 50) {});
-            let (mut range, mut joined) = (keys.clone(), Vec::new());
+            let mut range = keys.clone();
+            let mut joined = Vec::new();
             loop {
                 let [one, other] = both.each_ref().map(|(table, order)| scan(&[(order, table)], &range, most, |_| true));
                 let page = one.joined(other);
@@ -275,7 +277,8 @@ mod tests {
             }
             prop_assert_eq!(&joined, &all(&whole.1, &whole.0, &keys, 7));
             // At once, too. What is in both tables stands there twice.
-            let (mut range, mut across) = (keys.clone(), Vec::new());
+            let mut range = keys.clone();
+            let mut across = Vec::new();
             loop {
                 let parts = both.each_ref().map(|(table, order)| (order, table));
                 let page = scan_across(&parts, &range, most, |_| true);
@@ -297,7 +300,9 @@ mod tests {
             most in 1usize..20,
             step in 1u32..40,
         ) {
-            let (mut table, mut order, mut model) = (CellTable::new(7), KeyOrder::default(), BTreeSet::new());
+            let mut table = CellTable::new(7);
+            let mut order = KeyOrder::default();
+            let mut model = BTreeSet::new();
             for (nth, cell) in cells.iter().enumerate() {
                 table.intern(cell).unwrap();
                 if cell.bucket == Bucket::Total {
@@ -327,7 +332,8 @@ mod tests {
     fn many_keys_in_any_order_take_few_bytes_each_and_a_page_goes_on_where_one_ended() {
         let keys = KeyRange { namespace: "qa".into(), prefix: b"a/".to_vec(), after: None, before: None };
         for stride in [1u32, 7_919] {
-            let (mut table, mut order) = (CellTable::new(1), KeyOrder::default());
+            let mut table = CellTable::new(1);
+            let mut order = KeyOrder::default();
             let count = 20_000u32;
             for nth in 0..count {
                 let key = format!("a/{:08}", nth.wrapping_mul(stride) % count);

@@ -232,7 +232,8 @@ pub(super) fn plan_at<'a>(
     if windows.len() > QUERY_WINDOWS_MAX {
         return Err(QueryError::TooManyWindows(windows.len()));
     }
-    let (now, mut plans) = (UnixTime::from_wall(at), BTreeMap::new());
+    let now = UnixTime::from_wall(at);
+    let mut plans = BTreeMap::new();
     for namespace in counters.iter().map(CounterName::namespace).filter(|_| !windows.is_empty()) {
         if !plans.contains_key(namespace) {
             let horizon = kept(horizon(namespace), namespace)?;

@@ -204,7 +204,8 @@ proptest! {
             Ok(read) => read,
             Err(refused) => return may_be(&refused, error_s),
         };
-        let (mut end, mut sum) = (UnixTime::default(), 0);
+        let mut end = UnixTime::default();
+        let mut sum = 0;
         for (step, value) in read.plan.steps.iter().zip(&read.counters[0].values) {
             let window = WindowQuery { asked: Asked::Between(step.asked), zone: zone.clone(), error_s: None, compare: false };
             let answer = window.plan(&source.horizon, time(now_s));
@@ -395,7 +396,8 @@ fn what_is_open_now_is_in_windows_up_to_now_and_no_error() {
 
 #[test]
 fn what_cannot_be_answered_is_refused_with_value_and_limit() {
-    let (source, at) = (fake(usual(), &[]), WallMs(NOW_S * 1_000));
+    let source = fake(usual(), &[]);
+    let at = WallMs(NOW_S * 1_000);
     let refused = |query: WindowQuery| read_at(&source, at, &[name(0)], &[query]).unwrap_err().to_string();
     let exact = |asked| WindowQuery { error_s: Some(10), ..window(asked) };
     let week = Asked::Last("7d".parse().unwrap());
@@ -421,7 +423,8 @@ fn what_cannot_be_answered_is_refused_with_value_and_limit() {
 
 #[test]
 fn a_series_is_refused_where_its_steps_cannot_be() {
-    let (source, at) = (fake(usual(), &[]), WallMs(NOW_S * 1_000));
+    let source = fake(usual(), &[]);
+    let at = WallMs(NOW_S * 1_000);
     let query = |last: &str, every: &str, error_s| SeriesQuery {
         asked: Asked::Last(last.parse().unwrap()),
         every: every.parse().unwrap(),
@@ -506,7 +509,8 @@ fn the_interval_before_is_that_of_the_calendar() {
 
 #[test]
 fn what_cannot_be_said_of_the_time_before_leaves_the_window_its_answer() {
-    let (source, at) = (fake(usual(), &[]), WallMs(NOW_S * 1_000));
+    let source = fake(usual(), &[]);
+    let at = WallMs(NOW_S * 1_000);
     let plan = |query: WindowQuery| {
         let read = read_at(&source, at, &[name(0)], &[query]).unwrap();
         let windowed = read.counters[0].windows[0];

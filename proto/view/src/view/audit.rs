@@ -60,7 +60,8 @@ impl View {
         let series = self.series_of(audited.cell.counter.namespace());
         let kept = series.map_or(&everything, |series| &series.horizon);
         let lanes = (audited.from_lane..audited.upto_lane).filter_map(|lane| {
-            let (view, held) = (own(lane), held_of(audited, lane));
+            let view = own(lane);
+            let held = held_of(audited, lane);
             let is_any = view != Held::default() || held != Held::default();
             let view = if audited.too_long { Held { row: Row::default(), ..view } } else { view };
             let valve = ValveId { group: audited.group, lane };
@@ -158,7 +159,8 @@ fn held_of(audited: &Audited, lane: u8) -> Held {
 
 /// All counters from which one is reached, each once.
 fn ancestors(of: Vertex, ledger: &Ledger) -> Result<BTreeSet<Vertex>, NotCounted> {
-    let (mut found, mut open) = (BTreeSet::new(), vec![of]);
+    let mut found = BTreeSet::new();
+    let mut open = vec![of];
     while let Some(vertex) = open.pop() {
         for parent in ledger.graph().dag().parents(vertex) {
             if found.insert(parent) {

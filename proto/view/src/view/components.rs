@@ -57,7 +57,8 @@ impl Components {
         let Some(block) = self.blocks.get(slot as usize / BLOCK_CELLS) else { return 0 };
         let cell = slot as usize % BLOCK_CELLS;
         let at = block.run(cell).start;
-        let (valve, value) = (block.valves.get(at).copied(), block.values.get(at).copied());
+        let valve = block.valves.get(at).copied();
+        let value = block.values.get(at).copied();
         block.sums[cell].wrapping_add(valve.unwrap_or_default().into()).wrapping_add(value.unwrap_or_default())
     }
 

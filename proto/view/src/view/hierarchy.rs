@@ -459,7 +459,8 @@ impl Hierarchy {
     fn sweep(&mut self, budget: &mut usize) {
         while let Some(at) = self.sweeping.filter(|_| *budget > 0) {
             let expired = self.shares.change_next(at, |share| {
-                let (buckets, horizon) = (share.sums.len(), self.horizons.of_totals(share.namespace));
+                let buckets = share.sums.len();
+                let horizon = self.horizons.of_totals(share.namespace);
                 share.sums.expire(horizon);
                 self.shelving.expire(share, horizon);
                 buckets

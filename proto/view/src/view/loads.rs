@@ -57,7 +57,8 @@ mod tests {
         }
         assert_eq!(weights(&view), [2, 30, 100]);
         let ends: Vec<_> = view.loads().map(|load| (load.range.from.cloned(), load.range.before.cloned())).collect();
-        let (b, c) = (counter("b"), counter("c"));
+        let b = counter("b");
+        let c = counter("c");
         assert_eq!(ends, [(None, Some(b.clone())), (Some(b), Some(c.clone())), (Some(c), None)]);
     }
 }

@@ -87,10 +87,12 @@ impl Cells {
     /// A row goes, and what is on the shelf of it.
     fn drop_row(&mut self, slot: u32, number: u32) {
         let valve = usize::from(self.row_place(number).1);
-        let (key, dc) = (self.cell_hashes[slot as usize] ^ self.valve_hashes[valve], self.valves[valve].group.dc);
+        let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[valve];
+        let dc = self.valves[valve].group.dc;
         let whole = self.series.whole(number).into_owned();
         if let Some(space) = self.series.space_of(slot, &self.table) {
-            let (view, sums) = (&self.series.spaces[space].view, &mut self.series.sums);
+            let view = &self.series.spaces[space].view;
+            let sums = &mut self.series.sums;
             for (bucket, value) in whole.buckets().filter(|&(bucket, _)| view.horizon.keeps(bucket)) {
                 let day = expires_on(&view.policy, bucket);
                 if let Some(sum) = day.and_then(|day| sums.get_mut(&(dc, day))) {

@@ -117,7 +117,8 @@ impl Parting {
     /// Cells of the range were raised.
     pub fn on_raised(&mut self, gathered: &Gathered) {
         let slots = gathered.counts.iter().map(|of| of.0).chain(gathered.buckets.iter().map(|of| of.0));
-        let (copied, before) = (self.places.len(), self.again.len());
+        let copied = self.places.len();
+        let before = self.again.len();
         for slot in slots.filter(|&slot| (slot as usize) < copied && !bites(Bug::RaisedUncopied)) {
             self.again.insert(slot);
         }
@@ -151,7 +152,8 @@ impl Parting {
     /// Copies further cells: as long as the budget lasts, and, once each was copied, twice as many as were raised since the last step. Else
     /// who counts faster than the budget is would never be done.
     fn step(&mut self, range: &Cells, budget: usize) {
-        let (mut left, raised) = (budget, std::mem::take(&mut self.raised));
+        let mut left = budget;
+        let raised = std::mem::take(&mut self.raised);
         self.copy_some(range, &mut left);
         if self.places.len() == range.len() as usize {
             for _ in 0..2 * raised {
@@ -198,7 +200,9 @@ impl View {
             self.budget.iter().for_each(|budget| part.cells.keep_within(budget, shard));
             part
         };
-        let (parts, places, again) = (split.parts().map(part), Vec::new(), Numbers::default());
+        let parts = split.parts().map(part);
+        let places = Vec::new();
+        let again = Numbers::default();
         let order = self.ranges().order().clone();
         self.parting = Some(Parting { split: split.clone(), order, parts, places, again, raised: 0 });
         self.hierarchy.begin_parting(split);
@@ -268,7 +272,8 @@ mod tests {
     fn a_range_is_split_however_fast_it_is_counted() {
         const COUNTERS: u16 = 4_000;
         const COUNTED_AT_ONCE: usize = 300;
-        let (mut view, ledger) = (View::new(DcId(0), 1), Ledger::default());
+        let mut view = View::new(DcId(0), 1);
+        let ledger = Ledger::default();
         let valve = ValveId { group: GroupId { dc: DcId(0), group: 0, incarnation: 1 }, lane: 0 };
         let mut sums = vec![0_u64; usize::from(COUNTERS)];
         let mut count = |view: &mut View, number: u16| {

@@ -151,7 +151,8 @@ impl Series {
             let at = if self.sweep_next < self.rows.len() { self.sweep_next } else { 0 };
             self.sweep_next = at + 1;
             let Some(space) = self.space_of(self.rows[at].slot, table) else { continue };
-            let (horizon, held) = (&self.spaces[space].view.horizon, &mut self.rows[at]);
+            let horizon = &self.spaces[space].view.horizon;
+            let held = &mut self.rows[at];
             self.shelving.bytes -= held.row.bucket_bytes();
             if held.row.expire(horizon) > 0 {
                 self.dirty.insert(at as u32);
@@ -177,9 +178,11 @@ pub(super) fn bucket_hash(key: u64, bucket: BucketId, value: u64) -> u64 {
 
 /// Parts that hold all of these buckets, which come fine to coarse.
 pub fn parts_of(buckets: impl IntoIterator<Item = BucketId>) -> Vec<Part> {
-    let (mut parts, mut starts) = (Vec::new(), BTreeSet::new());
+    let mut parts = Vec::new();
+    let mut starts = BTreeSet::new();
     for bucket in buckets {
-        let (start, end) = (bucket.start(), bucket.end());
+        let start = bucket.start();
+        let end = bucket.end();
         if starts.range(start..end).next().is_none() {
             starts.insert(start);
             parts.push(Part::at(start));
@@ -356,7 +359,9 @@ impl Cells {
     }
 
     fn take_terms(&mut self, namespace: &str, terms: &SeriesTerms, known: Option<usize>) {
-        let (policy, since, revision) = (terms.policy.clone(), terms.since, terms.revision);
+        let policy = terms.policy.clone();
+        let since = terms.since;
+        let revision = terms.revision;
         match known {
             Some(at) => {
                 let space = &mut self.series.spaces[at];
@@ -381,7 +386,8 @@ impl Cells {
                 let hash = self.cell_hashes[held.slot as usize];
                 self.table.warm(held.slot).wrapping_add(held.row.warm()).wrapping_add(hash)
             });
-            let (slot, valve) = (self.series.rows[number].slot, self.series.rows[number].valve);
+            let slot = self.series.rows[number].slot;
+            let valve = self.series.rows[number].valve;
             let Some(space) = self.series.space_of(slot, &self.table).map(|space| &self.series.spaces[space]) else {
                 continue;
             };

@@ -279,14 +279,16 @@ impl Cells {
             let Some(held) = self.series.rows.get(number as usize).filter(|held| held.shelved_until > 0) else {
                 return;
             };
-            let (slot, valve) = (held.slot, held.valve);
+            let slot = held.slot;
+            let valve = held.valve;
             let Some(space) = self.series.space_of(slot, &self.table) else { return };
             let shelved = parse(&mut decoder, value).map(|(_, row)| row);
             let shelved = shelved.unwrap_or_else(|error| budget.shelf.is_damaged(shard, number, &error.to_string()));
             let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[usize::from(valve)];
             let dc = self.valves[usize::from(valve)].group.dc;
             let Series { spaces, rows, sums, shelving, .. } = &mut self.series;
-            let (view, row) = (&spaces[space].view, &rows[number as usize].row);
+            let view = &spaces[space].view;
+            let row = &rows[number as usize].row;
             if shelved.buckets().any(|(bucket, _)| !view.horizon.keeps(bucket)) {
                 shelving.unkept.insert(number);
             }

@@ -56,7 +56,8 @@ impl View {
     /// A counter's own count and its total.
     pub fn total(&self, counter: &CounterName, ledger: &Ledger) -> Total {
         let direct = self.read(counter, ledger);
-        let (mut up, mut down) = (0_u64, 0_u64);
+        let mut up = 0_u64;
+        let mut down = 0_u64;
         if self.is_registered(ledger) {
             for (_, share) in self.hierarchy.inherited(counter, ledger) {
                 (up, down) = (up.wrapping_add(share.count(Half::Up)), down.wrapping_add(share.count(Half::Down)));

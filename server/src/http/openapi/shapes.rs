@@ -77,7 +77,8 @@ fn keep_used(all: &mut BTreeMap<String, Value>, paths: &mut Value) {
         };
         each_ref(paths, &note);
         all.values_mut().for_each(|schema| each_ref(schema, &note));
-        let (before, used) = (all.len(), used.into_inner());
+        let before = all.len();
+        let used = used.into_inner();
         all.retain(|name, _| used.contains(name));
         if all.len() == before {
             return;

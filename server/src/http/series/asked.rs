@@ -142,7 +142,8 @@ impl WindowAsk {
     }
 
     pub(super) fn window(&self) -> Result<WindowQuery, Failure> {
-        let (zone, compare) = (self.zone()?, self.compare.is_some());
+        let zone = self.zone()?;
+        let compare = self.compare.is_some();
         Ok(WindowQuery { asked: self.asked(&zone)?, error_s: self.error_s()?, compare, zone })
     }
 

@@ -375,8 +375,11 @@ impl AsOfBody {
         let CounterAsOfBody { counter, known, windows, .. } = self.counters.into_iter().next()?;
         let WindowedBody { counted, previous } = windows.into_iter().next()?;
         let previous = plan.previous.zip(previous).map(|(window, counted)| PreviousBody { window, counted });
-        let (at_unix_ms, instants, basis) = (self.at_unix_ms, self.instants, self.basis);
-        let (window, no_previous) = (plan.window, plan.no_previous);
+        let at_unix_ms = self.at_unix_ms;
+        let instants = self.instants;
+        let basis = self.basis;
+        let window = plan.window;
+        let no_previous = plan.no_previous;
         Some(WindowBody { counter, known, at_unix_ms, window, counted, previous, no_previous, instants, basis })
     }
 }

@@ -75,7 +75,8 @@ impl Stage {
     /// `count COUNTER WEIGHT`: the view is told of it.
     pub fn count(&mut self, key: &str, weight: u64) -> Done {
         self.begin_totals()?;
-        let (counter, group) = (named(key)?, GroupId { dc: DcId(0), group: 0, incarnation: 1 });
+        let counter = named(key)?;
+        let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
         let generation = self.ledger.resets().generation(&counter);
         let counted = self.totals.view.component_of(&counter, generation, group) + weight;
         let merged = self.totals.view.merge(&counter.total_of(generation), ValveId { group, lane: 0 }, counted);
@@ -97,7 +98,8 @@ impl Stage {
 
     /// `totals COUNTER…`: own counts and totals.
     pub fn totals(&mut self, keys: &[&str]) -> Done {
-        let (view, ledger) = (&self.totals.view, &self.ledger);
+        let view = &self.totals.view;
+        let ledger = &self.ledger;
         let progress = view.graph_progress();
         let one = |key: &&str| {
             let total = view.total(&named(key)?, ledger);

@@ -28,10 +28,15 @@ const EVENTS_MAX: u32 = 6 << 10;
 
 /// `buckets`.
 pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
-    let (folder, wanted) = (Folder::new()?, plan.size_or(BUCKETS));
+    let folder = Folder::new()?;
+    let wanted = plan.size_or(BUCKETS);
     let store = Store::open(folder.path(), RowStore::Apart(LsmOptions::default()))?;
-    let (mut random, horizon) = (ChaCha8Rng::seed_from_u64(u64::from(plan.run)), horizon()?);
-    let (mut rows, mut buckets, mut row_bytes, mut samples) = (0u32, 0, 0, Vec::new());
+    let mut random = ChaCha8Rng::seed_from_u64(u64::from(plan.run));
+    let horizon = horizon()?;
+    let mut rows = 0u32;
+    let mut buckets = 0;
+    let mut row_bytes = 0;
+    let mut samples = Vec::new();
     for stage in STAGES {
         while buckets < wanted / stage {
             let mut part = Vec::with_capacity(ROWS_PER_PART);

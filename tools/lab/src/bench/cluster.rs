@@ -91,8 +91,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        let (node, aggregator, slots) = (Vec::new(), Vec::new(), Vec::new());
-        let (flush_delay, layout) = (Duration::ZERO, String::new());
+        let node = Vec::new();
+        let aggregator = Vec::new();
+        let slots = Vec::new();
+        let flush_delay = Duration::ZERO;
+        let layout = String::new();
         Options { nodes: 1, flush_delay, node, aggregator, tls: false, slots, further: 0, layout }
     }
 }
@@ -169,7 +172,8 @@ impl Cluster {
     /// For a child of this bench.
     pub fn place(&self) -> Place {
         let Sockets { nodes, aggregator, .. } = self.sockets.clone();
-        let (nodes, aggregator) = (nodes.into_iter().map(Into::into).collect(), aggregator.into());
+        let nodes = nodes.into_iter().map(Into::into).collect();
+        let aggregator = aggregator.into();
         Place { dc: DC.to_owned(), nodes, aggregator, credentials: self.folder.0.join("client-credentials") }
     }
 
@@ -357,7 +361,8 @@ impl Cluster {
     pub fn arm(&mut self, key: &str, at: u64) -> Result<(), BenchError> {
         let path = format!("/v1/counters/{NAMESPACE}/{key}/milestones");
         let deadline = Instant::now() + PATIENCE;
-        let (mut method, mut body) = ("PUT", format!("{{\"at\":[{at}]}}"));
+        let mut method = "PUT";
+        let mut body = format!("{{\"at\":[{at}]}}");
         loop {
             let answer = self.remote()?.http(method, &path, &body)?;
             if answer.contains("\"armed\"") {

@@ -59,7 +59,8 @@ async fn measure(plan: &Plan, folder: &Path) -> Result<Vec<Sample>, BenchError> 
         seed: u64::from(plan.run),
     });
     let cluster = cluster.await.map_err(BenchError::setup)?;
-    let (seconds, mut loads) = (plan.seconds_or(SECONDS), JoinSet::new());
+    let seconds = plan.seconds_or(SECONDS);
+    let mut loads = JoinSet::new();
     let mut clients = Vec::new();
     for (dc, name) in DCS.into_iter().enumerate() {
         let local = &cluster.dcs[dc];
@@ -74,12 +75,14 @@ async fn measure(plan: &Plan, folder: &Path) -> Result<Vec<Sample>, BenchError> 
         begins(&client, dc).await?;
         clients.push(client);
     }
-    let (meter, begun) = (Meter::start(), Instant::now());
+    let meter = Meter::start();
+    let begun = Instant::now();
     for (dc, client) in clients.into_iter().enumerate() {
         loads.spawn(load(client, dc, begun + Duration::from_secs_f64(seconds)));
     }
     let mut all: Vec<(usize, Done)> = loads.join_all().await.into_iter().collect::<Result<_, BenchError>>()?;
-    let (cpu_s, took_s) = (meter.cpu_s(), begun.elapsed().as_secs_f64());
+    let cpu_s = meter.cpu_s();
+    let took_s = begun.elapsed().as_secs_f64();
     all.sort_by_key(|(dc, _)| *dc);
     let index = cluster.leader().aggregator.with_ledger(|ledger| ledger.graph().index());
     cluster.stop().await;
@@ -113,7 +116,8 @@ fn name(kind: &str, dc: usize, number: u64) -> Result<CounterName, BenchError> {
 }
 
 fn posted(dc: usize, number: u64) -> Result<EdgeChanges, BenchError> {
-    let (answer, question) = (name("answer", dc, number)?, name("question", dc, number % QUESTIONS)?);
+    let answer = name("answer", dc, number)?;
+    let question = name("question", dc, number % QUESTIONS)?;
     Ok(EdgeChanges::new().insert(&answer, &question).allow_unknown())
 }
 
@@ -151,7 +155,8 @@ async fn load(client: Client, dc: usize, until: Instant) -> Result<(usize, Done)
 async fn work(client: Client, dc: usize, next: Arc<AtomicU64>, until: Instant) -> Result<Done, BenchError> {
     let mut done = Done { made: 0, contended: 0, ms: histogram()? };
     while Instant::now() < until {
-        let (begun, number) = (Instant::now(), next.fetch_add(1, Ordering::Relaxed));
+        let begun = Instant::now();
+        let number = next.fetch_add(1, Ordering::Relaxed);
         match client.change_edges(posted(dc, number)?).await {
             Ok(_) => {
                 done.made += 1;

@@ -118,7 +118,8 @@ impl Pair {
     }
 
     fn chunk(&mut self, naming: bool, cells: Range<usize>, value: u64) -> FeedChunk {
-        let (base, upto) = (LogIndex(self.fed), LogIndex(self.fed + 1));
+        let base = LogIndex(self.fed);
+        let upto = LogIndex(self.fed + 1);
         self.fed += 1;
         let named = if naming { cells.clone() } else { 0..0 };
         FeedChunk {
@@ -137,7 +138,8 @@ impl Pair {
 
     /// Puts an input into one of them, and the messages that follow into the other; bytes of the deltas among that.
     fn say(&mut self, to: usize, input: Input) -> usize {
-        let (mut bytes, mut inputs) = (0, vec![(to, input)]);
+        let mut bytes = 0;
+        let mut inputs = vec![(to, input)];
         while let Some((to, input)) = inputs.pop() {
             self.cores[to].handle(self.now, input, &self.ledger);
             while let Some(output) = self.cores[to].poll_output() {

@@ -44,13 +44,15 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let load = Load { address: cluster.aggregator_http(), token, seconds: plan.seconds_or(SECONDS) };
     let meter = Meter::start();
     let begun = Instant::now();
-    let (mut without, mut with) = (0.0, 0.0);
+    let mut without = 0.0;
+    let mut with = 0.0;
     for round in 0..ROUNDS {
         without += load.rate(None).map_err(BenchError::setup)? / ROUNDS as f64;
         with += load.rate(Some(plan.run as usize * ROUNDS + round)).map_err(BenchError::setup)? / ROUNDS as f64;
         cluster.check()?;
     }
-    let (cpu_s, seconds) = (meter.cpu_s(), begun.elapsed().as_secs_f64());
+    let cpu_s = meter.cpu_s();
+    let seconds = begun.elapsed().as_secs_f64();
     let per_s = |what: &str, rate| {
         let name = format!("increments over HTTP {what}, {CONNECTIONS} connections");
         Asked::rate(name, "1/s").is(rate).costing(cpu_s, seconds)
@@ -140,7 +142,8 @@ async fn count_until(
 ) -> Result<u64, Box<dyn Error + Send + Sync>> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    let (mut counted, mut answer) = (0, Vec::new());
+    let mut counted = 0;
+    let mut answer = Vec::new();
     while Instant::now() < until {
         let key = prefix.as_ref().map(|prefix| format!("idempotency-key: {prefix}-{counted}\r\n")).unwrap_or_default();
         let request = format!(

@@ -117,7 +117,9 @@ fn busy(cluster: &mut Cluster, subscribers: usize, seconds: f64) -> Result<(f64,
     let mut child = TaskChild::start("watchers", &task(cluster, subscribers, query, 1 + updates)?, cluster.folder())?;
     child.wait_for(PATIENCE, |said| matches!(said, Said::Ready).then_some(()))?;
     child.go()?;
-    let (before, begun, begun_unix_us) = (aggregator_cost(cluster)?, Instant::now(), unix_us());
+    let before = aggregator_cost(cluster)?;
+    let begun = Instant::now();
+    let begun_unix_us = unix_us();
     let mut report = None;
     while begun.elapsed().as_secs_f64() < seconds || report.is_none() {
         if begun.elapsed() > PATIENCE {
@@ -144,7 +146,8 @@ fn subscribed(said: Option<Said>) -> Option<SubscribeReport> {
 }
 
 fn task(cluster: &Cluster, subscribers: usize, query: String, messages: usize) -> Result<Task, BenchError> {
-    let (address, token) = (cluster.aggregator_http(), cluster.token()?.as_str().to_owned());
+    let address = cluster.aggregator_http();
+    let token = cluster.token()?.as_str().to_owned();
     let ca_file = cluster.http_ca_file();
     Ok(Task::Subscribe(SubscribeTask { address, token, subscribers, ca_file, query, messages }))
 }
@@ -245,8 +248,10 @@ pub(super) async fn upgrade(
 
 /// Reports when this number of text frames has come, and listens on.
 async fn listen(mut stream: RemoteStream, messages: usize, told: mpsc::Sender<u64>) -> std::io::Result<()> {
-    let (mut buffer, mut frames) = ([0; BUFFER_BYTES], Frames::default());
-    let (mut texts, mut all) = (0, false);
+    let mut buffer = [0; BUFFER_BYTES];
+    let mut frames = Frames::default();
+    let mut texts = 0;
+    let mut all = false;
     loop {
         let bytes = stream.read(&mut buffer).await?;
         if bytes == 0 {
@@ -322,7 +327,8 @@ mod tests {
     fn texts_are_handed_out_once_wherever_the_bytes_are_cut() {
         let sent = [&[0x81, 2, b'a', b'b', 0x89, 1, b'p', 0x81, 126, 1, 0][..], &[b'x'; 256], &[0x81, 0]].concat();
         for cut in 0..=sent.len() {
-            let (mut frames, mut texts) = (Frames::default(), Vec::new());
+            let mut frames = Frames::default();
+            let mut texts = Vec::new();
             [&sent[..cut], &sent[cut..]]
                 .into_iter()
                 .for_each(|part| frames.take(part, |text| texts.push(text.to_owned())));

@@ -69,12 +69,14 @@ pub struct WatchReport {
 
 /// `live-demo`.
 pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
-    let (subscribers, span_s) = (plan.size_or(SUBSCRIBERS), plan.seconds_or(SPAN_S));
+    let subscribers = plan.size_or(SUBSCRIBERS);
+    let span_s = plan.seconds_or(SPAN_S);
     let folder = Folder::new()?;
     let data_dir = folder.path().join("demo");
     let port = free_port()?;
     let rate = plan.rate_or(RATE_PER_S).to_string();
-    let (dir, port_text) = (data_dir.display().to_string(), port.to_string());
+    let dir = data_dir.display().to_string();
+    let port_text = port.to_string();
     // It is ended when all is measured.
     let arguments = ["demo", "--headless", "--rate", &rate, "--milestone", EVERY, "--every", EVERY, "--for", "600"];
     let arguments = [&arguments[..], &["--port", &port_text, "--data-dir", &dir]].concat();
@@ -113,7 +115,8 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 /// Cores of the demo and its load while something goes on.
 fn cores(demo: &mut Process, during: impl FnOnce() -> Result<(), BenchError>) -> Result<f64, BenchError> {
     let cost_of = |demo: &Process| cost::of_tree(demo.id()).ok_or_else(super::no_proc);
-    let (before, begun) = (cost_of(demo)?, Instant::now());
+    let before = cost_of(demo)?;
+    let begun = Instant::now();
     during()?;
     demo.check()?;
     Ok(cost_of(demo)?.cpu_s_since(&before) / begun.elapsed().as_secs_f64())
@@ -175,7 +178,8 @@ pub async fn watch(task: WatchTask) -> Result<WatchReport, Box<dyn Error>> {
     let looking = tokio::spawn(watchers.clone().keep_looking());
     let one = |subscriber: usize| {
         let address = task.addresses[subscriber % task.addresses.len()];
-        let (token, query) = (task.token.clone(), task.query.clone());
+        let token = task.token.clone();
+        let query = task.query.clone();
         async move {
             let mut stream = tokio::net::TcpStream::connect(address).await?;
             upgrade(&mut stream, address, &token, &query).await?;
@@ -187,10 +191,12 @@ pub async fn watch(task: WatchTask) -> Result<WatchReport, Box<dyn Error>> {
     if !wait_for_start().await? {
         return Ok(WatchReport::default());
     }
-    let (updates_before, awards_before) = (watchers.look()?, watchers.awards());
+    let updates_before = watchers.look()?;
+    let awards_before = watchers.awards();
     let begun = Instant::now();
     sleep(Duration::from_secs_f64(task.seconds)).await;
-    let (updates, awards) = (watchers.look()?, watchers.awards());
+    let updates = watchers.look()?;
+    let awards = watchers.awards();
     let seconds = begun.elapsed().as_secs_f64();
     say(&Said::Measured)?;
     sleep(LAST_AWARDS).await;

@@ -224,7 +224,8 @@ where
     for client in connected {
         clients.spawn(client(moments));
     }
-    let (mut seen, mut last_us) = (Seen::default(), 0);
+    let mut seen = Seen::default();
+    let mut last_us = 0;
     if !matches!(pace, Pace::Once { .. }) {
         sleep_until(origin, measure_us).await;
         say(&Said::Measuring)?;

@@ -134,7 +134,8 @@ pub fn hold_node(cells: usize) -> Result<f64, Box<dyn Error>> {
         node.put_in(Input::Client { conn: ConnId(client as u64), msg })?;
         node.tick()?;
     }
-    let (held, batches) = (node.core.group().table().len() as usize, cells.div_ceil(PIECE));
+    let held = node.core.group().table().len() as usize;
+    let batches = cells.div_ceil(PIECE);
     if (held, node.acknowledged) != (cells, batches) {
         return Err(format!("{held} of {cells} cells, {} of {batches} batches", node.acknowledged).into());
     }
@@ -149,7 +150,8 @@ impl Node {
 
     fn put_in(&mut self, input: Input) -> Result<(), String> {
         self.core.handle(self.now, input);
-        let (mut durable, mut persisted) = (None, false);
+        let mut durable = None;
+        let mut persisted = false;
         while let Some(output) = self.core.poll_output() {
             match output {
                 Output::Append { index, .. } => durable = Some(index),

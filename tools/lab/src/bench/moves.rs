@@ -109,14 +109,16 @@ fn while_read(
     many: usize,
     mut moves: [Move; 2],
 ) -> Result<([Move; 2], ReadReport), BenchError> {
-    let (seconds, per_s) = (plan.seconds_or(SECONDS), plan.rate_or(READS_PER_S));
+    let seconds = plan.seconds_or(SECONDS);
+    let per_s = plan.rate_or(READS_PER_S);
     let task =
         ReadTask { place: cluster.place(), keys: many, kind: ReadKind::Rate { per_s }, seconds, seed: plan.run.into() };
     let mut child = TaskChild::start("readers", &Task::Read(task), cluster.folder())?;
     child.wait_ready()?;
     child.go()?;
     child.wait_for(PATIENCE, |said| matches!(said, Said::Measuring).then_some(()))?;
-    let (begun, remote) = (Instant::now(), cluster.remote()?);
+    let begun = Instant::now();
+    let remote = cluster.remote()?;
     while begun.elapsed().as_secs_f64() < seconds {
         for each in &mut moves {
             for (at, inserts) in [true, false].into_iter().enumerate() {
@@ -158,7 +160,8 @@ fn fill(cluster: &Cluster, many: usize) -> Result<(), BenchError> {
             }
         }
     }
-    let (begun, asked) = (Instant::now(), json!({ "counters": [counters[0], named(ONE)] }).to_string());
+    let begun = Instant::now();
+    let asked = json!({ "counters": [counters[0], named(ONE)] }).to_string();
     while !values(&cluster.json("POST", "/v1/read", &asked)?).all(|value| value == DAYS as u64) {
         if begun.elapsed() > MOVED_WITHIN {
             return Err(BenchError::Patience {
@@ -175,7 +178,8 @@ fn fill(cluster: &Cluster, many: usize) -> Result<(), BenchError> {
 fn link(cluster: &Cluster, many: usize) -> Result<(), BenchError> {
     let above = (0..many).map(|number| [ancestor(number), named(ABOVE)]);
     let below = (0..many).map(|number| [named(BELOW), descendant(number)]);
-    let (edges, remote): (Vec<[String; 2]>, _) = (above.chain(below).collect(), cluster.remote()?);
+    let edges: Vec<[String; 2]> = above.chain(below).collect();
+    let remote = cluster.remote()?;
     edges.chunks(EDGES).try_for_each(|some| change(&remote, "insert", &json!(some)).map(drop))
 }
 
@@ -200,7 +204,8 @@ fn check(cluster: &Cluster, many: usize, moves: &[Move; 2]) -> Result<(), BenchE
         let expected = days * many as u64;
         let below = total_below(&remote)?;
         let target = total_of(&remote, &named(TARGET))?;
-        let (first, last) = (total_of(&remote, &descendant(0))?, total_of(&remote, &descendant(many - 1))?);
+        let first = total_of(&remote, &descendant(0))?;
+        let last = total_of(&remote, &descendant(many - 1))?;
         if below != expected || target != (expected, expected) || [first, last] != [(days, days); 2] {
             let reason = format!(
                 "{below} below {ONE}, {first:?} and {last:?} of these, {target:?} at {TARGET}, {expected} each expected"
@@ -213,7 +218,8 @@ fn check(cluster: &Cluster, many: usize, moves: &[Move; 2]) -> Result<(), BenchE
 
 /// The sum of all descendants' totals, page by page.
 fn total_below(remote: &Remote) -> Result<u64, BenchError> {
-    let (mut sum, mut after) = (0, String::new());
+    let mut sum = 0;
+    let mut after = String::new();
     loop {
         let path = format!("/v1/range?prefix={NAMESPACE}/{BELOW}/&of=total&limit={PAGE}{after}");
         let page = remote.json("GET", &path, "")?;

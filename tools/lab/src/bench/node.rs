@@ -59,7 +59,8 @@ pub fn load(cluster: &mut Cluster, plan: &Plan, content: Content, pace: Pace) ->
 /// # Errors
 /// As [`load`].
 pub fn measure(cluster: &mut Cluster, task: LoadTask) -> Result<Measured, BenchError> {
-    let (warm_s, seconds) = (task.warm_s, task.seconds);
+    let warm_s = task.warm_s;
+    let seconds = task.seconds;
     let measured = measure_task(&Task::Load(task), warm_s, seconds, cluster.folder())?;
     cluster.check()?;
     check(&measured.report)?;
@@ -78,7 +79,8 @@ pub fn measure_task(task: &Task, warm_s: f64, seconds: f64, folder: &Path) -> Re
     child.go()?;
     child.wait_for(within, |said| matches!(said, Said::Measuring).then_some(()))?;
     // With what the first seconds have left to be written.
-    let (meter, writes) = (Meter::start(), WriteMeter::start(folder));
+    let meter = Meter::start();
+    let writes = WriteMeter::start(folder);
     child.wait_for(within, |said| matches!(said, Said::Measured).then_some(()))?;
     let cpu_s = meter.cpu_s();
     let written_bytes = writes.bytes();

@@ -28,9 +28,11 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let mut samples = Vec::new();
     for (memory_mib, place) in MEMORY_MIB.into_iter().zip(["in memory", "on disk"]) {
         let of = |key: &str| vec!["rows.store=tree".to_owned(), format!("{key}.buckets_memory_mib={memory_mib}")];
-        let (aggregator, mut node) = (of("view"), of("group"));
+        let aggregator = of("view");
+        let mut node = of("group");
         node.push(CHECKPOINTS.to_owned());
-        let (flush_delay, layout) = (plan.flush_delay, SERIES.to_owned());
+        let flush_delay = plan.flush_delay;
+        let layout = SERIES.to_owned();
         let cluster = Cluster::start_as(Options { flush_delay, layout, aggregator, node, ..Options::default() })?;
         fill(&cluster, counters)?;
         let most = f64::from(memory_mib) * MIB;
@@ -70,7 +72,8 @@ fn fill(cluster: &Cluster, counters: usize) -> Result<(), BenchError> {
 
 /// Waits until the view has all of it and no more in memory than it may; returns its bytes then, and the duration.
 fn settle(cluster: &Cluster, most: f64) -> Result<(f64, Duration), BenchError> {
-    let (begun, asked) = (Instant::now(), json!({ "counters": points::names() }).to_string());
+    let begun = Instant::now();
+    let asked = json!({ "counters": points::names() }).to_string();
     loop {
         let read = cluster.json("POST", "/v1/read", &asked)?;
         let shown = read["counters"].as_array().map_or(&[][..], Vec::as_slice);

@@ -51,7 +51,8 @@ fn fill(series: &Series<'_>) -> Result<(), BenchError> {
             return Err(BenchError::Failed { who: "the fill".to_owned(), reason: added.to_string() });
         }
     }
-    let (begun, asked) = (Instant::now(), json!({ "counters": names() }).to_string());
+    let begun = Instant::now();
+    let asked = json!({ "counters": names() }).to_string();
     let shown = || -> Result<bool, BenchError> {
         let read = series.cluster.json("POST", "/v1/read", &asked)?;
         let counters = read["counters"].as_array().map_or(&[][..], Vec::as_slice);
@@ -133,12 +134,14 @@ impl Kept {
     }
 
     fn json(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<Value> {
-        let (length, token) = (body.len(), &self.token);
+        let length = body.len();
+        let token = &self.token;
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\ncontent-length: {length}\r\n\r\n{body}"
         );
         self.stream.get_mut().write_all(request.as_bytes())?;
-        let (mut head, mut length) = (String::new(), 0);
+        let mut head = String::new();
+        let mut length = 0;
         loop {
             let start = head.len();
             if self.stream.read_line(&mut head)? == 0 {

@@ -107,7 +107,8 @@ impl<'a> Postgres<'a> {
         let runtime = runtime.map_err(BenchError::io("tokio"))?;
         let mut server = Server::start(plan.postgres_bin.as_deref())?;
         let client = server.wait_for(|socket| runtime.block_on(connect(socket)).ok())?;
-        let (counters, counted) = (plan.size_or(COUNTERS), [0; Layout::ALL.len()]);
+        let counters = plan.size_or(COUNTERS);
+        let counted = [0; Layout::ALL.len()];
         Ok(Postgres { plan, counters, client, runtime, server, counted })
     }
 
@@ -165,7 +166,8 @@ impl<'a> Postgres<'a> {
 
     fn task(&self, choice: Choice, pace: Pace, (warm_s, seconds): (f64, f64)) -> PostgresTask {
         let Choice { layout, batch_rows, connections } = choice;
-        let (socket, seed) = (self.server.socket().to_owned(), u64::from(self.plan.run));
+        let socket = self.server.socket().to_owned();
+        let seed = u64::from(self.plan.run);
         PostgresTask { socket, layout, connections, batch_rows, counters: self.counters, pace, warm_s, seconds, seed }
     }
 

@@ -117,11 +117,14 @@ pub async fn count(task: CountTask) -> Result<CountReport, Box<dyn Error>> {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let per_tick = per_s * TICK.as_millis() as u64 / 1_000;
-    let (start, mut answers, mut report) = (Instant::now(), JoinSet::new(), CountReport::default());
+    let start = Instant::now();
+    let mut answers = JoinSet::new();
+    let mut report = CountReport::default();
     while start.elapsed().as_secs_f64() < seconds {
         ticks.tick().await;
         for _ in 0..per_tick {
-            let (begun, hit) = (Instant::now(), client.hit(&counter, SessionId(rand::random())).await?);
+            let begun = Instant::now();
+            let hit = client.hit(&counter, SessionId(rand::random())).await?;
             report.sent += 1;
             answers.spawn(async move { (hit.durable().await.map(drop), begun.elapsed()) });
         }

@@ -171,8 +171,11 @@ fn update(
     phase: &Phase,
 ) -> Result<Updated, BenchError> {
     cost::sync_below(dir);
-    let (meter, writes, started) = (Meter::start(), WriteMeter::start(dir), Instant::now());
-    let (mut updates, mut slowest) = (0, Duration::ZERO);
+    let meter = Meter::start();
+    let writes = WriteMeter::start(dir);
+    let started = Instant::now();
+    let mut updates = 0;
+    let mut slowest = Duration::ZERO;
     for _ in 0..phase.checkpoints {
         let mut changed: Vec<usize> = (0..phase.changed.min(rows)).map(|_| random.random_range(0..rows)).collect();
         // A row that changed twice is in a checkpoint once, and rows are handed in in the order of their keys.

@@ -84,7 +84,8 @@ pub fn flat(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 
 /// `hierarchy`: counters, and two levels above them.
 pub fn hierarchy(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
-    let (written, memory_gib) = (Some(100.0), Some(12.0));
+    let written = Some(100.0);
+    let memory_gib = Some(12.0);
     let promise = Promise { must_per_s: Some(100_000.0), aim_per_s: Some(300_000.0), written, memory_gib };
     run(plan, &promise, true)
 }
@@ -263,8 +264,10 @@ impl<'a> Series<'a> {
         let mut child = TaskChild::start("spends", &Task::Load(task), self.cluster.folder())?;
         child.wait_ready()?;
         let before = self.cluster.cpu_s();
-        let (place, over) = (self.cluster.remote()?, AtomicBool::new(false));
-        let (changes_per_s, counters) = (per_s / INCREMENTS_PER_EDGE_CHANGE, self.counters);
+        let place = self.cluster.remote()?;
+        let over = AtomicBool::new(false);
+        let changes_per_s = per_s / INCREMENTS_PER_EDGE_CHANGE;
+        let counters = self.counters;
         let (report, edge_changes) = std::thread::scope(|scope| {
             let changer = scope.spawn(|| move_about(&place, changes_per_s, counters, &over));
             let report = child.go().and_then(|()| child.wait_loaded(CAUGHT_UP));
@@ -346,9 +349,11 @@ impl<'a> Series<'a> {
         child.wait_ready()?;
         child.go()?;
         child.wait_for(PATIENCE, |said| matches!(said, Said::Measuring).then_some(()))?;
-        let (begun, mut times) = (Instant::now(), Vec::new());
+        let begun = Instant::now();
+        let mut times = Vec::new();
         while begun.elapsed().as_secs_f64() < VISIBLE_S - 1.0 {
-            let (at, seen) = (begun.elapsed(), self.probe.seen_after(&mut self.cluster)?);
+            let at = begun.elapsed();
+            let seen = self.probe.seen_after(&mut self.cluster)?;
             if seen > LATE {
                 errln!("counted at {:.1} s of {per_s:.0}/s, seen {seen:.1?} later", at.as_secs_f64());
             }
@@ -413,7 +418,8 @@ fn under_load(cluster: &mut Cluster, load: LoadTask, edges: Option<(f64, usize)>
     let place = cluster.remote()?;
     std::thread::scope(|scope| {
         let changer = edges.map(|(per_s, counters)| {
-            let (place, over) = (&place, &over);
+            let place = &place;
+            let over = &over;
             scope.spawn(move || move_about(place, per_s, counters, over))
         });
         let (measured, memory_gib) = with_memory_gib(|| node::measure(cluster, load));
@@ -498,7 +504,8 @@ fn edges(counters: usize) -> impl Iterator<Item = (String, String)> {
 
 /// Inserts them; how many.
 fn link(cluster: &Remote, counters: usize) -> Result<usize, BenchError> {
-    let (mut edges, mut inserted) = (edges(counters).peekable(), 0);
+    let mut edges = edges(counters).peekable();
+    let mut inserted = 0;
     while edges.peek().is_some() {
         let some: Vec<_> = edges.by_ref().take(EDGES).collect();
         inserted += some.len();
@@ -520,10 +527,12 @@ fn move_about(cluster: &Remote, per_s: f64, counters: usize, is_over: &AtomicBoo
     let parents = counters.div_ceil(CHILDREN);
     // Each move is two changes.
     let moved = (per_s * CHANGE_EVERY.as_secs_f64() / 2.0).ceil().max(1.0) as usize;
-    let (begun, mut rounds) = (Instant::now(), 0);
+    let begun = Instant::now();
+    let mut rounds = 0;
     while !is_over.load(Ordering::Acquire) || rounds % 2 == 1 {
         let at = |nth: usize| (rounds / 2 * moved + nth) * MOVED_APART % counters;
-        let (here, there) = (|leaf: usize| leaf / CHILDREN, |leaf: usize| (leaf / CHILDREN + 1) % parents);
+        let here = |leaf: usize| leaf / CHILDREN;
+        let there = |leaf: usize| (leaf / CHILDREN + 1) % parents;
         let (from, to): (&dyn Fn(usize) -> usize, &dyn Fn(usize) -> usize) =
             if rounds % 2 == 0 { (&here, &there) } else { (&there, &here) };
         let edges = |of: &dyn Fn(usize) -> usize| -> Vec<(String, String)> {
@@ -618,7 +627,9 @@ fn settled_sum(cluster: &Cluster, wanted: u64) -> Result<(u64, u64), BenchError>
 
 /// All that loads have counted, read counter by counter, and how many those are.
 fn sum(cluster: &Cluster) -> Result<(u64, u64), BenchError> {
-    let (mut counters, mut sum, mut after) = (0, 0, String::new());
+    let mut counters = 0;
+    let mut sum = 0;
+    let mut after = String::new();
     loop {
         let page = cluster.json("GET", &format!("/v1/range?prefix={NAMESPACE}/{LEAVES}&limit={PAGE}{after}"), "")?;
         let values = page["counters"].as_array().map(Vec::as_slice).unwrap_or_default();

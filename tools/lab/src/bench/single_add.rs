@@ -56,7 +56,9 @@ fn http(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
         counted += measured.report.acknowledged;
         Ok(measured)
     };
-    let (idle, in_turn, many) = (load(&IDLE)?, load(&IN_TURN)?, load(&MANY)?);
+    let idle = load(&IDLE)?;
+    let in_turn = load(&IN_TURN)?;
+    let many = load(&MANY)?;
     serve.holds(counted)?;
     let promised =
         |asked: Asked, must: f64, aim: f64| if plan.seconds.is_some() { asked } else { asked.must(must).aim(aim) };
@@ -183,7 +185,8 @@ impl Serve {
 
     fn server(&mut self) -> Result<Server, BenchError> {
         self.process.check()?;
-        let (path, token) = (format!("{}/add", Serve::path()), self.token.as_str().to_owned());
+        let path = format!("{}/add", Serve::path());
+        let token = self.token.as_str().to_owned();
         Ok(Server::Http { address: self.address, path, token })
     }
 

@@ -90,7 +90,8 @@ fn phase<R>(
     let task = ReadTask { place: series.cluster.place(), keys, kind, seconds, seed: plan.run.into() };
     let mut readers = TaskChild::start("readers", &Task::Read(task), series.cluster.folder())?;
     readers.wait_ready()?;
-    let (before, begun) = (series.cluster.cpu_s(), Instant::now());
+    let before = series.cluster.cpu_s();
+    let begun = Instant::now();
     let done = series.meanwhile(plan.rate_or(PER_S), seconds, |remote| {
         readers.go()?;
         readers.wait_for(PATIENCE, |said| matches!(said, Said::Measuring).then_some(()))?;

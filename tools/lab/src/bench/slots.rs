@@ -33,7 +33,8 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
         series.catch_up()?;
         places.push((series, Vec::new()));
     }
-    let (per_s, seconds) = (plan.rate_or(PER_S), plan.seconds_or(LOAD_S));
+    let per_s = plan.rate_or(PER_S);
+    let seconds = plan.seconds_or(LOAD_S);
     for turn in 0..TURNS {
         for (slots, (series, spent)) in SLOTS.iter().zip(&mut places) {
             let now = series.spends(per_s, seconds)?;
@@ -105,7 +106,8 @@ mod tests {
                 let full = format!("{NAMESPACE}/{key}");
                 counters[cuts(slots).iter().filter(|cut| **cut <= full).count()] += 1;
             }
-            let (least, most) = (counters.iter().min().unwrap(), counters.iter().max().unwrap());
+            let least = counters.iter().min().unwrap();
+            let most = counters.iter().max().unwrap();
             assert!(*least > 0 && most - least <= 1, "{counters:?}");
         }
     }

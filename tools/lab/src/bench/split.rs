@@ -35,7 +35,8 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     for turn in 0..TURNS {
         for (aggregators, (series, spent)) in AGGREGATORS.iter().zip(&mut places) {
             let now = series.spends(plan.rate_or(PER_S), plan.seconds_or(LOAD_S))?;
-            let (nodes, others) = (now.nodes_us, now.aggregator_us);
+            let nodes = now.nodes_us;
+            let others = now.aggregator_us;
             errln!("turn {turn}: {nodes:.2} µs of nodes, {others:.2} µs of {aggregators} aggregators");
             spent.push(now);
         }

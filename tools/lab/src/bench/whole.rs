@@ -86,7 +86,8 @@ pub fn cut_off(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 /// `sim`: one seed after the other, on one core.
 pub fn sim(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     let first = u64::from(plan.run) * SEEDS;
-    let (mut rate, mut violations) = (f64::MAX, 0.0);
+    let mut rate = f64::MAX;
+    let mut violations = 0.0;
     for seed in first..first + SEEDS {
         let line = ask(&["sim", "run", "--json", "--seed", &seed.to_string()])?;
         rate = rate.min(field(&line, "events_per_s")?);
@@ -102,7 +103,8 @@ pub fn sim(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
 }
 
 fn rate_of(line: &Value) -> Result<Sample, BenchError> {
-    let (counted, seconds) = (field(line, "acknowledged")?, field(line, "wall_s")?);
+    let counted = field(line, "acknowledged")?;
+    let seconds = field(line, "wall_s")?;
     let sample = Asked::rate("hits, acknowledged and counted in all views", "/s").is(counted / seconds);
     Ok(sample.costing(Some(field(line, "cpu_s")?), seconds))
 }

@@ -49,7 +49,8 @@ impl Generator {
         #[cfg(unix)]
         command.process_group(0);
         let mut child = command.spawn().map_err(GeneratorError::Start)?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let input = child.stdin.take();
+        let output = child.stdout.take();
         let (sender, reports) = mpsc::channel(REPORTS_MAX);
         if let Some(output) = output {
             tokio::spawn(async move {

@@ -128,7 +128,10 @@ impl Generator {
         let origin = Instant::now();
         let origin_unix_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
         let (phase, _) = watch::channel(Phase::Connecting);
-        let (tallies, found, endpoints, sites) = (Vec::new(), Arc::default(), Vec::new(), JoinSet::new());
+        let tallies = Vec::new();
+        let found = Arc::default();
+        let endpoints = Vec::new();
+        let sites = JoinSet::new();
         let mut generator =
             Generator { load, origin, origin_unix_us, started_us: None, phase, tallies, found, endpoints, sites };
         (0..generator.load.sites.len()).try_for_each(|at| generator.add_site(at))?;
@@ -315,7 +318,8 @@ impl Generator {
     }
 
     fn report(&self) -> LoadReport {
-        let (mut placement, mut lateness) = (Latencies::default(), Latencies::default());
+        let mut placement = Latencies::default();
+        let mut lateness = Latencies::default();
         for tally in &self.tallies {
             let tally = lock(tally);
             placement.merge(&tally.placement);

@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn front_ends_replay_different_parts_in_the_log_s_order() {
-        let (mut first, mut second) = (Replay::new(0, 2, 1), Replay::new(1, 2, 1));
+        let mut first = Replay::new(0, 2, 1);
+        let mut second = Replay::new(1, 2, 1);
         assert_eq!(first.next_hit().0, &queries()[0]);
         assert_eq!(first.next_hit().0, &queries()[1]);
         assert_eq!(second.next_hit().0, &queries()[2_250]);

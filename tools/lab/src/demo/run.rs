@@ -553,7 +553,8 @@ impl<'a> Demo<'a> {
         let now_s = self.elapsed_s();
         for &dc in wanted.difference(&self.cut) {
             self.cluster.cut(dc)?;
-            let (name, outstanding) = (self.dc_name(dc).to_owned(), self.rights(dc).unwrap_or(0));
+            let name = self.dc_name(dc).to_owned();
+            let outstanding = self.rights(dc).unwrap_or(0);
             self.record.cuts.push(CutSeen { dc: name, from_s: now_s, outstanding, ..CutSeen::default() });
         }
         for &dc in self.cut.difference(&wanted) {
@@ -594,7 +595,8 @@ impl<'a> Demo<'a> {
         self.pages.stop_searching();
         self.generator.tell(&ToLoad::Stop { drain_ms: DRAIN.as_millis() as u64 }).await?;
         let cold = self.cold_cells()?;
-        let (mut target, mut last_ack_unix_us) = (None, 0);
+        let mut target = None;
+        let mut last_ack_unix_us = 0;
         let mut polls = interval(POLL);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let deadline = Instant::now() + DRAIN + PATIENCE;

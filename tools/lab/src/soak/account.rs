@@ -158,7 +158,8 @@ impl FrontEndAccount {
     /// # Errors
     /// It cannot be read, is not whole, or says what cannot be.
     pub fn read(lines: impl BufRead) -> io::Result<FrontEndAccount> {
-        let (mut account, mut ended) = (FrontEndAccount::default(), false);
+        let mut account = FrontEndAccount::default();
+        let mut ended = false;
         for (at, line) in (1_u64..).zip(lines.lines()) {
             let line = line?;
             let refused = |why: String| io::Error::other(format!("line {at}: {why}: {line:?}"));
@@ -276,7 +277,8 @@ impl FrontEndAccount {
 
     fn made_edges(&mut self, [batch, inserted, removed]: [u64; 3]) -> Result<(), String> {
         let (_, changes) = self.edges_asked.take_if(|(asked, _)| *asked == batch).ok_or("there is no such batch")?;
-        let (told, should) = (Counts { inserted, removed }, self.edges.take(&changes)?);
+        let told = Counts { inserted, removed };
+        let should = self.edges.take(&changes)?;
         self.edge_changes += 1;
         if told != should {
             self.edges_mistold.push(Mistold { batch, told, should });

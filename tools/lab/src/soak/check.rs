@@ -122,7 +122,8 @@ async fn compared(
     read: impl AsyncFn() -> Result<Vec<Reading>, String>,
 ) -> Option<(String, Difference)> {
     loop {
-        let (read, late) = (read().await, Instant::now() > deadline);
+        let read = read().await;
+        let late = Instant::now() > deadline;
         match read {
             Ok(readings) => {
                 let shown: Vec<u64> = readings.iter().map(|reading| reading.up + reading.pending).collect();
@@ -190,7 +191,8 @@ async fn certificate(cluster: &SoakCluster, award: &AwardBody, deadline: Instant
 
 /// The awards that an aggregator shows, all pages of them.
 async fn all_awards(cluster: &SoakCluster, at: (usize, usize)) -> Option<Vec<AwardBody>> {
-    let (mut found, mut after) = (Vec::new(), String::new());
+    let mut found = Vec::new();
+    let mut after = String::new();
     loop {
         let path = format!("/v1/awards?counter={NAMESPACE}/{HITS}&limit={AWARDS_PAGE}{after}");
         let page: AwardsBody = serde_json::from_str(&cluster.ask(at, &path).await?).ok()?;

@@ -114,7 +114,8 @@ fn on_free_port<T>(bind: impl Fn(SocketAddr) -> std::io::Result<T>) -> std::io::
 impl SoakCluster {
     /// Writes all files into a folder, starts all processes, and waits until all are ready.
     pub async fn start(options: &SoakOptions, dir: &Path) -> Result<SoakCluster, Box<dyn Error>> {
-        let (dcs, of_each) = (options.dcs as usize, options.nodes + options.aggregators);
+        let dcs = options.dcs as usize;
+        let of_each = options.nodes + options.aggregators;
         let held = (0..dcs * of_each).map(|_| Held::new()).collect::<Result<Vec<_>, _>>()?;
         let addresses = held.iter().map(Held::addresses).collect::<Result<Vec<_>, _>>()?;
         drop(held);
@@ -148,7 +149,8 @@ impl SoakCluster {
         for member in self.members() {
             while member.is_ready().await.is_none() {
                 if Instant::now() > deadline {
-                    let (name, log) = (&member.name, member.log.display());
+                    let name = &member.name;
+                    let log = member.log.display();
                     return Err(format!("{name} is not ready within {} s; see {log}", within.as_secs()));
                 }
                 sleep(POLL).await;
@@ -354,7 +356,8 @@ fn member(dir: &Path, ca: &ClusterCa, seat: Seat, http: SocketAddr) -> Result<Me
     );
     let config = dir.join(format!("{name}.toml"));
     write(&config, &text)?;
-    let (data, log) = (dir.join("data").join(&name), dir.join(format!("{name}.log")));
+    let data = dir.join("data").join(&name);
+    let log = dir.join(format!("{name}.log"));
     Ok(Member { name, kind: command, config, data, log, http, child: None })
 }
 
@@ -380,7 +383,8 @@ fn seats(all: &[Dc]) -> Vec<Seat> {
 
 async fn start_relays(all: &[Dc]) -> std::io::Result<Relays> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (mut relays, seats) = (BTreeMap::new(), seats(all));
+    let mut relays = BTreeMap::new();
+    let seats = seats(all);
     for &from in &seats {
         for &to in seats.iter().filter(|&&to| from.has_relay_to(to)) {
             let Dc { node_addresses, aggregator_addresses, .. } = &all[to.dc];

@@ -74,7 +74,8 @@ impl Edges {
 
     /// Changes of some edges: of one that is there, or else of one of all that there may be.
     fn drawn(&self, rng: &mut ChaCha8Rng, front_end: usize, front_ends: usize) -> Vec<Change> {
-        let (mut edges, count) = (self.clone(), rng.random_range(1..=TOGETHER_MAX));
+        let mut edges = self.clone();
+        let count = rng.random_range(1..=TOGETHER_MAX);
         let mut change = || {
             let any = edges.0.iter().nth(rng.random_range(0..edges.len().max(1)));
             let (from, to) = match any.filter(|_| rng.random_bool(REMOVED_SHARE)) {
@@ -118,7 +119,8 @@ impl Changer {
     /// # Errors
     /// A batch was refused.
     pub async fn run(mut self, mut stopped: watch::Receiver<bool>) -> Result<(), String> {
-        let (mut ticks, mut edges) = (interval(CHANGE_EVERY), Edges::default());
+        let mut ticks = interval(CHANGE_EVERY);
+        let mut edges = Edges::default();
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for batch in 1.. {
             tokio::select! {
@@ -140,7 +142,8 @@ impl Changer {
     async fn changed(&self, batch: &[Change]) -> Result<EdgesMade, String> {
         let name = |vertex| counter(vertex, self.front_ends);
         let changes = batch.iter().fold(EdgeChanges::new().allow_unknown(), |changes, change| {
-            let (from, to) = (name(change.from), name(change.to));
+            let from = name(change.from);
+            let to = name(change.to);
             if change.inserts { changes.insert(&from, &to) } else { changes.remove(&from, &to) }
         });
         loop {
@@ -199,7 +202,8 @@ mod tests {
 
     #[test]
     fn batches_change_something_and_lead_onwards() {
-        let (mut rng, mut edges) = (ChaCha8Rng::seed_from_u64(1), Edges::default());
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let mut edges = Edges::default();
         let mut counts = (0, 0);
         for _ in 0..500 {
             let batch = edges.drawn(&mut rng, 1, 3);

@@ -127,7 +127,8 @@ impl Faults {
 
     async fn happen(&mut self, cluster: &mut SoakCluster) -> Result<(), Box<dyn Error>> {
         let kind = KINDS[self.rng.random_range(0..KINDS.len())].trim_end();
-        let (dc, span) = (self.rng.random_range(0..cluster.dcs()), self.rng.random_range(1.0..8.0));
+        let dc = self.rng.random_range(0..cluster.dcs());
+        let span = self.rng.random_range(1.0..8.0);
         let now = Instant::now();
         let until = now + Duration::from_secs_f64(span);
         let free = match kind {

@@ -62,21 +62,25 @@ impl Load {
     /// A front end for each data centre, which go on until [`Load::finish`], and write their logs into a folder.
     pub async fn start(cluster: &SoakCluster, logs: &Path, rate: u64, seed: u64) -> Result<Load, Box<dyn Error>> {
         let (longest_us, (stop, stopped)) = (Arc::<AtomicU64>::default(), watch::channel(false));
-        let (mut front_ends, dcs) = (Vec::new(), cluster.dcs());
+        let mut front_ends = Vec::new();
+        let dcs = cluster.dcs();
         for dc in 0..dcs {
             let mut rng = ChaCha8Rng::seed_from_u64(seed ^ dc as u64);
             let sessions = rng.random();
             let file = LogFile::create(logs, dc, sessions, LOGS_BYTES_MAX / dcs as u64)?;
-            let (log, losses) = (file.log(), file.log());
+            let log = file.log();
+            let losses = file.log();
             let keys: Vec<CounterName> = (0..KEYS).map(|number| key(dc, number)).collect();
             let numbers = keys.iter().cloned().zip(0..).collect();
             let builder = Client::builder().credentials(cluster.client_credentials()?).site_timeout(SITE_TIMEOUT);
             let sites = cluster.sites_from(dc).into_iter();
             let builder = sites.fold(builder, |builder, site| builder.site(site));
             let client = builder.on_loss(move |loss| _ = losses.write(lost(&numbers, &loss))).connect().await?;
-            let (hits, longest_us) = (hits(), longest_us.clone());
+            let hits = hits();
+            let longest_us = longest_us.clone();
             let added = BTreeMap::new();
-            let (edge_rng, client_of_edges) = (ChaCha8Rng::seed_from_u64(rng.random()), client.clone());
+            let edge_rng = ChaCha8Rng::seed_from_u64(rng.random());
+            let client_of_edges = client.clone();
             let changer =
                 Changer { client: client_of_edges, log: log.clone(), rng: edge_rng, front_end: dc, front_ends: dcs };
             let front_end =
@@ -145,8 +149,11 @@ impl FrontEnd {
     async fn run(mut self, per_s: f64, stopped: watch::Receiver<bool>) -> Result<(), FlushError> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (start, mut done, mut answers) = (Instant::now(), 0_u64, JoinSet::new());
-        let (mut flushed, mut flush) = (start, self.flush());
+        let start = Instant::now();
+        let mut done = 0_u64;
+        let mut answers = JoinSet::new();
+        let mut flushed = start;
+        let mut flush = self.flush();
         let mut is_written = true;
         while is_written && !*stopped.borrow() {
             ticks.tick().await;
@@ -196,9 +203,11 @@ impl FrontEnd {
     /// Writes down what was added since the last time, and that it is settled once it is.
     fn flush(&mut self) -> JoinHandle<Result<(), FlushError>> {
         self.interval += 1;
-        let (interval, weights) = (self.interval, std::mem::take(&mut self.added));
+        let interval = self.interval;
+        let weights = std::mem::take(&mut self.added);
         self.log.write(Entry::Added { interval, weights });
-        let (client, log) = (self.client.clone(), self.log.clone());
+        let client = self.client.clone();
+        let log = self.log.clone();
         tokio::spawn(async move {
             match client.flush().await {
                 // Losses are reported by counter.

@@ -84,7 +84,8 @@ impl fmt::Display for Difference {
             let each: Vec<String> = each.chain(more).collect();
             if each.is_empty() { String::new() } else { format!(" ({})", each.join(", ")) }
         };
-        let (lost, doubled) = (named(&self.lost), named(&self.doubled));
+        let lost = named(&self.lost);
+        let doubled = named(&self.doubled);
         write!(f, "{} lost{lost}, {} doubled{doubled}", self.lost(), self.doubled())
     }
 }
@@ -101,7 +102,8 @@ pub struct Totals {
 impl Totals {
     pub fn of(account: &Account) -> Totals {
         let adds = |of: fn(&Added) -> u64| account.adds().map(of).sum::<u64>();
-        let (unknown, refused) = (account.hits_that_are(HitFate::Unknown), account.hits_that_are(HitFate::Refused));
+        let unknown = account.hits_that_are(HitFate::Unknown);
+        let refused = account.hits_that_are(HitFate::Refused);
         Totals {
             asked: account.hits() + adds(|added| added.asked),
             durable: account.hits() - unknown - refused + adds(Added::least),

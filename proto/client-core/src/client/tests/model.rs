@@ -231,7 +231,9 @@ impl World {
     /// What front ends do.
     fn work(&mut self) {
         if self.workload && self.rng.random_ratio(1, 10) {
-            let (counter, delta, event) = (self.pick(), self.rng.random_range(1..5), self.some_event());
+            let counter = self.pick();
+            let delta = self.rng.random_range(1..5);
+            let event = self.some_event();
             let added = match event {
                 Some(event) => self.core.try_add_at(self.now, counter, delta, event),
                 None => self.core.try_add(self.now, counter, delta),
@@ -243,7 +245,9 @@ impl World {
         }
         if self.workload && self.rng.random_ratio(1, 10) {
             self.next_ticket += 1;
-            let (ticket, counter, event) = (self.next_ticket, self.pick(), self.some_event());
+            let ticket = self.next_ticket;
+            let counter = self.pick();
+            let event = self.some_event();
             let session = Some(SessionId(u128::from(ticket).to_be_bytes()));
             match self.core.try_hit_at(self.now, counter, session, 1, Ticket(ticket), event) {
                 Ok(()) => drop(self.hits.insert(ticket, bucket(self.core.name(counter), event))),
@@ -459,7 +463,8 @@ impl World {
         let client = self.links[&id].client.expect("opened");
         let range = (client, lane, seq, 0)..=(client, lane, seq, u32::MAX);
         let guarded = self.nodes[site].guarded.range(range).map(|(key, place)| (key.3, *place));
-        let (mut pending, mut placed) = (Vec::new(), Vec::new());
+        let mut pending = Vec::new();
+        let mut placed = Vec::new();
         for (idx, place) in guarded {
             match place {
                 Some(place) => placed.push(ToClient::Placed { lane, seq, idx, count: 1, place }),

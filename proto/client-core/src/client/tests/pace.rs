@@ -133,7 +133,8 @@ fn a_busy_client_gathers_for_as_long_as_the_last_round_trip_took() {
 #[test]
 fn a_busy_client_sends_shortly_before_the_next_commit() {
     let mut client = Driven::new(config(1));
-    let (round_trip, next) = (Span::from_millis(2), Span::from_millis(10));
+    let round_trip = Span::from_millis(2);
+    let next = Span::from_millis(10);
     client.next_us = next.0 as u32;
     client.hit(4);
     client.tick(round_trip);

@@ -95,7 +95,8 @@ impl Stage {
 
     fn revoke(&mut self, dc: u16) {
         let account = &self.0.counter(&counter()).unwrap().accounts()[&group(dc)];
-        let (generation, if_last_report) = (account.generation, account.report_no);
+        let generation = account.generation;
+        let if_last_report = account.report_no;
         self.apply(LedgerCmd::Revoke { counter: counter(), epoch: 1, group: group(dc), generation, if_last_report });
     }
 
@@ -260,7 +261,8 @@ fn what_is_left_of_a_group_that_was_heard_of_comes_back_when_there_is_room_and_i
     stage.define(200_010, Policy::Timely);
     [2, 3].into_iter().for_each(|report_no| stage.report(2, report_no));
     stage.grant(2, 199_000);
-    let (offers, each) = (UNDECIDED_ITEMS_MAX / OFFER_ITEMS_MAX as u64 + 1, OFFER_ITEMS_MAX as u64);
+    let offers = UNDECIDED_ITEMS_MAX / OFFER_ITEMS_MAX as u64 + 1;
+    let each = OFFER_ITEMS_MAX as u64;
     (0..offers).for_each(|n| stage.fill(1, 1 + n * each));
     stage.report(0, 2);
     assert_eq!(stage.sums().2, 51, "no room");
@@ -272,10 +274,8 @@ fn what_is_left_of_a_group_that_was_heard_of_comes_back_when_there_is_room_and_i
 
 #[test]
 fn what_is_deferred_again_stands_before_what_is_left() {
-    let (at, runs) = (
-        |first| (first, Body::Block { count: 1, delta: 1 }),
-        |deferred: &mut Deferred| deferred.take(group(0)).iter().map(|(first, _)| *first).collect::<Vec<_>>(),
-    );
+    let at = |first| (first, Body::Block { count: 1, delta: 1 });
+    let runs = |deferred: &mut Deferred| deferred.take(group(0)).iter().map(|(first, _)| *first).collect::<Vec<_>>();
     let mut deferred = Deferred::default();
     deferred.put(group(0), [at(7), at(9)].into());
     deferred.put(group(0), [at(3), at(5)].into());

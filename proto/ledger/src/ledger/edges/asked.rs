@@ -149,7 +149,8 @@ impl Ledger {
         let faulty: BTreeSet<usize> = refused.iter().map(|&(position, _)| position).collect();
         let rest = changes.iter().enumerate().filter(|(position, _)| !faulty.contains(position));
         let changes: Vec<_> = rest.map(|(_, change)| change.clone()).collect();
-        let (revision, by) = (self.graph.revision, by.to_owned());
+        let revision = self.graph.revision;
+        let by = by.to_owned();
         let cmd = (!changes.is_empty()).then_some(LedgerCmd::Edges { revision, id, lenient, changes, at, by });
         Ok(EdgesDecided { cmd, refused, before: None })
     }

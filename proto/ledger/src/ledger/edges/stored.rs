@@ -43,7 +43,8 @@ impl Serialize for Differences<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut last = (0, 0);
         serializer.collect_seq(self.0.edges().map(|edge| {
-            let (from, to) = (edge.from.0, edge.to.0);
+            let from = edge.from.0;
+            let to = edge.to.0;
             let difference = (from - last.0, if from == last.0 { to - last.1 } else { to });
             last = (from, to);
             difference

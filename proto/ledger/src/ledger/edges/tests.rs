@@ -64,7 +64,9 @@ impl World {
             let graph = world.0.graph();
             (world.edges(), graph.vertices(), graph.index(), graph.audit().len())
         };
-        let (before, revision, id) = (stands(self), self.0.graph().revision(), self.1);
+        let before = stands(self);
+        let revision = self.0.graph().revision();
+        let id = self.1;
         let error = self.ask(changes).unwrap_err();
         self.apply(&LedgerCmd::Edges {
             revision,
@@ -108,7 +110,8 @@ fn of_changes_that_are_asked_for_one_by_one_those_that_are_refused_are_left_out(
     let told =
         |decided: &EdgesDecided| decided.refused.iter().map(|(at, why)| format!("{at}: {why}")).collect::<Vec<_>>();
     let decided = world.0.edges_each(&asked, by(0), true).unwrap();
-    let (to_itself, cycle) = ("0: an edge from a counter to itself", "2: it would close a cycle: a/1 → a/2 → a/3");
+    let to_itself = "0: an edge from a counter to itself";
+    let cycle = "2: it would close a cycle: a/1 → a/2 → a/3";
     assert_eq!(told(&decided), [to_itself, cycle]);
     let strict = world.0.edges_each(&asked, by(0), false).unwrap();
     assert_eq!(told(&strict), [to_itself, cycle, "3: the edge is there already"]);
@@ -167,7 +170,8 @@ fn a_command_that_was_decided_on_a_graph_of_long_ago_is_not_carried_out() {
     world.apply(&forgotten);
     // Nobody decides on what is yet to come.
     let LedgerCmd::Edges { lenient, changes, at, by, .. } = old else { panic!("{old:?}") };
-    let (revision, id) = (world.0.graph().revision() + 1, u64::MAX - 2);
+    let revision = world.0.graph().revision() + 1;
+    let id = u64::MAX - 2;
     world.apply(&LedgerCmd::Edges { revision, id, lenient, changes, at, by });
     assert_eq!(world.edges(), edges);
 }
@@ -393,8 +397,10 @@ proptest! {
     #[test]
     fn edges_are_those_of_a_naive_model_and_a_snapshot_is_the_state(steps in proptest::collection::vec(step(), 1..60)) {
         let mut world = World::new();
-        let (mut model, mut told) = (Naive::new(), Dag::default());
-        let (mut on_their_way, mut come): (Vec<LedgerCmd>, Vec<LedgerCmd>) = (Vec::new(), Vec::new());
+        let mut model = Naive::new();
+        let mut told = Dag::default();
+        let mut on_their_way: Vec<LedgerCmd> = Vec::new();
+        let mut come: Vec<LedgerCmd> = Vec::new();
         for (id, step) in (1..).zip(steps) {
             let mut next = None;
             match step {
@@ -409,7 +415,9 @@ proptest! {
                     let changes: Vec<Change> = wanted.into_iter().map(change).collect();
                     let asked = world.0.edges(changes.clone(), by(id), lenient);
                     prop_assert_eq!(asked.is_ok(), naively(model.clone(), &changes, lenient).is_some(), "{:?}", asked);
-                    let (revision, at, by) = (world.0.graph().revision(), WallMs(id), "who".to_owned());
+                    let revision = world.0.graph().revision();
+                    let at = WallMs(id);
+                    let by = "who".to_owned();
                     let cmd = LedgerCmd::Edges { revision, id, lenient, changes, at, by };
                     if let Ok(asked) = asked {
                         prop_assert_eq!(asked.as_ref(), Some(&cmd));

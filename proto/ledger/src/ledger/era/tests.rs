@@ -44,7 +44,8 @@ impl Stage {
     fn hits(&mut self, incarnation: u32, first_pos: u64, count: u32) {
         let item = |idx| OfferItem { delta: 1, session: None, client: ClientId(7), lane: 0, seq: first_pos, idx };
         let body = OfferBody::Items((0..count).map(item).collect());
-        let (counter, group) = (counter(), group(incarnation));
+        let counter = counter();
+        let group = group(incarnation);
         self.apply(LedgerCmd::Offer(Offer { counter, epoch: 1, group, start: 1, first_pos, body }));
     }
 
@@ -171,12 +172,14 @@ fn a_restored_ledger_has_a_birth_of_its_own_and_knows_how_far_the_one_before_is(
     let mut stage = Stage::new();
     stage.apply(LedgerCmd::Birth(birth(7)));
     stage.hits(1, 0, 7);
-    let (image, until) = (stage.0.clone(), stage.0.applied());
+    let image = stage.0.clone();
+    let until = stage.0.applied();
     let mut next = restored(vec![image], &view(1, 3), OpenMilestones::Rearm);
     assert_eq!((next.0.births().current(), next.0.births().until(birth(7))), (None, Some(until)));
     next.apply(LedgerCmd::Birth(birth(8)));
     next.apply(LedgerCmd::Birth(birth(9)));
-    let (births, applied) = (next.0.births(), next.0.applied());
+    let births = next.0.births();
+    let applied = next.0.applied();
     assert_eq!(
         (births.current(), births.of(until), births.of(applied)),
         (Some(birth(8)), Some(birth(7)), Some(birth(8)))

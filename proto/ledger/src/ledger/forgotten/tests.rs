@@ -135,7 +135,8 @@ fn nothing_of_a_forgotten_data_centre_is_heard_or_registered_again() {
 #[test]
 fn both_views_of_a_pair_go_with_their_data_centre_and_one_that_was_set_aside_does_not_come_back() {
     let mut stage = Stage::new();
-    let (first, second) = (AggregatorId::from(DcId(1)), AggregatorId { dc: DcId(1), seat: 1 });
+    let first = AggregatorId::from(DcId(1));
+    let second = AggregatorId { dc: DcId(1), seat: 1 };
     for view in [first, second] {
         stage.apply(LedgerCmd::ViewStart { view, start: 5 });
     }

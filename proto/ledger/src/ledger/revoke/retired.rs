@@ -43,8 +43,10 @@ impl World {
             apply(&mut group, GroupCmd::Boot { nonce: number as u64 + 1, lanes: 1 });
             group
         };
-        let (groups, ledger) = ([group(0), group(1)], Ledger::default());
-        let (up, down) = (Vec::new(), Vec::new());
+        let groups = [group(0), group(1)];
+        let ledger = Ledger::default();
+        let up = Vec::new();
+        let down = Vec::new();
         let mut world = World { ledger, index: 0, groups, seqs: [0; 2], asked: 0, up, down, generations: 0 };
         world.commit(LedgerCmd::Namespace("search".into()));
         for number in 0..2 {
@@ -95,7 +97,8 @@ impl World {
     }
 
     fn grant(&mut self, number: usize, amount: u64) {
-        let (counter, group) = (counter(), id(number));
+        let counter = counter();
+        let group = id(number);
         self.commit(LedgerCmd::Grant { counter, epoch: 1, group, amount, if_awarded: None });
     }
 
@@ -103,7 +106,8 @@ impl World {
     fn speak(&mut self) {
         for (number, group) in self.groups.iter().enumerate() {
             if !group.guards().is_empty() {
-                let (report, late) = (group.report(0), group.guards()[0].awaits_late());
+                let report = group.report(0);
+                let late = group.guards()[0].awaits_late();
                 self.up.push(if late { LedgerCmd::Returned(report) } else { LedgerCmd::Report(report) });
                 self.up.extend(group.offer(0, 0, true).map(LedgerCmd::Offer));
             }
@@ -155,7 +159,8 @@ fn apply(group: &mut Group, cmd: GroupCmd) {
 fn run(policy: Policy, steps: &[(u8, u8)]) -> World {
     let mut world = World::new(policy);
     for &(what, which) in steps {
-        let (number, amount) = (usize::from(which & 1), u64::from(which >> 1) % 9 + 1);
+        let number = usize::from(which & 1);
+        let amount = u64::from(which >> 1) % 9 + 1;
         match what % 8 {
             0 => world.add(number, amount),
             1 => world.grant(number, amount),

@@ -115,7 +115,8 @@ impl Begun {
     }
 
     fn on_block(&mut self, key: &[u8], content: &[u8]) -> Result<(), LoadError> {
-        let (block, side) = (block_of(key), key[key.len() - 1]);
+        let block = block_of(key);
+        let side = key[key.len() - 1];
         let loaded = match key[0] {
             IDS => self.on_ids(content, block, side),
             NAMES => self.on_names(content, block, side),
@@ -365,7 +366,8 @@ mod tests {
     #[test]
     fn room_is_made_for_what_is_there_and_never_for_more_than_twice_that() {
         let total = 1_000_000;
-        let (mut roomy, mut made) = (0, Vec::new());
+        let mut roomy = 0;
+        let mut made = Vec::new();
         for len in (0..total).step_by(256) {
             let more = room(&mut roomy, len, total).unwrap_or(0);
             assert!(more <= ROOM_MIN.max(len as usize) && roomy > len as usize && roomy <= total as usize);

@@ -133,7 +133,9 @@ struct Consumer {
 impl Consumer {
     fn pull(&self, bytes_max: u32) -> FeedPull {
         let slots_known = self.names as u32;
-        let (cursor, walk, rows_told) = (self.cursor, self.walk, self.rows_told);
+        let cursor = self.cursor;
+        let walk = self.walk;
+        let rows_told = self.rows_told;
         FeedPull { group: id(), cursor, walk, slots_known, bytes_max, rows_told, compactions: 0, heard: 0 }
     }
 
@@ -285,6 +287,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec((ahead, 0..LANES, proptest::collection::vec(item, 1..12), 0u8..12, any::<u8>()), 1..40)
 }
 
+fn out_of_range(refuses: bool) -> OutOfRange {
+    if refuses { OutOfRange::Refused } else { OutOfRange::TotalOnly }
+}
+
+fn sums(group: &Group) -> Vec<u64> {
+    (0..8).map(|slot| group.sum(slot)).collect()
+}
+
 proptest! {
     #[test]
     fn rows_equal_a_recount_and_outlive_crashes_and_whoever_follows_the_feed_has_them(
@@ -292,36 +302,37 @@ proptest! {
         bytes_max in prop_oneof![Just(1u32), 100..3_000u32, Just(1 << 20)],
         memory in prop_oneof![Just(None), Just(Some(0)), (0..4_000usize).prop_map(Some)],
     ) {
-        let out_of_range = if refuses { OutOfRange::Refused } else { OutOfRange::TotalOnly };
-        let mut group = started(policy(late_h * HOUR_S, out_of_range));
+        let mut group = started(policy(late_h * HOUR_S, out_of_range(refuses)));
         let mut consumer = Consumer { scope: wanted.map(scope), ..Consumer::default() };
-        let (mut log, mut recount) = (Vec::new(), Recount::default());
+        let mut log = Vec::new();
+        let mut recount = Recount::default();
         let mut store = Store { bytes_max: memory, ..Store::default() };
         store.limit(&mut group);
         if late_h % 2 == 0 {
             group.tells_from_here();
         }
         store.put(group.checkpoint());
-        let (mut now_s, mut seqs, mut covered) = (BEGIN_S, [0u64; LANES as usize], 0);
+        let mut now_s = BEGIN_S;
+        let mut seqs = [0u64; LANES as usize];
+        let mut covered = 0;
         for (ahead_s, lane, items, then, cut) in steps {
             now_s += ahead_s;
             let first_new_slot = group.table().len();
             let last = items.iter().map(|item| item.0).max().unwrap();
             let new_cells = (first_new_slot..=last).map(|key| name(key).total()).collect();
-            let timed = items.iter().any(|item| item.2.is_some());
             let event = |ago: Option<u64>| UnixTime::try_from(now_s - ago.unwrap_or(0)).unwrap();
-            let times = if timed { items.iter().map(|item| event(item.2)).collect() } else { Vec::new() };
+            let times = if items.iter().any(|item| item.2.is_some()) { items.iter().map(|item| event(item.2)).collect() } else { Vec::new() };
             let pairs: Vec<(u32, u64)> = items.iter().map(|&(slot, delta, _)| (slot, delta)).collect();
             let next = batch(lane, seqs[usize::from(lane)] + 1, &pairs, times);
             // A retry in the same entry counts nothing.
             let entry = GroupEntry { first_new_slot, new_cells, ..entry(now_s, vec![next.clone(), next]) };
             let mut state = group.series_of("test").unwrap().clone();
-            let sums = (0..8).map(|slot| group.sum(slot)).collect::<Vec<_>>();
+            let sums = sums(&group);
             let effects = apply(&mut group, &entry);
             log.push(entry);
             if let Some(Effect::Refused { error, .. }) = effects.first() {
                 prop_assert!(refuses && matches!(error, BatchError::Event { why: NotAdmitted::TooLate { .. }, .. }), "{error}");
-                prop_assert_eq!((0..8).map(|slot| group.sum(slot)).collect::<Vec<_>>(), sums, "refused whole");
+                prop_assert_eq!(self::sums(&group), sums, "refused whole");
             } else {
                 seqs[usize::from(lane)] += 1;
                 state.advance(UnixTime::try_from(now_s).unwrap());
@@ -349,9 +360,9 @@ proptest! {
                 _ => save_some(&mut group, &mut store, &mut log, &mut covered, cut.into()),
             }
         }
-        // And who has heard nothing walks over all of it.
-        let other = Consumer { scope: consumer.scope.clone(), ..Consumer::default() };
-        for mut consumer in [consumer, other] {
+        // A consumer that has heard nothing walks over all of it.
+        let fresh = Consumer { scope: consumer.scope.clone(), ..Consumer::default() };
+        for mut consumer in [consumer, fresh] {
             consumer.follow(&mut group, bytes_max);
             prop_assert_eq!(consumer.holds(&group), consumer.wanted(&group, recount.rows(&group)));
         }
@@ -364,10 +375,12 @@ fn what_ended_leaves_memory_is_told_with_what_comes_late_and_goes_from_disk_when
     let mut store = Store { bytes_max: Some(0), ..Store::default() };
     store.limit(&mut group);
     store.put(group.checkpoint());
-    let (mut recount, mut consumer) = (Recount::default(), Consumer::default());
+    let mut recount = Recount::default();
+    let mut consumer = Consumer::default();
     let mut count = |group: &mut Group, seq: u64, now_s: u64, event_s: u64| {
         let event = UnixTime::try_from(event_s).unwrap();
-        let (first_new_slot, new_cells) = (group.table().len(), vec![name(0).total()]);
+        let first_new_slot = group.table().len();
+        let new_cells = vec![name(0).total()];
         let new_cells = if first_new_slot == 0 { new_cells } else { Vec::new() };
         let counted = batch(0, seq, &[(0, 2)], vec![event]);
         apply(group, &GroupEntry { first_new_slot, new_cells, ..entry(now_s, vec![counted]) });
@@ -376,7 +389,8 @@ fn what_ended_leaves_memory_is_told_with_what_comes_late_and_goes_from_disk_when
     };
     (0..90).for_each(|minute| count(&mut group, minute + 1, BEGIN_S + 60 * minute, BEGIN_S + 60 * minute));
     consumer.follow(&mut group, 1 << 20);
-    let (in_memory, now_s) = (group.row_bytes().0, BEGIN_S + 89 * 60);
+    let in_memory = group.row_bytes().0;
+    let now_s = BEGIN_S + 89 * 60;
     let saved = group.checkpoint();
     assert_eq!((group.row_bytes().0, group.rows_shelved()), (in_memory, 0), "until it is durable");
     store.put(saved);
@@ -484,7 +498,8 @@ fn a_stamp_that_goes_back_is_taken_for_the_latest_one() {
 
 /// Records of changes with room for all, of which nothing was told behind what is applied.
 fn remember_all(group: &mut Group) {
-    let (config, version) = (GroupConfig::new(id(), LANES), group.applied().0);
+    let config = GroupConfig::new(id(), LANES);
+    let version = group.applied().0;
     group.series.changes = Series::new(&config, version).changes;
     group.cells.ring = ChangeRing::new(config.ring_capacity, version);
     group.tells_from_here();

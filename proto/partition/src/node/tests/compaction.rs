@@ -93,7 +93,8 @@ fn clients_come_again_where_slots_have_other_numbers_and_nothing_counts_twice() 
     driver.connect(1);
     driver.send(1, batch(0, 1, &[(0, 3), (1, 4), (2, 5)]));
     assert_eq!(driver.durable(), [1]);
-    let (resets, before) = ((0..3).map(|key| (name(key), 1)).collect(), driver.core.group().start());
+    let resets = (0..3).map(|key| (name(key), 1)).collect();
+    let before = driver.core.group().start();
     driver.tell(ToGroup::Resets { after: 0, upto: 0, begun: resets });
     assert_eq!((driver.core.group().compactions(), driver.core.group().table().len()), (1, 3));
     assert!(driver.said.drain(..).any(|output| output == Output::EndClients), "they know slots by other numbers");

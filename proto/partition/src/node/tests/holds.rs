@@ -49,7 +49,8 @@ impl Spike {
         let config = NodeConfig { view_behind_max: limit, ..NodeConfig::new(id(), LANES) };
         let mut world = World::new(config);
         world.pass(Span::from_secs(1));
-        let (conn, owner) = (ConnId(7), OwnerId(0));
+        let conn = ConnId(7);
+        let owner = OwnerId(0);
         world.inbox.push_back(Input::ClientUp { conn, owner });
         world.inbox.push_back(Input::Client {
             conn,
@@ -57,8 +58,14 @@ impl Spike {
         });
         world.pass(Span::from_secs(1));
         let World { core, now, .. } = world;
-        let (seq, next, unsaid, counted) = (0, 0, 0, 0);
-        let (out, slowest, view, applied) = (None, Span(0), View::default(), VecDeque::new());
+        let seq = 0;
+        let next = 0;
+        let unsaid = 0;
+        let counted = 0;
+        let out = None;
+        let slowest = Span(0);
+        let view = View::default();
+        let applied = VecDeque::new();
         let mut spike = Spike { core, now, seq, next, unsaid, out, slowest, counted, view, applied };
         spike.input(Input::AggregatorGone { seat: 0 });
         // Every counter has its slot, so that a change is a change and nothing else.
@@ -160,7 +167,9 @@ impl Spike {
 
     /// The load goes on; how far the view was behind at most, and how much was counted.
     fn load(&mut self, span: Span) -> (Span, u64) {
-        let (end, counted, mut worst) = (self.now + span, self.counted, Span(0));
+        let end = self.now + span;
+        let counted = self.counted;
+        let mut worst = Span(0);
         while self.now < end {
             self.unsaid += OFFERED * STEP.0 / 1_000_000;
             self.step();

@@ -32,8 +32,10 @@ fn until_leased(world: &mut World) {
 
 pub(super) fn revoke(world: &mut World) {
     let account = &world.ledger.counter(&name(GUARDED)).unwrap().accounts()[&id()];
-    let (generation, if_last_report) = (account.generation, account.report_no);
-    let (counter, group) = (name(GUARDED), id());
+    let generation = account.generation;
+    let if_last_report = account.report_no;
+    let counter = name(GUARDED);
+    let group = id();
     world.propose(LedgerCmd::Revoke { counter, epoch: 1, group, generation, if_last_report });
 }
 

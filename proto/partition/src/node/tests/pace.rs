@@ -30,7 +30,8 @@ impl Paced {
         let mut paced = Paced { core, now, flushes, flush: FLUSH, commits, next_seq, answered, said };
         paced.handle(Input::AggregatorGone { seat: 0 });
         for client in 0..clients {
-            let (conn, of) = (ConnId(client as u64), ClientId(client as u128));
+            let conn = ConnId(client as u64);
+            let of = ClientId(client as u128);
             paced.handle(Input::ClientUp { conn, owner: of.owner() });
             paced.handle(Input::Client { conn, msg: FromClient::Open { client: of, since: None, asks_known: false } });
         }

@@ -10,7 +10,9 @@ fn of_much_that_is_durable_at_once_a_part_is_applied_and_told_before_the_next() 
     world.pass(Span::from_secs(1));
     let (core, &conn) = (&mut world.core, world.conns.keys().next().unwrap());
     let items: Vec<(usize, u64)> = (0..25_000).map(|nth| (1 + nth % 7, 1)).collect();
-    let (mut now, before, mut last) = (world.now, core.group().applied(), LogIndex(0));
+    let mut now = world.now;
+    let before = core.group().applied();
+    let mut last = LogIndex(0);
     for seq in 2..5 {
         now = now + Span::from_secs(1);
         core.handle(now, Input::Client { conn, msg: batch(0, seq, &items) });

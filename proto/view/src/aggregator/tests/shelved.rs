@@ -68,7 +68,8 @@ fn terms(revision: u64, granularities: usize, minutes_s: u64) -> SeriesTerms {
 
 impl Shelved {
     fn new(bytes_max: usize, granularities: usize) -> Shelved {
-        let (shelf, world) = (Arc::new(OnDisk::default()), World::new());
+        let shelf = Arc::new(OnDisk::default());
+        let world = World::new();
         let (counted, log) = Default::default();
         let terms = terms(1, granularities, 7_200);
         let mut own = Shelved { world, shelf, bytes_max, terms, now_s: BEGIN_S, counted, log };
@@ -94,7 +95,8 @@ impl Shelved {
 
     fn config(&self, epoch: u64) -> AggregatorConfig {
         let budget = Budget { bytes_max: self.bytes_max, after_s: 600, shelf: self.shelf.clone() };
-        let (checkpoint_rows_at_once, checkpoint_part_bytes) = (3, 60);
+        let checkpoint_rows_at_once = 3;
+        let checkpoint_part_bytes = 60;
         let config = AggregatorConfig::new(DC, epoch);
         AggregatorConfig { budget: Some(budget), checkpoint_rows_at_once, checkpoint_part_bytes, ..config }
     }
@@ -109,7 +111,8 @@ impl Shelved {
     }
 
     fn count(&mut self, (number, lane): (u32, u8), ago_s: u64, delta: u64) {
-        let (horizon, event) = (self.horizon(), UnixTime::try_from(self.now_s - ago_s).unwrap());
+        let horizon = self.horizon();
+        let event = UnixTime::try_from(self.now_s - ago_s).unwrap();
         let (component, row) = self.counted.entry((number, lane)).or_default();
         *component += delta;
         row.add(&horizon, event, delta).unwrap();
@@ -158,7 +161,8 @@ impl Shelved {
 
     fn check(&mut self) {
         self.world.core.view().check_all();
-        let (view, horizon) = (self.world.core.view(), self.horizon());
+        let view = self.world.core.view();
+        let horizon = self.horizon();
         for (&(number, lane), (_, row)) in &self.counted {
             let valve = ValveId { group: group(0), lane };
             let held = view.rows(&cell(number).counter, Half::Up, 0).find(|(of, _)| *of == valve);
@@ -277,7 +281,8 @@ fn memory_falls_to_what_is_counted_in_now_and_what_comes_late_is_read_from_the_s
         let cells = own.world.core.view().cells(ShardId::FIRST);
         (0..cells.rows_len()).map(|number| cells.row_in_memory(number).len()).sum::<usize>()
     };
-    let (before, bytes) = (in_memory(&own), own.world.core.view().bucket_bytes().0);
+    let before = in_memory(&own);
+    let bytes = own.world.core.view().bucket_bytes().0;
     own.let_all_go();
     own.check();
     let after = in_memory(&own);
@@ -374,7 +379,8 @@ fn old_buckets_of_what_is_over_leave_the_disk() {
     own.let_all_go();
     let shelved = own.shelved();
     assert_eq!(shelved, COUNTERS as usize);
-    let (removed, sums) = (cell(3).counter, own.world.core.view().hash_of(DC));
+    let removed = cell(3).counter;
+    let sums = own.world.core.view().hash_of(DC);
     own.world.apply([
         LedgerCmd::Reset { counter: removed.clone(), revision: 0, keeps_milestones: false },
         LedgerCmd::ResetsHeard { view: DC.into(), upto: 1 },

@@ -42,8 +42,11 @@ fn counts() -> impl Strategy<Value = Counts> {
 }
 
 fn ask(counters: usize, shard: u16) -> ShardAsk {
-    let (of, shards, masks) = (Of::Total, BTreeSet::from([ShardId(shard)]), vec![ShardMask::EVERY; counters]);
-    let (counters, wanted) = (vec![name(); counters], Wanted::everything());
+    let of = Of::Total;
+    let shards = BTreeSet::from([ShardId(shard)]);
+    let masks = vec![ShardMask::EVERY; counters];
+    let counters = vec![name(); counters];
+    let wanted = Wanted::everything();
     ShardAsk::Counts(CountsAsk { of, shards, counters, wanted, from: None, masks })
 }
 

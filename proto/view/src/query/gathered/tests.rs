@@ -203,7 +203,8 @@ impl Questions<'_> {
 
     /// Asks the processes for what the plans read, and for everything, and compares with one that holds all.
     fn compare(&self, world: &World, of: Of, whole: &impl Source, buckets_max: usize) -> Result<(), TestCaseError> {
-        let (all, begun) = (counters(), Gathering::begin(of, (&world.view, &world.ledger), &counters()));
+        let all = counters();
+        let begun = Gathering::begin(of, (&world.view, &world.ledger), &counters());
         let everything = world.gathered(&begun, &Wanted::everything(), buckets_max);
         for namespace in ["qa", "shop"] {
             prop_assert_eq!(everything.horizon(namespace), whole.horizon(namespace));
@@ -256,7 +257,8 @@ proptest! {
         if settles {
             world.settle();
         }
-        let (view, ledger) = (&world.view, &world.ledger);
+        let view = &world.view;
+        let ledger = &world.ledger;
         let questions = Questions { windows: &windows, series: &series };
         questions.compare(&world, Of::Direct, &Shown { view, ledger }, buckets_max)?;
         questions.compare(&world, Of::Total, &ShownTotals { view, ledger }, buckets_max)?;
@@ -293,7 +295,8 @@ fn what_is_told_twice_or_not_at_all_is_never_shown() {
     let missing = |counter, number| GatherError::Missing { counter, shard: ShardId(number) };
     assert_eq!(gathering.complete().unwrap_err(), missing(counter(0), 0));
     let told = |number| world.told(&gathering, shard(number), &Wanted::everything(), COUNTS_BUCKETS_MAX);
-    let (first, second) = (told(0), told(1));
+    let first = told(0);
+    let second = told(1);
     let both = gathering.inquiry(gathering.needs(), &Wanted::nothing());
     gathering.add(first.clone()).unwrap();
     // Nothing flows to 0, so nobody else is asked about it.
@@ -363,7 +366,8 @@ fn what_has_expired_elsewhere_is_asked_for_again_without_it() {
     let asked = ask(&gathering);
     assert_eq!(asked.complete().unwrap_err(), GatherError::Expired("qa".to_owned()));
     let again = ask(&asked.again());
-    let (view, ledger) = (&world.view, &world.ledger);
+    let view = &world.view;
+    let ledger = &world.ledger;
     let counters = [counter(0)];
     let read = read_at(&again.complete().unwrap(), AT, &counters, std::slice::from_ref(&hours)).unwrap();
     assert_eq!(read, read_at(&Shown { view, ledger }, AT, &counters, &[hours]).unwrap());
@@ -394,10 +398,14 @@ fn the_largest_answer_fits_a_message_and_the_rest_follows() {
     let mut whole = gathering;
     whole.add(inquiry).unwrap();
     let gathered = whole.complete().unwrap();
-    let (view, ledger) = (&world.view, &world.ledger);
+    let view = &world.view;
+    let ledger = &world.ledger;
     assert_eq!(export(&gathered, &counter(1)), export(&Shown { view, ledger }, &counter(1)));
     let up_buckets = Totals::from_buckets((0..COUNTS_BUCKETS_MAX as u64).map(wide));
-    let (up, pending, at_most, ledger_index) = (u64::MAX, u64::MAX, Some(u64::MAX), u64::MAX);
+    let up = u64::MAX;
+    let pending = u64::MAX;
+    let at_most = Some(u64::MAX);
+    let ledger_index = u64::MAX;
     let reading = Some(Reading { up, pending, at_most, ledger_index, generation: u32::MAX, down: u64::MAX });
     let mut counts = vec![Counts { reading, up, down: up, ..Counts::default() }; SHARD_ASK_COUNTERS_MAX];
     counts[0].up_buckets = up_buckets;

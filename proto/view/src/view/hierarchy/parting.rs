@@ -107,12 +107,14 @@ impl Hierarchy {
     pub(in crate::view) fn hand(&mut self, mut budget: usize, ledger: &Ledger, view: &impl DirectCounts) {
         while budget > 0 && !self.is_handed() {
             let Some(Parting { split, handed }) = &self.parting else { return };
-            let (vertex, mut cost) = (Vertex(handed.len() as u32), 1);
+            let vertex = Vertex(handed.len() as u32);
+            let mut cost = 1;
             let is_of_range = self.nodes[vertex.0 as usize].shard == split.shard.0;
             let part =
                 is_of_range.then(|| split.parts()[part_of(split, &ledger.graph().name(vertex), self.ranges.order())]);
             if let Some(part) = part {
-                let (sums, from) = (self.gather(vertex, view), split.shard.0);
+                let sums = self.gather(vertex, view);
+                let from = split.shard.0;
                 if !sums.is_empty() {
                     for &to in self.flow.descendants(vertex, &mut self.scratch) {
                         cost += 1 + sums.len() / 16;

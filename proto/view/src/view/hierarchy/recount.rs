@@ -105,7 +105,8 @@ impl Walk {
         self.found.clear();
         // In a tree nobody walks.
         self.seen.resize(edges.open.len(), 0);
-        let (mut at, mut next) = (0, Some(of));
+        let mut at = 0;
+        let mut next = Some(of);
         while let Some(vertex) = next {
             for &child in edges.children(vertex) {
                 if std::mem::replace(&mut self.seen[child as usize], self.number) != self.number {
@@ -126,10 +127,12 @@ impl Hierarchy {
         let graph = ledger.graph();
         let progress = Progress { settled: graph.index(), done: None };
         let flow = Flow::load(graph.dag().clone(), progress, []).expect("a graph without changes");
-        let (horizons, ranges) = (std::mem::take(&mut self.horizons), std::mem::take(&mut self.ranges));
+        let horizons = std::mem::take(&mut self.horizons);
+        let ranges = std::mem::take(&mut self.ranges);
         let parting = self.parting.take().map(Parting::again);
         let numbers = parting.as_ref().map_or(ranges.numbers(), Parting::numbers);
-        let (shares, following) = (Shares::new(numbers), Following::begun(graph.index()));
+        let shares = Shares::new(numbers);
+        let following = Following::begun(graph.index());
         self.shelving.forget_all(self.shares.all().iter());
         let shelving = std::mem::take(&mut self.shelving);
         *self = Hierarchy { flow, horizons, ranges, shares, shelving, following, parting, ..Hierarchy::default() };
@@ -139,7 +142,8 @@ impl Hierarchy {
         let vertices = graph.vertices();
         let mut handed = Handed { at: vec![NONE; vertices as usize], parts: Vec::new(), free: Vec::new() };
         let mut walk = Walk { seen: Vec::new(), number: 0, found: Vec::new() };
-        let (mut ready, mut leaves_beyond) = (Vec::new(), 0);
+        let mut ready = Vec::new();
+        let mut leaves_beyond = 0;
         for first in 0..vertices {
             if (first as usize).is_multiple_of(AHEAD) {
                 self.warm(first as usize, view);
@@ -167,7 +171,8 @@ impl Hierarchy {
 
     /// Takes in all counters, none of which was, by a walk over the view's cells: most counters have one, and each is looked up once.
     fn take_in_all(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
-        let (graph, names) = (ledger.graph(), ledger.graph().names());
+        let graph = ledger.graph();
+        let names = ledger.graph().names();
         let numbers: Vec<u16> = names.namespaces().iter().map(|namespace| self.horizons.number(namespace)).collect();
         let shard_of =
             |vertex| if self.ranges.is_whole() { 0 } else { self.ranges.find(&graph.name(Vertex(vertex))).0 };
@@ -177,7 +182,8 @@ impl Hierarchy {
         };
         self.nodes = (0..graph.vertices()).map(node).collect();
         self.sources = vec![ShardMask::NONE; if self.notes_sources() { self.nodes.len() } else { 0 }];
-        let (resets, nodes) = (ledger.resets(), &mut self.nodes);
+        let resets = ledger.resets();
+        let nodes = &mut self.nodes;
         let mut of_shard = |shard: ShardId| {
             let table = view.table(shard);
             let mut vertex_of = vec![NONE; table.len() as usize];
@@ -202,7 +208,8 @@ impl Hierarchy {
 
     /// All that flows to a counter has come together: adds to all totals below it what is counted there, directly or as if it were.
     fn hand_on(&mut self, vertex: u32, edges: &Edges, handed: &mut Handed, walk: &mut Walk, view: &impl DirectCounts) {
-        let (node, children) = (self.nodes[vertex as usize], edges.children(vertex));
+        let node = self.nodes[vertex as usize];
+        let children = edges.children(vertex);
         let count = |sums: &mut Sums| {
             HALVES.into_iter().for_each(|half| gather(node, half, view, &self.horizons, sums));
         };

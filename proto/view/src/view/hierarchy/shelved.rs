@@ -94,7 +94,9 @@ impl Shelving {
 
     /// Puts what ended by a minute on the shelf, with what is there. False: the disk takes no more, and all stays as it was.
     fn shelve(&mut self, share: &mut Share, until: u32, horizon: Option<&Horizon>) -> bool {
-        let (ended, mut memory, mut shelved) = (start_of(until), share.sums.buckets.clone(), self.read(share));
+        let ended = start_of(until);
+        let mut memory = share.sums.buckets.clone();
+        let mut shelved = self.read(share);
         for (memory, shelved) in memory.iter_mut().zip(&mut shelved) {
             shelved.add_totals(&memory.take_closed(ended), horizon);
             horizon.map(|horizon| shelved.expire(horizon));
@@ -273,7 +275,8 @@ impl Hierarchy {
         while let Some(leaving) = self.shelving.leaving.filter(|_| *budget > 0) {
             let (taken, looked) = self.shelving.take(self.shares.all(), leaving);
             let before = self.shares.bucket_bytes();
-            let (shelving, horizons) = (&mut self.shelving, &self.horizons);
+            let shelving = &mut self.shelving;
+            let horizons = &self.horizons;
             let mut shelve =
                 |share: &mut Share| shelving.shelve(share, leaving.until, horizons.of_totals(share.namespace));
             let _ = taken.iter().all(|&at| self.shares.change_at(at as usize, &mut shelve));

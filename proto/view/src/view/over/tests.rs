@@ -33,7 +33,8 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let (mut ledger, view) = (Ledger::default(), View::new(DcId(0), 7));
+        let mut ledger = Ledger::default();
+        let view = View::new(DcId(0), 7);
         let retention = Retention::new(vec![Kept { granularity: "1m".parse().unwrap(), ttl_s: 7 * 86_400 }]).unwrap();
         let policy = SeriesPolicy::new(retention, 3_600, 300, OutOfRange::Refused).unwrap();
         let terms = SeriesTerms { revision: 1, policy, since: UnixTime::default() };
@@ -125,7 +126,8 @@ proptest! {
     fn what_is_over_leaves_a_view_and_nothing_late_brings_it_back(
         steps in proptest::collection::vec((0u8..12, 0..KEYS, 0u32..4, 0u16..6, 1u64..99, 1usize..4), 1..120),
     ) {
-        let (mut world, mut told) = (World::new(), Vec::new());
+        let mut world = World::new();
+        let mut told = Vec::new();
         for (what, key, earlier, at, value, most) in steps {
             match what {
                 0..7 => {

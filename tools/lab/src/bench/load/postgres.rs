@@ -229,7 +229,8 @@ impl Writer {
     /// Draws until the batch is full: of rows, or of what may be under way.
     fn gather(&mut self) -> Batch {
         let mut folded: HashMap<usize, i64> = HashMap::new();
-        let (mut items, most) = (0, self.batch_items.min(self.left.unwrap_or(usize::MAX)));
+        let mut items = 0;
+        let most = self.batch_items.min(self.left.unwrap_or(usize::MAX));
         while items < most && folded.len() < self.batch_counters {
             *folded.entry(self.own.start + self.keys.next()).or_default() += 1;
             items += 1;

@@ -120,7 +120,8 @@ impl Running {
 
     /// When the next tick is: the first multiple of [`TICK`] at which something is due.
     fn wakes_us(&self, phase: Phase, last_tick_us: u64) -> u64 {
-        let (step_us, earliest_us) = (TICK.as_micros() as u64, last_tick_us + 1);
+        let step_us = TICK.as_micros() as u64;
+        let earliest_us = last_tick_us + 1;
         let on_grid = |us: u64| us.max(earliest_us).div_ceil(step_us) * step_us;
         let Site { arrivals, cold, front_ends, .. } = &self.site;
         let arrival_us = match phase {

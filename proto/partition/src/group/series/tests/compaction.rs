@@ -103,7 +103,8 @@ impl Follower {
         let horizon = group.series_of("test").unwrap().horizon();
         let of_row = |((cell, lane), row): (&(CellId, u8), &Row)| {
             let kept: Vec<_> = row.buckets().filter(|&(bucket, _)| horizon.keeps(bucket)).collect();
-            let (cell, lane) = (cell.clone(), *lane);
+            let cell = cell.clone();
+            let lane = *lane;
             kept.into_iter().map(move |(bucket, value)| ((cell.clone(), lane, bucket), value))
         };
         self.rows.iter().filter(|((cell, _), _)| model.is_present(cell)).flat_map(of_row).collect()
