@@ -2,6 +2,8 @@
 //!
 //! [`local`] brings a whole cluster up inside this process, for [`serve`].
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 #[macro_use]
 pub mod out;
 

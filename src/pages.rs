@@ -43,6 +43,7 @@ pub enum PageError {
 ///
 /// # Errors
 /// The port is in use, or the address is not this machine's.
+#[allow(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is of another crate and grows")]
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, PageError> {
     TcpListener::bind(address).await.map_err(|source| match source.kind() {
         std::io::ErrorKind::AddrInUse => PageError::InUse { address },

@@ -217,7 +217,13 @@ impl Host {
         match &msg {
             FromGroup::Hello(hello) => self.on_greeting(node, group, hello.number),
             FromGroup::Resigned { .. } => return self.on_resigned(node, group),
-            _ => {}
+            FromGroup::Report(_)
+            | FromGroup::Offer(_)
+            | FromGroup::Detail(_)
+            | FromGroup::Feed(_)
+            | FromGroup::Returned(_)
+            | FromGroup::Audited(_)
+            | FromGroup::FedIn(_) => {}
         }
         if self.speakers.get(&group).is_some_and(|speaker| speaker.node == node) {
             self.handle(Input::Group { group, msg });

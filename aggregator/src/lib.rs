@@ -4,6 +4,8 @@
 //!
 //! This crate never counts, never merges, never decides a grant or an award, and never answers what the core did not say.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 mod asked;
 mod awards;
 mod calls;

@@ -156,7 +156,9 @@ fn note_refusal(dialling: &Dialling, node: NodeGroup, error: &ReceiveError) {
         ReceiveError::Lost(ConnectionLost::ClosedByPeer { reason }) if reason.starts_with("refused: ") => {
             dialling.directory.refuse(reason);
         }
-        _ => tracing::debug!(?node, %error, "connection to a node ended"),
+        ReceiveError::Frame(_) | ReceiveError::Abandoned | ReceiveError::Lost(_) => {
+            tracing::debug!(?node, %error, "connection to a node ended")
+        }
     }
 }
 

@@ -114,7 +114,7 @@ impl Aggregator {
         // A member that does not lead names the leader.
         let metrics = membership.caught_up().await.map_err(|error| match error {
             ReadError::NotLeader { leader } => self.not_leader(leader),
-            other => VoterError::Read(other),
+            other @ (ReadError::NoQuorum(_) | ReadError::Stopped) => VoterError::Read(other),
         })?;
         if let VoterChange::Remove(leaves) = change
             && metrics.is_leader
@@ -199,7 +199,7 @@ impl Known<'_> {
             VoterChange::Add(_) if voters.len() > VOTERS_MAX => {
                 return Err(VoterError::Full { voters: self.metrics.voters.len() });
             }
-            _ => {}
+            VoterChange::Add(_) | VoterChange::Remove(_) | VoterChange::Replace { .. } => {}
         }
         self.check_majority(&self.metrics.voters)?;
         self.check_majority(&voters)?;

@@ -24,7 +24,10 @@ impl Client {
         let request = QueryRequest { of, query: Query::At { counters: counters.clone(), windows } };
         match self.ask(&request).await? {
             QueryAnswer::AsOf(told) => AsOfRead::new(Some(counters), told)?.into_window(),
-            other => Err(strange(&other)),
+            other @ (QueryAnswer::Series(_)
+            | QueryAnswer::Top(_)
+            | QueryAnswer::Relatives(_)
+            | QueryAnswer::Refused(_)) => Err(strange(&other)),
         }
     }
 
@@ -37,7 +40,10 @@ impl Client {
         let query = Query::Series { counter: target.into_name(), steps: steps.into_asked()? };
         match self.ask(&QueryRequest { of, query }).await? {
             QueryAnswer::Series(told) => SeriesRead::new(told),
-            other => Err(strange(&other)),
+            other @ (QueryAnswer::AsOf(_)
+            | QueryAnswer::Top(_)
+            | QueryAnswer::Relatives(_)
+            | QueryAnswer::Refused(_)) => Err(strange(&other)),
         }
     }
 
@@ -61,7 +67,10 @@ impl Client {
     pub async fn range(&self, range: Range) -> Result<AsOfRead, AskError> {
         match self.ask(&range.into_request()?).await? {
             QueryAnswer::AsOf(told) => AsOfRead::new(None, told),
-            other => Err(strange(&other)),
+            other @ (QueryAnswer::Series(_)
+            | QueryAnswer::Top(_)
+            | QueryAnswer::Relatives(_)
+            | QueryAnswer::Refused(_)) => Err(strange(&other)),
         }
     }
 
@@ -72,7 +81,10 @@ impl Client {
     pub async fn range_series(&self, range: Range, steps: Steps) -> Result<RangeSeriesRead, AskError> {
         match self.ask(&range.into_request_in(steps)?).await? {
             QueryAnswer::Series(told) => RangeSeriesRead::new(told),
-            other => Err(strange(&other)),
+            other @ (QueryAnswer::AsOf(_)
+            | QueryAnswer::Top(_)
+            | QueryAnswer::Relatives(_)
+            | QueryAnswer::Refused(_)) => Err(strange(&other)),
         }
     }
 
@@ -85,7 +97,10 @@ impl Client {
             QueryAnswer::Top(told) => {
                 Ok(TopRead { looked_at: told.looked_at, ranked: AsOfRead::new(None, told.ranked)? })
             }
-            other => Err(strange(&other)),
+            other @ (QueryAnswer::AsOf(_)
+            | QueryAnswer::Series(_)
+            | QueryAnswer::Relatives(_)
+            | QueryAnswer::Refused(_)) => Err(strange(&other)),
         }
     }
 
@@ -114,7 +129,9 @@ impl Client {
         let query = Query::Relatives { counter: counter.into_name(), which, behind, limit };
         match self.ask(&QueryRequest { of: Of::Direct, query }).await? {
             QueryAnswer::Relatives(told) => Ok(told.into()),
-            other => Err(strange(&other)),
+            other @ (QueryAnswer::AsOf(_) | QueryAnswer::Series(_) | QueryAnswer::Top(_) | QueryAnswer::Refused(_)) => {
+                Err(strange(&other))
+            }
         }
     }
 }

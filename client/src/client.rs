@@ -455,7 +455,10 @@ impl Client {
     pub(crate) async fn ask(&self, request: &QueryRequest) -> Result<QueryAnswer, AskError> {
         match self.0.queries.ask(request, self.0.read_timeout).await?.answer {
             QueryAnswer::Refused(refusal) => Err(refusal.into()),
-            answer => Ok(answer),
+            answer @ (QueryAnswer::AsOf(_)
+            | QueryAnswer::Series(_)
+            | QueryAnswer::Top(_)
+            | QueryAnswer::Relatives(_)) => Ok(answer),
         }
     }
 

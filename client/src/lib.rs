@@ -57,6 +57,8 @@
 //! in [`tidemark_proto::client`]; this crate moves bytes and time, and decides nothing about counting. It uses the tokio runtime in which
 //! `connect` was called.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 mod answers;
 mod asking;
 mod builder;

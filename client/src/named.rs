@@ -150,11 +150,11 @@ impl NamedLinks {
                         NamedAnswer::Placed(places) => return Ok(NamedOutcome::Placed(places)),
                         NamedAnswer::Id(answer) => return Err(answer.into()),
                         NamedAnswer::Refused(error) if !in_doubt => return Err(NamedError::Refused(error)),
-                        _ => {}
+                        NamedAnswer::Nothing | NamedAnswer::Durable | NamedAnswer::Refused(_) => {}
                     }
                 }
                 Attempt::NoIds => return Err(NamedError::NoIds),
-                failed => self.let_go(link, &failed),
+                failed @ (Attempt::Silent | Attempt::Broken) => self.let_go(link, &failed),
             }
             in_doubt |= sent;
             sleep_until(until.min(Instant::now() + PAUSE)).await;
@@ -176,7 +176,7 @@ impl NamedLinks {
                     return answer.map_err(NamedError::from);
                 }
                 Attempt::NoIds => return Err(NamedError::NoIds),
-                failed => self.let_go(link, &failed),
+                failed @ (Attempt::Silent | Attempt::Broken) => self.let_go(link, &failed),
             }
             sleep_until(until.min(Instant::now() + PAUSE)).await;
         }
@@ -229,7 +229,9 @@ async fn attempt(
     let take = |message| match increment.on_message(message) {
         NamedAnswer::Nothing => None,
         NamedAnswer::Durable if was_durable => None,
-        answer => Some(answer),
+        answer @ (NamedAnswer::Durable | NamedAnswer::Placed(_) | NamedAnswer::Id(_) | NamedAnswer::Refused(_)) => {
+            Some(answer)
+        }
     };
     let deadline = (*until).min(Instant::now() + RESEND);
     let (answer, sent) = link.exchange(message, deadline, take).await;
@@ -240,7 +242,7 @@ async fn attempt(
     *until = Instant::now() + places;
     let take = |message| match increment.on_message(message) {
         NamedAnswer::Placed(places) => Some(NamedAnswer::Placed(places)),
-        _ => None,
+        NamedAnswer::Nothing | NamedAnswer::Durable | NamedAnswer::Id(_) | NamedAnswer::Refused(_) => None,
     };
     let deadline = (*until).min(Instant::now() + RESEND);
     (link.exchange(None, deadline, take).await.0, sent)

@@ -123,7 +123,11 @@ impl Question for QueryRequest {
     fn not_here(answer: &QueryAnswer) -> Option<NotHere> {
         match answer {
             QueryAnswer::Refused(QueryRefusal::NotServing(why)) => Some(NotHere { why: why.clone(), may_do_it: false }),
-            _ => None,
+            QueryAnswer::AsOf(_)
+            | QueryAnswer::Series(_)
+            | QueryAnswer::Top(_)
+            | QueryAnswer::Relatives(_)
+            | QueryAnswer::Refused(_) => None,
         }
     }
 }
@@ -143,7 +147,7 @@ impl Question for EdgesAsked {
             EdgesAnswer::Refused(refusal @ EdgesRefusal::InDoubt) => {
                 Some(NotHere { why: refusal.to_string(), may_do_it: true })
             }
-            _ => None,
+            EdgesAnswer::Made(_) | EdgesAnswer::Refused(_) => None,
         }
     }
 }

@@ -7,6 +7,8 @@
 //! This crate never looks into a command, knows nothing about counters, and opens no socket: messages leave through
 //! [`raft::RaftTransport`], which a shell implements.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 pub mod local;
 pub mod raft;
 pub mod replica;

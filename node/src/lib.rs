@@ -3,6 +3,8 @@
 //!
 //! This crate never looks into an increment, never counts, and never answers anything that the core did not say.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 mod connections;
 mod events;
 mod host;

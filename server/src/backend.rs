@@ -629,7 +629,7 @@ impl Backend for LocalBackend {
             ImageError::Busy => {
                 Failure::Overloaded { what: "images that are read".to_owned(), limit: IMAGES_MAX as u64 }
             }
-            error => Failure::NotServing(error.to_string()),
+            error @ (ImageError::View(_) | ImageError::Stopped) => Failure::NotServing(error.to_string()),
         })
     }
 

@@ -191,7 +191,9 @@ impl From<SessionRefusal> for HopRefusal {
         match refusal {
             SessionRefusal::UnknownKey => HopRefusal::UnknownKey,
             SessionRefusal::Forged => HopRefusal::Forged,
-            _ => HopRefusal::Malformed,
+            SessionRefusal::Malformed | SessionRefusal::Expired { .. } | SessionRefusal::OtherNamespace { .. } => {
+                HopRefusal::Malformed
+            }
         }
     }
 }

@@ -208,7 +208,12 @@ impl Reached {
             HitError::Failed(AddError::IdLate | AddError::Withdrawn) | HitError::Unknown => {
                 self.in_doubt("did not say whether it has counted")
             }
-            error => error.into(),
+            error @ (HitError::Name(_)
+            | HitError::Time(_)
+            | HitError::Overloaded { .. }
+            | HitError::Failed(_)
+            | HitError::PlaceUnknown
+            | HitError::Closed) => error.into(),
         }
     }
 }

@@ -3,6 +3,8 @@
 //! It never decides anything about counting: what it is asked goes to an [`process::Backend`]. [`backend`] answers for an aggregator and a
 //! client of its data centre's node.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 pub mod api;
 pub mod audit;
 pub mod backend;

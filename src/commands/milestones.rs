@@ -76,7 +76,7 @@ pub fn run(args: Milestones) -> Outcome {
         let progress = match &action {
             // An older process knows no progress.
             Action::List { counter } => remote.get::<ProgressBody>(&counter_path(counter, "/progress")).await.ok(),
-            _ => None,
+            Action::Define { .. } | Action::Disarm { .. } => None,
         };
         let list = carry_out(action, &remote).await?;
         let (next, eta_s) = progress.map_or((None, None), |progress| (progress.next, progress.eta_s));

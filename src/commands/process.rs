@@ -97,7 +97,9 @@ impl Place {
             BindError::Io { source: io, .. } if listen.is_advertised() && io.kind() == ErrorKind::AddrNotAvailable => {
                 SocketError::NotHere { advertised: advertised.clone(), source }
             }
-            _ => SocketError::Bind(source),
+            BindError::InUse { .. } | BindError::Io { .. } | BindError::Option(_) | BindError::Credentials(_) => {
+                SocketError::Bind(source)
+            }
         })
     }
 }
@@ -144,6 +146,7 @@ fn cluster_of(file: &ClusterFile) -> Cluster {
 }
 
 /// The HTTP interface's socket, bound before anything else is started: a port in use changes nothing.
+#[allow(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is of another crate and grows")]
 pub async fn bind_http(keys: &HttpKeys) -> Result<TcpListener, String> {
     TcpListener::bind(keys.listen).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => format!("http.listen: {} is in use by another process", keys.listen),

@@ -57,7 +57,9 @@ fn add_fields(lines: &mut Vec<String>, depth: usize, value: &Value) {
                     }
                 }
             }
-            _ => lines.push(format!("{name}: {}", scalar(value))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                lines.push(format!("{name}: {}", scalar(value)))
+            }
         }
     }
 }

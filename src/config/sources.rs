@@ -129,7 +129,12 @@ pub(super) fn flatten(prefix: &str, table: Table, found: &mut BTreeMap<String, V
         let key = format!("{prefix}{name}");
         match value {
             Value::Table(inner) => flatten(&format!("{key}."), inner, found),
-            value => drop(found.insert(key, value)),
+            value @ (Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_)) => drop(found.insert(key, value)),
         }
     }
 }
@@ -141,11 +146,16 @@ fn typed(origin: &str, key: &str, text: &str, default: &Value) -> Result<Value, 
         Value::Integer(_) => text.parse().ok().map(Value::Integer),
         Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
         Value::Float(_) => text.parse().ok().map(Value::Float),
-        _ => None,
+        Value::Datetime(_) | Value::Array(_) | Value::Table(_) => None,
     };
     let expected = || match default {
         Value::Integer(_) => "an integer is expected".to_owned(),
-        other => format!("a {} is expected", other.type_str()),
+        other @ (Value::String(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Array(_)
+        | Value::Table(_)) => format!("a {} is expected", other.type_str()),
     };
     let origin = origin.to_owned();
     let key = key.to_owned();

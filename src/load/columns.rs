@@ -324,7 +324,13 @@ impl Rule {
         let counter = self.counter(&cells.counter.name(&self.naming.counter, "NAMESPACE/KEY")?)?;
         let delta = match &cells.delta {
             Cell::NoColumn => 1,
-            delta => delta.whole(&self.naming.delta)?,
+            delta @ (Cell::Missing
+            | Cell::Text(_)
+            | Cell::Whole(_)
+            | Cell::Float { .. }
+            | Cell::Instant(_)
+            | Cell::Clock(_)
+            | Cell::Other(_)) => delta.whole(&self.naming.delta)?,
         };
         let at = self.time(&cells.at)?;
         let id = self.naming.event_id.as_deref().map(|name| id_of(name, &cells.event_id)).transpose()?;

@@ -313,6 +313,7 @@ struct Setup {
 
 impl Endpoint {
     /// Opens the socket and begins to admit diallers. To be called within a tokio runtime.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is of another crate and grows")]
     pub fn bind(addr: SocketAddr, credentials: Credentials, options: EndpointOptions) -> Result<Self, BindError> {
         options.check()?;
         let setup = Arc::new(Setup::new(credentials, options)?);
@@ -548,6 +549,7 @@ impl Setup {
         ConnectError::TimedOut { addr: to.clone(), expected, waited_ms: self.options.handshake_timeout_ms }
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "ConnectionError is of another crate and grows")]
     fn connect_error(&self, to: &Dialled, name: &str, verdict: &Verdict, error: ConnectionError) -> ConnectError {
         let addr = to.clone();
         if let Some(refusal) = verdict.take() {

@@ -11,6 +11,8 @@
 //! This crate never looks into a frame, never decides anything about counting, and never retries a connection. It never speaks to a peer
 //! without a certificate that the cluster's own CA signed.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 mod address;
 pub mod certs;
 mod channel;

@@ -30,6 +30,7 @@ pub enum ConnectionLost {
 }
 
 impl From<ConnectionError> for ConnectionLost {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "ConnectionError is of another crate and grows")]
     fn from(error: ConnectionError) -> Self {
         match error {
             ConnectionError::LocallyClosed => Self::ClosedHere,

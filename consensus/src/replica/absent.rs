@@ -29,7 +29,14 @@ impl Absent {
                 let Absent { node, nodes, gone } = self;
                 Ok(wire::encode(&Greeted::by_none(node, Edition { nodes, gone })))
             }
-            _ => Err(ServeError::NotServed { kind }),
+            CallKind::Append
+            | CallKind::Vote
+            | CallKind::PreVote
+            | CallKind::SnapshotChunk
+            | CallKind::SnapshotInstall
+            | CallKind::TransferLeader
+            | CallKind::Knows
+            | CallKind::ReadIndex => Err(ServeError::NotServed { kind }),
         }
     }
 }

@@ -361,7 +361,7 @@ impl Replica {
         let entries = self.0.store.read(0, FIRST_ENTRIES, FIRST_BYTES_MAX).ok()?;
         entries.iter().find_map(|entry| match &entry.payload {
             EntryPayload::Normal(batch) => batch.commands().next().map(Bytes::copy_from_slice),
-            _ => None,
+            EntryPayload::Blank | EntryPayload::Membership(_) => None,
         })
     }
 

@@ -60,7 +60,13 @@ impl Service {
         match kind {
             CallKind::Greet => on_greeting(&self.bearing, &self.raft, &self.store, from, &message).await,
             CallKind::Knows => Err(ServeError::NotServed { kind }),
-            _ => self.server.on_call(from, kind, message).await,
+            CallKind::Append
+            | CallKind::Vote
+            | CallKind::PreVote
+            | CallKind::SnapshotChunk
+            | CallKind::SnapshotInstall
+            | CallKind::TransferLeader
+            | CallKind::ReadIndex => self.server.on_call(from, kind, message).await,
         }
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn read_founder(store: &LogStore) -> io::Result<Option<u64>> {
     let first = store.read(0, 1, 1)?.into_iter().next().map(|entry| entry.payload);
     Ok(first.and_then(|first| match first {
         EntryPayload::Membership(founded) => founder_of(founded.voter_ids()),
-        _ => None,
+        EntryPayload::Blank | EntryPayload::Normal(_) => None,
     }))
 }
 

@@ -235,6 +235,7 @@ impl Lsm {
     }
 
     /// A writing thread of fjall that fails leaves no reason behind; whether the disk is full can still be seen.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "fjall is of another crate and grows")]
     fn failed(&self, error: fjall::Error) -> PersistError {
         match error {
             fjall::Error::Poisoned => match probe(&self.path) {
@@ -380,6 +381,7 @@ fn probe(path: &Path) -> Result<(), io::Error> {
     written
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "fjall is of another crate and grows")]
 pub(super) fn persist_error(error: fjall::Error) -> PersistError {
     let io = match error {
         fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => error,

@@ -31,6 +31,7 @@ pub enum PersistError {
 }
 
 impl PersistError {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "redb is of another crate and grows")]
     pub(crate) fn new(error: impl Into<redb::Error>) -> Self {
         match error.into() {
             redb::Error::Io(error) if is_full(&error) => Self::Full(error.to_string()),

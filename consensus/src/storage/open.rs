@@ -122,6 +122,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "DatabaseError is of another crate and grows")]
     fn from_redb(source_name: &str, error: DatabaseError) -> Self {
         let source_name = source_name.to_owned();
         match error {
@@ -131,6 +132,7 @@ impl OpenError {
         }
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is of another crate and grows")]
     fn from_io(source_name: String, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {

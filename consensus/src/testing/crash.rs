@@ -149,7 +149,7 @@ impl StorageBackend for CrashDisk {
                 state.change(Change::Write(offset, data[..data.len() / 2].to_vec()));
                 Err(state.die())
             }
-            _ => {
+            CrashPoint::Never | CrashPoint::Sync(_) | CrashPoint::Write(_) | CrashPoint::Full(_) => {
                 state.change(Change::Write(offset, data.to_vec()));
                 Ok(())
             }

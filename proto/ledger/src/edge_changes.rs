@@ -1,8 +1,6 @@
 //! Changes of edges that clients ask for: client ↔ aggregator, each on a channel of its own of kind [`tidemark_wire::wire::channel::EDGES`], in frames
 //! ([`tidemark_wire::framed`]). What may be asked and what is refused is said in [`crate::ledger`].
 
-#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
-
 use crate::ledger::{EdgeFault, EdgesAsked, EdgesCount, EdgesError};
 use serde::{Deserialize, Serialize};
 use tidemark_types::graph::EdgeChange;

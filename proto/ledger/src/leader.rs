@@ -115,9 +115,9 @@ impl LeaderCore {
         if self.timing.as_ref().is_some_and(|(.., at)| now - *at < GRANT_LOST_AFTER) {
             return;
         }
-        self.timing = cmds.iter().find_map(|cmd| match cmd {
-            LedgerCmd::Report(report) => Some((report.counter.clone(), report.group, report.report_no, now)),
-            _ => None,
+        self.timing = cmds.iter().find_map(|cmd| {
+            let LedgerCmd::Report(report) = cmd else { return None };
+            Some((report.counter.clone(), report.group, report.report_no, now))
         });
     }
 

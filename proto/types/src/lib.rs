@@ -2,6 +2,8 @@
 //!
 //! Nothing here knows a message.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 pub mod alloc;
 pub mod graph;
 pub mod hash;

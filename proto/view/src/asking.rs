@@ -8,8 +8,6 @@
 //! Of a range that is split in its data centre some may know that earlier than others. Who answers is asked for ranges of before as well, and
 //! says how it stands in those that it has; what was shown of a range was shown of both its parts.
 
-#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
-
 use crate::query::{ShardAnswer, ShardAsk};
 pub use crate::stand::{OfShard, Stand, Stands};
 use serde::{Deserialize, Serialize};

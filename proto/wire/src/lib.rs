@@ -1,5 +1,7 @@
 //! What crosses a process boundary: messages, log entries, their encoding and their bounds.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 pub mod counter_order;
 pub mod framed;
 pub mod msg;

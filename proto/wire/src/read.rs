@@ -5,8 +5,6 @@
 //! Counters are named once per channel and numbered from then on, as increments are. Some 2 to 4 bytes per counter asked, 3 to
 //! 13 per value answered.
 
-#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
-
 use crate::msg::Reading;
 use crate::wire::{Message, Tail, WireError, bounds::text};
 use serde::{Deserialize, Serialize};

@@ -6,8 +6,6 @@
 //! says nothing about a milestone that it cannot have heard of. Both say in which birth of the cluster that index is meant: one of a
 //! cluster that was founded anew since then waits for no index of before.
 
-#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
-
 use crate::msg::Award;
 use crate::wire::{Message, Tail, WireError, bounds::text};
 use serde::{Deserialize, Serialize};

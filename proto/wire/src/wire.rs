@@ -5,8 +5,6 @@
 //! that earlier ones do not know, and they skip it. What is applied or kept has none: replicas of which one skips what another
 //! applies would differ for ever (decision 0031).
 
-#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
-
 use crate::msg::*;
 use serde::{Serialize, de::DeserializeOwned};
 use tidemark_types::graph::EdgeChange;

@@ -38,7 +38,15 @@ impl IntoResponse for Failure {
             Failure::Overloaded { .. } | Failure::NotServing(_) => vec![(header::RETRY_AFTER, "1")],
             Failure::Unavailable { .. } => vec![(header::RETRY_AFTER, "60")],
             Failure::Http(refusal) => refusal.headers,
-            _ => Vec::new(),
+            Failure::Invalid { .. }
+            | Failure::NotFound(_)
+            | Failure::Absent { .. }
+            | Failure::Mismatch { .. }
+            | Failure::Conflict { .. }
+            | Failure::Session { .. }
+            | Failure::Forbidden(_)
+            | Failure::TooLarge { .. }
+            | Failure::InDoubt(_) => Vec::new(),
         };
         for (name, value) in extra {
             response.headers_mut().insert(name, HeaderValue::from_static(value));

@@ -85,6 +85,7 @@ impl Answer for Events {
 }
 
 /// Another version is told the one that there is (RFC 6455, section 4.4).
+#[allow(clippy::wildcard_enum_match_arm, reason = "WebSocketUpgradeRejection is of another crate and grows")]
 fn no_upgrade(rejection: WebSocketUpgradeRejection) -> Failure {
     match rejection {
         WebSocketUpgradeRejection::InvalidWebSocketVersionHeader(_) => {

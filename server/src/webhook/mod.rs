@@ -118,14 +118,14 @@ impl Wanted {
     fn namespace(&self) -> Option<&str> {
         match self {
             Wanted::Namespace(namespace) => Some(namespace),
-            _ => None,
+            Wanted::All | Wanted::Counter(_) => None,
         }
     }
 
     fn counter(&self) -> Option<&CounterName> {
         match self {
             Wanted::Counter(counter) => Some(counter),
-            _ => None,
+            Wanted::All | Wanted::Namespace(_) => None,
         }
     }
 }

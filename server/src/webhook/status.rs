@@ -107,7 +107,7 @@ impl WebhookStatus {
     pub(super) fn failed(webhook: &Webhook, reason: String) -> WebhookStatus {
         let counter = match &webhook.wanted {
             Wanted::Counter(counter) => Some(counter.into()),
-            _ => None,
+            Wanted::All | Wanted::Namespace(_) => None,
         };
         WebhookStatus {
             name: webhook.name.clone(),

@@ -305,6 +305,7 @@ fn verifiers(ca: &CertificateDer<'static>) -> Result<Verifiers, String> {
     Ok((clients.map_err(|error| error.to_string())?, servers.map_err(|error| error.to_string())?))
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "CertificateError is of another crate and grows")]
 fn refusal(ca: &Summary, der: &[u8], dialled: Option<&ServerName<'_>>, error: rustls::Error) -> CertificateRefusal {
     let cert = match parse(der) {
         Ok(cert) => Summary::of(&cert),
@@ -336,6 +337,7 @@ fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateRefusal> {
     }
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "GeneralName is of another crate and grows")]
 fn uris<'c>(cert: &'c X509Certificate<'_>) -> Vec<&'c str> {
     let names = cert.subject_alternative_name().ok().flatten();
     let names = names.map(|extension| extension.value.general_names.iter());

@@ -235,10 +235,20 @@ impl ClientCore {
             BatchError::Gap { .. } | BatchError::Overloaded { .. } | BatchError::NotServing(_) => {
                 self.back_off(now, id, lane);
             }
-            content if leaving => {
-                self.stay_mut(id).stream(lane).batches[at].doom.get_or_insert(content);
-            }
-            content => self.on_content_refused(now, id, lane, at, content),
+            content @ (BatchError::UnknownNamespace(_)
+            | BatchError::Delta { .. }
+            | BatchError::Empty
+            | BatchError::TooManyItems { .. }
+            | BatchError::UnknownLane { .. }
+            | BatchError::Overflow { .. }
+            | BatchError::GrowOnly(_)
+            | BatchError::Times { .. }
+            | BatchError::Event { .. }
+            | BatchError::IdsLate { .. }
+            | BatchError::Ids { .. }) => match leaving {
+                true => drop(self.stay_mut(id).stream(lane).batches[at].doom.get_or_insert(content)),
+                false => self.on_content_refused(now, id, lane, at, content),
+            },
         }
     }
 

@@ -105,7 +105,7 @@ impl ClientCore {
         let probe = self.wants_probe().then_some(self.probe_at);
         let back = self.candidate().and_then(|id| match self.stays[&id].link {
             LinkState::Up { since, .. } => Some(since + self.config.return_after),
-            _ => None,
+            LinkState::Down { .. } | LinkState::Opening { .. } => None,
         });
         let renewal = self.current.and_then(|id| self.renewal(id));
         [start, lost, probe, back, renewal, self.closing].into_iter().flatten().min()
@@ -118,7 +118,7 @@ impl ClientCore {
             match self.stays[&id].link {
                 LinkState::Down { retry_at } if retry_at <= now => self.connect(now, id),
                 LinkState::Opening { give_up_at, .. } if give_up_at <= now => self.drop_link(now, id),
-                _ => {}
+                LinkState::Down { .. } | LinkState::Opening { .. } | LinkState::Up { .. } => {}
             }
         }
     }

@@ -358,7 +358,7 @@ impl Stream {
         }
         self.batches.iter().find_map(|batch| match batch.asked {
             Asked::At(at) => Some(at),
-            _ => None,
+            Asked::No | Asked::Answered => None,
         })
     }
 
@@ -374,7 +374,9 @@ impl Stream {
     fn timeout(&self, config: &ClientConfig) -> Option<Time> {
         match self.phase {
             Phase::Backoff { until } => Some(until),
-            _ => self.waiting_since().map(|at| at + config.retry_timeout),
+            Phase::Flowing | Phase::Fencing { .. } | Phase::Fenced => {
+                self.waiting_since().map(|at| at + config.retry_timeout)
+            }
         }
     }
 

@@ -244,7 +244,7 @@ impl Loader {
                         return Err(why.into());
                     }
                 }
-                _ => {}
+                Bar::Namespace(_) | Bar::Down(_) | Bar::Full(_) | Bar::Event { .. } | Bar::Counter { .. } => {}
             }
         }
         Ok(self.spaces.admit(row, wall)?)
@@ -321,7 +321,7 @@ impl Loader {
             Link::Down { retry_at } if retry_at <= now => self.connect(now),
             Link::Opening { give_up_at, .. } if give_up_at <= now => self.drop_link(now),
             Link::Up { .. } if self.silent_since.is_some_and(|since| since + SILENCE_MAX <= now) => self.drop_link(now),
-            _ => {}
+            Link::Down { .. } | Link::Opening { .. } | Link::Up { .. } | Link::Ended => {}
         }
         if self.resend_at.is_some_and(|at| at <= now) {
             self.resend(now);
@@ -481,7 +481,16 @@ impl Loader {
                 self.items_max /= 2;
                 self.leave(now);
             }
-            content => {
+            content @ (BatchError::UnknownNamespace(_)
+            | BatchError::Delta { .. }
+            | BatchError::Empty
+            | BatchError::TooManyItems { .. }
+            | BatchError::Overflow { .. }
+            | BatchError::GrowOnly(_)
+            | BatchError::Times { .. }
+            | BatchError::Event { .. }
+            | BatchError::IdsLate { .. }
+            | BatchError::Ids { .. }) => {
                 let bars = bars(&batch.message, content);
                 self.bars.extend(bars);
                 self.bars.drain(..self.bars.len().saturating_sub(BARS_MAX));

@@ -214,6 +214,20 @@ fn in_batch(error: BatchError, fresh: &[(u32, u32)]) -> BatchError {
     match error {
         BatchError::Delta { idx, delta, max } => BatchError::Delta { idx: sent(idx), delta, max },
         BatchError::Event { idx, why } => BatchError::Event { idx: sent(idx), why },
-        other => other,
+        other @ (BatchError::Gap { .. }
+        | BatchError::Fenced { .. }
+        | BatchError::Expired { .. }
+        | BatchError::UnknownNamespace(_)
+        | BatchError::UnknownNumber(_)
+        | BatchError::Empty
+        | BatchError::TooManyItems { .. }
+        | BatchError::UnknownLane { .. }
+        | BatchError::Overflow { .. }
+        | BatchError::Overloaded { .. }
+        | BatchError::NotServing(_)
+        | BatchError::GrowOnly(_)
+        | BatchError::Times { .. }
+        | BatchError::IdsLate { .. }
+        | BatchError::Ids { .. }) => other,
     }
 }

@@ -149,7 +149,19 @@ impl Clients {
                 remember(&mut self.refused, namespace);
             }
             BatchError::Event { .. } => self.refused_event = true,
-            _ => {}
+            BatchError::Gap { .. }
+            | BatchError::Fenced { .. }
+            | BatchError::Expired { .. }
+            | BatchError::UnknownNumber(_)
+            | BatchError::Delta { .. }
+            | BatchError::Empty
+            | BatchError::TooManyItems { .. }
+            | BatchError::UnknownLane { .. }
+            | BatchError::Overloaded { .. }
+            | BatchError::NotServing(_)
+            | BatchError::Times { .. }
+            | BatchError::IdsLate { .. }
+            | BatchError::Ids { .. } => {}
         }
     }
 

@@ -1,7 +1,5 @@
 //! Group commit: what waits for the log, what is on its way to the disk, and which slots it gives to new cells.
 
-#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
-
 use crate::group::{Group, generation_of};
 use crate::node::{NodeConfig, NodeCore, Output};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -2,8 +2,6 @@
 //! they are acknowledged. A greeting is the first word on every connection, since the aggregator learns from it which group it
 //! has; it is said again until the process start is confirmed, and only then come reports and offers.
 
-#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
-
 use crate::group::{Group, Guard};
 use crate::node::{NodeConfig, NodeCore, Output, SEATS};
 use std::collections::BTreeSet;

@@ -109,7 +109,7 @@ impl CalendarUnit {
             CalendarUnit::Second => Some(1),
             CalendarUnit::Minute => Some(60),
             CalendarUnit::Hour => Some(3_600),
-            _ => None,
+            CalendarUnit::Day | CalendarUnit::Week | CalendarUnit::Month | CalendarUnit::Year => None,
         }
     }
 }
@@ -126,7 +126,11 @@ impl Period {
         let unit_s = match self.unit {
             CalendarUnit::Day => 86_400,
             CalendarUnit::Week => 7 * 86_400,
-            unit => unit.elapsed_s()? as u64,
+            unit @ (CalendarUnit::Second
+            | CalendarUnit::Minute
+            | CalendarUnit::Hour
+            | CalendarUnit::Month
+            | CalendarUnit::Year) => unit.elapsed_s()? as u64,
         };
         Some(unit_s * u64::from(self.count))
     }
@@ -464,7 +468,7 @@ fn first_date(unit: CalendarUnit, date: Date) -> Option<Date> {
         CalendarUnit::Week => add_units(date, CalendarUnit::Day, -i64::from(date.weekday().to_monday_zero_offset())),
         CalendarUnit::Month => Some(date.first_of_month()),
         CalendarUnit::Year => Some(date.first_of_year()),
-        _ => Some(date),
+        CalendarUnit::Second | CalendarUnit::Minute | CalendarUnit::Hour | CalendarUnit::Day => Some(date),
     }
 }
 

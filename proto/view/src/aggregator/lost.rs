@@ -105,12 +105,8 @@ impl AggregatorCore {
 
     /// Whether another data centre may give a group up: where the group's own can be reached, that one knows best.
     pub(super) fn may_declare(&self, dc: DcId, cmd: &LedgerCmd) -> bool {
-        match cmd {
-            LedgerCmd::DeclareLost { group, forced: false, .. } => {
-                dc == group.dc || self.peers_of(group.dc).next().is_none() && group.dc != self.config.own.dc
-            }
-            _ => true,
-        }
+        let LedgerCmd::DeclareLost { group, forced: false, .. } = cmd else { return true };
+        dc == group.dc || self.peers_of(group.dc).next().is_none() && group.dc != self.config.own.dc
     }
 
     /// Whether the leader puts a command into the log, as far as that is about what is given up.
@@ -119,7 +115,39 @@ impl AggregatorCore {
             LedgerCmd::DeclareLost { group, forced, .. } => *forced || self.silent_for(now, *group) >= LOST_AFTER,
             LedgerCmd::Forget { dc, forced: false, .. } => self.forgetting(now, *dc, false, ledger).is_ok(),
             LedgerCmd::SetAside { view, .. } => !self.is_connected(*view),
-            _ => true,
+            LedgerCmd::Namespace(_)
+            | LedgerCmd::Spread(_)
+            | LedgerCmd::View(_)
+            | LedgerCmd::Hello(_)
+            | LedgerCmd::Define { .. }
+            | LedgerCmd::Disarm { .. }
+            | LedgerCmd::Report(_)
+            | LedgerCmd::Offer(_)
+            | LedgerCmd::Detail(_)
+            | LedgerCmd::Grant { .. }
+            | LedgerCmd::ViewAck { .. }
+            | LedgerCmd::Signature { .. }
+            | LedgerCmd::ClaimRule { .. }
+            | LedgerCmd::ClaimUntil { .. }
+            | LedgerCmd::Claim { .. }
+            | LedgerCmd::ClaimOver { .. }
+            | LedgerCmd::Returned(_)
+            | LedgerCmd::Revoke { .. }
+            | LedgerCmd::Reset { .. }
+            | LedgerCmd::Expire { .. }
+            | LedgerCmd::Remains { .. }
+            | LedgerCmd::Forget { .. }
+            | LedgerCmd::ViewStart { .. }
+            | LedgerCmd::UpDown(_)
+            | LedgerCmd::VoterReturns { .. }
+            | LedgerCmd::Series { .. }
+            | LedgerCmd::Edges { .. }
+            | LedgerCmd::AllowEdges { .. }
+            | LedgerCmd::Shard { .. }
+            | LedgerCmd::Clock(_)
+            | LedgerCmd::IdOwners(_)
+            | LedgerCmd::Birth(_)
+            | LedgerCmd::ResetsHeard { .. } => true,
         }
     }
 

@@ -297,7 +297,7 @@ impl AggregatorCore {
                 Arrival::Written(flush) if self.shards[usize::from(shard.0)].checkpoint.has_flushed(flush) => {
                     Arrival::Complete
                 }
-                other => other,
+                other @ (Arrival::Told | Arrival::Written(_) | Arrival::Complete) => other,
             };
             self.moves.arriving.insert(shard, next);
             let joining = self.config.seats.joining(shard, self.config.own.dc);

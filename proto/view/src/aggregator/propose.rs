@@ -28,11 +28,12 @@ pub struct Proposals {
 
 impl Proposals {
     fn add(&mut self, cmd: LedgerCmd) {
-        match cmd {
-            LedgerCmd::Report(report) => self.add_report(report, false),
-            LedgerCmd::Returned(report) => self.add_report(report, true),
-            other if self.others.len() < PROPOSALS_MAX => self.others.push(other),
-            _ => {}
+        if let LedgerCmd::Report(report) = cmd {
+            self.add_report(report, false);
+        } else if let LedgerCmd::Returned(report) = cmd {
+            self.add_report(report, true);
+        } else if self.others.len() < PROPOSALS_MAX {
+            self.others.push(cmd);
         }
     }
 
@@ -265,7 +266,36 @@ fn deciding(cmd: &LedgerCmd) -> Option<&CounterName> {
         LedgerCmd::Revoke { counter, .. } => Some(counter),
         LedgerCmd::Offer(offer) | LedgerCmd::Detail(offer) => Some(&offer.counter),
         LedgerCmd::Remains { counter, .. } => Some(counter),
-        _ => None,
+        LedgerCmd::Namespace(_)
+        | LedgerCmd::Spread(_)
+        | LedgerCmd::View(_)
+        | LedgerCmd::Hello(_)
+        | LedgerCmd::Define { .. }
+        | LedgerCmd::Disarm { .. }
+        | LedgerCmd::Grant { .. }
+        | LedgerCmd::ViewAck { .. }
+        | LedgerCmd::Signature { .. }
+        | LedgerCmd::ClaimRule { .. }
+        | LedgerCmd::ClaimUntil { .. }
+        | LedgerCmd::Claim { .. }
+        | LedgerCmd::ClaimOver { .. }
+        | LedgerCmd::Returned(_)
+        | LedgerCmd::Reset { .. }
+        | LedgerCmd::Expire { .. }
+        | LedgerCmd::DeclareLost { .. }
+        | LedgerCmd::Forget { .. }
+        | LedgerCmd::ViewStart { .. }
+        | LedgerCmd::SetAside { .. }
+        | LedgerCmd::UpDown(_)
+        | LedgerCmd::VoterReturns { .. }
+        | LedgerCmd::Series { .. }
+        | LedgerCmd::Edges { .. }
+        | LedgerCmd::AllowEdges { .. }
+        | LedgerCmd::Shard { .. }
+        | LedgerCmd::Clock(_)
+        | LedgerCmd::IdOwners(_)
+        | LedgerCmd::Birth(_)
+        | LedgerCmd::ResetsHeard { .. } => None,
     }
 }
 
@@ -326,9 +356,11 @@ fn parts(cmds: Vec<LedgerCmd>) -> Vec<Vec<LedgerCmd>> {
 
 /// An upper bound of a command's encoded size, cheap for the frequent ones.
 fn size_of_cmd(cmd: &LedgerCmd) -> usize {
-    match cmd {
-        LedgerCmd::Report(_) | LedgerCmd::Returned(_) => 512,
-        LedgerCmd::Offer(Offer { body: OfferBody::Items(items), .. }) => 512 + 64 * items.len(),
-        other => wire::encode(other).len(),
+    if matches!(cmd, LedgerCmd::Report(_) | LedgerCmd::Returned(_)) {
+        return 512;
     }
+    if let LedgerCmd::Offer(Offer { body: OfferBody::Items(items), .. }) = cmd {
+        return 512 + 64 * items.len();
+    }
+    wire::encode(cmd).len()
 }

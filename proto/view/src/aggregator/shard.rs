@@ -261,6 +261,10 @@ fn of_shard(shard: ShardId, cuts: u64, msg: PeerMsg) -> PeerMsg {
         PeerMsg::Digest(digest) if shard == ShardId::FIRST => PeerMsg::Digest(Digest { cuts, ..digest }),
         PeerMsg::Digest(digest) => PeerMsg::Shard { shard, msg: ShardMsg::Digest(Digest { cuts, ..digest }) },
         PeerMsg::Delta(delta) if shard != ShardId::FIRST => PeerMsg::Shard { shard, msg: ShardMsg::Delta(delta) },
-        other => other,
+        other @ (PeerMsg::Delta(_)
+        | PeerMsg::Propose(_)
+        | PeerMsg::Recall(_)
+        | PeerMsg::Shard { .. }
+        | PeerMsg::Reading { .. }) => other,
     }
 }

@@ -91,9 +91,9 @@ impl Standing {
 
 /// Whether one command makes the other needless: of a session's claims of one award the first is enough.
 fn is_same(known: &LedgerCmd, cmd: &LedgerCmd) -> bool {
-    let claimed = |cmd: &LedgerCmd| match cmd {
-        LedgerCmd::Claim { counter, at, holder, session, .. } => Some((counter.clone(), *at, *holder, *session)),
-        _ => None,
+    let claimed = |cmd: &LedgerCmd| {
+        let LedgerCmd::Claim { counter, at, holder, session, .. } = cmd else { return None };
+        Some((counter.clone(), *at, *holder, *session))
     };
     let covers = match (known, cmd) {
         (
@@ -110,10 +110,8 @@ fn is_of_edges(cmd: &LedgerCmd) -> bool {
 }
 
 fn id_of_edges(cmd: &LedgerCmd) -> Option<u64> {
-    match cmd {
-        LedgerCmd::Edges { id, .. } => Some(*id),
-        _ => None,
-    }
+    let LedgerCmd::Edges { id, .. } = cmd else { return None };
+    Some(*id)
 }
 
 /// Without it the cluster does not work as a whole.
@@ -187,7 +185,17 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
             let known = |state: &CounterLedger| state.epoch() != *epoch || state.known_of(*group) >= *component;
             ledger.counter(counter).is_none_or(known)
         }
-        _ => true,
+        LedgerCmd::Hello(_)
+        | LedgerCmd::Report(_)
+        | LedgerCmd::Offer(_)
+        | LedgerCmd::Detail(_)
+        | LedgerCmd::Grant { .. }
+        | LedgerCmd::ClaimUntil { .. }
+        | LedgerCmd::ClaimOver { .. }
+        | LedgerCmd::Returned(_)
+        | LedgerCmd::Revoke { .. }
+        | LedgerCmd::VoterReturns { .. }
+        | LedgerCmd::Clock(_) => true,
     }
 }
 

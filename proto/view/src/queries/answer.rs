@@ -1,7 +1,5 @@
 //! What is answered to a client's question.
 
-#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
-
 use super::{ANSWER_BYTES_MAX, HEAD_BYTES, names_valid};
 use crate::query::{
     AsOf, Basis, Counted, CounterAsOf, CounterSeries, Page, QueryError, SeriesRead, Step, TopAsOf, WindowPlan,

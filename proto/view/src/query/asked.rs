@@ -152,7 +152,7 @@ impl SeriesQuery {
         let end = horizon.end_of_finest(now);
         let asked = match self.asked {
             Asked::Last(_) | Asked::Since(_) => self.asked.window(&self.zone, end)?,
-            _ => self.asked.window(&self.zone, now)?,
+            Asked::Between(_) | Asked::Unit { .. } => self.asked.window(&self.zone, now)?,
         };
         let asked = if asked.from() < end && end < asked.to() { Window::new(asked.from(), end)? } else { asked };
         let boundaries = self.zone.steps(asked, self.every, self.anchor)?;

@@ -1,7 +1,5 @@
 //! Questions between aggregators of one data centre: who answers asks those that hold the shards which it does not hold.
 
-#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
-
 use super::gathered::{COUNTS_BUCKETS_MAX, Counts, SHARD_ASK_COUNTERS_MAX};
 use super::inquiry::{CountsAnswer, CountsAsk, Cut};
 use super::wanted::WANTED_RUNS_MAX;

@@ -118,7 +118,7 @@ fn with_fields(schema: &mut Value, definitions: &Map<String, Value>) {
             fields.values_mut().for_each(|below| with_fields(below, definitions));
         }
         Value::Array(all) => all.iter_mut().for_each(|below| with_fields(below, definitions)),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -180,8 +180,11 @@ fn close(schema: &mut Value, is_part: bool) {
         match below {
             Value::Array(all) => all.iter_mut().for_each(|one| close(one, same && (is_object || is_part))),
             Value::Object(all) if keyword == "properties" => all.values_mut().for_each(|one| close(one, false)),
-            one if matches!(keyword.as_str(), "items" | "additionalProperties" | "not") => close(one, false),
-            _ => {}
+            one @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                if matches!(keyword.as_str(), "items" | "additionalProperties" | "not") {
+                    close(one, false);
+                }
+            }
         }
     }
 }
@@ -207,7 +210,7 @@ fn bounded(schema: &mut Value) {
             fields.values_mut().for_each(bounded);
         }
         Value::Array(all) => all.iter_mut().for_each(bounded),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -223,7 +226,7 @@ fn each_ref(schema: &mut Value, rename: &impl Fn(&str) -> String) {
             fields.values_mut().for_each(|below| each_ref(below, rename));
         }
         Value::Array(all) => all.iter_mut().for_each(|below| each_ref(below, rename)),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
