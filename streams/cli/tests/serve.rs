@@ -4,6 +4,8 @@ mod serving;
 
 #[path = "serving/guide.rs"]
 mod guide;
+#[path = "serving/query.rs"]
+mod query;
 
 use serde_json::json;
 use serving::{PROGRAM, Place, Server, event, until};

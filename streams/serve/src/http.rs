@@ -1,6 +1,7 @@
 //! Requests and answers over HTTP/1.1.
 
 mod answer;
+mod counted;
 mod events;
 mod health;
 mod operate;
@@ -35,6 +36,7 @@ struct Server {
     node: Arc<Node>,
     bodies: Semaphore,
     queries: Semaphore,
+    waiting: Semaphore,
 }
 
 /// Serves connections until `stop`, and lets requests under way finish.
@@ -43,6 +45,7 @@ pub async fn serve(listener: TcpListener, node: &Arc<Node>, stop: impl Future<Ou
         node: Arc::clone(node),
         bodies: Semaphore::new(crate::settings::BODIES_MAX),
         queries: Semaphore::new(crate::settings::QUERIES_MAX),
+        waiting: Semaphore::new(crate::settings::QUERIES_WAITING_MAX),
     });
     let (stopping, is_stopping) = watch::channel(false);
     let mut connections = JoinSet::new();
