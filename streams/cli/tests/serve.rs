@@ -4,6 +4,8 @@ mod serving;
 
 #[path = "serving/guide.rs"]
 mod guide;
+#[path = "serving/page.rs"]
+mod page;
 #[path = "serving/query.rs"]
 mod query;
 

@@ -1,6 +1,7 @@
 //! Requests and answers over HTTP/1.1.
 
 mod answer;
+mod assets;
 mod counted;
 mod events;
 mod health;
@@ -112,6 +113,7 @@ impl Server {
             }
             Route::Events => events::take(self, request, &params).await,
             Route::Query => question::ask(self, request).await,
+            Route::Page(page) => Ok(page.answer(request.headers())),
             Route::Pause => operate::pause(&self.node, request.headers(), &params).await,
             Route::Erase => operate::erase(&self.node, request.headers(), &params).await,
             Route::Resume => operate::resume(&self.node, request.headers(), &params).await,

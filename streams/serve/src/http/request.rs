@@ -1,6 +1,7 @@
 //! Parts of a request: its path, its parameters, its body, and who sends it.
 
 use super::answer::Failure;
+use super::assets::Page;
 use crate::node::{Node, now_ms};
 use crate::secret::{Ending, Role, Secret};
 use bytes::Bytes;
@@ -32,6 +33,7 @@ pub enum Route {
     Pause,
     Resume,
     Erase,
+    Page(Page),
 }
 
 const ROUTES: [(&str, Route); 8] = [
@@ -47,10 +49,13 @@ const ROUTES: [(&str, Route); 8] = [
 
 impl Route {
     pub fn of(path: &str) -> Result<Route, Failure> {
+        if let Some(page) = Page::of(path) {
+            return Ok(Route::Page(page));
+        }
         let found = ROUTES.iter().find(|(known, _)| *known == path);
         let missing = || {
             let known = ROUTES.map(|(known, _)| known).join(", ");
-            let message = format!("no path {:?}; there are {known}", shown(path));
+            let message = format!("no path {:?}; there are {known} and the page /impressions", shown(path));
             Failure::new(StatusCode::NOT_FOUND, "not_found", message)
         };
         found.map(|(_, route)| *route).ok_or_else(missing)
@@ -58,7 +63,7 @@ impl Route {
 
     pub fn method(self) -> Method {
         match self {
-            Route::Healthz | Route::Readyz | Route::Metrics => Method::GET,
+            Route::Healthz | Route::Readyz | Route::Metrics | Route::Page(_) => Method::GET,
             Route::Events | Route::Query | Route::Pause | Route::Resume | Route::Erase => Method::POST,
         }
     }
@@ -66,7 +71,7 @@ impl Route {
     /// Parameters behind `?`.
     pub fn params(self) -> &'static [&'static str] {
         match self {
-            Route::Healthz | Route::Metrics | Route::Query => &[],
+            Route::Healthz | Route::Metrics | Route::Query | Route::Page(_) => &[],
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
             Route::Pause | Route::Resume => &["type"],
