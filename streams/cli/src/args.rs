@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use tidemark_proto::series::calendar::Period;
 use tidemark_streams_core::layout::PeriodUnit;
 
 const LOAD_EXAMPLE: &str = "Example:
@@ -10,7 +11,8 @@ const LOAD_EXAMPLE: &str = "Example:
     --map tenant=store_id,listing=product_id,at=transaction_timestamp,n=quantity";
 const QUERY_EXAMPLES: &str = "Examples:
   tidemark-streams query 367 --by hour --zone Asia/Kathmandu --dir shop
-  tidemark-streams query 367 --by listing --from 2017-03-01 --to 2017-04-01 --dir shop";
+  tidemark-streams query 367 --by listing --from 2017-03-01 --to 2017-04-01 --dir shop
+  tidemark-streams query 367 --by day --from 2017-03-01 --to 2017-04-01 --compare previous --dir shop";
 const AUDIT_EXAMPLES: &str = "Examples:
   tidemark-streams audit --dir shop
   tidemark-streams audit --dir shop --against transactions.parquet --map tenant=store_id,...";
@@ -20,7 +22,8 @@ const SERVE_EXAMPLES: &str = "Examples:
   curl -d '{\"tenant\":\"330\",\"listing\":\"1095275\"}' http://127.0.0.1:7180/v1/events";
 const TOKEN_EXAMPLES: &str = "Examples:
   tidemark-streams token --secret-file secret
-  tidemark-streams token --secret-file secret --tenant 330";
+  tidemark-streams token --secret-file secret --tenant 330
+  tidemark-streams token --secret-file secret --tenant 330 --expires-in 30d";
 const PLAN_EXAMPLES: &str = "Examples:
   tidemark-streams plan
   tidemark-streams plan site.toml --json
@@ -322,6 +325,15 @@ pub enum By {
     Listing,
 }
 
+/// What counts are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Compare {
+    /// The day before, the same days of the month before, or as many days before
+    Previous,
+    /// The same times of the week before
+    Week,
+}
+
 #[derive(Debug, Args)]
 pub struct QueryArgs {
     /// The tenant
@@ -341,6 +353,9 @@ pub struct QueryArgs {
     /// Count events of this type only
     #[arg(long = "type", value_name = "NAME")]
     pub event_type: Option<String>,
+    /// Print the counts of the period before, too
+    #[arg(long, value_enum, value_name = "PERIOD", requires_all = ["from", "to"])]
+    pub compare: Option<Compare>,
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
@@ -449,6 +464,9 @@ pub struct TokenArgs {
     /// Print the token that reads the rows of this tenant only [default: the token of producers]
     #[arg(long, value_name = "TENANT", conflicts_with = "operator")]
     pub tenant: Option<String>,
+    /// How long the token of a tenant is valid, such as 90s, 12h or 30d; such a token names its tenant [default: for ever]
+    #[arg(long, value_name = "PERIOD", requires = "tenant")]
+    pub expires_in: Option<Period>,
     /// Print the token of operators, which pauses and resumes
     #[arg(long)]
     pub operator: bool,

@@ -3,11 +3,12 @@
 use crate::plan::InputError;
 use std::io;
 use std::path::PathBuf;
-use tidemark_proto::series::calendar::{CalendarError, UnknownZone};
+use tidemark_proto::series::calendar::{CalendarError, Period, UnknownZone};
 use tidemark_streams_core::event::{EventError, EventTypesError};
 use tidemark_streams_core::manifest::{EraseRefused, LayoutRefused, TooManyTestTenants};
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::pause::PauseRefused;
+use tidemark_streams_core::query::counts::CountError;
 use tidemark_streams_core::retention::RetentionError;
 use tidemark_streams_core::rollup::RowError;
 use tidemark_streams_core::source::SourceId;
@@ -53,6 +54,10 @@ pub enum CliError {
     Retention(#[from] RetentionError),
     #[error("the range is not kept: counts are kept from {kept_from} on")]
     NotKept { kept_from: String },
+    #[error(transparent)]
+    Count(#[from] CountError),
+    #[error("--expires-in {period}: months and years have no fixed length; name days, such as 30d")]
+    Expires { period: Period },
     #[error("nothing was erased: {0}")]
     EraseName(EventError),
     #[error("nothing was erased: {0}")]

@@ -1,60 +1,85 @@
 //! `query`: prints the counts of one tenant.
 
-use crate::args::{By, QueryArgs};
+use crate::args::{By, Compare, QueryArgs};
 use crate::driver::PARTITION;
 use crate::error::CliError;
 use crate::retention::date;
 use serde_json::json;
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use tidemark_proto::series::UnixTime;
-use tidemark_proto::series::calendar::{CalendarUnit, Zone};
-use tidemark_streams_core::query::{self, LocalCounts, Plan};
-use tidemark_streams_core::rollup::RollupRow;
+use tidemark_proto::series::calendar::Zone;
+use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Dimension, Grouping};
+use tidemark_streams_core::query::previous::PreviousPeriod;
+use tidemark_streams_core::query::range::QuarterRange;
+use tidemark_streams_core::query::{self, Plan};
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::{Hour, HourRange, Quarter};
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::parquet_rows::Wanted;
 
-/// Quarters of an hour that a query counts, the last not included.
-struct Range {
-    from: u32,
-    to: u32,
-}
-
 pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let zone = Zone::named(&args.zone)?;
-    let range = Range::of(args, &zone)?;
+    let query = asked(args)?;
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
-    let unit = match args.by {
-        By::Hour => CalendarUnit::Hour,
-        By::Day | By::Listing => CalendarUnit::Day,
-    };
-    let mut by_time = LocalCounts::new(zone, unit);
-    let mut by_listing: BTreeMap<String, u64> = BTreeMap::new();
-    let plan = query::plan_of_tenant(directory.manifest(), PARTITION, &args.tenant, range.hours());
+    let plan = query::plan_of_tenant(directory.manifest(), PARTITION, &args.tenant, query.hours());
     warn_of_incomplete(&plan);
-    warn_of_retention(&plan, &range)?;
+    warn_of_retention(&plan, query.range.hours())?;
+    let mut grouping = Grouping::new(&query, &plan.view);
     for meta in &plan.blobs {
         for row in directory.rows(meta, Wanted::Tenant(&args.tenant))?.iter() {
-            let row = range.cut(row);
-            if !plan.view.shows(&row) {
-                continue;
-            }
-            if args.event_type.as_deref().is_some_and(|wanted| wanted != row.event_type) || row.count() == 0 {
-                continue;
-            }
-            match args.by {
-                By::Hour | By::Day => by_time.add(&row)?,
-                By::Listing => *by_listing.entry(row.listing.to_owned()).or_default() += row.count(),
-            }
+            grouping.add(&row, None)?;
         }
     }
-    match args.by {
-        By::Hour | By::Day => print_times(&by_time, args, out),
-        By::Listing => print_listings(by_listing, args, out),
+    let counts = grouping.counts();
+    counts.groups.iter().try_for_each(|group| print(group, &query, args, out))?;
+    if counts.unmatched > 0 {
+        let unmatched = counts.unmatched;
+        let _ = writeln!(
+            io::stderr(),
+            "note: {unmatched} counts of the period before are at times that the clock of this one does not show"
+        );
     }
+    Ok(())
+}
+
+fn asked(args: &QueryArgs) -> Result<CountQuery, CliError> {
+    let zone = Zone::named(&args.zone)?;
+    let range = range(args, &zone)?;
+    let previous = match args.compare {
+        None => None,
+        Some(Compare::Previous) => Some(PreviousPeriod::of(&zone, range)?),
+        Some(Compare::Week) => Some(PreviousPeriod::week_before(&zone, range)?),
+    };
+    let dimension = match args.by {
+        By::Hour => Dimension::Hour,
+        By::Day => Dimension::Day,
+        By::Listing => Dimension::Listing,
+    };
+    Ok(CountQuery {
+        tenant: args.tenant.clone(),
+        range,
+        zone,
+        dimensions: vec![dimension],
+        types: args.event_type.iter().cloned().collect(),
+        listings: Vec::new(),
+        previous,
+        has_zeros: false,
+        limit: usize::MAX,
+    })
+}
+
+fn range(args: &QueryArgs, zone: &Zone) -> Result<QuarterRange, CliError> {
+    let quarter = |text: &Option<String>, otherwise: u32| -> Result<u32, CliError> {
+        let Some(text) = text else { return Ok(otherwise) };
+        let at: UnixTime = zone.time(text)?;
+        Ok(Quarter::of_s(at.s()).map_or(otherwise, Quarter::number))
+    };
+    let end = HourRange::ALL.last.quarter(3).number() + 1;
+    let range = QuarterRange { from: quarter(&args.from, 0)?, to: quarter(&args.to, end)? };
+    if range.from < range.to {
+        return Ok(range);
+    }
+    let shown = |text: &Option<String>| text.clone().unwrap_or_default();
+    Err(CliError::EmptyRange { from: shown(&args.from), to: shown(&args.to) })
 }
 
 /// A load that was killed has counted a part of its file.
@@ -71,8 +96,7 @@ fn warn_of_incomplete(plan: &Plan) {
 }
 
 /// A range that is not kept has no answer; a range that is kept in part has a note.
-fn warn_of_retention(plan: &Plan, range: &Range) -> Result<(), CliError> {
-    let hours = range.hours();
+fn warn_of_retention(plan: &Plan, hours: HourRange) -> Result<(), CliError> {
     if plan.view.is_behind(hours) {
         return Err(CliError::NotKept { kept_from: date(plan.view.kept_from) });
     }
@@ -84,58 +108,15 @@ fn warn_of_retention(plan: &Plan, range: &Range) -> Result<(), CliError> {
     Ok(())
 }
 
-fn print_times(counts: &LocalCounts, args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
-    for (start, n) in counts.counts() {
-        let start = counts.zone().text(*start);
-        match args.json {
-            true => writeln!(out, "{}", json!({ "from": start, "n": n }))?,
-            false => writeln!(out, "{start}\t{n}")?,
-        }
+fn print(group: &CountedGroup, query: &CountQuery, args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let CountedGroup { n, previous, .. } = group;
+    let label = group.at.map(|at| query.zone.text(at)).or_else(|| group.listing.clone()).unwrap_or_default();
+    let name = if group.at.is_some() { "from" } else { "listing" };
+    match (args.json, args.compare.is_some()) {
+        (true, false) => writeln!(out, "{}", json!({ name: label, "n": n }))?,
+        (true, true) => writeln!(out, "{}", json!({ name: label, "n": n, "previous": previous }))?,
+        (false, false) => writeln!(out, "{label}\t{n}")?,
+        (false, true) => writeln!(out, "{label}\t{n}\t{previous}")?,
     }
     Ok(())
-}
-
-fn print_listings(counts: BTreeMap<String, u64>, args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
-    counts.sort_by_key(|(_, n)| Reverse(*n));
-    for (listing, n) in counts {
-        match args.json {
-            true => writeln!(out, "{}", json!({ "listing": listing, "n": n }))?,
-            false => writeln!(out, "{listing}\t{n}")?,
-        }
-    }
-    Ok(())
-}
-
-impl Range {
-    fn of(args: &QueryArgs, zone: &Zone) -> Result<Range, CliError> {
-        let quarter = |text: &Option<String>, otherwise: u32| -> Result<u32, CliError> {
-            let Some(text) = text else { return Ok(otherwise) };
-            let at: UnixTime = zone.time(text)?;
-            Ok(Quarter::of_s(at.s()).map_or(otherwise, Quarter::number))
-        };
-        let end = HourRange::ALL.last.quarter(3).number() + 1;
-        let range = Range { from: quarter(&args.from, 0)?, to: quarter(&args.to, end)? };
-        if range.from < range.to {
-            return Ok(range);
-        }
-        let shown = |text: &Option<String>| text.clone().unwrap_or_default();
-        Err(CliError::EmptyRange { from: shown(&args.from), to: shown(&args.to) })
-    }
-
-    fn hours(&self) -> HourRange {
-        HourRange { first: Hour(self.from / 4), last: Hour((self.to - 1) / 4) }
-    }
-
-    /// A row without the quarters that do not count.
-    fn cut<'a>(&self, row: RollupRow<'a>) -> RollupRow<'a> {
-        let mut quarters = row.quarters;
-        for (at, count) in quarters.iter_mut().enumerate() {
-            let number = row.hour.quarter(at).number();
-            if !(self.from..self.to).contains(&number) {
-                *count = 0;
-            }
-        }
-        RollupRow { quarters, ..row }
-    }
 }

@@ -4,6 +4,7 @@ use crate::args::{ServeArgs, TokenArgs};
 use crate::error::CliError;
 use std::io::Write;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_serve::secret::{Role, Secret};
 use tidemark_streams_serve::settings::Settings;
@@ -29,6 +30,11 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
 
 pub fn token(args: &TokenArgs, out: &mut impl Write) -> Result<(), CliError> {
     let secret = secret(&args.secret_file)?;
+    if let (Some(tenant), Some(period)) = (&args.tenant, args.expires_in) {
+        let seconds = period.fixed_s().ok_or(CliError::Expires { period })?;
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        return Ok(writeln!(out, "{}", secret.ending_token(tenant, now_s.saturating_add(seconds)))?);
+    }
     let role = match &args.tenant {
         Some(tenant) => Role::Tenant(tenant),
         None if args.operator => Role::Operator,

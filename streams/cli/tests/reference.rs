@@ -6,8 +6,9 @@ use tidemark_streams_intake::limits;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
-const HTTP: [&str; 5] = [
+const HTTP: [&str; 6] = [
     include_str!("../../serve/src/http/answer.rs"),
+    include_str!("../../serve/src/http/counted.rs"),
     include_str!("../../serve/src/http/events.rs"),
     include_str!("../../serve/src/http/operate.rs"),
     include_str!("../../serve/src/http/question.rs"),
@@ -39,7 +40,7 @@ fn codes<'s>(source: &'s str, marks: &'s [&str]) -> impl Iterator<Item = String>
 
 #[test]
 fn codes_of_requests_are_those_of_the_page() {
-    const MARKS: [&str; 23] = [
+    const MARKS: [&str; 24] = [
         "Failure::bad(",
         "Failure::later(",
         "StatusCode::CONFLICT,",
@@ -48,6 +49,7 @@ fn codes_of_requests_are_those_of_the_page() {
         "StatusCode::GONE,",
         "StatusCode::INTERNAL_SERVER_ERROR,",
         "StatusCode::METHOD_NOT_ALLOWED,",
+        "StatusCode::NOT_ACCEPTABLE,",
         "StatusCode::NOT_FOUND,",
         "StatusCode::PAYLOAD_TOO_LARGE,",
         "StatusCode::REQUEST_TIMEOUT,",

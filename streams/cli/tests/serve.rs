@@ -4,6 +4,10 @@ mod serving;
 
 #[path = "serving/guide.rs"]
 mod guide;
+#[path = "serving/page.rs"]
+mod page;
+#[path = "serving/query.rs"]
+mod query;
 
 use serde_json::json;
 use serving::{PROGRAM, Place, Server, event, until};

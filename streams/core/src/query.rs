@@ -1,4 +1,12 @@
-//! Queries: which blobs a range of hours needs, which rows of the owner belong to the same moment, and hours of a zone's clock.
+//! Queries: which blobs a range of hours needs, which rows of the owner belong to the same moment, and what is counted of them.
+//!
+//! * `counts`: rows, grouped by hours of a zone's clock, listings and types.
+//! * `previous`: the period before, by the zone's calendar.
+//! * `range`: quarters of an hour, and how far their counts are.
+
+pub mod counts;
+pub mod previous;
+pub mod range;
 
 use crate::blob::{BlobMeta, Epoch, PartitionId};
 use crate::erasure::{Erasure, ErasureKey, ListingHash};
@@ -7,10 +15,8 @@ use crate::rollup::{RollupRow, Rollups};
 use crate::scope::{Scope, Slice, TenantHash};
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
-use crate::time::{Day, HourRange, Quarter};
+use crate::time::{Day, HourRange};
 use std::collections::BTreeMap;
-use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Zone};
-use tidemark_proto::series::{UnixTime, Window};
 
 /// The input of a query: the state of one partition at one index of the manifest's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,52 +119,5 @@ impl Plan {
         }
         self.sources.entry(rows.source).or_default().next_row = rows.to;
         Continues::Yes
-    }
-}
-
-/// Counts by hours, or other units, of a zone's clock.
-pub struct LocalCounts {
-    zone: Zone,
-    unit: CalendarUnit,
-    last: Option<Window>,
-    counts: BTreeMap<UnixTime, u64>,
-}
-
-impl LocalCounts {
-    pub fn new(zone: Zone, unit: CalendarUnit) -> LocalCounts {
-        LocalCounts { zone, unit, last: None, counts: BTreeMap::new() }
-    }
-
-    /// Adds the quarters of a row, each to the local unit in which it begins.
-    ///
-    /// # Errors
-    /// The unit is outside the calendar.
-    pub fn add(&mut self, row: &RollupRow<'_>) -> Result<(), CalendarError> {
-        for (at, &count) in row.quarters.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let unit = self.unit_of(row.hour.quarter(at))?;
-            *self.counts.entry(unit.from()).or_default() += u64::from(count);
-        }
-        Ok(())
-    }
-
-    fn unit_of(&mut self, quarter: Quarter) -> Result<Window, CalendarError> {
-        let time = |at_s: u64| UnixTime::from_s(at_s as i64);
-        let out = || CalendarError::Time(quarter.start_s().to_string());
-        let at = time(quarter.start_s()).map_err(|_| out())?;
-        if let Some(last) = self.last.filter(|last| last.from() <= at && at < last.to()) {
-            return Ok(last);
-        }
-        let unit = self.zone.unit(self.unit, at, 0)?;
-        self.last = Some(unit);
-        Ok(unit)
-    }
-
-    /// The first second of each unit that counted something, with its count.
-    pub fn counts(&self) -> &BTreeMap<UnixTime, u64> {
-        &self.counts
-    }
-
-    pub fn zone(&self) -> &Zone {
-        &self.zone
     }
 }

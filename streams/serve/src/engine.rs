@@ -102,6 +102,8 @@ pub struct Pinned {
     pub view: View,
     /// Rows that are in none of the blobs.
     pub unwritten: Vec<Rollups>,
+    /// When that moment was.
+    pub pinned_at_ms: u64,
     pub complete_to_ms: u64,
     pub last_updated_at_ms: u64,
     /// Files with a load that was stopped before its end.

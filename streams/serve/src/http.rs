@@ -1,6 +1,8 @@
 //! Requests and answers over HTTP/1.1.
 
 mod answer;
+mod assets;
+mod counted;
 mod events;
 mod health;
 mod operate;
@@ -35,6 +37,7 @@ struct Server {
     node: Arc<Node>,
     bodies: Semaphore,
     queries: Semaphore,
+    waiting: Semaphore,
 }
 
 /// Serves connections until `stop`, and lets requests under way finish.
@@ -43,6 +46,7 @@ pub async fn serve(listener: TcpListener, node: &Arc<Node>, stop: impl Future<Ou
         node: Arc::clone(node),
         bodies: Semaphore::new(crate::settings::BODIES_MAX),
         queries: Semaphore::new(crate::settings::QUERIES_MAX),
+        waiting: Semaphore::new(crate::settings::QUERIES_WAITING_MAX),
     });
     let (stopping, is_stopping) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -109,6 +113,7 @@ impl Server {
             }
             Route::Events => events::take(self, request, &params).await,
             Route::Query => question::ask(self, request).await,
+            Route::Page(page) => Ok(page.answer(request.headers())),
             Route::Pause => operate::pause(&self.node, request.headers(), &params).await,
             Route::Erase => operate::erase(&self.node, request.headers(), &params).await,
             Route::Resume => operate::resume(&self.node, request.headers(), &params).await,

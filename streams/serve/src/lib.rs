@@ -6,16 +6,19 @@
 //! * `settings`: what a start takes.
 //! * `log`: the intake's log on disk; many requests share one sync.
 //! * `engine`: the thread that owns the partition, and the thread that writes blobs.
-//! * `query`: counts of a tenant, from blobs and from the owner's rows.
+//! * `query`: counts of a tenant, from blobs and from the owner's rows; `row_cache`: rows of blobs that were read before;
+//!   `commit_times`: when blobs were committed.
 //! * `http`: requests and answers. It decides nothing about counts.
 //! * `node`: what these share; `metrics`: what `/metrics` shows.
 
+mod commit_times;
 mod engine;
 mod http;
 mod log;
 mod metrics;
 mod node;
 mod query;
+mod row_cache;
 mod run;
 pub mod secret;
 pub mod settings;

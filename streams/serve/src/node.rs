@@ -1,9 +1,11 @@
 //! The state that requests and the owner's thread share.
 
+use crate::commit_times::CommitTimes;
 use crate::engine::Message;
 use crate::log::IntakeLog;
 use crate::metrics::Counters;
-use crate::settings::Settings;
+use crate::row_cache::RowCache;
+use crate::settings::{CACHED_BYTES_MAX, Settings};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -15,6 +17,8 @@ use tidemark_streams_store::directory::BlobReader;
 pub struct Node {
     pub settings: Settings,
     pub reader: BlobReader,
+    pub cache: RowCache,
+    pub commits: CommitTimes,
     pub engine: SyncSender<Message>,
     pub counters: Counters,
     pub started: Instant,
@@ -53,8 +57,16 @@ pub struct OwnerView {
 
 impl Node {
     pub fn new(settings: Settings, reader: BlobReader, engine: SyncSender<Message>) -> Node {
-        let counters = Counters::default();
-        Node { settings, reader, engine, counters, started: Instant::now(), state: Mutex::default() }
+        Node {
+            settings,
+            reader,
+            cache: RowCache::new(CACHED_BYTES_MAX),
+            commits: CommitTimes::default(),
+            engine,
+            counters: Counters::default(),
+            started: Instant::now(),
+            state: Mutex::default(),
+        }
     }
 
     /// The log, while it is open.

@@ -1,59 +1,27 @@
-//! Counts of a tenant: the rows of pinned blobs and the owner's rows, grouped as a query asks.
+//! Counts of a tenant: the rows of pinned blobs and the owner's rows, and what tells two answers apart.
 
+use crate::commit_times::CommitTimes;
 use crate::engine::Pinned;
-use crate::settings::GROUPS_MAX;
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use crate::row_cache::RowCache;
+use std::sync::Arc;
+use tidemark_proto::hash::bytes_hash;
 use tidemark_proto::series::UnixTime;
-use tidemark_proto::series::Window;
-use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Zone};
-use tidemark_streams_core::query::View;
-use tidemark_streams_core::rollup::RollupRow;
-use tidemark_streams_core::time::{DAY_S, Hour, HourRange, Quarter};
+use tidemark_streams_core::blob::BlobMeta;
+use tidemark_streams_core::query::counts::{CountError, CountQuery, Counts, Dimension, Grouping};
+use tidemark_streams_core::rollup::Rollups;
+use tidemark_streams_core::time::DAY_S;
 use tidemark_streams_store::directory::{BlobReader, DirectoryError};
 use tidemark_streams_store::parquet_rows::Wanted;
 
-/// The grouping of counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dimension {
-    Hour,
-    Day,
-    Listing,
-    Type,
-}
+/// Makes versions of answers of nothing else.
+const VERSION_SEED: u64 = 0x7665_7273_696f_6e31;
+const MINUTE_MS: u64 = 60_000;
 
-/// Quarters of an hour, the last not included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    pub from: u32,
-    pub to: u32,
-}
-
-/// A query.
-#[derive(Clone, Debug)]
-pub struct Query {
-    pub tenant: String,
-    pub range: Range,
-    pub zone: Zone,
-    pub dimensions: Vec<Dimension>,
-    /// Empty: all.
-    pub types: Vec<String>,
-    pub limit: usize,
-}
-
-/// A group of counts: what a dimension does not ask for is `None`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Group {
-    pub from: Option<UnixTime>,
-    pub listing: Option<String>,
-    pub event_type: Option<String>,
-}
-
-/// Groups with their counts.
-pub struct Counts {
-    pub groups: Vec<(Group, u64)>,
-    pub has_more: bool,
-    pub total: u64,
+/// Where rows come from.
+pub struct RowSources<'a> {
+    pub reader: &'a BlobReader,
+    pub cache: &'a RowCache,
+    pub commits: &'a CommitTimes,
 }
 
 /// Why a query is not answered.
@@ -62,115 +30,72 @@ pub enum QueryError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     #[error(transparent)]
-    Calendar(#[from] CalendarError),
-    #[error("the query has more than {GROUPS_MAX} groups: ask for a shorter range or fewer dimensions")]
-    TooManyGroups,
+    Count(#[from] CountError),
     #[error("the range is not kept: counts are kept from {kept_from} s since 1970 on")]
     NotKept { kept_from: u64 },
 }
 
-impl Dimension {
-    pub const ALL: [(Dimension, &'static str); 4] = [
-        (Dimension::Hour, "hour"),
-        (Dimension::Day, "day"),
-        (Dimension::Listing, "listing"),
-        (Dimension::Type, "type"),
-    ];
+impl RowSources<'_> {
+    /// Reads what was pinned and counts it.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn count(&self, query: &CountQuery, pinned: &Pinned) -> Result<Counts, QueryError> {
+        if pinned.view.is_behind(query.range.hours()) {
+            return Err(QueryError::NotKept { kept_from: u64::from(pinned.view.kept_from.0) * DAY_S });
+        }
+        let mut grouping = Grouping::new(query, &pinned.view);
+        grouping.fill()?;
+        for meta in &pinned.blobs {
+            let counted_at = self.commits.of(&meta.key).and_then(minute);
+            self.rows(query, meta)?.iter().try_for_each(|row| grouping.add(&row, counted_at))?;
+        }
+        let now = minute(pinned.pinned_at_ms);
+        for rows in &pinned.unwritten {
+            rows.iter().try_for_each(|row| grouping.add(&row, now))?;
+        }
+        Ok(grouping.counts())
+    }
+
+    /// A tenant's rows of a blob. A blob never changes, so they are read once.
+    fn rows(&self, query: &CountQuery, meta: &BlobMeta) -> Result<Arc<Rollups>, DirectoryError> {
+        if let Some(rows) = self.cache.get(&meta.key, &query.tenant) {
+            return Ok(rows);
+        }
+        let rows = Arc::new(self.reader.rows(meta, Wanted::Tenant(&query.tenant))?);
+        self.cache.put(meta.key, &query.tenant, &rows);
+        Ok(rows)
+    }
 }
 
-impl Range {
-    pub fn hours(&self) -> HourRange {
-        HourRange { first: Hour(self.from / 4), last: Hour(self.to.saturating_sub(1) / 4) }
-    }
-
-    fn contains(&self, quarter: Quarter) -> bool {
-        (self.from..self.to).contains(&quarter.number())
-    }
+/// The minute that holds a time.
+fn minute(at_ms: u64) -> Option<UnixTime> {
+    UnixTime::from_s((at_ms / MINUTE_MS * 60) as i64).ok()
 }
 
-/// Reads what was pinned and counts it.
-///
-/// # Errors
-/// [`QueryError`].
-pub fn count(query: &Query, pinned: &Pinned, reader: &BlobReader) -> Result<Counts, QueryError> {
-    if pinned.view.is_behind(query.range.hours()) {
-        let kept_from_s = u64::from(pinned.view.kept_from.0) * DAY_S;
-        return Err(QueryError::NotKept { kept_from: kept_from_s });
+/// What tells the rows of an answer apart from those of another answer to the same query. `query_text` is the query.
+pub fn version(query_text: &str, query: &CountQuery, pinned: &Pinned) -> String {
+    let mut bytes = query_text.as_bytes().to_vec();
+    let mut add = |number: u64| bytes.extend(number.to_le_bytes());
+    add(pinned.view.kept_from.0.into());
+    for (_, erasure) in &pinned.view.erased {
+        add(erasure.asked_at_ms);
     }
-    let mut grouping = Grouping { query, view: &pinned.view, last: None, counts: BTreeMap::new() };
     for meta in &pinned.blobs {
-        let rows = reader.rows(meta, Wanted::Tenant(&query.tenant))?;
-        rows.iter().try_for_each(|row| grouping.add(&row))?;
+        add(meta.key.epoch.0);
+        add(meta.key.seq.0);
+        add(meta.key.part.into());
     }
-    for rows in &pinned.unwritten {
-        rows.iter().try_for_each(|row| grouping.add(&row))?;
+    let unwritten: Vec<_> = pinned.unwritten.iter().flat_map(Rollups::iter).collect();
+    if query.has(Dimension::CountedAt) && !unwritten.is_empty() {
+        add(pinned.pinned_at_ms / MINUTE_MS);
     }
-    Ok(grouping.counts())
-}
-
-struct Grouping<'q> {
-    query: &'q Query,
-    view: &'q View,
-    last: Option<Window>,
-    counts: BTreeMap<Group, u64>,
-}
-
-impl Grouping<'_> {
-    fn add(&mut self, row: &RollupRow<'_>) -> Result<(), QueryError> {
-        let query = self.query;
-        let is_wanted = query.types.is_empty() || query.types.iter().any(|wanted| wanted == row.event_type);
-        if row.tenant != query.tenant || !is_wanted || !self.view.shows(row) {
-            return Ok(());
-        }
-        for (at, &count) in row.quarters.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let quarter = row.hour.quarter(at);
-            if !query.range.contains(quarter) {
-                continue;
-            }
-            let group = self.group(row, quarter)?;
-            *self.counts.entry(group).or_default() += u64::from(count);
-            if self.counts.len() > GROUPS_MAX {
-                return Err(QueryError::TooManyGroups);
-            }
-        }
-        Ok(())
+    for row in &unwritten {
+        bytes.extend(row.listing.as_bytes());
+        bytes.push(0);
+        bytes.extend(row.event_type.as_bytes());
+        bytes.extend(row.hour.0.to_le_bytes());
+        row.quarters.iter().for_each(|count| bytes.extend(count.to_le_bytes()));
     }
-
-    fn group(&mut self, row: &RollupRow<'_>, quarter: Quarter) -> Result<Group, QueryError> {
-        let has = |dimension| self.query.dimensions.contains(&dimension);
-        let listing = has(Dimension::Listing).then(|| row.listing.to_owned());
-        let event_type = has(Dimension::Type).then(|| row.event_type.to_owned());
-        let unit = match (has(Dimension::Hour), has(Dimension::Day)) {
-            (true, _) => Some(CalendarUnit::Hour),
-            (false, true) => Some(CalendarUnit::Day),
-            (false, false) => None,
-        };
-        let from = unit.map(|unit| self.start_of(unit, quarter)).transpose()?;
-        Ok(Group { from, listing, event_type })
-    }
-
-    /// The hour or day of the zone in which a quarter begins.
-    fn start_of(&mut self, unit: CalendarUnit, quarter: Quarter) -> Result<UnixTime, CalendarError> {
-        let out = || CalendarError::Time(quarter.start_s().to_string());
-        let at = UnixTime::from_s(quarter.start_s() as i64).map_err(|_| out())?;
-        if let Some(last) = self.last.filter(|last| last.from() <= at && at < last.to()) {
-            return Ok(last.from());
-        }
-        let window = self.query.zone.unit(unit, at, 0)?;
-        self.last = Some(window);
-        Ok(window.from())
-    }
-
-    /// By time if there is one, else the largest counts first.
-    fn counts(self) -> Counts {
-        let total = self.counts.values().sum();
-        let mut groups: Vec<(Group, u64)> = self.counts.into_iter().collect();
-        let is_by_time = groups.first().is_some_and(|(group, _)| group.from.is_some());
-        if !is_by_time {
-            groups.sort_by(|a, b| (Reverse(a.1), &a.0).cmp(&(Reverse(b.1), &b.0)));
-        }
-        let has_more = groups.len() > self.query.limit;
-        groups.truncate(self.query.limit);
-        Counts { groups, has_more, total }
-    }
+    format!("{:016x}", bytes_hash(VERSION_SEED, &bytes))
 }

@@ -1,6 +1,7 @@
 //! Tokens. A secret gives the token of producers, and a token for each tenant, which reads that tenant's rows only.
 //!
-//! A token is an HMAC of its owner under the secret, so no table of tenants is needed.
+//! A token is an HMAC of its owner under the secret, so no table of tenants is needed. A token that ends says for whom it is and
+//! until when, in its own text: `TENANT.SECONDS.HMAC`, the tenant and the HMAC in hexadecimal.
 
 use ring::hmac;
 use std::fmt;
@@ -36,6 +37,17 @@ pub enum Role<'a> {
     Operator,
 }
 
+/// A token that ends, as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It is the token of this tenant.
+    Valid { tenant: String },
+    /// It was one.
+    Expired,
+    /// It is none of this secret.
+    Wrong,
+}
+
 impl Secret {
     pub fn new(bytes: &[u8]) -> Result<Secret, SecretError> {
         let bytes = bytes.trim_ascii();
@@ -64,12 +76,52 @@ impl Secret {
                 context.update(tenant.as_bytes());
             }
         }
-        context.sign().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(context.sign().as_ref())
+    }
+
+    /// The token of a tenant until a time, in seconds since 1970.
+    pub fn ending_token(&self, tenant: &str, ends_at_s: u64) -> String {
+        let tag = self.ending_tag(tenant, ends_at_s);
+        format!("{}.{ends_at_s}.{}", hex(tenant.as_bytes()), hex(tag.as_ref()))
+    }
+
+    /// Judges a token; `None`: it is not of those that end.
+    pub fn judge_ending(&self, token: &str, now_s: u64) -> Option<Ending> {
+        let (named, rest) = token.split_once('.')?;
+        let (ends_at, _) = rest.split_once('.')?;
+        let tenant = unhex(named).and_then(|bytes| String::from_utf8(bytes).ok());
+        let Some((tenant, ends_at_s)) = tenant.zip(ends_at.parse().ok()) else { return Some(Ending::Wrong) };
+        let expected = self.ending_token(&tenant, ends_at_s);
+        let is_ours: bool = expected.as_bytes().ct_eq(token.as_bytes()).into();
+        Some(match is_ours {
+            false => Ending::Wrong,
+            true if ends_at_s <= now_s => Ending::Expired,
+            true => Ending::Valid { tenant },
+        })
+    }
+
+    fn ending_tag(&self, tenant: &str, ends_at_s: u64) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(&self.0);
+        context.update(b"tenant-until\0");
+        context.update(ends_at_s.to_string().as_bytes());
+        context.update(b"\0");
+        context.update(tenant.as_bytes());
+        context.sign()
     }
 
     pub fn is_token(&self, role: Role<'_>, token: &str) -> bool {
         self.token(role).as_bytes().ct_eq(token.as_bytes()).into()
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |sign: u8| char::from(sign).to_digit(16);
+    let byte = |pair: &[u8]| Some((digit(pair[0])? * 16 + digit(*pair.get(1)?)?) as u8);
+    text.as_bytes().chunks(2).map(byte).collect()
 }
 
 impl fmt::Debug for Secret {
@@ -94,5 +146,28 @@ mod tests {
         assert!(!secret.is_token(Role::Tenant("a"), &token[1..]));
         assert!(matches!(Secret::new(b"short"), Err(SecretError::Length { bytes: 5 })));
         assert_eq!(format!("{secret:?}"), "Secret(…)");
+    }
+
+    #[test]
+    fn ending_tokens_are_of_one_tenant_until_their_end() {
+        let secret = Secret::new(b"0123456789abcdef").unwrap();
+        let token = secret.ending_token("shop ä", 1_000);
+        let valid = Ending::Valid { tenant: "shop ä".to_owned() };
+        assert_eq!(secret.judge_ending(&token, 999), Some(valid));
+        assert_eq!(secret.judge_ending(&token, 1_000), Some(Ending::Expired));
+        assert_eq!(secret.judge_ending(&secret.token(Role::Tenant("shop ä")), 0), None, "a token without an end");
+        let other = Secret::new(b"0123456789abcdeX").unwrap();
+        assert_eq!(other.judge_ending(&token, 999), Some(Ending::Wrong));
+        for at in 0..token.len() {
+            let mut changed = token.clone().into_bytes();
+            changed[at] = if changed[at] == b'1' { b'2' } else { b'1' };
+            let changed = String::from_utf8(changed).unwrap();
+            assert!(matches!(secret.judge_ending(&changed, 0), Some(Ending::Wrong) | None), "{changed}");
+        }
+        for text in ["..", "zz.1.ab", "61.99999999999999999999.ab", "6.1.ab", ".1.", "61.+1.ab"] {
+            assert_eq!(secret.judge_ending(text, 0), Some(Ending::Wrong), "{text}");
+        }
+        assert_eq!(secret.judge_ending(&token.replace(".1000.", ".01000."), 0), Some(Ending::Wrong));
+        assert!(!secret.is_token(Role::Tenant("shop ä"), &token));
     }
 }

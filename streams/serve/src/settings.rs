@@ -9,13 +9,19 @@ use tidemark_streams_core::event::EventTypes;
 pub const CONNECTIONS_MAX: usize = 1_024;
 /// Bodies that are read and decoded at a time. A further request is answered 503.
 pub const BODIES_MAX: usize = 32;
-/// Queries at a time. A further one is answered 503.
+/// Queries at a time. A further one waits.
 pub const QUERIES_MAX: usize = 4;
+/// Queries that wait. A further one is answered 503.
+pub const QUERIES_WAITING_MAX: usize = 256;
+/// Seconds that a query waits. Then it is answered 503.
+pub const QUERY_WAIT_S: u64 = 5;
 /// Rows of an answer, unless a query names another number, and at most.
 pub const ROWS_DEFAULT: usize = 1_000;
 pub const ROWS_MAX: usize = 100_000;
-/// Distinct groups that a query holds. A query with more is refused.
-pub const GROUPS_MAX: usize = 1_000_000;
+/// Listings that a query may name. A query with more is refused.
+pub const QUERY_LISTINGS_MAX: usize = 100;
+/// Memory for rows of blobs that queries have read. The oldest are evicted, and read again.
+pub const CACHED_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the body of a query. More: the request is refused.
 pub const QUERY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a request's head. More: the connection is closed with 431.

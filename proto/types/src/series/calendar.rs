@@ -226,6 +226,12 @@ impl Zone {
         UnixTime::from_s(at.timestamp().as_second()).ok()
     }
 
+    /// What this zone's clock shows at a time, as seconds since 1970-01-01T00:00:00. [`Zone::at_clock`] is the way back.
+    pub fn clock(&self, at: UnixTime) -> i64 {
+        let at_s = at.s() as i64;
+        at_s + self.offset_s(at_s)
+    }
+
     /// A time by this zone's clock, with its offset: `2026-11-24T10:30:00+05:45`.
     pub fn text(&self, at: UnixTime) -> String {
         let at = timestamp(at.s() as i64);
@@ -591,6 +597,18 @@ mod tests {
         assert_eq!("week".parse(), Ok(CalendarUnit::Week));
         assert_eq!("mo".parse(), Ok(CalendarUnit::Month));
         assert!("fortnight".parse::<CalendarUnit>().unwrap_err().to_string().contains("\"fortnight\""));
+    }
+
+    #[test]
+    fn clock_shows_a_time_once_a_day_unless_it_is_changed() {
+        let new_york = zone("America/New_York");
+        let twice = ["2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z"].map(|text| new_york.clock(utc(text)));
+        assert_eq!(twice[0], twice[1], "half past one comes twice");
+        assert_eq!(new_york.at_clock(twice[0]), Some(utc("2026-11-01T05:30:00Z")), "the first of them");
+        let skipped = new_york.clock(utc("2026-03-08T06:30:00Z")) + 3_600;
+        let later = new_york.at_clock(skipped).unwrap();
+        assert_eq!((later, new_york.clock(later)), (utc("2026-03-08T07:30:00Z"), skipped + 3_600));
+        assert_eq!(zone("Asia/Kathmandu").clock(utc("2026-05-05T06:15:00Z")), utc("2026-05-05T12:00:00Z").s() as i64);
     }
 
     #[test]

@@ -298,6 +298,11 @@ impl<'e> Session<'e> {
             self.replaced.push_back(Replaced { at: Instant::now(), blobs });
         }
         let now = self.now();
+        if let (Command::Commit(commit), Outcome::Commit { result: Ok(_), .. }) = (command, &outcome)
+            && commit.progress.is_some()
+        {
+            self.node.commits.record(commit.epoch, commit.seq, now.0);
+        }
         self.owner.handle(now, Input::Applied { outcome: &outcome, manifest: self.host.manifest() });
         self.node.set_problem(None);
         self.node.set_pauses(self.host.manifest().pauses());
@@ -457,6 +462,7 @@ impl<'e> Session<'e> {
         Ok(Pinned {
             manifest_index: plan.index,
             unwritten,
+            pinned_at_ms: now.0,
             complete_to_ms: if is_caught_up { now.0 } else { self.folded_at_ms },
             last_updated_at_ms: self.folded_at_ms,
             incomplete: incomplete.collect(),

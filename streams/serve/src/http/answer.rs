@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{
+    ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -12,6 +14,7 @@ pub struct Answer {
     status: StatusCode,
     content_type: &'static str,
     body: Bytes,
+    headers: HeaderMap,
     allow: Option<Method>,
     retry_after_s: Option<u64>,
 }
@@ -39,14 +42,28 @@ impl Answer {
         Answer { status, ..self }
     }
 
-    fn of(status: StatusCode, content_type: &'static str, body: String) -> Answer {
-        Answer { status, content_type, body: body.into(), allow: None, retry_after_s: None }
+    /// An answer of another kind.
+    pub fn of_kind(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+        Answer::of(StatusCode::OK, content_type, body)
+    }
+
+    /// Says this too.
+    pub fn with(mut self, name: HeaderName, value: HeaderValue) -> Answer {
+        self.headers.insert(name, value);
+        self
+    }
+
+    fn of(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+        let headers = HeaderMap::new();
+        Answer { status, content_type, body: body.into(), headers, allow: None, retry_after_s: None }
     }
 
     pub fn into_response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(self.body));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
+        *headers = self.headers;
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         if let Some(value) = self.allow.and_then(|method| HeaderValue::from_str(method.as_str()).ok()) {
             headers.insert(ALLOW, value);

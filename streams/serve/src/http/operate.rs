@@ -63,6 +63,8 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
     let request = EraseRequest { key, again, answer: sender };
     node.engine.try_send(Message::Erase(request)).map_err(|_| overloaded())?;
     let Erased { erasure, is_done, files_until_ms } = receiver.await.map_err(|_| ended())?.map_err(failed)?;
+    // Rows that queries have read go too.
+    node.cache.clear();
     let Erasure { before, asked_at_ms, .. } = erasure;
     Ok(Answer::json(&json!({
         "asked_at": time(asked_at_ms),

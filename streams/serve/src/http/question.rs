@@ -2,32 +2,35 @@
 
 use super::Server;
 use super::answer::{Answer, Failure};
+use super::counted::{self, Counted, Format};
 use super::request::{self, shown};
 use crate::engine::{Message, Pin, PinError, Pinned};
 use crate::node::Node;
-use crate::query::{self, Counts, Dimension, Query, QueryError, Range};
-use crate::settings::{QUERY_BYTES_MAX, ROWS_DEFAULT, ROWS_MAX};
+use crate::query::{self, QueryError, RowSources};
+use crate::settings::{QUERIES_WAITING_MAX, QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, QUERY_WAIT_S, ROWS_DEFAULT, ROWS_MAX};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
-use tidemark_streams_core::event::is_event_type_name;
+use tidemark_streams_core::event::{check_listing, is_event_type_name};
 use tidemark_streams_core::limits::TENANT_BYTES_MAX;
-use tidemark_streams_core::time::{DAY_S, HOUR_S, Quarter};
+use tidemark_streams_core::query::counts::{CountError, CountQuery, Dimension};
+use tidemark_streams_core::query::previous::PreviousPeriod;
+use tidemark_streams_core::query::range::QuarterRange;
+use tidemark_streams_core::time::Quarter;
 use tidemark_streams_intake::unpack::Coding;
-use tokio::sync::oneshot;
+use tokio::sync::{SemaphorePermit, oneshot};
 
 /// An answer takes at most so long.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QueryBody {
-    tenant: String,
+    #[serde(default)]
+    tenant: Option<String>,
     from: String,
     to: String,
     #[serde(default)]
@@ -37,7 +40,25 @@ struct QueryBody {
     #[serde(default)]
     types: Option<Vec<String>>,
     #[serde(default)]
+    listings: Option<Vec<String>>,
+    #[serde(default)]
+    compare: Option<String>,
+    #[serde(default)]
+    zeros: bool,
+    #[serde(default)]
     limit: Option<i64>,
+    /// Of an answer that the client has: the same rows are not sent again.
+    #[serde(default, skip_serializing)]
+    unless_version: Option<String>,
+}
+
+/// A query as it is carried out.
+struct Question {
+    query: CountQuery,
+    /// The query, as a text that tells it apart from others.
+    text: String,
+    unless_version: Option<String>,
+    format: Format,
 }
 
 pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, Failure> {
@@ -46,16 +67,17 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
         let message = "content-encoding: packed queries are not read";
         return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message));
     }
+    request::check_token(node, request.headers())?;
+    let format = Format::of(request.headers())?;
     let headers = request.headers().clone();
     let body = request::body(request, QUERY_BYTES_MAX).await?;
     let body: QueryBody = serde_json::from_slice(&body).map_err(|error| {
         Failure::bad("malformed_body", format!("the query is no JSON object of tenant, from, to, …: {error}"))
     })?;
-    request::authorize_tenant(node, &headers, &body.tenant)?;
-    let query = body.checked()?;
-    let busy = || Failure::later("overloaded", "too many queries are answered at a time");
-    let _permit = server.queries.try_acquire().map_err(|_| busy())?;
-    let answered = tokio::time::timeout(TIMEOUT, answer(node, query)).await;
+    let tenant = request::authorize_tenant(node, &headers, body.tenant.as_deref())?;
+    let question = body.checked(tenant, format)?;
+    let _permit = turn(server).await?;
+    let answered = tokio::time::timeout(TIMEOUT, answer(node, question)).await;
     let slow = |_| {
         Failure::new(StatusCode::GATEWAY_TIMEOUT, "query_timeout", format!("no answer within {} s", TIMEOUT.as_secs()))
     };
@@ -64,15 +86,33 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
     Ok(answer)
 }
 
-async fn answer(node: &Arc<Node>, query: Query) -> Result<Answer, Failure> {
-    let pinned = pin(node, &query).await?;
+/// Waits until fewer queries are answered.
+async fn turn(server: &Server) -> Result<SemaphorePermit<'_>, Failure> {
+    let full = |_| Failure::later("overloaded", format!("{QUERIES_WAITING_MAX} queries wait: at most so many"));
+    let _waits = server.waiting.try_acquire().map_err(full)?;
+    let wait = Duration::from_secs(QUERY_WAIT_S);
+    let slow = || Failure::later("overloaded", format!("the query has waited {QUERY_WAIT_S} s for others"));
+    let turn = tokio::time::timeout(wait, server.queries.acquire()).await;
+    turn.ok().and_then(Result::ok).ok_or_else(slow)
+}
+
+async fn answer(node: &Arc<Node>, question: Question) -> Result<Answer, Failure> {
+    let pinned = pin(node, &question.query).await?;
+    let version = query::version(&question.text, &question.query, &pinned);
+    let is_known = question.unless_version.as_deref() == Some(&version);
+    if is_known && question.format == Format::Json {
+        return Ok(counted::unchanged(node, &question.query, &pinned, &version));
+    }
     let shared = Arc::clone(node);
     let counted = tokio::task::spawn_blocking(move || {
-        let counts = query::count(&query, &pinned, &shared.reader)?;
-        Ok(shown_answer(&shared, &query, &pinned, &counts))
+        let Question { query, format, .. } = question;
+        let sources = RowSources { reader: &shared.reader, cache: &shared.cache, commits: &shared.commits };
+        let counts = sources.count(&query, &pinned)?;
+        let counted = Counted { node: &shared, query: &query, pinned: &pinned, counts: &counts, version: &version };
+        Ok(counted.answer(format))
     });
     match counted.await {
-        Ok(Ok(body)) => Ok(Answer::json(&body)),
+        Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(failure(&error)),
         Err(error) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error)),
     }
@@ -81,16 +121,18 @@ async fn answer(node: &Arc<Node>, query: Query) -> Result<Answer, Failure> {
 fn failure(error: &QueryError) -> Failure {
     match error {
         QueryError::Directory(error) => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", error),
-        QueryError::Calendar(error) => Failure::bad("range", error),
         QueryError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error),
-        QueryError::TooManyGroups => Failure::bad("too_many_groups", error),
+        QueryError::Count(error) => match error {
+            CountError::Calendar(error) => Failure::bad("range", error),
+            CountError::TooManyGroups => Failure::bad("too_many_groups", error),
+        },
     }
 }
 
 /// Asks the owner's thread.
-async fn pin(node: &Node, query: &Query) -> Result<Pinned, Failure> {
+async fn pin(node: &Node, query: &CountQuery) -> Result<Pinned, Failure> {
     let (sender, receiver) = oneshot::channel();
-    let pin = Pin { tenant: query.tenant.clone(), hours: query.range.hours(), answer: sender };
+    let pin = Pin { tenant: query.tenant.clone(), hours: query.hours(), answer: sender };
     node.engine
         .try_send(Message::Pin(pin))
         .map_err(|_| Failure::later("overloaded", "the owner has too many messages"))?;
@@ -102,95 +144,59 @@ async fn pin(node: &Node, query: &Query) -> Result<Pinned, Failure> {
     })
 }
 
-fn shown_answer(node: &Node, query: &Query, pinned: &Pinned, counts: &Counts) -> Value {
-    let zone = &query.zone;
-    let time = |seconds: u64| UnixTime::from_s(seconds as i64).map_or(Value::Null, |at| json!(zone.text(at)));
-    let of_ms = |at_ms: u64| if at_ms == 0 { Value::Null } else { time(at_ms / 1_000) };
-    let rows: Vec<Value> = counts
-        .groups
-        .iter()
-        .map(|(group, n)| {
-            let mut row = Map::new();
-            let unit = if query.dimensions.contains(&Dimension::Hour) { "hour" } else { "day" };
-            if let Some(from) = group.from {
-                row.insert(unit.to_owned(), json!(zone.text(from)));
-            }
-            if let Some(listing) = &group.listing {
-                row.insert("listing".to_owned(), json!(listing));
-            }
-            if let Some(event_type) = &group.event_type {
-                row.insert("type".to_owned(), json!(event_type));
-            }
-            row.insert("n".to_owned(), json!(n));
-            Value::Object(row)
-        })
-        .collect();
-    let quarter = |number: u32| u64::from(number) * HOUR_S / 4;
-    let last_hour_end = quarter(query.range.to).div_ceil(HOUR_S) * HOUR_S;
-    let late = node.log().and_then(|log| log.late_of(&query.tenant));
-    json!({
-        "tenant": query.tenant,
-        "zone": zone.name(),
-        "from": time(quarter(query.range.from)),
-        "to": time(quarter(query.range.to)),
-        "rows": rows,
-        "total": counts.total,
-        "more": counts.has_more,
-        "complete_to": of_ms(pinned.complete_to_ms),
-        "last_updated_at": of_ms(pinned.last_updated_at_ms),
-        "settled_at": time(last_hour_end + node.settings.lateness_s),
-        "late_total": late,
-        "incomplete_because": pinned.incomplete,
-        "not_kept_before": not_kept_before(query, pinned).map(&time),
-        "paused_since": pinned.paused_at_ms.map(&of_ms),
-        "as_of": { "index": pinned.manifest_index, "blobs": pinned.blobs.len() },
-    })
-}
-
-/// Where the counts of a range begin to be kept, if that is within it.
-fn not_kept_before(query: &Query, pinned: &Pinned) -> Option<u64> {
-    let day = pinned.view.kept_from;
-    (query.range.hours().first.day() < day).then(|| u64::from(day.0) * DAY_S)
-}
-
 impl QueryBody {
-    fn checked(self) -> Result<Query, Failure> {
-        let tenant = self.tenant;
+    fn checked(self, tenant: String, format: Format) -> Result<Question, Failure> {
+        let text = serde_json::to_string(&(&tenant, &self)).unwrap_or_default();
         if tenant.is_empty() || tenant.len() > TENANT_BYTES_MAX {
             let message = format!("tenant has {} bytes: 1 to {TENANT_BYTES_MAX}", tenant.len());
             return Err(Failure::bad("tenant", message));
         }
         let zone = Zone::named(self.zone.as_deref().unwrap_or("UTC")).map_err(|error| Failure::bad("zone", error))?;
-        let quarter = |name: &str, text: &str| {
-            let at = zone.time(text).map_err(|error| Failure::bad("range", format!("{name}: {error}")))?;
-            let quarter = Quarter::of_s(at.s()).map(Quarter::number);
-            quarter.ok_or_else(|| Failure::bad("range", format!("{name} {:?} is behind the last hour", shown(text))))
-        };
-        let range = Range { from: quarter("from", &self.from)?, to: quarter("to", &self.to)? };
-        if range.from >= range.to {
-            let message =
-                format!("from {:?} is not before to {:?} by a quarter of an hour", shown(&self.from), shown(&self.to));
-            return Err(Failure::bad("range", message));
-        }
+        let range = self.range(&zone)?;
         let limit = self.limit.unwrap_or(ROWS_DEFAULT as i64);
         let limit = usize::try_from(limit).ok().filter(|limit| (1..=ROWS_MAX).contains(limit));
         let limit = limit.ok_or_else(|| {
             Failure::bad("limit", format!("limit {}: 1 to {ROWS_MAX}", self.limit.unwrap_or_default()))
         })?;
-        Ok(Query {
-            dimensions: dimensions(self.dimensions.as_deref())?,
-            types: types(self.types.unwrap_or_default())?,
+        let dimensions = dimensions(self.dimensions.as_deref())?;
+        if self.zeros && !matches!(dimensions.as_slice(), [time] if time.is_time()) {
+            let message = "zeros: the only dimension must be quarter, hour or day";
+            return Err(Failure::bad("zeros", message));
+        }
+        let previous = previous(self.compare.as_deref(), &dimensions, &zone, range)?;
+        let query = CountQuery {
             tenant,
             range,
             zone,
+            dimensions,
+            types: types(self.types.unwrap_or_default())?,
+            listings: listings(self.listings.unwrap_or_default())?,
+            previous,
+            has_zeros: self.zeros,
             limit,
-        })
+        };
+        Ok(Question { query, text, unless_version: self.unless_version, format })
+    }
+
+    fn range(&self, zone: &Zone) -> Result<QuarterRange, Failure> {
+        let quarter = |name: &str, text: &str| {
+            let at = zone.time(text).map_err(|error| Failure::bad("range", format!("{name}: {error}")))?;
+            let quarter = Quarter::of_s(at.s()).map(Quarter::number);
+            quarter.ok_or_else(|| Failure::bad("range", format!("{name} {:?} is behind the last hour", shown(text))))
+        };
+        let range = QuarterRange { from: quarter("from", &self.from)?, to: quarter("to", &self.to)? };
+        if range.from >= range.to {
+            let message =
+                format!("from {:?} is not before to {:?} by a quarter of an hour", shown(&self.from), shown(&self.to));
+            return Err(Failure::bad("range", message));
+        }
+        Ok(range)
     }
 }
 
 fn dimensions(names: Option<&[String]>) -> Result<Vec<Dimension>, Failure> {
     let Some(names) = names else { return Ok(vec![Dimension::Hour]) };
-    let mut dimensions = Vec::new();
+    let mut dimensions: Vec<Dimension> = Vec::new();
     for name in names {
         let known = Dimension::ALL.iter().find(|(_, known)| known == name);
         let Some((dimension, _)) = known else {
@@ -202,10 +208,13 @@ fn dimensions(names: Option<&[String]>) -> Result<Vec<Dimension>, Failure> {
         }
         dimensions.push(*dimension);
     }
-    if dimensions.contains(&Dimension::Hour) && dimensions.contains(&Dimension::Day) {
-        return Err(Failure::bad("dimensions", "hour and day are both given: leave one out"));
+    let times: Vec<&str> = dimensions.iter().filter(|dimension| dimension.is_time()).map(|time| time.name()).collect();
+    match times.as_slice() {
+        [first, second, ..] => {
+            Err(Failure::bad("dimensions", format!("{first} and {second} are both given: leave one out")))
+        }
+        _ => Ok(dimensions),
     }
-    Ok(dimensions)
 }
 
 fn types(names: Vec<String>) -> Result<Vec<String>, Failure> {
@@ -213,4 +222,37 @@ fn types(names: Vec<String>) -> Result<Vec<String>, Failure> {
         Some(name) => Err(Failure::bad("types", format!("type {:?} is no name of an event type", shown(name)))),
         None => Ok(names),
     }
+}
+
+fn listings(names: Vec<String>) -> Result<Vec<String>, Failure> {
+    if names.len() > QUERY_LISTINGS_MAX {
+        let message = format!("{} listings: at most {QUERY_LISTINGS_MAX}", names.len());
+        return Err(Failure::bad("listings", message));
+    }
+    match names.iter().find_map(|name| check_listing(name).err()) {
+        Some(error) => Err(Failure::bad("listings", error)),
+        None => Ok(names),
+    }
+}
+
+/// The period before a range, if the query compares.
+fn previous(
+    compare: Option<&str>,
+    dimensions: &[Dimension],
+    zone: &Zone,
+    range: QuarterRange,
+) -> Result<Option<PreviousPeriod>, Failure> {
+    let Some(compare) = compare else { return Ok(None) };
+    if dimensions.contains(&Dimension::CountedAt) {
+        return Err(Failure::bad("compare", "counted_at is not compared with the period before: leave one out"));
+    }
+    let before = match compare {
+        "previous" => PreviousPeriod::of(zone, range),
+        "week" => PreviousPeriod::week_before(zone, range),
+        other => {
+            let message = format!("compare {:?}: \"previous\" or \"week\"", shown(other));
+            return Err(Failure::bad("compare", message));
+        }
+    };
+    before.map(Some).map_err(|error| Failure::bad("compare", format!("no period before: {error}")))
 }

@@ -1,8 +1,9 @@
 //! Parts of a request: its path, its parameters, its body, and its sender.
 
 use super::answer::Failure;
-use crate::node::Node;
-use crate::secret::Role;
+use super::assets::Page;
+use crate::node::{Node, now_ms};
+use crate::secret::{Ending, Role, Secret};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
@@ -32,6 +33,7 @@ pub enum Route {
     Pause,
     Resume,
     Erase,
+    Page(Page),
 }
 
 const ROUTES: [(&str, Route); 8] = [
@@ -47,10 +49,13 @@ const ROUTES: [(&str, Route); 8] = [
 
 impl Route {
     pub fn of(path: &str) -> Result<Route, Failure> {
+        if let Some(page) = Page::of(path) {
+            return Ok(Route::Page(page));
+        }
         let found = ROUTES.iter().find(|(known, _)| *known == path);
         let missing = || {
             let known = ROUTES.map(|(known, _)| known).join(", ");
-            let message = format!("no path {:?}; there are {known}", shown(path));
+            let message = format!("no path {:?}; there are {known} and the page /impressions", shown(path));
             Failure::new(StatusCode::NOT_FOUND, "not_found", message)
         };
         found.map(|(_, route)| *route).ok_or_else(missing)
@@ -58,7 +63,7 @@ impl Route {
 
     pub fn method(self) -> Method {
         match self {
-            Route::Healthz | Route::Readyz | Route::Metrics => Method::GET,
+            Route::Healthz | Route::Readyz | Route::Metrics | Route::Page(_) => Method::GET,
             Route::Events | Route::Query | Route::Pause | Route::Resume | Route::Erase => Method::POST,
         }
     }
@@ -66,7 +71,7 @@ impl Route {
     /// Parameters behind `?`.
     pub fn params(self) -> &'static [&'static str] {
         match self {
-            Route::Healthz | Route::Metrics | Route::Query => &[],
+            Route::Healthz | Route::Metrics | Route::Query | Route::Page(_) => &[],
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
             Route::Pause | Route::Resume => &["type"],
@@ -177,9 +182,32 @@ pub fn authorize_producer(node: &Node, headers: &HeaderMap) -> Result<(), Failur
     authorize(node, headers, &[Role::Producer])
 }
 
-/// Lets a tenant through, and producers.
-pub fn authorize_tenant(node: &Node, headers: &HeaderMap, tenant: &str) -> Result<(), Failure> {
-    authorize(node, headers, &[Role::Tenant(tenant), Role::Producer])
+/// Refuses a request without a token, where one is needed.
+pub fn check_token(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
+    match node.settings.secret {
+        Some(_) => bearer(headers).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// Lets a tenant through, and producers. Returns the tenant: the one that is named, or that of a token that names it.
+///
+/// A refusal is the same whether or not another tenant exists.
+pub fn authorize_tenant(node: &Node, headers: &HeaderMap, named: Option<&str>) -> Result<String, Failure> {
+    let missing = || Failure::bad("tenant", "tenant is missing: name it, or send a token that names it");
+    let Some(secret) = &node.settings.secret else { return named.map(str::to_owned).ok_or_else(missing) };
+    let token = bearer(headers)?;
+    match secret.judge_ending(token, now_ms() / 1_000) {
+        Some(Ending::Valid { tenant }) if named.is_none_or(|named| named == tenant) => return Ok(tenant),
+        Some(Ending::Valid { .. } | Ending::Wrong) => return Err(forbidden()),
+        Some(Ending::Expired) => {
+            let message = "the token has expired: ask for a new one";
+            return Err(Failure::new(StatusCode::UNAUTHORIZED, "token_expired", message));
+        }
+        None => {}
+    }
+    let named = named.ok_or_else(missing)?;
+    check(secret, token, &[Role::Tenant(named), Role::Producer]).map(|()| named.to_owned())
 }
 
 /// Refuses a request that a page of another site makes. A browser adds these headers, also to a request without a token.
@@ -208,14 +236,25 @@ pub fn authorize_operator(node: &Node, headers: &HeaderMap) -> Result<(), Failur
 
 fn authorize(node: &Node, headers: &HeaderMap, roles: &[Role<'_>]) -> Result<(), Failure> {
     let Some(secret) = &node.settings.secret else { return Ok(()) };
+    check(secret, bearer(headers)?, roles)
+}
+
+fn bearer(headers: &HeaderMap) -> Result<&str, Failure> {
     let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = header.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
-    let Some(token) = token else {
+    token.ok_or_else(|| {
         let message = "a token is needed: send the header authorization: Bearer TOKEN";
-        return Err(Failure::new(StatusCode::UNAUTHORIZED, "unauthorized", message));
-    };
+        Failure::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    })
+}
+
+fn check(secret: &Secret, token: &str, roles: &[Role<'_>]) -> Result<(), Failure> {
     match roles.iter().any(|role| secret.is_token(*role, token)) {
         true => Ok(()),
-        false => Err(Failure::new(StatusCode::FORBIDDEN, "forbidden", "the token is not one for this request")),
+        false => Err(forbidden()),
     }
+}
+
+fn forbidden() -> Failure {
+    Failure::new(StatusCode::FORBIDDEN, "forbidden", "the token is not one for this request")
 }

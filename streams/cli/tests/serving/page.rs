@@ -1,0 +1,49 @@
+//! The page of a shop in a real Chromium, which is Debian's. Screenshots are left beside the build output.
+
+#[path = "../../../../tests/npm/install.rs"]
+mod npm;
+
+use crate::serving::{PROGRAM, Place, Server};
+use npm::must;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/web");
+const SECRET: &str = "0123456789abcdef0123456789abcdef\n";
+
+/// Debian's Chromium, installed if it is missing and this may install.
+fn chromium() -> PathBuf {
+    let path = PathBuf::from("/usr/bin/chromium");
+    if !path.exists() {
+        let _ = Command::new("apt-get").args(["update", "-qq"]).status();
+        must(Command::new("apt-get").args(["install", "-y", "--no-install-recommends", "chromium"]));
+    }
+    path
+}
+
+#[test]
+fn page_of_a_shop_shows_its_counts_and_nobody_elses() {
+    let place = Place::new();
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    let secret = secret.to_str().unwrap();
+    let token = |arguments: &[&str]| {
+        let said = must(Command::new(PROGRAM).args(["token", "--secret-file", secret]).args(arguments));
+        said.trim().to_owned()
+    };
+    let server = Server::start(&place.dir(), &["--flush-s", "2", "--secret-file", secret]);
+    let shots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("web/screenshots");
+    std::fs::create_dir_all(&shots).unwrap();
+    let mut tests = Command::new("node");
+    tests.args(["--test", "impressions.test.mjs"]).current_dir(FOLDER).env("CHROMIUM", chromium());
+    tests
+        .env("MODULES", npm::modules(Path::new(FOLDER)))
+        .env("SHOTS", shots)
+        .env("PAGE", format!("http://{}", server.address));
+    tests.env("PRODUCER", token(&[])).env("TOKEN", token(&["--tenant", "shop-1", "--expires-in", "1h"]));
+    tests.env("PLAIN_TOKEN", token(&["--tenant", "shop-1"])).env("EMPTY_TOKEN", token(&["--tenant", "shop-2"]));
+    // The last test kills the server and starts it again.
+    tests.env("PROGRAM", PROGRAM).env("DIR", place.dir()).env("SECRET", secret).env("SERVER", server.id().to_string());
+    let said = must(&mut tests);
+    said.lines().filter(|line| line.contains(" bytes") || line.contains(" ms")).for_each(|line| println!("{line}"));
+}

@@ -1,0 +1,349 @@
+//! Rows of one tenant, grouped as a query asks: by time of a zone's clock, listing and type, beside the period before.
+
+use super::View;
+use super::previous::PreviousPeriod;
+use super::range::{QuarterRange, time};
+use crate::rollup::RollupRow;
+use crate::time::{HourRange, QUARTER_S, Quarter};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
+use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Zone};
+use tidemark_proto::series::{UnixTime, Window};
+
+/// Distinct groups that a query may have. A query with more is refused.
+pub const GROUPS_MAX: usize = 1_000_000;
+
+/// What counts are grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dimension {
+    Quarter,
+    Hour,
+    Day,
+    /// The minute in which a server counted the events.
+    CountedAt,
+    Listing,
+    Type,
+}
+
+/// A query of one tenant.
+#[derive(Clone, Debug)]
+pub struct CountQuery {
+    pub tenant: String,
+    pub range: QuarterRange,
+    pub zone: Zone,
+    pub dimensions: Vec<Dimension>,
+    /// Empty: all.
+    pub types: Vec<String>,
+    /// Empty: all.
+    pub listings: Vec<String>,
+    /// What is counted beside the range.
+    pub previous: Option<PreviousPeriod>,
+    /// Each quarter, hour or day of the range has a group, though it counts nothing. It needs one of these as the only dimension.
+    pub has_zeros: bool,
+    /// Groups of the answer.
+    pub limit: usize,
+}
+
+/// A group with its counts. A dimension that was not asked for is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedGroup {
+    pub at: Option<UnixTime>,
+    /// `None` too if the minute is not known.
+    pub counted_at: Option<UnixTime>,
+    pub listing: Option<String>,
+    pub event_type: Option<String>,
+    pub n: u64,
+    /// Of the period before; 0 if none is compared.
+    pub previous: u64,
+}
+
+/// The counts of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// By time if there is one, else the largest counts come first.
+    pub groups: Vec<CountedGroup>,
+    /// The limit left groups out.
+    pub has_more: bool,
+    /// Over all groups.
+    pub total: u64,
+    /// Over the whole period before.
+    pub previous: u64,
+    /// Of `previous`, counts of times that the clock of the range does not show. They are in no group.
+    pub unmatched: u64,
+}
+
+/// Why rows are not counted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CountError {
+    #[error(transparent)]
+    Calendar(#[from] CalendarError),
+    #[error("the query has more than {GROUPS_MAX} groups: ask for a shorter range, fewer dimensions, or some listings")]
+    TooManyGroups,
+}
+
+/// A group by numbers of texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    at: Option<UnixTime>,
+    counted_at: Option<UnixTime>,
+    listing: Option<u32>,
+    event_type: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Pair {
+    n: u64,
+    previous: u64,
+}
+
+/// Numbers of texts, in the order in which they came.
+#[derive(Default)]
+struct Texts {
+    numbers: BTreeMap<String, u32>,
+    texts: Vec<String>,
+}
+
+/// Counts rows.
+pub struct Grouping<'q> {
+    query: &'q CountQuery,
+    view: &'q View,
+    unit: Option<Unit>,
+    counts: BTreeMap<Key, Pair>,
+    texts: Texts,
+    last: Option<Window>,
+    windows: BTreeMap<Quarter, Window>,
+    counterparts: BTreeMap<Quarter, Option<Quarter>>,
+    previous: u64,
+    unmatched: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Quarter,
+    Calendar(CalendarUnit),
+}
+
+impl Dimension {
+    pub const ALL: [(Dimension, &'static str); 6] = [
+        (Dimension::Quarter, "quarter"),
+        (Dimension::Hour, "hour"),
+        (Dimension::Day, "day"),
+        (Dimension::CountedAt, "counted_at"),
+        (Dimension::Listing, "listing"),
+        (Dimension::Type, "type"),
+    ];
+
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(dimension, _)| *dimension == self).map_or("", |(_, name)| name)
+    }
+
+    /// Whether it is the time of events. A query has one of these at most.
+    pub fn is_time(self) -> bool {
+        match self {
+            Dimension::Quarter | Dimension::Hour | Dimension::Day => true,
+            Dimension::CountedAt | Dimension::Listing | Dimension::Type => false,
+        }
+    }
+}
+
+impl CountQuery {
+    pub fn has(&self, dimension: Dimension) -> bool {
+        self.dimensions.contains(&dimension)
+    }
+
+    /// The hours that are read, with those of the period before.
+    pub fn hours(&self) -> HourRange {
+        let mut hours = self.range.hours();
+        if let Some(previous) = &self.previous {
+            hours.include(previous.range.hours().first);
+        }
+        hours
+    }
+
+    fn unit(&self) -> Option<Unit> {
+        let time = self.dimensions.iter().find(|dimension| dimension.is_time())?;
+        match time {
+            Dimension::Quarter => Some(Unit::Quarter),
+            Dimension::Hour => Some(Unit::Calendar(CalendarUnit::Hour)),
+            Dimension::Day => Some(Unit::Calendar(CalendarUnit::Day)),
+            Dimension::CountedAt | Dimension::Listing | Dimension::Type => None,
+        }
+    }
+
+    fn wants(&self, row: &RollupRow<'_>) -> bool {
+        let has = |wanted: &[String], found: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == found);
+        row.tenant == self.tenant && has(&self.types, row.event_type) && has(&self.listings, row.listing)
+    }
+}
+
+impl<'q> Grouping<'q> {
+    pub fn new(query: &'q CountQuery, view: &'q View) -> Grouping<'q> {
+        Grouping {
+            query,
+            view,
+            unit: query.unit(),
+            counts: BTreeMap::new(),
+            texts: Texts::default(),
+            last: None,
+            windows: BTreeMap::new(),
+            counterparts: BTreeMap::new(),
+            previous: 0,
+            unmatched: 0,
+        }
+    }
+
+    /// Adds a group without counts for each time of the range, if the query asks for that.
+    ///
+    /// # Errors
+    /// [`CountError`].
+    pub fn fill(&mut self) -> Result<(), CountError> {
+        let Some(unit) = self.unit.filter(|_| self.query.has_zeros) else { return Ok(()) };
+        let mut quarter = Quarter::of_s(self.query.range.start_s());
+        while let Some(next) = quarter.filter(|quarter| self.query.range.contains(*quarter)) {
+            let at = self.start_of(unit, next)?;
+            self.counts.entry(Key { at: Some(at), counted_at: None, listing: None, event_type: None }).or_default();
+            if self.counts.len() > GROUPS_MAX {
+                return Err(CountError::TooManyGroups);
+            }
+            let end_s = match (unit, self.last) {
+                (Unit::Calendar(_), Some(window)) => window.to().s(),
+                (Unit::Calendar(_) | Unit::Quarter, _) => next.start_s() + QUARTER_S,
+            };
+            // A unit may end within a quarter, which belongs to the unit in which it begins.
+            quarter = Quarter::of_s(end_s.next_multiple_of(QUARTER_S));
+        }
+        Ok(())
+    }
+
+    /// Counts a row. `counted_at` is when a server counted its events, if that is known.
+    ///
+    /// # Errors
+    /// [`CountError`].
+    pub fn add(&mut self, row: &RollupRow<'_>, counted_at: Option<UnixTime>) -> Result<(), CountError> {
+        if !self.query.wants(row) || !self.view.shows(row) {
+            return Ok(());
+        }
+        for (at, &count) in row.quarters.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let quarter = row.hour.quarter(at);
+            let count = u64::from(count);
+            if self.query.range.contains(quarter) {
+                self.pair(row, quarter, counted_at)?.n += count;
+            }
+            if self.query.previous.is_some_and(|previous| previous.range.contains(quarter)) {
+                self.add_previous(row, quarter, count)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_previous(&mut self, row: &RollupRow<'_>, quarter: Quarter, count: u64) -> Result<(), CountError> {
+        self.previous += count;
+        // Without a time all counts stand beside each other.
+        let beside = match self.unit {
+            Some(_) => self.counterpart(quarter),
+            None => Some(quarter),
+        };
+        match beside {
+            Some(beside) => self.pair(row, beside, None)?.previous += count,
+            None => self.unmatched += count,
+        }
+        Ok(())
+    }
+
+    fn counterpart(&mut self, quarter: Quarter) -> Option<Quarter> {
+        let previous = self.query.previous?;
+        let query = self.query;
+        *self.counterparts.entry(quarter).or_insert_with(|| previous.counterpart(&query.zone, query.range, quarter))
+    }
+
+    /// The counts of the group of a row's quarter.
+    fn pair(
+        &mut self,
+        row: &RollupRow<'_>,
+        quarter: Quarter,
+        counted_at: Option<UnixTime>,
+    ) -> Result<&mut Pair, CountError> {
+        let at = self.unit.map(|unit| self.start_of(unit, quarter)).transpose()?;
+        let query = self.query;
+        let listing = query.has(Dimension::Listing).then(|| self.texts.number(row.listing));
+        let event_type = query.has(Dimension::Type).then(|| self.texts.number(row.event_type));
+        let counted_at = counted_at.filter(|_| query.has(Dimension::CountedAt));
+        let key = Key { at, counted_at, listing, event_type };
+        if self.counts.len() >= GROUPS_MAX && !self.counts.contains_key(&key) {
+            return Err(CountError::TooManyGroups);
+        }
+        Ok(self.counts.entry(key).or_default())
+    }
+
+    /// The quarter, hour or day of the zone in which a quarter begins.
+    fn start_of(&mut self, unit: Unit, quarter: Quarter) -> Result<UnixTime, CalendarError> {
+        let at = time(quarter.start_s())?;
+        let unit = match unit {
+            Unit::Quarter => return Ok(at),
+            Unit::Calendar(unit) => unit,
+        };
+        if let Some(last) = self.last.filter(|last| last.from() <= at && at < last.to()) {
+            return Ok(last.from());
+        }
+        let window = match self.windows.get(&quarter) {
+            Some(window) => *window,
+            None => self.query.zone.unit(unit, at, 0)?,
+        };
+        self.last = Some(window);
+        self.windows.insert(quarter, window);
+        Ok(window.from())
+    }
+
+    /// The groups in their order.
+    pub fn counts(self) -> Counts {
+        let Grouping { query, counts, texts, previous, unmatched, .. } = self;
+        let total = counts.values().map(|pair| pair.n).sum();
+        let mut groups: Vec<(Key, Pair)> = counts.into_iter().collect();
+        let is_by_time =
+            query.dimensions.iter().any(|dimension| dimension.is_time() || *dimension == Dimension::CountedAt);
+        groups.sort_unstable_by(|(a, in_a), (b, in_b)| {
+            let by_count = match is_by_time {
+                true => Ordering::Equal,
+                false => (Reverse(in_a.n), Reverse(in_a.previous)).cmp(&(Reverse(in_b.n), Reverse(in_b.previous))),
+            };
+            by_count.then_with(|| texts.compare(a, b))
+        });
+        let has_more = groups.len() > query.limit;
+        groups.truncate(query.limit);
+        let groups = groups.iter().map(|(key, pair)| texts.group(key, *pair)).collect();
+        Counts { groups, has_more, total, previous, unmatched }
+    }
+}
+
+impl Texts {
+    fn number(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let number = self.texts.len() as u32;
+        self.texts.push(text.to_owned());
+        self.numbers.insert(text.to_owned(), number);
+        number
+    }
+
+    fn text(&self, number: Option<u32>) -> Option<&str> {
+        self.texts.get(number? as usize).map(String::as_str)
+    }
+
+    fn compare(&self, a: &Key, b: &Key) -> Ordering {
+        let by_time = (a.at, a.counted_at).cmp(&(b.at, b.counted_at));
+        let by_listing = || self.text(a.listing).cmp(&self.text(b.listing));
+        by_time.then_with(by_listing).then_with(|| self.text(a.event_type).cmp(&self.text(b.event_type)))
+    }
+
+    fn group(&self, key: &Key, pair: Pair) -> CountedGroup {
+        CountedGroup {
+            at: key.at,
+            counted_at: key.counted_at,
+            listing: self.text(key.listing).map(str::to_owned),
+            event_type: self.text(key.event_type).map(str::to_owned),
+            n: pair.n,
+            previous: pair.previous,
+        }
+    }
+}

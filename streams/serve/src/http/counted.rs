@@ -1,0 +1,256 @@
+//! The answer to a query: JSON, or rows as CSV.
+
+use super::answer::{Answer, Failure};
+use crate::engine::Pinned;
+use crate::node::Node;
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_DISPOSITION, HeaderMap, HeaderName, HeaderValue};
+use hyper::{StatusCode, header};
+use serde_json::{Map, Value, json};
+use tidemark_proto::series::UnixTime;
+use tidemark_proto::series::calendar::Zone;
+use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Counts, Dimension};
+use tidemark_streams_core::query::range::{Known, QuarterRange, RangeState};
+use tidemark_streams_core::time::DAY_S;
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Csv,
+}
+
+/// What an answer is made of.
+pub struct Counted<'a> {
+    pub node: &'a Node,
+    pub query: &'a CountQuery,
+    pub pinned: &'a Pinned,
+    pub counts: &'a Counts,
+    pub version: &'a str,
+}
+
+impl Format {
+    /// The first format that a request accepts.
+    pub fn of(headers: &HeaderMap) -> Result<Format, Failure> {
+        let mut accepted =
+            headers.get_all(ACCEPT).iter().flat_map(|value| value.to_str().unwrap_or("").split(',')).peekable();
+        if accepted.peek().is_none() {
+            return Ok(Format::Json);
+        }
+        let known = |range: &str| {
+            let (name, parameters) = range.split_once(';').unwrap_or((range, ""));
+            let is_refused = parameters.split(';').any(|part| {
+                part.trim()
+                    .strip_prefix("q=")
+                    .is_some_and(|weight| weight.parse::<f32>().is_ok_and(|weight| weight <= 0.0))
+            });
+            match name.trim().to_ascii_lowercase().as_str() {
+                _ if is_refused => None,
+                "application/json" | "application/*" | "*/*" => Some(Format::Json),
+                "text/csv" | "text/*" => Some(Format::Csv),
+                _ => None,
+            }
+        };
+        let missing = || {
+            let message = "accept: an answer is application/json or text/csv";
+            Failure::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message)
+        };
+        accepted.find_map(known).ok_or_else(missing)
+    }
+}
+
+impl Counted<'_> {
+    pub fn answer(&self, format: Format) -> Answer {
+        match format {
+            Format::Json => of_now(Answer::json(&self.json())),
+            Format::Csv => self.csv(),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let Counted { node, query, pinned, counts, version } = self;
+        let rows: Vec<Value> = counts.groups.iter().map(|group| self.row(group)).collect();
+        let mut body = moment(node, query, pinned, version);
+        body.insert("rows".to_owned(), json!(rows));
+        body.insert("total".to_owned(), json!(counts.total));
+        body.insert("more".to_owned(), json!(counts.has_more));
+        body.insert("previous".to_owned(), self.previous());
+        Value::Object(body)
+    }
+
+    fn row(&self, group: &CountedGroup) -> Value {
+        let zone = &self.query.zone;
+        let time = |at: &Option<UnixTime>| at.map_or(Value::Null, |at| json!(zone.text(at)));
+        let mut row = Map::new();
+        for dimension in &self.query.dimensions {
+            let value = match dimension {
+                Dimension::Quarter | Dimension::Hour | Dimension::Day => time(&group.at),
+                Dimension::CountedAt => time(&group.counted_at),
+                Dimension::Listing => json!(group.listing),
+                Dimension::Type => json!(group.event_type),
+            };
+            row.insert(dimension.name().to_owned(), value);
+        }
+        row.insert("n".to_owned(), json!(group.n));
+        if self.has_previous() {
+            row.insert("previous".to_owned(), json!(group.previous));
+        }
+        Value::Object(row)
+    }
+
+    /// Whether counts of the period before are kept, and were asked for.
+    fn has_previous(&self) -> bool {
+        self.query.previous.is_some_and(|previous| !self.pinned.view.is_behind(previous.range.hours()))
+    }
+
+    fn previous(&self) -> Value {
+        let Some(previous) = self.query.previous else { return Value::Null };
+        let zone = &self.query.zone;
+        let counts = self.counts;
+        let count = |n: u64| if self.has_previous() { json!(n) } else { Value::Null };
+        json!({
+            "from": time(zone, previous.range.start_s()),
+            "to": time(zone, previous.range.end_s()),
+            "total": count(counts.previous),
+            "unmatched": count(counts.unmatched),
+            "not_kept_before": not_kept_before(zone, previous.range, self.pinned),
+        })
+    }
+
+    /// Rows only. What else an answer says stands in headers.
+    fn csv(&self) -> Answer {
+        let mut columns: Vec<&str> = self.query.dimensions.iter().map(|dimension| dimension.name()).collect();
+        columns.push("n");
+        columns.extend(self.has_previous().then_some("previous"));
+        let mut text = columns.join(",") + "\r\n";
+        for group in &self.counts.groups {
+            let zone = &self.query.zone;
+            let time = |at: &Option<UnixTime>| at.map_or(String::new(), |at| zone.text(at));
+            for dimension in &self.query.dimensions {
+                text += &match dimension {
+                    Dimension::Quarter | Dimension::Hour | Dimension::Day => time(&group.at),
+                    Dimension::CountedAt => time(&group.counted_at),
+                    Dimension::Listing => quoted(group.listing.as_deref().unwrap_or_default()),
+                    Dimension::Type => quoted(group.event_type.as_deref().unwrap_or_default()),
+                };
+                text.push(',');
+            }
+            text += &group.n.to_string();
+            if self.has_previous() {
+                text += &format!(",{}", group.previous);
+            }
+            text += "\r\n";
+        }
+        let body = moment(self.node, self.query, self.pinned, self.version);
+        let said = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
+        let mut answer = of_now(Answer::of_kind("text/csv; charset=utf-8; header=present", text));
+        let disposition = HeaderValue::from_static("attachment; filename=\"impressions.csv\"");
+        answer = answer.with(CONTENT_DISPOSITION, disposition);
+        let headers = [
+            ("tidemark-state", said("state")),
+            ("tidemark-complete-to", said("complete_to")),
+            ("tidemark-total", self.counts.total.to_string()),
+            ("tidemark-more", self.counts.has_more.to_string()),
+        ];
+        for (name, value) in headers {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                answer = answer.with(HeaderName::from_static(name), value);
+            }
+        }
+        answer
+    }
+}
+
+/// The answer to a client that has these rows.
+pub fn unchanged(node: &Node, query: &CountQuery, pinned: &Pinned, version: &str) -> Answer {
+    let mut body = moment(node, query, pinned, version);
+    body.insert("unchanged".to_owned(), json!(true));
+    of_now(Answer::json(&Value::Object(body)))
+}
+
+/// Counts of now, for the asking client only.
+fn of_now(answer: Answer) -> Answer {
+    answer
+        .with(CACHE_CONTROL, HeaderValue::from_static("no-store"))
+        .with(header::VARY, HeaderValue::from_static("accept"))
+}
+
+/// What an answer says beside its rows.
+fn moment(node: &Node, query: &CountQuery, pinned: &Pinned, version: &str) -> Map<String, Value> {
+    let zone = &query.zone;
+    let of_ms = |at_ms: u64| if at_ms == 0 { Value::Null } else { time(zone, at_ms / 1_000) };
+    let lateness_s = node.settings.lateness_s;
+    let known = Known {
+        complete_to_s: Some(pinned.complete_to_ms / 1_000).filter(|at_s| *at_s > 0),
+        lateness_s,
+        is_source_incomplete: !pinned.incomplete.is_empty(),
+    };
+    let late = node.log().and_then(|log| log.late_of(&query.tenant));
+    let body = json!({
+        "tenant": query.tenant,
+        "zone": zone.name(),
+        "from": time(zone, query.range.start_s()),
+        "to": time(zone, query.range.end_s()),
+        "state": RangeState::of(query.range, known).name(),
+        "version": version,
+        "complete_to": of_ms(pinned.complete_to_ms),
+        "last_updated_at": of_ms(pinned.last_updated_at_ms),
+        "settled_at": time(zone, query.range.last_hour_end_s() + lateness_s),
+        "settled_to": known.settled_to_s().map_or(Value::Null, |at_s| time(zone, at_s)),
+        "late_total": late,
+        "incomplete_because": pinned.incomplete,
+        "not_kept_before": not_kept_before(zone, query.range, pinned),
+        "paused_since": pinned.paused_at_ms.map(of_ms),
+        "as_of": { "index": pinned.manifest_index, "blobs": pinned.blobs.len() },
+    });
+    match body {
+        Value::Object(body) => body,
+        _ => Map::new(),
+    }
+}
+
+fn time(zone: &Zone, at_s: u64) -> Value {
+    UnixTime::from_s(at_s as i64).map_or(Value::Null, |at| json!(zone.text(at)))
+}
+
+/// Where the counts of a range begin to be kept, if that is within or behind it.
+fn not_kept_before(zone: &Zone, range: QuarterRange, pinned: &Pinned) -> Value {
+    let day = pinned.view.kept_from;
+    match range.hours().first.day() < day {
+        true => time(zone, u64::from(day.0) * DAY_S),
+        false => Value::Null,
+    }
+}
+
+/// A field of CSV (RFC 4180).
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\r', '\n']) || text.starts_with(' ') || text.ends_with(' ') {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_is_the_first_that_is_accepted() {
+        let format = |accept: &str| {
+            let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_str(accept).unwrap())]);
+            Format::of(&headers).ok()
+        };
+        assert_eq!(Format::of(&HeaderMap::new()).ok(), Some(Format::Json));
+        for json in ["*/*", "application/json", "text/html, application/*;q=0.5", "text/csv;q=0, */*"] {
+            assert_eq!(format(json), Some(Format::Json), "{json}");
+        }
+        for csv in ["text/csv", "text/csv, application/json", "TEXT/CSV; header=present", "text/html, text/*"] {
+            assert_eq!(format(csv), Some(Format::Csv), "{csv}");
+        }
+        assert_eq!((format("image/png"), format("")), (None, None));
+    }
+
+    #[test]
+    fn fields_with_signs_of_csv_are_quoted() {
+        assert_eq!([quoted("a"), quoted("a,b"), quoted("5\""), quoted(" a")], ["a", "\"a,b\"", "\"5\"\"\"", "\" a\""]);
+    }
+}
