@@ -60,19 +60,24 @@ pub enum CannotRecover {
     OldHead { key: BlobKey, known: Epoch },
     #[error("blob {0} is of a partition that manifest.head does not know")]
     UnknownPartition(BlobKey),
-    #[error(
-        "partition {}: {} blobs that count {} were live, and the files that are there do not give them: the nearest are {} that count {}; \
-         {}", partition.0, expected.blobs, expected.total, found.blobs, found.total, lacking(damaged, missing)
-    )]
-    Undecided {
-        partition: PartitionId,
-        expected: LiveDigest,
-        found: LiveDigest,
-        damaged: Vec<BlobKey>,
-        missing: Vec<BlobKey>,
-    },
+    #[error(transparent)]
+    Undecided(Box<Undecided>),
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
+}
+
+/// The files that are there give no state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "partition {}: {} blobs that count {} were live, and the files that are there do not give them: the nearest are {} that count {}; {}",
+    partition.0, expected.blobs, expected.total, found.blobs, found.total, lacking(damaged, missing)
+)]
+pub struct Undecided {
+    pub partition: PartitionId,
+    pub expected: LiveDigest,
+    pub found: LiveDigest,
+    pub damaged: Vec<BlobKey>,
+    pub missing: Vec<BlobKey>,
 }
 
 fn lacking(damaged: &[BlobKey], missing: &[BlobKey]) -> String {
@@ -223,7 +228,8 @@ impl<'f> Search<'f> {
         let (expected, nearest) = nearest.unwrap_or_default();
         let missing = self.missing(&nearest);
         let damaged = self.damaged.clone();
-        Err(CannotRecover::Undecided { partition: self.id, expected, found: nearest.digest, damaged, missing })
+        let undecided = Undecided { partition: self.id, expected, found: nearest.digest, damaged, missing };
+        Err(CannotRecover::Undecided(Box::new(undecided)))
     }
 
     /// Commits that may never have been applied although no later one contradicts them. Those with missing blobs come first.

@@ -81,7 +81,7 @@ enum Unreadable {
 
 /// What a file is.
 enum Judged {
-    Whole(Found),
+    Whole(Box<Found>),
     Damaged(String),
     Foreign(String),
 }
@@ -103,7 +103,7 @@ pub fn examine(path: &Path) -> Result<Recovery, RecoverError> {
     for file in &listing.blobs {
         let name = file.name.clone();
         match judged(&folder, file, &directory) {
-            Judged::Whole(found) => files.whole.push(found),
+            Judged::Whole(found) => files.whole.push(*found),
             Judged::Damaged(why) => {
                 files.damaged.push(file.key);
                 passed_over.push(PassedOver { name, why });
@@ -143,7 +143,7 @@ fn judged(folder: &Folder<LocalDisk>, file: &FileFound, directory: &str) -> Judg
     };
     let Some(said) = said else {
         let meta = content.meta(file.key, Level::DeadLetters, Scope::ALL, stored);
-        return Judged::Whole(Found { meta, origin: Origin::Blobs([].into()), after: None });
+        return Judged::Whole(Box::new(Found { meta, origin: Origin::Blobs([].into()), after: None }));
     };
     let Said { directory: found, key, level, scope, origin, after } = said;
     if found != directory {
@@ -152,7 +152,7 @@ fn judged(folder: &Folder<LocalDisk>, file: &FileFound, directory: &str) -> Judg
     if key != file.key || file_name(&key, level) != file.name {
         return Judged::Foreign(format!("it says that it is blob {key}"));
     }
-    Judged::Whole(Found { meta: content.meta(key, level, scope, stored), origin, after })
+    Judged::Whole(Box::new(Found { meta: content.meta(key, level, scope, stored), origin, after }))
 }
 
 /// What a file says of itself, and its content.

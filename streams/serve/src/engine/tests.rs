@@ -1,7 +1,7 @@
 //! The owner's thread, the intake's log and the thread that writes blobs, on a store with faults: nothing is lost or counted twice.
 
-use super::{Engine, MESSAGES_MAX, Message, Opened, PARTITION, Pin, open_log};
-use crate::log::Submission;
+use super::{Engine, LOG_FILE, MESSAGES_MAX, Message, Opened, PARTITION, Pin, SOURCE, open_log};
+use crate::log::{Submission, read_rows};
 use crate::node::{Node, now_ms};
 use crate::settings::Settings;
 use std::path::Path;
@@ -10,6 +10,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::owner::Recount;
+use tidemark_streams_core::rebuild::SourceRows;
 use tidemark_streams_core::time::{Day, HourRange, Now};
 use tidemark_streams_intake::body::{self, Rules};
 use tidemark_streams_store::directory::{Directory, IfMissing};
@@ -185,4 +187,33 @@ fn store_that_is_down_is_tried_once_a_second_and_named() {
     worker.stop();
     Worker::start(&dir, &faults).stop();
     assert_eq!(sum(&dir), (sent + 1) * EVENTS_PER_BATCH);
+}
+
+/// A delta is rebuilt from the log as long as the log has its rows.
+#[test]
+fn rows_of_the_log_are_counted_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("streams");
+    let settings = settings(&dir, &Faults::default());
+    let directory = Directory::open(&dir, IfMissing::Create).unwrap();
+    let (engine, _inbox) = sync_channel(MESSAGES_MAX);
+    let log = open_log(&directory, &settings, &engine).unwrap();
+    let body = |number: u64| format!("{{\"tenant\":\"a\",\"listing\":\"x\",\"at\":{},\"n\":{number}}}\n", number * 900);
+    for batch in 0..5 {
+        let text: String = (batch * 10..batch * 10 + 10).map(body).collect();
+        let rules = Rules { now: Now(now_ms()), types: &settings.types, kept_from: Day(0), seed: log.seed() };
+        let decoded = body::decode(text.as_bytes(), &rules).unwrap();
+        log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).unwrap();
+    }
+    drop(log);
+    let counted = |from: u64, to: u64| {
+        let mut recount = Recount::new(settings.types.clone(), None);
+        let rows = SourceRows { source: SOURCE, from, to };
+        let path = dir.join(LOG_FILE);
+        let is_whole = read_rows(&path, directory.id(), &rows, |now, batch| recount.add(now, batch)).unwrap();
+        (is_whole, recount.finish().unwrap().rows.total())
+    };
+    assert_eq!(counted(3, 47), (true, (3..47).sum()));
+    assert_eq!(counted(10, 20), (true, (10..20).sum()));
+    assert!(!counted(45, 51).0, "the log has 50 rows");
 }
