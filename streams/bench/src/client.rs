@@ -17,12 +17,34 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream), address: address.to_owned() })
     }
 
+    /// Sends a body.
+    pub fn write(&mut self, path: &str, body: &[u8]) -> Result<(), BenchError> {
+        self.request("POST", path, body)
+    }
+
     /// Sends a body, and returns that of the answer if its status is 200.
     pub fn post(&mut self, path: &str, body: &[u8]) -> Result<String, BenchError> {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n", self.address, body.len());
+        self.request("POST", path, body)?;
+        self.answer()
+    }
+
+    /// A metric of the server.
+    pub fn metric(&mut self, name: &str) -> Result<f64, BenchError> {
+        self.request("GET", "/metrics", b"")?;
+        let text = self.answer()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.ok_or_else(|| BenchError::Metric(name.to_owned()))
+    }
+
+    fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<(), BenchError> {
+        let (address, length) = (&self.address, body.len());
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\r\n");
         let stream = self.stream.get_mut();
         stream.write_all(head.as_bytes())?;
-        stream.write_all(body)?;
+        Ok(stream.write_all(body)?)
+    }
+
+    fn answer(&mut self) -> Result<String, BenchError> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
         let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());

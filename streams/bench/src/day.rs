@@ -56,6 +56,9 @@ pub struct DayArgs {
     /// Number of hours of the day that have events
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=24))]
     pub hours: u64,
+    /// Measure again with ten times the events at the same pairs, and print the ratios
+    #[arg(long)]
+    pub tenfold: bool,
     /// Folder in which the directory is created [default: the folder of temporary files]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
@@ -91,6 +94,23 @@ struct Draw {
 }
 
 pub fn run(args: &DayArgs) -> Result<String, BenchError> {
+    let day = measured(args)?;
+    let tenfold = match args.tenfold {
+        true => Some(measured(&DayArgs { events: args.events.saturating_mul(10), ..args.clone() })?),
+        false => None,
+    };
+    Ok(day.report(args, tenfold.as_ref()))
+}
+
+/// A day that has passed.
+struct Measured {
+    written: BTreeMap<Level, Written>,
+    events: u64,
+    cpu_s: f64,
+    seconds: f64,
+}
+
+fn measured(args: &DayArgs) -> Result<Measured, BenchError> {
     let folder = match &args.folder {
         Some(folder) => tempfile::tempdir_in(folder)?,
         None => tempfile::tempdir()?,
@@ -101,9 +121,9 @@ pub fn run(args: &DayArgs) -> Result<String, BenchError> {
     let events = bench.day(args)?;
     bench.merge()?;
     bench.compare(events)?;
-    let cpu = cpu_s("self") - cpu_before_s;
+    let cpu_s = cpu_s("self") - cpu_before_s;
     let seconds = begun.elapsed().as_secs_f64();
-    Ok(bench.report(args, events, cpu, seconds))
+    Ok(Measured { written: bench.written, events, cpu_s, seconds })
 }
 
 impl Bench {
@@ -235,9 +255,29 @@ impl Bench {
         }
         if found == events { Ok(()) } else { Err(BenchError::Differs { found, sent: events, tenants: tenants.len() }) }
     }
+}
 
-    fn report(&self, args: &DayArgs, events: u64, cpu_s: f64, seconds: f64) -> String {
-        let of = |level: Level| self.written.get(&level).copied().unwrap_or_default();
+impl Measured {
+    fn of(&self, level: Level) -> Written {
+        self.written.get(&level).copied().unwrap_or_default()
+    }
+
+    /// How much more is written where this many events are ten times those of another day.
+    fn ratios(&self, ten: &Measured) -> Value {
+        let blobs = |measured: &Measured| measured.written.values().map(|written| written.blobs).sum::<u64>() as f64;
+        let bytes = |measured: &Measured, level| measured.of(level).bytes as f64;
+        let merged = |measured: &Measured| bytes(measured, Level::Day) + bytes(measured, Level::Period);
+        json!({
+            "events": ten.events, "puts_ratio": blobs(ten) / blobs(self),
+            "delta_bytes_ratio": bytes(ten, Level::Delta) / bytes(self, Level::Delta),
+            "day_and_period_bytes_ratio": merged(ten) / merged(self),
+            "cpu_s": ten.cpu_s, "cpu_us_per_event": ten.cpu_s * 1e6 / ten.events.max(1) as f64, "seconds": ten.seconds,
+        })
+    }
+
+    fn report(&self, args: &DayArgs, tenfold: Option<&Measured>) -> String {
+        let Measured { events, cpu_s, seconds, .. } = *self;
+        let of = |level: Level| self.of(level);
         let delta = of(Level::Delta);
         let spread = Spread {
             partitions: args.partitions,
@@ -246,7 +286,7 @@ impl Bench {
             pairs: u64::from(args.tenants) * u64::from(args.listings),
             delta_rows: delta.rows / delta.blobs.max(1),
         };
-        let per_second = spread.puts_per_second();
+        let per_second = puts_per_second(&spread);
         let puts: u64 = per_second.iter().copied().map(u64::from).sum();
         let mean = puts as f64 / DAY_S as f64;
         let worst = per_second.iter().max().copied().unwrap_or(0);
@@ -283,10 +323,24 @@ impl Bench {
             "puts_per_s_mean": mean, "puts_per_s_worst": worst, "worst_to_mean": f64::from(worst) / mean,
             "puts_per_s_measured": own_puts as f64 * scale, "mb_per_s": mb_per_s, "levels": shown,
             "cpu_s": cpu_s, "cpu_us_per_event": cpu_s * 1e6 / events.max(1) as f64, "seconds": seconds,
-            "equals_recount": true,
+            "equals_recount": true, "tenfold": tenfold.map(|ten| self.ratios(ten)),
         })
         .to_string()
     }
+}
+
+/// Blobs of each second, with a thread for each core.
+fn puts_per_second(spread: &Spread) -> Vec<u32> {
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32).min(spread.partitions);
+    let share = |thread: u32| spread.partitions * thread / threads..spread.partitions * (thread + 1) / threads;
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || spread.puts_of(share(thread)))).collect();
+        let mut sums = vec![0_u32; DAY_S as usize];
+        for puts in running.into_iter().filter_map(|thread| thread.join().ok()) {
+            sums.iter_mut().zip(puts).for_each(|(sum, puts)| *sum += puts);
+        }
+        sums
+    })
 }
 
 impl Draw {

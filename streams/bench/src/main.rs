@@ -1,12 +1,17 @@
-//! `tidemark-streams-bench`: measures the intake over HTTP, the fold alone, and a day of one partition.
+//! `tidemark-streams-bench`: measures the intake over HTTP, kills, a backlog, latencies, the fold alone, and a day of one partition.
 //!
 //! It is a program of its own, so the product has no load generator.
 
+mod backlog;
 mod client;
 mod day;
+mod duckdb;
 mod fold;
 mod intake;
+mod kill;
+mod latency;
 mod process;
+mod recount;
 
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
@@ -25,6 +30,14 @@ enum Command {
     /// Send events to a server of its own, and compare the blobs with a recount
     #[command(after_help = "Example:\n  tidemark-streams-bench intake --seconds 10 --runs 1")]
     Intake(intake::IntakeArgs),
+    /// Kill a server again and again while it counts, and compare the blobs with a recount
+    Kill(kill::KillArgs),
+    /// Have a paused server take the events of an hour, and measure how fast it counts them
+    Backlog(backlog::BacklogArgs),
+    /// Measure how long after it is sent an event is in an answer, and in a blob
+    Latency(latency::LatencyArgs),
+    /// Load a Parquet file, and compare the processor time with that of DuckDB
+    Duckdb(duckdb::DuckdbArgs),
     /// Fold decoded events on one core
     #[command(after_help = "Example:\n  tidemark-streams-bench fold --runs 1")]
     Fold(fold::FoldArgs),
@@ -54,6 +67,14 @@ pub enum BenchError {
     Unwritten { written: u128, sent: u64 },
     #[error("tenant {0:?} was never sent")]
     Tenant(String),
+    #[error("{seconds} s after a kill the server has not counted again: it counts {found:?} of {sent} events")]
+    NotAgain { seconds: u64, found: Option<u64>, sent: u64 },
+    #[error("the blobs count {found}, and {sent} is expected")]
+    Total { found: u64, sent: u64 },
+    #[error("a program has failed: {0}")]
+    Program(String),
+    #[error("the server has no metric {0}")]
+    Metric(String),
     #[error("a generator thread has panicked")]
     Panicked,
     #[error("blob {0} is not there, or was not merged into its period")]
@@ -73,6 +94,10 @@ pub enum BenchError {
 fn main() -> ExitCode {
     let measured = match Cli::parse().command {
         Command::Intake(args) => intake::run(&args),
+        Command::Kill(args) => kill::run(&args),
+        Command::Backlog(args) => backlog::run(&args),
+        Command::Latency(args) => latency::run(&args),
+        Command::Duckdb(args) => duckdb::run(&args),
         Command::Fold(args) => fold::run(&args),
         Command::Day(args) => day::run(&args),
     };

@@ -40,6 +40,13 @@ impl Server {
         peak.and_then(|peak| peak.trim().split(' ').next()?.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
     }
 
+    /// Ends it by SIGKILL.
+    pub fn kill(mut self) -> Result<(), BenchError> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Ends it by SIGTERM, and waits until all is written.
     pub fn stop(mut self) -> Result<(), BenchError> {
         Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
@@ -57,9 +64,19 @@ impl Drop for Server {
 
 /// Seconds of processors that a process and its threads have used.
 pub fn cpu_s(process: &str) -> f64 {
+    ticks_s(process, 11)
+}
+
+/// Seconds of processors that ended children of this process have used.
+pub fn children_cpu_s() -> f64 {
+    ticks_s("self", 13)
+}
+
+/// Two numbers of `/proc/PROCESS/stat` behind the name, as seconds.
+fn ticks_s(process: &str, skipped: usize) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name stands in parentheses and may hold anything.
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 = rest.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    let ticks: u64 = rest.split_whitespace().skip(skipped).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
     ticks as f64 / TICKS_PER_S
 }

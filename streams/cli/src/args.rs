@@ -17,6 +17,12 @@ const AUDIT_EXAMPLES: &str = "Examples:
   tidemark-streams audit --dir shop
   tidemark-streams audit --dir shop --against transactions.parquet --map tenant=store_id,...";
 
+const REBUILD_EXAMPLES: &str = "Examples:
+  tidemark-streams rebuild --dir shop
+  tidemark-streams rebuild 0-3-12-0 --dir shop --from transactions.parquet --map tenant=store_id,...";
+const MANIFEST_EXAMPLES: &str = "Examples:
+  tidemark-streams manifest rebuild --dir shop
+  tidemark-streams manifest rebuild --dir shop --yes";
 const SERVE_EXAMPLES: &str = "Examples:
   tidemark-streams serve --dir shop --listen 127.0.0.1:7180
   curl -d '{\"tenant\":\"330\",\"listing\":\"1095275\"}' http://127.0.0.1:7180/v1/events";
@@ -126,6 +132,15 @@ pub enum Command {
     /// compared with the blobs. All rows are held in memory.
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(AuditArgs),
+    /// Rebuild blobs whose files are damaged or missing
+    ///
+    /// A blob is built again from the blobs that it was merged from, as long as their files are there, or from the rows of its source: the
+    /// log of `serve`, or the loaded file that --from names. It is replaced if the result holds what the manifest says of it.
+    #[command(after_help = REBUILD_EXAMPLES)]
+    Rebuild(RebuildArgs),
+    /// Build a lost manifest again
+    #[command(subcommand)]
+    Manifest(ManifestCommand),
     /// Take events over HTTP, and answer queries
     ///
     /// A request is answered once its events are durable in a log. They are folded in memory, written to blobs after --flush-s, and
@@ -403,6 +418,48 @@ pub struct AuditArgs {
     /// As in `load`
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     pub file_zone: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RebuildArgs {
+    /// The names of the blobs, as `blobs` prints them [default: all that are damaged or missing]
+    pub blobs: Vec<String>,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// A file that was loaded: its rows are counted again
+    #[arg(long, value_name = "FILE", requires = "map")]
+    pub from: Option<PathBuf>,
+    /// As of `load`
+    #[arg(long, value_name = "FIELD=COLUMN,...")]
+    pub map: Option<String>,
+    /// As of `load`
+    #[arg(long = "type", value_name = "NAME")]
+    pub event_type: Option<String>,
+    /// As of `load`
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    pub file_zone: String,
+    /// As of `load`, and of `serve`
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["impression", "click"])]
+    pub types: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ManifestCommand {
+    /// Build a manifest again that is lost or damaged, from manifest.head and the blobs
+    ///
+    /// Blobs say of themselves which blobs were live and how far each source was counted. All of them are read. Without --yes the command
+    /// prints what it finds and changes nothing. What cannot be decided is named, and nothing is written then.
+    #[command(after_help = MANIFEST_EXAMPLES)]
+    Rebuild(ManifestRebuildArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ManifestRebuildArgs {
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// Write the manifest; the old file is kept under another name
+    #[arg(long)]
+    pub yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -26,7 +26,8 @@ pub fn run(args: &DirectoryArgs, out: &mut impl Write) -> Result<(), CliError> {
     Ok(())
 }
 
-fn text(hour: Hour) -> String {
+/// The begin of an hour as a text of UTC.
+pub fn text(hour: Hour) -> String {
     let start = UnixTime::from_s(hour.start_s() as i64);
     start.map_or_else(|_| hour.start_s().to_string(), |start| Zone::UTC.text(start))
 }

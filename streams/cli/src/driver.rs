@@ -3,11 +3,12 @@
 use crate::error::CliError;
 use crate::pause::time;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tidemark_streams_core::blob::{Level, PartitionId};
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, PartitionId};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::manifest::{Generation, MemberId};
 use tidemark_streams_core::merge::MergePolicy;
-use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig};
+use tidemark_streams_core::owner::{DeadLetter, Input, Output, Owner, OwnerConfig};
+use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_core::time::Now;
 use tidemark_streams_store::directory::{Directory, DirectoryError, live_blob};
 use tidemark_streams_store::folder::ReadError;
@@ -30,6 +31,15 @@ const OPERATOR_COUNTS: u64 = 1;
 pub struct Driver {
     pub directory: Directory,
     pub owner: Owner,
+    unreadable: Unreadable,
+}
+
+/// What happens where a live blob cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unreadable {
+    EndsCommand,
+    /// Merges that need it wait.
+    IsPassedOver,
 }
 
 pub fn now() -> Now {
@@ -51,7 +61,18 @@ impl Driver {
         if let Some(found) = pauses.types().find(|(name, _)| types.find(name).is_some()) {
             return Err(paused(found));
         }
-        Driver::new(directory, types, flush_counts)
+        Driver::new(directory, types, flush_counts, Unreadable::EndsCommand)
+    }
+
+    /// Claims the partition of a directory whose blobs may be damaged.
+    ///
+    /// # Errors
+    /// The directory fails, the partition is paused, or the claim is refused.
+    pub fn claim_for_repair(directory: Directory, types: EventTypes) -> Result<Driver, CliError> {
+        if let Some(at_ms) = directory.manifest().pauses().of_partition(PARTITION) {
+            return Err(CliError::Paused { since: time(at_ms) });
+        }
+        Driver::new(directory, types, OPERATOR_COUNTS, Unreadable::IsPassedOver)
     }
 
     /// Claims the partition for an operator, which counts no rows.
@@ -59,10 +80,15 @@ impl Driver {
     /// # Errors
     /// The directory fails, or the claim is refused.
     pub fn claim_for_operator(directory: Directory, types: EventTypes) -> Result<Driver, CliError> {
-        Driver::new(directory, types, OPERATOR_COUNTS)
+        Driver::new(directory, types, OPERATOR_COUNTS, Unreadable::EndsCommand)
     }
 
-    fn new(directory: Directory, types: EventTypes, flush_counts: u64) -> Result<Driver, CliError> {
+    fn new(
+        directory: Directory,
+        types: EventTypes,
+        flush_counts: u64,
+        unreadable: Unreadable,
+    ) -> Result<Driver, CliError> {
         let generation = directory.manifest().partition(PARTITION).map_or(0, |partition| partition.generation.0);
         let config = OwnerConfig {
             partition: PARTITION,
@@ -80,7 +106,7 @@ impl Driver {
             retry_after_ms: RETRY_AFTER_MS,
             keep_flushed_ms: KEEP_FLUSHED_MS,
         };
-        let mut driver = Driver { directory, owner: Owner::new(now(), config) };
+        let mut driver = Driver { directory, owner: Owner::new(now(), config), unreadable };
         driver.settle()?;
         Ok(driver)
     }
@@ -113,20 +139,38 @@ impl Driver {
                     let stored = self.directory.put(&put)?;
                     self.owner.handle(now(), Input::Stored { key: put.key, stored });
                 }
-                Output::Load(key) => {
-                    let missing = || DirectoryError::Read(ReadError::Missing { name: key.to_string() });
-                    let meta = live_blob(self.directory.manifest(), &key).ok_or_else(missing)?;
-                    if meta.level == Level::DeadLetters {
-                        let letters = self.directory.letters(&meta)?;
-                        self.owner.handle(now(), Input::LoadedLetters { key, letters });
-                    } else {
-                        let rows = self.directory.rows(&meta, Wanted::All)?;
-                        self.owner.handle(now(), Input::Loaded { key, rows });
-                    }
-                }
+                Output::Load(key) => self.load(key)?,
                 Output::Stopped(stop) => return Err(CliError::Stopped(stop)),
             }
         }
         Ok(())
     }
+
+    fn load(&mut self, key: BlobKey) -> Result<(), CliError> {
+        let missing = || DirectoryError::Read(ReadError::Missing { name: key.to_string() });
+        let meta = live_blob(self.directory.manifest(), &key).ok_or_else(missing)?;
+        let may_fail = self.unreadable == Unreadable::IsPassedOver;
+        match self.read(&meta) {
+            Ok(Read::Rows(rows)) => self.owner.handle(now(), Input::Loaded { key, rows }),
+            Ok(Read::Letters(letters)) => self.owner.handle(now(), Input::LoadedLetters { key, letters }),
+            Err(_) if may_fail => self.owner.handle(now(), Input::StoreFailed { key }),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn read(&self, meta: &BlobMeta) -> Result<Read, DirectoryError> {
+        match meta.level {
+            Level::DeadLetters => Ok(Read::Letters(self.directory.letters(meta)?)),
+            Level::Delta | Level::Hour | Level::Day | Level::Period => {
+                Ok(Read::Rows(self.directory.rows(meta, Wanted::All)?))
+            }
+        }
+    }
+}
+
+/// What a blob holds.
+enum Read {
+    Rows(Rollups),
+    Letters(Vec<DeadLetter>),
 }

@@ -9,15 +9,17 @@ use tidemark_streams_core::manifest::{EraseRefused, LayoutRefused, TooManyTestTe
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::pause::PauseRefused;
 use tidemark_streams_core::query::counts::CountError;
+use tidemark_streams_core::rebuild::CannotRebuild;
 use tidemark_streams_core::retention::RetentionError;
 use tidemark_streams_core::rollup::RowError;
 use tidemark_streams_core::source::SourceId;
-use tidemark_streams_serve::ServeError;
 use tidemark_streams_serve::secret::SecretError;
+use tidemark_streams_serve::{LogError, ServeError};
 use tidemark_streams_source::file::SourceError;
 use tidemark_streams_source::mapping::MappingError;
 use tidemark_streams_store::dead_letters::DeadLettersError;
 use tidemark_streams_store::directory::DirectoryError;
+use tidemark_streams_store::recover::RecoverError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -84,6 +86,23 @@ pub enum CliError {
     DropNothing,
     #[error("differences were found: {differences}, in {blobs} blobs; they are named above, of counts the first 20")]
     Audit { differences: u64, blobs: u64 },
+    #[error("blob {name} is not live: `tidemark-streams blobs` lists the blobs that are")]
+    NotLive { name: String },
+    #[error(
+        "{refused} of {damaged} damaged blobs were not rebuilt; the reasons are above. Name the loaded file with --from, or restore the files of \
+         these blobs from a copy of the directory"
+    )]
+    NotRebuilt { refused: usize, damaged: usize },
+    #[error(transparent)]
+    CannotRebuild(#[from] CannotRebuild),
+    #[error("the blob was replaced meanwhile, or does not hold what was rebuilt: run the command again")]
+    RebuildNotTaken,
+    #[error("{}: its source is {source_id}, and the rows are of source {expected}: name the file that was loaded", path.display())]
+    OtherSource { path: PathBuf, source_id: SourceId, expected: SourceId },
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    #[error("the intake's log: {0}")]
+    Intake(#[from] LogError),
     #[error("the directory has {sources} sources; --against compares a directory with one")]
     ManySources { sources: usize },
     #[error("{}: the file was not loaded into this directory under this type: its source {source_id} is unknown", path.display())]

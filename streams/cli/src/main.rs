@@ -11,14 +11,16 @@ mod erase;
 mod error;
 mod layout;
 mod load;
+mod manifest;
 mod pause;
 mod plan;
 mod query;
+mod rebuild;
 mod retention;
 mod serve;
 mod test_tenants;
 
-use args::{Cli, Command};
+use args::{Cli, Command, ManifestCommand};
 use clap::Parser;
 use error::CliError;
 use std::io::{self, Write};
@@ -52,6 +54,8 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
         Command::Erase(args) => erase::run(args, out),
         Command::TestTenants(command) => test_tenants::run(command, out),
         Command::Audit(args) => audit::run(args, out),
+        Command::Rebuild(args) => rebuild::run(args, out),
+        Command::Manifest(ManifestCommand::Rebuild(args)) => manifest::rebuild(args, out),
         Command::Serve(args) => serve::run(args, out),
         Command::Token(args) => serve::token(args, out),
         Command::Plan(args) => plan::run(args, out),

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_serve::secret::{Role, Secret};
 use tidemark_streams_serve::settings::Settings;
+use tidemark_streams_store::folder::StoreLayer;
 
 pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
     let settings = Settings {
@@ -24,6 +25,7 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         tenant_events_per_s: args.tenant_events_per_s,
         dead_letters_max: args.dead_letters_max,
         secret: args.secret_file.as_deref().map(secret).transpose()?,
+        store_layer: StoreLayer::default(),
     };
     Ok(tidemark_streams_serve::run(settings, out).map_err(Box::new)?)
 }

@@ -100,6 +100,32 @@ fn limits_are_those_of_the_page() {
     }
 }
 
+/// Each alert of event streams reads metrics that there are, and the page says what to do.
+#[test]
+fn alerts_read_metrics_of_the_page_and_have_a_runbook() {
+    const ALERTS: &str = include_str!("../../../docs/operate/metrics.md");
+    const RUNBOOKS: &str = include_str!("../../../docs/operate/runbooks.md");
+    let known = first_cells("Metrics");
+    let group = &ALERTS[ALERTS.find("- name: tidemark-streams").unwrap()..];
+    let (rules, table) = group.split_once("```").unwrap();
+    let is_of_name = |sign: char| sign.is_ascii_lowercase() || sign == '_';
+    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    for rule in ["Lag", "NotFresh", "Refused", "Stuck"] {
+        assert!(alerts.contains(&format!("TidemarkStreams{rule}").as_str()), "{rule}");
+    }
+    let read: Vec<&str> = rules.split(|sign| !is_of_name(sign)).filter(|word| word.starts_with("tidemark_")).collect();
+    assert!(read.len() >= alerts.len(), "{read:?}");
+    for metric in read {
+        assert!(known.contains(metric), "{metric} is no metric");
+    }
+    for alert in alerts {
+        let line = table.lines().find(|line| line.contains(&format!("`{alert}`"))).unwrap_or_else(|| panic!("{alert}"));
+        let anchor = line.split("runbooks.md#").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
+        let title = |line: &str| line.strip_prefix("## ").map(|title| title.to_lowercase().replace(' ', "-"));
+        assert!(RUNBOOKS.lines().filter_map(title).any(|title| title == anchor), "{alert}: {anchor}");
+    }
+}
+
 #[test]
 fn settings_are_those_of_the_page() {
     let output = Command::new(env!("CARGO_BIN_EXE_tidemark-streams")).args(["serve", "--help"]).output().unwrap();

@@ -1,10 +1,12 @@
 //! Blobs: immutable files of rollup rows or dead letters, and what the manifest keeps of each.
 
+use crate::rollup::Rollups;
 use crate::scope::Scope;
 use crate::time::HourRange;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// A partition of the stream: the unit of ownership, position and commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -57,6 +59,15 @@ pub struct BlobMeta {
     pub stored: StoredBlob,
 }
 
+/// How many blobs are live, what they count, and which they are. Two sets of blobs have one digest only if they are the same: names
+/// are added up as hashes of 128 bits, so blobs may come and go in any order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveDigest {
+    pub blobs: u64,
+    pub total: u128,
+    pub names: u128,
+}
+
 /// A blob as the store wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredBlob {
@@ -99,11 +110,52 @@ impl FromStr for BlobKey {
     }
 }
 
+impl LiveDigest {
+    #[must_use]
+    pub fn with(self, meta: &BlobMeta) -> LiveDigest {
+        LiveDigest {
+            blobs: self.blobs.wrapping_add(1),
+            total: self.total.wrapping_add(meta.total.into()),
+            names: self.names.wrapping_add(meta.key.hash()),
+        }
+    }
+
+    #[must_use]
+    pub fn without(self, meta: &BlobMeta) -> LiveDigest {
+        LiveDigest {
+            blobs: self.blobs.wrapping_sub(1),
+            total: self.total.wrapping_sub(meta.total.into()),
+            names: self.names.wrapping_sub(meta.key.hash()),
+        }
+    }
+}
+
+impl BlobMeta {
+    /// Whether rows are as many, count as much, and are of the same hours, as it says of its blob.
+    pub fn holds(&self, rows: &Rollups) -> bool {
+        let is_of_hours = rows.hours().is_none_or(|hours| hours == self.hours);
+        (rows.len() as u64, rows.total()) == (self.rows, self.total) && is_of_hours
+    }
+}
+
 impl BlobKey {
     /// The first name in the order of names, and the last.
     pub const FIRST: BlobKey = BlobKey { partition: PartitionId(0), epoch: Epoch(0), seq: Seq(0), part: 0 };
     pub const LAST: BlobKey =
         BlobKey { partition: PartitionId(u32::MAX), epoch: Epoch(u64::MAX), seq: Seq(u64::MAX), part: u32::MAX };
+}
+
+impl BlobKey {
+    /// XXH3 with 128 bits of the name. It is part of what blobs keep.
+    fn hash(&self) -> u128 {
+        let BlobKey { partition, epoch, seq, part } = *self;
+        let mut bytes = [0; 24];
+        bytes[..4].copy_from_slice(&partition.0.to_le_bytes());
+        bytes[4..12].copy_from_slice(&epoch.0.to_le_bytes());
+        bytes[12..20].copy_from_slice(&seq.0.to_le_bytes());
+        bytes[20..].copy_from_slice(&part.to_le_bytes());
+        xxh3_128(&bytes)
+    }
 }
 
 impl Level {
@@ -128,6 +180,21 @@ impl fmt::Display for Level {
             Level::Hour => "hour",
             Level::Period => "period",
         })
+    }
+}
+
+/// A text that names no level.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no level of a blob")]
+pub struct LevelError(String);
+
+impl FromStr for Level {
+    type Err = LevelError;
+
+    fn from_str(text: &str) -> Result<Level, LevelError> {
+        let levels = Level::OF_ROWS.into_iter().chain([Level::DeadLetters]);
+        let found = levels.into_iter().find(|level| level.to_string() == text);
+        found.ok_or_else(|| LevelError(text.chars().take(40).collect()))
     }
 }
 

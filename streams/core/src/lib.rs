@@ -8,7 +8,7 @@
 //!   a source in memory, writes blobs, and commits them to the manifest.
 //!
 //! Reading order: [`limits`], [`event`], [`rollup`], [`fold`], [`scope`], [`layout`], [`blob`], [`pause`], [`retention`], [`erasure`], [`manifest`], [`owner`],
-//! [`merge`], [`collector`], [`query`].
+//! [`merge`], [`collector`], [`query`], [`rebuild`], [`recover`].
 
 pub mod blob;
 pub mod codec;
@@ -24,6 +24,8 @@ pub mod names;
 pub mod owner;
 pub mod pause;
 pub mod query;
+pub mod rebuild;
+pub mod recover;
 pub mod retention;
 pub mod rollup;
 pub mod scope;

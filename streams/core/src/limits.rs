@@ -34,6 +34,15 @@ pub const MERGE_BLOBS_MAX: usize = 1_024;
 /// Rows that one merge reads. A merge takes fewer blobs rather than more rows.
 pub const MERGE_ROWS_MAX: u64 = 8 << 20;
 
+/// Inputs that are read to rebuild a blob. A blob that needs more is not rebuilt.
+pub const REBUILD_READS_MAX: usize = 65_536;
+
+/// Commits of which a lost manifest is built again both with and without them, because nothing else says whether they were applied.
+pub const RECOVER_DOUBTS_MAX: usize = 16;
+
+/// Blobs that `manifest.head` remembers, which have expired or were removed without a replacement. The earliest are forgotten.
+pub const GONE_BLOBS_MAX: usize = 16_384;
+
 /// Days that blobs may be kept, at least and at most. Fewer would end before days are merged into periods. Others are refused.
 pub const RETENTION_DAYS_MIN: u32 = 3;
 pub const RETENTION_DAYS_MAX: u32 = 36_500;

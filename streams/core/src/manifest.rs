@@ -9,6 +9,7 @@
 mod apply;
 mod command;
 mod expire;
+mod head;
 mod live;
 mod snapshot;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use command::{
     SetTestTenant, Settled,
 };
 pub use expire::{ExpireRefused, Expired};
+pub use head::{Gone, Head, LiveOf, Recovered, replaces_head};
 pub use live::{BlobSet, ChunkId, RestoreError};
 pub use snapshot::{Restore, Row, SnapshotError};
 
@@ -74,7 +76,7 @@ pub struct Partition {
 }
 
 /// Which commit was applied last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct AppliedCommit {
     pub epoch: Epoch,
     pub seq: Seq,

@@ -12,7 +12,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-pub use cut::{CutSet, cut};
+pub use cut::{CutSet, cut, scope_of};
 pub(crate) use schedule::phase_s;
 pub use schedule::{Next, Scheduler};
 

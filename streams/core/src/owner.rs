@@ -11,11 +11,14 @@ mod erase;
 mod expire;
 mod job;
 mod letters;
+mod rebuild;
+mod unreadable;
 mod window;
 
 pub use letters::{Fate, Letter, Letters};
+pub use rebuild::{Counted, Recount};
 
-use crate::blob::{BlobKey, Epoch, Level, PartitionId, Seq, StoredBlob};
+use crate::blob::{BlobKey, Epoch, Level, LiveDigest, PartitionId, Seq, StoredBlob};
 use crate::erasure::Erasures;
 use crate::event::{EventTypes, RawEvent};
 use crate::layout::Layout;
@@ -31,6 +34,7 @@ use crate::time::{Day, Now};
 use job::{Load, Write};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use unreadable::Unreadable;
 use window::{Flushed, SourceEnd, Window};
 
 /// Settings of an owner.
@@ -114,7 +118,7 @@ pub enum Input<'a> {
         key: BlobKey,
         stored: StoredBlob,
     },
-    /// The store could not write or read a blob. It is tried again.
+    /// The store could not write or read a blob. A write is tried again. What needs a blob that cannot be read gives way to other work.
     StoreFailed {
         key: BlobKey,
     },
@@ -126,6 +130,17 @@ pub enum Input<'a> {
     LoadedLetters {
         key: BlobKey,
         letters: Vec<DeadLetter>,
+    },
+    /// The rows of a live blob whose file is damaged or missing, from its inputs. Nothing happens while a job is under way or the
+    /// partition is paused, and where the rows are not those of the blob.
+    Rebuild {
+        key: BlobKey,
+        rows: &'a Rollups,
+    },
+    /// The same for a blob of dead letters.
+    RebuildLetters {
+        key: BlobKey,
+        letters: &'a [DeadLetter],
     },
     /// A command was applied; the manifest is the state right behind it.
     Applied {
@@ -150,7 +165,28 @@ pub struct Put {
     pub level: Level,
     pub scope: Scope,
     pub origin: Origin,
+    /// The same for all blobs of a commit.
+    pub after: After,
     pub content: Content,
+}
+
+/// What the manifest holds once the commit of a blob is applied. Blobs say it of themselves, so that a lost manifest can be built again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct After {
+    /// Blobs that the commit adds.
+    pub parts: u32,
+    pub live: LiveDigest,
+    /// How many erasures the owner knew.
+    pub erasures: u64,
+    /// The sources of which rows or letters were counted since the claim.
+    pub sources: Arc<[SourceAfter]>,
+}
+
+/// How far a source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceAfter {
+    pub id: SourceId,
+    pub state: SourceState,
 }
 
 /// Where the rows of a blob come from. Blobs say it of themselves, so that a lost manifest can be built again.
@@ -192,6 +228,8 @@ pub struct Owner {
     epoch: Epoch,
     last_seq: Seq,
     sources: BTreeMap<SourceId, SourceState>,
+    /// Those whose state has changed since the claim.
+    touched: BTreeSet<SourceId>,
     live: BlobSet,
     layout: Layout,
     test_tenants: BTreeSet<TenantHash>,
@@ -202,6 +240,8 @@ pub struct Owner {
     clock: Option<Now>,
     erasures: Erasures,
     scheduler: Scheduler,
+    /// Live blobs that could not be read a moment ago.
+    unreadable: Unreadable,
     /// The live blobs are looked through for merges then.
     plan_at: Now,
     window: Window,
@@ -237,12 +277,14 @@ impl Owner {
             clock: None,
             erasures: Erasures::default(),
             scheduler: Scheduler::new(now, config.partition, config.merge),
+            unreadable: Unreadable::default(),
             plan_at: now,
             config,
             state: State::Claiming,
             epoch: Epoch(0),
             last_seq: Seq(0),
             sources: BTreeMap::new(),
+            touched: BTreeSet::new(),
             live: BlobSet::new(),
             flushed: None,
             is_sealing: false,
@@ -273,6 +315,8 @@ impl Owner {
             Input::StoreFailed { key } => self.store_failed(now, key),
             Input::Loaded { key, rows } => self.loaded(now, key, &rows),
             Input::LoadedLetters { key, letters } => self.loaded_letters(now, key, &letters),
+            Input::Rebuild { key, rows } => self.rebuild(now, key, rows),
+            Input::RebuildLetters { key, letters } => self.rebuild_letters(now, key, letters),
             Input::Applied { outcome, manifest } => self.applied(now, outcome, manifest),
         }
         self.release_puts(now);
@@ -291,9 +335,11 @@ impl Owner {
             State::Idle => {
                 let plan_at = Some(self.plan_at).filter(|at| *at < Now(u64::MAX));
                 let expire_at = Some(self.expire_at).filter(|_| !self.retention.is_for_ever());
-                self.window.flush_at().into_iter().chain(plan_at).chain(expire_at).min()
+                let read_at = self.unreadable.until();
+                self.window.flush_at().into_iter().chain(plan_at).chain(expire_at).chain(read_at).min()
             }
-            State::Claiming | State::Loading(_) | State::Expiring { .. } => self.retry_at,
+            State::Claiming | State::Expiring { .. } => self.retry_at,
+            State::Loading(_) => None,
             State::Writing(write) => self.retry_at.into_iter().chain(write.put_at()).min(),
             State::Stopped(_) => None,
         }
@@ -343,6 +389,11 @@ impl Owner {
     /// Whether the partition is paused: no rows are taken, and no flush or merge begins. A job that is under way ends.
     pub fn is_paused(&self) -> bool {
         self.is_paused
+    }
+
+    /// Live blobs that could not be read, and were not read since.
+    pub fn unreadable_blobs(&self) -> usize {
+        self.unreadable.len()
     }
 
     pub fn epoch(&self) -> Epoch {

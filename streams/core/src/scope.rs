@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The stable hash of a tenant's id: XXH3 with 64 bits. It is part of what the manifest keeps.
@@ -99,6 +100,37 @@ impl fmt::Display for Scope {
     }
 }
 
+/// A text that names no scope.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no scope")]
+pub struct ScopeError(String);
+
+impl FromStr for Scope {
+    type Err = ScopeError;
+
+    /// The text that `Display` gives, and no other.
+    fn from_str(text: &str) -> Result<Scope, ScopeError> {
+        let scope = match (text, text.split_once(':')) {
+            ("all", _) => Some(Scope::ALL),
+            (_, None) => numbers(text).map(|(remainder, modulus)| Scope::Slice(Slice { modulus, remainder })),
+            (_, Some((tenant, of_part))) => part(tenant, of_part),
+        };
+        let is_same = |scope: &Scope| scope.is_valid() && scope.to_string() == text;
+        scope.filter(is_same).ok_or_else(|| ScopeError(text.chars().take(40).collect()))
+    }
+}
+
+fn part(tenant: &str, of_part: &str) -> Option<Scope> {
+    let tenant = TenantHash(u64::from_str_radix(tenant, 16).ok()?);
+    let (part, parts) = numbers(of_part)?;
+    Some(Scope::Part(Part { tenant, parts, part }))
+}
+
+fn numbers(text: &str) -> Option<(u32, u32)> {
+    let (first, second) = text.split_once('/')?;
+    Some((first.parse().ok()?, second.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +160,11 @@ mod tests {
         assert_eq!(Scope::Slice(Slice { modulus: 70, remainder: 3 }).to_string(), "3/70");
         let part = Part { tenant: TenantHash(0xab), parts: 4, part: 1 };
         assert_eq!(Scope::Part(part).to_string(), "00000000000000ab:1/4");
+        for scope in [Scope::ALL, Scope::Slice(Slice { modulus: 70, remainder: 3 }), Scope::Part(part)] {
+            assert_eq!(scope.to_string().parse(), Ok(scope));
+        }
+        for text in ["", "0/1", "4/4", "ab:1/4", "00000000000000ab:4/4", "3/70/1", "-1/2", "ALL"] {
+            assert!(text.parse::<Scope>().is_err(), "{text}");
+        }
     }
 }

@@ -44,6 +44,12 @@ pub enum Bug {
     ErasedLettersInFlushes,
     /// A merge puts rows of test tenants into the blobs of others.
     TestRowsShared,
+    /// A blob that was rebuilt stays live beside its replacement.
+    RebuiltBlobStays,
+    /// A merge does not say in its blobs which blobs it replaces.
+    InputsNotRecorded,
+    /// A lost manifest is built again without comparing which blobs were live.
+    RecoveredWithoutDigest,
 }
 
 #[cfg(feature = "teeth")]

@@ -20,7 +20,7 @@ use tidemark_streams_core::manifest::{Command, EraseRefused, Outcome};
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::query::View;
 use tidemark_streams_core::rollup::{Rollups, RowError};
-use tidemark_streams_core::source::{ReadingId, SourceId};
+use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::HourRange;
 use tidemark_streams_intake::entry::DecodeError;
 use tidemark_streams_intake::event_ids::IdBounds;
@@ -33,9 +33,7 @@ use tokio::sync::oneshot;
 pub const PARTITION: PartitionId = PartitionId(0);
 /// The log of the intake as a source. Each directory has one.
 pub const SOURCE: SourceId = SourceId(*b"tidemark-streams intake log 0001");
-/// Entries are read in one way only.
-const READING: ReadingId = ReadingId(1);
-const LOG_FILE: &str = "intake.redb";
+pub const LOG_FILE: &str = "intake.redb";
 /// Messages that wait for the owner's thread.
 pub const MESSAGES_MAX: usize = 1_024;
 /// Between two sessions.
@@ -226,7 +224,7 @@ impl Engine {
     /// Opens the directory again, and the log if it had failed.
     fn open(&self) -> Result<Opened, Problem> {
         let settings = &self.node.settings;
-        let directory = Directory::open(&settings.dir, IfMissing::Refuse)?;
+        let directory = Directory::open_through(&settings.dir, IfMissing::Refuse, settings.store_layer.clone())?;
         let log = match self.node.log() {
             Some(log) => log,
             None => open_log(&directory, settings, &self.node.engine)?,
@@ -258,3 +256,6 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,5 +23,6 @@ mod run;
 pub mod secret;
 pub mod settings;
 
-pub use engine::SOURCE;
+pub use engine::{LOG_FILE, SOURCE};
+pub use log::{LogError, read_rows};
 pub use run::{ServeError, run};

@@ -14,6 +14,10 @@ use tidemark_consensus::local::{
     Row, RowsNow, SubmitError, TruncateError,
 };
 use tidemark_proto::hash::bytes_hash;
+use tidemark_streams_core::owner::RowBatch;
+use tidemark_streams_core::rebuild::SourceRows;
+use tidemark_streams_core::source::ReadingId;
+use tidemark_streams_core::time::Now;
 use tidemark_streams_intake::body::Decoded;
 use tidemark_streams_intake::entry::{Answer, Batch, BatchOf, DecodeError, Event, Head};
 use tidemark_streams_intake::producers::{ProducerError, Turn};
@@ -26,6 +30,9 @@ const PART_BYTES_MAX: usize = 4 << 20;
 
 /// Makes the seed of a directory's event ids of its random id.
 const SEED: u64 = 0x6964_7320_6f66_2065;
+
+/// Entries are read in one way only.
+pub const READING: ReadingId = ReadingId(1);
 
 /// Settings of the log.
 #[derive(Clone, Debug)]
@@ -399,6 +406,37 @@ impl Inner {
             self.entries.pop_front();
         }
     }
+}
+
+/// Gives the rows of the log of a directory that no server has open, batch by batch, as far as the log still has them.
+///
+/// # Errors
+/// [`LogError`]: it is the log of another directory, or cannot be read.
+pub fn read_rows(
+    path: &Path,
+    directory: &str,
+    rows: &SourceRows,
+    mut visit: impl FnMut(Now, &RowBatch<'_>),
+) -> Result<bool, LogError> {
+    let identity = Identity { cluster: format!("streams {directory}"), owner: "intake".to_owned() };
+    let (log, recovered) = LocalLog::open(path, LocalLogOptions::new(identity), |_| {})?;
+    let mut next = rows.from;
+    for entry in log.entries(1, recovered.last)? {
+        let (index, bytes) = entry?;
+        let of_entry = |error| LogError::Entry { index, error };
+        let head = Head::decode(&bytes).map_err(of_entry)?;
+        if head.end_row() <= next || head.first_row > next || next >= rows.to {
+            continue;
+        }
+        let (head, batch) = Batch::decode(&bytes).map_err(of_entry)?;
+        let records = batch.records();
+        let records =
+            &records[(next - head.first_row) as usize..(rows.to.min(head.end_row()) - head.first_row) as usize];
+        let batch = RowBatch { source: rows.source, reading: READING, from: next, records };
+        visit(Now(head.accepted_at_ms), &batch);
+        next += records.len() as u64;
+    }
+    Ok(next == rows.to)
 }
 
 fn kept(index: u64, head: &Head, bytes: usize) -> Kept {

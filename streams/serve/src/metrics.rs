@@ -67,6 +67,7 @@ pub fn text(node: &Node) -> String {
     metrics.extend(log(&size));
     metrics.extend(progress(node, &size));
     metrics.extend(owner(node));
+    metrics.extend(blobs(node));
     metrics.sort_by_key(|metric| metric.name);
     let mut text = String::new();
     for Metric { name, kind, unit, help, value } in metrics {
@@ -237,7 +238,6 @@ fn owner(node: &Node) -> Vec<Metric> {
             "Erasures of tenants and listings that are not done.",
             owner.erasures_pending as f64,
         ),
-        gauge("tidemark_streams_live_blobs", "count", "Blobs that count.", owner.live_blobs as f64),
         gauge(
             "tidemark_streams_manifest_index",
             "count",
@@ -251,17 +251,30 @@ fn owner(node: &Node) -> Vec<Metric> {
             &node.counters.commits,
         ),
         counter(
-            "tidemark_streams_store_errors_total",
-            "count",
-            "Blobs that could not be written or read.",
-            &node.counters.store_errors,
-        ),
-        counter(
             "tidemark_streams_sessions_failed_total",
             "count",
             "How often the owner ended and began again.",
             &node.counters.sessions_failed,
         ),
         gauge("tidemark_streams_uptime_seconds", "seconds", "Since the start.", node.started.elapsed().as_secs_f64()),
+    ]
+}
+
+fn blobs(node: &Node) -> Vec<Metric> {
+    let owner = node.owner();
+    vec![
+        gauge("tidemark_streams_live_blobs", "count", "Blobs that count.", owner.live_blobs as f64),
+        gauge(
+            "tidemark_streams_unreadable_blobs",
+            "count",
+            "Live blobs that could not be read; merges of them wait.",
+            owner.unreadable_blobs as f64,
+        ),
+        counter(
+            "tidemark_streams_store_errors_total",
+            "count",
+            "Blobs that could not be written or read.",
+            &node.counters.store_errors,
+        ),
     ]
 }

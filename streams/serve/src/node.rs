@@ -47,6 +47,7 @@ pub struct OwnerView {
     pub counts_held: u64,
     pub bytes_held: u64,
     pub live_blobs: u64,
+    pub unreadable_blobs: u64,
     /// In live blobs.
     pub dead_letters: u64,
     pub erasures_pending: u64,

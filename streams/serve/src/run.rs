@@ -39,7 +39,7 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     if !listen.ip().is_loopback() && settings.secret.is_none() {
         return Err(ServeError::Open { listen });
     }
-    let directory = Directory::open(&settings.dir, IfMissing::Create)?;
+    let directory = Directory::open_through(&settings.dir, IfMissing::Create, settings.store_layer.clone())?;
     let (sender, inbox) = sync_channel(MESSAGES_MAX);
     let log = open_log(&directory, &settings, &sender)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

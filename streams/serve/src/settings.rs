@@ -4,6 +4,7 @@ use crate::secret::Secret;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_store::folder::StoreLayer;
 
 /// Connections at a time. A further one waits until another is closed.
 pub const CONNECTIONS_MAX: usize = 1_024;
@@ -59,4 +60,6 @@ pub struct Settings {
     pub dead_letters_max: u64,
     /// Requests need a token that is made of this.
     pub secret: Option<Secret>,
+    /// What is in front of the store of blobs: nothing, but in tests.
+    pub store_layer: StoreLayer,
 }

@@ -9,8 +9,9 @@ use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::erasure::Erasures;
 use tidemark_streams_core::manifest::{Command, Committed, Manifest, Outcome, Partition, Restore};
 use tidemark_streams_core::names::Names;
-use tidemark_streams_core::owner::{Content, DeadLetter};
+use tidemark_streams_core::owner::{Content, DeadLetter, Origin};
 use tidemark_streams_core::query::Plan;
+use tidemark_streams_core::recover::{CannotRecover, Files, Found, Report};
 use tidemark_streams_core::retention::Horizons;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::scope::{Scope, TenantHash};
@@ -44,6 +45,8 @@ pub const RETENTION: &str = "retention";
 pub const ERASED: &str = "erased";
 /// An owner that was told that its partition is paused takes no rows.
 pub const PAUSED: &str = "paused";
+/// A lost manifest is built again from what blobs say of themselves: as it was, or with the one commit that was under way.
+pub const RECOVERED: &str = "recovered";
 /// Blobs are written at a steady rate.
 pub const SPREAD: &str = "spread";
 /// Once faults end, every row of every source is counted.
@@ -97,7 +100,7 @@ impl Settled {
         let is_erased = |letter: &DeadLetter, key: &BlobKey| {
             erasures.erases_stored_letter(&Names::of_text(&letter.text, Now(0)), key.seq)
         };
-        let letters = |key: &BlobKey| match store.read(key) {
+        let letters = |key: &BlobKey| match store.truth(key) {
             Some(Content::DeadLetters(letters)) => {
                 let named =
                     |letter: &DeadLetter| (LetterId { source: letter.source, row: letter.row }, is_erased(letter, key));
@@ -144,7 +147,7 @@ impl Settled {
         let Outcome::Expire { result: Ok(expired), .. } = outcome else { return Ok(()) };
         let horizons = manifest.partition(PARTITION).map(|partition| partition.horizons).unwrap_or_default();
         for meta in &expired.blobs {
-            let Some(Content::Rows(rows)) = store.read(&meta.key) else { continue };
+            let Some(Content::Rows(rows)) = store.truth(&meta.key) else { continue };
             for row in rows.iter() {
                 if row.hour.day() >= horizons.kept {
                     let what = format!(
@@ -191,7 +194,7 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
     let mut found = Rollups::new();
     let mut letters = Vec::new();
     for meta in partition.live.values() {
-        match store.read(&meta.key) {
+        match store.truth(&meta.key) {
             None => {}
             Some(Content::Rows(rows)) => {
                 placed(manifest, &meta, rows)?;
@@ -366,6 +369,55 @@ pub fn restored(manifest: &Manifest, rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Resul
     let added = rows.iter().try_for_each(|(key, value)| restore.add(key, value));
     let found = added.and_then(|()| restore.finish()).map_err(|error| wrong(error.to_string()))?;
     if found == *manifest { Ok(found) } else { Err(wrong("the rows give another manifest".to_owned())) }
+}
+
+/// Compares a manifest that was built again with the one that was lost. `true`: a commit that was under way counts in it.
+pub fn recovered(
+    lost: &Manifest,
+    found: Result<(Manifest, Vec<Report>), CannotRecover>,
+    files: &Files,
+    store: &Store,
+) -> Result<bool, Violation> {
+    let index = lost.index();
+    let wrong = |what: String| Violation { checker: RECOVERED, what: format!("at index {index} {what}") };
+    let (found, reports) = found.map_err(|refused| wrong(refused.to_string()))?;
+    let Some((lost, found)) = lost.partition(PARTITION).zip(found.partition(PARTITION)) else { return Ok(false) };
+    let last = reports.first().and_then(|report| report.last);
+    let ahead = last.filter(|last| last.seq > lost.last_seq());
+    let commit = files.whole.iter().filter(|file| {
+        let BlobKey { epoch, seq, .. } = file.meta.key;
+        ahead.is_some_and(|ahead| (epoch, seq) == (ahead.epoch, ahead.seq))
+    });
+    let rows = |metas: &mut dyn Iterator<Item = BlobMeta>| {
+        let contents: Vec<&Content> = metas.filter_map(|meta| store.truth(&meta.key)).collect();
+        let rows = contents.iter().filter_map(|content| match content {
+            Content::Rows(rows) => Some(rows.iter()),
+            Content::DeadLetters(_) => None,
+        });
+        let is_erased = |row: &RollupRow<'_>| lost.erasures.erases(TenantHash::of(row.tenant), row.listing, row.hour);
+        combined(rows.flatten().filter(|row| !is_erased(row)))
+    };
+    let is_counted = |meta: &BlobMeta| !lost.live.contains_key(&meta.key);
+    let is_new = |file: &&Found| match &file.origin {
+        Origin::Source { .. } => true,
+        Origin::Blobs(keys) => keys.iter().any(|key| lost.live.get(key).is_some_and(|meta| !meta.level.is_of_rows())),
+    };
+    let added = commit.clone().filter(is_new).map(|file| file.meta).filter(is_counted);
+    let expected = rows(&mut lost.live.values().chain(added));
+    let built = rows(&mut found.live.values());
+    if built != expected {
+        let (built, expected) = (built.total(), expected.total());
+        return Err(wrong(format!("the manifest that was built again counts {built}, and {expected} were counted")));
+    }
+    let mut sources = lost.sources.clone();
+    if let Some(after) = commit.clone().next().and_then(|file| file.after.as_ref()) {
+        sources.extend(after.sources.iter().map(|after| (after.id, after.state)));
+    }
+    let is_same = ahead.is_some() || found.live == lost.live;
+    match is_same && found.sources == sources {
+        true => Ok(ahead.is_some()),
+        false => Err(wrong(format!("the manifest that was built again has {:?}", reports))),
+    }
 }
 
 fn exist(manifest: &Manifest, partition: &Partition, store: &Store) -> Result<(), Violation> {

@@ -1,21 +1,24 @@
-//! Other processes that touch the partition: a compaction worker, the collector, and queries.
+//! Others who touch the partition: a compaction worker, the collector, queries, and an operator who rebuilds damaged blobs.
 
 use crate::checkers::{self, Settled, Violation};
-use crate::oracle::{START_S, Source, combined};
+use crate::oracle::{START_S, Source, combined, types};
 use crate::rng::Rng;
 use crate::store::{Store, checksum};
 use crate::worker::PARTITION;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, Seq, StoredBlob};
 use tidemark_streams_core::collector::{Verdict, judge};
 use tidemark_streams_core::erasure::Erasures;
 use tidemark_streams_core::manifest::{Command, Commit, Manifest};
-use tidemark_streams_core::owner::{Content, DeadLetter};
+use tidemark_streams_core::owner::{Content, Counted, DeadLetter, Record, Recount, RowBatch};
 use tidemark_streams_core::query::{self, Continues, OwnerRows, Plan};
-use tidemark_streams_core::rollup::RollupRow;
+use tidemark_streams_core::rebuild::{Inputs, Lineages, Rebuilder, SourceRows};
+use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::scope::Scope;
-use tidemark_streams_core::time::{Day, HOUR_S, Hour, HourRange};
+use tidemark_streams_core::source::ReadingId;
+use tidemark_streams_core::time::{Day, HOUR_S, Hour, HourRange, Now};
 
 /// A merge that is proposed from an old copy of the manifest, as by a process that was paused meanwhile.
 pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<Command> {
@@ -69,6 +72,57 @@ pub fn dead_letters(copy: &Manifest, store: &Store, rng: &mut Rng) -> Option<(Bl
     match store.read(&meta.key)? {
         Content::DeadLetters(letters) => Some((meta.key, Arc::clone(letters))),
         Content::Rows(_) => None,
+    }
+}
+
+/// What is left to rebuild a blob from.
+struct Left<'a> {
+    now: Now,
+    store: &'a Store,
+    sources: &'a [Source],
+}
+
+impl Inputs for Left<'_> {
+    fn rows(&mut self, key: &BlobKey) -> Option<Rollups> {
+        match self.store.read(key)? {
+            Content::Rows(rows) => Some(Rollups::clone(rows)),
+            Content::DeadLetters(_) => None,
+        }
+    }
+
+    fn letters(&mut self, key: &BlobKey) -> Option<Vec<DeadLetter>> {
+        match self.store.read(key)? {
+            Content::Rows(_) => None,
+            Content::DeadLetters(letters) => Some(letters.to_vec()),
+        }
+    }
+
+    fn count(&mut self, rows: &SourceRows, refused: Option<&BTreeSet<u64>>) -> Option<Counted> {
+        let source = self.sources.iter().find(|source| source.id == rows.source)?;
+        let mut recount = Recount::new(types().ok()?, refused);
+        let of_range = source.rows.get(rows.from as usize..rows.to as usize)?;
+        let records: Vec<Record<'_>> = of_range.iter().map(|row| row.record()).collect();
+        let reading = ReadingId(0);
+        recount.add(self.now, &RowBatch { source: source.id, reading, from: rows.from, records: &records });
+        recount.finish().ok()
+    }
+}
+
+/// What a damaged blob held, by a copy of the manifest and what is left. `None`: too little is left.
+pub fn rebuilt(
+    copy: &Manifest,
+    meta: &BlobMeta,
+    lineages: &Lineages,
+    now: Now,
+    store: &Store,
+    sources: &[Source],
+) -> Option<Content> {
+    let mut left = Left { now, store, sources };
+    let partition = copy.partition(PARTITION)?;
+    let mut rebuilder = Rebuilder::new(copy.layout(), copy.test_tenants(), partition, lineages, &mut left);
+    match meta.level.is_of_rows() {
+        true => Some(Content::Rows(Arc::new(rebuilder.rows(meta).ok()?))),
+        false => Some(Content::DeadLetters(Arc::new(rebuilder.letters(meta).ok()?))),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Blobs are names without rows. Each partition is one virtual partition, and flushes at its own second of each interval.
 
 use crate::checkers::{SPREAD, Violation};
+use std::ops::Range;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
 use tidemark_streams_core::layout::{BucketsFrom, Layout};
 use tidemark_streams_core::manifest::BlobSet;
@@ -36,6 +37,10 @@ struct Partition {
     scheduler: Scheduler,
     seq: u64,
     plan_at: Now,
+    deltas: usize,
+    /// Plans at each flush, as an owner does. A flush changes nothing else than that there is one delta more, so others plan when the
+    /// scheduler said, and when the deltas are the first ones or too many.
+    plans_often: bool,
 }
 
 /// A blob that a merge would write.
@@ -79,13 +84,23 @@ pub fn check() -> Result<(), Violation> {
 impl Spread {
     /// Blobs that are written in each second of a day, by all partitions together, once all levels are filled.
     pub fn puts_per_second(&self) -> Vec<u32> {
+        self.puts_of(0..self.partitions)
+    }
+
+    /// The same by some of the partitions.
+    pub fn puts_of(&self, partitions: Range<u32>) -> Vec<u32> {
+        self.planned(partitions, false)
+    }
+
+    fn planned(&self, partitions: Range<u32>, plans_often: bool) -> Vec<u32> {
         let policy = MergePolicy::default();
         let buckets = vec![BucketsFrom { from: Day(0), buckets: self.buckets }];
         let layout = Layout { virtual_partitions: self.partitions, buckets, ..Layout::default() };
         let mut puts = Puts(vec![0; DAY_S as usize]);
-        for id in (0..self.partitions).map(PartitionId) {
+        for id in partitions.map(PartitionId) {
             let scheduler = Scheduler::new(Now(BEGIN_S * 1_000), id, policy);
-            let mut partition = Partition { id, live: BlobSet::new(), scheduler, seq: 0, plan_at: Now(0) };
+            let mut partition =
+                Partition { id, live: BlobSet::new(), scheduler, seq: 0, plan_at: Now(0), deltas: 0, plans_often };
             let end_s = BEGIN_S + (FILLING_DAYS + 1) * DAY_S;
             let phase_s = self.flush_s * u64::from(id.0) / u64::from(self.partitions);
             for at_s in (BEGIN_S + phase_s..end_s).step_by(self.flush_s as usize) {
@@ -109,7 +124,10 @@ impl Partition {
         let hours = HourRange::of(Hour((at_s / 3_600) as u32));
         self.add(&Written { level: Level::Delta, scope: Scope::ALL, hours, rows: spread.delta_rows });
         puts.add(at_s);
-        self.plan_at = self.plan_at.min(now);
+        self.deltas += 1;
+        if self.plans_often || self.deltas == 1 || self.deltas >= MergePolicy::default().deltas_max {
+            self.plan_at = self.plan_at.min(now);
+        }
         let put_every_ms = MergePolicy::default().put_every_ms;
         while self.plan_at <= now {
             match self.scheduler.next(now, &self.live, layout) {
@@ -118,6 +136,7 @@ impl Partition {
                     for meta in &merge.inputs {
                         self.live.remove(&meta.key);
                     }
+                    self.deltas -= merge.inputs.iter().filter(|meta| meta.level == Level::Delta).count();
                     written.iter().for_each(|blob| self.add(blob));
                     (0..written.len() as u64).for_each(|put| puts.add(at_s + put * put_every_ms / 1_000));
                 }
@@ -183,5 +202,19 @@ impl Partition {
         let key = BlobKey { partition: self.id, epoch: Epoch(1), seq: Seq(self.seq), part: 0 };
         let stored = StoredBlob { bytes: 1, checksum: 1 };
         self.live.insert(&BlobMeta { key, level, scope, hours, rows, total: rows, stored });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planning_when_due_writes_what_planning_at_each_flush_does() {
+        for (partitions, buckets, flush_s) in [(3, 7, 60), (2, 20, 17), (1, 3, 300)] {
+            let spread = Spread { partitions, buckets, flush_s, pairs: 1_000, delta_rows: 100 };
+            let all = 0..partitions;
+            assert!(spread.planned(all.clone(), false) == spread.planned(all, true), "{spread:?}");
+        }
     }
 }

@@ -3,7 +3,8 @@
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use tidemark_streams_core::blob::{BlobKey, StoredBlob};
-use tidemark_streams_core::owner::Content;
+use tidemark_streams_core::owner::{Content, Put};
+use tidemark_streams_core::recover::{Files, Found};
 
 #[derive(Debug, Default)]
 pub struct Store {
@@ -13,6 +14,8 @@ pub struct Store {
 #[derive(Debug)]
 struct File {
     content: Content,
+    /// What it says of itself.
+    found: Option<Found>,
     state: FileState,
 }
 
@@ -23,6 +26,8 @@ enum FileState {
     Synced,
     /// Its tail is missing.
     Torn,
+    /// It was synced, and cannot be read any more.
+    Damaged,
 }
 
 /// The effect of a power cut.
@@ -32,13 +37,37 @@ pub struct Lost {
 }
 
 impl Store {
-    /// Writes a file. `false`: there is one of this name.
+    /// Writes a file that says nothing of itself. `false`: there is one of this name.
     pub fn write(&mut self, key: BlobKey, content: Content) -> bool {
+        self.add(key, File { content, found: None, state: FileState::Unsynced })
+    }
+
+    /// Writes a blob. `false`: there is a file of its name.
+    pub fn put(&mut self, put: Put) -> bool {
+        let Put { key, level, scope, origin, after, content } = put;
+        let meta = content.meta(key, level, scope, StoredBlob { bytes: 1, checksum: checksum(key) });
+        let found = Some(Found { meta, origin, after: Some(after) });
+        self.add(key, File { content, found, state: FileState::Unsynced })
+    }
+
+    fn add(&mut self, key: BlobKey, file: File) -> bool {
         let is_new = !self.files.contains_key(&key);
         if is_new {
-            self.files.insert(key, File { content, state: FileState::Unsynced });
+            self.files.insert(key, file);
         }
         is_new
+    }
+
+    /// All files, as they lie there.
+    pub fn files(&self) -> Files {
+        let mut files = Files::default();
+        for (key, file) in &self.files {
+            match file.state {
+                FileState::Unsynced | FileState::Synced => files.whole.extend(file.found.clone()),
+                FileState::Torn | FileState::Damaged => files.damaged.push(*key),
+            }
+        }
+        files
     }
 
     /// Syncs a file; `None` where it was lost meanwhile.
@@ -57,12 +86,38 @@ impl Store {
 
     /// The content of a whole file.
     pub fn read(&self, key: &BlobKey) -> Option<&Content> {
+        self.truth(key).filter(|_| !self.is_damaged(key))
+    }
+
+    /// What a file holds or held before it was damaged. Checkers look at it.
+    pub fn truth(&self, key: &BlobKey) -> Option<&Content> {
         self.files.get(key).filter(|file| file.state != FileState::Torn).map(|file| &file.content)
     }
 
-    /// Whether a file is there, whole, and would outlive a power cut.
+    /// A file that was stored becomes unreadable. `false`: there is none.
+    pub fn damage(&mut self, key: &BlobKey) -> bool {
+        let file = self.files.get_mut(key).filter(|file| file.state == FileState::Synced);
+        file.map(|file| file.state = FileState::Damaged).is_some()
+    }
+
+    /// A damaged file is restored from a copy.
+    pub fn restore(&mut self, key: &BlobKey) {
+        if let Some(file) = self.files.get_mut(key).filter(|file| file.state == FileState::Damaged) {
+            file.state = FileState::Synced;
+        }
+    }
+
+    pub fn has_damaged(&self) -> bool {
+        self.files.values().any(|file| file.state == FileState::Damaged)
+    }
+
+    pub fn is_damaged(&self, key: &BlobKey) -> bool {
+        self.files.get(key).is_some_and(|file| file.state == FileState::Damaged)
+    }
+
+    /// Whether a file was stored, so that a power cut does not take it.
     pub fn is_durable(&self, key: &BlobKey) -> bool {
-        self.files.get(key).is_some_and(|file| file.state == FileState::Synced)
+        self.files.get(key).is_some_and(|file| matches!(file.state, FileState::Synced | FileState::Damaged))
     }
 
     pub fn list(&self) -> Vec<BlobKey> {

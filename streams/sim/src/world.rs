@@ -11,11 +11,13 @@ use std::rc::Rc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::collector;
 use tidemark_streams_core::manifest::{
-    ClaimRefused, Command, Commit, CommitRefused, Committed, Manifest, Outcome as Applied, SetLayout, SetPause,
-    SetRetention, SetTestTenant,
+    ClaimRefused, Command, Commit, CommitRefused, Committed, Gone, Head, Manifest, Outcome as Applied, SetLayout,
+    SetPause, SetRetention, SetTestTenant, replaces_head,
 };
 use tidemark_streams_core::owner::{Content, Fate, Input, Letter, Letters, Output, Put, Record, RowBatch, Stop};
 use tidemark_streams_core::pause::PauseTarget;
+use tidemark_streams_core::rebuild::Lineages;
+use tidemark_streams_core::recover::recover;
 use tidemark_streams_core::scope::{Scope, TenantHash};
 use tidemark_streams_core::source::ReadingId;
 use tidemark_streams_core::time::{Day, Now};
@@ -61,6 +63,7 @@ enum Event {
     Start { worker: usize },
     Fault,
     Collect { copy: Rc<Manifest>, list: Vec<BlobKey> },
+    Rebuilt { worker: usize, life: u64, key: BlobKey, content: Content },
     AskOwner(Query),
     Answer(Query),
 }
@@ -94,6 +97,10 @@ struct World {
     positions: Positions,
     settled: Settled,
     store: Store,
+    lineages: Lineages,
+    /// The file beside the manifest.
+    head: Head,
+    gone: Gone,
     has_compaction_worker: bool,
     situations: Situations,
     trace: u64,
@@ -154,11 +161,14 @@ impl World {
             workers: (0..WORKERS).map(|_| Worker::down()).collect(),
             generation: 0,
             sources,
+            head: manifest.head(Gone::default()),
+            gone: Gone::default(),
             manifest: Rc::new(manifest),
             copies: Vec::new(),
             positions: Positions::default(),
             settled: Settled::default(),
             store: Store::default(),
+            lineages: Lineages::default(),
             situations: Situations::new(),
             trace: seed,
             violation: None,
@@ -196,7 +206,12 @@ impl World {
         };
         let partition = self.manifest.partition(PARTITION);
         let is_erased = partition.is_none_or(|partition| partition.erasures.pending() == 0);
-        !self.has_faults() && is_merged && is_erased && self.is_counted()
+        !self.has_faults() && is_merged && is_erased && self.is_counted() && self.damaged().is_none()
+    }
+
+    /// A live blob that is damaged.
+    fn damaged(&self) -> Option<BlobMeta> {
+        self.manifest.live().find(|meta| self.store.is_damaged(&meta.key))
     }
 
     /// Whether every row is counted.
@@ -244,6 +259,12 @@ impl World {
                 let deleted = helpers::collect(&copy, &list, &mut self.store);
                 *self.situations.entry("file collected").or_default() += deleted;
             }
+            Event::Rebuilt { worker, life, key, content: Content::Rows(rows) } => {
+                self.give(worker, life, Input::Rebuild { key, rows: &rows });
+            }
+            Event::Rebuilt { worker, life, key, content: Content::DeadLetters(letters) } => {
+                self.give(worker, life, Input::RebuildLetters { key, letters: &letters });
+            }
             Event::AskOwner(query) => self.ask_owner(query),
             Event::Answer(query) => return self.answer(query),
         }
@@ -254,7 +275,7 @@ impl World {
     fn paused(&self, event: &Event) -> Option<Now> {
         let worker = match event {
             Event::Work { worker, .. } | Event::Synced { worker, .. } | Event::Failed { worker, .. } => *worker,
-            Event::Load { worker, .. } | Event::Deliver { worker, .. } => *worker,
+            Event::Load { worker, .. } | Event::Deliver { worker, .. } | Event::Rebuilt { worker, .. } => *worker,
             Event::Propose(_) | Event::Start { .. } | Event::Fault => return None,
             Event::Collect { .. } | Event::AskOwner(_) | Event::Answer(_) => return None,
         };
@@ -363,7 +384,7 @@ impl World {
 
     fn put(&mut self, worker: usize, life: u64, put: Put) {
         let key = put.key;
-        if !self.store.write(key, put.content) {
+        if !self.store.put(put) {
             return self.after(1, 50, Event::Failed { worker, life, key });
         }
         if self.has_faults() && self.rng.percent(8) {
@@ -395,6 +416,12 @@ impl World {
     fn apply(&mut self, command: &Command) -> Result<(), Violation> {
         let mut manifest = Manifest::clone(&self.manifest);
         let outcome = manifest.apply(command);
+        if let (Command::Commit(commit), Applied::Commit { result: Ok(Committed::Now), .. }) = (command, &outcome) {
+            if matches!(&commit.remove[..], [key] if self.store.is_damaged(key)) {
+                self.meet("blob rebuilt");
+            }
+            self.lineages.add(commit);
+        }
         self.trace = self.trace.rotate_left(7) ^ fingerprint(&outcome);
         self.count(command, &outcome);
         self.look_at_merge(command, &outcome);
@@ -402,8 +429,15 @@ impl World {
         self.settled.on_applied(&manifest, command, &outcome, &self.store)?;
         self.settled.on_expired(&manifest, &outcome, &self.store)?;
         checkers::state(&manifest, &self.store, &self.sources, &mut self.settled)?;
+        self.gone.follow(command, &outcome);
+        if replaces_head(command, &outcome) {
+            self.head = manifest.head(self.gone.clone());
+        }
         if self.rng.percent(20) {
             manifest = self.snapshot(manifest)?;
+        }
+        if self.rng.percent(20) && !self.has_compaction_worker {
+            self.recover(&manifest)?;
         }
         self.manifest = Rc::new(manifest);
         self.copies.push(Rc::clone(&self.manifest));
@@ -515,6 +549,7 @@ impl World {
             if self.manifest.pauses().of_partition(PARTITION).is_some() {
                 self.set_pause(false);
             }
+            self.rebuild(0);
             // Days pass, so that all that is there may be merged.
             self.ahead_ms += WAITING_LEAP_MS;
             self.after(500, 1_500, Event::Fault);
@@ -524,7 +559,7 @@ impl World {
         // An owner is not told what the compaction worker has merged. It learns it by a claim, of which faults bring more.
         let last_compaction = Now(START_S * 1_000 + FAULTS_MS - COMPACTION_MS);
         let worker = self.rng.below(WORKERS as u64) as usize;
-        match self.rng.below(23) {
+        match self.rng.below(26) {
             0..=2 => {
                 self.workers[worker].kill();
                 self.meet("worker killed");
@@ -558,11 +593,52 @@ impl World {
                 let erase = oracle::erase(PARTITION, self.clock(), &mut self.rng);
                 self.propose(Command::Erase(erase));
             }
+            23 => self.damage(),
+            24 | 25 => self.rebuild(worker),
             20..=22 => {
                 self.ahead_ms += self.rng.below(LEAP_MS);
                 self.meet("clock leap");
             }
             _ => self.ask(),
+        }
+    }
+
+    /// The manifest is lost, and built again from the files that are there.
+    fn recover(&mut self, manifest: &Manifest) -> Result<(), Violation> {
+        // What a damaged file has replaced may be unknown. Torn files were never committed.
+        if self.store.has_damaged() {
+            return Ok(());
+        }
+        let files = self.store.files();
+        let found = recover(self.head.clone(), &files);
+        let is_ahead = checkers::recovered(manifest, found, &files, &self.store)?;
+        self.meet(if is_ahead { "manifest built again with a commit under way" } else { "manifest built again" });
+        Ok(())
+    }
+
+    /// The file of a live blob is damaged.
+    fn damage(&mut self) {
+        let live: Vec<BlobKey> = self.manifest.live().map(|meta| meta.key).collect();
+        let Some(key) = live.get(self.rng.below(live.len().max(1) as u64) as usize) else { return };
+        if self.store.damage(key) {
+            self.meet("blob damaged");
+        }
+    }
+
+    /// An operator has a damaged blob rebuilt, by a copy of the manifest that may be old. With too little left its file is restored.
+    fn rebuild(&mut self, worker: usize) {
+        let copy = if self.has_faults() { self.old_copy() } else { Some(Rc::clone(&self.manifest)) };
+        let Some((copy, meta)) = copy.zip(self.damaged()) else { return };
+        let now = self.clock();
+        match helpers::rebuilt(&copy, &meta, &self.lineages, now, &self.store, &self.sources) {
+            Some(content) => {
+                let life = self.workers[worker].life;
+                self.after(0, 300, Event::Rebuilt { worker, life, key: meta.key, content });
+            }
+            None => {
+                self.store.restore(&meta.key);
+                self.meet("blob restored");
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use tidemark_streams_core::teeth::{Bug, bite};
 use tidemark_streams_sim::checkers::{
-    CONSERVATION, ERASED, LIVE_BLOBS_EXIST, MERGED, PAUSED, PLACEMENT, QUERY, RESTORE, RETENTION, SPREAD,
+    CONSERVATION, ERASED, LIVE_BLOBS_EXIST, MERGED, PAUSED, PLACEMENT, QUERY, RECOVERED, RESTORE, RETENTION, SPREAD,
 };
 use tidemark_streams_sim::run;
 use tidemark_streams_sim::spread;
@@ -13,7 +13,10 @@ const SEEDS: u64 = 300;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// Situations that a sweep must have met, or it has not tested them.
-const SITUATIONS: [&str; 40] = [
+const SITUATIONS: [&str; 45] = [
+    "blob damaged",
+    "blob rebuilt",
+    "blob restored",
     "claim",
     "clock leap",
     "commit again",
@@ -31,6 +34,8 @@ const SITUATIONS: [&str; 40] = [
     "layout changed",
     "layout refused",
     "lower level expired",
+    "manifest built again",
+    "manifest built again with a commit under way",
     "merge",
     "merge into days",
     "merge into hours",
@@ -109,6 +114,9 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::ErasedLettersInFlushes, ERASED),
         (Bug::ExpiryByClock, RETENTION),
         (Bug::TestRowsShared, PLACEMENT),
+        (Bug::RebuiltBlobStays, CONSERVATION),
+        (Bug::InputsNotRecorded, RECOVERED),
+        (Bug::RecoveredWithoutDigest, RECOVERED),
     ] {
         bite(Some(bug));
         let caught = (0..SEEDS).find_map(|seed| run(seed).violation);

@@ -1,7 +1,8 @@
 //! A blob's content as bytes, and back.
 
 use crate::dead_letters::{self, DeadLettersError};
-use crate::parquet_rows::{self, Footer, RowsError};
+use crate::footer::Footer;
+use crate::parquet_rows::{self, RowsError};
 use tidemark_streams_core::owner::{Content, Put};
 
 /// Why content cannot be written or read.
@@ -19,7 +20,7 @@ pub enum BlobError {
 /// [`BlobError`]: the library cannot write it.
 pub fn encode(put: &Put, directory: &str) -> Result<Vec<u8>, BlobError> {
     match &put.content {
-        Content::Rows(rows) => Ok(parquet_rows::encode(rows, &Footer::of(put, directory))?),
-        Content::DeadLetters(letters) => Ok(dead_letters::encode(letters)?),
+        Content::Rows(rows) => Ok(parquet_rows::encode(rows, &parquet_rows::footer_of(put, directory))?),
+        Content::DeadLetters(letters) => Ok(dead_letters::encode_blob(letters, Footer::of(put, directory))?),
     }
 }

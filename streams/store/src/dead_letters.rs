@@ -1,9 +1,15 @@
-//! Dead letters as JSON lines, which people read and tools replay.
+//! Dead letters as JSON lines, which people read and tools replay. The first line of a blob says where its letters come from, and has
+//! a checksum of the others.
 
+use crate::footer::{self, Footer, hex, source_of};
 use serde::{Deserialize, Serialize};
 use tidemark_streams_core::names::CUT;
 use tidemark_streams_core::owner::DeadLetter;
-use tidemark_streams_core::source::SourceId;
+use xxhash_rust::xxh3::xxh3_64;
+
+const FORMAT: &str = "tidemark-dead-letters-1";
+/// How the line begins that is no letter.
+const FIRST_LINE: &[u8] = b"{\"tidemark.";
 
 /// Bytes of a line. A longer one is refused: a dead letter keeps little text.
 const LINE_BYTES_MAX: usize = 32 << 10;
@@ -19,6 +25,8 @@ pub enum DeadLettersError {
     Source { line: usize, source_text: String },
     #[error("dead letters, line {line}: rows are numbered from 1 on")]
     Row { line: usize },
+    #[error("dead letters have the checksum {found}, and their first line says {expected:?}")]
+    Checksum { found: String, expected: String },
 }
 
 /// A line. Rows are numbered from 1 on, as people count.
@@ -31,11 +39,51 @@ struct Line {
     text: String,
 }
 
+/// A blob: its first line, and the letters.
+///
+/// # Errors
+/// [`DeadLettersError::Json`]: the library cannot write it.
+pub fn encode_blob(letters: &[DeadLetter], footer: Footer) -> Result<Vec<u8>, DeadLettersError> {
+    let lines = encode(letters)?;
+    let footer = footer.with(footer::FORMAT, FORMAT.to_owned()).with(footer::CHECKSUM, checksum(&lines));
+    let mut bytes = serde_json::to_vec(&footer.0).map_err(|error| DeadLettersError::Json { line: 1, error })?;
+    bytes.push(b'\n');
+    bytes.extend_from_slice(&lines);
+    Ok(bytes)
+}
+
+/// The letters of a blob with what it says of itself. An earlier version wrote letters alone.
+///
+/// # Errors
+/// [`DeadLettersError`].
+pub fn decode_with_footer(bytes: &[u8]) -> Result<(Vec<DeadLetter>, Option<Footer>), DeadLettersError> {
+    let letters = decode(bytes)?;
+    let Some((first, lines)) = first_line(bytes) else { return Ok((letters, None)) };
+    let values = serde_json::from_slice(first).map_err(|error| DeadLettersError::Json { line: 1, error })?;
+    let footer = Footer(values);
+    let found = checksum(lines);
+    let expected = footer.get(footer::CHECKSUM).unwrap_or_default();
+    match found == expected {
+        true => Ok((letters, Some(footer))),
+        false => Err(DeadLettersError::Checksum { found, expected: expected.to_owned() }),
+    }
+}
+
+fn checksum(lines: &[u8]) -> String {
+    format!("{:016x}", xxh3_64(lines))
+}
+
+/// The line that says where letters come from, if there is one, and the lines behind it.
+fn first_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    bytes.starts_with(FIRST_LINE).then(|| (&bytes[..end], &bytes[end + 1..]))
+}
+
 pub fn encode(letters: &[DeadLetter]) -> Result<Vec<u8>, DeadLettersError> {
     let mut bytes = Vec::new();
     for (at, letter) in letters.iter().enumerate() {
         let line = Line {
-            source: letter.source.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            source: hex(&letter.source),
             row: letter.row + 1,
             reason: letter.reason.clone(),
             text: letter.text.clone(),
@@ -50,7 +98,8 @@ pub fn encode(letters: &[DeadLetter]) -> Result<Vec<u8>, DeadLettersError> {
 /// [`DeadLettersError`] names the line.
 pub fn decode(bytes: &[u8]) -> Result<Vec<DeadLetter>, DeadLettersError> {
     let mut letters = Vec::new();
-    for (at, text) in bytes.split(|byte| *byte == b'\n').enumerate().filter(|(_, text)| !text.is_empty()) {
+    let is_letter = |(_, text): &(usize, &[u8])| !text.is_empty() && !text.starts_with(FIRST_LINE);
+    for (at, text) in bytes.split(|byte| *byte == b'\n').enumerate().filter(is_letter) {
         let line = at + 1;
         if text.len() > LINE_BYTES_MAX {
             return Err(DeadLettersError::Long { line, bytes: text.len() });
@@ -85,20 +134,10 @@ fn text_of(value: serde_json::Value) -> Option<String> {
     }
 }
 
-fn source_of(text: &str) -> Option<SourceId> {
-    let mut digest = [0; 32];
-    if text.len() != 2 * digest.len() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (at, byte) in digest.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(SourceId(digest))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemark_streams_core::source::SourceId;
 
     #[test]
     fn dead_letters_are_read_as_they_were_written() {
@@ -112,6 +151,15 @@ mod tests {
         let bytes = encode(&letters).unwrap();
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 2);
         assert_eq!(decode(&bytes).unwrap(), letters);
+        assert_eq!(decode_with_footer(&bytes).unwrap(), (letters.clone(), None));
+        let footer = Footer::default().with("tidemark.p", "7".to_owned());
+        let mut blob = encode_blob(&letters, footer).unwrap();
+        assert_eq!(decode(&blob).unwrap(), letters);
+        let (read, footer) = decode_with_footer(&blob).unwrap();
+        assert_eq!((read, footer.unwrap().get("tidemark.p").map(str::to_owned)), (letters, Some("7".to_owned())));
+        let at = blob.windows(8).position(|word| word == b"negative").unwrap();
+        blob[at] = b'N';
+        assert!(matches!(decode_with_footer(&blob), Err(DeadLettersError::Checksum { .. })));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //! streams.json     which directory this is, and the version of its layout
 //! manifest.redb    the manifest's log; held by one process at a time
+//! manifest.head    all of the manifest but its blobs: a lost manifest is built again from it and the blobs
 //! blobs/           blobs, by name
 //! ```
 //!
@@ -15,7 +16,7 @@ pub use blobs::{BlobReader, Blobs};
 
 use crate::blob::BlobError;
 use crate::disk::{sync_folder, write_new};
-use crate::folder::{Folder, FolderError, Found, ReadError, file_name};
+use crate::folder::{FolderError, Found, ReadError, StoreLayer, file_name};
 use crate::host::{ManifestError, ManifestHost};
 use crate::parquet_rows::Wanted;
 use bytes::Bytes;
@@ -28,10 +29,11 @@ use tidemark_streams_core::blob::{BlobKey, BlobMeta, StoredBlob};
 use tidemark_streams_core::collector::{Verdict, judge};
 use tidemark_streams_core::manifest::{Command, Manifest, Outcome};
 use tidemark_streams_core::owner::{DeadLetter, Put};
+use tidemark_streams_core::rebuild::Lineages;
 use tidemark_streams_core::rollup::Rollups;
 
 const MARKER: &str = "streams.json";
-const MANIFEST: &str = "manifest.redb";
+pub(crate) const MANIFEST: &str = "manifest.redb";
 const BLOBS: &str = "blobs";
 const VERSION: u32 = 1;
 
@@ -80,7 +82,8 @@ pub enum DirectoryError {
     )]
     NoMarker { path: PathBuf },
     #[error(
-        "{}: the manifest is missing, and {blobs} blobs are there: restore {MANIFEST}; without it the blobs that count are not known",
+        "{}: the manifest is missing, and {blobs} blobs are there: `tidemark-streams manifest rebuild` builds it again from them; or restore \
+         {MANIFEST}",
         path.display()
     )]
     NoManifest { path: PathBuf, blobs: usize },
@@ -95,7 +98,8 @@ pub enum DirectoryError {
     )]
     Locked { path: PathBuf },
     #[error(
-        "{}: {missing} of {live} live blobs are missing, the first is {first}: restore them from a copy of the directory",
+        "{}: {missing} of {live} live blobs are missing, the first is {first}: `tidemark-streams rebuild` builds them again from their \
+         inputs; or restore them from a copy of the directory",
         path.display()
     )]
     MissingBlobs { path: PathBuf, missing: usize, live: usize, first: String },
@@ -117,6 +121,28 @@ impl Directory {
     /// # Errors
     /// [`DirectoryError`] names what is wrong.
     pub fn open(path: &Path, if_missing: IfMissing) -> Result<Directory, DirectoryError> {
+        Directory::open_through(path, if_missing, StoreLayer::default())
+    }
+
+    /// The same with a layer in front of the store of blobs.
+    ///
+    /// # Errors
+    /// As of [`Directory::open`].
+    pub fn open_through(path: &Path, if_missing: IfMissing, layer: StoreLayer) -> Result<Directory, DirectoryError> {
+        let directory = Directory::open_unchecked(path, if_missing, layer)?;
+        directory.check_blobs()?;
+        Ok(directory)
+    }
+
+    /// Opens a directory that may lack live blobs, to rebuild them.
+    ///
+    /// # Errors
+    /// As of [`Directory::open`].
+    pub fn open_damaged(path: &Path) -> Result<Directory, DirectoryError> {
+        Directory::open_unchecked(path, IfMissing::Refuse, StoreLayer::default())
+    }
+
+    fn open_unchecked(path: &Path, if_missing: IfMissing, layer: StoreLayer) -> Result<Directory, DirectoryError> {
         let io = |error| DirectoryError::Io { path: path.to_owned(), error };
         let marker = match read_marker(path)? {
             Some(marker) => marker,
@@ -132,10 +158,7 @@ impl Directory {
         }
         let host = ManifestHost::open(&path.join(MANIFEST), &id).map_err(|error| refused(path, error))?;
         sync_folder(path).map_err(io)?;
-        let folder = Folder::open(&blobs).map_err(|error| DirectoryError::Folder { path: blobs.clone(), error })?;
-        let directory = Directory { path: path.to_owned(), host, blobs: Blobs::new(blobs, id, folder) };
-        directory.check_blobs()?;
-        Ok(directory)
+        Ok(Directory { path: path.to_owned(), host, blobs: Blobs::open(blobs, id, layer)? })
     }
 
     pub fn manifest(&self) -> &Manifest {
@@ -146,6 +169,14 @@ impl Directory {
     /// [`ManifestError`].
     pub fn propose(&mut self, command: &Command) -> Result<Outcome, DirectoryError> {
         Ok(self.host.propose(command)?)
+    }
+
+    /// Where the rows of blobs come from, as far as the manifest's log reaches back.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn lineages(&self) -> Result<Lineages, DirectoryError> {
+        Ok(self.host.lineages()?)
     }
 
     /// Which directory it is: a random number that `streams.json` keeps.
@@ -208,8 +239,10 @@ impl Directory {
             Verdict::Unreachable => true,
             Verdict::Live | Verdict::Pending | Verdict::Foreign => false,
         };
-        let unreachable: Vec<Found> = listing.blobs.into_iter().filter(is_unreachable).collect();
-        self.blobs.remove(&unreachable)
+        let (unreachable, left): (Vec<Found>, Vec<Found>) = listing.blobs.into_iter().partition(is_unreachable);
+        self.blobs.remove(&unreachable)?;
+        self.host.forget_gone(|key| left.iter().any(|found| found.key == *key));
+        Ok(())
     }
 
     /// Names of live blobs are all there.
@@ -218,14 +251,20 @@ impl Directory {
         let names: std::collections::BTreeSet<&str> = listing.blobs.iter().map(|found| found.name.as_str()).collect();
         let live = self.host.manifest().live().map(|meta| file_name(&meta.key, meta.level));
         let live: Vec<String> = live.collect();
-        let mut missing = live.iter().filter(|name| !names.contains(name.as_str()));
-        match missing.next() {
+        let mut missing = Vec::new();
+        for name in live.iter().filter(|name| !names.contains(name.as_str())) {
+            // The list may be old.
+            if !self.blobs.has(name)? {
+                missing.push(name);
+            }
+        }
+        match missing.first() {
             None => Ok(()),
             Some(first) => Err(DirectoryError::MissingBlobs {
                 path: self.path.clone(),
-                missing: 1 + missing.count(),
+                missing: missing.len(),
                 live: live.len(),
-                first: first.clone(),
+                first: (*first).clone(),
             }),
         }
     }
@@ -284,7 +323,17 @@ fn create(path: &Path, if_missing: IfMissing) -> Result<Marker, DirectoryError> 
 
 const NEW_MARKER: &str = "streams.json.new";
 
-fn refused(path: &Path, error: ManifestError) -> DirectoryError {
+/// The id of a directory that is there.
+pub(crate) fn identity(path: &Path) -> Result<String, DirectoryError> {
+    let marker = read_marker(path)?;
+    Ok(marker.ok_or_else(|| DirectoryError::NoStreams { path: path.to_owned() })?.id)
+}
+
+pub(crate) fn blobs_of(path: &Path) -> PathBuf {
+    path.join(BLOBS)
+}
+
+pub(crate) fn refused(path: &Path, error: ManifestError) -> DirectoryError {
     match error {
         ManifestError::Open(OpenError::Locked { .. }) => DirectoryError::Locked { path: path.to_owned() },
         ManifestError::Open(OpenError::Foreign { field: "cluster", expected, found, .. }) => {

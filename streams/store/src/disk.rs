@@ -53,3 +53,16 @@ pub fn write_new(folder: &Path, temporary: &str, name: &str, bytes: &[u8]) -> io
     fs::remove_file(written)?;
     sync_folder(folder)
 }
+
+/// Replaces a file, or creates it. It is the old one or the new one, as a whole.
+///
+/// # Errors
+/// It cannot be written.
+pub fn replace(folder: &Path, temporary: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let written = folder.join(temporary);
+    let mut file = File::create(&written)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&written, folder.join(name))?;
+    sync_folder(folder)
+}

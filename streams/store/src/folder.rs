@@ -8,9 +8,11 @@ use futures_util::TryStreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, StoredBlob};
 use tokio::runtime::{Builder, Runtime};
 use xxhash_rust::xxh3::xxh3_64;
@@ -21,9 +23,32 @@ const DEAD_LETTERS_ENDING: &str = ".ndjson";
 /// A folder of blobs. No other process writes to it.
 #[derive(Debug)]
 pub struct Folder<D> {
-    store: LocalFileSystem,
+    store: Arc<dyn ObjectStore>,
     disk: D,
     runtime: Runtime,
+}
+
+/// What is put in front of the store of a folder: nothing, or the faults of a test.
+#[derive(Clone, Default)]
+pub struct StoreLayer(Option<Arc<Layer>>);
+
+type Layer = dyn Fn(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> + Send + Sync;
+
+impl StoreLayer {
+    pub fn new(layer: impl Fn(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> + Send + Sync + 'static) -> StoreLayer {
+        StoreLayer(Some(Arc::new(layer)))
+    }
+
+    fn store(&self, path: &Path) -> Result<Arc<dyn ObjectStore>, FolderError> {
+        let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new_with_prefix(path)?);
+        Ok(self.0.as_ref().map_or_else(|| Arc::clone(&store), |layer| layer(Arc::clone(&store))))
+    }
+}
+
+impl fmt::Debug for StoreLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "StoreLayer" } else { "no StoreLayer" })
+    }
 }
 
 /// A file of the folder.
@@ -54,11 +79,17 @@ pub enum FolderError {
 /// Why a blob is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("blob {name} is missing")]
+    #[error("blob {name} is missing; `tidemark-streams rebuild` builds it again from its inputs")]
     Missing { name: String },
-    #[error("blob {name} is damaged: it has {bytes} bytes, and the manifest says {expected}")]
+    #[error(
+        "blob {name} is damaged: it has {bytes} bytes, and the manifest says {expected}; `tidemark-streams rebuild` builds it again from \
+         its inputs"
+    )]
     Length { name: String, bytes: u64, expected: u64 },
-    #[error("blob {name} is damaged: its checksum is {found:016x}, and the manifest says {expected:016x}")]
+    #[error(
+        "blob {name} is damaged: its checksum is {found:016x}, and the manifest says {expected:016x}; `tidemark-streams rebuild` builds it \
+         again from its inputs"
+    )]
     Checksum { name: String, found: u64, expected: u64 },
     #[error("blob {name}: {error}")]
     Store { name: String, error: StoreError },
@@ -87,7 +118,15 @@ impl<D: Durability> Folder<D> {
     ///
     /// # Errors
     /// [`FolderError`].
-    pub fn on(path: &Path, mut disk: D) -> Result<Folder<D>, FolderError> {
+    pub fn on(path: &Path, disk: D) -> Result<Folder<D>, FolderError> {
+        Folder::through(path, disk, &StoreLayer::default())
+    }
+
+    /// The same through a layer.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn through(path: &Path, mut disk: D, layer: &StoreLayer) -> Result<Folder<D>, FolderError> {
         let mut has_removed = false;
         for entry in fs::read_dir(path)? {
             let entry = entry?;
@@ -99,7 +138,7 @@ impl<D: Durability> Folder<D> {
         if has_removed {
             disk.sync_names()?;
         }
-        let store = LocalFileSystem::new_with_prefix(path)?;
+        let store = layer.store(path)?;
         Ok(Folder { store, disk, runtime: Builder::new_current_thread().build()? })
     }
 
@@ -122,7 +161,28 @@ impl<D: Durability> Folder<D> {
     /// # Errors
     /// [`ReadError`] names the blob and what is wrong with it.
     pub fn read(&self, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
-        read_blob(&self.store, &self.runtime, meta)
+        read_blob(self.store.as_ref(), &self.runtime, meta)
+    }
+
+    /// The bytes of a file, whatever they are.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read_file(&self, name: &str) -> Result<bytes::Bytes, FolderError> {
+        let path = ObjectPath::from(name);
+        Ok(self.runtime.block_on(async { self.store.get(&path).await?.bytes().await })?)
+    }
+
+    /// Whether a file is there. A list may be old, this is not.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub fn has(&self, name: &str) -> Result<bool, FolderError> {
+        match self.runtime.block_on(self.store.head(&ObjectPath::from(name))) {
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// All files, in the order of their names.
@@ -143,11 +203,14 @@ impl<D: Durability> Folder<D> {
         Ok(listing)
     }
 
-    /// Removes files. A file that comes back after a power cut is removed again by the next collection.
+    /// Removes files, those of earlier commits first: so what is left says which blobs were replaced. A file that comes back after a power
+    /// cut is removed again by the next collection.
     ///
     /// # Errors
     /// A file cannot be removed.
     pub fn remove(&mut self, found: &[Found]) -> Result<(), FolderError> {
+        let mut found: Vec<&Found> = found.iter().collect();
+        found.sort_by_key(|found| found.key);
         for Found { name, .. } in found {
             match self.runtime.block_on(self.store.delete(&ObjectPath::from(name.as_str()))) {
                 // It was removed before.
@@ -162,15 +225,15 @@ impl<D: Durability> Folder<D> {
 /// Blobs of a folder that another thread writes.
 #[derive(Debug)]
 pub struct FolderReader {
-    store: LocalFileSystem,
+    store: Arc<dyn ObjectStore>,
     runtime: Runtime,
 }
 
 impl FolderReader {
     /// # Errors
     /// The folder is missing.
-    pub fn open(path: &Path) -> Result<FolderReader, FolderError> {
-        let store = LocalFileSystem::new_with_prefix(path)?;
+    pub fn open(path: &Path, layer: &StoreLayer) -> Result<FolderReader, FolderError> {
+        let store = layer.store(path)?;
         Ok(FolderReader { store, runtime: Builder::new_current_thread().build()? })
     }
 
@@ -179,11 +242,11 @@ impl FolderReader {
     /// # Errors
     /// [`ReadError`] names the blob and what is wrong with it.
     pub fn read(&self, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
-        read_blob(&self.store, &self.runtime, meta)
+        read_blob(self.store.as_ref(), &self.runtime, meta)
     }
 }
 
-fn read_blob(store: &LocalFileSystem, runtime: &Runtime, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
+fn read_blob(store: &dyn ObjectStore, runtime: &Runtime, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
     let name = file_name(&meta.key, meta.level);
     let path = ObjectPath::from(name.as_str());
     let bytes = match runtime.block_on(async { store.get(&path).await?.bytes().await }) {

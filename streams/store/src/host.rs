@@ -1,19 +1,25 @@
 //! The manifest machine on a local log: a command is durable before its outcome is known.
 //!
 //! The log keeps commands; every [`SNAPSHOT_EVERY`] of them what changed of the state goes into rows beside the log, which is then
-//! cut. All rows of a snapshot are written in one transaction.
+//! cut, but for its last [`COMMANDS_KEPT`]. All rows of a snapshot are written in one transaction.
 
-use std::path::Path;
+use crate::head::{self, HeadError};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemark_consensus::local::{
     CheckpointError, CheckpointPart, Execution, Identity, LocalLog, LocalLogOptions, LogEvent, OpenError, PersistError,
     Row, SubmitError, TruncateError,
 };
+use tidemark_streams_core::blob::{BlobKey, Epoch, PartitionId};
 use tidemark_streams_core::codec::{CommandTooLong, DecodeError};
-use tidemark_streams_core::manifest::{Command, Manifest, Outcome, Restore, SnapshotError};
+use tidemark_streams_core::limits::PARTITIONS_MAX;
+use tidemark_streams_core::manifest::{Command, Fence, Gone, Manifest, Outcome, Restore, SnapshotError, replaces_head};
+use tidemark_streams_core::rebuild::Lineages;
 
 /// Commands between two snapshots.
 pub const SNAPSHOT_EVERY: u64 = 256;
+/// Commands that the log keeps behind its snapshot. They say where the rows of blobs come from.
+pub const COMMANDS_KEPT: u64 = 4_096;
 const TABLE: &str = "manifest";
 /// The one row of a snapshot of version 1, which the next snapshot deletes.
 const KEY_OF_VERSION_1: &[u8] = b"snapshot";
@@ -41,6 +47,13 @@ pub enum ManifestError {
     Missing { first: u64, applied: u64 },
     #[error(transparent)]
     TooLong(#[from] CommandTooLong),
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    #[error(
+        "the manifest has {index} entries, and manifest.head was written at entry {head}: the manifest was emptied, or replaced by an old \
+         copy; restore the manifest that belongs to manifest.head, or run `tidemark-streams manifest rebuild`"
+    )]
+    BehindHead { index: u64, head: u64 },
 }
 
 /// The manifest of one directory.
@@ -50,14 +63,60 @@ pub struct ManifestHost {
     manifest: Manifest,
     snapshot_at: u64,
     has_row_of_version_1: bool,
+    /// Where its head lies, and the id of its directory.
+    folder: PathBuf,
+    directory: String,
+    gone: Gone,
 }
 
 impl ManifestHost {
+    /// Creates the log of a manifest that was built again. Its first entry changes nothing: a snapshot stands for an entry.
+    ///
+    /// # Errors
+    /// [`ManifestError`].
+    pub fn create(path: &Path, directory: &str, manifest: &mut Manifest) -> Result<ManifestHost, ManifestError> {
+        let mut host = ManifestHost::open_log(path, directory)?;
+        let nothing = Command::Fence(Fence { partition: PartitionId(PARTITIONS_MAX - 1), epoch: Epoch(u64::MAX) });
+        host.log.append(vec![nothing.encode()?.into()])?;
+        host.check_written()?;
+        manifest.apply(&nothing);
+        host.manifest = manifest.clone();
+        host.snapshot()?;
+        Ok(host)
+    }
+
     /// Opens or creates the log. A log of another directory is refused.
     ///
     /// # Errors
     /// [`ManifestError`].
     pub fn open(path: &Path, directory: &str) -> Result<ManifestHost, ManifestError> {
+        let mut host = ManifestHost::open_log(path, directory)?;
+        let index = host.manifest.index();
+        let head = head::read(&host.folder, directory);
+        if let Ok(Some(head)) = &head {
+            host.gone = head.gone().clone();
+        }
+        match head {
+            Ok(Some(head)) if head.manifest().index() == index => {}
+            Ok(Some(head)) if head.manifest().index() > index => {
+                return Err(ManifestError::BehindHead { index, head: head.manifest().index() });
+            }
+            // A damaged head is written again: the manifest is the truth.
+            Ok(_) | Err(_) => host.write_head()?,
+        }
+        Ok(host)
+    }
+
+    fn write_head(&self) -> Result<(), HeadError> {
+        head::write(&self.folder, &self.directory, &self.manifest, &self.gone)
+    }
+
+    /// The collector has deleted files: only these are there.
+    pub fn forget_gone(&mut self, is_there: impl Fn(&BlobKey) -> bool) {
+        self.gone.retain(is_there);
+    }
+
+    fn open_log(path: &Path, directory: &str) -> Result<ManifestHost, ManifestError> {
         let identity = Identity { cluster: format!("streams {directory}"), owner: "manifest".to_owned() };
         let options = LocalLogOptions { execution: Execution::Inline, ..LocalLogOptions::new(identity) };
         let events = Arc::new(Mutex::new(Vec::new()));
@@ -74,11 +133,36 @@ impl ManifestHost {
             let command = Command::decode(&bytes).map_err(|error| ManifestError::Entry { index, error })?;
             manifest.apply(&command);
         }
-        Ok(ManifestHost { log, events, manifest, snapshot_at: applied, has_row_of_version_1 })
+        Ok(ManifestHost {
+            log,
+            events,
+            manifest,
+            snapshot_at: applied,
+            has_row_of_version_1,
+            folder: path.parent().unwrap_or(Path::new(".")).to_owned(),
+            directory: directory.to_owned(),
+            gone: Gone::default(),
+        })
     }
 
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Where the rows of blobs come from, as far as the log reaches back.
+    ///
+    /// # Errors
+    /// [`ManifestError`].
+    pub fn lineages(&self) -> Result<Lineages, ManifestError> {
+        let mut lineages = Lineages::default();
+        for entry in self.log.entries(1, self.log.last_index())? {
+            let (index, bytes) = entry?;
+            let command = Command::decode(&bytes).map_err(|error| ManifestError::Entry { index, error })?;
+            if let Command::Commit(commit) = &command {
+                lineages.add(commit);
+            }
+        }
+        Ok(lineages)
     }
 
     /// Writes a command and applies it.
@@ -90,6 +174,10 @@ impl ManifestHost {
         self.log.append(vec![bytes.into()])?;
         self.check_written()?;
         let outcome = self.manifest.apply(command);
+        self.gone.follow(command, &outcome);
+        if replaces_head(command, &outcome) {
+            self.write_head()?;
+        }
         if self.manifest.index() >= self.snapshot_at + SNAPSHOT_EVERY {
             self.snapshot()?;
         }
@@ -119,7 +207,7 @@ impl ManifestHost {
         }
         self.log.checkpoint(CheckpointPart { applied, last: true, rows })?;
         self.check_written()?;
-        self.log.truncate_before(applied + 1)?;
+        self.log.truncate_before((applied + 1).saturating_sub(COMMANDS_KEPT))?;
         self.snapshot_at = applied;
         Ok(())
     }

@@ -6,14 +6,14 @@
 mod read;
 mod write;
 
-pub use read::{Wanted, decode};
+pub use read::{Wanted, decode, decode_with_footer};
 pub use write::encode;
 
+use crate::footer::{self, Footer};
+use bytes::Bytes;
 use parquet::errors::ParquetError;
-use std::collections::BTreeMap;
-use tidemark_streams_core::blob::BlobKey;
-use tidemark_streams_core::owner::{Origin, Put};
-use tidemark_streams_core::rollup::{RollupRow, RowError};
+use tidemark_streams_core::owner::Put;
+use tidemark_streams_core::rollup::{RollupRow, Rollups, RowError};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// The version of the layout.
@@ -43,8 +43,8 @@ const HOUR_US: i64 = 3_600_000_000;
 const GROUP_ROWS: usize = 128 << 10;
 const PAGE_ROWS: usize = 8 << 10;
 
-const FORMAT_KEY: &str = "tidemark.format";
-const CHECKSUM_KEY: &str = "tidemark.checksum";
+const FORMAT_KEY: &str = footer::FORMAT;
+const CHECKSUM_KEY: &str = footer::CHECKSUM;
 
 /// Why rows cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -63,40 +63,29 @@ pub enum RowsError {
     Checksum { found: u64, expected: String },
 }
 
-/// The description of a blob in its footer, as keys and values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Footer(BTreeMap<String, String>);
-
-impl Footer {
-    pub fn of(put: &Put, directory: &str) -> Footer {
-        let BlobKey { partition, epoch, seq, part } = put.key;
-        let mut values = vec![
-            (FORMAT_KEY, FORMAT.to_owned()),
-            ("tidemark.directory", directory.to_owned()),
-            ("tidemark.level", put.level.to_string()),
-            ("tidemark.scope", put.scope.to_string()),
-            ("tidemark.p", partition.0.to_string()),
-            ("tidemark.epoch", epoch.0.to_string()),
-            ("tidemark.seq", seq.0.to_string()),
-            ("tidemark.part", part.to_string()),
-        ];
-        match &put.origin {
-            Origin::Source { source, from, to } => {
-                values.push(("tidemark.source", source.0.iter().map(|byte| format!("{byte:02x}")).collect()));
-                values.push(("tidemark.from", from.to_string()));
-                values.push(("tidemark.to", to.to_string()));
-            }
-            Origin::Blobs(blobs) => {
-                let names: Vec<String> = blobs.iter().map(BlobKey::to_string).collect();
-                values.push(("tidemark.removed", names.join(" ")));
-            }
+/// Whether a file is as a writer writes it, so that a query of a tenant finds all rows of it by the bounds of pages.
+///
+/// # Errors
+/// [`RowsError`]: the file cannot be read.
+pub fn is_as_written(bytes: &Bytes, rows: &Rollups, footer: &Footer) -> Result<bool, RowsError> {
+    if encode(rows, &footer.clone().without(CHECKSUM_KEY))? == *bytes {
+        return Ok(true);
+    }
+    // Another version of the library may have written it.
+    let mut tenants: Vec<&str> = rows.iter().map(|row| row.tenant).collect();
+    tenants.dedup();
+    for tenant in tenants {
+        let found = decode(bytes.clone(), Wanted::Tenant(tenant))?;
+        if !found.iter().eq(rows.iter().filter(|row| row.tenant == tenant)) {
+            return Ok(false);
         }
-        Footer(values.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
+    Ok(true)
+}
 
-    pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(String::as_str)
-    }
+/// What a blob of rows says of itself.
+pub fn footer_of(put: &Put, directory: &str) -> Footer {
+    Footer::of(put, directory).with(FORMAT_KEY, FORMAT.to_owned())
 }
 
 /// A checksum over rows, in their order.

@@ -363,7 +363,8 @@ impl Partition {
 
     fn replace(&mut self, commit: &Commit) {
         let keeps_letters = commit.settled.is_some() && bites(Bug::ReplayKeepsLetters);
-        for key in commit.remove.iter().filter(|_| !keeps_letters) {
+        let keeps_rebuilt = bites(Bug::RebuiltBlobStays) && self.is_rebuilt(commit);
+        for key in commit.remove.iter().filter(|_| !keeps_letters && !keeps_rebuilt) {
             self.live.remove(key);
         }
         self.live.extend(commit.add.iter().copied());
@@ -392,6 +393,15 @@ impl Partition {
             },
         );
         self.total += u128::from(progress.total);
+    }
+}
+
+impl Partition {
+    /// Whether a commit replaces one blob by another one that holds the same.
+    fn is_rebuilt(&self, commit: &Commit) -> bool {
+        let ([added], [removed]) = (&commit.add[..], &commit.remove[..]) else { return false };
+        let holding = |meta: &BlobMeta| (meta.level, meta.scope, meta.hours, meta.rows, meta.total);
+        self.live.get(removed).is_some_and(|removed| holding(&removed) == holding(added))
     }
 }
 

@@ -10,7 +10,7 @@ mod chunk;
 #[cfg(test)]
 mod tests;
 
-use crate::blob::{BlobKey, BlobMeta, Level};
+use crate::blob::{BlobKey, BlobMeta, Level, LiveDigest};
 use crate::codec::DecodeError;
 use crate::scope::{Part, Scope, Slice, TenantHash};
 use crate::teeth::{Bug, bites};
@@ -65,8 +65,7 @@ pub struct BlobSet {
     order: BTreeMap<Place, ChunkId>,
     names: HashTable<Slot>,
     sizes: BTreeMap<SliceSize, u64>,
-    len: u64,
-    total: u128,
+    digest: LiveDigest,
     changed: BTreeSet<ChunkId>,
 }
 
@@ -90,16 +89,21 @@ impl BlobSet {
     }
 
     pub fn len(&self) -> u64 {
-        self.len
+        self.digest.blobs
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.digest.blobs == 0
     }
 
     /// The sum of all counts.
     pub fn total(&self) -> u128 {
-        self.total
+        self.digest.total
+    }
+
+    /// Which blobs these are, in short.
+    pub fn digest(&self) -> LiveDigest {
+        self.digest
     }
 
     pub fn get(&self, key: &BlobKey) -> Option<BlobMeta> {
@@ -321,16 +325,14 @@ impl BlobSet {
     }
 
     fn count(&mut self, meta: &BlobMeta) {
-        self.len += 1;
-        self.total += u128::from(meta.total);
+        self.digest = self.digest.with(meta);
         if let Scope::Slice(Slice { modulus, .. }) = meta.scope {
             *self.sizes.entry(SliceSize { level: meta.level, modulus }).or_default() += 1;
         }
     }
 
     fn discount(&mut self, meta: &BlobMeta) {
-        self.len -= 1;
-        self.total -= u128::from(meta.total);
+        self.digest = self.digest.without(meta);
         let Scope::Slice(Slice { modulus, .. }) = meta.scope else { return };
         let size = SliceSize { level: meta.level, modulus };
         if let Some(count) = self.sizes.get_mut(&size) {
@@ -381,7 +383,7 @@ fn spread(hash: u32) -> u64 {
 
 impl PartialEq for BlobSet {
     fn eq(&self, other: &BlobSet) -> bool {
-        self.len == other.len && self.values().eq(other.values())
+        self.digest == other.digest && self.values().eq(other.values())
     }
 }
 

@@ -147,7 +147,7 @@ impl Manifest {
         [self.head_row()].into_iter().chain(self.partitions.iter().flat_map(of_partition))
     }
 
-    fn head_row(&self) -> Row {
+    pub(super) fn head_row(&self) -> Row {
         let head = StoredHead {
             index: self.index,
             layout: self.layout.clone(),
@@ -181,7 +181,7 @@ impl Manifest {
 }
 
 impl Partition {
-    fn row(&self, id: PartitionId) -> Row {
+    pub(super) fn row(&self, id: PartitionId) -> Row {
         let stored = StoredPartition {
             epoch: self.epoch,
             generation: self.generation,
@@ -261,7 +261,22 @@ impl Restore {
     ///
     /// # Errors
     /// [`SnapshotError`]: rows are missing, or do not fit together.
-    pub fn finish(mut self) -> Result<Manifest, SnapshotError> {
+    pub fn finish(self) -> Result<Manifest, SnapshotError> {
+        self.finish_with(StoredPartition::checked)
+    }
+
+    /// The manifest without its blobs, whose rows were left out.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]: rows are missing, or do not fit together.
+    pub(super) fn finish_head(self) -> Result<Manifest, SnapshotError> {
+        self.finish_with(|stored, id, _| stored.without_blobs(id))
+    }
+
+    fn finish_with(
+        mut self,
+        partition: impl Fn(StoredPartition, PartitionId, BlobSet) -> Result<Partition, SnapshotError>,
+    ) -> Result<Manifest, SnapshotError> {
         let found = self.partitions.len();
         let head = match self.head.take() {
             Some(head) => head,
@@ -277,7 +292,7 @@ impl Restore {
             Manifest { index, layout, layout_version, pauses, retention, test_tenants, ..Manifest::new() };
         for (id, stored) in std::mem::take(&mut self.partitions) {
             let live = self.live.remove(&id).unwrap_or_default();
-            manifest.partitions.insert(id, stored.checked(id, live)?);
+            manifest.partitions.insert(id, partition(stored, id, live)?);
         }
         match self.live.first_key_value() {
             Some((id, _)) => Err(SnapshotError::Partition(id.0)),
@@ -322,6 +337,12 @@ impl StoredPartition {
         if live.len() != self.blobs {
             return Err(SnapshotError::Blobs { partition: id.0, found: live.len(), expected: self.blobs });
         }
+        let partition = Partition { live, ..self.without_blobs(id)? };
+        partition.check_restored(id)?;
+        Ok(partition)
+    }
+
+    fn without_blobs(self, id: PartitionId) -> Result<Partition, SnapshotError> {
         if !self.horizons.is_ordered() {
             return Err(SnapshotError::Horizons(id.0));
         }
@@ -333,26 +354,24 @@ impl StoredPartition {
             return Err(SnapshotError::ErasureHour(far.erasure.before.0));
         }
         let erasures = self.erasures.into_iter().map(|stored| (stored.key, stored.erasure));
-        let partition = Partition {
+        Ok(Partition {
             epoch: self.epoch,
             generation: self.generation,
             owner: self.owner,
             last_commit: self.last_commit,
             sources: self.sources.into_iter().map(|source| (source.id, source.state)).collect(),
-            live,
+            live: BlobSet::new(),
             total: self.total,
             horizons: self.horizons,
             expired_total: self.expired_total,
             erasures: Erasures::restored(erasures.collect(), self.erasure_count)?,
             erased_total: self.erased_total,
-        };
-        partition.check_restored(id)?;
-        Ok(partition)
+        })
     }
 }
 
 impl Partition {
-    fn check_restored(&self, id: PartitionId) -> Result<(), SnapshotError> {
+    pub(super) fn check_restored(&self, id: PartitionId) -> Result<(), SnapshotError> {
         let partition = id.0;
         if self.sources.len() > SOURCES_MAX {
             return Err(SnapshotError::Sources { partition, sources: self.sources.len() });

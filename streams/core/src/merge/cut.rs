@@ -77,6 +77,27 @@ pub fn cut(
     Ok(sets.into_iter().map(|(Bin { level, scope, .. }, rows)| CutSet { level, scope, rows }).collect())
 }
 
+/// The scope of the blob of a level that a row goes into.
+pub fn scope_of(
+    level: Level,
+    layout: &Layout,
+    test_tenants: &BTreeSet<TenantHash>,
+    tenant: TenantHash,
+    row: &RollupRow<'_>,
+) -> Scope {
+    match level {
+        Level::Delta | Level::DeadLetters => Scope::ALL,
+        Level::Hour | Level::Day | Level::Period if test_tenants.contains(&tenant) => own(tenant),
+        Level::Hour => Scope::Slice(Slice::of(tenant, layout.virtual_partitions)),
+        Level::Day | Level::Period => layout.scope(tenant, row.listing, row.hour.day()),
+    }
+}
+
+/// The scope of a tenant that has blobs of its own.
+fn own(tenant: TenantHash) -> Scope {
+    Scope::Part(Part { tenant, parts: 1, part: 0 })
+}
+
 impl Cutter<'_> {
     fn bin(&mut self, tenant: TenantHash, row: &RollupRow<'_>) -> Bin {
         let day = row.hour.day();
@@ -102,7 +123,7 @@ impl Cutter<'_> {
     /// Rows of a test tenant have blobs of their own.
     fn own_scope(&self, tenant: TenantHash) -> Option<Scope> {
         let is_test = self.test_tenants.contains(&tenant) && !bites(Bug::TestRowsShared);
-        is_test.then_some(Scope::Part(Part { tenant, parts: 1, part: 0 }))
+        is_test.then_some(own(tenant))
     }
 
     /// As [`Layout::scope`], with the day's slices known.

@@ -81,6 +81,7 @@ impl Owner {
         self.epoch = epoch;
         self.last_seq = partition.last_seq();
         self.sources = partition.sources.clone();
+        self.touched.clear();
         self.live = partition.live.clone();
         self.layout = manifest.layout().clone();
         self.retention = *manifest.retention();
@@ -91,6 +92,7 @@ impl Owner {
         self.is_paused =
             manifest.pauses().of_partition(self.config.partition).is_some() && !bites(Bug::PauseForgottenByClaim);
         self.scheduler = Scheduler::new(now, self.config.partition, self.config.merge);
+        self.unreadable = super::Unreadable::default();
         self.plan_at = now;
         self.window = super::Window::new(&self.config);
         self.flushed = None;

@@ -15,12 +15,13 @@ use std::sync::Arc;
 impl Owner {
     /// Reads a blob that may hold erased rows, to write it again. `false`: there is none.
     pub(super) fn begin_erase(&mut self) -> bool {
-        let Some(meta) = self.erasures.unclean(&self.live) else { return false };
+        let Some(meta) = self.erasures.unclean(&self.unreadable.left_out_of(&self.live)) else { return false };
         self.outputs.push_back(Output::Load(meta.key));
         self.state = State::Loading(Load {
             purpose: Purpose::Rewrite(meta),
             waiting: BTreeSet::from([meta.key]),
             rows: Rollups::new(),
+            planned_by: None,
         });
         self.retry_at = None;
         true
@@ -83,6 +84,11 @@ impl Owner {
             return;
         }
         self.state = State::Idle;
+        self.rewrite_letters(now, key, letters);
+    }
+
+    /// Writes a blob of dead letters again, with these letters.
+    pub(super) fn rewrite_letters(&mut self, now: Now, key: BlobKey, letters: &[DeadLetter]) {
         let count = letters.len() as u64;
         let source = letters.first().map(|first| first.source);
         let Some(source) = source.filter(|_| self.live.contains_key(&key)) else { return };

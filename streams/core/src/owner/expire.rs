@@ -51,6 +51,7 @@ impl Owner {
                 expired.blobs.iter().for_each(|meta| {
                     self.live.remove(&meta.key);
                 });
+                self.unreadable.read(expired.blobs.iter().map(|meta| meta.key).collect());
                 self.erasures.settle(&self.live);
                 self.plan_at = now;
                 if !is_awaited {

@@ -2,16 +2,16 @@
 
 use super::letters::{Held, Sorted};
 use super::window::{Flushed, Taken};
-use super::{Content, Origin, Output, Owner, Put, State, Stop};
-use crate::blob::{BlobKey, BlobMeta, Level, Seq, StoredBlob};
+use super::{After, Content, Origin, Output, Owner, Put, SourceAfter, State, Stop};
+use crate::blob::{BlobKey, BlobMeta, Level, LiveDigest, Seq, StoredBlob};
 use crate::manifest::{Command, Commit, Progress, Settled};
-use crate::merge::{self, Merge, Next};
+use crate::merge::{self, Merge, Next, Scheduler};
 use crate::rollup::{Rollups, RowError};
 use crate::scope::Scope;
-use crate::source::SourceId;
+use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
 use crate::time::{Hour, HourRange, Now};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Blobs that are read to be replaced.
@@ -19,6 +19,8 @@ pub(super) struct Load {
     pub purpose: Purpose,
     pub waiting: BTreeSet<BlobKey>,
     pub rows: Rollups,
+    /// The scheduler before it planned this: it plans it again if a blob cannot be read.
+    pub planned_by: Option<Scheduler>,
 }
 
 /// The purpose of reading blobs.
@@ -52,6 +54,9 @@ pub(super) struct Pending {
     meta: Option<BlobMeta>,
 }
 
+/// In place of what the store says of a blob that it does not have yet.
+const UNSTORED: StoredBlob = StoredBlob { bytes: 0, checksum: 0 };
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Storing,
@@ -61,14 +66,50 @@ enum Phase {
 }
 
 impl Job {
+    /// How far its source is once it is committed.
+    fn source_after(&self, sources: &BTreeMap<SourceId, SourceState>) -> Option<SourceAfter> {
+        let known = |id: &SourceId| sources.get(id).copied().unwrap_or_default();
+        match self {
+            Job::Flush { progress, .. } => {
+                let known = known(&progress.source);
+                let state = SourceState {
+                    reading: progress.reading,
+                    next_row: progress.to,
+                    is_complete: progress.is_end,
+                    accepted: known.accepted + (progress.to - progress.from - progress.dead_letters),
+                    dead_letters: known.dead_letters + progress.dead_letters,
+                    dropped: known.dropped,
+                };
+                Some(SourceAfter { id: progress.source, state })
+            }
+            Job::Settle { settled, .. } => {
+                let mut state = known(&settled.source);
+                state.dead_letters = state.dead_letters.saturating_sub(settled.letters());
+                state.accepted += settled.replayed;
+                state.dropped += settled.dropped;
+                Some(SourceAfter { id: settled.source, state })
+            }
+            Job::Merge { .. } => None,
+        }
+    }
+
     fn origin(&self) -> Origin {
         match self {
             Job::Flush { progress, .. } => {
                 let Progress { source, from, to, .. } = *progress;
                 Origin::Source { source, from, to }
             }
-            Job::Merge { inputs, .. } => Origin::Blobs(inputs.iter().map(|meta| meta.key).collect()),
-            Job::Settle { input, .. } => Origin::Blobs([*input].into()),
+            Job::Merge { .. } if bites(Bug::InputsNotRecorded) => Origin::Blobs([].into()),
+            Job::Merge { .. } | Job::Settle { .. } => Origin::Blobs(self.inputs().into()),
+        }
+    }
+
+    /// The blobs that it replaces.
+    fn inputs(&self) -> Vec<BlobKey> {
+        match self {
+            Job::Flush { .. } => Vec::new(),
+            Job::Merge { inputs, .. } => inputs.iter().map(|meta| meta.key).collect(),
+            Job::Settle { input, .. } => vec![*input],
         }
     }
 }
@@ -80,8 +121,14 @@ impl Pending {
 
     /// The manifest's entry of it, once it is stored.
     fn stored_as(&self, key: BlobKey, stored: StoredBlob) -> BlobMeta {
-        let Pending { level, scope, .. } = *self;
-        match &self.content {
+        self.content.meta(key, self.level, self.scope, stored)
+    }
+}
+
+impl Content {
+    /// What the manifest keeps of a blob with this content.
+    pub fn meta(&self, key: BlobKey, level: Level, scope: Scope, stored: StoredBlob) -> BlobMeta {
+        match self {
             Content::Rows(rows) => {
                 let hours = rows.hours().unwrap_or(HourRange::of(Hour(0)));
                 BlobMeta { key, level, scope, hours, rows: rows.len() as u64, total: rows.total(), stored }
@@ -92,9 +139,7 @@ impl Pending {
             }
         }
     }
-}
 
-impl Content {
     fn is_empty(&self) -> bool {
         match self {
             Content::Rows(rows) => rows.is_empty(),
@@ -142,15 +187,19 @@ impl Owner {
         if self.window.is_due() || self.window.flush_at().is_some_and(|at| at <= now) {
             return self.begin_flush(now);
         }
+        if self.unreadable.forget(now) {
+            self.plan_at = now;
+        }
         if self.begin_expire(now) || self.begin_erase() {
             return;
         }
+        let planned_by = (!self.is_sealing && now >= self.plan_at).then(|| self.scheduler.clone());
         let merge = match self.is_sealing {
-            true => self.scheduler.next_sealing(now, &self.live, &self.layout),
+            true => self.scheduler.next_sealing(now, &self.unreadable.left_out_of(&self.live), &self.layout),
             false => self.next_merge(now),
         };
         match merge {
-            Some(merge) => self.begin_merge(merge),
+            Some(merge) => self.begin_merge(merge, planned_by),
             None => self.is_sealing &= !self.window.is_empty(),
         }
     }
@@ -160,7 +209,7 @@ impl Owner {
         if now < self.plan_at {
             return None;
         }
-        match self.scheduler.next(now, &self.live, &self.layout) {
+        match self.scheduler.next(now, &self.unreadable.left_out_of(&self.live), &self.layout) {
             Next::Merge(merge) => Some(merge),
             Next::At(at) => {
                 self.plan_at = at;
@@ -173,10 +222,11 @@ impl Owner {
         }
     }
 
-    fn begin_merge(&mut self, merge: Merge) {
+    fn begin_merge(&mut self, merge: Merge, planned_by: Option<Scheduler>) {
         let waiting: BTreeSet<BlobKey> = merge.inputs.iter().map(|meta| meta.key).collect();
         self.outputs.extend(waiting.iter().map(|key| Output::Load(*key)));
-        self.state = State::Loading(Load { purpose: Purpose::Merge(merge), waiting, rows: Rollups::new() });
+        let rows = Rollups::new();
+        self.state = State::Loading(Load { purpose: Purpose::Merge(merge), waiting, rows, planned_by });
         self.retry_at = None;
     }
 
@@ -238,7 +288,7 @@ impl Owner {
     }
 
     /// Writes the rows that were loaded, without those that are erased.
-    fn replace(&mut self, now: Now, load: Load) -> Result<(), RowError> {
+    pub(super) fn replace(&mut self, now: Now, load: Load) -> Result<(), RowError> {
         let Load { purpose, rows, .. } = load;
         let kept = self.erasures.kept(&rows)?.filter(|_| !bites(Bug::ErasedRowsInMerges));
         let erased = kept.as_ref().map_or(0, |kept| rows.total() - kept.total());
@@ -268,17 +318,36 @@ impl Owner {
         write.puts.clear();
         write.put_at = now;
         let origin = write.job.origin();
+        let key = |part| BlobKey { partition: self.config.partition, epoch: self.epoch, seq: write.seq, part };
+        let after =
+            self.after(&write.job, (0..).zip(&write.blobs).map(|(part, blob)| blob.stored_as(key(part), UNSTORED)));
         for (part, blob) in (0..).zip(&mut write.blobs) {
             blob.meta = None;
-            let key = BlobKey { partition: self.config.partition, epoch: self.epoch, seq: write.seq, part };
             let Pending { level, scope, .. } = *blob;
             let content = blob.content.clone();
-            write.puts.push_back(Put { key, level, scope, origin: origin.clone(), content });
+            let key = key(part);
+            write.puts.push_back(Put { key, level, scope, origin: origin.clone(), after: after.clone(), content });
         }
         self.retry_at = None;
         self.state = State::Writing(write);
         self.release_puts(now);
         self.propose_if_stored(now);
+    }
+
+    /// What the manifest holds once a job is committed that adds these blobs.
+    fn after(&self, job: &Job, added: impl Iterator<Item = BlobMeta>) -> After {
+        let removed = job.inputs();
+        let live = removed
+            .iter()
+            .filter_map(|key| self.live.get(key))
+            .fold(self.live.digest(), |live, meta| live.without(&meta));
+        let count = |(parts, live): (u32, LiveDigest), meta: BlobMeta| (parts + 1, live.with(&meta));
+        let (parts, live) = added.fold((0, live), count);
+        let this = job.source_after(&self.sources);
+        let is_other = |id: &&SourceId| this.is_none_or(|this| this.id != **id);
+        let others = self.touched.iter().filter(is_other);
+        let others = others.filter_map(|id| Some(SourceAfter { id: *id, state: *self.sources.get(id)? }));
+        After { parts, live, erasures: self.erasures.count(), sources: others.chain(this).collect() }
     }
 
     /// Writes the blobs that are due. Those of a flush do not wait, and none while the partition is sealed.
@@ -307,16 +376,21 @@ impl Owner {
 
     pub(super) fn store_failed(&mut self, now: Now, key: BlobKey) {
         let epoch = self.epoch;
-        let is_awaited = match &mut self.state {
+        match &mut self.state {
             State::Writing(write) if key.epoch == epoch && key.seq == write.seq && write.phase == Phase::Storing => {
                 write.phase = Phase::Failed;
-                true
+                self.retry_later(now);
             }
-            State::Loading(load) => load.waiting.contains(&key),
-            State::Writing(_) | State::Claiming | State::Idle | State::Expiring { .. } | State::Stopped(_) => false,
-        };
-        if is_awaited {
-            self.retry_later(now);
+            State::Loading(load) if load.waiting.contains(&key) => {
+                if let Some(scheduler) = load.planned_by.take() {
+                    self.scheduler = scheduler;
+                }
+                self.unreadable.add(now, key, self.config.retry_after_ms);
+                self.plan_at = now;
+                self.state = State::Idle;
+            }
+            State::Loading(_) | State::Writing(_) | State::Claiming => {}
+            State::Idle | State::Expiring { .. } | State::Stopped(_) => {}
         }
     }
 
@@ -355,28 +429,18 @@ impl Owner {
         let State::Writing(write) = std::mem::replace(&mut self.state, State::Idle) else { return };
         self.retry_at = None;
         self.plan_at = now;
+        self.unreadable.read(write.job.inputs());
         self.live.extend(write.blobs.iter().filter_map(|blob| blob.meta));
-        match write.job {
-            Job::Flush { progress, mut set, .. } => {
-                let source = self.sources.entry(progress.source).or_default();
-                source.reading = progress.reading;
-                source.next_row = progress.to;
-                source.is_complete = progress.is_end;
-                source.dead_letters += progress.dead_letters;
-                source.accepted += progress.to - progress.from - progress.dead_letters;
-                set.until = now.plus_ms(self.config.keep_flushed_ms);
-                self.flushed = Some(set);
-            }
-            Job::Merge { inputs, .. } => inputs.iter().for_each(|meta| {
-                self.live.remove(&meta.key);
-            }),
-            Job::Settle { input, settled } => {
-                self.live.remove(&input);
-                let source = self.sources.entry(settled.source).or_default();
-                source.dead_letters = source.dead_letters.saturating_sub(settled.letters());
-                source.accepted += settled.replayed;
-                source.dropped += settled.dropped;
-            }
+        if let Some(SourceAfter { id, state }) = write.job.source_after(&self.sources) {
+            self.sources.insert(id, state);
+            self.touched.insert(id);
+        }
+        write.job.inputs().iter().for_each(|key| {
+            self.live.remove(key);
+        });
+        if let Job::Flush { mut set, .. } = write.job {
+            set.until = now.plus_ms(self.config.keep_flushed_ms);
+            self.flushed = Some(set);
         }
         self.erasures.settle(&self.live);
     }
@@ -388,10 +452,6 @@ impl Owner {
         match &self.state {
             State::Claiming => self.propose_claim(now),
             State::Expiring { today } => self.propose_expire(now, *today),
-            State::Loading(load) => {
-                self.outputs.extend(load.waiting.iter().map(|key| Output::Load(*key)));
-                self.retry_at = None;
-            }
             State::Writing(write) => match write.phase {
                 Phase::Proposed => self.propose_commit(now),
                 Phase::Failed => {
@@ -401,7 +461,7 @@ impl Owner {
                 }
                 Phase::Storing => {}
             },
-            State::Idle | State::Stopped(_) => {}
+            State::Loading(_) | State::Idle | State::Stopped(_) => {}
         }
     }
 }

@@ -585,3 +585,52 @@ fn rows_are_taken_while_a_flush_is_written() {
     world.finish();
     world.check_merged();
 }
+
+/// Three flushes make a merge, whose inputs are read.
+#[test]
+fn blob_that_cannot_be_read_holds_up_no_flush() {
+    let row = |hour: i64| Row {
+        tenant: "a".into(),
+        listing: "x".into(),
+        at_s: 1_799_000_000 + hour * 3_600,
+        event_type: "click",
+        count: 1,
+    };
+    let mut world = World::new((0..40).map(row).collect());
+    world.carry_out(0);
+    world.apply(0, false);
+    let step = |world: &mut World, bad: Option<BlobKey>| {
+        world.pull();
+        match world.outputs.first() {
+            Some(Output::Load(key)) if bad.is_none_or(|bad| bad == *key) => {
+                let key = *key;
+                world.outputs.remove(0);
+                world.owner.handle(world.now, Input::StoreFailed { key });
+                return Some(key);
+            }
+            _ => world.carry_out(0),
+        }
+        world.apply(0, false);
+        None
+    };
+    let counted = |world: &World| world.manifest.partition(PARTITION).unwrap().source(SOURCE).next_row;
+    let mut bad = None;
+    while bad.is_none() {
+        if world.owner.position(SOURCE) < Some(12) {
+            world.give_rows(4);
+        }
+        bad = step(&mut world, None);
+    }
+    assert_eq!(world.owner.unreadable_blobs(), 1);
+    let before = counted(&world);
+    for _ in 0..40 {
+        world.give_rows(4);
+        step(&mut world, bad);
+    }
+    assert!(counted(&world) > before, "rows are flushed");
+    assert!(world.owner.live.contains_key(&bad.unwrap()), "the blob stays live");
+    // Once it can be read again, it is merged.
+    world.finish();
+    assert_eq!(world.owner.unreadable_blobs(), 0);
+    world.check();
+}

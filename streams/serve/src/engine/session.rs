@@ -3,10 +3,8 @@
 mod erasing;
 
 use super::store::{Done, Job, StoreThread};
-use super::{
-    Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, READING, SOURCE,
-};
-use crate::log::IntakeLog;
+use super::{Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, SOURCE};
+use crate::log::{IntakeLog, READING};
 use crate::node::{Node, OwnerView, now_ms};
 use crate::settings::STOP_S;
 use erasing::{Erasing, Leftovers};
@@ -407,6 +405,7 @@ impl<'e> Session<'e> {
             counts_held: size.cells as u64,
             bytes_held: size.bytes as u64,
             live_blobs: live,
+            unreadable_blobs: self.owner.unreadable_blobs() as u64,
             dead_letters,
             erasures_pending: self.host.manifest().partition(PARTITION).map_or(0, |known| known.erasures.pending())
                 as u64,

@@ -4,7 +4,7 @@ use super::DirectoryError;
 use crate::blob::{BlobError, encode};
 use crate::dead_letters;
 use crate::disk::LocalDisk;
-use crate::folder::{Folder, FolderError, FolderReader, Found, Listing, ReadError, file_name};
+use crate::folder::{Folder, FolderError, FolderReader, Found, Listing, ReadError, StoreLayer, file_name};
 use crate::parquet_rows::{self, Wanted};
 use bytes::Bytes;
 use std::path::PathBuf;
@@ -17,6 +17,7 @@ pub struct Blobs {
     path: PathBuf,
     directory: String,
     folder: Folder<LocalDisk>,
+    layer: StoreLayer,
 }
 
 /// Blobs that are only read, on any thread.
@@ -25,8 +26,14 @@ pub struct BlobReader {
 }
 
 impl Blobs {
-    pub(super) fn new(path: PathBuf, directory: String, folder: Folder<LocalDisk>) -> Blobs {
-        Blobs { path, directory, folder }
+    pub(super) fn open(path: PathBuf, directory: String, layer: StoreLayer) -> Result<Blobs, DirectoryError> {
+        let folder = Folder::through(&path, LocalDisk::new(&path), &layer);
+        let folder = folder.map_err(|error| DirectoryError::Folder { path: path.clone(), error })?;
+        Ok(Blobs { path, directory, folder, layer })
+    }
+
+    pub(super) fn has(&self, name: &str) -> Result<bool, DirectoryError> {
+        self.folder.has(name).map_err(|error| self.failed(error))
     }
 
     /// The id of their directory.
@@ -37,7 +44,7 @@ impl Blobs {
     /// # Errors
     /// The folder cannot be opened.
     pub fn reader(&self) -> Result<BlobReader, DirectoryError> {
-        let folder = FolderReader::open(&self.path).map_err(|error| self.failed(error))?;
+        let folder = FolderReader::open(&self.path, &self.layer).map_err(|error| self.failed(error))?;
         Ok(BlobReader { folder })
     }
 

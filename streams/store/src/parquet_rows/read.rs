@@ -39,6 +39,18 @@ struct Columns {
 /// # Errors
 /// [`RowsError`]: it is no blob of rows, or damaged.
 pub fn decode(bytes: Bytes, wanted: Wanted<'_>) -> Result<Rollups, RowsError> {
+    read(bytes, wanted).map(|(rows, _)| rows)
+}
+
+/// All rows of a file, with what it says of itself. The checksum of the footer is compared.
+///
+/// # Errors
+/// As of [`decode`].
+pub fn decode_with_footer(bytes: Bytes) -> Result<(Rollups, Footer), RowsError> {
+    read(bytes, Wanted::All)
+}
+
+fn read(bytes: Bytes, wanted: Wanted<'_>) -> Result<(Rollups, Footer), RowsError> {
     let options = ReadOptionsBuilder::new().with_page_index().build();
     let reader = SerializedFileReader::new_with_options(bytes, options)?;
     let footer = checked_footer(reader.metadata())?;
@@ -62,7 +74,7 @@ pub fn decode(bytes: Bytes, wanted: Wanted<'_>) -> Result<Rollups, RowsError> {
             return Err(RowsError::Checksum { found, expected: expected.to_owned() });
         }
     }
-    Ok(rows)
+    Ok((rows, footer))
 }
 
 fn checked_footer(metadata: &ParquetMetaData) -> Result<Footer, RowsError> {

@@ -4,21 +4,23 @@ use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::sync::Arc;
-use tidemark_streams_core::blob::{Epoch, Level, PartitionId, Seq};
-use tidemark_streams_core::owner::Content;
+use tidemark_streams_core::blob::{BlobKey, Epoch, Level, LiveDigest, PartitionId, Seq};
+use tidemark_streams_core::owner::{After, Content, Origin, SourceAfter};
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_core::scope::Scope;
-use tidemark_streams_core::source::SourceId;
+use tidemark_streams_core::source::{SourceId, SourceState};
 use tidemark_streams_core::time::Hour;
 
 /// As it was written before footers said which tenants a blob holds.
 const GOLDEN_WITHOUT_SCOPE: &[u8] = include_bytes!("../../tests/golden/rollups-1.parquet");
-const GOLDEN: &[u8] = include_bytes!("../../tests/golden/rollups-1-scope.parquet");
-const GOLDEN_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rollups-1-scope.parquet");
+/// As it was written before footers said which blobs are live.
+const GOLDEN_WITHOUT_STATE: &[u8] = include_bytes!("../../tests/golden/rollups-1-scope.parquet");
+const GOLDEN: &[u8] = include_bytes!("../../tests/golden/rollups-1-state.parquet");
+const GOLDEN_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rollups-1-state.parquet");
 
 /// Of rows without a place in a directory.
 fn plain() -> Footer {
-    Footer(BTreeMap::from([(FORMAT_KEY.to_owned(), FORMAT.to_owned())]))
+    Footer::default().with(FORMAT_KEY, FORMAT.to_owned())
 }
 
 fn rows(tenants: u32, listings: u32, hours: u32) -> Rollups {
@@ -79,22 +81,34 @@ fn golden_file_is_read_and_written() {
         level: Level::Delta,
         scope: Scope::ALL,
         origin: Origin::Source { source: SourceId([0xab; 32]), from: 100, to: 112 },
+        after: After {
+            parts: 2,
+            live: LiveDigest { blobs: 3, total: 4_000, names: 0xfeed },
+            erasures: 1,
+            sources: [SourceAfter { id: SourceId([0xab; 32]), state: SourceState::default() }].into(),
+        },
         content: Content::Rows(Arc::new(rows.clone())),
     };
-    let bytes = encode(&rows, &Footer::of(&put, "0123456789abcdef")).unwrap();
+    let bytes = encode(&rows, &footer_of(&put, "0123456789abcdef")).unwrap();
     if std::env::var_os("TIDEMARK_BLESS").is_some() {
         std::fs::write(GOLDEN_PATH, &bytes).unwrap();
         return;
     }
     assert_eq!(decode(GOLDEN.into(), Wanted::All).unwrap(), rows);
-    assert_eq!(decode(GOLDEN_WITHOUT_SCOPE.into(), Wanted::All).unwrap(), rows);
+    for old in [GOLDEN_WITHOUT_SCOPE, GOLDEN_WITHOUT_STATE] {
+        assert_eq!(decode(old.into(), Wanted::All).unwrap(), rows);
+    }
     assert!(bytes == GOLDEN, "the writer's bytes have changed");
+    for golden in [GOLDEN, GOLDEN_WITHOUT_SCOPE] {
+        let (rows, footer) = decode_with_footer(golden.into()).unwrap();
+        assert!(is_as_written(&golden.into(), &rows, &footer).unwrap());
+    }
 }
 
 #[test]
 fn another_file_is_refused_by_format() {
     let mut other = plain();
-    other.0.insert(FORMAT_KEY.to_owned(), "tidemark-rollups-9".to_owned());
+    other = other.with(FORMAT_KEY, "tidemark-rollups-9".to_owned());
     let bytes = encode(&rows(1, 1, 1), &other).unwrap().into();
     assert!(matches!(decode(bytes, Wanted::All), Err(RowsError::Format { found }) if found == "tidemark-rollups-9"));
     assert!(matches!(decode(b"no parquet"[..].into(), Wanted::All), Err(RowsError::Parquet(_))));

@@ -1,0 +1,124 @@
+//! `duckdb`: loads a Parquet file, and has DuckDB add up the same file by tenant, listing and hour: processor time of each, one run.
+
+use crate::BenchError;
+use crate::process::children_cpu_s;
+use clap::Args;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// Prints events, groups and the sum.
+const SCRIPT: &str = "
+import json, sys, duckdb
+path, tenant, listing, at, n = sys.argv[1:]
+name = lambda column: '\"' + column.replace('\"', '\"\"') + '\"'
+rows = duckdb.sql(f'''SELECT count(*), sum(n), sum(events) FROM (SELECT sum({name(n) if n else 1}) AS n, count(*) AS events
+    FROM read_parquet('{path.replace(chr(39), chr(39) * 2)}')
+    GROUP BY {name(tenant)}, {name(listing)}, date_trunc('hour', {name(at)}))''').fetchone()
+print(json.dumps({'groups': rows[0], 'total': int(rows[1]), 'events': rows[2]}))
+";
+
+#[derive(Clone, Debug, Args)]
+pub struct DuckdbArgs {
+    /// The Parquet file
+    pub file: PathBuf,
+    /// Which column is what, as of `tidemark-streams load`
+    #[arg(long, value_name = "FIELD=COLUMN,...")]
+    pub map: String,
+    /// A Python that has the package duckdb
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    pub python: PathBuf,
+    /// The program that is measured [default: tidemark-streams beside this one]
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    #[arg(long, default_value_t = 3)]
+    pub runs: usize,
+    /// Where directories are created [default: the folder of temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+struct Run {
+    events: u64,
+    load: Cost,
+    duckdb: Cost,
+}
+
+#[derive(Clone, Copy)]
+struct Cost {
+    cpu_s: f64,
+    seconds: f64,
+}
+
+pub fn run(args: &DuckdbArgs) -> Result<String, BenchError> {
+    let program = match &args.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?.with_file_name("tidemark-streams"),
+    };
+    let mut runs = (0..args.runs.max(1)).map(|_| once(args, &program)).collect::<Result<Vec<Run>, BenchError>>()?;
+    runs.sort_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+    let median = runs[runs.len() / 2].ratio();
+    let worst = runs[runs.len() - 1].ratio();
+    if !args.json {
+        return Ok(format!("{median:.2} times the processor time of DuckDB (worst {worst:.2}); the sums are equal"));
+    }
+    let shown: Vec<Value> = runs.iter().map(Run::json).collect();
+    Ok(json!({
+        "bench": "duckdb", "file": args.file.file_name().map(|name| name.to_string_lossy()),
+        "cpu_ratio_median": median, "cpu_ratio_worst": worst, "equals_duckdb": true, "runs": shown,
+    })
+    .to_string())
+}
+
+impl Run {
+    fn ratio(&self) -> f64 {
+        self.load.cpu_s / self.duckdb.cpu_s
+    }
+
+    fn json(&self) -> Value {
+        let cost = |cost: Cost| {
+            let us = cost.cpu_s * 1e6 / self.events.max(1) as f64;
+            json!({ "cpu_s": cost.cpu_s, "cpu_us_per_event": us, "seconds": cost.seconds })
+        };
+        json!({ "events": self.events, "load": cost(self.load), "duckdb": cost(self.duckdb) })
+    }
+}
+
+fn once(args: &DuckdbArgs, program: &Path) -> Result<Run, BenchError> {
+    let folder = match &args.folder {
+        Some(folder) => tempfile::tempdir_in(folder)?,
+        None => tempfile::tempdir()?,
+    };
+    let dir = folder.path().join("streams");
+    let mut command = Command::new(program);
+    command.arg("load").arg(&args.file).args(["--map", &args.map, "--dir"]).arg(&dir);
+    let (_, load) = output(&mut command)?;
+    let column = |field: &str| {
+        let pairs = args.map.split(',').filter_map(|pair| pair.split_once('='));
+        pairs.into_iter().find(|(name, _)| *name == field).map_or(String::new(), |(_, column)| column.to_owned())
+    };
+    let mut command = Command::new(&args.python);
+    command.args(["-c", SCRIPT]).arg(&args.file).args(["tenant", "listing", "at", "n"].map(column));
+    let (said, duckdb) = output(&mut command)?;
+    let said: Value = serde_json::from_str(said.trim()).map_err(std::io::Error::other)?;
+    let total = said["total"].as_u64().unwrap_or_default();
+    crate::recount::compare_total(&dir, total)?;
+    Ok(Run { events: said["events"].as_u64().unwrap_or_default(), load, duckdb })
+}
+
+/// Runs a program to its end, and says what it printed and took.
+fn output(command: &mut Command) -> Result<(String, Cost), BenchError> {
+    let before_s = children_cpu_s();
+    let begun = Instant::now();
+    let output = command.output()?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let cpu_s = children_cpu_s() - before_s;
+    match output.status.success() {
+        true => Ok((String::from_utf8_lossy(&output.stdout).into_owned(), Cost { cpu_s, seconds })),
+        false => Err(BenchError::Program(String::from_utf8_lossy(&output.stderr).chars().take(400).collect())),
+    }
+}

@@ -1,0 +1,177 @@
+//! Damaged directories: blobs are rebuilt from their inputs, also where the program is killed meanwhile.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
+const MAP: &str = "tenant=shop,listing=item,at=at,n=n";
+
+struct Shop {
+    folder: TempDir,
+}
+
+impl Shop {
+    fn new() -> Shop {
+        Shop { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str, rows: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, format!("shop,item,at,n\n{rows}")).unwrap();
+        path
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.folder.path().join("streams")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).arg("--dir").arg(self.dir());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn said(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The output and the error of a command that fails.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "{output:?}");
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat()
+    }
+
+    fn load(&self, file: &Path) {
+        self.said(&["load", file.to_str().unwrap(), "--map", MAP]);
+    }
+
+    fn rebuild_from(&self, file: &Path) -> Vec<String> {
+        ["rebuild", "--from", file.to_str().unwrap(), "--map", MAP].map(str::to_owned).to_vec()
+    }
+
+    /// The files of live blobs of a level.
+    fn live(&self, level: &str) -> Vec<PathBuf> {
+        let said = self.said(&["blobs"]);
+        let of_level = said.lines().filter(|line| line.split('\t').nth(1) == Some(level));
+        of_level.map(|line| self.dir().join("blobs").join(line.split('\t').next().unwrap())).collect()
+    }
+
+    fn audit(&self, file: &Path) -> String {
+        self.said(&["audit", "--map", MAP, "--against", file.to_str().unwrap()])
+    }
+}
+
+/// Rows of 40 tenants in two months.
+fn rows(count: usize, day: usize) -> String {
+    let row = |row: usize| {
+        let hour = row % 24;
+        format!("shop-{},item-{},2026-0{}-{day:02}T{hour:02}:10:00Z,{}\n", row % 40, row % 7, 1 + row % 2, row % 5)
+    };
+    (0..count).map(row).collect()
+}
+
+fn text(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+/// Changes a byte in the middle.
+fn damage(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 0x55;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damaged_and_missing_blobs_are_rebuilt_from_the_file() {
+    let shop = Shop::new();
+    let file = shop.file("sales.csv", &format!("{}a,x,2026-01-01,-1\n", rows(900, 5)));
+    shop.load(&file);
+    let before = shop.said(&["query", "shop-3", "--by", "listing"]);
+    let periods = shop.live("period");
+    assert_eq!(periods.len(), 2);
+    damage(&periods[0]);
+    let named = periods[0].file_name().unwrap().to_str().unwrap();
+    for command in [&["audit"][..], &["query", "shop-3"]] {
+        let refused = shop.refused(command);
+        assert!(refused.contains(named) && refused.contains("`tidemark-streams rebuild`"), "{refused}");
+    }
+    std::fs::remove_file(&periods[1]).unwrap();
+    let refused = shop.refused(&["query", "shop-3"]);
+    assert!(refused.contains("1 of 3 live blobs are missing") && refused.contains("`tidemark-streams rebuild`"));
+    let refused = shop.refused(&["rebuild"]);
+    assert!(refused.contains("rows 1 to 901 of source") && refused.contains("2 of 2 damaged blobs"), "{refused}");
+    assert!(refused.contains("period, ") && refused.contains("tenants all"), "{refused}");
+    let other = shop.file("other.csv", &rows(30, 5));
+    let refused = shop.refused(&text(&shop.rebuild_from(&other)));
+    assert!(refused.contains("name the file that was loaded"), "{refused}");
+    let said = shop.said(&text(&shop.rebuild_from(&file)));
+    assert_eq!(said.matches("\trebuilt: period, ").count(), 2, "{said}");
+    assert_eq!(shop.said(&["query", "shop-3", "--by", "listing"]), before);
+    assert!(shop.audit(&file).starts_with("3 blobs are whole"));
+    assert_eq!(shop.said(&["rebuild"]), "3 blobs are whole: nothing is rebuilt\n");
+    assert!(shop.refused(&["rebuild", "0-9-9-9"]).contains("blob 0-9-9-9 is not live"));
+}
+
+#[test]
+fn damaged_dead_letters_are_rebuilt_from_the_file() {
+    let shop = Shop::new();
+    let file = shop.file("sales.csv", &format!("{}a,x,2026-01-01,-1\na,,2026-01-01,1\n", rows(50, 5)));
+    shop.load(&file);
+    let before = shop.said(&["dead-letters", "list"]);
+    damage(&shop.live("dead-letters")[0]);
+    assert!(shop.refused(&["dead-letters", "list"]).contains("is damaged"));
+    assert!(shop.said(&text(&shop.rebuild_from(&file))).contains("rebuilt: 2 dead letters"));
+    assert_eq!(shop.said(&["dead-letters", "list"]), before);
+    assert!(shop.audit(&file).contains(" blobs are whole"));
+}
+
+#[test]
+fn blob_is_rebuilt_from_the_files_that_it_was_merged_from() {
+    let shop = Shop::new();
+    let january = shop.file("january.csv", &rows(300, 5));
+    let again = shop.file("again.csv", &rows(200, 6));
+    shop.load(&january);
+    let inputs: Vec<(PathBuf, Vec<u8>)> =
+        shop.live("period").into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    shop.load(&again);
+    let before = shop.said(&["query", "shop-3", "--by", "listing"]);
+    let merged = shop.live("period");
+    merged.iter().for_each(|path| damage(path));
+    let refused = shop.refused(&text(&shop.rebuild_from(&again)));
+    assert!(refused.contains("2 of 2 damaged blobs were not rebuilt"), "{refused}");
+    // As if the collector had not come yet.
+    inputs.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+    let said = shop.said(&text(&shop.rebuild_from(&again)));
+    assert_eq!(said.matches("\trebuilt: period, ").count(), 2, "{said}");
+    assert_eq!(shop.said(&["query", "shop-3", "--by", "listing"]), before);
+    assert!(inputs.iter().all(|(path, _)| !path.exists()), "what is not live is collected");
+}
+
+#[test]
+fn rebuild_that_is_killed_counts_each_row_once() {
+    let shop = Shop::new();
+    let file = shop.file("sales.csv", &rows(40_000, 5));
+    shop.load(&file);
+    let audit = shop.audit(&file);
+    for run in 0..20 {
+        let damaged = shop.live("period");
+        damaged.iter().for_each(|path| damage(path));
+        let mut child =
+            shop.command(&text(&shop.rebuild_from(&file))).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(20 + 17 * run));
+        let _ = child.kill();
+        child.wait().unwrap();
+        shop.said(&text(&shop.rebuild_from(&file)));
+        assert_eq!(shop.audit(&file), audit, "run {run}");
+    }
+}

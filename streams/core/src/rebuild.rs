@@ -1,0 +1,230 @@
+//! Rebuilds what a blob held whose file is damaged or missing, from the inputs of its commit.
+//!
+//! The manifest's log says where the rows of a blob come from ([`Lineages`]): from a source, or from other blobs, whose files may still
+//! lie in the store. What is rebuilt has to hold what the manifest says of the blob: rows, sum and hours. The owner replaces the blob
+//! then by a commit like a merge of this one blob, so its rows count once.
+
+use crate::blob::{BlobKey, BlobMeta, Level};
+use crate::erasure::Erasures;
+use crate::layout::Layout;
+use crate::limits::REBUILD_READS_MAX;
+use crate::manifest::{Commit, Partition, Progress};
+use crate::merge::scope_of;
+use crate::owner::{Counted, DeadLetter, Origin};
+use crate::rollup::{RollupRow, Rollups, RowError};
+use crate::scope::TenantHash;
+use crate::source::SourceId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// What a commit said of a blob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lineage {
+    pub meta: BlobMeta,
+    pub origin: Origin,
+    /// The blob of dead letters of the same commit.
+    pub letters: Option<BlobKey>,
+}
+
+/// Where the rows of blobs come from, also of blobs that are not live any more.
+#[derive(Clone, Debug, Default)]
+pub struct Lineages(BTreeMap<BlobKey, Lineage>);
+
+/// Rows `from` to `to` of a source, `to` not included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceRows {
+    pub source: SourceId,
+    pub from: u64,
+    pub to: u64,
+}
+
+/// What is left of inputs. `None` everywhere: it is damaged or missing.
+pub trait Inputs {
+    fn rows(&mut self, key: &BlobKey) -> Option<Rollups>;
+    fn letters(&mut self, key: &BlobKey) -> Option<Vec<DeadLetter>>;
+    /// Counts rows of a source again. Rows that are known to be dead letters are passed over.
+    fn count(&mut self, rows: &SourceRows, refused: Option<&BTreeSet<u64>>) -> Option<Counted>;
+}
+
+/// What a blob is rebuilt by.
+pub struct Rebuilder<'a, I> {
+    layout: &'a Layout,
+    test_tenants: &'a BTreeSet<TenantHash>,
+    erasures: Erasures,
+    lineages: &'a Lineages,
+    inputs: &'a mut I,
+    reads: usize,
+}
+
+/// Why a blob is not rebuilt. Nothing changes then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CannotRebuild {
+    #[error("the inputs of blob {0} are not known: the manifest's log does not reach back to its commit")]
+    UnknownInputs(BlobKey),
+    #[error("rows {} to {} of source {} are needed, and the source is not there", rows.from + 1, rows.to, rows.source)]
+    NoSource { rows: SourceRows },
+    #[error("blob {0} has rows of replayed dead letters, and a replay cannot be repeated")]
+    Replayed(BlobKey),
+    #[error("more than {REBUILD_READS_MAX} inputs would be read")]
+    TooManyInputs,
+    #[error("the inputs of blob {key} give {found}, and the manifest says {expected}")]
+    Differs { key: BlobKey, found: Holding, expected: Holding },
+    #[error("rows: {0}")]
+    Rows(#[from] RowError),
+}
+
+/// How much a blob holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    pub rows: u64,
+    pub total: u64,
+}
+
+impl fmt::Display for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rows that count {}", self.rows, self.total)
+    }
+}
+
+impl Lineages {
+    pub fn get(&self, key: &BlobKey) -> Option<&Lineage> {
+        self.0.get(key)
+    }
+
+    /// Takes a blob over whose commit is not known, as its file says.
+    pub fn insert(&mut self, lineage: Lineage) {
+        self.0.entry(lineage.meta.key).or_insert(lineage);
+    }
+
+    /// Takes the blobs of a commit over.
+    pub fn add(&mut self, commit: &Commit) {
+        let origin = match commit.progress {
+            Some(Progress { source, from, to, .. }) => Origin::Source { source, from, to },
+            None => Origin::Blobs(commit.remove.iter().copied().collect()),
+        };
+        let letters = commit.add.iter().find(|meta| meta.level == Level::DeadLetters).map(|meta| meta.key);
+        for meta in &commit.add {
+            self.0.insert(meta.key, Lineage { meta: *meta, origin: origin.clone(), letters });
+        }
+    }
+}
+
+impl<'a, I: Inputs> Rebuilder<'a, I> {
+    pub fn new(
+        layout: &'a Layout,
+        test_tenants: &'a BTreeSet<TenantHash>,
+        partition: &Partition,
+        lineages: &'a Lineages,
+        inputs: &'a mut I,
+    ) -> Rebuilder<'a, I> {
+        let erasures = partition.erasures.clone();
+        Rebuilder { layout, test_tenants, erasures, lineages, inputs, reads: 0 }
+    }
+
+    /// The rows of a blob of rows.
+    ///
+    /// # Errors
+    /// [`CannotRebuild`].
+    pub fn rows(&mut self, meta: &BlobMeta) -> Result<Rollups, CannotRebuild> {
+        let lineage = self.lineages.get(&meta.key).ok_or(CannotRebuild::UnknownInputs(meta.key))?;
+        let all = match &lineage.origin {
+            Origin::Source { source, from, to } => {
+                let rows = SourceRows { source: *source, from: *from, to: *to };
+                let letters = lineage.letters.map(|key| self.inputs.letters(&key));
+                // Without letters no row was refused.
+                let refused = match letters {
+                    None => Some(BTreeSet::new()),
+                    Some(letters) => letters.map(|letters| letters.iter().map(|letter| letter.row).collect()),
+                };
+                self.read()?;
+                self.inputs.count(&rows, refused.as_ref()).ok_or(CannotRebuild::NoSource { rows })?.rows
+            }
+            Origin::Blobs(inputs) => self.joined(&meta.key, &inputs.clone())?,
+        };
+        self.of_blob(meta, &all)
+    }
+
+    /// The letters of a blob of dead letters.
+    ///
+    /// # Errors
+    /// [`CannotRebuild`].
+    pub fn letters(&mut self, meta: &BlobMeta) -> Result<Vec<DeadLetter>, CannotRebuild> {
+        let lineage = self.lineages.get(&meta.key).ok_or(CannotRebuild::UnknownInputs(meta.key))?;
+        let Origin::Source { source, from, to } = lineage.origin else {
+            return Err(CannotRebuild::Replayed(meta.key));
+        };
+        let rows = SourceRows { source, from, to };
+        let counted = self.inputs.count(&rows, None).ok_or(CannotRebuild::NoSource { rows })?;
+        let found = Holding { rows: counted.letters.len() as u64, total: 0 };
+        let expected = Holding { rows: meta.rows, total: 0 };
+        match found == expected {
+            true => Ok(counted.letters),
+            false => Err(CannotRebuild::Differs { key: meta.key, found, expected }),
+        }
+    }
+
+    /// The rows of blobs, each from its file or from its own inputs.
+    fn joined(&mut self, key: &BlobKey, inputs: &[BlobKey]) -> Result<Rollups, CannotRebuild> {
+        let mut joined = Rollups::new();
+        for input in inputs {
+            self.read()?;
+            let rows = match self.inputs.rows(input) {
+                Some(rows) => rows,
+                None => {
+                    let lineage = self.lineages.get(input).ok_or(CannotRebuild::UnknownInputs(*input))?;
+                    if !lineage.meta.level.is_of_rows() {
+                        return Err(CannotRebuild::Replayed(*key));
+                    }
+                    // A commit removes blobs of earlier commits only, so this comes to an end.
+                    if input.seq >= key.seq {
+                        return Err(CannotRebuild::UnknownInputs(*key));
+                    }
+                    let meta = lineage.meta;
+                    self.rows(&meta)?
+                }
+            };
+            rows.iter().try_for_each(|row| joined.push(row))?;
+        }
+        joined.combine();
+        Ok(joined)
+    }
+
+    fn read(&mut self) -> Result<(), CannotRebuild> {
+        self.reads += 1;
+        if self.reads > REBUILD_READS_MAX { Err(CannotRebuild::TooManyInputs) } else { Ok(()) }
+    }
+
+    /// Those of the rows of a commit that went into one of its blobs. The layout may have grown since; what it gives is compared with
+    /// what the manifest says of the blob.
+    fn of_blob(&self, meta: &BlobMeta, all: &Rollups) -> Result<Rollups, CannotRebuild> {
+        let hash = |row: &RollupRow<'_>| TenantHash::of(row.tenant);
+        let is_placed = |row: &RollupRow<'_>| match meta.level {
+            Level::Delta | Level::DeadLetters => true,
+            Level::Hour | Level::Day | Level::Period => {
+                scope_of(meta.level, self.layout, self.test_tenants, hash(row), row) == meta.scope
+            }
+        };
+        let is_in_scope = |row: &RollupRow<'_>| meta.scope.holds(hash(row), row.listing);
+        let by_layout = selected(all, |row| meta.hours.contains(row.hour) && is_placed(row))?;
+        let by_scope = selected(all, |row| meta.hours.contains(row.hour) && is_in_scope(row))?;
+        for rows in [&by_layout, &by_scope] {
+            // Inputs may be older than an erasure that the blob does without.
+            let kept = self.erasures.kept(rows)?;
+            if let Some(rows) = [Some(rows), kept.as_ref()].into_iter().flatten().find(|rows| meta.holds(rows)) {
+                return Ok(rows.clone());
+            }
+        }
+        let found = Holding { rows: by_layout.len() as u64, total: by_layout.total() };
+        let expected = Holding { rows: meta.rows, total: meta.total };
+        Err(CannotRebuild::Differs { key: meta.key, found, expected })
+    }
+}
+
+fn selected(rows: &Rollups, is_wanted: impl Fn(&RollupRow<'_>) -> bool) -> Result<Rollups, RowError> {
+    let mut selected = Rollups::new();
+    rows.iter().filter(|row| is_wanted(row)).try_for_each(|row| selected.push(row))?;
+    Ok(selected)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! A blob is rebuilt as it was, or not at all.
+
+use super::*;
+use crate::blob::{Epoch, PartitionId, Seq, StoredBlob};
+use crate::layout::BucketsFrom;
+use crate::scope::{Scope, Slice};
+use crate::source::ReadingId;
+use crate::time::{Day, Hour, HourRange};
+
+const SOURCE: SourceId = SourceId([7; 32]);
+
+fn key(seq: u64, part: u32) -> BlobKey {
+    BlobKey { partition: PartitionId(0), epoch: Epoch(1), seq: Seq(seq), part }
+}
+
+fn rows(counts: &[(&str, u32, u32)]) -> Rollups {
+    let mut rows = Rollups::new();
+    for &(tenant, hour, count) in counts {
+        let quarters = [count, 0, 0, 0];
+        rows.push(RollupRow { tenant, listing: "x", hour: Hour(hour), event_type: "click", quarters }).unwrap();
+    }
+    rows.combine();
+    rows
+}
+
+fn meta(key: BlobKey, level: Level, scope: Scope, rows: &Rollups) -> BlobMeta {
+    let hours = rows.hours().unwrap_or(HourRange::of(Hour(0)));
+    let stored = StoredBlob { bytes: 1, checksum: 1 };
+    BlobMeta { key, level, scope, hours, rows: rows.len() as u64, total: rows.total(), stored }
+}
+
+/// What is left: blobs, and the rows of the source by their ranges.
+#[derive(Default)]
+struct Left {
+    blobs: BTreeMap<BlobKey, Rollups>,
+    letters: BTreeMap<BlobKey, Vec<DeadLetter>>,
+    source: BTreeMap<SourceRows, Counted>,
+}
+
+impl Inputs for Left {
+    fn rows(&mut self, key: &BlobKey) -> Option<Rollups> {
+        self.blobs.get(key).cloned()
+    }
+
+    fn letters(&mut self, key: &BlobKey) -> Option<Vec<DeadLetter>> {
+        self.letters.get(key).cloned()
+    }
+
+    fn count(&mut self, rows: &SourceRows, _refused: Option<&BTreeSet<u64>>) -> Option<Counted> {
+        self.source.get(rows).cloned()
+    }
+}
+
+fn flush(seq: u64, from: u64, to: u64, rows: &Rollups) -> Commit {
+    let progress = Progress {
+        source: SOURCE,
+        reading: ReadingId(1),
+        from,
+        to,
+        dead_letters: 0,
+        total: rows.total(),
+        is_end: false,
+    };
+    let add = vec![meta(key(seq, 0), Level::Delta, Scope::ALL, rows)];
+    Commit { seq: Seq(seq), progress: Some(progress), add, ..Commit::default() }
+}
+
+/// Two flushes, which one merge cuts into two buckets.
+struct History {
+    lineages: Lineages,
+    layout: Layout,
+    left: Left,
+    days: [BlobMeta; 2],
+    cut: [Rollups; 2],
+}
+
+fn history() -> History {
+    let buckets = vec![BucketsFrom { from: Day(0), buckets: 2 }];
+    let layout = Layout { buckets, ..Layout::default() };
+    let names: Vec<String> = (0..8).map(|number| format!("t{number}")).collect();
+    let of = |remainder: u32| {
+        let slice = Slice { modulus: 2, remainder };
+        names.iter().find(|name| Slice::of(TenantHash::of(name), 2) == slice).unwrap().as_str()
+    };
+    let first = rows(&[(of(0), 5, 1), (of(1), 6, 2)]);
+    let second = rows(&[(of(0), 5, 4), (of(1), 9, 8)]);
+    let cut = [rows(&[(of(0), 5, 5)]), rows(&[(of(1), 6, 2), (of(1), 9, 8)])];
+    let scope = |remainder| Scope::Slice(Slice { modulus: 2, remainder });
+    let days = [0, 1].map(|at| meta(key(3, at), Level::Day, scope(at), &cut[at as usize]));
+    let mut lineages = Lineages::default();
+    let flushes = [flush(1, 0, 10, &first), flush(2, 10, 30, &second)];
+    flushes.iter().for_each(|commit| lineages.add(commit));
+    let remove = vec![key(1, 0), key(2, 0)];
+    lineages.add(&Commit { seq: Seq(3), add: days.to_vec(), remove, ..Commit::default() });
+    let mut left = Left::default();
+    left.blobs.insert(key(1, 0), first.clone());
+    left.blobs.insert(key(2, 0), second.clone());
+    for (from, to, rows) in [(0, 10, first), (10, 30, second)] {
+        left.source.insert(SourceRows { source: SOURCE, from, to }, Counted { rows, letters: Vec::new() });
+    }
+    History { lineages, layout, left, days, cut }
+}
+
+impl History {
+    fn rebuilt(&mut self, at: usize) -> Result<Rollups, CannotRebuild> {
+        let tests = BTreeSet::new();
+        let partition = Partition::default();
+        Rebuilder::new(&self.layout, &tests, &partition, &self.lineages, &mut self.left).rows(&self.days[at])
+    }
+}
+
+#[test]
+fn merged_blob_is_rebuilt_from_files_or_the_source() {
+    let mut history = history();
+    let expected = history.cut.clone();
+    // Both inputs are there; one is; none is.
+    for lost in [None, Some(key(1, 0)), Some(key(2, 0))] {
+        lost.map(|key| history.left.blobs.remove(&key));
+        assert_eq!(history.rebuilt(0).as_ref(), Ok(&expected[0]));
+        assert_eq!(history.rebuilt(1).as_ref(), Ok(&expected[1]));
+    }
+}
+
+#[test]
+fn blob_without_an_input_is_not_rebuilt() {
+    let mut history = history();
+    history.left.blobs.remove(&key(2, 0));
+    let rows = SourceRows { source: SOURCE, from: 10, to: 30 };
+    history.left.source.remove(&rows);
+    assert_eq!(history.rebuilt(0), Err(CannotRebuild::NoSource { rows }));
+    history.lineages = Lineages::default();
+    assert_eq!(history.rebuilt(0), Err(CannotRebuild::UnknownInputs(key(3, 0))));
+}
+
+#[test]
+fn inputs_that_give_something_else_are_refused() {
+    let mut history = history();
+    history.left.blobs.insert(key(1, 0), rows(&[("t0", 5, 70)]));
+    let refused = history.rebuilt(0);
+    assert!(matches!(refused, Err(CannotRebuild::Differs { key: differs, .. }) if differs == key(3, 0)), "{refused:?}");
+}
+
+#[test]
+fn blob_is_rebuilt_by_its_scope_though_the_layout_has_grown() {
+    let mut history = history();
+    let expected = history.cut[1].clone();
+    history.layout.buckets = vec![BucketsFrom { from: Day(0), buckets: 4 }];
+    assert_eq!(history.rebuilt(1), Ok(expected));
+}

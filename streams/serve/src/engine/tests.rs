@@ -1,0 +1,219 @@
+//! The owner's thread, the intake's log and the thread that writes blobs, on a store with faults: nothing is lost or counted twice.
+
+use super::{Engine, LOG_FILE, MESSAGES_MAX, Message, Opened, PARTITION, Pin, SOURCE, open_log};
+use crate::log::{Submission, read_rows};
+use crate::node::{Node, now_ms};
+use crate::settings::Settings;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::owner::Recount;
+use tidemark_streams_core::rebuild::SourceRows;
+use tidemark_streams_core::time::{Day, HourRange, Now};
+use tidemark_streams_intake::body::{self, Rules};
+use tidemark_streams_store::directory::{Directory, IfMissing};
+use tidemark_streams_store::faulty::{Faults, Rates};
+use tidemark_streams_store::folder::StoreLayer;
+use tidemark_streams_store::parquet_rows::Wanted;
+use tokio::sync::oneshot;
+
+const EVENTS_PER_BATCH: u64 = 20;
+
+/// A server without HTTP.
+struct Worker {
+    node: Arc<Node>,
+    engine: SyncSender<Message>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn settings(dir: &Path, faults: &Faults) -> Settings {
+    let faults = faults.clone();
+    Settings {
+        dir: dir.to_owned(),
+        listen: ([127, 0, 0, 1], 0).into(),
+        types: EventTypes::new(&["impression"]).unwrap(),
+        flush_s: 1,
+        flush_counts: 64,
+        event_id_s: 0,
+        event_ids_max: 0,
+        lateness_s: 3_600,
+        reader_grace_s: 0,
+        log_bytes_max: 1 << 20,
+        tenant_events_per_s: 0,
+        dead_letters_max: 1_000,
+        secret: None,
+        store_layer: StoreLayer::new(move |store| faults.before(store)),
+    }
+}
+
+impl Worker {
+    /// Starts as the program does, which may fail while the store is down: then it is started again.
+    fn start(dir: &Path, faults: &Faults) -> Worker {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            match Worker::try_start(dir, faults) {
+                Some(worker) => return worker,
+                None => assert!(Instant::now() < end, "it does not start"),
+            }
+        }
+    }
+
+    fn try_start(dir: &Path, faults: &Faults) -> Option<Worker> {
+        let settings = settings(dir, faults);
+        let directory = Directory::open_through(dir, IfMissing::Create, settings.store_layer.clone()).ok()?;
+        let (engine, inbox) = sync_channel(MESSAGES_MAX);
+        let log = open_log(&directory, &settings, &engine).unwrap();
+        let node = Arc::new(Node::new(settings, directory.reader().ok()?, engine.clone()));
+        node.set_log(Some(Arc::clone(&log)));
+        let owner = Engine { node: Arc::clone(&node), inbox, sessions: 0 };
+        let thread = std::thread::spawn(move || owner.run(Opened { directory, log }));
+        Some(Worker { node, engine, thread: Some(thread) })
+    }
+
+    /// A batch of events of two tenants. `false`: it is not accepted.
+    fn send(&self, batch: u64) -> bool {
+        let mut text = String::new();
+        for event in 0..EVENTS_PER_BATCH {
+            let tenant = event % 2;
+            let at = 1_700_000_000 + (batch * EVENTS_PER_BATCH + event) % 100 * 900;
+            text.push_str(&format!("{{\"tenant\":\"t{tenant}\",\"listing\":\"l{}\",\"at\":{at}}}\n", batch % 7));
+        }
+        let log = self.node.log().unwrap();
+        let types = &self.node.settings.types;
+        let rules = Rules { now: Now(now_ms()), types, kept_from: Day(0), seed: log.seed() };
+        let decoded = body::decode(text.as_bytes(), &rules).unwrap();
+        log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).is_ok()
+    }
+
+    /// What an answer counts, if there is one.
+    fn total(&self, tenant: &str) -> Option<u64> {
+        let (answer, pinned) = oneshot::channel();
+        let pin = Pin { tenant: tenant.to_owned(), hours: HourRange::ALL, answer };
+        self.engine.send(Message::Pin(pin)).ok()?;
+        let pinned = pinned.blocking_recv().ok()?.ok()?;
+        let mut total: u64 = pinned.unwritten.iter().map(tidemark_streams_core::rollup::Rollups::total).sum();
+        for meta in &pinned.blobs {
+            total += self.node.reader.rows(meta, Wanted::Tenant(tenant)).ok()?.total();
+        }
+        Some(total)
+    }
+
+    fn stop(mut self) {
+        self.engine.send(Message::Stop).unwrap();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// The sum of all blobs, each of which is read whole.
+fn sum(dir: &Path) -> u64 {
+    let directory = Directory::open(dir, IfMissing::Refuse).unwrap();
+    let rows = directory.manifest().live().map(|meta| directory.rows(&meta, Wanted::All).unwrap().total()).sum();
+    let total = directory.manifest().partition(PARTITION).unwrap().total;
+    assert_eq!(u128::from(rows), total);
+    rows
+}
+
+#[test]
+fn store_with_faults_loses_nothing_and_doubles_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("streams");
+    let rates = Rates {
+        latency_ms_max: 20,
+        put_refused: 15,
+        put_torn: 15,
+        put_unanswered: 15,
+        get_refused: 20,
+        delete_refused: 20,
+        list_refused: 10,
+        list_old: 40,
+    };
+    let faults = Faults::new(7, rates);
+    let mut sent = 0;
+    for start in 0..3 {
+        let worker = Worker::start(&dir, &faults);
+        for batch in 0..40 {
+            if worker.send(start * 40 + batch) {
+                sent += EVENTS_PER_BATCH;
+            }
+            std::thread::sleep(Duration::from_millis(25));
+            if batch % 20 == 19
+                && let Some((first, second)) = worker.total("t0").zip(worker.total("t1"))
+            {
+                assert_eq!(first + second, sent, "an answer counts what was accepted");
+            }
+        }
+        worker.stop();
+    }
+    faults.set(Rates::default());
+    Worker::start(&dir, &faults).stop();
+    assert_eq!(sum(&dir), sent);
+    let counts = faults.counts();
+    assert!(counts.refused > 0 && counts.torn > 0 && counts.unanswered > 0 && counts.old_lists > 0, "{counts:?}");
+    let blobs = Directory::open(&dir, IfMissing::Refuse).unwrap().manifest().live().count();
+    let files = std::fs::read_dir(dir.join("blobs")).unwrap().count();
+    assert_eq!(files, blobs, "what uploads have left is collected");
+}
+
+#[test]
+fn store_that_is_down_is_tried_once_a_second_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("streams");
+    let faults = Faults::new(1, Rates::default());
+    let worker = Worker::start(&dir, &faults);
+    let down = Rates { put_refused: 100, get_refused: 100, ..Rates::default() };
+    faults.set(down);
+    let mut sent = 0;
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(5) {
+        // Memory is bounded: a full log takes no more.
+        if worker.send(sent) {
+            sent += 1;
+        }
+    }
+    let puts = faults.counts().puts;
+    assert!((2..=7).contains(&puts), "{puts} uploads in 5 s");
+    let problem = worker.node.problem().unwrap_or_default();
+    assert!(problem.contains("503 Service Unavailable: slow down"), "{problem}");
+    assert!(!worker.send(sent), "the log is full");
+    faults.set(Rates::default());
+    let end = Instant::now() + Duration::from_secs(30);
+    while !worker.send(sent) {
+        assert!(Instant::now() < end, "it goes on once the store does");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    worker.stop();
+    Worker::start(&dir, &faults).stop();
+    assert_eq!(sum(&dir), (sent + 1) * EVENTS_PER_BATCH);
+}
+
+/// A delta is rebuilt from the log as long as the log has its rows.
+#[test]
+fn rows_of_the_log_are_counted_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("streams");
+    let settings = settings(&dir, &Faults::default());
+    let directory = Directory::open(&dir, IfMissing::Create).unwrap();
+    let (engine, _inbox) = sync_channel(MESSAGES_MAX);
+    let log = open_log(&directory, &settings, &engine).unwrap();
+    let body = |number: u64| format!("{{\"tenant\":\"a\",\"listing\":\"x\",\"at\":{},\"n\":{number}}}\n", number * 900);
+    for batch in 0..5 {
+        let text: String = (batch * 10..batch * 10 + 10).map(body).collect();
+        let rules = Rules { now: Now(now_ms()), types: &settings.types, kept_from: Day(0), seed: log.seed() };
+        let decoded = body::decode(text.as_bytes(), &rules).unwrap();
+        log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).unwrap();
+    }
+    drop(log);
+    let counted = |from: u64, to: u64| {
+        let mut recount = Recount::new(settings.types.clone(), None);
+        let rows = SourceRows { source: SOURCE, from, to };
+        let path = dir.join(LOG_FILE);
+        let is_whole = read_rows(&path, directory.id(), &rows, |now, batch| recount.add(now, batch)).unwrap();
+        (is_whole, recount.finish().unwrap().rows.total())
+    };
+    assert_eq!(counted(3, 47), (true, (3..47).sum()));
+    assert_eq!(counted(10, 20), (true, (10..20).sum()));
+    assert!(!counted(45, 51).0, "the log has 50 rows");
+}
