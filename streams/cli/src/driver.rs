@@ -1,8 +1,9 @@
 //! Carries out what an owner asks for, on a directory.
 
 use crate::error::CliError;
-use crate::pause::time;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tidemark_proto::series::UnixTime;
+use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, PartitionId};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::manifest::{Generation, MemberId};
@@ -173,4 +174,9 @@ impl Driver {
 enum Read {
     Rows(Rollups),
     Letters(Vec<DeadLetter>),
+}
+
+/// A time in milliseconds since 1970 as a text of UTC.
+pub fn time(at_ms: u64) -> String {
+    UnixTime::from_s((at_ms / 1_000) as i64).map_or_else(|_| at_ms.to_string(), |at| Zone::UTC.text(at))
 }

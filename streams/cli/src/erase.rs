@@ -2,9 +2,8 @@
 
 use crate::args::EraseArgs;
 use crate::dead_letters;
-use crate::driver::{Driver, PARTITION, now};
+use crate::driver::{Driver, PARTITION, now, time};
 use crate::error::CliError;
-use crate::pause::time;
 use std::io::Write;
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};

@@ -1,6 +1,5 @@
 //! The errors of commands.
 
-use crate::plan::InputError;
 use std::io;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::{CalendarError, Period, UnknownZone};
@@ -115,4 +114,30 @@ pub enum CliError {
     Serve(#[from] Box<ServeError>),
     #[error("output: {0}")]
     Output(#[from] io::Error),
+}
+
+/// Bytes of the file of a plan, at most: a plan has a few lines.
+pub const PLAN_BYTES_MAX: u64 = 64 << 10;
+
+/// Why a file is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it has more than {PLAN_BYTES_MAX} bytes: a plan is a few lines of KEY = NUMBER")]
+    Long,
+    #[error("no TOML: {0}")]
+    Toml(String),
+    #[error("no JSON object: {0}")]
+    Json(String),
+    #[error("unknown key {key:?}; known keys: {known}")]
+    Unknown { key: String, known: String },
+    #[error("{key} is {found}: a number is expected")]
+    Kind { key: &'static str, found: &'static str },
+    #[error("{key} {value}: a whole number is expected")]
+    Fraction { key: &'static str, value: f64 },
+    #[error("{key} {value}: at least {min}")]
+    Low { key: &'static str, value: f64, min: f64 },
+    #[error("{key} {value}: at most {max}")]
+    High { key: &'static str, value: f64, max: f64 },
 }

@@ -1,11 +1,9 @@
 //! `pause` and `resume`: of the partition, or of an event type.
 
 use crate::args::PauseArgs;
-use crate::driver::{PARTITION, now};
+use crate::driver::{PARTITION, now, time};
 use crate::error::CliError;
 use std::io::Write;
-use tidemark_proto::series::UnixTime;
-use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::manifest::{Command, Outcome, SetPause};
 use tidemark_streams_core::pause::{PauseTarget, Pauses};
 use tidemark_streams_store::directory::{Directory, IfMissing};
@@ -42,9 +40,4 @@ fn print(pauses: &Pauses, out: &mut impl Write) -> Result<(), CliError> {
         writeln!(out, "event type {name} is paused since {}", time(at_ms))?;
     }
     Ok(())
-}
-
-/// A time in milliseconds since 1970 as a text of UTC.
-pub fn time(at_ms: u64) -> String {
-    UnixTime::from_s((at_ms / 1_000) as i64).map_or_else(|_| at_ms.to_string(), |at| Zone::UTC.text(at))
 }

@@ -6,17 +6,12 @@ mod figures;
 mod input;
 mod print;
 
-pub use input::InputError;
-
 use crate::args::PlanArgs;
-use crate::error::CliError;
+use crate::error::{CliError, InputError, PLAN_BYTES_MAX};
 use figures::figures;
 use input::Input;
 use std::io::{Read, Write};
 use std::path::Path;
-
-/// A longer file is refused: a plan has a few lines.
-const FILE_BYTES_MAX: u64 = 64 << 10;
 
 pub fn run(args: &PlanArgs, out: &mut impl Write) -> Result<(), CliError> {
     let input = match &args.file {
@@ -32,8 +27,8 @@ pub fn run(args: &PlanArgs, out: &mut impl Write) -> Result<(), CliError> {
 
 fn read(path: &Path) -> Result<Input, InputError> {
     let mut text = String::new();
-    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
+    std::fs::File::open(path)?.take(PLAN_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > PLAN_BYTES_MAX {
         return Err(InputError::Long);
     }
     let is_json = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"));

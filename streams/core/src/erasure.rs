@@ -6,7 +6,8 @@
 
 use crate::blob::{BlobKey, BlobMeta, Level, Seq};
 use crate::limits::{ERASURES_MAX, FUTURE_MAX_S};
-use crate::manifest::BlobSet;
+use crate::live::BlobSet;
+pub use crate::names::ListingHash;
 use crate::names::Names;
 use crate::rollup::{RollupRow, Rollups, RowError};
 use crate::scope::TenantHash;
@@ -14,11 +15,6 @@ use crate::teeth::{Bug, bites};
 use crate::time::{HOUR_S, Hour, HourRange, Now};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use xxhash_rust::xxh3::xxh3_64;
-
-/// The stable hash of a listing's id: XXH3 with 64 bits. It is part of what the manifest keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ListingHash(pub u64);
 
 /// The tenant or listing that is erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -54,12 +50,6 @@ pub struct Erasures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{ERASURES_MAX} tenants and listings are erased, the most that a partition remembers")]
 pub struct TooManyErasures;
-
-impl ListingHash {
-    pub fn of(listing: &str) -> ListingHash {
-        ListingHash(xxh3_64(listing.as_bytes()))
-    }
-}
 
 /// The hour before which rows are erased that may have come by now. Events may lie ahead of now, within an hour that has begun.
 pub fn before(now: Now) -> Hour {

@@ -18,6 +18,7 @@ pub mod event;
 pub mod fold;
 pub mod layout;
 pub mod limits;
+mod live;
 pub mod manifest;
 pub mod merge;
 pub mod names;

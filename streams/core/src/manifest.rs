@@ -8,13 +8,16 @@
 
 mod apply;
 mod command;
+mod encoding;
 mod expire;
 mod head;
-mod live;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod version_1;
+mod version_2;
 
+pub use crate::live::{BlobSet, ChunkId, RestoreError};
 pub use apply::{
     ClaimRefused, CommitRefused, Committed, EraseRefused, FenceRefused, LayoutRefused, Outcome, TooManyTestTenants,
 };
@@ -24,7 +27,6 @@ pub use command::{
 };
 pub use expire::{ExpireRefused, Expired};
 pub use head::{Gone, Head, LiveOf, Recovered, replaces_head};
-pub use live::{BlobSet, ChunkId, RestoreError};
 pub use snapshot::{Restore, Row, SnapshotError};
 
 use crate::blob::{BlobMeta, Epoch, PartitionId, Seq};

@@ -1,13 +1,23 @@
 //! The tenant, listings and time that a dead letter names. Erasures find letters by these.
 
-use crate::erasure::ListingHash;
 use crate::event::RawEvent;
 use crate::limits::FUTURE_MAX_S;
 use crate::scope::TenantHash;
 use crate::time::{Hour, Now, Quarter};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidemark_proto::series::UnixTime;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The stable hash of a listing's id: XXH3 with 64 bits. It is part of what the manifest keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ListingHash(pub u64);
+
+impl ListingHash {
+    pub fn of(listing: &str) -> ListingHash {
+        ListingHash(xxh3_64(listing.as_bytes()))
+    }
+}
 
 /// The last character of a text that is not the whole record. No JSON ends with it, so replay refuses such a text.
 pub const CUT: char = '…';

@@ -7,119 +7,27 @@ mod session;
 mod store;
 
 use crate::log::{IntakeLog, LogConfig, LogError};
+pub use crate::messages::{
+    EraseRequest, Erased, Message, PARTITION, Pin, PinError, Pinned, Proposal, ProposalError, SOURCE,
+};
 use crate::node::{Node, OwnerView};
 use session::{End, Session};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
-use store::Done;
 use tidemark_consensus::local::PersistError;
-use tidemark_streams_core::blob::{BlobMeta, PartitionId};
-use tidemark_streams_core::erasure::{Erasure, ErasureKey};
-use tidemark_streams_core::manifest::{Command, EraseRefused, Outcome};
 use tidemark_streams_core::owner::Stop;
-use tidemark_streams_core::query::View;
-use tidemark_streams_core::rollup::{Rollups, RowError};
-use tidemark_streams_core::source::SourceId;
-use tidemark_streams_core::time::HourRange;
 use tidemark_streams_intake::entry::DecodeError;
 use tidemark_streams_intake::event_ids::IdBounds;
 use tidemark_streams_intake::state::StateConfig;
 use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing};
 use tidemark_streams_store::host::ManifestError;
-use tokio::sync::oneshot;
 
-/// A directory has one partition.
-pub const PARTITION: PartitionId = PartitionId(0);
-/// The log of the intake as a source. Each directory has one.
-pub const SOURCE: SourceId = SourceId(*b"tidemark-streams intake log 0001");
 pub const LOG_FILE: &str = "intake.redb";
 /// Messages that wait for the owner's thread.
 pub const MESSAGES_MAX: usize = 1_024;
 /// Between two sessions.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// A message to the owner's thread.
-pub enum Message {
-    /// More of the log is durable, or the log has failed.
-    Wake,
-    /// The thread that writes blobs of a session has done what it was asked.
-    Done(u64, Done),
-    Pin(Pin),
-    Propose(Proposal),
-    Erase(EraseRequest),
-    /// Write what is held, and end.
-    Stop,
-}
-
-/// Asks which blobs and which rows answer a query.
-pub struct Pin {
-    pub tenant: String,
-    pub hours: HourRange,
-    pub answer: oneshot::Sender<Result<Pinned, PinError>>,
-}
-
-/// A command of an operator.
-pub struct Proposal {
-    pub command: Command,
-    pub answer: oneshot::Sender<Result<Outcome, ProposalError>>,
-}
-
-/// Erases a tenant or listing, or asks how far that is.
-pub struct EraseRequest {
-    pub key: ErasureKey,
-    /// Begin a new erasure if the known one is done.
-    pub again: bool,
-    pub answer: oneshot::Sender<Result<Erased, ProposalError>>,
-}
-
-/// How far an erasure is.
-pub struct Erased {
-    pub erasure: Erasure,
-    /// Whether no file of the directory holds erased rows.
-    pub is_done: bool,
-    /// No live blob holds erased rows. Files that queries may still read are removed then, at the earliest.
-    pub files_until_ms: Option<u64>,
-}
-
-/// Why a command of an operator has no outcome.
-#[derive(Debug, thiserror::Error)]
-pub enum ProposalError {
-    #[error("the manifest did not take it: {0}")]
-    Manifest(String),
-    #[error("the owner's thread does not run: {0}")]
-    NotServing(String),
-    #[error("nothing was erased: {0}")]
-    Erase(#[from] EraseRefused),
-}
-
-/// All rows of a tenant at one moment.
-pub struct Pinned {
-    pub manifest_index: u64,
-    pub blobs: Vec<BlobMeta>,
-    pub view: View,
-    /// Rows that are in none of the blobs.
-    pub unwritten: Vec<Rollups>,
-    /// When that moment was.
-    pub pinned_at_ms: u64,
-    pub complete_to_ms: u64,
-    pub last_updated_at_ms: u64,
-    /// Files with a load that was stopped before its end.
-    pub incomplete: Vec<String>,
-    /// Since when the partition is paused.
-    pub paused_at_ms: Option<u64>,
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum PinError {
-    #[error(transparent)]
-    Rows(#[from] RowError),
-    #[error("the owner's rows begin behind row {position}, which the blobs end at: ask again")]
-    Gap { position: u64 },
-    #[error("the owner's thread does not run: {0}")]
-    NotServing(String),
-}
 
 /// A fault that ends a session.
 #[derive(Debug, thiserror::Error)]

@@ -9,12 +9,14 @@
 //! * `query`: counts of a tenant, from blobs and from the owner's rows; `row_cache`: rows of blobs that were read before;
 //!   `commit_times`: when blobs were committed.
 //! * `http`: requests and answers. It decides nothing about counts.
-//! * `node`: what these share; `metrics`: what `/metrics` shows.
+//! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 
 mod commit_times;
+mod counters;
 mod engine;
 mod http;
 mod log;
+mod messages;
 mod metrics;
 mod node;
 mod query;

@@ -1,41 +1,10 @@
 //! The page `/metrics`: text for Prometheus, each metric with its unit and a line of help.
 
+use crate::counters::Counter;
 use crate::engine::PARTITION;
 use crate::log::LogSize;
 use crate::node::{Node, now_ms};
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    pub fn add(&self, number: u64) {
-        self.0.fetch_add(number, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Counters since the start.
-#[derive(Debug, Default)]
-pub struct Counters {
-    pub requests: Counter,
-    pub refused: Counter,
-    pub body_bytes: Counter,
-    pub accepted: Counter,
-    pub dead_letters: Counter,
-    pub duplicates: Counter,
-    pub repeated: Counter,
-    pub over_quota: Counter,
-    pub queries: Counter,
-    pub commits: Counter,
-    pub store_errors: Counter,
-    pub sessions_failed: Counter,
-}
 
 #[derive(Clone, Copy)]
 enum Kind {

@@ -1,9 +1,9 @@
 //! The state that requests and the owner's thread share.
 
 use crate::commit_times::CommitTimes;
-use crate::engine::Message;
+use crate::counters::Counters;
 use crate::log::IntakeLog;
-use crate::metrics::Counters;
+use crate::messages::Message;
 use crate::row_cache::RowCache;
 use crate::settings::{CACHED_BYTES_MAX, Settings};
 use std::sync::mpsc::SyncSender;

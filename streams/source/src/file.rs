@@ -1,36 +1,13 @@
 //! The rows of a file, from the first on.
 
+pub use crate::error::SourceError;
 use crate::lines::Lines;
-use crate::mapping::{Mapping, MappingError};
+use crate::mapping::Mapping;
 use crate::table::Table;
 use crate::value::{Reading, Row};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek};
-use tidemark_files::csv::CsvError;
+use std::io::{BufRead, BufReader, Seek};
 use tidemark_files::unpack::{BUFFER_BYTES, PARQUET_MAGIC, Text};
-
-/// Why a file cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum SourceError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("CSV: {0}")]
-    Csv(#[from] CsvError),
-    #[error(transparent)]
-    Mapping(#[from] MappingError),
-    #[error("CSV: the first line, which names the columns: {0}")]
-    Names(String),
-    #[error("the file is empty: a line of names, JSON objects or Parquet are expected")]
-    Empty,
-    #[error(
-        "the file begins with \"[\": a JSON array is not read: write one object in each line, as `jq -c '.[]'` does"
-    )]
-    JsonArray,
-    #[error("Parquet: {0}")]
-    Parquet(String),
-    #[error("Parquet: column {name:?} is {found}: {expected}")]
-    Column { name: String, found: String, expected: &'static str },
-}
 
 /// A file that is read.
 pub struct FileRows {

@@ -6,6 +6,7 @@
 //! * [`digest`]: which source a file is.
 
 pub mod digest;
+mod error;
 pub mod file;
 mod lines;
 pub mod mapping;

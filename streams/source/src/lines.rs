@@ -1,6 +1,6 @@
 //! Rows of text: CSV with a line of names, or a JSON object in each line.
 
-use crate::file::SourceError;
+use crate::error::SourceError;
 use crate::mapping::{Columns, Mapping};
 use crate::value::{Reading, Row, Value};
 use serde_json::Value as Json;

@@ -1,6 +1,6 @@
 //! Rows of Parquet, a few at a time. The guard of `tidemark-files` stands before the library.
 
-use crate::file::SourceError;
+use crate::error::SourceError;
 use crate::mapping::{Columns, Mapping};
 use crate::value::{Reading, Row, Value};
 use parquet::data_type::ByteArray;

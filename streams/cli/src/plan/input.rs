@@ -1,30 +1,7 @@
 //! The input of a plan: named numbers, each with a default and limits.
 
-use super::FILE_BYTES_MAX;
+use crate::error::InputError;
 use std::io;
-
-/// Why a file is no plan.
-#[derive(Debug, thiserror::Error)]
-pub enum InputError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("it has more than {FILE_BYTES_MAX} bytes: a plan is a few lines of KEY = NUMBER")]
-    Long,
-    #[error("no TOML: {0}")]
-    Toml(String),
-    #[error("no JSON object: {0}")]
-    Json(String),
-    #[error("unknown key {key:?}; known keys: {known}")]
-    Unknown { key: String, known: String },
-    #[error("{key} is {found}: a number is expected")]
-    Kind { key: &'static str, found: &'static str },
-    #[error("{key} {value}: a whole number is expected")]
-    Fraction { key: &'static str, value: f64 },
-    #[error("{key} {value}: at least {min}")]
-    Low { key: &'static str, value: f64, min: f64 },
-    #[error("{key} {value}: at most {max}")]
-    High { key: &'static str, value: f64, max: f64 },
-}
 
 /// A number of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,17 +3,17 @@
 //! Only rows that changed since the last snapshot are written again. All rows of a snapshot belong to one index, so the store writes
 //! them in one transaction.
 
-use super::live::ChangedChunk;
+use super::version_1::{self, Manifest1, Partition1};
+use super::version_2::{self, Head2, Partition2};
 use super::{
     AppliedCommit, BlobSet, ChunkId, Generation, Manifest, MemberId, Partition, RestoreError, TooManyTestTenants,
 };
 use crate::blob::{BlobKey, Epoch, PartitionId};
-use crate::codec::version_1::{self, Manifest1, Partition1};
-use crate::codec::version_2::{self, Head2, Partition2};
 use crate::codec::{DecodeError, decode_versioned, encode_versioned};
 use crate::erasure::{Erasure, ErasureKey, Erasures, TooManyErasures};
 use crate::layout::{Layout, LayoutError};
 use crate::limits::{PARTITIONS_MAX, SOURCES_MAX, TEST_TENANTS_MAX};
+use crate::live::ChangedChunk;
 use crate::pause::{PauseRefused, Pauses};
 use crate::retention::{Horizons, Retention, RetentionError};
 use crate::scope::TenantHash;

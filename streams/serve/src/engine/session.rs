@@ -2,9 +2,10 @@
 
 mod erasing;
 
-use super::store::{Done, Job, StoreThread};
+use super::store::{Job, StoreThread};
 use super::{Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, SOURCE};
 use crate::log::{IntakeLog, READING};
+use crate::messages::Done;
 use crate::node::{Node, OwnerView, now_ms};
 use crate::settings::STOP_S;
 use erasing::{Erasing, Leftovers};

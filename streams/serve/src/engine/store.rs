@@ -1,12 +1,11 @@
 //! The thread that writes, reads and removes blobs, one job at a time.
 
-use super::Message;
+use crate::messages::{Done, Message};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, StoredBlob};
-use tidemark_streams_core::owner::{DeadLetter, Put};
-use tidemark_streams_core::rollup::Rollups;
-use tidemark_streams_store::directory::{Blobs, DirectoryError};
+use tidemark_streams_core::blob::{BlobMeta, Level};
+use tidemark_streams_core::owner::Put;
+use tidemark_streams_store::directory::Blobs;
 use tidemark_streams_store::folder::Found;
 use tidemark_streams_store::parquet_rows::Wanted;
 
@@ -15,15 +14,6 @@ pub enum Job {
     Load(BlobMeta),
     Remove(Vec<Found>),
     List,
-}
-
-/// The result of a job.
-pub enum Done {
-    Stored { key: BlobKey, result: Result<StoredBlob, DirectoryError> },
-    Loaded { key: BlobKey, result: Result<Rollups, DirectoryError> },
-    LoadedLetters { key: BlobKey, result: Result<Vec<DeadLetter>, DirectoryError> },
-    Removed { result: Result<(), DirectoryError> },
-    Listed { result: Result<Vec<Found>, DirectoryError> },
 }
 
 /// The thread. Dropping it waits for the job under way.

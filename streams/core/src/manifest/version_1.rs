@@ -1,9 +1,9 @@
 //! Version 1 of commands and snapshots, which directories of that time have: blobs had no scope.
 
 use super::version_2::Source2;
-use super::{DecodeError, decode_versioned};
+use super::{AppliedCommit, Claim, Command, Commit, Fence, Generation, MemberId, Progress};
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
-use crate::manifest::{AppliedCommit, Claim, Command, Commit, Fence, Generation, MemberId, Progress};
+use crate::codec::{DecodeError, decode_versioned};
 use crate::scope::Scope;
 use crate::time::HourRange;
 use serde::Deserialize;

@@ -1,9 +1,9 @@
 //! Version 2 of commands and snapshots: a dead letter stayed one for ever.
 
-use super::{DecodeError, decode_versioned};
+use super::{AppliedCommit, Claim, Command, Commit, Fence, Generation, MemberId, Progress, SetLayout};
 use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};
+use crate::codec::{DecodeError, decode_versioned};
 use crate::layout::Layout;
-use crate::manifest::{AppliedCommit, Claim, Command, Commit, Fence, Generation, MemberId, Progress, SetLayout};
 use crate::source::{ReadingId, SourceId, SourceState};
 use serde::Deserialize;
 

@@ -1,0 +1,53 @@
+//! The encoding of commands. Every bound is checked when bytes are read.
+
+use super::{Claim, Command, Commit, Erase, Expire, Fence, SetLayout, version_1, version_2};
+use crate::codec::{CommandTooLong, DecodeError, check_meta, check_partition, decode_versioned, encode_versioned};
+use crate::limits::{COMMAND_BYTES_MAX, COMMIT_BLOBS_MAX};
+
+/// The version of encoded commands. Earlier versions are read too.
+const COMMAND_VERSION: u8 = 3;
+
+impl Command {
+    /// # Errors
+    /// [`CommandTooLong`]: it is longer than readers accept.
+    pub fn encode(&self) -> Result<Vec<u8>, CommandTooLong> {
+        let bytes = encode_versioned(COMMAND_VERSION, self);
+        if bytes.len() > COMMAND_BYTES_MAX { Err(CommandTooLong { bytes: bytes.len() }) } else { Ok(bytes) }
+    }
+
+    /// # Errors
+    /// [`DecodeError`].
+    pub fn decode(bytes: &[u8]) -> Result<Command, DecodeError> {
+        if bytes.len() > COMMAND_BYTES_MAX {
+            return Err(DecodeError::TooLong { bytes: bytes.len() });
+        }
+        let command: Command = match bytes.first() {
+            Some(&version_1::VERSION) => version_1::decode_command(bytes)?,
+            Some(&version_2::VERSION) => version_2::decode_command(bytes)?,
+            _ => decode_versioned(COMMAND_VERSION, bytes)?,
+        };
+        match &command {
+            Command::Claim(Claim { partition, .. }) | Command::Fence(Fence { partition, .. }) => {
+                check_partition(partition.0)?;
+            }
+            Command::Commit(commit) => check_commit(commit)?,
+            Command::Layout(SetLayout { layout, .. }) => layout.check()?,
+            // The machine judges what may be paused, and how long blobs may be kept.
+            Command::Pause(_) | Command::Retention(_) | Command::TestTenant(_) => {}
+            Command::Expire(Expire { partition, .. }) | Command::Erase(Erase { partition, .. }) => {
+                check_partition(partition.0)?;
+            }
+        }
+        Ok(command)
+    }
+}
+
+fn check_commit(commit: &Commit) -> Result<(), DecodeError> {
+    check_partition(commit.partition.0)?;
+    let blobs = commit.add.len().max(commit.remove.len());
+    if blobs > COMMIT_BLOBS_MAX {
+        return Err(DecodeError::Blobs(blobs));
+    }
+    commit.remove.iter().try_for_each(|key| check_partition(key.partition.0))?;
+    commit.add.iter().try_for_each(check_meta)
+}
