@@ -1,4 +1,4 @@
-//! What crosses a process boundary: messages, log entries, their encoding and their bounds.
+//! Messages between processes and log entries: their encoding and their bounds.
 
 pub mod counter_order;
 pub mod framed;
