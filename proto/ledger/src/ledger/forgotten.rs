@@ -45,8 +45,8 @@ impl Ledger {
         self.groups_left(dc).map(|group| self.heard_of(group)).fold(0, u64::wrapping_add)
     }
 
-    /// The command that forgets a data centre, decided on this state. Nothing is changed here. Who proposes judges whether it is
-    /// still heard of: `forced` says that it does not matter.
+    /// The command that forgets a data centre, decided on this state. Nothing is changed here. The proposer judges whether the
+    /// data centre is still heard of: with `forced` that does not matter.
     pub fn forgetting(&self, dc: DcId, forced: bool) -> Result<LedgerCmd, ForgetError> {
         if dc.0 >= DCS_MAX {
             return Err(ForgetError::Unknown(dc));

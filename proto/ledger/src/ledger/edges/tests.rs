@@ -1,4 +1,4 @@
-//! What the ledger promises of edges, and the whole of it against a naive model.
+//! The ledger's promises about edges, and all of them against a naive model.
 
 use super::*;
 use proptest::prelude::*;
@@ -116,7 +116,7 @@ fn of_changes_that_are_asked_for_one_by_one_those_that_are_refused_are_left_out(
     assert_eq!((world.edges().len(), world.0.graph().vertices()), (3, 4), "what is refused gets no number");
 }
 
-/// Those of several data centres are decided on one graph, and come one after the other.
+/// Changes of several data centres are decided on one graph, and come one after the other.
 #[test]
 fn changes_that_come_together_are_all_carried_out_unless_they_are_of_the_same_edges() {
     let mut world = World::new();
@@ -129,7 +129,7 @@ fn changes_that_come_together_are_all_carried_out_unless_they_are_of_the_same_ed
     let refused = EdgesFate::Refused;
     assert_eq!(fates(&world), [done, done, refused, refused, EdgesFate::Open]);
     assert_eq!(world.edges(), BTreeSet::from([(a(1), a(2)), (a(2), a(3))]));
-    // What was refused is not carried out later either, and what was carried out not twice.
+    // A refused change is not carried out later either, and a change that was carried out not twice.
     world.change(&[remove(a(1), a(2))]);
     all.iter().for_each(|cmd| world.apply(cmd));
     assert_eq!(world.edges(), BTreeSet::from([(a(2), a(3))]));
@@ -165,7 +165,7 @@ fn a_command_that_was_decided_on_a_graph_of_long_ago_is_not_carried_out() {
     let edges = world.edges();
     world.apply(&old);
     world.apply(&forgotten);
-    // Nobody decides on what is yet to come.
+    // No command is decided on a future graph.
     let LedgerCmd::Edges { lenient, changes, at, by, .. } = old else { panic!("{old:?}") };
     let (revision, id) = (world.0.graph().revision() + 1, u64::MAX - 2);
     world.apply(&LedgerCmd::Edges { revision, id, lenient, changes, at, by });
@@ -262,7 +262,7 @@ fn late_copies_change_nothing_and_a_load_may_be_said_again() {
     assert_eq!((audit[1].revision, audit[1].entry, audit[1].changes.len()), (2, LogIndex(6), 1));
 }
 
-/// Who decides may not know yet what others have done.
+/// The proposer may not know yet of the changes of others.
 #[test]
 fn what_is_left_out_is_said_by_the_graph_that_a_change_meets() {
     let mut world = World::new();
@@ -324,11 +324,11 @@ fn of_many_changes_and_of_another_state_only_the_graph_is_told() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Inserts, or removes what is at such a place among the edges; whether it is lenient, and comes at once.
+    /// Inserts, or removes the edge at such a place; whether it is lenient, and comes at once.
     Batch(Vec<(bool, u8, u8, Index)>, bool, bool),
-    /// One that has not come does.
+    /// A command that has not come arrives.
     Come(Index),
-    /// One that has come does once more.
+    /// A command that has come arrives once more.
     Copy(Index),
     Restore,
 }
@@ -442,7 +442,7 @@ proptest! {
                 come.push(cmd);
             }
             prop_assert_eq!(world.edges(), model.clone());
-            // What is told, carried out in its order, is the graph.
+            // The reported changes, carried out in their order, give the graph.
             let EdgesChanged::Each { since, changes } = world.0.take_changes().edges else { panic!("few changes") };
             prop_assert!(changes.is_empty() || since + changes.len() as u64 == world.0.graph().index());
             for change in changes {
