@@ -1,4 +1,4 @@
-//! The components of a group's cells: one number per cell and lane that touched it, 12 bytes each, and what of them changed.
+//! The components of a group's cells: one number per cell and lane that touched it, 12 bytes each, and their changes.
 //!
 //! A cell that one lane touched (a cold one: its key hashes to a lane) needs no more than its slot; one that several lanes
 //! touched has a row with a place for every lane.
@@ -37,7 +37,7 @@ pub(super) struct Cells {
     pub dirty: Blocks,
 }
 
-/// One component.
+/// A component of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Component {
     pub slot: u32,
@@ -57,7 +57,7 @@ impl Cells {
         self.lanes
     }
 
-    /// Makes room for so many lanes, at most [`LANES_MAX`]. There are never fewer than before.
+    /// Makes room for this number of lanes, at most [`LANES_MAX`]. There are never fewer than before.
     pub fn widen(&mut self, lanes: u8) {
         let (before, lanes) = (usize::from(self.lanes), lanes.min(LANES_MAX).max(self.lanes));
         if usize::from(lanes) == before {
@@ -212,7 +212,7 @@ impl Cells {
         self.cells.resize(self.table.len() as usize, NONE);
     }
 
-    /// Makes room for so many further components.
+    /// Makes room for this number of further components.
     pub fn reserve(&mut self, components: usize) {
         self.values.reserve_exact(components);
         self.owners.reserve_exact(components);
