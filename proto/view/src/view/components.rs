@@ -61,7 +61,7 @@ impl Components {
         block.sums[cell].wrapping_add(valve.unwrap_or_default().into()).wrapping_add(value.unwrap_or_default())
     }
 
-    /// Raises a component to at least `value` and says what it was, if it changed. Panics if the slot does not exist.
+    /// Raises a component to at least `value` and returns the old value, if it changed. Panics if the slot does not exist.
     #[inline]
     pub fn merge(&mut self, slot: u32, valve: u16, value: u64) -> Option<u64> {
         assert!(slot < self.cells, "slot {slot} of {}", self.cells);
