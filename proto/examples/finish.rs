@@ -495,7 +495,7 @@ impl World {
         }
     }
 
-    /// Answers what is surely behind the milestone.
+    /// Answers increments that are surely behind the milestone.
     fn answer_behind(&mut self) {
         let mut lowest = self.certain() + 1;
         let mut window = std::mem::take(&mut self.window);

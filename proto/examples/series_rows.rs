@@ -29,7 +29,7 @@ fn next(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-/// A counter that was hit so often in the last so many seconds, each time by 1 to 3.
+/// A counter with `hits` hits in the last `over_s` seconds, each of 1 to 3.
 fn counter(hits: u64, over_s: u64, seed: &mut u64) -> Row {
     let (mut row, mut state) = (Row::default(), state());
     let mut times: Vec<u64> = (0..hits).map(|_| NOW_S - next(seed) % over_s).collect();
@@ -64,7 +64,7 @@ fn shape(what: &str, hits: u64, over_s: u64) {
     );
 }
 
-/// Increments of now, over so many counters with the buckets of an hour.
+/// Increments of now, over this number of counters with the buckets of an hour.
 fn adding(counters: u64) {
     let (state, mut seed) = (state(), 11);
     let mut rows: Vec<Row> = (0..counters).map(|_| counter(20, 3_600, &mut seed)).collect();
@@ -79,7 +79,7 @@ fn adding(counters: u64) {
     println!("an increment in 3 granularities, {counters} rows of {} buckets: {ns} ns", before as u64 / counters);
 }
 
-/// The head of a row is what is written again with each increment; what is closed was written away.
+/// The head of a row is written again with each increment; its closed part was written away.
 fn heads() {
     let (state, mut seed) = (state(), 13);
     let mut bytes = [0, 0];

@@ -23,7 +23,7 @@ use tidemark_proto::view::View;
 const RANGES: [usize; 3] = [1, 4, 16];
 const TURNS: usize = 9;
 const INCREMENTS: usize = 1_000_000;
-/// What is raised between two looks at totals: about a chunk of a feed.
+/// Increments between two looks at totals: about a chunk of a feed.
 const CHUNK: usize = 8_192;
 const BEGIN_S: i64 = 1_700_000_000;
 
