@@ -30,8 +30,13 @@ impl Access {
     pub(super) fn write(&self, headers: &HeaderMap) -> Result<(), Failure> {
         match bearer(headers) {
             Some(token) if self.token.is(token) => Ok(()),
-            Some(_) => Err(Failure::Unauthorized("the token is not that of this process")),
-            None => Err(Failure::Unauthorized("a token is needed: Authorization: Bearer TOKEN")),
+            Some(_) => Err(Failure::Unauthorized(
+                "the token is not that of this process: send Authorization: Bearer TOKEN with the token in http.token_file \
+                 (default: DATA_DIR/token)",
+            )),
+            None => Err(Failure::Unauthorized(
+                "a token is needed: send Authorization: Bearer TOKEN with the token in http.token_file (default: DATA_DIR/token)",
+            )),
         }
     }
 
