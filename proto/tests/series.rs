@@ -384,7 +384,7 @@ fn windows_that_are_none_are_refused() {
     let horizon = everything();
     let long_ago = Window::new(at(0), at(1)).unwrap();
     let refused = Cover::plan(&horizon, long_ago, 0).unwrap_err();
-    assert_eq!(refused.to_string(), "nothing is kept of the window from 0 s to 1 s");
+    assert_eq!(refused.to_string(), "no buckets are kept for the window from 0 s to 1 s");
 }
 
 /// Twelve steps of five minutes that begin in the middle of one: whole buckets, moved by half of one and none missing.
@@ -473,7 +473,7 @@ fn hours_answer_for_a_day_in_kathmandu_with_an_error_and_quarters_without() {
     assert_eq!((cover.error_s(), cover.buckets()), ((900, 900), 24));
     assert_eq!(
         cover.within(0).unwrap_err().to_string(),
-        "an error of 0 s is asked for: with the buckets that are kept it is 900 s"
+        "the accepted error is 0 s: the kept buckets need at least 900 s"
     );
     let quarters = horizon(vec![kept("15m", 9 * DAY_S), kept("1h", 9 * DAY_S), kept("1d", 90 * DAY_S)]);
     let cover = Cover::plan(&quarters, day, 0).unwrap();

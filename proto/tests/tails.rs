@@ -303,6 +303,7 @@ fn a_delta_says_in_its_tail_of_which_streams_it_has_something() {
 #[test]
 fn who_cannot_apply_what_a_later_version_wrote_says_so() {
     let error = decode::<LedgerCmd>(&encode_with_tail(&LedgerCmd::Spread(counter()), b"abc")).unwrap_err();
-    let words = "4 bytes after the end of what is applied or kept: a later version wrote it; upgrade this process";
+    let words =
+        "4 bytes after the end of an entry that is applied or kept: a later version wrote it; upgrade this process";
     assert_eq!(error.to_string(), words);
 }

@@ -47,7 +47,7 @@ pub struct Hop {
 pub enum HopError {
     #[error("{0} counters: 1 to {NAMED_ITEMS_MAX} allowed")]
     Counters(usize),
-    #[error("{counter} stands there twice")]
+    #[error("{counter} is listed twice")]
     Twice { counter: CounterName },
     #[error("id of {bytes} bytes: 1 to {HOP_ID_BYTES_MAX} visible ASCII characters allowed")]
     Id { bytes: usize },
@@ -259,7 +259,7 @@ mod tests {
             hop.issue(&keys, life).unwrap_err().to_string()
         };
         assert_eq!(refused(|hop| hop.counters.clear(), 60), "0 counters: 1 to 8 allowed");
-        assert!(refused(|hop| hop.counters.push(hop.counters[0].clone()), 60).contains("stands there twice"));
+        assert!(refused(|hop| hop.counters.push(hop.counters[0].clone()), 60).contains("is listed twice"));
         assert!(refused(|hop| hop.id = "a b".to_owned(), 60).starts_with("id of 3 bytes"));
         assert_eq!(refused(|_| (), 86_401), "expires_s is 86401: 1 to 86400 allowed");
         let long = |hop: &mut Hop| {

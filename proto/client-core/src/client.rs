@@ -260,7 +260,7 @@ pub enum Outcome {
 pub enum AddError {
     #[error("client buffer of {limit} bytes is full: wait until it is writable")]
     Overloaded { limit: usize },
-    #[error("weight {WEIGHT_HELD_MAX} is held: wait until it is writable")]
+    #[error("the client holds weight {WEIGHT_HELD_MAX}, its limit: wait until it is writable")]
     TooHeavy,
     #[error("delta {delta}: 1 to {DELTA_MAX} allowed")]
     Delta { delta: u64 },

@@ -120,7 +120,7 @@ pub enum RowRefused {
 
 /// It is unknown whether these rows were counted. Nothing more is sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("whether rows {first} to {last} were counted is not known: {why}", first = rows.start + 1, last = rows.end)]
+#[error("it is not known whether rows {first} to {last} were counted: {why}", first = rows.start + 1, last = rows.end)]
 pub struct Lost {
     pub rows: Range<u64>,
     pub why: String,

@@ -61,13 +61,15 @@ pub enum EdgesRefusal {
     #[error("the layout does not name {client} among `graph_clients`: it may not change edges")]
     NotPermitted { client: String },
     /// Nothing was changed.
-    #[error("it did not fit what other changes had come to, each time: ask again")]
+    #[error("other changes of the graph came first at each attempt: nothing was changed; send it again")]
     Contended,
     /// It may have been carried out, or may yet be: a retry with its id reports the outcome.
-    #[error("the ledger did not say in time what became of it: look, and ask again")]
+    #[error("the ledger did not answer in time: read the graph, and send the same change again")]
     InDoubt,
     /// It may have been carried out. Too many other changes came since for the outcome to be remembered.
-    #[error("{EDGE_COMMANDS_REMEMBERED} other changes came meanwhile, and nobody knows what became of it: look")]
+    #[error(
+        "{EDGE_COMMANDS_REMEMBERED} other changes came meanwhile: it is not known whether this one was carried out; read the graph"
+    )]
     Outdated,
     /// Another aggregator may do it. Nothing was changed.
     #[error("not serving: {0}")]

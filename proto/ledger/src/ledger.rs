@@ -226,10 +226,10 @@ pub enum DeclareError {
 /// Why a view would not be set aside; checked by the proposer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetAsideError {
-    #[error("it is none of a pair that the ledger waits for")]
+    #[error("it is not a view of a pair that the ledger waits for")]
     Unknown,
     #[error(
-        "the other aggregator of its data centre is not registered: one view of each data centre answers for what is armed"
+        "the other aggregator of its data centre is not registered: one view of each data centre must answer when milestones are armed"
     )]
     Alone,
     #[error("it is connected: end its process first")]

@@ -28,9 +28,9 @@ pub struct Placement {
 pub enum PlacementError {
     #[error("there are {nodes} nodes, numbered from 0")]
     NoNode { node: u16, nodes: u16 },
-    #[error("it stands there twice")]
+    #[error("it is listed twice")]
     Twice { node: u16 },
-    #[error("where each group's log is on one node, none can be taken away: its log would be lost")]
+    #[error("no node can be taken away while each group's log is on one node: its log would be lost")]
     Alone { node: u16 },
     #[error("{present} nodes would be left, and each group's log is on {replicas}")]
     TooFew { present: u16, replicas: u16 },
@@ -39,7 +39,8 @@ pub enum PlacementError {
 impl Placement {
     /// Places logs of `replicas` nodes each on the nodes below `nodes` that are not gone.
     ///
-    /// # Errors [`PlacementError`], only if a node is gone. There are at most as many replicas as nodes.
+    /// # Errors
+    /// [`PlacementError`], only if a node is gone. There are at most as many replicas as nodes.
     pub fn new(nodes: u16, gone: &[u16], replicas: u16) -> Result<Placement, PlacementError> {
         let mut all = BTreeSet::new();
         for &node in gone {

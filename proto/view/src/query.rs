@@ -68,7 +68,7 @@ pub enum QueryError {
     TooManyValues { counters: usize, steps: usize },
     #[error("{0} windows of each counter: at most {QUERY_WINDOWS_MAX} allowed")]
     TooManyWindows(usize),
-    #[error("more than {RANKED_MAX} counters to rank; of a range, a longer prefix asks for fewer")]
+    #[error("more than {RANKED_MAX} counters to rank: use a longer prefix")]
     TooManyToRank,
     #[error("{0} places of a ranking: 1 to {RANKS_MAX} allowed")]
     Ranks(usize),

@@ -259,7 +259,7 @@ pub enum BatchError {
     Empty,
     #[error("{items} items in a batch: at most {max} allowed")]
     TooManyItems { items: u64, max: u64 },
-    #[error("lane {lane}: this group has {lanes}")]
+    #[error("lane {lane}: this group has {lanes} lanes")]
     UnknownLane { lane: u8, lanes: u8 },
     #[error("component of {counter} is {value}; adding {delta} would pass {max}")]
     Overflow { counter: CounterName, value: u64, delta: u64, max: u64 },
@@ -274,7 +274,7 @@ pub enum BatchError {
     #[error("item {idx}: {why}")]
     Event { idx: u32, why: NotAdmitted },
     #[error(
-        "ids of a batch that was asked for at age {asked} of its group, which is {age}: {late} ages later it is refused"
+        "a batch with ids was requested at age {asked} of its group, which is {age}: it is refused after {late} ages"
     )]
     IdsLate { asked: u32, age: u32, late: u32 },
     #[error("ids for {covered} items of {items}: each item has one id")]

@@ -78,7 +78,7 @@ pub enum WaitOutcome {
 pub enum WaitError {
     #[error("the counter has no such milestone: it was never defined, or was removed")]
     NoMilestone,
-    #[error("the count had passed the milestone before it was armed: it is nobody's")]
+    #[error("the count had passed the milestone before it was armed: it has no winner")]
     Passed,
     #[error("overloaded: waits of this connection is at its limit of {limit}")]
     Overloaded { limit: u64 },

@@ -74,7 +74,9 @@ pub enum WireError {
     Trailing(usize),
     #[error("a tail of {length} bytes is cut off: {left} are there")]
     TailCut { length: u64, left: usize },
-    #[error("{0} bytes after the end of what is applied or kept: a later version wrote it; upgrade this process")]
+    #[error(
+        "{0} bytes after the end of an entry that is applied or kept: a later version wrote it; upgrade this process"
+    )]
     Later(usize),
     #[error(transparent)]
     Name(#[from] NameError),

@@ -14,7 +14,7 @@ const OPEN_MAX: usize = 1 << 16;
 pub enum BadRecord {
     #[error("batches without a stream")]
     NoStream,
-    #[error("rows {from} to {to} are no part of what is to be counted next", from = .0.start + 1, to = .0.end)]
+    #[error("rows {from} to {to} are not the rows to count next", from = .0.start + 1, to = .0.end)]
     Rows(Range<u64>),
     #[error("lane {0}: below {LANES_MAX} allowed")]
     Lane(u8),

@@ -1,9 +1,9 @@
 //! The ledger of one guarded counter: accounts, window, settlement, awards. See docs/internals/protocol.md, "Settlement".
 //!
-//! `certain` is what is surely counted, `out` the rights that are outstanding. While a milestone M is armed, `certain + out <= M
-//! - 1`, so M cannot have happened unseen. An offered increment with `ahead` weight before it in the window takes ordinals inside
-//! `[certain + ahead + 1, certain + out + ahead + its weight]`. It is decided as soon as no armed milestone lies in that
-//! interval, and the interval only shrinks.
+//! `certain` is the weight that is surely counted, `out` the outstanding rights. While a milestone M is armed,
+//! `certain + out <= M - 1`, so M cannot have happened unseen. An offered increment with `ahead` weight before it in the window
+//! takes ordinals inside `[certain + ahead + 1, certain + out + ahead + its weight]`. It is decided as soon as no armed milestone
+//! lies in that interval, and the interval only shrinks.
 
 use super::account::{AccountState, Reported};
 use super::deferred::{Ahead, Deferred};

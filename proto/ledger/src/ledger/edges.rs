@@ -111,16 +111,16 @@ pub enum EdgeFault {
     UnknownNamespace(String),
     #[error("counts of namespace {from:?} may not flow to namespace {to:?}: permit it first")]
     NotAllowed { from: String, to: String },
-    #[error("nothing was counted of {0}: it may be a slip")]
+    #[error("counter {0} has no increments: check its name")]
     UnknownCounter(CounterName),
-    #[error("an edge from a counter to itself")]
+    #[error("an edge cannot lead from a counter to itself")]
     ToItself,
-    #[error("the edge is there already")]
+    #[error("the edge exists already")]
     Duplicate,
-    #[error("no such edge")]
+    #[error("the edge does not exist")]
     Absent,
     /// From the edge's end to its beginning. The middle of a long path is left out.
-    #[error("it would close a cycle: {}", PathText(path, *left_out))]
+    #[error("the edge would close a cycle: {}", PathText(path, *left_out))]
     Cycle {
         #[serde(deserialize_with = "few::<EDGE_PATH_NAMES_MAX, _, _, _>")]
         path: Vec<CounterName>,

@@ -58,7 +58,7 @@ pub enum ResetError {
          never was one of them"
     )]
     TooMany { counter: CounterName },
-    #[error("it began again {0} times, and no more are possible")]
+    #[error("the counter began again {0} times, and no more are possible")]
     Generations(u32),
     #[error(
         "{counter} has nothing to reset, remove or expire: this data centre knows of no increment in its generation \

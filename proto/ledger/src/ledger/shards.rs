@@ -42,9 +42,9 @@ pub struct Splits {
 pub enum MoveError {
     #[error("slot {shard}: the last one is slot {}", count - 1)]
     Unknown { shard: u16, count: usize },
-    #[error("this data centre has {0} aggregators, which hold all slots: of more than two each holds some")]
+    #[error("this data centre has {0} aggregators, and each holds all slots: slots move only between more than two")]
     NotSplit(u8),
-    #[error("slot 0 stays where it is: with it is kept what reads may show of counters with milestones")]
+    #[error("slot 0 cannot be moved: the limits of reads of counters with milestones are kept with it")]
     First,
     #[error("slot {0} is being moved: wait until that is done, or let it stay")]
     Moving(u16),
@@ -54,23 +54,21 @@ pub enum MoveError {
     NotHeld(u16),
     #[error("that aggregator holds slot {0} already")]
     Held(u16),
-    #[error("that aggregator is told of {0} slots, and more are not allowed")]
+    #[error("that aggregator holds or receives {0} slots: at most {SHARDS_HELD_MAX} are allowed")]
     TooMany(usize),
-    #[error("it is not connected here: a slot is moved to one that runs")]
+    #[error("the new holder is not connected here: a slot moves only to a running aggregator")]
     NotConnected,
     #[error("slot {shard} was split into slots {} and {}", parts[0], parts[1])]
     Split { shard: u16, parts: [u16; 2] },
     #[error(
-        "views of {0} connected aggregators are cut, or their counters laid, otherwise: a slot is split where all layouts are equal"
+        "{0} connected aggregators cut their views, or lay their counters, otherwise: a slot is split only if all layouts are equal"
     )]
     CutElsewhere(usize),
-    #[error("slot {0} is still being split here: wait until all who hold it have two of it")]
+    #[error("slot {0} is still being split here: wait until all its holders have both parts")]
     Splitting(u16),
     #[error("{at} does not lie behind the beginning of slot {shard}, which is from {from} to {before}")]
     NotWithin { at: CounterName, shard: u16, from: String, before: String },
-    #[error(
-        "{0} numbers were given to slots, those included that are split since: more than {SHARDS_MAX} are not allowed"
-    )]
+    #[error("{0} numbers were given to slots, split ones included: at most {SHARDS_MAX} are allowed")]
     Numbers(usize),
 }
 

@@ -28,11 +28,11 @@ pub enum EdgeChange<N = Vertex> {
 /// Why a change was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EdgeRefused<N = Vertex> {
-    #[error("an edge from a counter to itself")]
+    #[error("an edge cannot lead from a counter to itself")]
     ToItself,
-    #[error("the edge is there already")]
+    #[error("the edge exists already")]
     Duplicate,
-    #[error("no such edge")]
+    #[error("the edge does not exist")]
     Absent,
     /// A path from the new edge's end to its beginning, both included: the edge would close it.
     #[error("the edge would close a cycle over {} counters", path.len())]

@@ -26,7 +26,7 @@ pub struct WindowEmpty {
 
 /// No kept bucket lies in the window or around its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("nothing is kept of the window from {} s to {} s", from.s(), to.s())]
+#[error("no buckets are kept for the window from {} s to {} s", from.s(), to.s())]
 pub struct NoCover {
     pub from: UnixTime,
     pub to: UnixTime,
@@ -34,7 +34,7 @@ pub struct NoCover {
 
 /// The accepted error is smaller than the kept buckets allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("an error of {accepted_s} s is asked for: with the buckets that are kept it is {least_s} s")]
+#[error("the accepted error is {accepted_s} s: the kept buckets need at least {least_s} s")]
 pub struct ErrorNotAttainable {
     pub accepted_s: u64,
     pub least_s: u64,

@@ -150,25 +150,25 @@ fn counts_of(view: &View, ledger: &Ledger, ask: &CountsAsk, at: usize, from: Opt
 /// Why an answer cannot be taken in, or be read. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatherError {
-    #[error("{counters} counters in an answer to a question about {asked}")]
+    #[error("an answer has {counters} counters: {asked} were requested")]
     Length { asked: usize, counters: usize },
-    #[error("an answer goes on where it has been already, or with a counter that is not its only one")]
+    #[error("an answer continues where it has been already, or with a counter that is not its only one")]
     GoesBack,
-    #[error("a counter began again while its buckets were told: it has to be asked for again")]
+    #[error("a counter began again while its buckets were read: request it again")]
     BeganAgain,
-    #[error("not all is told of {0} counters that were asked for")]
+    #[error("the answers lack data of {0} requested counters")]
     Unfinished(usize),
-    #[error("{0} was not asked for")]
+    #[error("{0} was not requested")]
     NotAsked(CounterName),
-    #[error("shard {} of {counter} is told twice", shard.0)]
+    #[error("shard {} of {counter} came twice", shard.0)]
     Twice { counter: CounterName, shard: ShardId },
-    #[error("whoever told of {0} takes it for a counter of another shard")]
+    #[error("the process that answered for {0} takes it for a counter of another shard")]
     OtherShard(CounterName),
-    #[error("shard {} is none", .0.0)]
+    #[error("shard {} does not exist", .0.0)]
     NoShard(ShardId),
-    #[error("nobody has told of {counter} what shard {} adds to it", shard.0)]
+    #[error("no answer has the part of shard {} in {counter}", shard.0)]
     Missing { counter: CounterName, shard: ShardId },
-    #[error("buckets of the namespace {0:?} have expired where they were asked for")]
+    #[error("buckets of namespace {0:?} have expired at the process that holds them")]
     Expired(String),
 }
 

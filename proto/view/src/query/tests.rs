@@ -402,10 +402,10 @@ fn what_cannot_be_answered_is_refused_with_value_and_limit() {
     let week = Asked::Last("7d".parse().unwrap());
     assert_eq!(
         refused(exact(week)),
-        "an error of 10 s is asked for: with the buckets that are kept it is 923 s",
+        "the accepted error is 10 s: the kept buckets need at least 923 s",
         "seven days ago only hours are kept"
     );
-    assert!(refused(window(between(5, 10))).starts_with("nothing is kept of the window from 5 s to 10 s"));
+    assert!(refused(window(between(5, 10))).starts_with("no buckets are kept for the window from 5 s to 10 s"));
     assert!(refused(window(between(NOW_S + 2 * DAY_S, NOW_S + 3 * DAY_S))).contains("far ahead of now"));
     let early = refused(window(Asked::Last("100y".parse().unwrap())));
     assert!(early.contains("not between 1970 and 3000"), "{early}");
@@ -519,7 +519,7 @@ fn what_cannot_be_said_of_the_time_before_leaves_the_window_its_answer() {
         (between(5, NOW_S), "not between 1970 and 3000"),
         (Asked::Since(time(631_152_000)), "not between 1970 and 3000"),
         (Asked::Last("50y".parse().unwrap()), "not between 1970 and 3000"),
-        (Asked::Unit { unit: CalendarUnit::Year, back: 2 }, "nothing is kept of the window"),
+        (Asked::Unit { unit: CalendarUnit::Year, back: 2 }, "no buckets are kept for the window"),
     ] {
         let plan = plan(compared(asked));
         let said = plan.no_previous.as_ref().map(ToString::to_string).unwrap_or_default();

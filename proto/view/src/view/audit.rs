@@ -37,7 +37,7 @@ impl TotalAudit {
 pub enum NotCounted {
     #[error("changes of edges are being carried out")]
     Changing,
-    #[error("more than {ANCESTORS_AUDITED_MAX} counters flow to it")]
+    #[error("more than {ANCESTORS_AUDITED_MAX} counters flow to the counter")]
     TooMany,
 }
 

@@ -90,7 +90,7 @@ fn a_cycle_is_refused_with_the_path_that_it_would_close() {
     let mut world = World::new();
     world.change(&[insert(a(1), a(2)), insert(a(2), a(3))]);
     let error = world.refused(&[insert(a(0), a(1)), insert(a(3), a(4)), insert(a(4), a(0))]);
-    let said = "change 2, insert a/4 → a/0: it would close a cycle: a/0 → a/1 → a/2 → a/3 → a/4";
+    let said = "change 2, insert a/4 → a/0: the edge would close a cycle: a/0 → a/1 → a/2 → a/3 → a/4";
     assert_eq!(error.to_string(), said);
     assert_eq!(world.edges().len(), 2);
     assert_eq!(world.0.graph().vertices(), 3, "counters of a refused batch get no numbers");
@@ -108,10 +108,11 @@ fn of_changes_that_are_asked_for_one_by_one_those_that_are_refused_are_left_out(
     let told =
         |decided: &EdgesDecided| decided.refused.iter().map(|(at, why)| format!("{at}: {why}")).collect::<Vec<_>>();
     let decided = world.0.edges_each(&asked, by(0), true).unwrap();
-    let (to_itself, cycle) = ("0: an edge from a counter to itself", "2: it would close a cycle: a/1 → a/2 → a/3");
+    let (to_itself, cycle) =
+        ("0: an edge cannot lead from a counter to itself", "2: the edge would close a cycle: a/1 → a/2 → a/3");
     assert_eq!(told(&decided), [to_itself, cycle]);
     let strict = world.0.edges_each(&asked, by(0), false).unwrap();
-    assert_eq!(told(&strict), [to_itself, cycle, "3: the edge is there already"]);
+    assert_eq!(told(&strict), [to_itself, cycle, "3: the edge exists already"]);
     world.apply(&decided.cmd.unwrap());
     assert_eq!((world.edges().len(), world.0.graph().vertices()), (3, 4), "what is refused gets no number");
 }
@@ -192,7 +193,7 @@ fn edges_of_counters_of_which_nothing_was_counted_are_refused_unless_they_are_al
     assert_eq!((told(&decide(&all).unwrap()), all.to_be_known().count()), (vec![(1, cycle)], 0));
     let together = EdgesAsked { each: false, ..asked };
     let error = decide(&together).unwrap_err();
-    let said = "change 0, insert a/3 → a/7: nothing was counted of a/7: it may be a slip";
+    let said = "change 0, insert a/3 → a/7: counter a/7 has no increments: check its name";
     assert_eq!(error.to_string(), said);
     let only = EdgesAsked { changes: changes[3..].to_vec(), ..together };
     assert!(decide(&only).unwrap().cmd.is_some());
@@ -217,11 +218,11 @@ fn bad_changes_are_refused_by_position_name_and_reason() {
     world.change(&[insert(a(1), a(2)), insert(a(1), counter("b", 1))]);
     let told = |world: &mut World, change| world.refused(&[insert(a(3), a(2)), change]).to_string();
     for (change, said) in [
-        (insert(a(1), a(1)), "change 1, insert a/1 → a/1: an edge from a counter to itself"),
-        (insert(a(1), a(2)), "change 1, insert a/1 → a/2: the edge is there already"),
-        (insert(a(3), a(2)), "change 1, insert a/3 → a/2: the edge is there already"),
-        (remove(a(2), a(1)), "change 1, remove a/2 → a/1: no such edge"),
-        (remove(a(4), a(1)), "change 1, remove a/4 → a/1: no such edge"),
+        (insert(a(1), a(1)), "change 1, insert a/1 → a/1: an edge cannot lead from a counter to itself"),
+        (insert(a(1), a(2)), "change 1, insert a/1 → a/2: the edge exists already"),
+        (insert(a(3), a(2)), "change 1, insert a/3 → a/2: the edge exists already"),
+        (remove(a(2), a(1)), "change 1, remove a/2 → a/1: the edge does not exist"),
+        (remove(a(4), a(1)), "change 1, remove a/4 → a/1: the edge does not exist"),
         (insert(a(1), counter("c", 1)), "change 1, insert a/1 → c/1: unknown namespace \"c\""),
         (
             insert(counter("b", 1), a(4)),
