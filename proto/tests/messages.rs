@@ -902,7 +902,7 @@ fn definitions(samples: &mut Samples) {
         edges(vec![change()], "ann"),
         vec![
             (edges(many(change(), EDGE_CHANGES_PER_COMMAND_MAX), "ann"), "edge changes of a command"),
-            (edges(vec![], &"a".repeat(EDGE_AUTHOR_BYTES_MAX + 1)), "bytes of who changes edges"),
+            (edges(vec![], &"a".repeat(EDGE_AUTHOR_BYTES_MAX + 1)), "bytes of the author of edge changes"),
         ],
     );
     let owners = |count, groups| LedgerCmd::IdOwners(vec![(dc, groups); count]);

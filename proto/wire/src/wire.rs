@@ -618,7 +618,7 @@ impl Message for LedgerCmd {
             LedgerCmd::AllowEdges { from, to } => namespace(from).and_then(|()| namespace(to)),
             LedgerCmd::Edges { changes, by, .. } => {
                 at_most("edge changes of a command", changes.len() as u64, EDGE_CHANGES_PER_COMMAND_MAX as u64)?;
-                at_most("bytes of who changes edges", by.len() as u64, EDGE_AUTHOR_BYTES_MAX as u64)?;
+                at_most("bytes of the author of edge changes", by.len() as u64, EDGE_AUTHOR_BYTES_MAX as u64)?;
                 let ends =
                     |change: &EdgeChange<CounterName>| name(&change.edge().from).and_then(|()| name(&change.edge().to));
                 changes.iter().try_for_each(ends)
