@@ -1,9 +1,10 @@
 //! Hop tokens: a query that is sent on to its country's data centre carries one, and counts once, wherever the browser takes it.
 //!
-//! A token is `h1.KEY.EXPIRES.CONTENT.MAC`: the session key that signed it, the end of its life (seconds since 1970), the increments with
-//! session and data centres (JSON, as hexadecimal digits), and the first 128 bits of HMAC-SHA-256 over all that. It names the data centre
-//! that may count: the home; or the origin, if the home cannot be reached. Of the two, the origin's group decides by its log
-//! ([`tidemark_proto::named`]), so that no order of visits, reloads, crashes and retries counts it twice.
+//! A token is `h1.KEY.EXPIRES.CONTENT.MAC`. KEY is the session key that signed it, EXPIRES the end of its life (seconds since
+//! 1970). CONTENT is the increments with session and data centres (JSON, as hexadecimal digits), and MAC the first 128 bits of
+//! HMAC-SHA-256 over all that. It names the data centre that may count: the home; or the origin, if the home cannot be reached.
+//! Of the two, the origin's group decides by its log ([`tidemark_proto::named`]), so that no order of visits, reloads, crashes
+//! and retries counts it twice.
 
 use crate::names::{counter_text, from_hex, hex, is_id, parse_counter, sha256_prefix};
 use crate::session::{SessionKeys, SessionRefusal, now_s};

@@ -70,8 +70,8 @@ impl Access {
         }
     }
 
-    /// The origin of a request, if it is our own page's or one that is allowed. Any owner of a domain can point it at our address, so a
-    /// domain does not make an origin ours: by a name, our own page must be allowed like any other.
+    /// The origin of a request, if it is our own page's or one that is allowed. Any owner of a domain can point it at our
+    /// address, so a domain does not make an origin ours. Under a name, our own page must be allowed like any other.
     pub(super) fn allowed_origin<'h>(&self, headers: &'h HeaderMap) -> Option<&'h HeaderValue> {
         let value = headers.get(header::ORIGIN)?;
         let origin = value.to_str().ok()?;
