@@ -8,7 +8,7 @@
 //! cut anew under another stream. Nothing depends on folding the same rows into the same batch again.
 //!
 //! Batches that a group does not remember any more ([`STREAMS_KEPT_AGES`](tidemark_types::limits::STREAMS_KEPT_AGES)), or that
-//! another incarnation of it never knew, are [`Lost`]: it is unknown whether they were counted, and the loader stops instead of
+//! another incarnation of it never knew, are [`Lost`]. It is unknown whether they were counted, and the loader stops instead of
 //! counting them again.
 
 mod fold;

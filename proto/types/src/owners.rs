@@ -13,9 +13,9 @@ pub struct Owner {
     pub group: u16,
 }
 
-/// The owner of an id: in the data centre that the request names, else in the data centre of the highest rank for the id; and
-/// there the group of the highest rank. `None` while the owners of ids are unknown: until then the number of a home's groups is
-/// not known.
+/// The owner of an id. Its data centre is the one that the request names, else the one of the highest rank for the id. There it
+/// is the group of the highest rank. `None` while the owners of ids are unknown: until then the number of a home's groups is not
+/// known.
 ///
 /// An appended data centre has its ids in its first group.
 pub fn owner_of(owners: &[(DcId, u16)], digest: &[u8; 16], home: Option<DcId>) -> Option<Owner> {

@@ -12,8 +12,8 @@
 //! * An increment with an event time is first admitted ([`SeriesState::admit`]), then added to the total. If it is to be
 //!   bucketed, it is also added to the row of its counter, half and valve ([`Row::add`]). That touches one row, whatever the
 //!   number of granularities.
-//! * Gossip and feeds send parts of rows ([`Row::holding`], [`Row::since`]) and [`Row::merge`] what they receive, with the
-//!   receiver's own [`Horizon`]: buckets that have expired there are dropped, however late they come.
+//! * Gossip and feeds send parts of rows ([`Row::holding`], [`Row::since`]) and [`Row::merge`] received parts, with the
+//!   receiver's own [`Horizon`]. Buckets that have expired there are dropped, however late they come.
 //! * Readers plan a [`Cover`] once for a query and read it from the rows of as many counters as they like. A value of several valves
 //!   is the sum over their rows; of an up/down counter, one half's sum less the other's; of a hierarchy's total, its [`Totals`].
 //! * At rest a row is one value of a store ([`codec`]), written whole once it has changed. Ended buckets may be split off into a

@@ -1,5 +1,5 @@
-//! The rules that views, their totals and groups share for buckets that left memory (decision 0051): the budget, the order in
-//! which rows are looked at, the buckets that ended by a time, and the encoding on disk.
+//! The rules that views, their totals and groups share for buckets that left memory (decision 0051). They are about the budget,
+//! the order in which rows are looked at, the buckets that ended by a time, and the encoding on disk.
 
 use crate::limits::ROW_BUCKETS_MAX;
 use crate::series::codec::{BadRow, Decoder, decode_totals, encode_totals};

@@ -227,8 +227,8 @@ pub struct GossipCounts {
 struct Origin {
     /// Merged up to here; of the own data centre: given out.
     have: Version,
-    /// Some changes before that come with changes after it: the version up to where all is merged, and the version that has to be
-    /// merged for all of `have` to be complete.
+    /// Some changes before that come with changes after it. The first version is the one up to which all is merged. The second
+    /// has to be merged for all of `have` to be complete.
     lacks: Option<(Version, u64)>,
     /// Changes up to here may be merged in part: parts of walks are ahead of `have`.
     partly: Version,

@@ -2,12 +2,12 @@
 //!
 //! A question is planned once against the horizon of a namespace and a `now`, and the plan is read for all requested counters.
 //! Counts come from a [`Source`]: a view with the ledger applied beside it ([`Shown`]), or the data that several processes have
-//! sent about their shards ([`Gathered`]). An answer holds all that the source has heard of: `value` is exact for the interval
-//! that the plan covers, and the truth about the requested interval lies between `at_least` and `at_most`.
+//! sent about their shards ([`Gathered`]). An answer holds all that the source has heard of. `value` is exact for the interval
+//! that the plan covers. The truth about the requested interval lies between `at_least` and `at_most`.
 //!
-//! An answer never shows more of a counter than its reading does, which stays below a milestone that is not awarded: halves of windows
-//! are cut to those of the reading, and so are steps of a series together, the latest first. (Within one generation nothing can be
-//! counted in a window that is not in the total.)
+//! An answer never shows more of a counter than its reading does, which stays below a milestone that is not awarded. Halves of
+//! windows are cut to those of the reading. So are the steps of a series together, the latest first. (Within one generation
+//! nothing can be counted in a window that is not in the total.)
 
 mod asked;
 mod asks;

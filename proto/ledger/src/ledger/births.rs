@@ -1,9 +1,9 @@
 //! Births of the cluster: the founding of its ledger, and each restore of the whole cluster from images.
 //!
 //! Each birth has a number that is drawn at random and stands in the ledger, so all members know the same one. An index of the
-//! ledger's log means something only together with the birth in which it was decided: a cluster that is founded anew counts from
-//! 1 again, and a restored cluster lacks the decisions made after its images were taken. A restored ledger keeps the earlier
-//! births, and how far each is part of its own history.
+//! ledger's log means something only together with the birth in which it was decided. A cluster that is founded anew counts from
+//! 1 again. A restored cluster lacks the decisions made after its images were taken. A restored ledger keeps the earlier births,
+//! and how far each is part of its own history.
 
 use super::Ledger;
 use serde::{Deserialize, Serialize};

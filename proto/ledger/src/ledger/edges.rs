@@ -1,6 +1,6 @@
 //! Edges between counters as the ledger has accepted them: the graph along which counts flow to totals.
 //!
-//! A batch of changes is carried out as a whole or not at all, on whatever graph it meets: batches of many data centres come
+//! A batch of changes is carried out as a whole or not at all, on whatever graph it meets. Batches of many data centres come
 //! together, and most touch different edges. The outcomes of the last batches are remembered, so that a late copy or a retry has
 //! no effect. Counters get numbers in the order in which they are first named, the same in every replica, and keep them. Nothing
 //! here concerns milestones: they are about the direct count of a counter, which the ledger knows, and never about a total.

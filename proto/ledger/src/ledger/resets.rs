@@ -1,6 +1,6 @@
 //! Counters that began again: their generations, and when they expire.
 //!
-//! A counter's all-time total is one cell per generation. A reset is an entry of the ledger's log that counts the generation up;
+//! A counter's all-time total is one cell per generation. A reset is an entry of the ledger's log that counts the generation up.
 //! Each group begins the new cell when it hears of the reset, by an entry of its own log. Each view shows the cell of the
 //! generation that the ledger's replica beside it knows. So there is no common instant: an increment belongs to the generation
 //! that its group was in. A late increment of an earlier generation changes a cell that is not read any more.

@@ -1,6 +1,6 @@
 //! The components of a group's cells: one number per cell and lane that touched it, 12 bytes each, and their changes.
 //!
-//! A cell that one lane touched (a cold one: its key hashes to a lane) needs no more than its slot; one that several lanes
+//! A cell that one lane touched (a cold one: its key hashes to a lane) needs no more than its slot. A cell that several lanes
 //! touched has a row with a place for every lane.
 
 use crate::group::blocks::Blocks;

@@ -1,8 +1,8 @@
 //! Frees the cells of ended generations, and their names (decision 0065).
 //!
-//! Slots never change between two compactions. A compaction is an entry of the log: at it every replica makes a table of the
-//! cells that stay, in their order, and renumbers everything that refers to slots or components. Consumers of the feed are told
-//! of the new numbers, by names, and of nothing else again. If a checkpoint is being made then, its rest is put together before.
+//! Slots never change between two compactions. A compaction is an entry of the log. At it every replica makes a table of the
+//! cells that stay, in their order. It renumbers everything that refers to slots or components. Consumers of the feed are told of
+//! the new numbers, by names, and of nothing else again. If a checkpoint is being made then, its rest is put together before.
 
 use super::Group;
 use super::cells::Cells;

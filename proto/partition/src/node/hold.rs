@@ -6,9 +6,9 @@
 //! minutes for the counts of one minute, whatever is done once the first of them is a minute old. The lag is the time that the
 //! view will need for the changes that it lacks, at its recent speed. It follows at once when batches are held.
 //!
-//! A view holds no batches if it is away, walks, or takes nothing (because its process hangs, or its disk is full), nor for
-//! entries that were applied before it came. A slow disk delays batches, too: nothing of rights, places or leases depends on when
-//! a batch is committed.
+//! A view holds no batches if it is away, walks, or takes nothing (because its process hangs, or its disk is full). Nor does it
+//! for entries that were applied before it came. A slow disk delays batches, too: nothing of rights, places or leases depends on
+//! when a batch is committed.
 
 use super::{NodeCore, SEATS};
 use tidemark_types::ids::LogIndex;

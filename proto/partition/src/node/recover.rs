@@ -91,9 +91,9 @@ impl Replay {
 }
 
 impl NodeCore {
-    /// A node from the rows of its checkpoints (in the order of their keys; empty if there are none) and the entries of its log
-    /// (in order; entries that the checkpoint covers are skipped). It starts by logging its process start, `nonce`, drawn at
-    /// random by the caller. Errors: [`RecoverError`]; never panics.
+    /// A node from its disk: the rows of its checkpoints (in the order of their keys; empty if there are none), and the entries
+    /// of its log. Entries come in order, and those that the checkpoint covers are skipped. It starts by logging its process
+    /// start, `nonce`, drawn at random by the caller. Errors: [`RecoverError`]; never panics.
     pub fn recover(
         config: NodeConfig,
         nonce: u64,

@@ -3,8 +3,9 @@
 //! A leadership is a start of the group, like a process start with one node. It draws a nonce and logs it, and the ledger hears
 //! of it before rights are used (decision 0005). Each proposal of a leader names that start and the place that it was made for. A
 //! proposal that is committed in another place, or is not of the last start in the log, is the same nothing on every replica. So
-//! the entries of a leadership that count are the first ones that it made, without a gap, even if the log's consensus loses,
-//! repeats or delays entries when leaders change. And a leader's assumptions about entries under way (slots of new cells) hold.
+//! the entries of a leadership that count are the first ones that it made, without a gap. That holds even if the log's consensus
+//! loses, repeats or delays entries when leaders change. And a leader's assumptions about entries under way (slots of new cells)
+//! hold.
 
 use crate::group::{Group, Row};
 use crate::node::{Feed, NodeConfig, NodeCore, Output, RecoverError, commit, pulse};

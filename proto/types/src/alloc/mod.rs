@@ -3,8 +3,8 @@
 //!
 //! **Why L.** The award needs out = 0. So group i's last report before M has to reach the leader (RTT_i/2), commit (q), and the
 //! next rights have to come back (RTT_i/2). Increments that arrive at i meanwhile must be sequenced, whatever the policy: L = Σ
-//! r_i·(RTT_i + q). This bound is reached if all last reports arrive together, at leader time T0, and if the grants for the time
-//! after M travel in the very entry that awards M ([`Plan::on_award`]).
+//! r_i·(RTT_i + q). This bound is reached under two conditions. All last reports arrive together, at leader time T0. And the
+//! grants for the time after M travel in the very entry that awards M ([`Plan::on_award`]).
 //!
 //! **Why staggering.** So group i has to stop certifying at T0 − RTT_i/2. Two means bring it there. The last rights are shared
 //! out so that all run dry together (water-filling). And a recall is sent to i at T0 − RTT_i, *before* any increment is
@@ -86,7 +86,7 @@ pub struct PolicyConfig {
     pub leader_batch_us: u64,
     /// A group not heard of for longer (beyond its round trip) is taken for cut off.
     pub stale_us: u64,
-    /// With less time than this left until the milestone, surplus rights are recalled: a group is asked for the rights that it
+    /// With less time than this left until the milestone, surplus rights are recalled. A group is asked for the rights that it
     /// will not use until then, if there is time to hand them out again. Without them other groups would run dry, and their
     /// increments would be sequenced.
     pub surplus_recall_us: u64,

@@ -132,8 +132,8 @@ impl Dag {
         self.forward.range((from, Bound::Unbounded)).map(|&(from, to)| Edge { from, to })
     }
 
-    /// A graph of these edges (from, to), each once and ascending, between vertices below `vertices`: made at once, in a fraction
-    /// of the time that inserting them one by one takes.
+    /// A graph of these edges (from, to), each once and ascending, between vertices below `vertices`. It is made at once, in a
+    /// fraction of the time that inserting them one by one takes.
     pub fn from_ascending(vertices: u32, edges: Vec<(Vertex, Vertex)>) -> Result<Dag, NoGraph> {
         let known = |&(from, to): &(Vertex, Vertex)| from.0 < vertices && to.0 < vertices && from != to;
         let is_good = |at: usize| known(&edges[at]) && (at == 0 || edges[at - 1] < edges[at]);

@@ -5,8 +5,8 @@
 //! the count of the buckets that reach into it.
 //!
 //! Each boundary between steps moves to the nearest boundary of kept buckets, independently of the others. That fails where a
-//! finer granularity begins to be kept in the middle of a coarser bucket: either one step takes the coarser bucket whole, or the
-//! steps behind take the finer ones. There, [`Planner`] compares the choices. It prefers the fewest steps without buckets of
+//! finer granularity begins to be kept in the middle of a coarser bucket. There either one step takes the coarser bucket whole,
+//! or the steps behind take the finer ones. [`Planner`] compares the choices. It prefers the fewest steps without buckets of
 //! their own, then the smallest errors beyond the accepted error, the fewest buckets, and the smallest errors.
 
 use super::window::{holding, kept_at, walk};

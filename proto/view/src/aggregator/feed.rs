@@ -43,8 +43,8 @@ pub struct Feed {
     partly: LogIndex,
     /// The same, by the position that another holder reported.
     of_other: LogIndex,
-    /// Some changes before the cursor come with changes after it: the position up to where all is merged, and the position that
-    /// has to be merged for all before the cursor to be complete.
+    /// Some changes before the cursor come with changes after it. The first position is the one up to which all is merged. The
+    /// second has to be merged for all before the cursor to be complete.
     lacks: Option<(LogIndex, LogIndex)>,
     walk: Option<FeedWalk>,
     /// The number of known row changes of the entry behind the cursor.

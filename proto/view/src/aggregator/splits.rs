@@ -3,7 +3,7 @@
 //! A holder of a range that the ledger has split copies it into its two parts, in steps, and shows the range meanwhile. Then the
 //! two parts replace the range, at once. Its feeds and streams continue in the parts at the same positions. The parts are
 //! written. When all of both is on disk, the map there names them and not the range, and the ledger is told. An aggregator that
-//! does not hold the range asks for it until all its holders in the data centre have the parts: so no holder is asked for a part
+//! does not hold the range asks for it until all its holders in the data centre have the parts. So no holder is asked for a part
 //! that it does not know. Splits are done in the ledger's order, one after the other.
 
 use super::checkpoint::Stale;

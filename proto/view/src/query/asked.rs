@@ -145,8 +145,8 @@ fn until_now(horizon: &Horizon, asked: Window, now: UnixTime, accepted_s: u64) -
 }
 
 impl SeriesQuery {
-    /// Errors: as of a [`WindowQuery`], and steps that are too many or finer than all that is kept. "Up to now" is up to the end of the
-    /// finest bucket that holds now, so that steps counted back from there are cut where buckets are.
+    /// Errors: those of a [`WindowQuery`], and steps that are too many or finer than all kept buckets. "Up to now" is up to the
+    /// end of the finest bucket that holds now. So steps counted back from there end where buckets end.
     pub fn plan(&self, horizon: &Horizon, now: UnixTime) -> Result<SeriesPlan, QueryError> {
         let end = horizon.end_of_finest(now);
         let asked = match self.asked {

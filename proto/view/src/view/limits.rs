@@ -1,8 +1,8 @@
-//! Up to where a view may show each guarded counter: below the least milestone that is armed, or that this view has promised
+//! The limit of each guarded counter in a view. It lies below the least milestone that is armed, or that this view has promised
 //! not to reach while it is being armed.
 //!
-//! A promise must outlive the process that made it: the limit is persisted before the ledger hears of it, and after a restart
-//! a persisted limit holds until the replica here has applied at least as much as when the limit was noted.
+//! A promise must outlive the process that made it: the limit is persisted before the ledger hears of it. After a restart a
+//! persisted limit holds until the replica here has applied at least as much as when the limit was noted.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

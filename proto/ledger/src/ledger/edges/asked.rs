@@ -120,7 +120,7 @@ impl Ledger {
     }
 
     /// The command that changes edges, all of these or none, even if nothing was counted of their counters. With `lenient`, edges
-    /// to insert that exist and edges to remove that do not are no fault: they are left out when the command is applied, by the
+    /// to insert that exist and edges to remove that do not are no fault. They are left out when the command is applied, by the
     /// graph at that time.
     ///
     /// # Errors
