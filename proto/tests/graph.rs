@@ -354,7 +354,7 @@ fn flow(edges: &[(u32, u32)]) -> Flow {
     flow
 }
 
-/// 0 → 1, and 2 → 3: joined in the middle, what 0 counted reaches 3 as well.
+/// 0 → 1, and 2 → 3: joined in the middle, the count of 0 reaches 3 as well.
 #[test]
 fn a_chain_carries_counts_to_its_end() {
     let mut flow = flow(&[(0, 1), (2, 3)]);

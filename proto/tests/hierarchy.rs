@@ -582,7 +582,7 @@ impl Small {
     }
 }
 
-/// 0 → 1, and 2 → 3: joined in the middle, what 0 counted reaches 3 as well.
+/// 0 → 1, and 2 → 3: joined in the middle, the count of 0 reaches 3 as well.
 #[test]
 fn a_chain_carries_counts_to_its_end() {
     let mut small = Small::new();

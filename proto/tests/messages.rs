@@ -1,5 +1,5 @@
-//! Every message, in every variant: its encoding stays what it was, and each name, text, list and amount in it has a bound that decoding
-//! checks.
+//! Every message, in every variant: its encoding stays the same, and each name, text, list and amount in it has a bound that
+//! decoding checks.
 //!
 //! A new variant does not compile until it has a name here, and fails until it has a sample. Encodings are in `golden/messages.txt`;
 //! `TIDEMARK_BLESS=1` writes the file anew. Encodings change only on purpose: decision 0031.

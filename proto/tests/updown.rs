@@ -234,7 +234,7 @@ fn only_counters_of_a_namespace_that_says_so_go_down() {
     assert_eq!(node.count(2, &both, &[(4, 5), (7, 2)]), None);
     assert_eq!((sums(node.core.group(), Half::Up, 0), sums(node.core.group(), Half::Down, 0)), (vec![10], vec![2]));
     assert!(!node.core.group().would_change(&ToGroup::UpDown(Vec::new())), "what may go down may for ever");
-    // After a reset the numbers of before name what counts now.
+    // After a reset the earlier numbers name the present cells.
     node.hear(ToGroup::Resets { after: 0, upto: 1, begun: vec![(counter(), 1)] });
     assert_eq!(node.count(3, &[], &[(7, 3), (7, 1)]), None);
     assert_eq!(node.count(4, &[], &[(4, 1), (7, 1)]), None);
@@ -285,7 +285,7 @@ fn a_ledger_with_up_down_namespaces_survives_its_snapshot() {
     assert!(!again.goes_down(&CounterName::new("search", b"all").unwrap()));
 }
 
-/// Feeds a view what changed in a group, as its aggregator does.
+/// Feeds a view the changes of a group, as its aggregator does.
 fn tell(view: &mut View, group: &Group) {
     for slot in 0..group.table().len() {
         let cell = group.table().name(slot);

@@ -38,7 +38,7 @@ pub enum EdgesAnswer {
 pub struct EdgesMade {
     /// Commands on changes of the graph that were decided so far.
     pub revision: u64,
-    /// Single changes so far: what `query::Basis::graph_known` of a total counts.
+    /// The number of single changes so far, as in `query::Basis::graph_known` of a total.
     pub index: u64,
     /// Edges that this change added, and took away.
     pub inserted: u64,

@@ -617,7 +617,7 @@ impl Ledger {
 
     // ---- reading ----
 
-    /// Drains what changed since the last call. Local bookkeeping, not replicated state.
+    /// Drains the changes since the last call. Local bookkeeping, not replicated state.
     pub fn take_changes(&mut self) -> Changes {
         let changes = std::mem::take(&mut self.changes);
         Changes {

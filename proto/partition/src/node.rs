@@ -222,7 +222,7 @@ pub struct NodeCore {
     holds: hold::Holds,
     /// By seat, and behind those the ones beside them.
     feeds: [Feed; FEEDS],
-    /// Since when this process counts time for the group's next age.
+    /// The time from which this process counts for the group's next age.
     aged_at: Option<Time>,
     /// The start that a proposed compaction stands for.
     compacts_as: Option<u64>,

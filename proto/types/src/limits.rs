@@ -33,8 +33,8 @@ pub const NEXT_US_MAX: u32 = 1_000_000;
 pub const ENTRY_BATCHES_MAX: usize = 65_536;
 /// Bytes of one message between processes, and of one log entry. More: refused at decode, and no sender builds one.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a message's tail, where a later version puts fields that an earlier one skips; what needs more is another kind of message.
-/// More: refused at decode. The tail counts as part of its message.
+/// Bytes of a message's tail, where a later version puts fields that an earlier one skips. Larger fields need another kind of
+/// message. More: refused at decode. The tail counts as part of its message.
 pub const TAIL_BYTES_MAX: usize = 1_024;
 /// The longest time that an award may be claimed: 30 days, as long as a session's token is good.
 pub const CLAIM_PERIOD_S_MAX: u32 = 30 * 24 * 3_600;
@@ -50,7 +50,7 @@ pub const LEASE_MARGIN: Span = Span::from_millis(200);
 /// A leader of the ledger revokes the rights of a group after this long without a report. It counts by its own clock, and from
 /// its election at the earliest.
 pub const REVOKE_AFTER: Span = Span(LEASE.0 + 2 * LEASE.0 / CLOCK_DRIFT_PARTS + LEASE_MARGIN.0);
-/// And only when rights were wanted back for so long: a group that is idle but in reach returns them in this time.
+/// A further condition: rights were wanted back for this long. A group that is idle but in reach returns them in this time.
 pub const REVOKE_PATIENCE: Span = Span::from_secs(1);
 /// A group without news for this long may be declared lost without force. Longer than a lease, than an election of the group's
 /// leader, and than a restart of its nodes.
@@ -91,7 +91,7 @@ pub const SHARDS_HELD_MAX: usize = 64;
 /// Namespaces that are laid by a piece of their keys: each pull of an aggregator that holds some ranges names them. More: refused
 /// at decode, and in a layout.
 pub const SHARD_BY_MAX: usize = 64;
-/// By which piece of its key a counter is laid at most. Beyond: refused.
+/// The highest number of the piece of a key by which counters may be laid. Beyond: refused.
 pub const KEY_PIECES_MAX: u8 = 16;
 /// Valves that a view knows. Components of further valves are not taken, and the chunk or delta that brought them is requested
 /// again.

@@ -1,4 +1,4 @@
-//! What changed since when: a bounded record of changed components, by version.
+//! A bounded change log: changed components, by version.
 //!
 //! A component that changes again moves to the end, so a consumer that asks `since(version)` gets each once, ascending by the
 //! version of its last change. A component that no consumer was told of since its last change need not move: consumers ask for
@@ -32,7 +32,7 @@ pub struct ChangeRing {
     told: Told,
 }
 
-/// Up to where consumers of a record of changes may have been told of it.
+/// The version up to which consumers of a change log may have been told of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
     /// Consumers may know of changes up to this version, and of no later one; `None`: of any change.
@@ -97,7 +97,7 @@ impl ChangeRing {
         self.told.upto.is_some_and(|told| told < version)
     }
 
-    /// Reads of a component what [`ChangeRing::touch`] will.
+    /// Prefetches the memory of a component that [`ChangeRing::touch`] will read.
     pub fn warm(&self, component: u32) -> u64 {
         let is_known = (component as usize) < self.last.len();
         is_known.then(|| self.last_event(component, self.end())).flatten().unwrap_or_default()

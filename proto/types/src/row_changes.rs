@@ -46,7 +46,7 @@ pub struct RowChanges {
     /// Every change after this version is here.
     reaches: u64,
     told: Told,
-    /// By row, where it is known what consumers were told: the number (modulo 2^32) of its last event.
+    /// By row, if the consumers' versions are known: the number (modulo 2^32) of its last event.
     last: Vec<u32>,
 }
 
@@ -177,7 +177,7 @@ impl RowChanges {
         (of == row).then_some((self.first + at, part))
     }
 
-    /// Reads of a row what [`RowChanges::push`] will.
+    /// Prefetches the memory of a row that [`RowChanges::push`] will read.
     pub fn warm(&self, row: u32) -> u64 {
         self.last_event(row).map_or(0, |(number, _)| number)
     }

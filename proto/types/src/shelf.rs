@@ -109,7 +109,7 @@ pub fn count_ended(row: &Row, until: u32) -> usize {
     row.count_closed(start_of(until))
 }
 
-/// Splits off what ended by a minute (since 1970).
+/// Splits off the buckets that ended by a minute (since 1970).
 pub fn take_ended(row: &mut Row, until: u32) -> Row {
     Row::of_pieces(row.take_closed(start_of(until), 1, usize::MAX))
 }
@@ -140,7 +140,7 @@ pub enum BadShelved {
     Pieces,
 }
 
-/// Until when buckets were put on the shelf, in minutes since 1970, and the buckets.
+/// The minute (since 1970) until which buckets were put on the shelf, and the buckets.
 pub fn parse(decoder: &mut Decoder, value: &[u8]) -> Result<(u32, Row), BadShelved> {
     let (until, pieces) = value.split_first_chunk().ok_or(BadShelved::Short)?;
     Ok((u32::from_be_bytes(*until), decoder.decode_pieces(pieces)?))

@@ -128,7 +128,7 @@ impl CellTable {
         self.find_record(Record::new(counter, generation, half, Bucket::Total, namespace).bytes())
     }
 
-    /// Reads what [`CellTable::find_total`] will of a counter in generation 0.
+    /// Prefetches the memory that [`CellTable::find_total`] will read for a counter in generation 0.
     pub fn warm_total(&self, counter: &CounterName) -> u64 {
         let Some(namespace) = self.namespace_number(counter.namespace()) else { return 0 };
         let record = Record::new(counter, 0, Half::Up, Bucket::Total, namespace);
@@ -191,7 +191,7 @@ impl CellTable {
         usize::from(u16::from_le_bytes([record[1], record[2]]))
     }
 
-    /// Reads of a slot what [`CellTable::namespace_of`] will.
+    /// Prefetches the memory of a slot that [`CellTable::namespace_of`] will read.
     pub fn warm(&self, slot: u32) -> u64 {
         let offset = self.offsets.get(slot as usize).copied().unwrap_or_default();
         self.names.get(offset as usize).copied().unwrap_or_default().into()

@@ -152,7 +152,7 @@ pub enum Bug {
     LanesFromConfig,
     /// Certificates leave out the written-off weight.
     WrittenOffForgotten,
-    /// Certificates do not say what stands behind them though it was answered as counted before.
+    /// Certificates leave out the weight that stands behind the award though it was answered as counted before.
     HeldUnsaid,
     /// Counts of a lost group that views show are counted although they reach a milestone.
     RemainsOverBudget,
@@ -188,7 +188,7 @@ pub enum Bug {
     FeedBeforeSync,
     /// A recall that is lost is not sent again.
     RecalledOnce,
-    /// A recall that was made before a grant, and comes after it, says what remains.
+    /// A recall that was made before a grant, and comes after it, decides the remaining rights.
     StaleRecallHonoured,
     /// Reports of a group about an earlier epoch count.
     StaleEpochTaken,

@@ -315,7 +315,7 @@ pub struct AggregatorCore {
     asked_again: Option<Time>,
     /// The leader of the ledger, and its term.
     reign: Option<(AggregatorId, u64)>,
-    /// Since when this one leads the ledger.
+    /// The time since which this aggregator leads the ledger.
     led_since: Option<Time>,
     leader_core: LeaderCore,
     /// When the leader wants to think again.

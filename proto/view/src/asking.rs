@@ -116,7 +116,7 @@ struct Shown {
     /// The aggregator that showed it, and its start.
     source: (AggregatorId, u64),
     stand: Stand,
-    /// Since when answers lack something of it.
+    /// The time since which answers lack a part of it.
     lacking: Option<Time>,
 }
 

@@ -150,7 +150,8 @@ impl StreamState {
     }
 }
 
-/// Up to where foreign origins are merged; goes into the last part of a checkpoint that was begun when this was taken.
+/// The versions up to which foreign origins are merged; goes into the last part of a checkpoint that was begun when this was
+/// taken.
 pub type ForeignState = Vec<(AggregatorId, Version)>;
 
 /// Gossip of one aggregator about one shard.

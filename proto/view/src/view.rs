@@ -38,7 +38,7 @@ use tidemark_types::warm;
 use tidemark_wire::msg::Reading;
 use tidemark_wire::shards::{Ranges, ShardId};
 
-/// Cells by shard, what limits their readings, and totals of them along edges.
+/// Cells by shard, the limits of their readings, and their totals along edges.
 #[derive(Clone, Debug)]
 pub struct View {
     own: AggregatorId,
@@ -241,7 +241,7 @@ impl View {
         ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.own, 0));
     }
 
-    /// Takes over what changed in the ledger applied here: what limits the readings of the counters named.
+    /// Takes over the changes in the ledger applied here: the limits of the readings of the named counters.
     pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger) {
         if changes.settings {
             self.shards.iter_mut().for_each(|cells| cells.take_series(ledger));

@@ -396,7 +396,7 @@ impl GroupCmd {
 /// One entry of a group's log: a group commit of many clients' batches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupEntry {
-    /// The proposer's clock: what series go by.
+    /// The proposer's clock, which series use.
     pub now: WallMs,
     /// Cells first named by this entry; they get the next slots in order, the first being `first_new_slot`.
     pub first_new_slot: u32,
@@ -689,7 +689,7 @@ pub struct Audited {
     pub cell: CellId,
     /// The last applied entry.
     pub index: LogIndex,
-    /// Up to where the feed has told the asker: at this cursor it knows all that is applied.
+    /// The entry up to which the feed has told the asking aggregator: at this cursor it knows all that is applied.
     pub told: LogIndex,
     /// The lanes that are answered: from here, and up to here without it.
     pub from_lane: u8,
@@ -859,7 +859,7 @@ pub struct Digest {
     /// The same over buckets of rows that expire after this day, in days since 1970: others may have expired at one side.
     pub row_sums: Vec<(DcId, u64)>,
     pub row_sums_after_day: u32,
-    /// Sums are without what resets up to this number ended: they are compared with others that are without as much.
+    /// Sums leave out cells that resets up to this number ended: they are compared with sums that leave out the same.
     pub ended: u64,
     /// Digest of an answer: it asks for no answer.
     pub reply: bool,
@@ -1180,7 +1180,7 @@ pub enum Fallback {
 
 // ---- awards --------------------------------------------------------------------------------------------------------------
 
-/// The record of the one increment that reached a milestone; what voters sign is [`Award::signed_bytes`].
+/// The record of the one increment that reached a milestone; voters sign [`Award::signed_bytes`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Award {
     pub counter: CounterName,

@@ -14,7 +14,7 @@ const OUTSIDE: u64 = 0b01;
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     ranges: Vec<KeySpan>,
-    /// In which they are ranges.
+    /// The order of counters in which they are ranges.
     order: CounterOrder,
     /// The consumer's number for these ranges, and whether it asks for them beside another feed.
     pub number: u32,

@@ -416,7 +416,7 @@ impl Ranges {
         self.shard_at(self.cuts.partition_point(begins_before))
     }
 
-    /// In which order counters lie.
+    /// The order in which counters lie.
     pub fn order(&self) -> &CounterOrder {
         &self.order
     }

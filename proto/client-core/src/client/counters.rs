@@ -184,7 +184,7 @@ impl Counters {
         self.slots[counter.0 as usize].barred_until = until;
     }
 
-    /// Bars all counters of a namespace, or only what would go down.
+    /// Bars all counters of a namespace, or only decrements.
     pub fn bar_namespace(&mut self, namespace: &str, down_only: bool, until: Time) {
         let of = self.slots.iter_mut().filter(|slot| slot.name.namespace() == namespace);
         of.filter(|slot| !down_only || slot.half == Half::Down).for_each(|slot| slot.barred_until = until);

@@ -67,7 +67,7 @@ pub(super) struct Stay {
     pub streams: BTreeMap<u8, Stream>,
     /// When it is time for another id, once the site was reached.
     pub renew_at: Option<Time>,
-    /// Since when the site cannot be used, `None` while it can.
+    /// The time since which the site cannot be used; `None` while it can.
     pub trouble_since: Option<Time>,
 }
 
@@ -362,7 +362,7 @@ impl Stream {
         })
     }
 
-    /// Since when an answer is waited for: of a batch, or of the fence.
+    /// The time since which an answer is awaited: of a batch, or of the fence.
     pub fn waiting_since(&self) -> Option<Time> {
         match self.phase {
             Phase::Fencing { asked } => asked,

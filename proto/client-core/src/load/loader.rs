@@ -1,4 +1,4 @@
-//! The loader's machine: what to send, what to write down before, what to do when it is cut off.
+//! The loader's machine: the batches to send, the records to write before, and the recovery when it is cut off.
 
 use super::fold::{Fold, Spaces};
 use super::{Lost, PART_ITEMS_MAX, Part, Progress, Record, Row, RowRefused, Sent, Stream};
@@ -119,7 +119,7 @@ pub struct Loader {
     /// The number of rows of the file.
     rows: u64,
     link: Link,
-    /// Since when an answer is waited for.
+    /// The time since which an answer is awaited.
     silent_since: Option<Time>,
     failures: u32,
     /// The stream of this process, and when it is time for another.

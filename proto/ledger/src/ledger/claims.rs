@@ -46,9 +46,9 @@ pub struct Claim {
     pub holder: u64,
     /// The number of times it has passed on.
     pub passes: u8,
-    /// Until when; none while the ledger's leader has not said so.
+    /// The end of the time to claim; none while the ledger's leader has not set it.
     pub until: Option<WallMs>,
-    /// That of the counter when the award was made.
+    /// The counter's rule when the award was made.
     pub rule: ClaimRule,
 }
 

@@ -211,7 +211,7 @@ impl CounterLedger {
         &self.awards
     }
 
-    /// Groups that have not reported the component at their guard: what arming waits for.
+    /// Groups that have not reported the component at their guard: arming waits for them.
     pub fn bases_missing(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.accounts.iter().filter(|(_, account)| account.base.is_none()).map(|(&group, _)| group)
     }
@@ -423,7 +423,7 @@ impl CounterLedger {
         }
     }
 
-    /// Grants what fits of `amount`; the proposer's state may be stale, this one is not. A rider names a milestone and the
+    /// Grants as much of `amount` as fits; the proposer's state may be stale, this one is not. A rider names a milestone and the
     /// entry that it stands in.
     pub fn grant(&mut self, group: GroupId, amount: u64, rider: Option<(u64, LogIndex)>, touched: &mut Touched) {
         if rider.is_some_and(|(at, index)| !self.takes_rider(group, at, index)) {

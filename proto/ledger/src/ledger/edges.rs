@@ -100,7 +100,8 @@ pub struct EdgeBatch {
 pub enum EdgesChanged {
     /// These, in order; before them there were `since` ([`Graph::index`]).
     Each { since: u64, changes: Vec<EdgeChange> },
-    /// Too many to be listed, or another replica's state was taken over: the graph after `index` changes is what stands.
+    /// Too many to be listed, or another replica's state was taken over: the graph after `index` changes replaces the earlier
+    /// one.
     Replaced { index: u64 },
 }
 
@@ -266,7 +267,7 @@ impl Graph {
         self.names.name(vertex.0).counter
     }
 
-    /// To which counters the counts of one flow next.
+    /// The counters to which the counts of this counter flow next.
     pub fn children(&self, counter: &CounterName) -> impl Iterator<Item = CounterName> + '_ {
         self.vertex(counter).into_iter().flat_map(|vertex| self.dag.children(vertex)).map(|child| self.name(child))
     }

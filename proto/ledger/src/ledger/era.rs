@@ -43,7 +43,7 @@ pub trait KnownCounts {
 }
 
 impl Ledger {
-    /// Milestones that are neither awarded nor passed, and rules: what [`OpenMilestones`] is about.
+    /// Milestones that are neither awarded nor passed, and rules: [`OpenMilestones`] decides about them.
     pub fn open_milestones(&self) -> Vec<(CounterName, Vec<u64>, Option<u64>)> {
         let open = |(name, state): (&CounterName, &CounterLedger)| {
             let at: Vec<u64> = state.milestones().singles().iter().copied().collect();

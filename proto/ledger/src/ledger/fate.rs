@@ -60,7 +60,7 @@ impl CounterLedger {
         }
     }
 
-    /// The award that covers a milestone. An increment may have several, which stand side by side and cover what lies between.
+    /// The award that covers a milestone. An increment may have several, which stand side by side and cover the numbers between.
     pub fn award_of(&self, at: u64) -> Option<&Awarded> {
         let mut below = self.awards().range(..=at).rev().map(|(_, awarded)| awarded);
         // Awards of several generations lie among each other.

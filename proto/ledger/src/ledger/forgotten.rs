@@ -1,6 +1,6 @@
 //! Data centres that never return: an operator gives all of one up at once, and nothing waits for it any more.
 //!
-//! What its groups are known to have counted stays counted, as with each that is declared lost ([`super::lost`]). Its number is never
+//! The known counts of its groups stay counted, as with each group that is declared lost ([`super::lost`]). Its number is never
 //! used again.
 
 use super::{CounterLedger, Ledger};

@@ -118,7 +118,7 @@ impl ShardMap {
         postcard::to_allocvec(&(self, &self.splits)).expect("a map can be encoded")
     }
 
-    /// Reads what [`ShardMap::to_bytes`] gave, also of a program that knew of no splits.
+    /// Reads the bytes of [`ShardMap::to_bytes`], also those of a program that knew of no splits.
     ///
     /// # Errors
     /// It is no map.

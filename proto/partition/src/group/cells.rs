@@ -94,13 +94,13 @@ impl Cells {
         Ok(())
     }
 
-    /// Reads of a slot what [`Cells::add`] will.
+    /// Prefetches the memory of a slot that [`Cells::add`] will read.
     pub fn warm(&self, slot: u32) -> u64 {
         let number = self.cells.get(slot as usize).copied().unwrap_or(NONE);
         self.values.get(number as usize).copied().unwrap_or_default().wrapping_add(self.ring.warm(number))
     }
 
-    /// Takes back what [`Cells::add`] just added.
+    /// Takes back the last addition of [`Cells::add`].
     pub fn take_back(&mut self, slot: u32, lane: u8, delta: u64) {
         let number = self.component_or_new(slot, lane);
         self.values[number as usize] -= delta << LANE_BITS;

@@ -167,8 +167,8 @@ impl Group {
 
     // ---- rows ----
 
-    /// Adds what changed in rows in the entries that the chunk covers. Where that is more than goes into it, it covers fewer entries;
-    /// of a single one, it says how much was told.
+    /// Adds the row changes of the entries that the chunk covers. If they do not fit, the chunk covers fewer entries; of a single
+    /// one, it says how much was told.
     fn with_rows<'a>(&'a self, mut telling: Telling<'a>, pull: &FeedPull) -> Telling<'a> {
         if self.series.len() == 0 {
             return telling;

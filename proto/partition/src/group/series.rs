@@ -207,7 +207,7 @@ impl Series {
         }
     }
 
-    /// Reads of a component what [`Series::add`] will.
+    /// Prefetches the memory of a component that [`Series::add`] will read.
     pub fn warm(&self, number: u32) -> u64 {
         self.rows.get(number as usize).map_or(0, Row::warm).wrapping_add(self.changes.warm(number))
     }

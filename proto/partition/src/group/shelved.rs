@@ -58,7 +58,7 @@ pub type Budget = shelf::Budget<dyn Shelf>;
 pub(super) struct Place {
     /// The number under which they stand, which a compaction does not change.
     pub key: u32,
-    /// Under which of its two keys.
+    /// The side: which of its two keys is used.
     pub side: u8,
     /// Buckets that ended by this minute (since 1970) are there.
     pub until: u32,
@@ -224,7 +224,7 @@ impl Shelving {
         self.until[at] = self.until[at].max(until);
     }
 
-    /// Panics where `bytes` is not what these rows take.
+    /// Panics if `bytes` is not the memory of these rows.
     fn check(&self, rows: &[Row]) {
         let leaving = self.leaving.rows.values();
         assert_eq!(self.bytes, rows.iter().chain(leaving).map(Row::bucket_bytes).sum::<usize>(), "bytes of buckets");
@@ -352,7 +352,7 @@ impl Series {
 }
 
 impl Group {
-    /// From here on, what rows take beyond a budget leaves memory with checkpoints. A group that was read from a disk on which
+    /// From now on, buckets of rows beyond a budget leave memory with checkpoints. A group that was read from a disk on which
     /// there are such buckets is given their shelf before anything is asked of it.
     pub fn keep_within(&mut self, budget: Budget) {
         self.series.shelving.budget = Some(budget);

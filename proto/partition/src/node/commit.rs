@@ -255,7 +255,7 @@ impl Log {
         self.pressing += 1;
     }
 
-    /// Adds the entry that gives slots other numbers, as the last one of this log: what waits behind it is never proposed.
+    /// Adds the entry that gives slots other numbers, as the last one of this log: waiting commands behind it are never proposed.
     pub fn push_compact(&mut self, nonce: u64) {
         if !self.open.is_empty() {
             self.sealed.push_back(std::mem::take(&mut self.open));
@@ -268,7 +268,7 @@ impl Log {
         (self.pressing, self.waiting_bytes) = (self.pressing + 1, self.waiting_bytes + BATCH_BYTES);
     }
 
-    /// Adds what passes batches that are held, as if it had come before them.
+    /// Adds a command that overtakes held batches, as if it had come before them.
     fn push_ahead(&mut self, config: &NodeConfig, bytes: usize, cmd: GroupCmd) {
         let is_full = |last: &Building| last.bytes + bytes + ENTRY_BYTES > config.entry_bytes_max;
         if self.ahead.back().is_none_or(is_full) {
@@ -440,7 +440,7 @@ impl NodeCore {
         Some(held.map_or(due, |until| due.max(until)))
     }
 
-    /// Gives out what waits, if a commit is due.
+    /// Gives out the waiting commands, if a commit is due.
     pub(super) fn commit(&mut self, now: Time) {
         self.hold(now);
         if self.commit_due().is_none_or(|due| due > now) {

@@ -50,7 +50,7 @@ struct Follower {
     moved_at: Time,
     /// The entry that was applied when it came, or had ended its walk.
     missed: LogIndex,
-    /// Since when all chunks that it was told were full, and how many changes it has taken since.
+    /// The time since which all its chunks were full, and the number of changes that it has taken since.
     watched: Option<(Time, u64)>,
     /// While it is too far behind: it holds batches as long as this number of changes is behind it, missed ones included.
     ceiling: Option<u64>,
@@ -136,7 +136,7 @@ impl NodeCore {
         self.log.held_until = self.holds.no_longer(now, until);
     }
 
-    /// Until when a view holds batches, if it does.
+    /// The time until which a view holds batches, if it does.
     fn held_by(&mut self, now: Time, seat: usize) -> Option<Time> {
         let follower = self.holds.followers[seat].as_mut()?;
         if follower.watched.is_none() {

@@ -20,7 +20,7 @@ pub enum RecoverError {
     Gap { expected: u64, found: u64 },
 }
 
-/// A node that takes what counts of its checkpoint's rows; then comes [`Replay`].
+/// A node that takes the rows of its checkpoint that count; then comes [`Replay`].
 #[derive(Debug)]
 pub struct Recovery {
     config: NodeConfig,

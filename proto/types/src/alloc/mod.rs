@@ -72,8 +72,8 @@ pub struct Situation {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyConfig {
-    /// Rights that a group is given beyond what it uses while a grant travels: this part of the time that is left until the
-    /// milestone, within these limits. A longer horizon means fewer grants, and a cut-off group withholds more.
+    /// Rights that a group is given beyond its use while a grant travels: this part of the time that is left until the milestone,
+    /// within these limits. A longer horizon means fewer grants, and a cut-off group withholds more.
     pub horizon_part: f64,
     pub horizon_min_us: u64,
     pub horizon_max_us: u64,
@@ -249,7 +249,7 @@ impl Holder {
 struct Outlook<'a> {
     situation: &'a Situation,
     holders: Vec<Holder>,
-    /// Not yet promised to anybody.
+    /// Rights that are not promised to any group yet.
     pool: u64,
     rate: f64,
     /// Until the milestone's predecessor is known at the leader, if rates stay.

@@ -138,7 +138,7 @@ impl Flow {
         self.queue.len() + usize::from(self.moving.is_some())
     }
 
-    /// The edges after `progress().settled` changes, ascending: what [`Flow::load`] wants.
+    /// The edges after `progress().settled` changes, ascending: the argument of [`Flow::load`].
     pub fn settled_edges(&self) -> impl Iterator<Item = Edge> + '_ {
         let removed = self.moving.as_ref().and_then(|moving| match moving.change {
             EdgeChange::Remove(edge) => Some(edge).filter(|_| moving.is_real()),

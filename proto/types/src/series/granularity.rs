@@ -70,7 +70,7 @@ impl UnixTime {
         u64::try_from(seconds).map_err(|_| out).and_then(UnixTime::try_from)
     }
 
-    /// The second of a proposer's stamp; what lies beyond the range is cut to it, since apply cannot refuse a stamp.
+    /// The second of a proposer's stamp. A stamp beyond the range is cut to it, since apply cannot refuse a stamp.
     pub fn from_wall(wall: WallMs) -> UnixTime {
         UnixTime((wall.0 / 1_000).min(UNIX_TIME_MAX_S))
     }

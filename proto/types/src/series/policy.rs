@@ -359,8 +359,8 @@ impl Horizon {
         }
     }
 
-    /// Takes over what another has expired, of the granularities that both have. Merging is commutative, associative and idempotent
-    /// among horizons of one policy.
+    /// Takes over the expiry of another horizon, for the granularities that both have. Merging is commutative, associative and
+    /// idempotent among horizons of one policy.
     pub fn merge(&mut self, other: &Horizon) {
         self.now = self.now.max(other.now);
         for own in &mut self.first {

@@ -270,8 +270,8 @@ impl Row {
         Row { buckets: open.copied().collect() }
     }
 
-    /// Splits off what ended by `closed_before`, one row for each granularity that has at least `least` such buckets, to be written
-    /// once and read together with this row ([`Row::merge`]). Each is cut into pieces of at most `most` buckets.
+    /// Splits off the buckets that ended by `closed_before`, one row for each granularity that has at least `least` such buckets,
+    /// to be written once and read together with this row ([`Row::merge`]). Each is cut into pieces of at most `most` buckets.
     pub fn take_closed(&mut self, closed_before: UnixTime, least: usize, most: usize) -> Vec<Row> {
         let mut taken = Vec::new();
         let mut left = Vec::with_capacity(self.buckets.len());

@@ -2,8 +2,9 @@
 //!
 //! * A whole number is seconds since 1970. A number of eight digits that reads as a date, such as 20261128, is refused: as
 //!   seconds it would be a day in 1970, and its writer means the date.
-//! * A time with its offset is what RFC 3339 allows and nothing else. A fraction of a second has any number of digits, which are cut
-//!   off. A second of 60 stands only where leap seconds are put, in the last UTC minute of June and December, and is taken for the 59th.
+//! * A time with its offset has a form that RFC 3339 allows, and no other. A fraction of a second has any number of digits, which
+//!   are cut off. A second of 60 stands only where leap seconds are put, in the last UTC minute of June and December, and is
+//!   taken for the 59th.
 //! * Where a zone is known, a date, or a date and time without an offset, is read by its clock.
 
 use super::{TimeOutOfRange, UnixTime};

@@ -46,7 +46,7 @@ impl Totals {
         self.buckets.iter().map(|&(key, value)| (key.bucket(), value))
     }
 
-    /// The sum over buckets of one granularity, saturating: what [`Cover::read_with`](super::Cover::read_with) asks for.
+    /// The sum over buckets of one granularity, saturating, for [`Cover::read_with`](super::Cover::read_with).
     pub fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
         range(&self.buckets, granularity, indexes).fold(0, |sum: u64, (_, value)| sum.saturating_add(value))
     }
@@ -62,7 +62,7 @@ impl Totals {
         self.combine(raised.into_iter(), u64::wrapping_add);
     }
 
-    /// Adds what of a row is kept.
+    /// Adds the kept part of a row.
     pub fn add(&mut self, row: &Row, horizon: &Horizon) {
         self.combine(kept(row, horizon), u64::wrapping_add);
     }
@@ -84,7 +84,7 @@ impl Totals {
         count_closed(&self.buckets, closed_before)
     }
 
-    /// Splits off what ended by a time.
+    /// Splits off the buckets that ended by a time.
     pub fn take_closed(&mut self, closed_before: UnixTime) -> Totals {
         let count = self.count_closed(closed_before);
         let (mut closed, mut left) = (Vec::with_capacity(count), Vec::with_capacity(self.buckets.len() - count));
@@ -106,12 +106,12 @@ impl Totals {
         self.buckets.capacity() * size_of::<(Key, u64)>()
     }
 
-    /// Adds what of other totals is kept, or all.
+    /// Adds the kept part of other totals, or all.
     pub fn add_totals(&mut self, other: &Totals, horizon: Option<&Horizon>) {
         self.combine(other.kept(horizon), u64::wrapping_add);
     }
 
-    /// Takes off what of other totals is kept.
+    /// Subtracts the kept part of other totals.
     pub fn take_off_totals(&mut self, other: &Totals, horizon: &Horizon) {
         self.combine(other.kept(Some(horizon)), u64::wrapping_sub);
     }

@@ -1,4 +1,4 @@
-//! Windows: which kept buckets answer for an interval, what interval that really is, and how far the answer may be off.
+//! Windows: the kept buckets that answer for an interval, the interval that they cover, and the error of the answer.
 //!
 //! A [`Cover`] is planned once for a query and then read from any number of counters. It is the cheapest one, counted in buckets,
 //! with ends within the accepted error of the requested ends: coarse buckets in the middle, fine ones at the ends. If no kept
@@ -113,8 +113,8 @@ impl From<Window> for (UnixTime, UnixTime) {
 
 impl Cover {
     /// The cheapest cover with an error of at most `accepted_s` at either end, or the nearest one where there is none:
-    /// [`Cover::within`] tells them apart. A query "until now" asks for a window that ends with [`Horizon::end_of_finest`]: what lies
-    /// beyond now has not happened yet, so that is no error.
+    /// [`Cover::within`] tells them apart. A query "until now" asks for a window that ends with [`Horizon::end_of_finest`]: the
+    /// part that lies beyond now has not happened yet, so that is no error.
     pub fn plan(horizon: &Horizon, asked: Window, accepted_s: u64) -> Result<Cover, NoCover> {
         let ends = Ends { horizon, asked };
         let (starts, stops) = (ends.starts(), ends.stops());

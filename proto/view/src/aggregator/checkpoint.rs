@@ -41,7 +41,7 @@ pub(super) const BUCKETS: u8 = 8;
 pub(super) const TIME: u8 = 9;
 /// The cuts of a view, if it is cut.
 pub(super) const CUTS: u8 = 10;
-/// In which order counters lie, where that is not the order of their names.
+/// The order of counters, if it is not the order of their names.
 pub(super) const ORDER: u8 = 11;
 /// Rows that a shard has one of each, and that mean nothing without its cells.
 const STALE_ALONE: [u8; 5] = [NAMESPACES, VALVES, CURSORS, VERSIONS, STREAM];
@@ -458,7 +458,7 @@ impl AggregatorCore {
         }
     }
 
-    /// That of the shard with which limits are written.
+    /// The checkpoint of the shard that has the limits.
     pub(super) fn first_checkpoint(&mut self) -> &mut Checkpoint {
         &mut self.shards[0].checkpoint
     }

@@ -96,7 +96,7 @@ impl ViewImage {
         &self.cursors
     }
 
-    /// Merges what another one holds, however that is cut: of each component the maximum. A group is contained as far as in both.
+    /// Merges another image, with any cuts: the maximum of each component. A group is contained as far as in both.
     pub fn merge(&mut self, other: &ViewImage) -> Result<(), MergeError> {
         for (_, cells) in other.view.shards() {
             (0..cells.len()).try_for_each(|slot| self.merge_cell(cells, slot))?;

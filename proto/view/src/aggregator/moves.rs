@@ -152,7 +152,7 @@ impl AggregatorCore {
         self.arrive(arriving, cursors);
     }
 
-    /// These ranges are new here, or not complete yet; of them it is known what groups had counted by then.
+    /// These ranges are new here, or not complete yet; the groups' counts in them up to the cursors are known.
     fn arrive(&mut self, shards: BTreeSet<ShardId>, cursors: BTreeMap<GroupId, LogIndex>) {
         let begins_anew = !shards.is_empty();
         for shard in shards {
@@ -419,7 +419,7 @@ impl AggregatorCore {
         }
     }
 
-    /// Up to where each group's log is merged in a range.
+    /// The entry up to which each group's log is merged in a range.
     pub(super) fn cursors_in(&self, shard: ShardId) -> Vec<(GroupId, LogIndex)> {
         let which = |feed: &Feed| if self.moves.fills(shard) && !feed.has_all { Which::Filling } else { Which::Usual };
         let feeds = self.feeds.iter().filter_map(|(&group, feed)| Some((group, self.feed(group, which(feed))?)));

@@ -127,7 +127,7 @@ impl AggregatorCore {
         }
     }
 
-    /// Without a leader nothing is kept: what matters is said again.
+    /// Without a leader nothing is kept: the senders repeat all that matters.
     pub(super) fn run_proposals(&mut self, now: Time, ledger: &Ledger) {
         if self.proposals.due().is_none_or(|due| due > now) {
             return;

@@ -48,7 +48,7 @@ impl AggregatorCore {
         self.shards.iter().filter_map(|shard| shard.gossip.progressed(dc)).max()
     }
 
-    /// Whether this is the second of a pair and sends what the first would.
+    /// Whether this is the second of a pair and sends in place of the first.
     pub fn speaks_for_its_partner(&self) -> bool {
         self.shards.iter().any(|shard| shard.gossip.speaks_for_its_partner())
     }

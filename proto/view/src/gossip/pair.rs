@@ -3,8 +3,8 @@
 //! once, until the first tells again. So no change is told late by more than a patience, even if the first fails, and no process
 //! has to judge whether it lives.
 //!
-//! Held-back changes are in no version. To peers that conclude from versions what a view may have shown, they are told before any
-//! other change of the data centre, since they would be told with it.
+//! Held-back changes are in no version. To peers that conclude a view's shown state from versions, they are told before any other
+//! change of the data centre, since they would be told with it.
 
 use super::{Gossip, OwnChange};
 use crate::view::Cells;
@@ -88,7 +88,7 @@ impl Gossip {
         }
     }
 
-    /// Whether this is the second of a pair and tells what the first would.
+    /// Whether this is the second of a pair and tells in place of the first.
     pub fn speaks_for_its_partner(&self) -> bool {
         self.held.speaks
     }

@@ -16,7 +16,7 @@ pub struct Peer {
     pub rtt: Span,
     /// The start of the process at the other end; 0 until it has said something.
     pub sender: u64,
-    /// Up to where it has merged each origin, by its own word.
+    /// The version up to which it has merged each origin, by its own report.
     pub have: BTreeMap<AggregatorId, Version>,
     /// It has said so of all origins.
     pub has_said_all: bool,

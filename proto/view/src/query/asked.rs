@@ -36,7 +36,7 @@ pub struct WindowQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowPlan {
     pub asked: Window,
-    /// Its `asked` ends behind now where the window does not end before: what lies beyond now has not happened yet.
+    /// Its `asked` ends behind now if the window does not end before: the part beyond now has not happened yet.
     pub cover: Cover,
     /// The cover of the interval before, if it was requested and has an answer.
     pub previous: Option<Cover>,
@@ -130,8 +130,8 @@ impl WindowQuery {
     }
 }
 
-/// The cover of a window that reaches now. Whole units are cheap to read; where they are not kept, what lies beyond the finest
-/// bucket that holds now is left out.
+/// The cover of a window that reaches now. Whole units are cheap to read; if they are not kept, the part that lies beyond the
+/// finest bucket that holds now is left out.
 fn until_now(horizon: &Horizon, asked: Window, now: UnixTime, accepted_s: u64) -> Result<Cover, QueryError> {
     let end = horizon.end_of_finest(now);
     if asked.from() >= end {

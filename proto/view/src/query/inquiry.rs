@@ -12,14 +12,14 @@ use tidemark_types::ids::{CounterName, Half};
 use tidemark_types::series::{Granularity, Horizon};
 use tidemark_wire::shards::{ShardId, ShardMask};
 
-/// Asks what some shards add to counters.
+/// Asks for the part of some shards in counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountsAsk {
     pub of: Of,
     /// Shards that only this process is asked for.
     pub shards: BTreeSet<ShardId>,
     pub counters: Vec<CounterName>,
-    /// Without any, only readings and shares are told.
+    /// The requested buckets; without any, the answer has only readings and shares.
     pub wanted: Wanted,
     /// The shares of the first counter were sent already, and its buckets before this one.
     pub from: Option<Cut>,

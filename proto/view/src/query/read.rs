@@ -52,7 +52,7 @@ impl Buckets<'_> {
 pub enum Of {
     /// Their own.
     Direct,
-    /// And what flows to them along edges.
+    /// Own counts, and the counts that flow to them along edges.
     Total,
 }
 

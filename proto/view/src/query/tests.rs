@@ -385,7 +385,7 @@ fn what_is_open_now_is_in_windows_up_to_now_and_no_error() {
     let yesterday = window(Asked::Unit { unit: CalendarUnit::Day, back: 1 });
     let read = read_at(&source, WallMs(midnight * 1_000), &[name(0)], &[yesterday]).unwrap();
     assert_eq!(read.counters[0].windows[0].counted, Counted { value: 1, at_least: 1, at_most: 1 });
-    // Today in Kathmandu is in no hours; what of it lies beyond now costs nothing.
+    // Today in Kathmandu is in no hours; its part beyond now costs nothing.
     let hours = fake(horizon(&[("1h", 30 * DAY_S)]), &[at(NOW_S)]);
     let zone = Zone::named("Asia/Kathmandu").unwrap();
     let today = WindowQuery { zone, ..window(Asked::Unit { unit: CalendarUnit::Day, back: 0 }) };

@@ -96,8 +96,8 @@ impl View {
         })
     }
 
-    /// Counts anew what flows to a counter along edges: its ancestors' own counts in their present generations, each once. `None` where
-    /// nothing does.
+    /// Counts the inflow of a counter along edges anew: its ancestors' own counts in their present generations, each once. `None`
+    /// where nothing does.
     pub fn audit_total(&self, counter: &CounterName, ledger: &Ledger) -> Result<Option<TotalAudit>, NotCounted> {
         let Some(vertex) = ledger.graph().vertex(counter) else { return Ok(None) };
         let progress = self.graph_progress();

@@ -191,7 +191,7 @@ impl Cells {
         &self.valves
     }
 
-    /// Reads of a slot what [`Cells::merge`] will.
+    /// Prefetches the memory of a slot that [`Cells::merge`] will read.
     pub(crate) fn warm(&self, slot: u32) -> u64 {
         let hash = self.cell_hashes.get(slot as usize).copied().unwrap_or_default();
         self.components.warm(slot).wrapping_add(hash)

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// Cells per block: what moves in memory when a cell gets a new component.
+/// Cells per block: a block moves in memory when a cell gets a new component.
 const BLOCK_CELLS: usize = 64;
 /// Spare room of a growing block: this fraction of its length.
 const SLACK_DIVISOR: usize = 8;
@@ -52,7 +52,7 @@ impl Components {
         })
     }
 
-    /// Reads of a cell what [`Components::merge`] will.
+    /// Prefetches the memory of a cell that [`Components::merge`] will read.
     pub fn warm(&self, slot: u32) -> u64 {
         let Some(block) = self.blocks.get(slot as usize / BLOCK_CELLS) else { return 0 };
         let cell = slot as usize % BLOCK_CELLS;

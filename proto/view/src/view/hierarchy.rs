@@ -239,7 +239,7 @@ impl Hierarchy {
         Some((Vertex(vertex), half))
     }
 
-    /// Reads of a slot what [`Hierarchy::on_raised`] will at first.
+    /// Prefetches the memory of a slot that [`Hierarchy::on_raised`] reads first.
     pub(super) fn warm_source(&self, shard: ShardId, slot: u32) -> u64 {
         let of_shard = self.vertex_of.get(usize::from(shard.0));
         of_shard.and_then(|of_shard| of_shard.get(slot as usize)).copied().unwrap_or(NONE).into()
@@ -247,7 +247,7 @@ impl Hierarchy {
 
     // ---- the ledger, and time ----
 
-    /// Takes over what changed in the ledger applied here. All changes have to be told, in their order.
+    /// Takes over the changes in the ledger applied here. All changes have to be told, in their order.
     pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger, view: &impl DirectCounts) {
         self.take_in(ledger, view);
         for counter in &changes.resets {

@@ -272,7 +272,7 @@ impl Cells {
         part_of(&row, horizon, parts)
     }
 
-    /// Reads of a slot what [`Cells::merge_row`] will.
+    /// Prefetches the memory of a slot that [`Cells::merge_row`] will read.
     pub(crate) fn warm_row(&self, slot: u32) -> u64 {
         let head = self.series.heads.get(slot as usize).copied().unwrap_or(NO_ROW);
         let row = self.series.rows.get(head as usize).map_or(0, |held| held.row.warm());

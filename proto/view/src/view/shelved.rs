@@ -222,7 +222,7 @@ impl Series {
 }
 
 impl Cells {
-    /// From here on, what rows take beyond a budget leaves memory. These are the cells of a shard.
+    /// From now on, buckets of rows beyond a budget leave memory. These are the cells of a shard.
     pub(crate) fn keep_within(&mut self, budget: &Budget, shard: ShardId) {
         self.series.shelving.budget = Some((budget.clone(), shard));
     }
@@ -361,7 +361,7 @@ impl Cells {
 }
 
 impl View {
-    /// From here on, what rows take beyond a budget leaves memory.
+    /// From now on, buckets of rows beyond a budget leave memory.
     pub(crate) fn keep_within(&mut self, budget: &Budget) {
         for (shard, cells) in (0..).map(ShardId).zip(&mut self.shards) {
             cells.keep_within(budget, shard);

@@ -88,7 +88,7 @@ fn what_was_awarded_stays_and_is_never_awarded_again() {
     let old = stage.0.clone();
     stage.hits(1, 0, 7);
     assert_eq!(stage.awarded(), [5]);
-    // The components are older than the award: what stood before it was counted all the same.
+    // The components are older than the award: the increments before it were counted all the same.
     let mut next = restored(vec![old, stage.0.clone()], &view(1, 3), OpenMilestones::Rearm);
     assert_eq!((next.0.certain(&counter()), next.awarded()), (7, vec![5]));
     assert!(next.0.is_lost(group(1)) && next.0.views().is_empty());

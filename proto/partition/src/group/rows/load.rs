@@ -1,4 +1,4 @@
-//! From the rows of a checkpoint to the group that made them: what counts of them, and whether it belongs together.
+//! From the rows of a checkpoint to the group that made them: checks the rows that count, and whether they belong together.
 
 use super::read::{Kind, Stored};
 use super::{
@@ -35,7 +35,7 @@ impl Loading {
         Loading { config, begun: None }
     }
 
-    /// Takes over what counts.
+    /// Takes over a row that counts.
     pub fn take(&mut self, stored: Stored) -> Result<(), LoadError> {
         match (stored.0, &mut self.begun) {
             (Kind::Closing(closing), begun) => *begun = Some(Box::new(Begun::new(self.config, *closing)?)),

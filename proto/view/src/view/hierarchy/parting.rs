@@ -81,13 +81,13 @@ impl Hierarchy {
         parts.fold(ShardMask::of(shard), |mask, part| mask.with(ShardMask::of(part)))
     }
 
-    /// Under which range's number a share is known to others.
+    /// The range by which other processes name a share.
     pub(super) fn shown_as(&self, shard: ShardId) -> ShardId {
         let parting = self.parting.as_ref().filter(|parting| parting.split.parts().contains(&shard));
         parting.map_or(shard, |parting| parting.split.shard)
     }
 
-    /// To which share a counter of a range adds.
+    /// The share to which a counter of a range adds.
     #[inline]
     pub(super) fn owner(&self, vertex: u32, shard: u16) -> u16 {
         match &self.parting {

@@ -210,7 +210,7 @@ impl HeldTotals<'_> {
 }
 
 impl Hierarchy {
-    /// From here on, what buckets take beyond a budget leaves memory when [`Hierarchy::begin_leaving`] says so.
+    /// From now on, buckets beyond a budget leave memory when [`Hierarchy::begin_leaving`] says so.
     pub fn keep_within(&mut self, budget: &Budget) {
         self.shelving.budget = Some(budget.clone());
     }

@@ -186,7 +186,7 @@ fn what_not_all_have_passed_stays() {
     assert_eq!(world.view.down_of(&name(1), 0), 0);
 }
 
-/// The deliberate bug: what all have passed stays.
+/// The deliberate bug: data from before a passed reset stays.
 #[cfg(feature = "teeth")]
 #[test]
 fn what_is_over_and_kept_is_noticed() {
