@@ -1,6 +1,6 @@
-//! The layouts that the command brings up by itself: the reference cluster of 15 data centres, any part of it, and one data centre alone.
-//! Rates, regions, sites and round trips are those of `deploy/plan.toml` and its matrix; voters and leader are the reference ones (in a
-//! part of it, chosen by the plan's rule), and L is the plan's formula, so the demo is held to the plan.
+//! The layouts that the command brings up by itself: the reference cluster of 15 data centres, any part of it, and one data
+//! centre alone. Rates, regions, sites and round trips are those of `deploy/plan.toml` and its matrix. Voters and leader are the
+//! reference ones (in a part of it, chosen by the plan's rule). L is the plan's formula. So the demo is held to the plan.
 
 use thiserror::Error;
 

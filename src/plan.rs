@@ -61,7 +61,7 @@ pub enum PlanError {
     RoundTripHole { row: String, column: String },
     #[error("the round trip from {row} to {column} is {text}; it must be 0 to {max} ms")]
     RoundTripValue { row: String, column: String, text: String, max: f64 },
-    #[error("ledger.fixed_voters names {name}, which is no data centre or stands there twice")]
+    #[error("ledger.fixed_voters names {name}, which is no data centre or is listed twice")]
     FixedVoter { name: String },
     #[error("ledger.fixed_voters has {found} names; ledger.voters is {voters}")]
     FixedVoterCount { found: usize, voters: usize },

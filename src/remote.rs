@@ -395,7 +395,7 @@ pub fn failure_message(bytes: &[u8]) -> String {
 const IN_OPTIONS: [(&str, &str); 4] = [
     ("say \"unknown\": \"allow\"", "say --unknown"),
     ("; GET /v1/range?prefix=NAMESPACE/ lists counters", "; `tidemark range NAMESPACE/` lists counters"),
-    (": Authorization: Bearer TOKEN", ""),
+    (": send Authorization: Bearer TOKEN with the token in http.token_file (default: DATA_DIR/token)", ""),
     ("expires_s is", "--in is"),
 ];
 

@@ -39,11 +39,12 @@ const LONG_CELLS: &[(&str, usize)] = &[
 ];
 
 /// Folders of crates with comments that name their subject. The list only grows.
-const NAMED_SUBJECTS: [&str; 11] = [
+const NAMED_SUBJECTS: [&str; 12] = [
     "aggregator/",
     "client/",
     "consensus/",
     "node/",
+    "proto/",
     "server/",
     "sim/",
     "src/",

@@ -151,7 +151,7 @@ pub enum ChangeError {
     #[error("the layout does not name {client} among `graph_clients`: it may not change edges")]
     NotPermitted { client: String },
     /// Ask again.
-    #[error("it did not fit what other changes had come to, each time")]
+    #[error("other changes of the graph came first at each attempt: nothing was changed; send it again")]
     Contended,
     /// It is beyond a limit.
     #[error(transparent)]
@@ -197,7 +197,7 @@ pub enum AwardError {
     /// As far as the aggregator knows that was asked: one that was just defined elsewhere may be there a moment later.
     #[error("the counter has no such milestone: it was never defined, or was removed")]
     NoMilestone,
-    #[error("the count had passed the milestone before it was armed: it is nobody's")]
+    #[error("the count had passed the milestone before it was armed: it has no winner")]
     Passed,
     #[error("milestone {at}: 1 to {max} allowed")]
     Range { at: u64, max: u64 },

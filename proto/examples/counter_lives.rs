@@ -1,4 +1,4 @@
-//! What many counters that were removed or expire take: of the ledger, its snapshot, a group and its checkpoint.
+//! The memory of many counters that were removed or expire: in the ledger, its snapshot, a group and its checkpoint.
 //!
 //!     cargo run --release -p tidemark-proto --example counter_lives -- 500000
 

@@ -1,9 +1,9 @@
 //! How near the finish of a milestone comes to its lower bound L = Σ r_i·(RTT_i + q): a tick simulation (1 ms) of the
 //! reference layout with the shipped policy, a simplified ledger and Poisson arrivals. One line per scenario.
 //!
-//! `finish [--json] [--check] [--milestones N] [--every K] [--seed S] [--only NAME] [--trace]`, and to see what a part
-//! is worth: `--oracle` (true rates instead of forecasts), `--late-grants` (no grants in the awarding entry),
-//! `--logged-recalls` (recalls through the log). `--check` panics when a promised bound is missed.
+//! `finish [--json] [--check] [--milestones N] [--every K] [--seed S] [--only NAME] [--trace]`, and, to measure the effect of a
+//! part: `--oracle` (true rates instead of forecasts), `--late-grants` (no grants in the awarding entry), `--logged-recalls`
+//! (recalls through the log). `--check` panics when a promised bound is missed.
 
 use std::collections::{BTreeMap, VecDeque};
 use tidemark_proto::alloc::{
@@ -498,7 +498,7 @@ impl World {
         }
     }
 
-    /// Answers what is surely behind the milestone.
+    /// Answers increments that are surely behind the milestone.
     fn answer_behind(&mut self) {
         let mut lowest = self.certain() + 1;
         let mut window = std::mem::take(&mut self.window);

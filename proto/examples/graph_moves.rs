@@ -20,7 +20,7 @@ fn edge(from: u32, to: u32) -> Edge {
     Edge { from: Vertex(from), to: Vertex(to) }
 }
 
-/// Answers below questions below topics: three levels, nothing else to do with what is measured.
+/// Answers below questions below topics: three levels, not involved in the measured change.
 fn beside(dag: &mut Dag, first: u32) {
     for number in 0..BESIDE {
         let to = match number {
@@ -32,7 +32,7 @@ fn beside(dag: &mut Dag, first: u32) {
     }
 }
 
-/// Works a change off, with an increment of `counting` after each step, and says what it cost.
+/// Works a change off, with an increment of `counting` after each step, and prints the cost.
 fn measure(what: &str, dag: Dag, change: EdgeChange, counting: Vertex) -> Dag {
     let mut flow = Flow::load(dag, Progress::default(), []).expect("a fresh flow");
     flow.push(change).expect("an empty queue");
@@ -94,7 +94,7 @@ fn main() {
         since.elapsed().as_secs_f64(),
         (resident() - before) as f64 / base.len() as f64
     );
-    // What is counted meanwhile is an answer that has nothing to do with the change; and one that has.
+    // The increments meanwhile are of an answer that has nothing to do with the change; and of one that has.
     let leaf = Vertex(others);
     let mut fan_out = base.clone();
     (0..count).for_each(|n| fan_out.insert(edge(high, first + n)).expect("a fan"));

@@ -24,7 +24,7 @@ fn resident_mib() -> usize {
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) / 256
 }
 
-/// Every counter has counted 1, and its row has so many buckets.
+/// Every counter has counted 1, and its row has this number of buckets.
 struct Direct {
     cells: CellTable,
     rows: Vec<Row>,

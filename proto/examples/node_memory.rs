@@ -29,7 +29,7 @@ fn resident() -> usize {
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4_096
 }
 
-/// A node with a disk that is always fast, counting what it is given.
+/// A node with a disk that is always fast, counting the given increments.
 struct Bench {
     core: NodeCore,
     time: u64,
@@ -113,7 +113,7 @@ fn wire_items(keys: std::ops::Range<usize>, session: bool) -> Vec<WireItem> {
 fn memory(cells: usize) {
     let before = resident();
     let mut bench = Bench::new();
-    // As many connections as cells / 10,000, so that numbering is a part of what is measured.
+    // As many connections as cells / 10,000, so that numbering is a part of the measurement.
     let clients = cells.div_ceil(10_000) as u64;
     (0..clients).for_each(|client| bench.open(client));
     let since = Instant::now();

@@ -29,7 +29,7 @@ fn next(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-/// A counter that was hit so often in the last so many seconds, each time by 1 to 3.
+/// A counter with `hits` hits in the last `over_s` seconds, each of 1 to 3.
 fn counter(hits: u64, over_s: u64, seed: &mut u64) -> Row {
     let mut row = Row::default();
     let mut state = state();
@@ -66,7 +66,7 @@ fn shape(what: &str, hits: u64, over_s: u64) {
     );
 }
 
-/// Increments of now, over so many counters with the buckets of an hour.
+/// Increments of now, over this number of counters with the buckets of an hour.
 fn adding(counters: u64) {
     let state = state();
     let mut seed = 11;
@@ -82,7 +82,7 @@ fn adding(counters: u64) {
     println!("an increment in 3 granularities, {counters} rows of {} buckets: {ns} ns", before as u64 / counters);
 }
 
-/// The head of a row is what is written again with each increment; what is closed was written away.
+/// The head of a row is written again with each increment; its closed part was written away.
 fn heads() {
     let state = state();
     let mut seed = 13;

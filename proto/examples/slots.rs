@@ -1,9 +1,10 @@
-//! What an increment costs a view that is cut into 1, 4 and 16 ranges, with edges across them:
-//! `cargo run --release -p tidemark-proto --example slots [counters]`.
+//! The cost of an increment in a view that is cut into 1, 4 and 16 ranges, with edges across them: `cargo run --release -p
+//! tidemark-proto --example slots [counters]`.
 //!
-//! Leaves flow to authors and questions, these to topics; keys are scrambled, so that every total has ancestors in every range. An
-//! increment raises a component and a row of two granularities of a leaf drawn at random, as a chunk of a feed would. All views count the
-//! same in turns, and are checked against each other. Says nanoseconds of this thread's CPU for each increment, as JSON.
+//! Leaves flow to authors and questions, these to topics; keys are scrambled, so that every total has ancestors in every range.
+//! An increment raises a component and a row of two granularities of a leaf drawn at random, as a chunk of a feed would. All
+//! views count the same in turns, and are checked against each other. Prints nanoseconds of this thread's CPU for each increment,
+//! as JSON.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a measurement, not the core")]
 
@@ -23,7 +24,7 @@ use tidemark_proto::view::View;
 const RANGES: [usize; 3] = [1, 4, 16];
 const TURNS: usize = 9;
 const INCREMENTS: usize = 1_000_000;
-/// What is raised between two looks at totals: about a chunk of a feed.
+/// Increments between two looks at totals: about a chunk of a feed.
 const CHUNK: usize = 8_192;
 const BEGIN_S: i64 = 1_700_000_000;
 

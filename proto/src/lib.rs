@@ -1,11 +1,11 @@
 //! The core of Tidemark: every rule about counting, rights, milestones, gossip and views, as plain state machines.
 //!
 //! Nothing here does IO, reads a clock, spawns a thread or draws randomness that was not passed in. The grammar is one:
-//! event-driven machines take `handle(now, input)` and are drained with `poll_output()` until `None`, `poll_timeout()` says
-//! when to come back; replicated machines have `apply(entry)` and produce effects. The shells (`node`, `aggregator`, `client`)
+//! event-driven machines take `handle(now, input)` and are drained with `poll_output()` until `None`. Their `poll_timeout()`
+//! says when to come back. Replicated machines have `apply(entry)` and produce effects. The shells (`node`, `aggregator`, `client`)
 //! move bytes, time and disk, and decide nothing; the simulator drives these very machines.
 //!
-//! Reading order: [`ids`] and [`limits`] for the words, [`msg`] for what crosses a process boundary, `group` (valves and
+//! Reading order: [`ids`] and [`limits`] for the words, [`msg`] for messages between processes, `group` (valves and
 //! rights inside a data centre), `ledger` (the accounts across data centres), `view` and `gossip`, then the three
 //! event-driven machines `node`, `aggregator` and `client` that put them together. [`series`] (counts over time) and [`graph`]
 //! (counts along edges) stand by themselves.

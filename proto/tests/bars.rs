@@ -1,4 +1,5 @@
-//! What a client refuses by itself is what its node would refuse, in the words of that increment, and only while that is so.
+//! A client refuses by itself the increments that its node would refuse, with the errors of those increments, and only as long as
+//! the node would.
 
 use std::collections::VecDeque;
 use tidemark_proto::client::{AddError, ClientConfig, ClientCore, CounterRef, Input, LinkId, Outcome, Output, Ticket};
@@ -9,7 +10,7 @@ use tidemark_proto::node::{self, ConnId, NodeConfig, NodeCore};
 use tidemark_proto::time::{Span, Time};
 
 const GROUP: GroupId = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
-/// So long a client would refuse by itself.
+/// The time for which a client refuses by itself.
 const BAR_FOR: Span = Span::from_secs(60);
 
 fn name(key: &str) -> CounterName {
@@ -22,7 +23,7 @@ struct World {
     node: NodeCore,
     now: Time,
     tickets: u64,
-    /// What became of each increment, by its ticket.
+    /// The outcome of each increment, by its ticket.
     resolved: Vec<(Ticket, Outcome)>,
     /// Connections made: one more for every refusal by the node.
     links: u64,
@@ -111,7 +112,7 @@ impl World {
         self.client.half_of(&name(key), half).unwrap()
     }
 
-    /// Counts once: `Err` with what it was refused for, by whomever.
+    /// Counts once: `Err` with the reason of the refusal, by the node or the client.
     fn count(&mut self, counter: CounterRef, delta: u64) -> Result<(), BatchError> {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);

@@ -1,5 +1,5 @@
 //! Gossip between aggregators over a network that loses, doubles, delays and reorders messages, cuts links and restarts peers:
-//! once it works again, all views are equal to what was fed. And what it costs in bytes.
+//! once it works again, all views are equal to the fed counts. It also measures the cost in bytes.
 
 use proptest::prelude::*;
 use rand::rngs::ChaCha8Rng;
@@ -25,7 +25,7 @@ struct Dc {
     /// Where its view is cut.
     ranges: Ranges,
     rows: BTreeMap<ShardId, BTreeMap<Vec<u8>, Vec<u8>>>,
-    /// What the group holds: components by (slot, lane), and the log index of each slot's last change.
+    /// The group's components by (slot, lane), and the log index of each slot's last change.
     fed: BTreeMap<(u32, u8), u64>,
     index: u64,
 }
@@ -178,7 +178,7 @@ impl Net {
         self.chunk(dc, base, components);
     }
 
-    /// All slots are named in every chunk: the test's group is not what is tested here.
+    /// All slots are named in every chunk: this is no test of the group.
     fn chunk(&mut self, dc: usize, base: LogIndex, components: Vec<(u32, u8, u64)>) {
         let slots = self.dcs[dc].fed.keys().map(|(slot, _)| slot + 1).max().unwrap_or(0);
         let index = LogIndex(self.dcs[dc].index);
@@ -295,7 +295,7 @@ proptest! {
         net.dcs.iter().for_each(|dc| dc.core.view().check_all());
     }
 
-    /// A chain: what the first counts reaches the last only by being relayed.
+    /// A chain: the first one's counts reach the last only by being relayed.
     #[test]
     fn components_are_relayed_where_there_is_no_link(seed in any::<u64>(), feeds in proptest::collection::vec((0usize..4, 0u32..9, 1u64..9), 1..40)) {
         let mut net = Net::new(4, seed, small(), |a, b| a.abs_diff(b) == 1);
@@ -326,7 +326,7 @@ fn what_was_lost_is_told_again_however_busy_the_link_is() {
     assert_eq!(net.dcs[1].core.view().sum_of(&name(1), 0), 5);
 }
 
-/// What one calls a shard is a mixture to another: nothing is taken from it, and whoever is cut alike is not disturbed.
+/// A shard of a view with other cuts is a mixture here: nothing is taken from it, and views that are cut alike are not disturbed.
 #[test]
 fn who_cuts_its_view_elsewhere_is_told_nothing_and_believed_nothing() {
     let ranges = |dc| if dc == 2 { cut_at([2, 7]) } else { cut_at([5]) };
@@ -429,7 +429,7 @@ fn a_shard_comes_back_by_itself_and_rows_of_another_cut_are_refused() {
     assert!(uncut.is_ok());
 }
 
-/// A machine is lost with the group's disk and the aggregator's: what the group had told, others still know.
+/// A machine is lost with the group's disk and the aggregator's: others still know the counts that the group had told.
 #[test]
 fn a_data_centre_that_lost_everything_learns_its_own_past() {
     let mut net = Net::new(3, 1, GossipConfig::default(), |_, _| true);

@@ -1,4 +1,5 @@
-//! Hierarchies against brute force: totals are equal to a recount whatever the order of increments, edge changes, batches and restarts.
+//! Hierarchies against brute force: totals are equal to a recount under any order of increments, edge changes, batches and
+//! restarts.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -61,7 +62,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..150)
 }
 
-/// What one transaction of a view holds.
+/// The content of one transaction of a view.
 #[derive(Clone)]
 struct Disk {
     edges: Vec<Edge>,
@@ -74,12 +75,12 @@ struct Disk {
 struct World {
     ledger: Dag,
     accepted: Vec<EdgeChange>,
-    /// What valves have counted: told again after a restart.
+    /// The counts of valves: told again after a restart.
     counted: Counts,
     flow: Flow,
     direct: Counts,
     totals: Counts,
-    /// The pairs that flow at present, kept by what batches say.
+    /// The pairs that flow at present, updated from batches.
     flowing: BTreeSet<Pair>,
     disk: Disk,
 }
@@ -152,7 +153,7 @@ impl World {
         self.flow.push(change).unwrap();
     }
 
-    /// A direct count is raised to what was counted, and as much is added wherever it flows.
+    /// A direct count is raised to the valves' count, and as much is added wherever it flows.
     fn hear(&mut self, vertex: u32) {
         let at = vertex as usize;
         let mut scratch = Scratch::default();
@@ -169,7 +170,7 @@ impl World {
         }
     }
 
-    /// Whether anything was left to be done.
+    /// Returns whether any work was left.
     fn work(&mut self, budget: usize) -> bool {
         let Some(batch) = self.flow.step(budget) else { return false };
         assert!(batch.pairs.len() <= budget);
@@ -200,7 +201,7 @@ impl World {
         let known = self.accepted[progress.settled as usize..].to_vec();
         self.flow = Flow::load(dag, progress, known).unwrap();
         (self.direct, self.totals) = (self.disk.direct.clone(), self.disk.totals.clone());
-        // What flows is told by the graph and the cursor alone.
+        // The graph and the cursor alone decide which pairs flow.
         let mut scratch = Scratch::default();
         let to = |from: u32, flow: &Flow, scratch: &mut Scratch| {
             flow.descendants(Vertex(from), scratch).iter().map(|to| pair(from, to.0)).collect::<Vec<_>>()
@@ -258,7 +259,7 @@ proptest! {
     }
 }
 
-/// What a change moves, worked off at once.
+/// The moves of a change, worked off at once.
 fn moved(flow: &mut Flow, change: EdgeChange) -> Vec<Pair> {
     flow.push(change).unwrap();
     let mut pairs = Vec::new();
@@ -294,7 +295,7 @@ fn wide() -> impl Strategy<Value = BTreeSet<(u32, u32)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Wherever many edges lie, and however far a step goes: what is moved is what begins or ends to be reached.
+    /// Wherever many edges lie, and however long a step is: the moved pairs are those that begin or end to be reached.
     #[test]
     fn pairs_of_a_change_are_what_the_edge_alone_connects(
         edges in wide(),
@@ -364,7 +365,7 @@ fn flow(edges: &[(u32, u32)]) -> Flow {
     flow
 }
 
-/// 0 → 1, and 2 → 3: joined in the middle, what 0 counted reaches 3 as well.
+/// 0 → 1, and 2 → 3: joined in the middle, the count of 0 reaches 3 as well.
 #[test]
 fn a_chain_carries_counts_to_its_end() {
     let mut flow = flow(&[(0, 1), (2, 3)]);
@@ -381,7 +382,7 @@ fn a_diamond_that_is_reached_twice_counts_once() {
     assert_eq!(flow.descendants(Vertex(0), &mut Scratch::default()).len(), 3);
 }
 
-/// Of the diamond one side is taken away: what 0 counted still flows over the other one, and stays.
+/// One side of the diamond is taken away: the count of 0 still flows over the other one, and stays.
 #[test]
 fn a_removed_edge_takes_nothing_that_another_path_carries() {
     let mut flow = flow(&[(0, 1), (1, 3), (0, 2), (2, 3)]);
@@ -426,7 +427,7 @@ fn changes_beyond_the_limit_wait_outside_and_a_cursor_needs_its_change() {
 }
 
 proptest! {
-    /// Whatever the edges: made at once it is the graph that inserting them one by one makes, or what closes a cycle is refused.
+    /// For any edges: the graph made at once is the graph that inserting them one by one makes, or a cycle is refused.
     #[test]
     fn a_graph_made_at_once_is_the_one_made_edge_by_edge(pairs in proptest::collection::btree_set((0..VERTICES, 0..VERTICES), 0..20)) {
         let edges: Vec<_> = pairs.iter().filter(|(from, to)| from != to).map(|&(from, to)| (Vertex(from), Vertex(to))).collect();

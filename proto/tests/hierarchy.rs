@@ -1,5 +1,5 @@
-//! Totals of views against brute force: equal to a recount whatever the order of increments, edge changes, steps, restarts and resets,
-//! wherever counters are cut into ranges, and the share of each range by itself.
+//! Totals of views against brute force: equal to a recount under any order of increments, edge changes, steps, restarts and
+//! resets. They are so for any ranges of counters, and for the share of each range by itself.
 
 #![allow(clippy::disallowed_types, reason = "a disk beside the machine, which it writes itself")]
 
@@ -51,7 +51,7 @@ fn policy(kept: &[(Granularity, u64)]) -> SeriesPolicy {
     SeriesPolicy::new(Retention::new(kept).unwrap(), 0, 3_600, OutOfRange::TotalOnly).unwrap()
 }
 
-/// Of "a" there are two, the second with fewer granularities. "b" keeps days, and hours longer than "a".
+/// Two policies of "a", the second with fewer granularities. "b" keeps days, and hours longer than "a".
 fn policies() -> [SeriesPolicy; 3] {
     let minute = Granularity::MINUTE;
     let hour = Granularity::HOUR;
@@ -229,7 +229,7 @@ impl OneView {
         self.hierarchy.recount(&self.ledger, &self.direct);
     }
 
-    /// What is kept of totals: of "b" no more than of "a", whose counts flow there.
+    /// The kept buckets of totals: "b" keeps no more than "a", because counts of "a" flow there.
     fn kept(&self, namespace: &str) -> Horizon {
         let mut horizon = self.horizons[namespace].1.clone();
         if namespace == "b" {
@@ -238,12 +238,12 @@ impl OneView {
         horizon
     }
 
-    /// Which range a counter is in.
+    /// The range of a counter.
     fn shard_of(&self, name: &CounterName) -> ShardId {
         ShardId(self.cuts.iter().filter(|&cut| cut <= name).count() as u16)
     }
 
-    /// What counters inherit from each range.
+    /// The inherited counts of counters from each range.
     fn shown(&self) -> BTreeMap<(CounterName, ShardId), Plain> {
         let mut all = BTreeMap::new();
         for name in (0..COUNTERS).map(counter) {
@@ -394,7 +394,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct World {
     ledger: Ledger,
     log: Vec<LedgerCmd>,
-    /// What valves have counted.
+    /// The counts of valves.
     counted: BTreeMap<(CellId, u8), (u64, Row)>,
     views: [OneView; 2],
     now: UnixTime,
@@ -574,7 +574,7 @@ impl Small {
         self.0.settle(100);
     }
 
-    /// What counters inherit, in all and in the one hour.
+    /// The inherited counts of counters, in all and in the one hour.
     fn inherited(&self, numbers: &[usize]) -> Vec<(u64, u64)> {
         let one = |number: &usize| {
             let shares = self.0.hierarchy.inherited(&counter(*number), &self.0.ledger);
@@ -587,7 +587,7 @@ impl Small {
     }
 }
 
-/// 0 → 1, and 2 → 3: joined in the middle, what 0 counted reaches 3 as well.
+/// 0 → 1, and 2 → 3: joined in the middle, the count of 0 reaches 3 as well.
 #[test]
 fn a_chain_carries_counts_to_its_end() {
     let mut small = Small::new();
@@ -617,7 +617,7 @@ fn a_diamond_that_is_reached_twice_counts_once() {
     assert_eq!(small.inherited(&[1, 2, 3]), [(4, 4), (4, 4), (114, 114)]);
 }
 
-/// Of the diamond one side is taken away: what 0 counted still flows over the other one, and stays.
+/// One side of the diamond is taken away: the count of 0 still flows over the other one, and stays.
 #[test]
 fn a_removed_edge_takes_nothing_that_another_path_carries() {
     let mut small = Small::new();
@@ -702,7 +702,7 @@ fn a_load_beyond_all_queues_is_caught_up_with() {
         let count = EDGE_CHANGES_QUEUED_MAX + 5_000;
         let top = counter(0);
         small.0.hear(&name(77).total(), 0, 5, &Row::default());
-        // Another way round at first: what is loaded later would close a cycle with it.
+        // Another way round at first: an edge that is loaded later would close a cycle with it.
         small.change(vec![EdgeChange::Insert(Edge { from: top.clone(), to: name(77) })]);
         small.change(vec![EdgeChange::Remove(Edge { from: top.clone(), to: name(77) })]);
         let edges: Vec<_> = (1..=count).map(|number| Edge { from: name(number), to: top.clone() }).collect();
@@ -736,7 +736,7 @@ fn a_load_beyond_all_queues_is_caught_up_with() {
         small.0.tell();
         while small.0.hierarchy.step(10_000, &small.0.ledger, &small.0.direct) {
             let progress = small.0.hierarchy.progress();
-            // What was told one by one is done first, as it was told.
+            // Changes that were told one by one are done first, in their order.
             assert!(told || progress.compares || progress.waiting == 0, "of no graph of the ledger yet: {progress:?}");
         }
         small.0.settle(10_000);
@@ -746,7 +746,7 @@ fn a_load_beyond_all_queues_is_caught_up_with() {
     }
 }
 
-/// What a start has begun with is not compared again when the ledger tells of it; what it changes later is followed.
+/// The graph that a start has begun with is not compared again when the ledger tells of it; later changes are followed.
 #[test]
 fn a_start_with_a_large_graph_compares_nothing() {
     let mut small = Small::new();

@@ -1,5 +1,5 @@
-//! The law of a query that is sent on: whatever is lost, said twice or late, and whoever asks how often at either of the two data
-//! centres, their groups count it once together; and whoever is told that it counts is told the truth.
+//! The law of a query that is sent on. Messages may be lost, repeated or late, and visitors may ask any number of times at either
+//! of the two data centres. Their groups count the query once together, and every reported count is true.
 
 use proptest::prelude::*;
 use tidemark_proto::group::{Effect, Group, GroupConfig};
@@ -12,7 +12,7 @@ const ID: ItemId = ItemId { digest: [9; 16], content: [1; 8], items: 0 };
 /// Each exchange is the first batch of a stream of its own: only the id is remembered.
 const SEQ: u64 = 1;
 
-/// What is under way between visitors, the home's process and the two groups' logs.
+/// A message under way between visitors, the home's process and the two groups' logs.
 #[derive(Clone, Debug)]
 enum Message {
     /// Of the home's process to the origin's group, and back.
@@ -53,7 +53,7 @@ fn group(dc: u16) -> Group {
     group
 }
 
-/// What the group's node says when the command is applied.
+/// The messages of the group's node when the command is applied.
 fn answers(group: &mut Group, cmd: GroupCmd) -> Vec<ToClient> {
     let entry = GroupEntry { now: WallMs(1), first_new_slot: 0, new_cells: Vec::new(), cmds: vec![cmd] };
     group.apply(group.applied().next(), &entry);
@@ -66,7 +66,7 @@ fn answers(group: &mut Group, cmd: GroupCmd) -> Vec<ToClient> {
     std::iter::from_fn(|| group.poll_effect()).filter_map(said).collect()
 }
 
-/// What a node logs of a keyed batch that counts in the group's one cell.
+/// The log entry of a node for a keyed batch that counts in the group's one cell.
 fn logged(client: u128, message: FromClient) -> GroupCmd {
     let FromClient::Keyed { lane, seq, items, ids, .. } = message else { panic!("a keyed batch: {message:?}") };
     let items = items.iter().map(|item| Item { slot: 0, delta: item.delta, session: item.session }).collect();
@@ -74,7 +74,7 @@ fn logged(client: u128, message: FromClient) -> GroupCmd {
     GroupCmd::Keyed(Keyed { batch, asked: 0, ids })
 }
 
-/// The two data centres and what is under way.
+/// The two data centres and the messages under way.
 struct World {
     clients: u128,
     /// The origin's and the home's.
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// What must hold at any time, and that it is counted once somebody comes to its home and nothing is lost any more.
+    /// Checks the invariants, and that the query is counted once a visitor comes to its home and no message is lost any more.
     fn check(&mut self, steps: &[Step]) -> Result<(), String> {
         for (n, step) in steps.iter().enumerate() {
             self.step(*step);
@@ -185,7 +185,7 @@ proptest! {
     }
 }
 
-/// The check has teeth: a home that does not ask counts what the origin has counted.
+/// The check has teeth: a home that does not ask counts a hop that the origin has counted.
 #[test]
 fn a_home_that_does_not_ask_is_found() {
     let steps = [Step::VisitOrigin, Step::Deliver(0), Step::VisitHome, Step::Deliver(1)];
@@ -193,7 +193,7 @@ fn a_home_that_does_not_ask_is_found() {
     assert_eq!(World::new(true).check(&steps), Ok(()));
 }
 
-/// What the origin's group says to a count that comes behind the fence, in the words that clients get.
+/// The answer of the origin's group to a count that comes behind the fence, as clients get it.
 #[test]
 fn behind_the_fence_nothing_is_counted() {
     let mut world = World::new(true);
@@ -206,7 +206,7 @@ fn behind_the_fence_nothing_is_counted() {
     assert_eq!(world.groups[0].sum(0), 0);
 }
 
-/// One id stands for one content: with another one nothing is counted, by whomever it is said.
+/// One id stands for one content: with other content nothing is counted, from any sender.
 #[test]
 fn the_same_id_with_other_content_counts_nothing() {
     let mut world = World::new(true);

@@ -1,5 +1,5 @@
-//! Ids of increments against a plain map: each counts once while it is remembered, whatever clients, retries, checkpoints and ages
-//! come between; and it is forgotten after its time, not before.
+//! Ids of increments against a plain map: each counts once while it is remembered, with any clients, retries, checkpoints and
+//! ages in between. It is forgotten after its time, not before.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl Counting {
         Keyed { batch, asked: self.group.age(), ids: ids.iter().map(|(id, _)| *id).collect() }
     }
 
-    /// Counts, and what was answered of ids.
+    /// Counts, and returns the answers about ids.
     fn count(&mut self, ids: &[(ItemId, u64)]) -> Vec<(u32, IdAnswer)> {
         let keyed = self.batch(ids);
         answers(self.apply(GroupCmd::Keyed(keyed)))
@@ -139,7 +139,7 @@ impl Model {
         self.known.values().map(|known| u32::from(known.items.max(1))).sum()
     }
 
-    /// What is to be answered, if anything is.
+    /// The expected answer, if there is one.
     fn count(&mut self, id: &ItemId) -> Option<IdAnswer> {
         match self.known.get(&id.digest) {
             Some(known) if known.items == 0 => Some(IdAnswer::Fenced),
@@ -175,8 +175,8 @@ proptest! {
                     prop_assert_eq!(&answers(place.apply(GroupCmd::Keyed(keyed.clone()))), &expected);
                     last = Some((keyed, expected));
                 }
-                // Said once more, by the same client: answered as before, but that what counted then has counted before now, also what found
-                // no room then and has counted since.
+                // Said once more, by the same client: answered as before, but that what counted then has counted before now, also
+                // what found no room then and has counted since.
                 Step::Again => {
                     let Some((keyed, expected)) = &last else { continue };
                     let said = answers(place.apply(GroupCmd::Keyed(keyed.clone())));

@@ -1,5 +1,5 @@
-//! What comes late, twice, or from somebody who means harm: nobody is fenced for it, nothing panics, nothing waits for ever, and no
-//! view goes back.
+//! Messages that come late, twice, or from an attacker: no group is fenced for them, nothing panics, nothing waits for ever, and
+//! no view goes back.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -323,7 +323,7 @@ fn the_items_of_a_block_are_asked_for_until_they_are_there() {
     assert!(dc.told.iter().any(asks), "the answer may have been lost, and nobody else has anything to say");
 }
 
-/// A leader whose own group offers increments of one weight, a hundred at a time.
+/// A leader and a group that offers increments of one weight, a hundred at a time.
 struct Offering {
     log: Log,
     dc: Dc,
@@ -339,7 +339,7 @@ impl Offering {
         Offering { log, dc, next: 0 }
     }
 
-    /// What the leader puts into the log of the next hundred.
+    /// The command that the leader puts into the log for the next hundred.
     fn offer(&mut self, delta: u64) -> LedgerCmd {
         let item = |idx| OfferItem { delta, session: None, client: ClientId(7), lane: 0, seq: 1, idx };
         let items = (self.next as u32..self.next as u32 + 100).map(item).collect();

@@ -129,7 +129,7 @@ fn group(v: usize) -> GroupId {
     GroupId { dc: DcId(v as u16), group: 0, incarnation: 1 }
 }
 
-/// What the leader's clock shows in an entry: it is set back now and then.
+/// The leader's clock in an entry: it is set back now and then.
 fn clock_at(index: u64) -> WallMs {
     WallMs(1_000_000 + index * 7 % 100)
 }

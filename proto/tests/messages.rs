@@ -1,5 +1,5 @@
-//! Every message, in every variant: its encoding stays what it was, and each name, text, list and amount in it has a bound that decoding
-//! checks.
+//! Every message, in every variant: its encoding stays the same, and each name, text, list and amount in it has a bound that
+//! decoding checks.
 //!
 //! A new variant does not compile until it has a name here, and fails until it has a sample. Encodings are in `golden/messages.txt`;
 //! `TIDEMARK_BLESS=1` writes the file anew. Encodings change only on purpose: decision 0031.
@@ -36,9 +36,9 @@ const KEY: &[u8] = b"queries";
 const TEXT: &str = "a reason";
 const GOLDEN: &str = include_str!("golden/messages.txt");
 
-/// A valid message, encoded, and what is wrong with changed ones.
+/// A valid message, encoded, and changed ones with their errors.
 struct Sample {
-    /// Of the type, and of the variant.
+    /// The names of the type, and of the variant.
     name: (&'static str, &'static str),
     bytes: Vec<u8>,
     decode: fn(&[u8]) -> Result<Vec<u8>, WireError>,
@@ -52,7 +52,7 @@ struct Samples {
     variants: BTreeSet<(&'static str, &'static str)>,
 }
 
-/// A type of message whose variants have names.
+/// A type of message with named variants.
 trait Named: Message + PartialEq + Debug {
     const TYPE: &'static str;
     const VARIANTS: &'static [&'static str];
@@ -219,7 +219,7 @@ fn again<M: Message>(bytes: &[u8]) -> Result<Vec<u8>, WireError> {
 }
 
 impl Samples {
-    /// A valid message, and others with what is said of them when they are decoded.
+    /// Adds a valid message, and invalid ones with the errors of decoding them.
     fn add<M: Named>(&mut self, valid: M, wrong: Vec<(M, &'static str)>) {
         self.add_part(valid, None, wrong);
     }
@@ -906,7 +906,7 @@ fn definitions(samples: &mut Samples) {
         edges(vec![change()], "ann"),
         vec![
             (edges(many(change(), EDGE_CHANGES_PER_COMMAND_MAX), "ann"), "edge changes of a command"),
-            (edges(vec![], &"a".repeat(EDGE_AUTHOR_BYTES_MAX + 1)), "bytes of who changes edges"),
+            (edges(vec![], &"a".repeat(EDGE_AUTHOR_BYTES_MAX + 1)), "bytes of the author of edge changes"),
         ],
     );
     let owners = |count, groups| LedgerCmd::IdOwners(vec![(dc, groups); count]);
@@ -1329,7 +1329,7 @@ fn every_name_and_text_in_a_message_is_checked() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is changed or cut off, decoding never panics, and what is taken is valid.
+    /// After any change or cut, decoding never panics, and a decoded message is valid.
     #[test]
     fn a_changed_message_is_refused_or_valid(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<prop::sample::Index>()

@@ -1,4 +1,4 @@
-//! A group's log on several nodes: what counts of what leaders propose, whoever led when it was committed.
+//! A group's log on several nodes: the proposals of leaders that count, under any leader at the time of their commit.
 
 use std::collections::VecDeque;
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex, OwnerId};
@@ -12,7 +12,7 @@ const NAMESPACE: &str = "test";
 /// The wall clock in seconds: the incarnation of a log that is founded now.
 const NOW_S: u64 = 1_700_000_000;
 
-/// A replica, what it proposed, and what it answered.
+/// A replica, its proposals, and its answers.
 struct Replica {
     core: NodeCore,
     proposed: VecDeque<Vec<u8>>,
@@ -71,7 +71,7 @@ fn commit_all(replicas: &mut [Replica], leader: usize) {
     }
 }
 
-/// Replicas of one group whose first leader is registered in the ledger.
+/// Replicas of one group with a first leader that is registered in the ledger.
 fn registered(replicas: usize) -> (Vec<Replica>, Ledger) {
     let mut all: Vec<Replica> = (0..replicas).map(|_| Replica::new()).collect();
     let mut ledger = Ledger::default();
@@ -242,9 +242,9 @@ fn a_group_that_was_declared_lost_is_set_aside_by_whoever_has_its_log_and_by_nob
             replica.handle(Input::Aggregator { seat: 0, msg: ForGroup::Lost { group: lost } });
         }
     }
-    // The one that leads, the one that does not; not the one that was founded after.
+    // The leader, the follower; not the replica that was founded after.
     assert_eq!([&all[0], &all[1], &blank].map(|replica| replica.abandoned), [1, 1, 0]);
-    // What its old leader still says of itself is answered by that it must stop.
+    // The old leader's greeting gets the answer that it must stop.
     all[0].handle(Input::Aggregator { seat: 0, msg: ForGroup::Ledger(ToGroup::FencedOut { group }) });
     commit_all(&mut all, 0);
     assert!(!all[0].core.group().is_serving());

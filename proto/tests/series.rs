@@ -1,5 +1,5 @@
-//! Time series against brute force: every answer is the sum of the events in the interval that it says, whatever was late, told twice,
-//! out of order, written away or expired meanwhile.
+//! Time series against brute force: every answer is the sum of the events in the interval that it names. Events may be late, told
+//! twice, out of order, written away or expired meanwhile.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -24,7 +24,7 @@ fn merged<'a>(rows: impl IntoIterator<Item = &'a Row>, horizon: &Horizon) -> Row
     all
 }
 
-/// Some of a chain of granularities, each kept for so many of its buckets, at least as long as the one before.
+/// Some of a chain of granularities, each kept for a number of its buckets, at least as long as the one before.
 fn policies() -> impl Strategy<Value = SeriesPolicy> {
     let chain = vec!["1m", "5m", "15m", "1h", "6h", "1d", "1mo", "3mo"];
     let chosen = proptest::sample::subsequence(chain, 1..=4);
@@ -43,7 +43,7 @@ fn policies() -> impl Strategy<Value = SeriesPolicy> {
     )
 }
 
-/// One valve's log and what it keeps: the row in memory and pieces that were written away.
+/// One valve's log and its row: the part in memory and the pieces that were written away.
 struct Writer {
     state: SeriesState,
     row: Row,
@@ -54,7 +54,7 @@ struct Writer {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Time goes on, and an increment comes: late by so many parts of what is allowed (above 100: too late), or ahead.
+    /// Time moves on, and an increment comes: late by this percentage of the allowed lateness (above 100: too late), or ahead.
     Add {
         writer: Index,
         ahead_s: u64,
@@ -64,7 +64,7 @@ enum Step {
     Pass {
         seconds: u64,
     },
-    /// The view is told: what an increment touched, what is open, or all; perhaps what was so before.
+    /// The view is told: the buckets of an increment, the open buckets, or all; perhaps as they were earlier.
     Tell {
         writer: Index,
         what: u8,
@@ -145,7 +145,7 @@ impl World {
         self.view[writer].check_invariants();
     }
 
-    /// Everything arrives, also what was held back, which by now may have expired.
+    /// Everything arrives, including held-back parts, which by now may have expired.
     fn converge(&mut self, policy: &SeriesPolicy) {
         self.horizon.advance(policy, at(self.now_s));
         for number in 0..WRITERS {
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// What was counted in a window, event by event.
+    /// The count in a window, event by event.
     fn counted(&self, window: Window) -> u64 {
         let inside = |event_s: u64| window.from().s() <= event_s && event_s < window.to().s();
         let events = self.writers.iter().flat_map(|writer| &writer.events);
@@ -197,7 +197,7 @@ fn windows() -> impl Strategy<Value = Vec<(i64, u64, u64)>> {
     proptest::collection::vec(window(), 1..20)
 }
 
-/// How long before now it begins, its length, and the accepted error, seconds.
+/// The time before now at which it begins, its length, and the accepted error, seconds.
 fn window() -> impl Strategy<Value = (i64, u64, u64)> {
     let before = prop_oneof![-1_000i64..5_000, -1_000i64..200_000, 0i64..100 * DAY_S as i64];
     let length = prop_oneof![1u64..200, 1u64..10_000, 1u64..100 * DAY_S];
@@ -315,7 +315,7 @@ proptest! {
         prop_assert!(sooner.buckets().all(|(bucket, _)| second.keeps(bucket)));
     }
 
-    /// Added in one order and taken off in another, with what expired in between: the sums of what is left.
+    /// Added in one order and subtracted in another, with expiry in between: the sums of the rest.
     #[test]
     fn totals_are_the_sums_of_the_rows_that_are_in_them(
         rows in proptest::collection::vec(row(), 4), policy in policies(), early in 0u64..40 * DAY_S, late in 0u64..40 * DAY_S
@@ -333,7 +333,7 @@ proptest! {
             *sums.entry(bucket).or_default() += value;
         }
         prop_assert!(totals.buckets().eq(sums.clone()), "{totals:?} and {sums:?}");
-        // Told of what a merge raises, totals follow it.
+        // Totals follow a merge by its raised buckets.
         let mut followed = Totals::default();
         let mut merged_row = Row::default();
         for row in &rows {
@@ -392,7 +392,7 @@ fn windows_that_are_none_are_refused() {
     let horizon = everything();
     let long_ago = Window::new(at(0), at(1)).unwrap();
     let refused = Cover::plan(&horizon, long_ago, 0).unwrap_err();
-    assert_eq!(refused.to_string(), "nothing is kept of the window from 0 s to 1 s");
+    assert_eq!(refused.to_string(), "no buckets are kept for the window from 0 s to 1 s");
 }
 
 /// Twelve steps of five minutes that begin in the middle of one: whole buckets, moved by half of one and none missing.
@@ -417,7 +417,7 @@ fn steps_between_boundaries_move_together() {
     assert!(steps.iter().all(|step| step.parts().count() > 0), "the others say what the bucket holds at most");
 }
 
-/// Of each step the value, between what it lies, and whether buckets are its own, where a minute counts 1 each.
+/// For each step the value, its bounds, and whether buckets are its own, if a minute counts 1 each.
 fn of_steps(horizon: &Horizon, boundaries: &[UnixTime]) -> Vec<(u64, u64, Option<u64>, bool)> {
     let minutes = |granularity: Granularity, indexes: std::ops::Range<u32>| {
         (granularity.start(indexes.end).s() - granularity.start(indexes.start).s()) / 60
@@ -448,7 +448,7 @@ fn steps_share_no_bucket_where_finer_ones_begin_to_be_kept() {
     );
 }
 
-/// Days are kept up to a day in whose afternoon hours begin; the steps are days of a zone two hours ahead of UTC.
+/// Days are kept up to a day with hours that begin in its afternoon; the steps are days of a zone two hours ahead of UTC.
 #[test]
 fn the_day_in_which_hours_begin_has_a_value() {
     let midnight = START_S / DAY_S * DAY_S;
@@ -481,7 +481,7 @@ fn hours_answer_for_a_day_in_kathmandu_with_an_error_and_quarters_without() {
     assert_eq!((cover.error_s(), cover.buckets()), ((900, 900), 24));
     assert_eq!(
         cover.within(0).unwrap_err().to_string(),
-        "an error of 0 s is asked for: with the buckets that are kept it is 900 s"
+        "the accepted error is 0 s: the kept buckets need at least 900 s"
     );
     let quarters = horizon(vec![kept("15m", 9 * DAY_S), kept("1h", 9 * DAY_S), kept("1d", 90 * DAY_S)]);
     let cover = Cover::plan(&quarters, day, 0).unwrap();
@@ -553,7 +553,7 @@ impl Search {
         self.reached(from.s(), to.s()).get(&to.s()).copied()
     }
 
-    /// Whether any cover has an error of at most what is accepted.
+    /// Whether any cover has at most the accepted error.
     fn any_within(&self) -> bool {
         let from_s = self.window.from().s();
         let to_s = self.window.to().s();

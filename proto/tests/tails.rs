@@ -16,7 +16,7 @@ use tidemark_proto::time::WallMs;
 use tidemark_proto::wait::{Heard, WaitAnswer, WaitError, WaitOutcome, WaitRequest};
 use tidemark_proto::wire::{Message, Tail, WireError, decode, encode, encode_with_tail};
 
-/// What is asked of a message, whatever its type.
+/// A check of a message of any type.
 trait Ask {
     fn of<M: Message + PartialEq + Debug>(&self, message: M) -> Result<(), TestCaseError>;
 }
@@ -91,7 +91,7 @@ fn audited() -> Audited {
     Audited { id, group, cell, index, told, from_lane, upto_lane, horizon, components, rows, too_long }
 }
 
-/// Of what goes over connections, every type.
+/// Every type that goes over connections.
 fn every_message_of_connections(ask: &impl Ask) -> Result<(), TestCaseError> {
     ask.of(ForWhom { group: 3 })?;
     ask.of(Within { cluster: "a cluster".to_owned(), group: 3, known: None })?;
@@ -128,7 +128,7 @@ fn every_message_of_connections(ask: &impl Ask) -> Result<(), TestCaseError> {
     ask.of(WaitAnswer { id: 1, heard, outcome: WaitOutcome::Refused(WaitError::Passed) })
 }
 
-/// Of what replicas apply, and what is kept or signed, every type.
+/// Every type that replicas apply, or that is kept or signed.
 fn everything_applied_or_kept(ask: &impl Ask) -> Result<(), TestCaseError> {
     ask.of(entry())?;
     ask.of(Proposed::Found { incarnation: 9 })?;
@@ -193,7 +193,7 @@ impl Ask for IsNoTail<'_> {
         if message.needs_tail() {
             return Ok(());
         }
-        // What it says counts, and not what is there.
+        // The claimed length counts, and not the bytes that are there.
         let claimed = [encode(&message), postcard::to_allocvec(&value).unwrap()].concat();
         prop_assert_eq!(decode::<M>(&claimed), Err(error(value)));
         let endless = [encode(&message), vec![0xff; 11]].concat();
@@ -245,7 +245,7 @@ fn a_tail_for_which_there_is_no_room_is_left_out() {
     assert_eq!(without, encode(&message));
 }
 
-/// Of a view that is not cut nothing is said that an earlier version does not say; and of one that is, in the tail.
+/// Messages of a view that is not cut hold nothing that an earlier version does not send; a view that is cut uses the tail.
 #[test]
 fn a_digest_says_in_its_tail_where_its_view_is_cut() {
     let digest = |cuts| PeerMsg::Digest(Digest { sender: 7, cuts, ..Digest::default() });
@@ -267,7 +267,7 @@ fn a_digest_says_in_its_tail_where_its_view_is_cut() {
     assert_eq!(decode::<PeerMsg>(&encode(&shard(SHARDS_MAX as u16, 0))), Err(beyond));
 }
 
-/// Whoever is told all that the sender knows, and of another data centre, is told nothing more than by an earlier version.
+/// A peer in another data centre that is told all that the sender knows is told no more than by an earlier version.
 #[test]
 fn a_delta_says_in_its_tail_what_more_its_sender_knows() {
     let delta = |known, fed: &[(GroupId, LogIndex)]| {
@@ -313,6 +313,7 @@ fn a_delta_says_in_its_tail_of_which_streams_it_has_something() {
 #[test]
 fn who_cannot_apply_what_a_later_version_wrote_says_so() {
     let error = decode::<LedgerCmd>(&encode_with_tail(&LedgerCmd::Spread(counter()), b"abc")).unwrap_err();
-    let words = "4 bytes after the end of what is applied or kept: a later version wrote it; upgrade this process";
+    let words =
+        "4 bytes after the end of an entry that is applied or kept: a later version wrote it; upgrade this process";
     assert_eq!(error.to_string(), words);
 }

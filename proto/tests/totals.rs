@@ -1,5 +1,6 @@
-//! Totals as a view shows them, against brute force over its own components and rows: whatever was merged, changed, reset and expired, in
-//! whatever order, they are what a recount gives, the share of each range of counters by itself. (That the sums themselves are right under all orders, `hierarchy.rs` shows.)
+//! Totals as a view shows them, against brute force over its own components and rows. After any merges, changes, resets and
+//! expiry, in any order, they equal a recount, the share of each range of counters by itself. (`hierarchy.rs` shows that the sums
+//! themselves are right under all orders.)
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +75,7 @@ fn cuts() -> impl Strategy<Value = BTreeSet<u8>> {
     proptest::collection::btree_set(0..COUNTERS, 0..4)
 }
 
-/// What was counted up and down, and what is kept of it in buckets.
+/// Increments and decrements, and their kept buckets.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plain {
     up: u64,
@@ -82,14 +83,14 @@ struct Plain {
     buckets: BTreeMap<(bool, BucketId), u64>,
 }
 
-/// A total as it is read, all its buckets, and by itself what each range adds to it.
+/// A total as it is read, all its buckets, and the part of each range by itself.
 type Parts = (Plain, BTreeMap<ShardId, Plain>);
 
 struct World {
     ledger: Ledger,
     view: View,
     now: UnixTime,
-    /// What valves have counted, by counter, half, generation and valve.
+    /// The counts of valves, by counter, half, generation and valve.
     counted: BTreeMap<(u8, bool, u32, u8), (u64, Row)>,
 }
 
@@ -180,7 +181,7 @@ impl World {
         assert!(self.view.cells(parted.split.shard).is_empty());
     }
 
-    /// Whatever was split: what is here is what was counted.
+    /// After any splits: the components here are the counts.
     fn check_counts(&self) {
         for (&(number, is_down, generation, valve), (count, row)) in &self.counted {
             let half = if is_down { Half::Down } else { Half::Up };
@@ -220,7 +221,7 @@ impl World {
         for (shard, share) in self.view.shares(&counter(number), &self.ledger) {
             let up = share.count(Half::Up);
             let down = share.count(Half::Down);
-            // Of a range that is being split there are several.
+            // A range that is being split has several.
             let known = shares.entry(shard).or_default();
             (known.up, known.down) = (known.up.wrapping_add(up), known.down.wrapping_add(down));
             for half in HALVES {

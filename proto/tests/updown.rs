@@ -1,4 +1,5 @@
-//! Counters that go down: two grow-only halves, each counted exactly once, and milestones on the up half whatever the other does.
+//! Counters that go down: two grow-only halves, each counted exactly once, and milestones on the up half, whatever the other half
+//! does.
 
 use crdts::{CmRDT, PNCounter};
 use proptest::prelude::*;
@@ -43,7 +44,7 @@ fn confirmed(dc: u16) -> ToGroup {
     ToGroup::Confirmed { group: id(dc), start, accounts: Vec::new(), resets: 0 }
 }
 
-/// A group whose first two slots are the halves of the counter.
+/// A group with the halves of the counter in its first two slots.
 fn started(dc: u16) -> Group {
     let mut group = Group::new(GroupConfig::new(id(dc), LANES));
     let cmds = vec![GroupCmd::Boot { nonce: 7, lanes: LANES }, GroupCmd::Ledger(confirmed(dc))];
@@ -56,7 +57,7 @@ fn begun(generation: u32) -> GroupCmd {
     GroupCmd::Ledger(ToGroup::Resets { after: 0, upto: 1, begun: vec![(counter(), generation)] })
 }
 
-/// What a half holds in each generation.
+/// The count of a half in each generation.
 fn sums(group: &Group, half: Half, upto: u32) -> Vec<u64> {
     let sum = |generation| group.table().find_half(&counter(), half, generation).map_or(0, |slot| group.sum(slot));
     (0..=upto).map(sum).collect()
@@ -153,7 +154,7 @@ fn a_checkpoint_from_before_there_were_series_and_counters_that_go_down_is_read(
     }
 }
 
-/// A node alone, whose disk never fails.
+/// A single node with a disk that never fails.
 struct Node {
     core: NodeCore,
     conn: ConnId,
@@ -233,7 +234,7 @@ fn only_counters_of_a_namespace_that_says_so_go_down() {
     assert_eq!(node.count(2, &both, &[(4, 5), (7, 2)]), None);
     assert_eq!((sums(node.core.group(), Half::Up, 0), sums(node.core.group(), Half::Down, 0)), (vec![10], vec![2]));
     assert!(!node.core.group().would_change(&ToGroup::UpDown(Vec::new())), "what may go down may for ever");
-    // After a reset the numbers of before name what counts now.
+    // After a reset the earlier numbers name the present cells.
     node.hear(ToGroup::Resets { after: 0, upto: 1, begun: vec![(counter(), 1)] });
     assert_eq!(node.count(3, &[], &[(7, 3), (7, 1)]), None);
     assert_eq!(node.count(4, &[], &[(4, 1), (7, 1)]), None);
@@ -264,7 +265,7 @@ fn a_view_shows_down_halves_of_namespaces_that_have_them_and_milestones_look_at_
     say(&mut ledger, LedgerCmd::View(DcId(0).into()));
     let reading = view.read(&counter(), &ledger);
     assert_eq!((reading.value(), reading.up, reading.down, reading.value_at_most()), (-21, 99, 120, None));
-    // 100 lies above what was counted up, though the value is far below 99.
+    // 100 lies above the sum of increments, though the value is far below 99.
     let spec = |at| MilestoneSpec { at: vec![at], ..MilestoneSpec::default() };
     assert!(ledger.definition(&counter(), spec(99), reading.up).is_err());
     let define = ledger.definition(&counter(), spec(100), reading.up).unwrap().unwrap();
@@ -284,7 +285,7 @@ fn a_ledger_with_up_down_namespaces_survives_its_snapshot() {
     assert!(!again.goes_down(&CounterName::new("search", b"all").unwrap()));
 }
 
-/// Feeds a view what changed in a group, as its aggregator does.
+/// Feeds a view the changes of a group, as its aggregator does.
 fn tell(view: &mut View, group: &Group) {
     for slot in 0..group.table().len() {
         let cell = group.table().name(slot);
@@ -296,8 +297,8 @@ fn tell(view: &mut View, group: &Group) {
 }
 
 proptest! {
-    /// Whatever is said twice, late or to one view first, both views show what the PN-counter of the `crdts` crate holds, with a valve
-    /// as the actor; and a half never goes back.
+    /// After repetitions, delays, or messages to one view first, both views show the value of the `crdts` crate's PN-counter,
+    /// with a valve as the actor; and a half never goes back.
     #[test]
     fn values_equal_the_up_down_counter(steps in proptest::collection::vec((0u16..3, 0u8..LANES, 0u8..8, 1u64..50), 1..120)) {
         let mut groups: Vec<Group> = (0..3).map(started).collect();

@@ -260,7 +260,7 @@ fn of_fault(fault: &EdgeFault, message: String) -> Failure {
         EdgeFault::UnknownNamespace(_) => return Failure::Absent { code: "unknown_namespace", message },
         EdgeFault::NotAllowed { .. } => "not_allowed",
         EdgeFault::UnknownCounter(_) => {
-            let message = format!("{message}; say \"unknown\": \"allow\" if it is not");
+            let message = format!("{message}, or say \"unknown\": \"allow\"");
             return Failure::Conflict { code: "unknown_counter", message };
         }
         EdgeFault::Cycle { .. } => "cycle",

@@ -1,9 +1,10 @@
 //! Hop tokens: a query that is sent on to its country's data centre carries one, and counts once, wherever the browser takes it.
 //!
-//! A token is `h1.KEY.EXPIRES.CONTENT.MAC`: the session key that signed it, the end of its life (seconds since 1970), the increments with
-//! session and data centres (JSON, as hexadecimal digits), and the first 128 bits of HMAC-SHA-256 over all that. It names the data centre
-//! that may count: the home; or the origin, if the home cannot be reached. Of the two, the origin's group decides by its log
-//! ([`tidemark_proto::named`]), so that no order of visits, reloads, crashes and retries counts it twice.
+//! A token is `h1.KEY.EXPIRES.CONTENT.MAC`. KEY is the session key that signed it, EXPIRES the end of its life (seconds since
+//! 1970). CONTENT is the increments with session and data centres (JSON, as hexadecimal digits), and MAC the first 128 bits of
+//! HMAC-SHA-256 over all that. It names the data centre that may count: the home; or the origin, if the home cannot be reached.
+//! Of the two, the origin's group decides by its log ([`tidemark_proto::named`]), so that no order of visits, reloads, crashes
+//! and retries counts it twice.
 
 use crate::names::{counter_text, from_hex, hex, is_id, parse_counter, sha256_prefix};
 use crate::session::{SessionKeys, SessionRefusal, now_s};
@@ -47,7 +48,7 @@ pub struct Hop {
 pub enum HopError {
     #[error("{0} counters: 1 to {NAMED_ITEMS_MAX} allowed")]
     Counters(usize),
-    #[error("{counter} stands there twice")]
+    #[error("{counter} is listed twice")]
     Twice { counter: CounterName },
     #[error("id of {bytes} bytes: 1 to {HOP_ID_BYTES_MAX} visible ASCII characters allowed")]
     Id { bytes: usize },
@@ -261,7 +262,7 @@ mod tests {
             hop.issue(&keys, life).unwrap_err().to_string()
         };
         assert_eq!(refused(|hop| hop.counters.clear(), 60), "0 counters: 1 to 8 allowed");
-        assert!(refused(|hop| hop.counters.push(hop.counters[0].clone()), 60).contains("stands there twice"));
+        assert!(refused(|hop| hop.counters.push(hop.counters[0].clone()), 60).contains("is listed twice"));
         assert!(refused(|hop| hop.id = "a b".to_owned(), 60).starts_with("id of 3 bytes"));
         assert_eq!(refused(|_| (), 86_401), "expires_s is 86401: 1 to 86400 allowed");
         let long = |hop: &mut Hop| {

@@ -27,7 +27,7 @@ pub struct Lives(Aggregator);
 /// The present life of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LifeBody {
-    /// How often the counter began again.
+    /// The number of resets of the counter.
     pub generation: u32,
     /// When it is removed, in milliseconds since 1970; `null`: never.
     pub expires_unix_ms: Option<u64>,

@@ -34,8 +34,8 @@ use tidemark_proto::series::SeriesPolicy;
 use tidemark_proto::time::WallMs;
 use tokio::sync::broadcast;
 
-/// A process that counts. Every call is answered from what is durable; no call waits for another data centre except `define` and `disarm`,
-/// and an `add` at a milestone up to the backend's own patience.
+/// A process that counts. Every call is answered from durable state. No call waits for another data centre, with two exceptions:
+/// `define` and `disarm`, and an `add` at a milestone up to the backend's own patience.
 pub trait Backend: Send + Sync + 'static {
     /// Counts. An error other than [`Failure::InDoubt`] means that nothing was counted.
     fn add(&self, add: Add) -> impl Future<Output = Result<Added, Failure>> + Send;

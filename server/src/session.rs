@@ -1,9 +1,10 @@
 //! Anonymous sessions of browsers: signed tokens, issued to front ends in bulk, by which an award finds its winner.
 //!
-//! A token is `v1.KEY.EXPIRES.RANDOM.MAC.NAMESPACE`: the key that signed it, the end of its life (seconds since 1970), 128 random bits, the
-//! first 128 bits of HMAC-SHA-256 (RFC 2104) over all the rest, and its namespace. It says nothing about a person. All data centres have
-//! the same keys, so that any of them knows a token that another issued. Logs and awards hold only the digest of a token
-//! (`names::session_id`), so a reader of them cannot speak for the session.
+//! A token is `v1.KEY.EXPIRES.RANDOM.MAC.NAMESPACE`. KEY is the key that signed it, EXPIRES the end of its life (seconds since
+//! 1970), RANDOM 128 random bits. MAC is the first 128 bits of HMAC-SHA-256 (RFC 2104) over all the rest, and NAMESPACE its
+//! namespace. It says nothing about a person. All data centres have the same keys, so that any of them knows a token that another
+//! issued. Logs and awards hold only the digest of a token (`names::session_id`), so a reader of them cannot speak for the
+//! session.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

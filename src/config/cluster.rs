@@ -462,7 +462,7 @@ fn at_most(key: &str, count: usize, min: usize, max: usize) -> Result<(), Proble
 fn distinct(key: &str, names: &[String]) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
     match names.iter().find(|name| !seen.insert(name.as_str())) {
-        Some(twice) => Err(Problem::new(key, twice, "it stands there twice".to_owned())),
+        Some(twice) => Err(Problem::new(key, twice, "it is listed twice".to_owned())),
         None => Ok(()),
     }
 }

@@ -130,7 +130,7 @@ fn a_webhook_that_cannot_be_is_refused_without_showing_where_it_leads() {
     assert!(error.ends_with("webhooks.billing.counter is a/b; either a namespace or a counter is expected"), "{error}");
     std::fs::write(&path, block.repeat(2)).unwrap();
     let twice = AggregatorFile::load(&path, &Overrides::default()).unwrap_err().to_string();
-    assert!(twice.ends_with("webhooks.name is \"billing\"; it stands there twice"), "{twice}");
+    assert!(twice.ends_with("webhooks.name is \"billing\"; it is listed twice"), "{twice}");
 }
 
 #[test]
@@ -289,13 +289,17 @@ fn nodes_are_gone_only_where_as_many_are_left_as_hold_each_log_and_their_groups_
         ClusterFile::parse(Path::new("c.toml"), &good.replace(one, &nodes))
     };
     for (count, rest, expected) in [
-        (1, "gone = [0]", "is 0; where each group's log is on one node, none can be taken away: its log would be lost"),
-        (4, "replicas = 1\ngone = [2]", "is 2; where each group's log is on one node, none can be taken away"),
+        (
+            1,
+            "gone = [0]",
+            "is 0; no node can be taken away while each group's log is on one node: its log would be lost",
+        ),
+        (4, "replicas = 1\ngone = [2]", "is 2; no node can be taken away while each group's log is on one node"),
         (3, "gone = [1]", "is a list of 1; 2 nodes would be left, and each group's log is on 3"),
         (3, "gone = [0, 1, 2]", "is a list of 3; 0 nodes would be left, and each group's log is on 3"),
         (6, "replicas = 5\ngone = [0, 1]", "is a list of 2; 4 nodes would be left, and each group's log is on 5"),
         (4, "gone = [4]", "is 4; there are 4 nodes, numbered from 0"),
-        (5, "gone = [3, 3]", "is 3; it stands there twice"),
+        (5, "gone = [3, 3]", "is 3; it is listed twice"),
     ] {
         let error = with(count, rest).unwrap_err().to_string();
         assert!(error.starts_with(&format!("c.toml: dc.asia-0.gone {expected}")), "{error}");
@@ -361,13 +365,13 @@ fn impossible_layouts_are_refused_with_key_and_value() {
         ClusterFile::parse(Path::new("c.toml"), &good.replace(from, to)).unwrap_err().to_string()
     };
     let cases = [
-        ("name = \"europe-0\"", "name = \"usa-0\"", "c.toml: dc.name is usa-0; it stands there twice"),
+        ("name = \"europe-0\"", "name = \"usa-0\"", "c.toml: dc.name is usa-0; it is listed twice"),
         (
             "[\"usa-0\", \"europe-0\", \"asia-0\"]",
             "[\"usa-0\", \"asia-0\"]",
             "c.toml: voters is a list of 2; an odd number",
         ),
-        ("\"europe-0\", \"asia-0\"]", "\"usa-0\", \"asia-0\"]", "c.toml: voters is usa-0; it stands there twice"),
+        ("\"europe-0\", \"asia-0\"]", "\"usa-0\", \"asia-0\"]", "c.toml: voters is usa-0; it is listed twice"),
         ("\"europe-0\", \"asia-0\"]", "\"mars-0\", \"asia-0\"]", "c.toml: voters is mars-0; there is no [[dc]]"),
         ("leader = \"usa-0\"", "leader = \"mars-0\"", "c.toml: leader is mars-0; it must be one of"),
         ("127.0.0.1:7302", "127.0.0.1:7200", "c.toml: dc.asia-0 is 127.0.0.1:7200; this address is used twice"),
@@ -426,7 +430,7 @@ fn clients_that_cannot_be_are_not_permitted_to_change_edges() {
     let cases: [(&[&str], &str); 4] = [
         (&["web"], expected),
         (&["*/We b"], "*/We b; "),
-        (&["*/*", "*/*"], "*/*; it stands there twice"),
+        (&["*/*", "*/*"], "*/*; it is listed twice"),
         (&["usa-0/web"; 1_025], "a list of 1025; 0 to 1024 are allowed"),
     ];
     for (clients, expected) in cases {

@@ -151,7 +151,7 @@ pub(super) fn check(webhooks: &[WebhookKeys], checks: &mut Checks) {
         let name = format!("{:?}", webhook.name);
         let expected = || format!("1 to {NAME_BYTES_MAX} of a-z, 0-9 and - are expected");
         checks.require("webhooks.name", &name, is_name(&webhook.name), expected);
-        checks.require("webhooks.name", &name, names.insert(&webhook.name), || "it stands there twice".to_owned());
+        checks.require("webhooks.name", &name, names.insert(&webhook.name), || "it is listed twice".to_owned());
         webhook.check(checks);
     }
 }

@@ -1,8 +1,9 @@
 //! A search engine's front end, as a customer would write one: a page with a query box, in each data centre of the demo.
 //!
-//! It counts each query three times at once, for the session that the page shows: in the counter of all queries, in a counter of visitors'
-//! own queries with a milestone at every tenth, and in that of its country. A query has an id of its own, drawn by the page, and counts
-//! once however often it is sent. A query from a country with another home data centre is redirected there with a hop token.
+//! It counts each query three times at once, for the session that the page shows. The counters are that of all queries, that of
+//! visitors' own queries with a milestone at every tenth, and that of its country. A query has an id of its own, drawn by the
+//! page, and counts once however often it is sent. A query from a country with another home data centre is redirected there with
+//! a hop token.
 
 mod countries;
 

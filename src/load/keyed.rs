@@ -366,8 +366,8 @@ impl Stopped {
 
     fn of_old_rows(rows: &Range<u64>, ago_s: u64) -> Stopped {
         let message = format!(
-            "whether rows {} to {} were counted is not known: they were first sent {ago_s} s ago. Groups remember ids for a day, so rows \
-             are sent again for {SENT_AGAIN_MAX_S} s at most",
+            "it is not known whether rows {} to {} were counted: they were first sent {ago_s} s ago. Groups remember ids for a day, so \
+             rows are sent again for {SENT_AGAIN_MAX_S} s at most",
             rows.start + 1,
             rows.end
         );

@@ -1,5 +1,6 @@
-//! Rows of files: CSV with a line of names, or a JSON object in each line, plain or compressed with gzip or zstd; or Parquet, where the
-//! program was built with that feature. The content of a file says which. The meanings of columns are in [`columns`](super::columns).
+//! Rows of files: CSV with a line of names, or a JSON object in each line, plain or compressed with gzip or zstd. Parquet is read
+//! if the program was built with that feature. The content of a file says which. The meanings of columns are in
+//! [`columns`](super::columns).
 
 use super::columns::{Cell, Columns, Event, Naming, NoRow, Rule};
 use super::json::JsonLines;

@@ -69,7 +69,10 @@ async fn what_is_wrong_is_said_with_a_failing_exit() {
     assert!(zero.0 == 1 && zero.1.contains("400 Bad Request: delta 0 of item 0: 1 to"), "{zero:?}");
     assert!(said(&["add", "search"]).await.1.contains("NAMESPACE/KEY expected"));
     let token = said(&["get", "search/a", "--token", "another-token-of-32-characters.."]).await;
-    assert!(token.1.contains("401 Unauthorized: the token is not that of this process"), "{token:?}");
+    assert!(
+        token.1.contains("401 Unauthorized: the token is not that of this process; pass --token-file"),
+        "{token:?}"
+    );
     let watch = said(&["watch", "search/a", "--token", "another-token-of-32-characters.."]).await;
     assert!(watch.0 == 1 && watch.1.contains("401"), "{watch:?}");
     let address = said(&["status", "--server", "ftp://127.0.0.1:1"]).await;

@@ -202,6 +202,8 @@ async fn without_the_token_nothing_is_changed_or_read() {
             let answer = running.send_with(method, path, headers, body).await;
             assert_eq!((answer.status, answer.failure().1.as_str()), (401, "unauthorized"), "{method} {path}");
             assert!(answer.head.contains("www-authenticate: bearer"));
+            let advice = "send Authorization: Bearer TOKEN with the token in http.token_file (default: DATA_DIR/token)";
+            assert!(answer.failure().2.ends_with(advice), "{method} {path}");
         }
     }
     assert_eq!(running.memory.value(&parse_counter("search/q").unwrap()), 0);

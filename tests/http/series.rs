@@ -90,7 +90,7 @@ async fn a_window_says_what_it_counted_where_and_how_wrong_it_may_be() {
     };
     let exact = refused("last=7d&error=5m").await;
     assert_eq!((exact.0, exact.1.as_str()), (409, "error_not_attainable"));
-    assert!(exact.2.contains("an error of 300 s is asked for"), "{}", exact.2);
+    assert!(exact.2.contains("the accepted error is 300 s"), "{}", exact.2);
     for (params, status, code) in [
         ("", 400, "window"),
         ("last=7d&unit=day", 400, "window"),

@@ -152,7 +152,7 @@ fn files_that_contradict_themselves_are_refused_by_key_and_value() {
     let layout = std::fs::read_to_string(cluster.path("layout.toml")).unwrap();
     std::fs::write(cluster.path("twice.toml"), layout.replace("name = \"europe-0\"", "name = \"usa-0\"")).unwrap();
     let said = refusal(&cluster, 0, Role::Node, &[("cluster", &cluster.path("twice.toml"))]);
-    assert!(said.ends_with("twice.toml: dc.name is usa-0; it stands there twice"), "{said}");
+    assert!(said.ends_with("twice.toml: dc.name is usa-0; it is listed twice"), "{said}");
     assert!(!cluster.path("data").exists(), "nothing was made");
 }
 

@@ -106,7 +106,7 @@ fn load_names_bad_lines(cluster: &Cluster, at: SocketAddr) {
     let (is_ok, said) = operate(cluster, at, &["graph", "load", load, "--unknown", "--by", "an importer"]);
     assert!(!is_ok && said.contains("2 lines were refused; 3 edges were added"), "{said}");
     assert!(said.contains("line 4: \"search/c3 search/p\": a tab or a comma"), "{said}");
-    let cycle = "line 5: it would close a cycle: search/answer → search/question → search/topic";
+    let cycle = "line 5: the edge would close a cycle: search/answer → search/question → search/topic";
     assert!(said.contains(cycle), "{said}");
     for removed in [3, 0] {
         let (is_ok, said) = operate(cluster, at, &["graph", "unload", load, "--by", "an importer"]);
@@ -144,7 +144,7 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
         (json!({"insert": [pair("topic", "answer")]}), "cycle", "search/answer → search/question → search/topic"),
         (json!({"insert": [pair("answer", "author")]}), "duplicate", "there already"),
         (json!({"insert": [pair("answer", "answer")]}), "to_itself", "itself"),
-        (json!({"remove": [pair("answer", "topic")]}), "absent", "no such edge"),
+        (json!({"remove": [pair("answer", "topic")]}), "absent", "the edge does not exist"),
         (json!({"insert": [pair("answer", "anwser")]}), "unknown_counter", "search/anwser"),
     ] {
         let (status, refused) = edges(centre.http, body.clone()).await;

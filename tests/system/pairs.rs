@@ -182,7 +182,7 @@ async fn arming_waits_for_both_of_a_pair_until_one_that_is_gone_is_set_aside() {
     let (done, said) = ledger(&cluster, http, &["set-aside", SECOND]);
     assert!(!done && said.contains("it is connected: end its process first"), "{said}");
     let (done, said) = ledger(&cluster, http, &["set-aside", "usa-0"]);
-    assert!(!done && said.contains("none of a pair"), "{said}");
+    assert!(!done && said.contains("not a view of a pair"), "{said}");
     let load = Load::start(cluster.client(&[PAIR]).await, 1);
     load.until_further(50).await;
     second.kill();

@@ -419,7 +419,7 @@ fn files_of(cluster: &Cluster, seat: usize) -> Vec<usize> {
 /// Orders that are refused.
 fn refused_moves(cluster: &Cluster, at: SocketAddr) {
     let cases: [(&[&str], &str); 7] = [
-        (&["slots", "move", "0", "usa-0", "usa-0/third"], "slot 0 stays where it is"),
+        (&["slots", "move", "0", "usa-0", "usa-0/third"], "slot 0 cannot be moved"),
         (&["slots", "move", "99", "usa-0", "usa-0/third"], "slot 99: the last one is slot 4"),
         (&["slots", "move", "2", "usa-0", "usa-0/second"], "does not hold slot 2"),
         (&["slots", "move", "2", "usa-0/third", "usa-0/fourth"], "holds slot 2 already"),
@@ -547,7 +547,7 @@ async fn a_move_outlives_kills_and_one_that_cannot_end_is_taken_back() {
         if done {
             assert!(operate(&cluster, asked, &["slots", "stay", "2"]).0);
         }
-        said.contains("it is not connected here").then_some(())
+        said.contains("is not connected here").then_some(())
     })
     .await;
     usa.restart(&cluster, 2).await;

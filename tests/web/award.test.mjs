@@ -120,7 +120,7 @@ test("what cannot be shown is told in words, and something else can be asked for
   await page.fill("#at", number.format(at));
   await page.keyboard.press("Enter");
   await page.locator("#awarded").waitFor();
-  const json = { error: { code: "passed", message: "the count had passed it before it was armed: it is nobody's" } };
+  const json = { error: { code: "passed", message: "the count had passed it before it was armed: it has no winner" } };
   await page.route(ONE_AWARD, route => route.fulfill({ status: 409, json }));
   await page.reload();
   await page.locator("#ask-text", { hasText: `Number ${number.format(at)} of ${COUNTER} has no winner` }).waitFor();

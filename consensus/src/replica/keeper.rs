@@ -478,8 +478,9 @@ impl Keeper {
         }
     }
 
-    /// Whether every node that might still hold the group's log says that it does not, and goes by this member's layout: with two layouts,
-    /// two members might found the group at once. A node that was taken away may be silent: the operator has said that it holds nothing.
+    /// Whether every node that might still hold the group's log reports that it does not, and uses this member's layout. With two
+    /// layouts, two members might found the group at once. A node that was taken away may be silent: the operator has said that
+    /// it holds nothing.
     fn is_held_nowhere(&self, placement: &[u32], answers: &BTreeMap<u64, Greeted>, findings: &Findings) -> bool {
         let answered: BTreeSet<u32> = answers.values().map(|greeted| node_of(greeted.member)).collect();
         let may_be_silent = |node: &u32| self.gone.contains(node) && findings.silent_for(*node) >= GONE_PATIENCE;
@@ -596,8 +597,8 @@ impl Keeper {
     }
 }
 
-/// No member leads, as far as is known. A leader whose node answers with another disk, or not at all, does not lead, nor does a leader that
-/// has lost the majority: it still sends its log, even to a disk that it cannot make a voter any more.
+/// No member leads, as far as is known. A leader does not lead if its node answers with another disk, or not at all. Nor does a
+/// leader that has lost the majority. Such a leader still sends its log, even to a disk that it cannot make a voter any more.
 fn is_leaderless(metrics: &RaftMetrics<TypeConfig>, findings: &Findings) -> bool {
     let is_gone = |leader: u64| {
         let said = findings.present.get(&node_of(leader));

@@ -1,21 +1,20 @@
-//! The client's core: what one front end process has to count, and how it gets there exactly once.
+//! The client's core: the increments of one front end process, and how each is counted exactly once.
 //!
-//! A client talks to one node at a time, of its first reachable *site* (data centre) in order of preference. What it does
-//! there is a *stay*: one [`ClientId`], one link, one numbered stream of batches per lane. Content is in exactly one place:
-//! *unsent* (coalesced per counter), or in one batch of one stream. A batch never changes, and is sent again under its own
-//! number until it is answered. A stay that is left, because its site is lost or because the node refused a
-//! batch for its content, is *fenced*: the node says up to which batch it applied the stream and refuses the rest for ever;
-//! only then is the rest unsent again, and counted at the current stay. So nothing is ever counted twice, and no sequence
-//! number ever stands for two contents.
+//! A client talks to one node at a time, of its first reachable *site* (data centre) in order of preference. Its time there is a
+//! *stay*: one [`ClientId`], one link, one numbered stream of batches per lane. Content is in exactly one place: *unsent*
+//! (coalesced per counter), or in one batch of one stream. A batch never changes, and is sent again under its own number until it
+//! is answered. A stay is left when its site is lost or when the node refused a batch for its content. A left stay is *fenced*:
+//! the node reports the last batch of the stream that it applied, and refuses the rest for ever. Only then is the rest unsent
+//! again, and counted at the current stay. So nothing is ever counted twice, and no sequence number ever stands for two contents.
 //!
-//! A stay keeps its link, also after the fence, while the place of one of its hits is not known: batches that the fence covers
+//! A stay keeps its link, also after the fence, while the place of one of its hits is not known. Batches that the fence covers
 //! are asked again (a retry gets the current answer), so that a winner is told.
 //!
-//! What the node has to keep to: the answer to a retry says places other than "counted" *before* `Durable` (an item that is
-//! neither placed before nor pending in it is counted), and a retry of a batch that the fence covers is answered, not refused.
+//! The node has to keep two rules. The answer to a retry names places other than "counted" *before* `Durable` (an item that is
+//! neither placed before nor pending in it is counted). And a retry of a batch that the fence covers is answered, not refused.
 //!
-//! What is added with an event time is coalesced per counter and minute, as no bucket is shorter than a minute, and goes in batches of
-//! its own: a batch has a time for each item or for none. Event times are content, and go wherever their increments go.
+//! Increments with an event time are coalesced per counter and minute, as no bucket is shorter than a minute. They go in batches
+//! of their own: a batch has a time for each item or for none. Event times are content, and go wherever their increments go.
 //!
 //! A link is ordered and delivers at most once until it breaks (a QUIC stream); messages of a broken link never come.
 
@@ -65,10 +64,10 @@ pub struct KeyedHit {
     pub id: ItemId,
 }
 
-/// What a process may choose about its client.
+/// The settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Who the certificate says that this is: nodes take only ids of it.
+    /// The owner in the process's certificate: nodes take only ids of this owner.
     pub owner: OwnerId,
     /// Number of sites, at least 1; site 0 is preferred.
     pub sites: u16,
@@ -77,8 +76,9 @@ pub struct ClientConfig {
     /// The longest that a hit waits while batches of its lane are under way; with none under way it is sent at once. `None`: a
     /// hit waits as long as added content does.
     pub gather_max: Option<Span>,
-    /// After the answer to a batch of several hits, the next batch gathers for this many round trips, or until shortly before the log's
-    /// next commit if the answer says when that is, unless as many hits wait as lately went together. 0: it does not gather.
+    /// Round trips for which the next batch gathers after the answer to a batch of several hits. It gathers only until shortly
+    /// before the log's next commit, if the answer names its time. It stops gathering when as many hits wait as lately went
+    /// together. 0: it does not gather.
     pub gather_round_trips: u32,
     /// A batch or fence without an answer is sent again after this; after [`TIMEOUTS_MAX`] in a row the link is dropped.
     pub retry_timeout: Span,
@@ -93,15 +93,15 @@ pub struct ClientConfig {
     /// An increment with an id that could not be sent for so long fails: the group may have grown older meanwhile than its batch will
     /// say. At most an age of the group ([`AGE_UNIT`]).
     pub id_unsent_max: Span,
-    /// Whether [`Output::Known`] is said of increments with ids.
+    /// Whether [`Output::Known`] is given for increments with ids.
     pub asks_known: bool,
-    /// How long one id is used: groups forget streams of which nothing comes.
+    /// How long one id is used: groups forget streams without new batches.
     pub renew_after: Span,
     /// Back-off of reconnects and refused batches: doubles from the first to the second, with jitter.
     pub backoff_min: Span,
     pub backoff_max: Span,
-    /// Content of a kind that was refused is refused here for this long, without asking the node; until the node says that it may be
-    /// taken now, if that is sooner.
+    /// For this long, content of a refused kind is refused here without asking the node. It ends sooner if the node reports that
+    /// it may take such content now.
     pub bar_for: Span,
     /// Bytes of content held (unsent, in flight, in doubt, or waiting for a place). Past it: [`AddError::Overloaded`].
     pub buffer_bytes_max: usize,
@@ -119,7 +119,7 @@ pub const STAYS_MAX: usize = 64;
 pub const BATCH_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 /// Weight held, so that coalesced deltas stay inside `u64`. Past it: [`AddError::TooHeavy`].
 pub const WEIGHT_HELD_MAX: u64 = 1 << 62;
-/// What one hit, and one counter with content, take of `buffer_bytes_max`.
+/// The share of `buffer_bytes_max` that one hit takes, and one counter with content.
 pub const HIT_BYTES: usize = 96;
 pub const ADD_BYTES: usize = 56;
 /// And an event time, which a hit has for itself and an add for its counter and minute.
@@ -156,7 +156,7 @@ impl Default for ClientConfig {
     }
 }
 
-/// What happens to the client.
+/// An event for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// The link asked for by [`Output::Connect`] stands.
@@ -171,19 +171,19 @@ pub enum Input {
         link: LinkId,
         message: ToClient,
     },
-    /// Send what is held now, and say when all that was accepted before is settled.
+    /// Send the held content now, and report when all content accepted before is settled.
     Flush {
         ticket: Ticket,
     },
     /// Time passed.
     Tick,
-    /// Take nothing more, flush, end all streams; by `deadline` say what is still in doubt.
+    /// Take no more content, flush, end all streams; by `deadline` report the content still in doubt.
     Close {
         deadline: Time,
     },
 }
 
-/// What the shell is to do or to tell.
+/// An action or a report for the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Make a connection and say `Connected` or `Disconnected`.
@@ -203,8 +203,8 @@ pub enum Output {
     Durable {
         ticket: Ticket,
     },
-    /// The hit's id counted before, and nothing was counted now; or an earlier copy of the hit was counted, whose answer was lost. `Durable`
-    /// or `Resolved` follows.
+    /// The hit's id counted before, and nothing was counted now; or an earlier copy of the hit was counted, and its answer was
+    /// lost. `Durable` or `Resolved` follows.
     Known {
         ticket: Ticket,
     },
@@ -213,8 +213,8 @@ pub enum Output {
         ticket: Ticket,
         outcome: Outcome,
     },
-    /// All that was accepted before the flush is settled: durable, except for these weights (of that or slightly later
-    /// content) that were refused, or of which nobody knows.
+    /// All content accepted before the flush is settled: it is durable, except for these weights (of that or slightly later
+    /// content) that were refused, or have an unknown outcome.
     Flushed {
         ticket: Ticket,
         refused: u64,
@@ -224,11 +224,11 @@ pub enum Output {
     Failed {
         counter: CounterRef,
         delta: u64,
-        /// Of what was added with an event time, the latest of those that were coalesced.
+        /// The latest event time of the coalesced increments, if they have event times.
         event: Option<UnixTime>,
         error: AddError,
     },
-    /// Added content of which nobody knows whether it was counted; it is given up, never sent again.
+    /// Added content with an unknown outcome: it may have been counted. It is given up, never sent again.
     Unknown {
         counter: CounterRef,
         delta: u64,
@@ -251,7 +251,7 @@ pub enum Outcome {
     PlaceUnknown,
     /// Surely not counted.
     Failed(AddError),
-    /// Nobody knows whether it was counted (once, or not at all).
+    /// The outcome is unknown: it was counted once, or not at all.
     Unknown,
 }
 
@@ -260,7 +260,7 @@ pub enum Outcome {
 pub enum AddError {
     #[error("client buffer of {limit} bytes is full: wait until it is writable")]
     Overloaded { limit: usize },
-    #[error("weight {WEIGHT_HELD_MAX} is held: wait until it is writable")]
+    #[error("the client holds weight {WEIGHT_HELD_MAX}, its limit: wait until it is writable")]
     TooHeavy,
     #[error("delta {delta}: 1 to {DELTA_MAX} allowed")]
     Delta { delta: u64 },
@@ -300,7 +300,7 @@ impl From<IdAnswer> for Outcome {
     }
 }
 
-/// Content that a closed client could not settle: nobody knows whether it was counted (once, or not at all).
+/// Content that a closed client could not settle: it was counted once, or not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InDoubt {
     pub weight: u64,
@@ -375,19 +375,19 @@ struct Bar {
 enum Barred {
     /// Counters of a namespace that the group does not know.
     Unknown(String),
-    /// Decrements in a namespace whose counters only grow.
+    /// Decrements in a namespace with counters that only grow.
     Down(String),
     Full(Full),
 }
 
-/// A component near its limit: what does not fit is refused, and what fits is not.
+/// A component near its limit: content that does not fit is refused, and content that fits is not.
 #[derive(Clone, Copy, Debug)]
 struct Full {
     counter: CounterRef,
     /// The component is that of this lane at this site.
     site: SiteId,
     lane: u8,
-    /// What it stood at.
+    /// The component's last known value.
     value: u64,
 }
 
@@ -401,7 +401,7 @@ struct EventBar {
 }
 
 impl EventBar {
-    /// Why an event would be refused again. What was too far ahead comes into range as time goes on.
+    /// Why an event would be refused again. An event that was too far ahead comes into range as time passes.
     fn refuses(&self, now: Time, event: UnixTime) -> Option<NotAdmitted> {
         let elapsed_s = (now - self.since).0.div_ceil(1_000_000);
         self.why.after_s(elapsed_s).for_event(event).filter(|_| self.until > now)
@@ -412,7 +412,7 @@ impl EventBar {
 const BARS_MAX: usize = 64;
 
 impl ClientCore {
-    /// A client that knows nobody yet; `seed` is random (its client ids come from it).
+    /// A client without a known node; `seed` is random (its client ids come from it).
     pub fn new(config: ClientConfig, seed: [u8; 32]) -> ClientCore {
         assert!(config.sites > 0 && config.batch_items_max > 0 && config.in_flight_max > 0);
         let sites = usize::from(config.sites);
@@ -448,8 +448,8 @@ impl ClientCore {
         self.half_of(name, Half::Up)
     }
 
-    /// The number of a half of a counter, the same for the same. What is added to the down half is decrements: they are counted as
-    /// increments are, and coalesced with one another only.
+    /// The number of a half of a counter, always the same for one half. Additions to the down half are decrements: they are
+    /// counted as increments are, and coalesced with one another only.
     pub fn half_of(&mut self, name: &CounterName, half: Half) -> Result<CounterRef, AddError> {
         self.counters.intern(name, half)
     }
@@ -464,24 +464,24 @@ impl ClientCore {
         self.counters.name(counter)
     }
 
-    /// Accepts weight for a counter; it is coalesced with what waits already. A delta of 0 does nothing.
+    /// Accepts weight for a counter; it is coalesced with the counter's waiting weight. A delta of 0 does nothing.
     ///
     /// Errors change nothing: `Overloaded` and `TooHeavy` (then wait for `Writable`), `Delta`, `Refused` (a recent refusal), `Closed`.
     pub fn try_add(&mut self, now: Time, counter: CounterRef, delta: u64) -> Result<(), AddError> {
         self.accept_add(now, counter, delta, None)
     }
 
-    /// [`ClientCore::try_add`] for something that happened at `event`; it is coalesced with what waits already of the same counter
-    /// and minute, and admitted by the latest time of those.
+    /// [`ClientCore::try_add`] for an increment that happened at `event`. It is coalesced with the waiting weight of the same
+    /// counter and minute, and admitted by the latest of their times.
     ///
-    /// A refusal for its time comes later, as [`Output::Failed`] with [`BatchError::Event`], and for the next events of the namespace
-    /// that are out of range in the same way from here, as `Refused`.
+    /// A refusal for its time comes later, as [`Output::Failed`] with [`BatchError::Event`]. The next events of the namespace
+    /// that are out of range in the same way are refused here, as `Refused`.
     pub fn try_add_at(&mut self, now: Time, counter: CounterRef, delta: u64, event: UnixTime) -> Result<(), AddError> {
         self.accept_add(now, counter, delta, Some(event))
     }
 
-    /// [`ClientCore::try_add`] of many counters, each with the same weight, as many as fit: how many, and why no more. What they need of
-    /// memory is read ahead.
+    /// [`ClientCore::try_add`] of many counters, each with the same weight, as many as fit. Returns their number, and the error
+    /// that ended it. The memory that they need is prefetched.
     pub fn try_add_each(&mut self, now: Time, counters: &[CounterRef], delta: u64) -> (usize, Option<AddError>) {
         for (at, &counter) in counters.iter().enumerate() {
             warm::ahead(counters, at, |&counter| self.counters.warm(counter));
@@ -567,8 +567,8 @@ impl ClientCore {
         Ok(())
     }
 
-    /// Takes a hit back that was never sent: it is resolved as [`AddError::Withdrawn`], and surely not counted. Whether it was; one that
-    /// may have been sent stays as it is.
+    /// Takes back a hit that was never sent: it is resolved as [`AddError::Withdrawn`], and surely not counted. Returns whether
+    /// it was taken back; a hit that may have been sent stays as it is.
     pub fn withdraw(&mut self, ticket: Ticket) -> bool {
         let Some(hit) = self.counters.withdraw(ticket) else { return false };
         self.fail_hit(hit.ticket, hit.delta, AddError::Withdrawn);
@@ -671,15 +671,15 @@ impl ClientCore {
     /// All that follows from time and state.
     fn advance(&mut self, now: Time) {
         self.act(now);
-        // What waited for room among the stays may be due since long.
+        // Stays that waited for room may be due for long.
         while self.reap(now) && self.poll_timeout().is_some_and(|at| at <= now) {
             self.act(now);
         }
         self.tell(now);
     }
 
-    /// One pass: every step only enables later ones; but a stream may find that its site has been silent for too long, which decides the
-    /// site, so streams are looked at before and after.
+    /// One pass. Every step only enables later ones, with one exception: a stream may find that its site has been silent for too
+    /// long. That decides the site, so streams are looked at before and after.
     fn act(&mut self, now: Time) {
         self.run_streams(now);
         self.decide_site(now);
@@ -710,7 +710,8 @@ impl ClientCore {
 
     fn tell_flushes(&mut self) {
         let Some(first) = self.flushes.front().map(|flush| flush.epoch) else { return };
-        // Batches are few, and have the oldest content as a rule: what is unsent may be millions of counters, and is looked at last.
+        // Batches are few, and have the oldest content as a rule. Unsent content may be millions of counters, and is looked at
+        // last.
         let in_batches = self.stays.values().filter_map(Stay::oldest_epoch).min();
         if in_batches.is_some_and(|epoch| epoch <= first) {
             return;
@@ -723,7 +724,7 @@ impl ClientCore {
         }
     }
 
-    /// Half of what is allowed is free, so that callers are not woken for one item each.
+    /// Half of the allowed buffer is free, so that callers are not woken for one item each.
     fn has_room_again(&self) -> bool {
         self.bytes_held() <= self.config.buffer_bytes_max / 2 && self.weight_held() <= WEIGHT_HELD_MAX / 2
     }

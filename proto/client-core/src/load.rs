@@ -1,14 +1,15 @@
-//! Loading history: rows of a file, each counted exactly once, whatever is killed and whichever answers are lost.
+//! Loading history: rows of a file, each counted exactly once, whatever processes are killed and whichever answers are lost.
 //!
-//! Rows are folded and cut into *chunks*: a range of rows, and of each lane at most two batches (with times and without). Before a
-//! chunk is sent a [`Record`] says which rows it is made of and under which numbers of which stream it goes. The shell keeps records
-//! in a journal, and syncs them before it sends anything that comes behind them. A stream that is in doubt, because the loader was
-//! killed or a batch was refused for what is in it, is *fenced*: its group says which batches it has applied, and that no other ever
-//! will be. So it is known of each part of each chunk whether it is counted, and what is not is cut anew under another stream. Nothing
-//! depends on folding the same rows into the same batch again.
+//! Rows are folded and cut into *chunks*: a range of rows, and for each lane at most two batches (with times and without). Before
+//! a chunk is sent, a [`Record`] names its rows, and the stream and numbers under which it goes. The shell keeps records in a
+//! journal, and syncs them before it sends anything that comes behind them. A stream can be in doubt, because the loader was
+//! killed or a batch was refused for its content. Such a stream is *fenced*: its group reports which batches it has applied, and
+//! that no other ever will be. So it is known of each part of each chunk whether it is counted. Parts that are not counted are
+//! cut anew under another stream. Nothing depends on folding the same rows into the same batch again.
 //!
-//! What a group does not remember any more ([`STREAMS_KEPT_AGES`](tidemark_types::limits::STREAMS_KEPT_AGES)), or another incarnation of it never
-//! knew, is [`Lost`]: nobody can say whether it was counted, and the loader stops instead of counting it again.
+//! Batches that a group does not remember any more ([`STREAMS_KEPT_AGES`](tidemark_types::limits::STREAMS_KEPT_AGES)), or that
+//! another incarnation of it never knew, are [`Lost`]. It is unknown whether they were counted, and the loader stops instead of
+//! counting them again.
 
 mod fold;
 mod loader;
@@ -34,7 +35,7 @@ pub struct Row {
     pub at: Option<UnixTime>,
 }
 
-/// What goes in one batch of a chunk.
+/// The content of one batch of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Part {
     pub lane: u8,
@@ -42,14 +43,14 @@ pub struct Part {
     pub timed: bool,
 }
 
-/// Parts of rows by the lanes of a stream: those that are still to be counted of a chunk.
+/// Parts of rows by the lanes of a stream: the parts of a chunk that are still to be counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Only {
     pub lanes: u8,
     pub parts: Vec<Part>,
 }
 
-/// Rows that are to be counted, all or those that every filter takes.
+/// Rows that are to be counted: all, or the rows that every filter takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     /// From 0 on.
@@ -76,21 +77,21 @@ pub struct Sent {
     pub tally: Tally,
 }
 
-/// Rows of a part, by what becomes of them once it is counted.
+/// Rows of a part, by their treatment once the part is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     pub counted: u64,
-    /// Of those, rows that count in the total only.
+    /// The rows among them that count in the total only.
     pub total_only: u64,
     pub refused: u64,
-    /// What went into batches after folding.
+    /// The items in batches after folding.
     pub items: u64,
 }
 
 /// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    /// What follows is sent under this stream.
+    /// The following batches are sent under this stream.
     Stream(Stream),
     /// The next rows of the first task are on their way, under the last stream.
     Chunk { task: Task, sent: Vec<Sent> },
@@ -117,9 +118,9 @@ pub enum RowRefused {
     Node(String),
 }
 
-/// Nobody can say whether these rows were counted. Nothing more is sent.
+/// It is unknown whether these rows were counted. Nothing more is sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("whether rows {first} to {last} were counted is not known: {why}", first = rows.start + 1, last = rows.end)]
+#[error("it is not known whether rows {first} to {last} were counted: {why}", first = rows.start + 1, last = rows.end)]
 pub struct Lost {
     pub rows: Range<u64>,
     pub why: String,
@@ -133,7 +134,7 @@ impl Only {
 }
 
 impl Task {
-    /// Whether a row in its range is one of those.
+    /// Whether a row in the range passes all filters.
     pub fn takes(&self, row: &Row) -> bool {
         self.only.iter().all(|only| only.takes(row))
     }

@@ -1,5 +1,5 @@
-//! A claim on its way at one data centre: it is said to the ledger once the replica here shows that it may count, and answered with
-//! what the replica shows then. Who asks again under the same name, here or elsewhere, asks for the same claim.
+//! A claim on its way at one data centre. It is submitted to the ledger once the replica here shows that it may count, and
+//! answered with the replica's state after that. A retry under the same name, here or elsewhere, is the same claim.
 
 use crate::ledger::{Claim, ClaimState, Fate, Ledger};
 use tidemark_types::ids::{CounterName, SessionId};
@@ -7,9 +7,9 @@ use tidemark_types::teeth::{Bug, bites};
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::LedgerCmd;
 
-/// For the ledger, which may be electing a leader.
+/// Time for the ledger, which may be electing a leader.
 pub const CLAIM_PATIENCE: Span = Span::from_secs(20);
-/// For what a replica may not have heard of yet, before it is denied.
+/// Time for entries that a replica may not have applied yet, before a claim is denied.
 pub const LAG_PATIENCE: Span = Span::from_secs(1);
 
 /// Why a claim is none, as far as is known here. Nothing was changed but for [`ClaimError::InDoubt`].
@@ -17,7 +17,7 @@ pub const LAG_PATIENCE: Span = Span::from_secs(1);
 pub enum ClaimError {
     /// The milestone is to come.
     NotAwarded,
-    /// There is no such milestone, or it is nobody's.
+    /// There is no such milestone, or it was passed before it could be armed: it has no award.
     NoAward,
     /// There was no rule when it was awarded.
     NotToBeClaimed,
@@ -25,9 +25,9 @@ pub enum ClaimError {
     NotTheHolder,
     /// It is claimed under another name. That stays so.
     Claimed,
-    /// Nobody has claimed it in time.
+    /// The award was not claimed in time.
     Over,
-    /// The ledger did not answer in time: the claim may count or not, and who asks again under its name learns it.
+    /// The ledger did not answer in time: the claim may count or not. A retry under its name gets the answer.
     InDoubt,
 }
 
@@ -55,7 +55,7 @@ impl Ledger {
     }
 }
 
-/// What is to be done next about a claim.
+/// The next action for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Submit it, and look again.
@@ -66,7 +66,7 @@ pub enum Step {
     Done(Result<Claimable, ClaimError>),
 }
 
-/// Somebody who claims, and waits for the answer.
+/// A claim that waits for its answer.
 #[derive(Clone, Debug)]
 pub struct Claiming {
     counter: CounterName,
@@ -74,7 +74,7 @@ pub struct Claiming {
     session: SessionId,
     name: u128,
     began: Time,
-    /// When, and to whom the claim had come then.
+    /// When it was submitted, and the holder of the award's claim then.
     said: Option<(Time, u64)>,
 }
 
@@ -155,7 +155,7 @@ mod tests {
         ledger.apply(index, &cmd);
     }
 
-    /// Milestones 2 and 1,000; the first claims are for nobody else.
+    /// Milestones 2 and 1,000; only the holder may make the first claims.
     fn ledger() -> Ledger {
         let mut ledger = Ledger::default();
         let spec = MilestoneSpec { at: vec![2, 1_000], ..MilestoneSpec::default() };

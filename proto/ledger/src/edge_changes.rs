@@ -1,5 +1,6 @@
-//! Changes of edges that clients ask for: client ↔ aggregator, each on a channel of its own of kind [`tidemark_wire::wire::channel::EDGES`], in frames
-//! ([`tidemark_wire::framed`]). What may be asked and what is refused is said in [`crate::ledger`].
+//! Changes of edges that clients request: client ↔ aggregator, each on a channel of its own of kind
+//! [`tidemark_wire::wire::channel::EDGES`], in frames ([`tidemark_wire::framed`]). [`crate::ledger`] defines the requests and the
+//! reasons of refusals.
 
 use crate::ledger::{EdgeFault, EdgesAsked, EdgesCount, EdgesError};
 use serde::{Deserialize, Serialize};
@@ -23,27 +24,27 @@ const _: () = assert!(
         <= EDGES_ANSWER_BYTES_MAX
 );
 
-/// What became of it.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EdgesAnswer {
     Made(EdgesMade),
     Refused(EdgesRefusal),
 }
 
-/// How the graph stands after a change, as the aggregator that made it knows it.
+/// The state of the graph after a change, as the aggregator that made it knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgesMade {
     /// Commands on changes of the graph that were decided so far.
     pub revision: u64,
-    /// Single changes so far: what `query::Basis::graph_known` of a total counts.
+    /// The number of single changes so far, as in `query::Basis::graph_known` of a total.
     pub index: u64,
     /// Edges that this change added, and took away.
     pub inserted: u64,
     pub removed: u64,
-    /// It was carried out as it had been decided when it was asked for before, an answer having been lost. What was refused then is not told any
-    /// more.
+    /// An earlier request carried it out as it was decided then, and its answer was lost. The changes refused then are not
+    /// reported any more.
     pub again: bool,
-    /// Where each was for itself: positions of those that were left out, counted from 0, and why.
+    /// If each change was for itself: positions of the changes that were left out, counted from 0, and why.
     #[serde(deserialize_with = "few::<EDGE_CHANGES_PER_COMMAND_MAX, _, _, _>")]
     pub refused: Vec<(u32, EdgeFault)>,
 }
@@ -58,13 +59,15 @@ pub enum EdgesRefusal {
     #[error("the layout does not name {client} among `graph_clients`: it may not change edges")]
     NotPermitted { client: String },
     /// Nothing was changed.
-    #[error("it did not fit what other changes had come to, each time: ask again")]
+    #[error("other changes of the graph came first at each attempt: nothing was changed; send it again")]
     Contended,
-    /// It may have been carried out, or be yet: who asks again is told.
-    #[error("the ledger did not say in time what became of it: look, and ask again")]
+    /// It may have been carried out, or may yet be: a retry with its id reports the outcome.
+    #[error("the ledger did not answer in time: read the graph, and send the same change again")]
     InDoubt,
-    /// It may have been carried out. So many other changes came since that nobody knows any more.
-    #[error("{EDGE_COMMANDS_REMEMBERED} other changes came meanwhile, and nobody knows what became of it: look")]
+    /// It may have been carried out. Too many other changes came since for the outcome to be remembered.
+    #[error(
+        "{EDGE_COMMANDS_REMEMBERED} other changes came meanwhile: it is not known whether this one was carried out; read the graph"
+    )]
     Outdated,
     /// Another aggregator may do it. Nothing was changed.
     #[error("not serving: {0}")]

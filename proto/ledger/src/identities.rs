@@ -1,4 +1,4 @@
-//! Who the increments are that the ledger's leader put into the log without their identities, in case the ledger asks.
+//! Identities of the increments that the ledger's leader put into the log without them, in case the ledger asks.
 
 use crate::ledger::{AccountState, CounterLedger, Ledger};
 use std::collections::{BTreeMap, VecDeque};
@@ -6,12 +6,12 @@ use tidemark_types::ids::{CounterName, GroupId};
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{LedgerCmd, Offer, OfferBody, OfferItem};
 
-/// Increments whose identities a leader keeps. More are put into the log with them.
+/// Increments with identities that a leader keeps. Further increments are put into the log with their identities.
 pub const IDENTITIES_HELD_MAX: usize = 1 << 17;
 /// An answer that was not seen applied for so long is given again.
 const ANSWER_LOST_AFTER: Span = Span::from_secs(1);
 
-/// The leader's memory of what it proposed for one account.
+/// The leader's memory of the increments that it proposed for one account.
 #[derive(Clone, Debug, Default)]
 struct Offered {
     /// The newest epoch and start that were offered under.
@@ -32,7 +32,7 @@ pub struct Identities {
 }
 
 impl Identities {
-    /// Weight of what was proposed and is not applied in `state`, about.
+    /// Weight of the increments that were proposed and are not applied in `state`, about.
     pub fn under_way(&self, name: &CounterName, state: &CounterLedger) -> u64 {
         let of = |(group, account): (&GroupId, &AccountState)| {
             let offered = self.offered.get(&(name.clone(), *group));
@@ -41,12 +41,12 @@ impl Identities {
         state.accounts().iter().map(of).fold(0, u64::saturating_add)
     }
 
-    /// Whether so many more may be kept.
+    /// Whether there is room for this number of further increments.
     pub fn has_room(&self, count: usize) -> bool {
         self.held + count <= IDENTITIES_HELD_MAX
     }
 
-    /// Whether an offer goes on where what is in the log, or on its way there, ends. Another one is refused by apply, or is a lie.
+    /// Whether an offer continues at the end of the increments in the log, or on their way there. Apply refuses any other offer.
     pub fn continues(&self, offer: &Offer, next_pos: u64) -> bool {
         let offered = self.offered.get(&(offer.counter.clone(), offer.group));
         offer.first_pos <= next_pos.max(offered.map_or(0, |offered| offered.upto))
@@ -68,7 +68,7 @@ impl Identities {
         }
     }
 
-    /// Forgets what is decided.
+    /// Forgets decided increments.
     pub fn forget_decided(&mut self, ledger: &Ledger) {
         self.offered.retain(|(name, group), offered| {
             let Some(state) = ledger.counter(name) else { return false };

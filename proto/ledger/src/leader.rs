@@ -1,8 +1,8 @@
-//! The ledger's leader: watches the applied state and says which grants to propose and which recalls to send.
+//! The ledger's leader: watches the applied state and decides which grants to propose and which recalls to send.
 //!
-//! Nothing here is replicated and nothing here can break a promise: apply clamps grants, groups ignore stale recalls, and a
-//! new leader starts from the applied state alone. What must hold is liveness: while something is undecided, every holder of
-//! rights is asked for them again and again.
+//! Nothing here is replicated and nothing here can break a promise: apply clamps grants, groups ignore stale recalls, and a new
+//! leader starts from the applied state alone. It must ensure liveness: while any increment is undecided, every holder of rights
+//! is asked for them again and again.
 
 use crate::identities::Identities;
 use crate::ledger::{AccountState, CounterLedger, Ledger};
@@ -39,7 +39,7 @@ struct Watch {
     revoking: Option<Time>,
 }
 
-/// What the leader wants done now.
+/// The leader's proposals and recalls for now.
 #[derive(Clone, Debug, Default)]
 pub struct LeaderPlan {
     pub propose: Vec<LedgerCmd>,
@@ -59,14 +59,14 @@ pub struct LeaderCore {
     policy: PolicyConfig,
     watches: BTreeMap<(CounterName, GroupId), Watch>,
     undecided_since: BTreeMap<CounterName, Time>,
-    /// Of counters where everything waits for what one group has not said: which, and since when.
+    /// Counters in which everything waits for one group's message: the group, and since when.
     awaited: BTreeMap<CounterName, (GroupId, Time)>,
     on_award: BTreeMap<CounterName, Vec<LedgerCmd>>,
     identities: Identities,
     quorum_rtt: Span,
     /// Until the first milestone is due.
     due: Span,
-    /// A report whose way through the log is being timed.
+    /// The report that is timed on its way through the log.
     timing: Option<(CounterName, GroupId, u64, Time)>,
 }
 
@@ -90,7 +90,7 @@ impl LeaderCore {
         self.quorum_rtt
     }
 
-    /// Forgets what was observed while leading: another term begins.
+    /// Forgets the observations of its leadership: another term begins.
     pub fn forget(&mut self) {
         self.watches.clear();
         self.undecided_since.clear();
@@ -100,17 +100,17 @@ impl LeaderCore {
         self.timing = None;
     }
 
-    /// A data centre is back: what it was asked for meanwhile is asked again at once.
+    /// A data centre is back: the unanswered recalls are sent again at once.
     pub fn on_peer_up(&mut self, dc: DcId) {
         self.watches.iter_mut().filter(|((_, group), _)| group.dc == dc).for_each(|(_, watch)| watch.recalled = None);
     }
 
-    /// How long a report may wait for others, as the first milestone is so far away.
+    /// How long a report may wait for others, at the distance of the first milestone.
     pub fn patience(&self) -> Span {
         Span(alloc::patience_us(self.due.0))
     }
 
-    /// To be called with what is handed to the log; starts a measurement of the quorum round trip.
+    /// To be called with the commands that are handed to the log; starts a measurement of the quorum round trip.
     pub fn on_proposed(&mut self, now: Time, cmds: &[LedgerCmd]) {
         if self.timing.as_ref().is_some_and(|(.., at)| now - *at < GRANT_LOST_AFTER) {
             return;
@@ -121,9 +121,9 @@ impl LeaderCore {
         });
     }
 
-    /// An offer as it goes into the log: without identities where no milestone can be among its increments. Each of them would be
-    /// kept in every replica's log and state; of what is sequenced around a milestone all but a few are never asked for. Should
-    /// one be wanted after all, this leader gives it; another one lets the group be asked.
+    /// An offer as it goes into the log: without identities if no milestone can be among its increments. Each identity would be
+    /// kept in every replica's log and state, and almost none of those around a milestone is ever requested. If one is wanted
+    /// after all, this leader gives it; another leader lets the group be asked.
     pub fn for_the_log(&mut self, cmd: LedgerCmd, ledger: &Ledger) -> LedgerCmd {
         let LedgerCmd::Offer(mut offer) = cmd else { return cmd };
         let Some(counter) = ledger.counter(&offer.counter) else { return LedgerCmd::Offer(offer) };
@@ -298,8 +298,8 @@ impl LeaderCore {
         }
     }
 
-    /// Proposes to revoke what groups hold under leases that are over, where it is wanted back and does not come: rights, and the turn
-    /// of a block whose milestone only they can give a name. When to look again.
+    /// Proposes to revoke rights under ended leases that are wanted back and do not come. Also revokes the turn of a block, if
+    /// only its group can name the increment at a milestone. Returns when to look again.
     fn revocations(
         &mut self,
         now: Time,

@@ -1,8 +1,8 @@
 //! The ledger across data centres: registry, rights accounts, window, settlement, awards.
 //!
 //! A replicated state machine: every member applies the same commands in the same order and holds the same state. Apply is
-//! integers only, reads no clock, never fails and never panics on a command: what does not fit changes nothing. Which grants
-//! and recalls to propose is the leader's business ([`tidemark_types::alloc`]); apply clamps them against its own state.
+//! integers only, reads no clock, never fails and never panics on a command: a command that does not fit changes nothing. The
+//! leader decides which grants and recalls to propose ([`tidemark_types::alloc`]); apply clamps them against its own state.
 
 pub mod account;
 pub mod births;
@@ -65,9 +65,9 @@ const WON_BEFORE_MAX: usize = PLACED_RUNS_MAX / 2;
 pub struct Ledger {
     applied: LogIndex,
     namespaces: BTreeSet<String>,
-    /// Those whose counters may go down.
+    /// The namespaces with counters that may go down.
     updown: BTreeSet<String>,
-    /// How namespaces keep series, of those that ever did.
+    /// How namespaces keep series; only namespaces that ever did.
     series: BTreeMap<String, SeriesTerms>,
     spread: BTreeSet<CounterName>,
     views: BTreeSet<AggregatorId>,
@@ -88,9 +88,9 @@ pub struct Ledger {
     returning: BTreeSet<AggregatorId>,
     graph: Graph,
     shard_map: ShardMap,
-    /// What the leader's clock showed, and in which entry: awards of that entry carry it.
+    /// The time on the leader's clock, and the entry that holds it: awards of that entry carry it.
     clock: Option<(LogIndex, WallMs)>,
-    /// Data centres that own ids of increments, and their groups; nobody said yet, if there are none.
+    /// Data centres that own ids of increments, and their groups; empty while the owners are unknown.
     id_owners: Vec<(DcId, u16)>,
     births: Births,
     changes: ChangeSets,
@@ -100,11 +100,11 @@ pub struct Ledger {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     pub lanes: u8,
-    /// The last process start that greeted; what others say is not heard.
+    /// The last process start that greeted; messages of other starts are ignored.
     pub start: Start,
-    /// It said what cannot be, or came from an old disk: it must never serve again.
+    /// Its greeting was impossible, or came from an old disk: it must never serve again.
     pub fenced: bool,
-    /// Starts before the last confirmed one, the newest last: a late copy of what they said means nothing.
+    /// Starts before the last confirmed one, the newest last: late copies of their messages mean nothing.
     earlier: VecDeque<u64>,
 }
 
@@ -118,20 +118,20 @@ impl Registered {
 }
 
 impl Registered {
-    /// The last start that greeted is one of the earlier ones of who greets now.
+    /// The last start that greeted is an earlier start of the group that greets now.
     fn is_followed_by(&self, hello: &Hello) -> bool {
         hello.nonces.contains(&self.start.nonce) && hello.number > self.start.number
     }
 }
 
-/// What a run of applied commands changed, for the shell around the ledger; drained by [`Ledger::take_changes`].
+/// The changes of a run of applied commands, for the shell around the ledger; drained by [`Ledger::take_changes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Accounts whose [`Ledger::account`] or [`Ledger::placed`] message changed.
+    /// Accounts with a changed [`Ledger::account`] or [`Ledger::placed`] message.
     pub accounts: Vec<(CounterName, GroupId)>,
-    /// Groups whose registration changed (confirmed or fenced out).
+    /// Groups with a changed registration (confirmed or fenced out).
     pub groups: Vec<GroupId>,
-    /// Counters whose milestones, limits or `certain` changed.
+    /// Counters with changed milestones, limits or `certain`.
     pub counters: Vec<CounterName>,
     /// New awards (counter, milestone).
     pub awards: Vec<(CounterName, u64)>,
@@ -143,7 +143,7 @@ pub struct Changes {
     pub settings: bool,
     /// Counters that began again.
     pub resets: Vec<CounterName>,
-    /// Counters of which more is over for everybody ([`Life::over`]), and how much was before.
+    /// Counters with more generations that are over everywhere ([`Life::over`]), and their number before.
     pub over: Vec<(CounterName, u32)>,
     /// Data centres were forgotten.
     pub forgotten: bool,
@@ -175,7 +175,7 @@ pub struct Awaiting {
     pub counter: CounterName,
     pub epoch: u32,
     pub at: u64,
-    /// Which arming of `at` it is.
+    /// The number of the arming of `at`.
     pub arming: u64,
 }
 
@@ -187,7 +187,7 @@ impl Awaiting {
     }
 }
 
-/// Why a definition would be refused; checked by whoever proposes it, since apply only ignores.
+/// Why a definition would be refused; checked by its proposer, since apply only ignores it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefineError {
     #[error("unknown namespace {0:?}")]
@@ -221,20 +221,20 @@ pub enum DeclareError {
     Heard { group: GroupId, ago_s: u64, limit_s: u64 },
 }
 
-/// Why a view would not be set aside; checked by whoever proposes it.
+/// Why a view would not be set aside; checked by the proposer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetAsideError {
-    #[error("it is none of a pair that the ledger waits for")]
+    #[error("it is not a view of a pair that the ledger waits for")]
     Unknown,
     #[error(
-        "the other aggregator of its data centre is not registered: one view of each data centre answers for what is armed"
+        "the other aggregator of its data centre is not registered: one view of each data centre must answer when milestones are armed"
     )]
     Alone,
     #[error("it is connected: end its process first")]
     Connected,
 }
 
-/// Why a removal would be refused; checked by whoever proposes it.
+/// Why a removal would be refused; checked by its proposer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DisarmError {
     #[error("milestone {at} is a multiple of the rule \"every {every}\": remove the rule")]
@@ -345,7 +345,7 @@ impl Ledger {
     pub fn replace(&mut self, snapshot: Ledger) {
         let mut seen = std::mem::take(self);
         *self = snapshot;
-        // What nobody has taken yet is not in what both states differ by.
+        // Changes that were not drained yet are not in the difference of the two states.
         self.changes = std::mem::take(&mut seen.changes);
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for (name, counter) in &self.counters {
@@ -385,14 +385,14 @@ impl Ledger {
         }
     }
 
-    /// Ids that were counted are remembered where they are: who owns one must never change by itself.
+    /// Ids that were counted are remembered at their owners: the owner of an id must never change by itself.
     fn on_id_owners(&mut self, owners: &[(DcId, u16)]) {
         if self.id_owners.is_empty() {
             self.id_owners = owners.iter().copied().filter(|(_, groups)| *groups > 0).collect();
         }
     }
 
-    /// What may go down may for ever: who has seen a value go back cannot be promised that none did.
+    /// A namespace that may go down may for ever: clients that have seen a value go back cannot be promised that none did.
     fn on_updown(&mut self, name: &str) {
         self.on_namespace(name);
         if self.namespaces.contains(name) && self.updown.insert(name.to_owned()) {
@@ -427,7 +427,7 @@ impl Ledger {
             return;
         }
         let known = self.view_starts.entry(view).or_default();
-        // A late copy of what an earlier start said changes nothing.
+        // A late copy of a message of an earlier start changes nothing.
         if start > *known {
             *known = start;
             self.on_view(view);
@@ -439,7 +439,7 @@ impl Ledger {
         AggregatorId::all(view.dc).any(|other| other != view && self.views.contains(&other))
     }
 
-    /// Another view of the data centre goes on showing less than what is being armed, so that one has to be registered.
+    /// Another view of the data centre still shows less than the milestones that are being armed, so one has to be registered.
     fn on_set_aside(&mut self, index: LogIndex, view: AggregatorId, start: u64) {
         let is_it = self.view_starts.get(&view) == Some(&start) || bites(Bug::SetAsideLate);
         let stands = is_it && self.has_other_view(view);
@@ -469,8 +469,8 @@ impl Ledger {
         self.changes.groups.insert(hello.group);
     }
 
-    /// A group that the ledger has never heard of has counted nothing guarded; one that claims otherwise comes from another
-    /// ledger or a lost one.
+    /// A group that the ledger has never heard of has counted no guarded counter. A group that claims otherwise comes from
+    /// another ledger or a lost one.
     fn register(&mut self, hello: &Hello, nonce: u64) {
         let fenced = !hello.accounts.is_empty() || hello.lanes == 0 || hello.lanes > LANES_MAX;
         self.groups.insert(hello.group, Registered::new(hello, nonce, fenced, VecDeque::new()));
@@ -495,7 +495,7 @@ impl Ledger {
         }
     }
 
-    /// Whether the ledger hears what a process start of the group says.
+    /// Whether the ledger accepts messages of a process start of the group.
     fn hears(&self, group: GroupId, start: u64) -> bool {
         let taken = bites(Bug::LostReportTaken) && self.is_lost(group);
         let last = self.groups.get(&group).filter(|registered| !registered.fenced || taken);
@@ -508,7 +508,7 @@ impl Ledger {
 
     // ---- milestones ----
 
-    /// Decided on a state that is no more, or a copy of what was carried out already.
+    /// Decided on an outdated state, or a copy of a command that was carried out already.
     fn is_stale(&self, counter: &CounterName, revision: u64) -> bool {
         self.revision(counter) != revision && !bites(Bug::StaleDefinition)
     }
@@ -541,7 +541,7 @@ impl Ledger {
         }
     }
 
-    /// Everything that the ledger knows of the counter's groups was about what is over.
+    /// All that the ledger knows of the counter's groups belonged to the ended generation.
     fn on_reset(&mut self, counter: &CounterName, revision: u64, keeps_milestones: bool) {
         if !self.namespaces.contains(counter.namespace()) || !self.resets.reset(counter, revision, keeps_milestones) {
             return;
@@ -587,7 +587,7 @@ impl Ledger {
         }
     }
 
-    /// Runs `change` on one counter and notes what it touched.
+    /// Runs `change` on one counter and notes what the change touched.
     fn change(
         &mut self,
         name: &CounterName,
@@ -616,7 +616,7 @@ impl Ledger {
 
     // ---- reading ----
 
-    /// Drains what changed since the last call. Local bookkeeping, not replicated state.
+    /// Drains the changes since the last call. Local bookkeeping, not replicated state.
     pub fn take_changes(&mut self) -> Changes {
         let changes = std::mem::take(&mut self.changes);
         Changes {
@@ -641,7 +641,7 @@ impl Ledger {
         Some(state.accounts().get(&group)?.message(counter, state.epoch(), group, state.identities_wanted()))
     }
 
-    /// What a group is told of its account, if it has one; with `recall`, that what was granted it up to there is wanted back.
+    /// The message to a group about its account, if it has one; with `recall`, the rights granted up to there are wanted back.
     pub fn tells(&self, counter: &CounterName, group: GroupId, recall: Option<u64>) -> Option<ToGroup> {
         let account = self.account(counter, group)?;
         let granted = recall.unwrap_or(account.granted);
@@ -664,7 +664,7 @@ impl Ledger {
         self.counters.iter().filter_map(of).collect()
     }
 
-    /// Places the group has not acknowledged, and what the ledger needs of it; `None` when there is nothing.
+    /// Places the group has not acknowledged, and the identities that the ledger needs of it; `None` when there are none.
     pub fn placed(&self, counter: &CounterName, group: GroupId) -> Option<Placed> {
         let state = self.counters.get(counter)?;
         let account = state.accounts().get(&group)?;
@@ -674,7 +674,8 @@ impl Ledger {
         something.then(|| Placed { counter: counter.clone(), epoch: state.epoch(), group, runs, need_items })
     }
 
-    /// Winners of a group before the counter began again, of which it may not have heard: the newest, a message for each epoch.
+    /// Winners of a group before the counter began again that the group may not have heard of: the newest, a message for each
+    /// epoch.
     fn won_before(&self, state: &CounterLedger, group: GroupId) -> Vec<Placed> {
         let mut won: BTreeMap<u32, BTreeMap<u64, Place>> = BTreeMap::new();
         // Ascending by milestone, so that of several of one increment the least stays.
@@ -700,14 +701,14 @@ impl Ledger {
         self.groups.get(&group).filter(|registered| !registered.fenced).map(|registered| registered.start)
     }
 
-    /// What a registered group is told of its registration.
+    /// The message to a registered group about its registration.
     pub fn confirmation(&self, group: GroupId) -> Option<ToGroup> {
         let start = self.confirmed(group)?;
         let accounts = self.accounts_of(group);
         Some(ToGroup::Confirmed { group, start, accounts, resets: self.resets.last() })
     }
 
-    /// Whether a start of the group was followed by another, as far as is known here: it must say nothing any more.
+    /// Whether a start of the group was followed by another, as far as is known here: it must send nothing any more.
     pub fn is_superseded(&self, group: GroupId, start: Start) -> bool {
         let later = |known: &Registered| start.number <= known.start.number && start != known.start;
         self.groups.get(&group).is_some_and(later)
@@ -723,7 +724,7 @@ impl Ledger {
         &self.groups
     }
 
-    /// The last start of a view of a pair that was set aside by nobody since.
+    /// The last start of a view of a pair that was not set aside since.
     pub fn view_start(&self, view: AggregatorId) -> Option<u64> {
         self.view_starts.get(&view).copied().filter(|_| self.views.contains(&view))
     }
@@ -731,7 +732,7 @@ impl Ledger {
     /// The command that sets a view of a pair aside.
     ///
     /// # Errors
-    /// It is not one that can be.
+    /// The view cannot be set aside.
     pub fn setting_aside(&self, view: AggregatorId) -> Result<LedgerCmd, SetAsideError> {
         let start = self.view_start(view).ok_or(SetAsideError::Unknown)?;
         if !self.has_other_view(view) {
@@ -764,7 +765,7 @@ impl Ledger {
         self.counters.get(counter).map_or(0, CounterLedger::certain)
     }
 
-    /// `certain + out + weight(window)`: upper bound of what is counted or queued as far as this state knows.
+    /// `certain + out + weight(window)`: upper bound of the counted or queued weight as far as this state knows.
     pub fn upper(&self, counter: &CounterName) -> u64 {
         self.counters.get(counter).map_or(0, CounterLedger::upper)
     }
@@ -774,7 +775,7 @@ impl Ledger {
         self.counters.get(counter)?.next_armed()
     }
 
-    /// How many definitions and removals of the counter's milestones were carried out; 0 when it has had none.
+    /// The number of definitions and removals of the counter's milestones; 0 when it has had none.
     pub fn revision(&self, counter: &CounterName) -> u64 {
         self.counters.get(counter).map_or(0, |state| state.milestones().revision())
     }
@@ -804,23 +805,23 @@ impl Ledger {
         self.namespaces.contains(name)
     }
 
-    /// Data centres that own ids of increments, with their numbers of groups; none, as long as nobody said.
+    /// Data centres that own ids of increments, with their numbers of groups; none, while the owners are unknown.
     pub fn id_owners(&self) -> &[(DcId, u16)] {
         &self.id_owners
     }
 
-    /// Whether a group of the same number was registered under another incarnation: what that one remembered is gone.
+    /// Whether a group of the same number was registered under another incarnation: the memory of that incarnation is gone.
     pub fn has_predecessor(&self, group: GroupId) -> bool {
         let same = |id: &GroupId| (id.dc, id.group) == (group.dc, group.group) && id.incarnation != group.incarnation;
         self.groups.keys().any(same)
     }
 
-    /// Namespaces whose counters may go down, in order.
+    /// Namespaces with counters that may go down, in order.
     pub fn updown(&self) -> impl Iterator<Item = &str> {
         self.updown.iter().map(String::as_str)
     }
 
-    /// How namespaces keep series, of those that ever did.
+    /// How namespaces keep series; only namespaces that ever did.
     pub fn series(&self) -> impl ExactSizeIterator<Item = (&str, &SeriesTerms)> {
         self.series.iter().map(|(name, terms)| (name.as_str(), terms))
     }
@@ -830,7 +831,7 @@ impl Ledger {
         self.series.get(namespace)
     }
 
-    /// How often a namespace's way of keeping series was changed.
+    /// The number of changes of a namespace's way of keeping series.
     pub fn series_revision(&self, namespace: &str) -> u64 {
         self.series_of(namespace).map_or(0, |terms| terms.revision)
     }
@@ -846,7 +847,7 @@ impl Ledger {
         self.spread.iter().chain(self.counters.keys()).cloned().collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Which counters began again, and which expire.
+    /// The counters that began again, and those that expire.
     pub fn resets(&self) -> &Resets {
         &self.resets
     }
@@ -904,7 +905,7 @@ impl Ledger {
             || guarded.is_some_and(|state| state.certain() > 0 || has_open(state.milestones()))
     }
 
-    /// Who has claimed what.
+    /// The claims of awards.
     pub fn claims(&self) -> &Claims {
         &self.claims
     }
@@ -913,8 +914,8 @@ impl Ledger {
         self.applied
     }
 
-    /// The command that defines milestones, decided on this state, given the count that the proposer's view shows; `None` when
-    /// they stand already, so that to ask again is to do nothing. Nothing is changed here.
+    /// The command that defines milestones, decided on this state, given the count that the proposer's view shows. `None` if they
+    /// stand already, so a repeated request does nothing. Nothing is changed here.
     pub fn definition(
         &self,
         counter: &CounterName,
@@ -969,7 +970,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// At most so many single milestones at a time, those that stand included.
+    /// Checks the limit of single milestones, the present ones included.
     fn check_number(&self, state: Option<&CounterLedger>, spec: &MilestoneSpec) -> Result<(), DefineError> {
         let stands = |at: &u64| state.is_some_and(|state| state.milestones().singles().contains(at));
         let new: BTreeSet<u64> = spec.at.iter().copied().filter(|at| !stands(at)).collect();
@@ -999,7 +1000,7 @@ impl Ledger {
     }
 }
 
-/// The policy of what stands does not change, and a milestone has one.
+/// The policy of a present milestone does not change, and a milestone has one policy.
 fn check_policy(state: &CounterLedger, spec: &MilestoneSpec) -> Result<(), DefineError> {
     let policy = match spec.policy {
         Policy::Strict => Policy::Timely.name(),

@@ -1,12 +1,12 @@
-//! A group: the replicated state of one log inside a data centre, with its valves (lanes), their clients' dedupe, its cells, its
-//! rights and its queue of increments that await a place.
+//! A group: the replicated state of one log inside a data centre. It holds its valves (lanes), their clients' dedupe, its cells,
+//! its rights and its queue of increments that await a place.
 //!
-//! [`Group::apply`] takes committed entries in log order; everything that leaves a group (answers, reports, offers, feed) is
-//! made from state that `apply` produced, never from anything proposed. Apply is deterministic: no clock, no floats, no
-//! unordered iteration. What does not fit is refused whole and changes nothing; nothing in an entry makes it panic.
+//! [`Group::apply`] takes committed entries in log order. Everything that leaves a group (answers, reports, offers, feed) is made
+//! from state that `apply` produced, never from anything proposed. Apply is deterministic: no clock, no floats, no unordered
+//! iteration. A command that does not fit is refused whole and changes nothing; nothing in an entry makes it panic.
 //!
-//! Positions of queued increments start at 0 for each (counter, epoch). When a counter becomes guarded again under a later
-//! epoch, what is still queued is part of the new base, or of the generation that is over, and so resolves as counted.
+//! Positions of queued increments start at 0 for each (counter, epoch). When a counter becomes guarded again under a later epoch,
+//! its queued increments are part of the new base, or of the ended generation, and so resolve as counted.
 
 mod audit;
 mod blocks;
@@ -55,7 +55,7 @@ pub const STREAMS_MAX: u32 = 1 << 22;
 /// Counters on the spread list: those asked for and those guarded.
 const SPREAD_MAX: usize = GUARDED_COUNTERS_MAX + SPREAD_ASKED_MAX;
 
-/// What a group is, fixed for the life of a process.
+/// The settings of a group, fixed for the life of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
     pub id: GroupId,
@@ -63,12 +63,12 @@ pub struct GroupConfig {
     pub lanes: u8,
     /// Changed components that the feed remembers; a consumer further behind walks the whole table.
     pub ring_capacity: usize,
-    /// Or so many changes of each component, if that is more: of one that lags for long there is one that nobody was told of, so that a
-    /// consumer is sent to a walk by an absence and never by a load.
+    /// Changes of each component that the feed remembers, if that is more. A component with a slow consumer keeps one unread
+    /// change. So a consumer is sent to a walk by an absence and never by a load.
     pub ring_per_component: usize,
     /// Seed of the table of names (see [`CellTable::new`]); may differ between replicas.
     pub table_seed: u64,
-    /// Ages for which a stream is remembered of which nothing comes; the same on all replicas.
+    /// Ages for which a stream without new batches is remembered; the same on all replicas.
     pub streams_kept: u32,
 }
 
@@ -94,12 +94,12 @@ impl GroupConfig {
     }
 }
 
-/// What applying an entry produced, for those outside.
+/// An effect of an applied entry, for the world outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The batch is durable, now or since earlier (a retry); items in `pending` (ascending) have no place yet, or one that the
-    /// `Placed` behind this answer says. All others are counted; but those in `leased` may be told so only while the lease runs, by
-    /// the clock of who tells it, or once the ledger has heard of them.
+    /// The batch is durable, now or since earlier (a retry). Items in `pending` (ascending) have no place yet, or the place in
+    /// the `Placed` behind this answer. All others are counted. But those in `leased` may be reported as counted only while the
+    /// lease runs, by the reporter's clock, or once the ledger has heard of them.
     Acked { client: ClientId, lane: u8, seq: u64, pending: Vec<u32>, leased: Vec<Leased> },
     /// The batch changed nothing.
     Refused { client: ClientId, lane: u8, seq: u64, error: BatchError },
@@ -115,19 +115,19 @@ pub enum Effect {
     FencedOut,
     /// The counters to be spread over all lanes changed.
     Spread,
-    /// A counter is in a later generation: what was refused of it may fit now.
+    /// A counter is in a later generation: increments of it that were refused may fit now.
     Began { counter: CounterName },
-    /// What may be counted in these namespaces changed: what was refused of them may be taken now.
+    /// The rules of these namespaces changed: increments that were refused in them may be taken now.
     Settled { namespaces: Vec<String> },
-    /// Of a keyed batch, before its answer: ids, by their place in it, whose increments were not counted now.
+    /// Sent before the answer of a keyed batch: ids, by their place in it, with increments that were not counted now.
     Ids { client: ClientId, lane: u8, seq: u64, answers: Vec<(u32, IdAnswer)> },
-    /// A generation of a guard ended. Of what was certified under its lease counts what was spent up to `upto`; the rest is queued.
+    /// A generation of a guard ended. Increments certified under its lease count up to the spending `upto`; the rest is queued.
     Closed { guard: u32, generation: u32, upto: u64 },
     /// Slots have other numbers from here on, and the start that said so is the last one.
     Compacted,
 }
 
-/// What a batch is to its stream.
+/// The standing of a batch in its stream.
 #[derive(Clone, Copy, Debug)]
 enum Judged {
     /// It was applied before.
@@ -151,7 +151,7 @@ pub struct Group {
     guard_of_slot: BTreeMap<u32, u32>,
     guarded: SlotSet,
     generations: Generations,
-    /// How often slots got numbers anew.
+    /// The number of compactions, which give slots new numbers.
     compactions: u32,
     /// The last confirmed process start, if any, and all later ones.
     boots: Vec<u64>,
@@ -161,12 +161,12 @@ pub struct Group {
     ever_confirmed: bool,
     fenced_out: bool,
     namespaces: BTreeSet<String>,
-    /// Those whose counters may go down.
+    /// The namespaces with counters that may go down.
     updown: BTreeSet<String>,
     spread: BTreeSet<CounterName>,
     /// Queued increments without a place, over all guards.
     queued: u64,
-    /// Guards whose account or queue changed since the last [`Group::take_touched`]; not replicated.
+    /// Guards with an account or a queue that changed since the last [`Group::take_touched`]; not replicated.
     touched: BTreeSet<u32>,
     saved: rows::Saved,
     effects: VecDeque<Effect>,
@@ -205,15 +205,15 @@ impl Group {
         }
     }
 
-    /// The incarnation of a new log that several nodes hold; one that has an incarnation keeps it.
+    /// Sets the incarnation of a new log that several nodes hold; a log that has an incarnation keeps it.
     pub(crate) fn found(&mut self, incarnation: u32) {
         if self.config.id.incarnation == 0 {
             self.config.id.incarnation = incarnation;
         }
     }
 
-    /// Applies the committed entry at `index`, the one after [`Group::applied`]; an earlier one is skipped. Never fails: what
-    /// does not fit changes nothing and says so in the effects.
+    /// Applies the committed entry at `index`, the one after [`Group::applied`]; an earlier one is skipped. Never fails: a
+    /// command that does not fit changes nothing, and the effects report it.
     pub fn apply(&mut self, index: LogIndex, entry: &GroupEntry) {
         if index <= self.applied {
             return;
@@ -232,13 +232,13 @@ impl Group {
                 GroupCmd::Lease { guard, generation, held } => self.on_lease(*guard, *generation, *held),
                 GroupCmd::Keyed(keyed) => self.on_keyed(keyed, named),
                 GroupCmd::IdTerms(terms) => self.ids.set_terms(Some(*terms)),
-                // What follows names slots of before.
+                // Later commands of the entry name old slots.
                 GroupCmd::Compact { nonce } => return self.on_compact(*nonce),
             }
         }
     }
 
-    /// What applying produced, in order, until `None`.
+    /// The effects of applied entries, in order, until `None`.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
@@ -303,7 +303,7 @@ impl Group {
         Ok(())
     }
 
-    /// Whether a batch is the next one of its stream, or one that was applied before.
+    /// Whether a batch is the next one of its stream, or was applied before.
     fn judge(&self, batch: &Batch) -> Result<Judged, BatchError> {
         self.check_serving()?;
         if batch.lane >= self.lanes() {
@@ -428,9 +428,9 @@ impl Group {
         BatchError::Overflow { counter, value, delta: item.delta, max: COMPONENT_MAX }
     }
 
-    /// Certifies or queues the items of guarded counters: per counter in order until the first that does not fit, from there
-    /// all are queued. The indices of the queued ones, and what was certified under a lease.
-    /// Of a keyed batch `ids` has, for each item, its index in what the client sent and the number of its id.
+    /// Certifies or queues the items of guarded counters. For each counter, items are certified in order until the first that
+    /// does not fit; from there all are queued. Returns the indices of the queued items, and the items certified under a lease.
+    /// Of a keyed batch `ids` has, for each item, its index in the client's batch and the number of its id.
     fn place_items(&mut self, batch: &Batch, stream: u32, ids: Option<&[(u32, u32)]>) -> (Vec<u32>, Vec<Leased>) {
         let usable = self.rights_usable();
         let mut pending = Vec::new();
@@ -490,7 +490,7 @@ impl Group {
         batch.items.iter().all(|item| known(item) && self.cells.table.name(item.slot).half == Half::Down)
     }
 
-    /// Only as a deliberate bug: what is spent stays spent, whatever is counted down.
+    /// Only as a deliberate bug: without it spent rights stay spent, even if the counter goes down.
     fn replenish(&mut self, slot: u32, delta: u64) {
         let cell = self.cells.table.name(slot);
         if let Some(number) = self.guard_of(&cell.counter).filter(|_| cell.half == Half::Down) {
@@ -507,8 +507,8 @@ impl Group {
         self.answer(answered, pending, placed, leased);
     }
 
-    /// The items of a batch that was applied which have no place yet or one to be told; those places; and what was certified under
-    /// a lease.
+    /// The items of an applied batch that have no place yet or a place to report; those places; and the items certified under a
+    /// lease.
     fn standing_of(&self, number: u32, seq: u64) -> (Vec<u32>, Vec<(u32, Place)>, Vec<Leased>) {
         let stream = self.streams.get(number);
         let leased = self.leased_items(number, seq);
@@ -538,8 +538,8 @@ impl Group {
         items.filter(move |&(_, pos)| here && guard.queue.get_open(pos).is_some()).map(|(&idx, _)| idx)
     }
 
-    /// A start that the ledger has not confirmed may stand on an old copy of the disk, which does not know what was applied since:
-    /// it says nothing, and the client asks again. Streams of valves that there are not yet are ended as well: there may be later.
+    /// A start that the ledger has not confirmed may stand on an old copy of the disk, which lacks later entries: it answers
+    /// nothing, and the client asks again. Streams of missing valves are ended as well: the valves may come later.
     fn on_fence(&mut self, client: ClientId, lane: u8, since: u32) {
         if lane >= LANES_MAX || !self.confirmed || self.fenced_out {
             return;
@@ -562,7 +562,7 @@ impl Group {
 
     // ---- ages ----
 
-    /// How many units of time the group was led.
+    /// The number of units of time in which the group was led.
     pub fn age(&self) -> u32 {
         self.age
     }
@@ -572,7 +572,7 @@ impl Group {
         self.streams.len()
     }
 
-    /// Whether a client that was first welcomed at an age was so long ago that streams of its may be forgotten: one that was used
+    /// Whether a client that was first welcomed at an age may have streams that are forgotten by now. A stream that was used
     /// since then is remembered for as long as this is false, and takes no new batch once it is true.
     fn is_expired(&self, since: u32) -> bool {
         since.saturating_add(self.streams_kept()) < self.age && !bites(Bug::ForgottenTaken)
@@ -583,8 +583,8 @@ impl Group {
         self.config.streams_kept / early
     }
 
-    /// It is one older, and forgets streams of which nothing came for long: identities do not pile up. What an increment of theirs
-    /// still waits for keeps them.
+    /// The group is one age older, and forgets streams that had no new batches for long, so that identities do not pile up.
+    /// Streams with increments that still wait are kept.
     fn on_age(&mut self, age: u32) {
         if age != self.age.saturating_add(1) {
             return;
@@ -607,7 +607,7 @@ impl Group {
         self.cells.lanes()
     }
 
-    /// With the list of unconfirmed starts full, the newest takes the place of the one before: if the ledger has answered that
+    /// With the list of unconfirmed starts full, the newest takes the place of the one before. If the ledger has answered that
     /// one after all, it will fence this incarnation, which is safe.
     fn on_boot(&mut self, nonce: u64, lanes: u8) {
         self.cells.widen(if bites(Bug::LanesFromConfig) { self.config.lanes } else { lanes });
@@ -638,12 +638,12 @@ impl Group {
         }
     }
 
-    /// Whether it is a start that this log does not hold: of a process on a copy of the disk.
+    /// Whether this log does not hold the start: then it belongs to a process on a copy of the disk.
     fn is_other(&self, start: Start) -> bool {
         start.number >= self.starts && self.boots.last() != Some(&start.nonce)
     }
 
-    /// Whether it has to hear of resets before it may count anything.
+    /// Whether the group has to hear of resets before it may count anything.
     fn is_too_new(&self, resets: u64) -> bool {
         !self.ever_confirmed && self.generations.heard() < resets
     }
@@ -667,7 +667,7 @@ impl Group {
             ToGroup::Opened(opened) => self.on_opened(opened),
             ToGroup::Begun { opened, won } => self.on_begun(opened, won),
             ToGroup::Placed(placed) => self.on_placed(placed),
-            // Settings only grow: what is missing comes from a replica that is behind.
+            // Settings only grow: a message that lacks some comes from a replica that is behind.
             ToGroup::Namespaces(names) => {
                 let new = insert_bounded(&mut self.namespaces, names, NAMESPACES_MAX);
                 self.settled(new);
@@ -824,8 +824,8 @@ impl Group {
         self.effects.push_back(Effect::Placed { client, lane, seq: item.seq, idx: item.idx, place });
     }
 
-    /// Whether applying the message would change rights, places or settings. Acknowledgements alone do not count: they are
-    /// said again whenever they matter, so they need no log entry of their own.
+    /// Whether the message would change rights, places or settings. Acknowledgements alone do not count: they are repeated
+    /// whenever they matter, so they need no log entry of their own.
     pub fn would_change(&self, message: &ToGroup) -> bool {
         match message {
             ToGroup::Confirmed { group, start, accounts, resets } => {
@@ -890,7 +890,7 @@ pub(crate) fn generation_of(account: &Account) -> u32 {
     account.epoch.saturating_sub(1)
 }
 
-/// What is new of it.
+/// Inserts items up to the limit; returns the new ones.
 fn insert_bounded<T: Ord + Clone>(into: &mut BTreeSet<T>, from: &[T], max: usize) -> Vec<T> {
     let mut new = Vec::new();
     for value in from {

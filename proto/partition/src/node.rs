@@ -38,20 +38,20 @@ use tidemark_wire::wire::WireError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
-/// What a process may choose.
+/// The settings of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
     pub group: GroupConfig,
     /// The wall clock at `Time(0)`: stamps entries, by which series go.
     pub wall_origin: WallMs,
-    /// The incarnation of a group whose log on several nodes this process founds. `None`, as in all that ships: the second, by the wall
-    /// clock, in which it does.
+    /// The incarnation of a group with a log on several nodes that this process founds. `None`, as in all that ships: the second
+    /// of the founding, by the wall clock.
     pub founded_as: Option<u32>,
     /// The longest that a batch waits for its commit to begin while none is under way.
     pub commit_interval: Span,
-    /// The share of the time, in percent, that commits may take as long as waiting gathers more: after one that took `t`, the
-    /// next begins when `t * (100 / share - 1)` has passed. At most 100; 0: commits are `commit_interval` apart, however long one
-    /// takes and whoever waits.
+    /// The share of the time, in percent, that commits may take as long as waiting gathers more. After a commit that took `t`,
+    /// the next begins when `t * (100 / share - 1)` has passed. At most 100. 0: commits are `commit_interval` apart, however long
+    /// one takes.
     pub commit_share_percent: u8,
     /// Commits that may be on their way to the disk.
     pub commits_in_flight_max: usize,
@@ -65,7 +65,7 @@ pub struct NodeConfig {
     pub cells_max: u32,
     /// Counter numbers of one connection: numbers below this.
     pub numbers_max: u32,
-    /// The least time between two reports on a counter whose rights are low, wanted back or used up.
+    /// The least time between two reports on a counter with rights that are low, wanted back or used up.
     pub report_interval_near: Span,
     /// The same with plenty of rights.
     pub report_interval_far: Span,
@@ -77,13 +77,14 @@ pub struct NodeConfig {
     pub offers_in_flight_max: u64,
     /// The least time between two chunks of the feed that are not full.
     pub feed_interval: Span,
-    /// Batches are held while a view that follows would need longer than this for what it does not know. 0: they never are.
+    /// Batches are held while a following view would need longer than this for the changes that it does not know. 0: they never
+    /// are.
     pub view_behind_max: Span,
     /// The time in which the group grows older by one.
     pub age_unit: Span,
-    /// How the group remembers the ids of increments; a leader says so in its log.
+    /// How the group remembers the ids of increments; a leader writes it into its log.
     pub id_terms: IdTerms,
-    /// So many cells of what is over are given back at once, where they are one in so many of all cells.
+    /// The number of ended cells that are freed at once, if they are one in `compacted_part` of all cells.
     pub compacted_min: u32,
     pub compacted_part: u32,
     /// Bytes of log after which a checkpoint is made.
@@ -126,10 +127,10 @@ impl NodeConfig {
     }
 }
 
-/// What happens to a node.
+/// An input of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A client is connected; `owner` is who its certificate says it is.
+    /// A client is connected; `owner` is the owner in its certificate.
     ClientUp {
         conn: ConnId,
         owner: OwnerId,
@@ -174,7 +175,7 @@ pub enum Input {
     Tick,
 }
 
-/// What a node wants done. `Append`s that follow one another without a pause may be made durable by one flush.
+/// An output of a node. `Append`s that follow one another without a pause may be made durable by one flush.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     Append {
@@ -189,12 +190,12 @@ pub enum Output {
         seat: u8,
         msg: FromGroup,
     },
-    /// All clients' connections are to be ended: what they were told of numbers and lanes no longer holds.
+    /// All clients' connections are to be ended: their numbers and lanes are no longer valid.
     EndClients,
     /// This incarnation was declared lost: everything of it is set aside, and the group is founded anew from nothing.
     Abandon,
-    /// A committed entry cannot be read: most likely a later version wrote it. A replica that left it out would differ from those that
-    /// apply it, so nothing more is applied here; the process has to be upgraded.
+    /// A committed entry cannot be read: most likely a later version wrote it. A replica that left it out would differ from
+    /// replicas that apply it. So nothing more is applied here, and the process has to be upgraded.
     Stop {
         error: WireError,
     },
@@ -211,7 +212,7 @@ pub enum Output {
 pub struct NodeCore {
     config: NodeConfig,
     role: replica::Role,
-    /// Of the process start, or of the leadership.
+    /// The nonce of the process start, or of the leadership.
     nonce: u64,
     group: Group,
     clients: clients::Clients,
@@ -221,14 +222,14 @@ pub struct NodeCore {
     holds: hold::Holds,
     /// By seat, and behind those the ones beside them.
     feeds: [Feed; FEEDS],
-    /// Since when this process counts time for the group's next age.
+    /// The time from which this process counts for the group's next age.
     aged_at: Option<Time>,
     /// The start that a proposed compaction stands for.
     compacts_as: Option<u64>,
     /// This process has said how ids are remembered.
     id_terms_said: bool,
     checkpoint: checkpoint::Checkpointer,
-    /// An entry of the log cannot be read: whatever comes is no longer taken.
+    /// An entry of the log cannot be read: inputs are no longer taken.
     is_stopped: bool,
     outputs: VecDeque<Output>,
 }
@@ -240,13 +241,13 @@ const SEATS: usize = AGGREGATORS_MAX as usize;
 /// Each may ask for ranges that it did not have beside its feed.
 const FEEDS: usize = 2 * SEATS;
 
-/// What one aggregator is told of the state. Each has a cursor of its own and asks from there, so none holds anything back for the
-/// others, and one that was away for too long is told by a walk.
+/// The feed of one aggregator. Each has a cursor of its own and asks from there, so none delays the others. An aggregator that
+/// was away for too long is told by a walk.
 #[derive(Debug, Default)]
 struct Feed {
     /// The pull that waits for something new.
     parked: Option<FeedPull>,
-    /// Which counters it wants, if not all.
+    /// The counters that it wants, if not all.
     scope: Option<Scope>,
     last: Option<Time>,
     /// The last chunk was cut: the next one need not wait.
@@ -258,14 +259,14 @@ struct Feed {
 }
 
 impl Feed {
-    /// Of a process that has told nothing yet.
+    /// The feeds of a process that has told nothing yet.
     fn all(held: LogIndex) -> [Feed; FEEDS] {
         [(); FEEDS].map(|()| Feed { untold: Some(held), ..Feed::default() })
     }
 
     /// The aggregator is connected anew, or gone.
     fn forget(&mut self) {
-        // What was found out of slots stays true.
+        // The results of checks of slots stay true.
         *self = Feed { untold: self.untold, scope: self.scope.take(), ..Feed::default() };
     }
 }
@@ -348,7 +349,7 @@ impl NodeCore {
         self.start_checkpoint(now);
     }
 
-    /// What is to be done, in order, until `None`.
+    /// The next output, in order, until `None`.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -404,7 +405,8 @@ impl NodeCore {
 
     // ---- effects of applied entries ----
 
-    /// Applies what is durable, of much of it a part: the next input is taken, and a feed served, before the next part.
+    /// Applies durable entries, a part of them if they are many: the next input is taken, and a feed served, before the next
+    /// part.
     fn apply_durable(&mut self, now: Time) {
         let mut applied = 0;
         while applied < APPLIED_BYTES_MAX
@@ -422,7 +424,7 @@ impl NodeCore {
         self.group.apply(index, entry);
         self.checkpoint.applied(now, &self.config, bytes);
         while let Some(effect) = self.group.poll_effect() {
-            // Who follows has nobody to tell.
+            // A follower has no consumers to tell.
             if self.proposes() {
                 self.on_effect(now, effect);
             }
@@ -469,8 +471,9 @@ impl NodeCore {
         }
     }
 
-    /// Before this process has told an aggregator anything, one that knows of entries that the disk does not hold heard of them from
-    /// another process of the group: the disk is an old copy of that one's (A7). Any of them may know it.
+    /// Checks the first pull of an aggregator, before this process has told it anything. An aggregator that knows of entries that
+    /// the disk does not hold heard of them from another process of the group. Then the disk is an old copy of that process's
+    /// (A7). Any aggregator may know it.
     fn on_pull(&mut self, now: Time, seat: u8, pull: FeedPull, wanted: Option<(ScopedPull, CounterOrder)>) {
         let fills = wanted.as_ref().is_some_and(|(pull, _)| pull.fills);
         let feed = &mut self.feeds[usize::from(seat) + if fills { SEATS } else { 0 }];
@@ -486,14 +489,15 @@ impl NodeCore {
         }
     }
 
-    /// Whether or not this process speaks for the group. One without an incarnation yet is another, younger than any that is lost.
+    /// Holds whether or not this process leads the group. A group without an incarnation yet is another one, younger than any
+    /// lost one.
     fn on_lost(&mut self, group: GroupId) {
         if group == self.config.group.id && group.incarnation != 0 {
             self.outputs.push_back(Output::Abandon);
         }
     }
 
-    /// What an aggregator had asked for is void.
+    /// The pulls of an aggregator are void.
     fn forget_feeds(&mut self, seat: usize) {
         self.holds.leave(seat);
         self.feeds[seat].forget();
@@ -506,7 +510,7 @@ impl NodeCore {
 
     fn feed_due(&self, at: usize) -> Option<Time> {
         let feed = &self.feeds[at];
-        // Who asks for some ranges is told at first that there is nothing, if so: it may wait to have all of them.
+        // An aggregator that asks for some ranges is told at first if there is nothing: it may wait to have all of them.
         let is_first = |pull: &FeedPull| feed.scope.is_some() && pull.cursor < self.group.applied().min(LogIndex(1));
         let pull = feed.parked.as_ref().filter(|pull| self.group.has_feed(pull) || is_first(pull))?;
         debug_assert_eq!(pull.group, self.config.group.id);
@@ -535,7 +539,7 @@ impl NodeCore {
         let more = feed.more;
         let told = (!more && chunk.rows_told == 0 && at < SEATS).then_some(chunk.upto);
         self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg });
-        // By either of the two it may have heard of what the disk did not hold.
+        // Either of its feeds may have told it of entries that the disk did not hold.
         (self.feeds[seat].untold, self.feeds[seat + SEATS].untold) = (None, None);
         if at < SEATS {
             self.holds.on_told(now, seat, more);

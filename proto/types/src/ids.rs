@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DcId(pub u16);
 
-/// One of the aggregators of a data centre. Each has a disk, a view of some or all ranges of counters, streams of gossip and a member of
+/// An aggregator of a data centre. Each has a disk, a view of some or all ranges of counters, streams of gossip and a member of
 /// the ledger of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u16", try_from = "u16")]
@@ -36,16 +36,16 @@ pub struct ValveId {
     pub lane: u8,
 }
 
-/// Whose a client's streams are: the first 8 bytes of the SHA-256 of the identity in its certificate.
+/// The owner of a client's streams: the first 8 bytes of the SHA-256 of the identity in its certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OwnerId(pub u64);
 
-/// A front end process, new after every restart and every fence. The upper half says whose it is ([`OwnerId`]); a node takes it
-/// from nobody else. The lower half is drawn at random.
+/// A front end process, new after every restart and every fence. The upper half names its owner ([`OwnerId`]); a node takes the
+/// id from no other client. The lower half is drawn at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct ClientId(pub u128);
 
-/// The digest of a browser session's token (the first 16 bytes of its SHA-256): what is stored and sent of a session.
+/// The digest of a browser session's token (the first 16 bytes of its SHA-256). Only the digest of a session is stored and sent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct SessionId(pub [u8; 16]);
 
@@ -139,7 +139,7 @@ impl AggregatorId {
         (0..AGGREGATORS_MAX).map(move |seat| AggregatorId { dc, seat })
     }
 
-    /// Whether it is the first of its data centre: the one whose member of the ledger votes at first.
+    /// Whether it is the first aggregator of its data centre: at first, only its member of the ledger votes.
     pub fn is_first(self) -> bool {
         self.seat == 0
     }
@@ -170,7 +170,7 @@ impl CounterName {
         Self::check(&self.namespace, &self.key)
     }
 
-    /// Whether [`CounterName::new`] takes them.
+    /// Checks whether [`CounterName::new`] takes them.
     pub fn check(namespace: &str, key: &[u8]) -> Result<(), NameError> {
         let bytes = namespace.len();
         if bytes == 0 || bytes > NAMESPACE_BYTES_MAX {
@@ -239,12 +239,12 @@ impl fmt::Display for GroupId {
 }
 
 impl ClientId {
-    /// One of the owner's ids.
+    /// An id of the owner.
     pub fn new(owner: OwnerId, random: u64) -> ClientId {
         ClientId(u128::from(owner.0) << 64 | u128::from(random))
     }
 
-    /// Who may use it.
+    /// The client that may use the id.
     pub fn owner(self) -> OwnerId {
         OwnerId((self.0 >> 64) as u64)
     }

@@ -1,4 +1,4 @@
-//! What all rules share: names and numbers of counters, limits, time, calendars and series, tables of cells, graphs.
+//! The types that all rules share: names and numbers of counters, limits, time, calendars and series, tables of cells, graphs.
 //!
 //! Nothing here knows a message.
 

@@ -1,4 +1,4 @@
-//! Every limit of the core: its name, its reason, and what happens when it is reached.
+//! Every limit of the core: its name, its reason, and the behaviour when it is reached.
 
 use crate::time::Span;
 
@@ -13,10 +13,11 @@ pub const DELTA_MAX: u64 = 1 << 40;
 pub const COMPONENT_MAX: u64 = 1 << 56;
 /// Largest milestone (2^62): sums of base, spent, outstanding and queued weight stay inside `u64`.
 pub const MILESTONE_MAX: u64 = 1 << 62;
-/// Components and rights that the ledger adds up for one counter (2^63), far beyond every milestone: bases past it are cut to
-/// what is left, and nothing is granted past it, so that no sum leaves `u64` whatever groups report.
+/// Components and rights that the ledger adds up for one counter (2^63), far beyond every milestone. Bases past it are cut to the
+/// rest, and no rights are granted past it. So no sum overflows `u64`, whatever groups report.
 pub const CERTAIN_MAX: u64 = 1 << 63;
-/// Weight that the ledger counts as sequenced for one counter (2^62): no milestone lies beyond. More is placed, and not added.
+/// Weight that the ledger counts as sequenced for one counter (2^62): no milestone lies beyond. Further weight is placed, and not
+/// added.
 pub const SEQUENCED_MAX: u64 = MILESTONE_MAX;
 /// Weight in the ledger's window of one counter; further offers stay queued at their groups and are offered again.
 pub const WINDOW_WEIGHT_MAX: u64 = 1 << 61;
@@ -32,34 +33,35 @@ pub const NEXT_US_MAX: u32 = 1_000_000;
 pub const ENTRY_BATCHES_MAX: usize = 65_536;
 /// Bytes of one message between processes, and of one log entry. More: refused at decode, and no sender builds one.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a message's tail, where a later version puts fields that an earlier one skips; what needs more is another kind of message.
-/// More: refused at decode. The tail counts as part of its message.
+/// Bytes of a message's tail, where a later version puts fields that an earlier one skips. Larger fields need another kind of
+/// message. More: refused at decode. The tail counts as part of its message.
 pub const TAIL_BYTES_MAX: usize = 1_024;
 /// The longest time that an award may be claimed: 30 days, as long as a session's token is good.
 pub const CLAIM_PERIOD_S_MAX: u32 = 30 * 24 * 3_600;
-/// So often an unclaimed award passes on to a later winner; then it lapses, lest what nobody wants piles up.
+/// Passes of an unclaimed award to a later winner. Then the award lapses, so that unwanted awards do not pile up.
 pub const CLAIM_PASSES_MAX: u8 = 10;
-/// How long rights under `timely` may be used after the sending of a report that the ledger has applied: several round trips, and
-/// the time in which another leader of the ledger is found. The group and the ledger's leader must mean the same.
+/// How long rights under `timely` may be used after the sending of a report that the ledger has applied. Long enough for several
+/// round trips, and for the election of another leader of the ledger. The group and the ledger's leader must use the same value.
 pub const LEASE: Span = Span::from_secs(6);
-/// Clocks gain or lose less than one part in so many (0.5 %).
+/// Clocks gain or lose less than one part in this number of parts (0.5 %).
 pub const CLOCK_DRIFT_PARTS: u64 = 200;
 /// From a look at the clock to the departure of an answer that depends on it takes less than this, or the answer may come too late.
 pub const LEASE_MARGIN: Span = Span::from_millis(200);
-/// A leader of the ledger revokes what it has not heard of for so long, by its clock and counted from its election at the earliest.
+/// A leader of the ledger revokes the rights of a group after this long without a report. It counts by its own clock, and from
+/// its election at the earliest.
 pub const REVOKE_AFTER: Span = Span(LEASE.0 + 2 * LEASE.0 / CLOCK_DRIFT_PARTS + LEASE_MARGIN.0);
-/// And only when rights were wanted back for so long: a group that is idle but in reach returns them in this time.
+/// A further condition: rights were wanted back for this long. A group that is idle but in reach returns them in this time.
 pub const REVOKE_PATIENCE: Span = Span::from_secs(1);
-/// A group of which nothing was heard for so long may be declared lost without force: longer than a lease, than an election of
-/// its leader, and than a restart of its nodes takes.
+/// A group without news for this long may be declared lost without force. Longer than a lease, than an election of the group's
+/// leader, and than a restart of its nodes.
 pub const LOST_AFTER: Span = Span::from_secs(10);
-/// With so many certified increments that the ledger is known to have heard of, a group's log takes an entry to forget them.
+/// With this number of certified increments that the ledger is known to have, a group's log takes an entry to forget them.
 pub const JOURNAL_TRIM_MIN: usize = 4_096;
-/// Bytes of a hop token: what a query carries that is sent on to another data centre.
+/// Bytes of a hop token: the token that a query carries to another data centre.
 pub const HOP_BYTES_MAX: usize = 4_096;
 /// Bytes of a reason or another text that is only shown to people. Longer: the message is refused.
 pub const TEXT_BYTES_MAX: usize = 16_384;
-/// Commands that one message proposes to the ledger's leader. The shortest ones that fill a message are fewer.
+/// Commands that one message proposes to the ledger's leader. Even the shortest commands fill a message before this number.
 pub const PROPOSED_CMDS_MAX: usize = 65_536;
 /// Lanes (valves) of one group.
 pub const LANES_MAX: u8 = 64;
@@ -67,39 +69,41 @@ pub const LANES_MAX: u8 = 64;
 pub const DCS_MAX: u16 = 256;
 /// Aggregators of one data centre. Each costs every arming an answer, and the ledger a learner.
 pub const AGGREGATORS_MAX: u8 = 8;
-/// Groups registered in the ledger, closed ones included; a further one stays unregistered and serves nobody. So many groups a
-/// view knows, and one gossip delta may name.
+/// Groups registered in the ledger, closed ones included; a further one stays unregistered and serves no clients. A view knows
+/// this number of groups, and a gossip delta may name as many.
 pub const GROUPS_MAX: usize = 4_096;
 /// Incarnations of one group that an aggregator names in the first frame to a node: the newest ones.
 pub const INCARNATIONS_SAID_MAX: usize = 64;
-/// Groups of which the tail of a delta says how far they had told its sender, so that it stays within [`TAIL_BYTES_MAX`]; of further ones
-/// nothing is known then.
+/// Groups with feed positions in the tail of a delta, so that it stays within [`TAIL_BYTES_MAX`]. The positions of further groups
+/// are unknown then.
 pub const FED_GROUPS_MAX: usize = 32;
 /// Bytes of a group and an entry of its log, at most; and of a version.
 const FED_BYTES_MAX: usize = 3 + 3 + 5 + 10;
-/// Streams of one data centre of which the tail of a delta says something: there are no more.
+/// Streams of one data centre that the tail of a delta names: there are no more.
 pub const STREAMS_OF_DC_MAX: usize = AGGREGATORS_MAX as usize;
 /// Bytes of a stream and its version, at most.
 const STREAM_BYTES_MAX: usize = 3 + 1 + 10 + 10;
 const _: () = assert!(10 + 2 + FED_GROUPS_MAX * FED_BYTES_MAX + STREAMS_OF_DC_MAX * STREAM_BYTES_MAX <= TAIL_BYTES_MAX);
 /// Ranges into which a cluster's counters are cut (slots of the view), so that a list of them stays short. More: the cuts are refused.
 pub const SHARDS_MAX: usize = 1_024;
-/// Ranges of which one process keeps totals: each costs 4 bytes of every counter that inherits. More: the layout is refused.
+/// Ranges with separate totals in one process: each costs 4 bytes of every counter that inherits. More: the layout is refused.
 pub const SHARDS_HELD_MAX: usize = 64;
-/// Namespaces that are laid by a piece of their keys: each pull of who holds some ranges says them. More: refused at decode, and in a layout.
+/// Namespaces that are laid by a piece of their keys: each pull of an aggregator that holds some ranges names them. More: refused
+/// at decode, and in a layout.
 pub const SHARD_BY_MAX: usize = 64;
-/// By which piece of its key a counter is laid at most. Beyond: refused.
+/// The highest number of the piece of a key by which counters may be laid. Beyond: refused.
 pub const KEY_PIECES_MAX: u8 = 16;
-/// Valves that a view knows; components of further ones are not taken, and what brought them is asked for again.
+/// Valves that a view knows. Components of further valves are not taken, and the chunk or delta that brought them is requested
+/// again.
 pub const VALVES_MAX: usize = 1 << 16;
-/// Streams of which an answer about a shard says how far they are merged: one of each aggregator. More: it is refused.
+/// Streams with merge positions in an answer about a shard: one of each aggregator. More: the answer is refused.
 pub const STANDS_MAX: usize = DCS_MAX as usize * AGGREGATORS_MAX as usize;
 /// Slots of a group that a chunk of its feed passes by where its consumer does not hold their counters; to look at one takes some 100 ns.
 /// More: the next chunk goes on.
 pub const FEED_PASSED_BY_MAX: u32 = 1 << 14;
 /// Guarded counters of a cluster, so that everything about all of them fits one message. More: `define` is refused.
 pub const GUARDED_COUNTERS_MAX: usize = 1_024;
-/// Counters that a cluster spreads because somebody asked for it. More: the request is not taken.
+/// Counters that a cluster spreads because a client asked for it. More: the request is not taken.
 pub const SPREAD_ASKED_MAX: usize = 1_024;
 /// Counters of a cluster that were reset or removed or that expire: the ledger keeps a record of each, and every group and view the cell
 /// of its present generation. With the longest names their part of a snapshot is 370 MB, of 1 GiB that a snapshot may have. More: the
@@ -107,46 +111,46 @@ pub const SPREAD_ASKED_MAX: usize = 1_024;
 pub const COUNTER_LIVES_MAX: usize = 1 << 20;
 /// Generations of counters in one message to a group, so that the log entry that names their cells fits one too.
 pub const GENERATIONS_PER_MESSAGE_MAX: usize = 1_024;
-/// Milestones listed for one counter at a time. More: `define` is refused. (A rule "every k" is one.)
+/// Milestones listed for one counter at a time. More: `define` is refused. (A rule "every k" counts as one.)
 pub const MILESTONES_PER_COUNTER_MAX: usize = 1_024;
 /// Batches of one client stream that may be unacknowledged.
 pub const STREAM_BATCHES_IN_FLIGHT_MAX: usize = 64;
-/// Batches of one client stream whose placement detail a group remembers; an older one is answered without ordinals.
+/// Batches of one client stream with a remembered placement detail; an older one is answered without ordinals.
 pub const STREAM_RECORDS_MAX: usize = 64;
-/// A group grows older by one for each such span in which it was led, by the leader's monotonic clock. Where it has no leader, or
-/// changes it more often, it ages more slowly, and nothing is forgotten too early.
+/// A group grows older by one for each span of this length in which it was led, by the leader's monotonic clock. A group without
+/// a leader, or with more frequent changes of leader, ages more slowly, and nothing is forgotten too early.
 pub const AGE_UNIT: Span = Span::from_secs(10 * 60);
-/// For so many ages (7 days) a group remembers a stream of which nothing came: a later retry gets no answer, and is never counted.
+/// Ages (7 days) for which a group remembers a stream without new batches: a later retry gets no answer, and is never counted.
 pub const STREAMS_KEPT_AGES: u32 = 7 * 24 * 6;
-/// A group remembers the id of an increment for so many ages (a day), unless its settings say otherwise.
+/// Ages (a day) for which a group remembers the id of an increment, unless its settings give another number.
 pub const IDS_KEPT_AGES: u32 = 24 * 6;
 /// Ids that a group remembers at most, unless its settings say otherwise: some 45 bytes each. More: new ones are refused, and none is
 /// forgotten before its time.
 pub const IDS_MAX: u32 = 1 << 23;
-/// The most that the settings may say: numbers of ids stay far apart from those that are given again.
+/// The most that the settings may allow: so numbers of ids in use stay far apart from reused numbers.
 pub const IDS_MAX_MAX: u32 = 1 << 26;
-/// A keyed batch that comes so many ages after it was asked for is refused: its ids may be forgotten before it arrives.
+/// A keyed batch that arrives this number of ages after its request is refused: its ids may be forgotten before it arrives.
 pub const IDS_LATE_AGES: u32 = 12;
-/// For so many ages more than was promised a group remembers an id: as long as a batch may be late, and as a client may hold back an
-/// increment before it says its age.
+/// Ages beyond the promise for which a group remembers an id. They cover the delay of a late batch, and the time that a client
+/// may hold back an increment before it sends its age.
 pub const IDS_GRACE_AGES: u32 = IDS_LATE_AGES + 3;
 /// Increments that one id may stand for.
 pub const ID_ITEMS_MAX: u8 = 8;
-/// A client stays with one id for at most this time. Its groups remember each of its streams several times as long, also one that it
-/// used only once at the beginning: no retry of a client that lives comes too late.
+/// A client stays with one id for at most this time. Its groups remember each of its streams several times as long, even a stream
+/// that it used only once. So no retry of a live client comes too late.
 pub const STAY_MAX: Span = Span::from_secs(24 * 3_600);
 /// Items of one offer that carry their sessions; a longer queue is offered as a block (weight only).
 pub const OFFER_ITEMS_MAX: usize = 2_048;
 /// Items one block offer may cover.
 pub const BLOCK_ITEMS_MAX: u64 = 1 << 20;
-/// Fewer increments of one weight than this are offered with their identities even where nobody wants these.
+/// Fewer increments of one weight than this are offered with their identities, even if the ledger does not want identities.
 pub const BLOCK_ITEMS_MIN: usize = 8;
 /// Identities are wanted when the next milestone is nearer than this, in seconds of the present rate.
 pub const IDENTITIES_AHEAD_S: u64 = 2;
 /// Runs of places in one message to a group; the rest follows when these are acknowledged.
 pub const PLACED_RUNS_MAX: usize = 8_192;
-/// Runs of places of one account that its group has not acknowledged, undecided items of the counter included; past it further
-/// offers stay queued at the group and are offered again.
+/// Runs of places of one account that its group has not acknowledged, undecided items of the counter included. Past this limit
+/// further offers stay queued at the group and are offered again.
 pub const UNACKNOWLEDGED_RUNS_MAX: u64 = 1 << 17;
 /// Undecided items in the ledger's window of one counter; further offers stay queued at their groups and are offered again.
 pub const UNDECIDED_ITEMS_MAX: u64 = 1 << 17;
@@ -158,8 +162,8 @@ pub const BLOCK_WEIGHT_MAX: u64 = BLOCK_ITEMS_MAX * DELTA_MAX;
 pub const BOOTS_UNCONFIRMED_MAX: usize = 64;
 /// Earlier process starts of a group that the ledger remembers, to tell a late greeting from a copied disk.
 pub const STARTS_REMEMBERED_MAX: usize = 256;
-/// Births of the cluster before the present one that the ledger remembers: one per restore of the whole cluster. Positions of older
-/// ones are not known any more.
+/// Births of the cluster before the present one that the ledger remembers: one per restore of the whole cluster. Positions of
+/// older births are unknown.
 pub const EARLIER_BIRTHS_MAX: usize = 64;
 /// Signatures kept per award (voters of the ledger).
 pub const SIGNATURES_PER_AWARD_MAX: usize = 31;
@@ -175,7 +179,7 @@ pub const UNIX_TIME_MAX_S: u64 = 32_503_680_000;
 pub const GRANULARITIES_MAX: usize = 8;
 /// Buckets of one granularity that a counter keeps: minutes for 45 days, hours for 7 years. A longer time to live: the policy is refused.
 pub const BUCKETS_KEPT_MAX: u64 = 1 << 16;
-/// How far ahead of the log's clock an event may be: a policy that allows more is refused.
+/// Seconds that an event may be ahead of the log's clock: a policy that allows more is refused.
 pub const AHEAD_MAX_S: u64 = 24 * 3_600;
 /// Buckets of one encoded row. More: refused at decode; a writer cuts a longer row into pieces.
 pub const ROW_BUCKETS_MAX: usize = 4_096;
@@ -183,14 +187,15 @@ pub const ROW_BUCKETS_MAX: usize = 4_096;
 pub const ROW_BYTES_MAX: usize = 1 + 32 * 8 + ROW_BUCKETS_MAX * (10 + 5);
 /// Boundaries of one series of windows. More: the query is refused.
 pub const STEPS_MAX: usize = 8_192;
-/// How far ahead of its clock the proposer of a policy of series sets the time from which it holds, seconds: groups hear of it before, and
-/// all begin new granularities with the same bucket. One that hears later counts in totals only until then.
+/// Seconds between the proposer's clock and the time from which a policy of series holds. Groups hear of the policy before that
+/// time, and all begin new granularities with the same bucket. A group that hears later counts in totals only until then.
 pub const SERIES_AHEAD_S: u64 = 10;
 /// Counters that are read at one instant, under one lock: 10,000 features of a model. More: the query is refused.
 pub const QUERY_COUNTERS_MAX: usize = 10_000;
 /// Windows of each counter in one read. More: the query is refused.
 pub const QUERY_WINDOWS_MAX: usize = 8;
-/// Values in one answer of series of many counters, which is read under one lock. More: the query is refused, and a smaller page asks for fewer.
+/// Values in one answer of series of many counters, which is read under one lock. More: the query is refused, and a smaller page
+/// asks for fewer.
 pub const SERIES_VALUES_MAX: usize = 200_000;
 /// Counters that one ranking looks at, page by page. More: the query is refused, and a longer prefix asks for fewer.
 pub const RANKED_MAX: usize = 100_000;
@@ -202,20 +207,22 @@ pub const RANKS_MAX: usize = 1_000;
 pub const EDGES_MAX: usize = 1 << 26;
 /// Edge changes of one command of the ledger, which are carried out together. More: refused at decode; a load is cut into several.
 pub const EDGE_CHANGES_PER_COMMAND_MAX: usize = 1_024;
-/// Commands on changes of edges of which the ledger remembers what became of them. One that was decided on an older graph is not carried out:
-/// it may be a copy of one that is forgotten. Who asked is told that nobody knows.
+/// Commands on changes of edges with outcomes that the ledger remembers. A command that was decided on an older graph is not
+/// carried out: it may be a copy of a forgotten one. Its requester is told that the outcome is unknown.
 pub const EDGE_COMMANDS_REMEMBERED: usize = 1 << 16;
-/// Bytes of the text that says who changes edges: the name of a client's certificate, or what else is said. Longer: refused at decode.
+/// Bytes of the text that names the author of an edge change: the name of a client's certificate, or another text. Longer:
+/// refused at decode.
 pub const EDGE_AUTHOR_BYTES_MAX: usize = 160;
 /// Edge changes that wait in a view for the one before to be worked off. More: they are not taken and are pushed again later.
 pub const EDGE_CHANGES_QUEUED_MAX: usize = 1 << 16;
 /// Edge changes that the ledger lists for a view at a time. More: it says that the graph was replaced, and the view compares.
 pub const EDGE_CHANGES_TOLD_MAX: usize = EDGE_CHANGES_QUEUED_MAX;
-/// Batches of edge changes that the ledger remembers by whom they were. Older ones are forgotten; the log has them as long as it goes.
+/// Batches of edge changes that the ledger remembers with their authors. Older ones are forgotten by the ledger's state; they
+/// stay in the log as long as it does.
 pub const EDGE_AUDIT_MAX: usize = 1_024;
 /// Single changes in these, so that a snapshot is not made of loads that are long done. More: the oldest batches are forgotten.
 pub const EDGE_AUDIT_CHANGES_MAX: usize = 1 << 16;
-/// Names of a path that a refusal shows. Of a longer path the middle is left out.
+/// Names of a path that a refusal shows. The middle of a longer path is left out.
 pub const EDGE_PATH_NAMES_MAX: usize = 64;
 /// Pairs of namespaces between which edges are permitted. More: the permission is refused.
 pub const EDGE_PERMISSIONS_MAX: usize = 4_096;
@@ -224,7 +231,7 @@ pub const ZONE_NAME_BYTES_MAX: usize = 64;
 
 /// Most bytes of a counter's name, encoded.
 pub const NAME_BYTES_MAX: usize = 1 + NAMESPACE_BYTES_MAX + 2 + KEY_BYTES_MAX;
-/// Most bytes of what is said of one account, its counter's name included.
+/// The most bytes of one account's message, its counter's name included.
 pub const ACCOUNT_BYTES_MAX: usize = NAME_BYTES_MAX + 5 + 11 + 5 + 10 + 10 + 1 + 10 + 10;
 /// Most bytes of the name of a cell in a log entry that guards it.
 pub const GUARDED_CELL_BYTES_MAX: usize = NAME_BYTES_MAX + 16;

@@ -1,5 +1,5 @@
-//! Values by numbers that another process chooses. Numbers should be dense, and mostly are. The room that a table takes follows from how many
-//! numbers have a value, not from how large they are: a peer that uses number 1,000,000 alone costs one entry.
+//! Values by numbers that another process chooses. Numbers should be dense, and mostly are. The room that a table takes
+//! follows from how many numbers have a value, not from how large they are: a peer that uses number 1,000,000 alone costs one entry.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl<T: Clone + PartialEq> NumberTable<T> {
         }
     }
 
-    /// Gives a number a value. Returns what it had.
+    /// Gives a number a value. Returns its earlier value.
     pub fn set(&mut self, number: u32, value: T) -> T {
         let at = number as usize;
         if at >= self.near.len() && at < NEAR_MIN.max(2 * self.held) {

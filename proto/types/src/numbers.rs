@@ -59,7 +59,7 @@ impl Numbers {
         self.len == 0
     }
 
-    /// All of them, of which none is left; room for as many stays.
+    /// Takes all of them; none is left, and the room for as many stays.
     pub fn take(&mut self) -> Numbers {
         let empty = Numbers { words: vec![0; self.words.len()], len: 0, first: self.words.len() };
         std::mem::replace(self, empty)

@@ -1,7 +1,8 @@
-//! Which group owns the id of an increment: a fixed function of the id, so that every process of the cluster finds the same one.
+//! Which group owns the id of an increment: a fixed function of the id, so that every process of the cluster finds the same
+//! group.
 //!
-//! The ledger holds the data centres that own ids and their numbers of groups, as they were when the cluster began; what is appended
-//! later owns none, unless a request names it as the home of its id. So no id ever changes its owner.
+//! The ledger holds the data centres that own ids and their numbers of groups, as they were when the cluster began. A data centre
+//! that is appended later owns no ids, unless a request names it as the home of its id. So no id ever changes its owner.
 
 use crate::ids::DcId;
 
@@ -12,10 +13,11 @@ pub struct Owner {
     pub group: u16,
 }
 
-/// The owner of an id: in the data centre that the request names, else in the one of the highest rank for it; and there the group
-/// of the highest rank. `None` while nobody said who owns ids: until then it is not known how many groups a home has.
+/// The owner of an id. Its data centre is the one that the request names, else the one of the highest rank for the id. There it
+/// is the group of the highest rank. `None` while the owners of ids are unknown: until then the number of a home's groups is not
+/// known.
 ///
-/// A data centre that was appended has its ids in its first group.
+/// An appended data centre has its ids in its first group.
 pub fn owner_of(owners: &[(DcId, u16)], digest: &[u8; 16], home: Option<DcId>) -> Option<Owner> {
     if owners.is_empty() {
         return None;
@@ -29,8 +31,8 @@ pub fn owner_of(owners: &[(DcId, u16)], digest: &[u8; 16], home: Option<DcId>) -
     Some(Owner { dc, group })
 }
 
-/// How much an id prefers one of several. Part of the contract between processes of all versions: the finalizer of SplitMix64 over
-/// the halves of the digest and what is ranked.
+/// The rank of one owner for an id. Part of the contract between processes of all versions: the finalizer of SplitMix64 over the
+/// halves of the digest and the owner.
 fn rank(digest: &[u8; 16], of: u64, number: u16) -> u64 {
     let digest = u128::from_le_bytes(*digest);
     let mixed = mix((digest as u64) ^ mix((of << 32 | u64::from(number)) + 1));

@@ -10,7 +10,7 @@ pub const REPLICAS_DEFAULT: u16 = 3;
 /// Most replicas of a log: each further one costs every commit and protects little more.
 pub const REPLICAS_MAX: u16 = 5;
 
-/// Replicas of the logs of a data centre that does not say how many and has had so many nodes.
+/// The default number of replicas of each log, for a data centre that has had this number of nodes.
 pub fn replicas_default(nodes: u16) -> u16 {
     if nodes < REPLICAS_DEFAULT { 1 } else { REPLICAS_DEFAULT }
 }
@@ -28,19 +28,19 @@ pub struct Placement {
 pub enum PlacementError {
     #[error("there are {nodes} nodes, numbered from 0")]
     NoNode { node: u16, nodes: u16 },
-    #[error("it stands there twice")]
+    #[error("it is listed twice")]
     Twice { node: u16 },
-    #[error("where each group's log is on one node, none can be taken away: its log would be lost")]
+    #[error("no node can be taken away while each group's log is on one node: its log would be lost")]
     Alone { node: u16 },
     #[error("{present} nodes would be left, and each group's log is on {replicas}")]
     TooFew { present: u16, replicas: u16 },
 }
 
 impl Placement {
-    /// Logs of `replicas` nodes each on all of `nodes` nodes but those that are gone.
+    /// Places logs of `replicas` nodes each on the nodes below `nodes` that are not gone.
     ///
     /// # Errors
-    /// [`PlacementError`], only where a node is gone. Replicas are the nodes at most.
+    /// [`PlacementError`], only if a node is gone. There are at most as many replicas as nodes.
     pub fn new(nodes: u16, gone: &[u16], replicas: u16) -> Result<Placement, PlacementError> {
         let mut all = BTreeSet::new();
         for &node in gone {
@@ -84,7 +84,7 @@ impl Placement {
         walk.filter(|node| !self.is_gone(*node)).take(self.replicas.into())
     }
 
-    /// The groups whose log a node holds: none if it is gone, else its own first, which it leads whenever it can.
+    /// The groups with logs on a node: none if the node is gone, else its own first, which it leads whenever it can.
     pub fn groups_of(&self, node: u16) -> impl Iterator<Item = u16> + '_ {
         let walk = (0..self.nodes).map(move |n| (node + self.nodes - n) % self.nodes);
         let mut before = 0;

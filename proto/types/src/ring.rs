@@ -1,9 +1,10 @@
-//! What changed since when: a bounded record of changed components, by version.
+//! A bounded change log: changed components, by version.
 //!
 //! A component that changes again moves to the end, so a consumer that asks `since(version)` gets each once, ascending by the
-//! version of its last change. One that is asked for what changed up to now, and never for what it was in between, need not move before
-//! somebody was told of it: where the ring is [told](ChangeRing::told) what consumers know, it stays where it is until then. So what
-//! changes all the time is not always behind those who lag, and there are as many events that nobody knows of as components at most.
+//! version of its last change. A component that no consumer was told of since its last change need not move: consumers ask for
+//! its present value, never for the values in between. If the ring is [told](ChangeRing::told) the consumers' versions, such a
+//! component keeps its place. So a hot component does not stay out of reach of slow consumers. And there are at most as many
+//! unread events as components.
 //!
 //! When more distinct components changed than the ring holds, the oldest fall out and the ring no
 //! longer reaches back behind them: such a consumer walks the whole table instead.
@@ -15,7 +16,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub struct ChangeRing {
     capacity: usize,
-    /// Room for so many events of each component, where that is more.
+    /// The number of events per component that the ring has room for, if that is more.
     per_component: usize,
     /// For each component the number (modulo 2^32) of its last event; stale events are skipped by comparing with it.
     last: Vec<u32>,
@@ -31,10 +32,10 @@ pub struct ChangeRing {
     told: Told,
 }
 
-/// Up to where consumers of a record of changes may have been told of it.
+/// The version up to which consumers of a change log may have been told of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
-    /// Of what changed up to this version, and of nothing behind it; `None`: of anything.
+    /// Consumers may know of changes up to this version, and of no later one; `None`: of any change.
     upto: Option<u64>,
     /// Number of the first event that none knows of.
     untold: u64,
@@ -52,12 +53,12 @@ impl Told {
         Told { upto, untold: upto.map_or(u64::MAX, |upto| first_behind(upto, runs, end)) }
     }
 
-    /// Whether that is known at all.
+    /// Whether the version is known at all.
     pub fn is_known(self) -> bool {
         self.upto.is_some()
     }
 
-    /// Whether none knows of an event.
+    /// Whether no consumer knows of an event.
     pub fn is_untold(self, number: u64) -> bool {
         number >= self.untold
     }
@@ -91,17 +92,17 @@ impl ChangeRing {
         self.capacity.max(self.per_component.saturating_mul(self.last.len())).min(1 << 31)
     }
 
-    /// Consumers may know of what changed up to this version, and of nothing behind it. `None`: they may know of anything.
+    /// Consumers may know of changes up to this version, and of no later one. `None`: they may know of any change.
     pub fn told(&mut self, upto: Option<u64>) {
         self.told = Told::of(upto, &self.runs, self.end());
     }
 
-    /// Whether consumers are known to have been told of less than what changed up to this version.
+    /// Whether consumers are known to have been told of fewer changes than those up to this version.
     pub fn is_told_less_than(&self, version: u64) -> bool {
         self.told.upto.is_some_and(|told| told < version)
     }
 
-    /// Reads of a component what [`ChangeRing::touch`] will.
+    /// Prefetches the memory of a component that [`ChangeRing::touch`] will read.
     pub fn warm(&self, component: u32) -> u64 {
         let is_known = (component as usize) < self.last.len();
         is_known.then(|| self.last_event(component, self.end())).flatten().unwrap_or_default()
@@ -189,7 +190,7 @@ impl ChangeRing {
         self.runs.back().is_some_and(|&(last, _)| last > version)
     }
 
-    /// How many events came after `version`, those included that are skipped.
+    /// The number of events after `version`, skipped ones included.
     pub fn events_since(&self, version: u64) -> u64 {
         self.end() - first_behind(version, &self.runs, self.end()).max(self.first)
     }
@@ -288,8 +289,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever consumers were told, each of them knows the latest value of everything up to its cursor, and what nobody was told of
-        /// is there once.
+        /// Each consumer knows the latest value of every component up to its cursor. A component that no consumer was told of is
+        /// in the ring once.
         #[test]
         fn who_asks_from_where_it_was_told_misses_nothing(
             steps in proptest::collection::vec((0u32..6, 0u64..2, 0usize..6, 1usize..9), 1..200), capacity in 1usize..20,

@@ -1,9 +1,10 @@
-//! What changed in rows of buckets, and when: each change by version, bounded.
+//! Changes of rows of buckets: each change with its version, bounded.
 //!
-//! A row is many numbers, so that its last change alone does not say what of it is new since a version. Here every change is kept, until
-//! there are too many: who asks for what came after an earlier version than that walks all rows instead. Where it is known what consumers
-//! were [told](RowChanges::told) (see [`ChangeRing`](crate::ring::ChangeRing)), a change of which nobody was told is not kept twice, and
-//! what else changes in its row [joins](Part::joined) it. So who lags is told once of a row, whatever happened to it in some minutes.
+//! A row is many numbers, so its last change alone does not say which of them are new since a version. Here every change is kept,
+//! until there are too many; a consumer that asks for changes since an earlier version walks all rows instead. If the log is
+//! [told](RowChanges::told) the consumers' versions (see [`ChangeRing`](crate::ring::ChangeRing)), an unread change is not kept
+//! twice, and other changes of its row [join](Part::joined) it. So a slow consumer is told once of a row, whatever its changes
+//! within some minutes.
 
 use crate::limits::UNIX_TIME_MAX_S;
 use crate::ring::{Told, first_behind};
@@ -16,12 +17,12 @@ const MINUTE_S: u64 = 60;
 
 /// For how many minutes in succession one part may stand.
 const SPANS: [u32; 1 << SPAN_BITS] = [1, 2, 4, 8];
-/// Of a part's number, those that say which of [`SPANS`] it is; the others are its first minute.
+/// The bits of a part's number that say which of [`SPANS`] it is; the other bits are its first minute.
 const SPAN_BITS: u32 = 2;
 /// The most minutes for which one part may stand.
 pub const PART_MINUTES_MAX: u32 = SPANS[SPANS.len() - 1];
 
-/// What of a row changed: the buckets that hold a minute, or one of some minutes in succession, or any.
+/// The changed part of a row: the buckets that hold a minute, or one of some minutes in succession, or any bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part(u32);
 
@@ -35,7 +36,7 @@ pub type Parts = BTreeMap<u32, BTreeSet<Part>>;
 #[derive(Clone, Debug)]
 pub struct RowChanges {
     capacity: usize,
-    /// Room for so many changes of each row, where that is more.
+    /// The number of changes per row that there is room for, if that is more.
     per_row: usize,
     events: VecDeque<(u32, Part)>,
     /// (version, number of its first event), ascending in both.
@@ -45,7 +46,7 @@ pub struct RowChanges {
     /// Every change after this version is here.
     reaches: u64,
     told: Told,
-    /// By row, where it is known what consumers were told: the number (modulo 2^32) of its last event.
+    /// By row, if the consumers' versions are known: the number (modulo 2^32) of its last event.
     last: Vec<u32>,
 }
 
@@ -69,12 +70,12 @@ impl Part {
         Some(Part(first << SPAN_BITS | span as u32))
     }
 
-    /// How many minutes it stands for, where it is not the whole row.
+    /// The number of minutes that it stands for, unless it is the whole row.
     pub fn minutes(self) -> u32 {
         SPANS[(self.0 % SPANS.len() as u32) as usize]
     }
 
-    /// Whether all its buckets that are kept end behind a minute (since 1970).
+    /// Whether all its kept buckets end behind a minute (since 1970).
     pub fn is_after(self, minute: u32, horizon: &Horizon) -> bool {
         self != Part::WHOLE && horizon.end_of_finest(minute_at(self.first())).s() > u64::from(minute) * MINUTE_S
     }
@@ -123,7 +124,7 @@ impl RowChanges {
         RowChanges { capacity, per_row, events, runs, first: 0, reaches: version, told: Told::default(), last }
     }
 
-    /// Consumers may know of what changed up to this version, and of nothing behind it. `None`: they may know of anything.
+    /// Consumers may know of changes up to this version, and of no later one. `None`: they may know of any change.
     pub fn told(&mut self, upto: Option<u64>) {
         self.told = Told::of(upto, &self.runs, self.end());
     }
@@ -159,7 +160,7 @@ impl RowChanges {
         }
     }
 
-    /// Has the row's last event stand for a part as well, if nobody was told of it and one part holds both.
+    /// Lets the row's last event stand for a part as well, if no consumer was told of it and one part holds both.
     fn joins(&mut self, row: u32, part: Part) -> bool {
         let last = self.last_event(row).filter(|&(number, _)| self.told.is_untold(number));
         let Some((number, joined)) = last.and_then(|(number, last)| Some((number, last.joined(part)?))) else {
@@ -177,7 +178,7 @@ impl RowChanges {
         (of == row).then_some((self.first + at, part))
     }
 
-    /// Reads of a row what [`RowChanges::push`] will.
+    /// Prefetches the memory of a row that [`RowChanges::push`] will read.
     pub fn warm(&self, row: u32) -> u64 {
         self.last_event(row).map_or(0, |(number, _)| number)
     }
@@ -192,7 +193,7 @@ impl RowChanges {
         self.runs.back().is_some_and(|&(last, _)| last > version)
     }
 
-    /// How many changes came after a version.
+    /// The number of changes after a version.
     pub fn events_since(&self, version: u64) -> u64 {
         self.end() - first_behind(version, &self.runs, self.end())
     }
@@ -287,7 +288,7 @@ mod tests {
             prop_assert!(changes.reaches(5) || all.len() > capacity);
         }
 
-        /// Whatever consumers were told, each of them knows of every change up to its cursor, and of what nobody was told of there is one.
+        /// Each consumer knows of every change up to its cursor, and there is one change for all that no consumer was told of.
         #[test]
         fn who_asks_from_where_it_was_told_misses_nothing(
             steps in proptest::collection::vec((0u32..4, 0u64..70, 0u64..2, 0usize..6, 1usize..9), 1..200),
@@ -316,7 +317,7 @@ mod tests {
                     prop_assert_eq!(missed, None, "up to {}", cursor);
                 }
             }
-            // Who lags does not make one that changes all the time many, and minutes that go by only some.
+            // For a slow consumer, a row that changes all the time makes one change, and passing minutes make only some.
             changes.told(Some(version));
             let minutes = u64::from(3 * PART_MINUTES_MAX);
             (0..minutes).for_each(|minute| changes.push(version + 1 + minute, 0, minute_of(minute)));

@@ -1,33 +1,34 @@
-//! What views, their totals and groups have in common of buckets that left memory (decision 0051): how much may stay there, which rows are taken in
-//! turn, what ended by a time, and how it lies on disk.
+//! The rules that views, their totals and groups share for buckets that left memory (decision 0051). They are about the budget,
+//! the order in which rows are looked at, the buckets that ended by a time, and the encoding on disk.
 
 use crate::limits::ROW_BUCKETS_MAX;
 use crate::series::codec::{BadRow, Decoder, decode_totals, encode_totals};
 use crate::series::{BucketId, Horizon, Row, Totals, UnixTime};
 use std::sync::Arc;
 
-/// Buckets that ended so long ago may leave memory: those that are counted in now, and what the last hour is read from, stay.
+/// Buckets that ended this long ago may leave memory. Buckets that increments and reads of the last hour touch stay.
 pub const SHELVED_AFTER_S: u64 = 3_600;
 const MINUTE_S: u64 = 60;
 /// Rows that a checkpoint looks at for buckets that may leave: some two milliseconds.
 pub const LOOKED_AT_ONCE: usize = 1 << 14;
-/// A row is written again for what leaves it, so it is for so many buckets at least, while there are such rows.
+/// The least number of buckets that leave a row at a time, while there are such rows: each eviction writes the row's evicted part
+/// again.
 const LEAVE_LEAST: usize = 16;
-/// Of the budget, the part that is made free at a time beyond what is too much: an eighth.
+/// The part of the budget that is freed beyond the excess at a time: an eighth.
 const SLACK: usize = 8;
 
-/// How much memory buckets may take, and where they are read that do not fit.
+/// The memory budget of buckets, and where buckets beyond it are read.
 #[derive(Debug)]
 pub struct Budget<S: ?Sized> {
-    /// Of the buckets of all rows.
+    /// Bytes of the buckets of all rows.
     pub bytes_max: usize,
-    /// What ended so many seconds ago may leave.
+    /// Seconds since its end after which a bucket may leave.
     pub after_s: u64,
     pub shelf: Arc<S>,
 }
 
 impl<S: ?Sized> Budget<S> {
-    /// How many bytes are to leave where so many are in memory.
+    /// The number of bytes that are to leave, with this number of bytes in memory.
     pub fn too_much(&self, bytes: usize) -> usize {
         if bytes <= self.bytes_max { 0 } else { bytes - self.bytes_max + self.bytes_max / SLACK }
     }
@@ -46,15 +47,15 @@ impl<S: ?Sized> PartialEq for Budget<S> {
     }
 }
 
-/// Which rows are looked at in turn for what may leave.
+/// The rows that are looked at in turn for buckets that may leave.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
     /// The row that is looked at next, and how many there are before all were looked at.
     next: usize,
     left: usize,
-    /// Whether rows of which little can leave are taken as well: when all were looked at last, too little left.
+    /// Whether rows are taken as well from which only little can leave: in the last round too little left.
     takes_little: bool,
-    /// How many were looked at last.
+    /// The number of rows that were looked at last.
     pub looked: usize,
     /// Bytes that are to leave since then, and that do.
     wanted: usize,
@@ -62,7 +63,8 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Some of so many rows, for about so many bytes, of `looked_at` at most; `ended` says how many buckets may leave one of them.
+    /// Chooses some of `rows` rows, to free about `bytes` bytes; looks at `looked_at` rows at most. `ended` gives the number of
+    /// buckets that may leave a row.
     pub fn take(&mut self, rows: usize, looked_at: usize, bytes: usize, ended: impl Fn(usize) -> usize) -> Vec<u32> {
         let mut taken = Vec::new();
         let mut freed = 0;
@@ -97,23 +99,23 @@ pub fn start_of(minute: u32) -> UnixTime {
     UnixTime::default().plus(u64::from(minute) * MINUTE_S)
 }
 
-/// Whether a bucket may be kept that ended by a minute (since 1970).
+/// Whether any bucket that ended by a minute (since 1970) may be kept.
 pub fn any_kept(until: u32, horizon: &Horizon) -> bool {
     let first_ended = |&(granularity, index)| minute_of(BucketId { granularity, index }.end()) <= until;
     horizon.first().iter().any(first_ended)
 }
 
-/// How many buckets of a row ended by a minute (since 1970).
+/// The number of a row's buckets that ended by a minute (since 1970).
 pub fn count_ended(row: &Row, until: u32) -> usize {
     row.count_closed(start_of(until))
 }
 
-/// Splits off what ended by a minute (since 1970).
+/// Splits off the buckets that ended by a minute (since 1970).
 pub fn take_ended(row: &mut Row, until: u32) -> Row {
     Row::of_pieces(row.take_closed(start_of(until), 1, usize::MAX))
 }
 
-/// The value of what leaves: until which minute, and the buckets.
+/// The value of evicted buckets: the minute until which they are evicted, and the buckets.
 pub fn value_of(until: u32, shelved: &Row) -> Vec<u8> {
     let pieces: Vec<Row> = shelved.pieces(ROW_BUCKETS_MAX).collect();
     let pieces = postcard::to_allocvec(&pieces).expect("pieces fit an encoding");
@@ -139,7 +141,7 @@ pub enum BadShelved {
     Pieces,
 }
 
-/// Until when buckets were put on the shelf, in minutes since 1970, and the buckets.
+/// The minute (since 1970) until which buckets were put on the shelf, and the buckets.
 pub fn parse(decoder: &mut Decoder, value: &[u8]) -> Result<(u32, Row), BadShelved> {
     let (until, pieces) = value.split_first_chunk().ok_or(BadShelved::Short)?;
     Ok((u32::from_be_bytes(*until), decoder.decode_pieces(pieces)?))
@@ -177,7 +179,7 @@ mod tests {
             let halves = [up, down];
             let mut value = value_of_totals(until, &halves);
             prop_assert_eq!(parse_totals(&value), Ok((until, halves)));
-            // Whatever is damaged is refused, or read as something else.
+            // Damaged bytes are refused, or read as another value.
             let at = at % value.len();
             prop_assert!(parse_totals(&value[..at]).is_err());
             value[at] ^= byte;

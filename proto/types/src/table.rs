@@ -1,8 +1,8 @@
 //! Names of cells as dense numbers (slots), compactly: about 43 bytes for a key of 24 bytes, index included.
 //!
-//! Slots are given in order of first sight and never change or go away: a table that gives some back is another one, of which all users hear
-//! (decision 0065). Names lie one after the other in one arena,
-//! namespaces as numbers; the index is a hash table of slots that is never iterated.
+//! Slots are given in order of first sight and never change or go away. A table that frees some slots is another table, and all
+//! its users are told (decision 0065). Names lie one after the other in one arena, namespaces as numbers; the index is a hash
+//! table of slots that is never iterated.
 
 use crate::hash::bytes_hash;
 use crate::ids::{Bucket, CellId, CounterName, Half};
@@ -26,7 +26,7 @@ const HAS_SPAN: u8 = 4;
 const TOGETHER: usize = 64;
 /// Slots that the index of a table that is not empty has room for, at least.
 const ROOM_MIN: usize = 8;
-/// In place of the new number of what is given back.
+/// In place of the new number of a freed slot.
 pub const GONE: u32 = u32::MAX;
 
 /// An interner of cell ids.
@@ -95,7 +95,7 @@ impl CellTable {
         Ok(())
     }
 
-    /// A table of those of its cells whose slots are to stay, in their order; and by slot the new one, or [`GONE`].
+    /// A table of the cells with slots that are to stay, in their order; and by slot the new one, or [`GONE`].
     pub fn compacted(&self, stays: impl Fn(u32) -> bool) -> (CellTable, Vec<u32>) {
         let kept: Vec<u32> = (0..self.len()).filter(|&slot| stays(slot)).collect();
         let bytes = kept.iter().map(|&slot| self.record(slot).len()).sum();
@@ -128,20 +128,20 @@ impl CellTable {
         self.find_record(Record::new(counter, generation, half, Bucket::Total, namespace).bytes())
     }
 
-    /// Reads what [`CellTable::find_total`] will of a counter in generation 0.
+    /// Prefetches the memory that [`CellTable::find_total`] will read for a counter in generation 0.
     pub fn warm_total(&self, counter: &CounterName) -> u64 {
         let Some(namespace) = self.namespace_number(counter.namespace()) else { return 0 };
         let record = Record::new(counter, 0, Half::Up, Bucket::Total, namespace);
         self.warm_hash(bytes_hash(self.seed, record.bytes()))
     }
 
-    /// Reads what a look-up of this hash will, the name included that is likely to be the one.
+    /// Reads the memory that a look-up of this hash will read, the likely name included.
     fn warm_hash(&self, hash: u64) -> u64 {
         self.index.find(hash, |_| true).map_or(0, |&slot| self.warm(slot))
     }
 
-    /// Of those slots of another table that are half of an all-time total: calls `found` with the slot there, its half and generation,
-    /// and the slot here of the same counter's up half in generation 0, in the order of the other table.
+    /// Finds the other table's slots that are half of an all-time total, in the order of the other table. Calls `found` with the
+    /// slot there, its half and generation, and the slot here of the same counter's up half in generation 0.
     pub fn find_totals_of(&self, other: &CellTable, slots: Range<u32>, mut found: impl FnMut(u32, Half, u32, u32)) {
         let numbers: Vec<_> = other.namespaces.iter().map(|namespace| self.namespace_number(namespace)).collect();
         let mut record = Record::empty();
@@ -178,7 +178,7 @@ impl CellTable {
         CellId { counter, generation, half, bucket }
     }
 
-    /// What [`CellTable::name`] says of a slot, borrowed.
+    /// The value of [`CellTable::name`] for a slot, borrowed.
     pub fn parts(&self, slot: u32) -> (&str, &[u8], u32, Half, Bucket) {
         let record = self.record(slot);
         let (key, generation, half, bucket) = parse(record).expect("records are made from valid names");
@@ -191,7 +191,7 @@ impl CellTable {
         usize::from(u16::from_le_bytes([record[1], record[2]]))
     }
 
-    /// Reads of a slot what [`CellTable::namespace_of`] will.
+    /// Prefetches the memory of a slot that [`CellTable::namespace_of`] will read.
     pub fn warm(&self, slot: u32) -> u64 {
         let offset = self.offsets.get(slot as usize).copied().unwrap_or_default();
         self.names.get(offset as usize).copied().unwrap_or_default().into()
@@ -219,7 +219,7 @@ impl CellTable {
         self.record(slot).len() + crate::limits::NAMESPACE_BYTES_MAX
     }
 
-    /// Whether so many cells more, of any names, are sure to fit.
+    /// Whether this number of further cells, of any names, is sure to fit.
     pub fn has_room(&self, cells: usize) -> bool {
         self.offsets.len() + cells <= SLOTS_MAX && self.names.len() + cells * RECORD_BYTES_MAX <= NAME_BYTES_MAX
     }
@@ -252,14 +252,14 @@ impl CellTable {
         }
     }
 
-    /// The same for what [`CellTable::load_records`] appends.
+    /// Reserves memory for the records that [`CellTable::load_records`] appends.
     pub fn reserve_records(&mut self, slots: usize, bytes: usize) {
         self.offsets.reserve_exact(slots);
         self.names.reserve_exact(bytes);
     }
 
-    /// Appends records as made by [`CellTable::records`], which are not found before [`CellTable::index_loaded`]: an index that is made at
-    /// once is never made anew while it grows. Errors leave what was good before the bad one.
+    /// Appends records as made by [`CellTable::records`]. They are not found before [`CellTable::index_loaded`], because an index
+    /// that is made at once is never rebuilt while it grows. Errors leave the good records before the bad one.
     pub fn load_records(&mut self, mut records: &[u8]) -> Result<(), BadNames> {
         while !records.is_empty() {
             let bad = BadNames { slot: self.len() };
@@ -273,7 +273,7 @@ impl CellTable {
         Ok(())
     }
 
-    /// Makes the index of what was loaded. Error: a name is there twice.
+    /// Makes the index of the loaded records. Error: a name is there twice.
     pub fn index_loaded(&mut self) -> Result<(), BadNames> {
         self.index_all(self.offsets.len())
     }
@@ -295,8 +295,8 @@ impl CellTable {
         table.index_all(table.offsets.len()).map(|()| table)
     }
 
-    /// Makes the index anew, with room for so many slots: in their order, since a table that grows by itself goes through its own, and
-    /// waits for each name. Error: a name is there twice.
+    /// Makes the index anew, with room for this number of slots, in their order. A table that grows by itself goes through its
+    /// old index, and waits for each name. Error: a name is there twice.
     fn index_all(&mut self, room: usize) -> Result<(), BadNames> {
         self.index = HashTable::new();
         let names = &self.names;
@@ -386,7 +386,7 @@ fn record_at<'a>(names: &'a [u8], offsets: &[u32], slot: u32) -> &'a [u8] {
     &names[start..end]
 }
 
-/// Whether a slot more fits, with which names take so many bytes.
+/// Whether one more slot fits, and with it this number of bytes of names.
 fn room(slots: usize, bytes: usize) -> Result<(), TableFull> {
     if slots >= SLOTS_MAX {
         return Err(TableFull { what: "slots", max: SLOTS_MAX as u64 });
@@ -476,7 +476,7 @@ impl Record {
     }
 }
 
-/// Where namespaces of a table stand in some list of those that have something; looked up once for each of them.
+/// The positions of a table's namespaces in another list; looked up once for each namespace.
 #[derive(Clone, Debug, Default)]
 pub struct NamespacePlaces {
     /// By the number of a namespace in the table.
@@ -508,7 +508,7 @@ fn split_record(records: &[u8]) -> Option<(&[u8], &[u8])> {
     records.split_at_checked(HEAD_BYTES + generation + span + usize::from(head[3]))
 }
 
-/// Whether a record is one of a table with these namespaces.
+/// Checks a record of a table with these namespaces.
 fn check(record: &[u8], namespaces: &[String]) -> Option<()> {
     let namespace = namespaces.get(usize::from(u16::from_le_bytes([record[1], record[2]])))?;
     CounterName::check(namespace, key_of(record)).ok()
@@ -592,7 +592,7 @@ mod tests {
             }
         }
 
-        /// Of some cells the counters are known to another table, as far as it was told their totals.
+        /// Some cells have counters that another table knows, as far as it was told their totals.
         #[test]
         fn all_totals_of_another_table_are_found(
             cells in proptest::collection::vec(cell(), 0..200),

@@ -1,7 +1,7 @@
 //! Deliberate bugs, for the simulator's tests that its checkers bite. Without the `teeth` feature, as in every shipped build,
 //! [`bites`] is `false` at compile time; with it, unless a thread has left a rule out.
 
-/// One rule left out.
+/// A rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A batch that is sent again is counted again.
@@ -12,13 +12,13 @@ pub enum Bug {
     IdsNotSaved,
     /// An id that comes again with other content is answered as if it were the same.
     OtherContentTaken,
-    /// A batch whose ids may be forgotten already is taken.
+    /// A batch with ids that may be forgotten already is taken.
     LateIdsTaken,
     /// A group's answer to an audit is taken though the view does not stand where it does.
     OlderViewShown,
     /// A queued increment is certified when rights arrive.
     CertifiedFromQueue,
-    /// The ledger grants what a stale proposer asked for.
+    /// The ledger grants the full request of a stale proposer.
     GrantUnclamped,
     /// A milestone is armed before every group has reported its base.
     ArmingSkipsBases,
@@ -32,43 +32,43 @@ pub enum Bug {
     ReportGoesBack,
     /// A definition or removal is carried out although another came between.
     StaleDefinition,
-    /// An answer about a shard that another aggregator holds is shown though it lacks what was shown before.
+    /// An answer about a shard that another aggregator holds is shown though it lacks counts that were shown before.
     StandForgotten,
-    /// An aggregator keeps what it is told of counters that it does not hold.
+    /// An aggregator keeps messages about counters that it does not hold.
     NotHeldKept,
     /// Ranges of counters that are laid by a piece of their keys are asked for as if they lay in the order of their names.
     OrderUnsaid,
-    /// A reading of a guarded counter that is not held here is shown whatever was shown before.
+    /// A reading of a guarded counter that is not held here is shown, even if it is lower than an earlier one.
     ToldGoesBack,
-    /// A range is shown by who joins its holders before that one has it.
+    /// An aggregator that joins a range's holders shows the range before it has all of it.
     ServesUnfilled,
-    /// What a range showed here is forgotten when it leaves.
+    /// The values that a range showed here are forgotten when it leaves.
     LeftForgotten,
-    /// What is on the shelf of a row is taken for 0 where a part of it comes late.
+    /// The evicted buckets of a row are taken for 0 if a part of the row comes late.
     ShelvedForgotten,
-    /// Memory lets go of what was raised since it was written.
+    /// Memory evicts buckets that were raised since they were written.
     LetGoRaised,
-    /// A group tells of a bucket on the shelf that was counted in late what came since.
+    /// A group's late increment of an evicted bucket is reported without the earlier count of the bucket.
     LatePartAlone,
-    /// What leaves a group's memory stays there as well.
+    /// Buckets that leave a group's memory stay there as well.
     LeftTwice,
     /// Old buckets of a total that leave memory stay there as well.
     TotalLeftTwice,
-    /// The range of a new ancestor is not noted: its share is asked of nobody.
+    /// The range of a new ancestor is not noted: its share is requested from no aggregator.
     SourceUnnoted,
-    /// What a range that was split added to totals stays beside what its parts add.
+    /// The amount that a split range added to totals stays beside the amounts of its parts.
     RangeStays,
-    /// What is counted of a counter after it was copied into a part of its range is not copied again.
+    /// Increments of a counter after it was copied into a part of its range are not copied again.
     RaisedUncopied,
-    /// What was shown of a range that is split since is not asked of its parts.
+    /// The values shown of a range before its split are not required of its parts.
     ShownForgotten,
     /// A view's answer to an earlier arming of a milestone counts for the present one.
     StaleAckTaken,
-    /// Whoever names a stream may speak for it.
+    /// Any client that names a stream may use it.
     OwnerIgnored,
-    /// What a deposed leader proposed counts wherever it is committed.
+    /// Commands of a deposed leader count wherever they are committed.
     StaleLeaderTaken,
-    /// A group that becomes guarded takes what it has counted until then for nothing.
+    /// A group that becomes guarded ignores its increments until then.
     BaseForgotten,
     /// A group gives rights back and goes on spending them.
     ReturnedStaysUsable,
@@ -76,7 +76,7 @@ pub enum Bug {
     OfferGapTaken,
     /// A milestone is armed although rights reach it.
     ArmedOverBudget,
-    /// Increments are numbered although a group has not said what it counted before.
+    /// Increments are numbered although a group has not reported its earlier count.
     NumberedWithoutBases,
     /// Places are forgotten when they are given, and not when their group knows them.
     PlacesForgotten,
@@ -84,7 +84,7 @@ pub enum Bug {
     OldDiskTrusted,
     /// One of a pair of views answers for both.
     PairAnswersAsOne,
-    /// A view that was set aside shows what it has as soon as it runs again.
+    /// A view that was set aside shows its data as soon as it runs again.
     ReturnUnseen,
     /// A view is set aside although it has started again since.
     SetAsideLate,
@@ -100,27 +100,27 @@ pub enum Bug {
     ArmedWhileLate,
     /// A single milestone that a rule covers has a policy of its own.
     PoliciesMixed,
-    /// Who begins to lead the ledger takes what it has not heard for old.
+    /// A new leader of the ledger takes groups that it has not heard of yet for long silent.
     RevokedAtElection,
-    /// What a group holds is not revoked although its lease is over.
+    /// A group's rights are not revoked although its lease is over.
     NeverRevoked,
-    /// What stands behind a block without names is decided as if that kept its turn whatever becomes of its group.
+    /// Items behind a block without names are decided as if the block kept its turn whatever becomes of its group.
     DecidedBehindBlock,
-    /// A block whose group is gone and has not said who stands at the milestone keeps its turn.
+    /// A block without names keeps its turn at the milestone, though its group is gone and has not named the increment there.
     NeverDeferred,
     /// Rights are revoked before the lease is over.
     RevokedEarly,
     /// A certified increment is answered although the lease is over.
     AnsweredWithoutLease,
-    /// What was certified beyond the end of a generation counts as it is.
+    /// Increments certified beyond the end of a generation count as they are.
     LateKept,
-    /// What is sent to a cell of a generation that is over counts in that.
+    /// Increments to a cell of an ended generation count in that generation.
     ResetIgnored,
-    /// A view that starts anew takes what was armed in an earlier state of the ledger for armed.
+    /// A view that starts anew takes a milestone that was armed in an earlier state of the ledger for armed.
     NoteForgotten,
-    /// What a group has forgotten is new to it.
+    /// Streams that a group has forgotten are new to it.
     ForgottenTaken,
-    /// A group forgets streams of which increments are queued.
+    /// A group forgets streams with queued increments.
     ForgottenInUse,
     /// A group forgets no stream.
     NothingForgotten,
@@ -128,13 +128,13 @@ pub enum Bug {
     ForgottenEarly,
     /// A group gives nothing back.
     NothingGivenBack,
-    /// A group that gives back what is over forgets what is present.
+    /// A group that frees ended cells forgets present ones.
     PresentForgotten,
     /// A consumer of the feed keeps the slots that it knows when the group has numbered them anew.
     NumbersKept,
     /// A group takes a page of resets for all that it missed, although one before it was lost.
     GapHeard,
-    /// A view keeps what is over.
+    /// A view keeps ended generations.
     OverKept,
     /// A view shows all generations of a counter.
     ResetNotShown,
@@ -144,53 +144,53 @@ pub enum Bug {
     WinnersUntold,
     /// A counter that begins again has milestones at which there are awards.
     AwardedAgain,
-    /// A group is declared lost, and its generation goes on: what it holds stays outstanding.
+    /// A group is declared lost, and its generation continues: its rights stay outstanding.
     LostStaysOpen,
     /// A report of a group that was declared lost counts.
     LostReportTaken,
     /// A replica has the valves that its own configuration asks for.
     LanesFromConfig,
-    /// Certificates do not say what was written off.
+    /// Certificates leave out the written-off weight.
     WrittenOffForgotten,
-    /// Certificates do not say what stands behind them though it was answered as counted before.
+    /// Certificates leave out the weight that stands behind the award though it was answered as counted before.
     HeldUnsaid,
-    /// What views show of a lost group is counted although it reaches a milestone.
+    /// Counts of a lost group that views show are counted although they reach a milestone.
     RemainsOverBudget,
     /// A new era begins with an older copy of the ledger than the newest there is.
     EraForgetsAwards,
-    /// A new era takes what is known of groups of before for nothing.
+    /// A new era ignores the known counts of earlier groups.
     EraForgetsCounts,
     /// A milestone waits for the view of a data centre that never returns.
     ForgottenIsAwaited,
     /// In a new era a milestone is armed that may have been awarded.
     WithheldIsArmed,
-    /// A group that is founded anew takes the incarnation of the one that was lost.
+    /// A group that is founded anew reuses the incarnation of the lost one.
     IncarnationReused,
     /// An award that is claimed may be claimed again.
     ClaimTakenTwice,
     /// A claim counts also when its time is over.
     ClaimTakenLate,
-    /// Whoever claims an award may.
+    /// Any session may claim an award.
     ClaimOfAnybody,
-    /// Who asks is told of any claim of its session that it is its own.
+    /// Every claim of a session is reported as the requester's own.
     ClaimNameLoose,
-    /// What nobody claims passes to the winner of the newest award and not of the next.
+    /// An unclaimed award passes to the winner of the newest award and not of the next.
     ClaimPassesTooFar,
     /// The end of an earlier holder's time ends that of the present one.
     ClaimOverOfAnother,
     /// Each leader says anew until when an award may be claimed.
     ClaimTimeMoves,
-    /// Who begins to lead ends claims at once.
+    /// A new leader ends claims at once.
     ClaimEndsEarly,
     /// A client has one numbered stream per group instead of one per valve.
     DedupePerClient,
-    /// The feed tells of entries whose sync is still under way.
+    /// The feed contains entries that are not yet synced.
     FeedBeforeSync,
     /// A recall that is lost is not sent again.
     RecalledOnce,
-    /// A recall that was made before a grant, and comes after it, says what remains.
+    /// A recall that was made before a grant, and comes after it, decides the remaining rights.
     StaleRecallHonoured,
-    /// What a group says of an earlier epoch counts.
+    /// Reports of a group about an earlier epoch count.
     StaleEpochTaken,
     /// Entries of a leadership count although others before them were lost.
     LeadershipGapTaken,
@@ -200,35 +200,35 @@ pub enum Bug {
     DownTwice,
     /// A counter of a namespace that only grows may go down.
     GrowOnlyGoesDown,
-    /// Decrements on their way when their counter begins again count in what is over.
+    /// Decrements on their way when their counter begins again count in the ended generation.
     ResetIgnoredByDown,
     /// A message with a tail, as a later version sends it, is refused.
     TailRefused,
-    /// A group that joins gets no account of what is guarded by then.
+    /// A group that joins gets no account of counters that are guarded by then.
     JoinedUnguarded,
-    /// A group that joins counts before the ledger has told it what is guarded.
+    /// A group that joins counts before the ledger has told it which counters are guarded.
     JoinedUnheard,
     /// Nothing expires.
     ExpiredKept,
-    /// Of a row that changed twice, only the last change is told.
+    /// Of a row that changed twice, only the last change is sent.
     LastPartOnly,
     /// A row that changes while a checkpoint is being made is saved as it is after that.
     SavedLate,
-    /// What changes again after an aggregator was told of it is not recorded anew.
+    /// A component that changes again after an aggregator was told of it is not recorded anew.
     ToldForgotten,
-    /// What reaches a counter already is added to its total again when another path comes.
+    /// A count that reaches a counter already is added to its total again when another path comes.
     DiamondCountedTwice,
-    /// What a removed edge carried is taken off although another path is left.
+    /// The counts of a removed edge are subtracted although another path is left.
     RemovedThoughReached,
     /// A change of the graph moves all-time counts, and no buckets.
     BucketsStay,
-    /// What is counted while an edge is moved stays out of the totals on its other side.
+    /// Increments during an edge move stay out of the totals on its other side.
     CountAmidMoveLost,
-    /// What a counter counted before it began again stays in the totals that it flowed to.
+    /// The counts of a counter from before it began again stay in the totals that it flowed to.
     ResetStaysInTotals,
     /// An edge moves counts into the share of the range in which they arrive, and not of that from which they come.
     ShareOfHome,
-    /// What was raised is carried into totals after cells that are new were taken in with it.
+    /// Raised counts are carried into totals after cells that are new were taken in with them.
     RaisedLate,
     /// A late copy of a command changes edges again.
     EdgesTwice,
@@ -236,7 +236,7 @@ pub enum Bug {
     CycleTaken,
 }
 
-/// Whether rules can be left out in this build.
+/// Whether this build can leave out rules.
 pub const COMPILED: bool = cfg!(feature = "teeth");
 
 #[cfg(feature = "teeth")]
@@ -263,7 +263,7 @@ pub fn leave_out(bug: Option<Bug>) {
     BUG.set(bug);
 }
 
-/// Whether a test fails on this thread while the rule is left out. The test must not be one that records its failures.
+/// Whether a test fails on this thread while the rule is left out. The test must not record its failures.
 #[cfg(feature = "teeth")]
 pub fn is_shown_by(bug: Bug, test: impl FnOnce() + std::panic::UnwindSafe) -> bool {
     leave_out(Some(bug));

@@ -31,7 +31,7 @@ impl fmt::Display for WallMs {
     }
 }
 
-/// Not a time as [`WallMs`] writes it.
+/// The text is no time in the form that [`WallMs`] writes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("time {0:?}: a time in UTC with milliseconds is expected, such as 2026-11-28T08:00:00.123Z")]
 pub struct WallTextError(String);

@@ -1,13 +1,13 @@
-//! Reading ahead: what is far apart in memory is read before it is worked on, many at once.
+//! Prefetch: places far apart in memory are read before the work on them, many at once.
 //!
-//! Work on one of millions of rows waits for memory several times, each time for one place. Reads that do not depend on each other
-//! overlap: a pass that only reads what the next few will need costs a fraction of those waits.
+//! Work on one of millions of rows waits for memory several times, each time for one place. Reads that do not depend on each
+//! other overlap: a pass that only reads the memory of the next few items costs a fraction of those waits.
 
-/// So many are read ahead: what they need stays in the first caches until it is worked on.
+/// The number of items that are read ahead: their memory stays in the first caches until the work on them.
 pub const AHEAD: usize = 64;
 
-/// Before the work on the item at `at`: reads what the next items need, if that was not done. What `read` returns only keeps the reads
-/// from being left out.
+/// Before the work on the item at `at`: prefetches the next items, unless that was done. The result of `read` only keeps the
+/// compiler from removing the reads.
 #[inline]
 pub fn ahead<T>(items: &[T], at: usize, read: impl Fn(&T) -> u64) {
     if at.is_multiple_of(AHEAD) {

@@ -1,8 +1,8 @@
 //! An aggregator: the view of one data centre with everything around it. Feeds of its groups, gossip with other aggregators, the
-//! plumbing between its groups and the ledger, and, where the ledger is led from here, the leader's decisions.
+//! messages between its groups and the ledger, and, if this aggregator leads the ledger, the leader's decisions.
 //!
-//! Event-driven; every call is lent the ledger's state as applied here. What it tells a group of the ledger comes from that
-//! state only; what it tells the ledger is said again until the state shows it.
+//! Event-driven; every call is lent the ledger's state as applied here. Its messages to groups about the ledger come from that
+//! state only. Its messages to the ledger are repeated until the state shows their effect.
 
 mod audit;
 mod checkpoint;
@@ -51,16 +51,16 @@ use tidemark_types::time::{Span, Time, WallMs};
 use tidemark_wire::msg::*;
 use tidemark_wire::shards::{Ranges, Seats, ShardId};
 
-/// Cells of what is over that are dropped at a time: in a millisecond or so, for which reads wait.
+/// Cells of ended generations that are dropped at a time: in a millisecond or so, for which reads wait.
 const OVER_AT_ONCE: usize = 256;
 
-/// What a process may choose, and who it is.
+/// The settings of a process, and its identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AggregatorConfig {
     pub own: AggregatorId,
-    /// Whether its data centre has others: it shows nothing after a start before the ledger knows of that start.
+    /// Whether its data centre has other aggregators: then it shows nothing after a start before the ledger knows of that start.
     pub paired: bool,
-    /// Which aggregators hold which ranges, and so which this one does, by the map that is on disk here.
+    /// The aggregators that hold each range, this one included, by the map on disk here.
     pub seats: Seats,
     /// The revision of that map.
     pub map_revision: u64,
@@ -81,7 +81,7 @@ pub struct AggregatorConfig {
     pub proposal_interval_near: Span,
     /// And for this long otherwise.
     pub proposal_interval_far: Span,
-    /// What must reach the ledger is said again after this time.
+    /// Commands that must reach the ledger are repeated after this time.
     pub standing_retry: Span,
     /// Groups are told the settings again after this time, in case they missed them.
     pub settings_retry: Span,
@@ -91,13 +91,14 @@ pub struct AggregatorConfig {
     pub checkpoint_interval: Span,
     /// Bytes of one part of a checkpoint, about.
     pub checkpoint_part_bytes: usize,
-    /// Rows of a part that are encoded at a time: nobody reads the view meanwhile, and a part may have tens of thousands of them.
+    /// Rows of a part that are encoded at a time: reads of the view wait meanwhile, and a part may have tens of thousands of
+    /// rows.
     pub checkpoint_rows_at_once: usize,
     /// Edges, pairs and buckets that one step of totals behind the graph looks at, about: some half a millisecond, for which reads wait.
     pub graph_step: usize,
     /// The time between two of these.
     pub graph_interval: Span,
-    /// What rows of buckets may take of memory; without it, whatever they take.
+    /// The memory budget of rows of buckets; without it there is no limit.
     pub budget: Option<Budget>,
 }
 
@@ -135,7 +136,7 @@ impl AggregatorConfig {
         self.ranges.has(shard) && self.seats.holds(self.own, shard)
     }
 
-    /// Whether this aggregator is being told a shard, to hold it.
+    /// Whether this aggregator is receiving all of a shard, to hold it.
     fn joins(&self, shard: ShardId) -> bool {
         self.ranges.has(shard) && self.seats.joins(self.own, shard)
     }
@@ -145,7 +146,7 @@ impl AggregatorConfig {
         self.ranges.has(shard) && self.seats.gathers(self.own, shard)
     }
 
-    /// Whether a shard has rows on disk: each that is told here, and the first, with which limits of readings are written.
+    /// Whether a shard has rows on disk: each shard that is told here, and the first, which has the limits of readings.
     pub fn keeps(&self, shard: ShardId) -> bool {
         shard == ShardId::FIRST || self.gathers(shard)
     }
@@ -164,24 +165,24 @@ impl AggregatorConfig {
         self
     }
 
-    /// Whether another one is told of a shard as well as this one.
+    /// Whether another aggregator is told of a shard as well as this one.
     fn shares(&self, peer: AggregatorId, shard: ShardId) -> bool {
         self.gathers(shard) && self.seats.gathers(peer, shard)
     }
 
-    /// Whether another one holds a shard.
+    /// Whether another aggregator holds a shard.
     fn is_held_by(&self, peer: AggregatorId, shard: ShardId) -> bool {
         self.seats.holds(peer, shard)
     }
 
-    /// The first shard that both are told of: by what is said of it each learns where the other cuts its view.
+    /// The first shard that both are told of: in its messages each learns where the other cuts its view.
     fn first_shared(&self, peer: AggregatorId) -> Option<ShardId> {
         // Where one knows of a split and the other does not yet, that of the least number is most likely the same.
         self.ranges.iter().map(|range| range.shard).filter(|&shard| self.shares(peer, shard)).min()
     }
 }
 
-/// What happens to an aggregator.
+/// An input of an aggregator.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// A group of this data centre speaks for the first time on a connection.
@@ -212,13 +213,13 @@ pub enum Input {
     },
     /// The ledger's replica here has applied something.
     Ledger(Changes),
-    /// Who leads the ledger, as far as is known here, and in which term of its log: whoever leads again has begun anew.
+    /// The leader of the ledger, as far as is known here, and the term of its log: a leader that leads again has begun anew.
     Leader(Option<(AggregatorId, u64)>),
-    /// What the host's clock shows, every [`CLOCK_INTERVAL`]: where the ledger is led from here, it says when claims end.
+    /// The host's clock, every [`CLOCK_INTERVAL`]: if the ledger is led from here, it decides when claims end.
     Clock(WallMs),
     /// Commands of this data centre's operators and users; said until the ledger shows them.
     Submit(Vec<LedgerCmd>),
-    /// A group is to be asked what it holds of a cell; the answer comes as [`Output::Audited`], or never.
+    /// Asks a group for its components of a cell; the answer comes as [`Output::Audited`], or never.
     Audit {
         group: GroupId,
         id: u64,
@@ -233,7 +234,7 @@ pub enum Input {
     Tick,
 }
 
-/// What an aggregator wants done.
+/// An output of an aggregator.
 #[derive(Clone, Debug)]
 pub enum Output {
     Group {
@@ -252,8 +253,8 @@ pub enum Output {
         shard: ShardId,
         rows: Rows,
     },
-    /// Which ranges have rows on disk from here on, and by which map: others get a file, the rows of those that are not named go. Before
-    /// anything of them is persisted.
+    /// The ranges that have rows on disk from now on, and the map that names them. New ranges get a file, and the rows of ranges
+    /// that are not named are deleted. Comes before any of their rows is persisted.
     Kept {
         map: ShardMap,
         kept: BTreeSet<ShardId>,
@@ -294,27 +295,27 @@ pub struct AggregatorCore {
     view: View,
     /// By shard, as the view's cells.
     shards: Vec<Shard>,
-    /// Connected aggregators whose views are cut as this one.
+    /// Connected aggregators with views that are cut like this one.
     cut_alike: BTreeSet<AggregatorId>,
-    /// Those whose views are not.
+    /// Connected aggregators with views that are cut otherwise.
     cut_elsewhere: BTreeSet<AggregatorId>,
     feeds: BTreeMap<GroupId, Feed>,
     moves: Moves,
     splits: Splits,
     flushing: Flushing,
     groups: BTreeSet<GroupId>,
-    /// How far the groups of this data centre have heard of resets.
+    /// The progress of the groups of this data centre in hearing of resets.
     resets_heard: generations::ResetsHeard,
-    /// When the next of what is over is dropped.
+    /// When the next cells of ended generations are dropped.
     over_at: Option<Time>,
-    /// By connected group: what it was told of counters that began again.
+    /// By connected group: the resets of counters that it was told of.
     telling: BTreeMap<GroupId, Telling>,
     rtts: BTreeMap<AggregatorId, Span>,
-    /// When groups were last asked to say again what may be lost.
+    /// When groups were last asked to repeat messages that may be lost.
     asked_again: Option<Time>,
-    /// Who leads the ledger, and in which term.
+    /// The leader of the ledger, and its term.
     reign: Option<(AggregatorId, u64)>,
-    /// Since when this one leads the ledger.
+    /// The time since which this aggregator leads the ledger.
     led_since: Option<Time>,
     leader_core: LeaderCore,
     /// When the leader wants to think again.
@@ -325,14 +326,14 @@ pub struct AggregatorCore {
     remind_at: Option<Time>,
     /// Last notified readings, and when totals may be notified again.
     notified: BTreeMap<CounterName, Reading>,
-    /// Guarded counters that are not held here, as who holds them shows them.
+    /// Readings of guarded counters that are not held here, from their holders.
     told: BTreeMap<CounterName, Reading>,
     notify_at: Option<Time>,
     notify_last: Time,
     heard: Heard,
     /// When totals go on following the graph.
     graph_at: Option<Time>,
-    /// What the host's clock showed last, and when.
+    /// The last reading of the host's clock, and when it came.
     clock: Option<(Time, WallMs)>,
     outputs: VecDeque<Output>,
     /// The ledger as it was at the start was taken in.
@@ -347,7 +348,7 @@ impl AggregatorCore {
         AggregatorCore::with_state(config, view, shards, Default::default())
     }
 
-    /// Of a view that is cut as the configuration says, and as many shards.
+    /// With a view that is cut as the configuration says, and as many shards.
     fn with_state(
         config: AggregatorConfig,
         mut view: View,
@@ -453,7 +454,7 @@ impl AggregatorCore {
         self.run_checkpoints(now);
     }
 
-    /// What is to be done, in order, until `None`.
+    /// The next output, in order, until `None`.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -478,7 +479,7 @@ impl AggregatorCore {
         times.into_iter().flatten().min()
     }
 
-    /// What is over is dropped, some at a time.
+    /// Drops cells of ended generations, some at a time.
     fn run_over(&mut self, now: Time, ledger: &Ledger) {
         let waits = self.over_at.is_some_and(|at| at > now);
         if !waits {
@@ -513,7 +514,7 @@ impl AggregatorCore {
         &self.view
     }
 
-    /// Which aggregators hold which ranges, by the map that this view goes by.
+    /// The aggregators that hold each range, by the map that this view uses.
     pub fn seats(&self) -> &Seats {
         &self.config.seats
     }
@@ -543,7 +544,8 @@ impl AggregatorCore {
         seats.into_iter()
     }
 
-    /// How far the view is behind each group of its data centre. Nothing is known of one that is away: the time since it was heard counts.
+    /// The lag of the view behind each group of its data centre. For a group that is away nothing is known: the time since it was
+    /// heard counts.
     pub fn feed_lags(&self, now: Time) -> impl Iterator<Item = (GroupId, FeedLag)> + '_ {
         self.feeds.iter().map(move |(&group, feed)| {
             let FeedLag { entries, time } = feed.lag(now);
@@ -573,7 +575,7 @@ impl AggregatorCore {
         match msg {
             PeerMsg::Digest(digest) => self.on_shard(now, peer, ShardId::FIRST, &ShardMsg::Digest(digest)),
             PeerMsg::Delta(delta) => self.on_shard(now, peer, ShardId::FIRST, &ShardMsg::Delta(delta)),
-            // Of the first shard nothing is said by its number.
+            // Messages about the first shard never name its number.
             PeerMsg::Shard { shard: ShardId::FIRST, .. } => {}
             PeerMsg::Shard { shard, msg } => self.on_shard(now, peer, shard, &msg),
             PeerMsg::Reading { counter, reading } => self.on_reading(now, peer, counter, reading, ledger),
@@ -586,13 +588,13 @@ impl AggregatorCore {
 
     // ---- notifications ----
 
-    /// Whether an aggregator of this data centre has to be told of a counter: it does not hold it, and this one does.
+    /// Whether this aggregator has to send a counter's readings to an aggregator of this data centre, which does not hold it.
     fn is_told_of(&self, peer: AggregatorId, counter: &CounterName) -> bool {
         let shard = self.view.shard_of(counter);
         peer.dc == self.config.own.dc && self.holds(shard) && !self.config.is_held_by(peer, shard)
     }
 
-    /// What was notified of guarded counters, to one that has just been connected.
+    /// Sends the notified readings of guarded counters to an aggregator that has just been connected.
     fn tell_readings_to(&mut self, peer: AggregatorId) {
         let told = self.notified.iter().filter(|(counter, _)| self.is_told_of(peer, counter));
         let msg = |(counter, &reading): (&CounterName, &Reading)| Output::Peer {
@@ -603,13 +605,14 @@ impl AggregatorCore {
         self.outputs.extend(told);
     }
 
-    /// A guarded counter that is not held here, as one shows it who does. Two do, and one of them may be behind the other.
+    /// Takes a reading of a guarded counter that is not held here, from a holder. There are two holders, and one may be behind
+    /// the other.
     fn on_reading(&mut self, now: Time, peer: AggregatorId, counter: CounterName, reading: Reading, ledger: &Ledger) {
         let shard = self.view.shard_of(&counter);
         let is_near = peer.dc == self.config.own.dc && self.is_cut_alike(peer);
         let of_holder = is_near && self.config.is_held_by(peer, shard);
         let is_new = of_holder && self.told.get(&counter).is_none_or(|known| goes_on(known, &reading));
-        // One that was set aside does not know what was armed since.
+        // An aggregator that was set aside does not know the milestones that were armed since.
         let is_registered = ledger.view_start(peer).is_some();
         if !(is_new && is_registered) || self.holds(shard) {
             return;
@@ -635,7 +638,7 @@ impl AggregatorCore {
         }
         (self.notify_at, self.notify_last) = (None, now);
         self.say_remains(ledger);
-        // One of a pair that was set aside has nothing to show.
+        // A view of a pair that was set aside has nothing to show.
         if self.config.paired && !self.view.is_registered(ledger) {
             return;
         }
@@ -643,7 +646,7 @@ impl AggregatorCore {
             let is_held = self.holds(self.view.shard_of(counter));
             let told = if is_held { Some(self.view.read(counter, ledger)) } else { self.told.get(counter).copied() };
             let old = self.notified.get(counter);
-            // Who showed it before may have known more, for a moment.
+            // The holder that showed it before may have known more, for a moment.
             let Some(reading) = told.filter(|told| old.is_none_or(|old| goes_on(old, told))) else { continue };
             let shown = |reading: &Reading| (reading.up, reading.pending, reading.down);
             if old.is_none_or(|old| shown(old) != shown(&reading)) {
@@ -666,14 +669,14 @@ impl AggregatorCore {
     }
 }
 
-/// Whether a reading may be told after another one.
+/// Whether a reading may be sent after another one.
 fn goes_on(known: &Reading, reading: &Reading) -> bool {
     let halves = |reading: &Reading| (reading.generation, reading.up, reading.down);
     let ((was, up, down), (is, now_up, now_down)) = (halves(known), halves(reading));
     is > was || is == was && now_up >= up && now_down >= down || bites(Bug::ToldGoesBack)
 }
 
-/// What says to the ledger that arming has to wait for this view.
+/// The command that makes arming wait for this view.
 fn registration(config: &AggregatorConfig) -> LedgerCmd {
     match config.paired {
         true => LedgerCmd::ViewStart { view: config.own, start: config.epoch },

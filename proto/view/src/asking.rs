@@ -1,12 +1,12 @@
-//! Reads of shards that are held elsewhere in the data centre: whom to ask, and whether an answer may be shown.
+//! Reads of shards that are held elsewhere in the data centre: the holder to ask, and whether an answer may be shown.
 //!
-//! A reader of one aggregator is never shown less than before. Who holds a shard never goes back by itself while it runs; two holders, or
-//! two starts of one, may each lack what the other had shown. So an answer says what its view was made of, its *stand*, and one that stands
-//! behind what was shown here is not taken: it is asked again, or the other holder is. What nobody connected can reach, since only a
-//! process that is gone knew it, is given up after a time.
+//! A reader of one aggregator is never shown less than before. A holder of a shard never goes back by itself while it runs. But
+//! two holders, or two starts of one, may each lack data that the other had shown. So an answer names the state of its view, its
+//! *stand*. An answer with a stand behind the shown one is not taken: the same holder is asked again, or the other one. Data that
+//! no connected holder has, since only an ended process knew it, is given up after a time.
 //!
-//! Of a range that is split in its data centre some may know that earlier than others. Who answers is asked for ranges of before as well, and
-//! says how it stands in those that it has; what was shown of a range was shown of both its parts.
+//! Aggregators of a data centre may learn of a split at different times. A holder is asked for the former ranges as well, and
+//! names its stand in the ranges that it has. The shown state of a range counts for both its parts.
 
 use crate::query::{ShardAnswer, ShardAsk};
 pub use crate::stand::{OfShard, Stand, Stands};
@@ -19,25 +19,25 @@ use tidemark_types::time::{Span, Time};
 use tidemark_wire::shards::{Lineage, Ranges, Seats, ShardId};
 use tidemark_wire::wire::{Message, Tail, WireError, bounds::text};
 
-/// What one aggregator asks another of its data centre, about shards that the other holds.
+/// A question of one aggregator to another of its data centre, about shards that the other holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     Held(ShardAsk),
-    /// What only the process around it can say.
+    /// A question that only the process around the core can answer.
     About {
         what: About,
         counter: CounterName,
     },
 }
 
-/// What a process says of a counter in its own words.
+/// A question about a counter that a process answers in its own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum About {
-    /// How it stands in each data centre.
+    /// The counter's state in each data centre.
     DataCentres,
-    /// What is shown beside what groups hold; with all buckets, or those that differ.
+    /// The shown counts beside the groups' counts; with all buckets, or only those that differ.
     Audit { with_rows: bool },
-    /// Which groups have not heard that it began again.
+    /// The groups that have not heard that the counter began again.
     Unheard,
 }
 
@@ -46,7 +46,7 @@ pub enum About {
 pub struct Reply {
     /// The start of the process that answers.
     pub start: u64,
-    /// How far its view has come in the shards asked about; `None` where it says nothing of them.
+    /// The stand of its view in the requested shards; `None` if it names none.
     pub stands: Option<Stands>,
     pub answer: Answer,
 }
@@ -60,7 +60,7 @@ pub enum Answer {
 }
 
 impl Question {
-    /// The shards that whoever answers has to hold.
+    /// The shards that the answering aggregator has to hold.
     pub fn shards(&self, ranges: &Ranges) -> BTreeSet<ShardId> {
         match self {
             Question::Held(ask) => ask.shards(ranges),
@@ -105,26 +105,26 @@ fn at_most(what: &'static str, value: usize, max: usize) -> Result<(), WireError
     if value > max { Err(WireError::Limit { what, value: value as u64, max: max as u64 }) } else { Ok(()) }
 }
 
-/// So long an answer that lacks something that was shown here is waited for to catch up; then what it lacks is given up.
+/// The time that an answer lacking shown data may take to catch up; then that data is given up.
 pub const STAND_PATIENCE: Span = Span::from_secs(5);
 
-/// What was shown here of one shard.
+/// The state of one shard that was shown here.
 #[derive(Clone, Debug)]
 struct Shown {
-    /// By whom, and in which of its starts.
+    /// The aggregator that showed it, and its start.
     source: (AggregatorId, u64),
     stand: Stand,
-    /// Since when answers lack something of it.
+    /// The time since which answers lack a part of it.
     lacking: Option<Time>,
 }
 
-/// What became of an answer.
+/// The outcome of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     Yes,
-    /// It lacks what was shown before: another one is asked, or the same again.
+    /// It lacks data that was shown before: another holder is asked, or the same again.
     StandsBehind,
-    /// It is of a shard that is shown from here since it was asked for, and may lack what was.
+    /// It is for a shard that is shown from here since the request, and may lack data that was shown.
     ShownHere,
 }
 
@@ -140,7 +140,7 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// What is known here of ranges that were split.
+    /// Learns the splits of ranges.
     pub fn learn(&mut self, lineage: &Lineage) {
         if lineage.len() <= self.lineage.len() {
             return;
@@ -154,7 +154,7 @@ impl Asking {
         self.here = std::mem::take(&mut self.here).into_iter().flat_map(|shard| self.now(shard)).collect();
     }
 
-    /// How many splits are known here.
+    /// The number of splits that are known here.
     pub fn splits_known(&self) -> usize {
         self.lineage.len()
     }
@@ -167,12 +167,12 @@ impl Asking {
         }
     }
 
-    /// What was shown of a shard, or of a part of it.
+    /// The shown states of a shard, or of a part of it.
     fn shown_in(&self, shard: ShardId) -> impl Iterator<Item = &Shown> {
         self.now(shard).into_iter().filter_map(|shard| self.shown.get(&shard))
     }
 
-    /// Whom to ask about a shard: of its holders that are connected the one that was heard last, else the first.
+    /// The holder to ask about a shard: of the connected holders the one that was heard last, else the first.
     pub fn choose(
         &self,
         seats: &Seats,
@@ -189,16 +189,16 @@ impl Asking {
     pub fn left(&mut self, own: AggregatorId, shard: ShardId, stand: Stand) {
         for shard in self.now(shard) {
             self.here.remove(&shard);
-            // What others had shown and was not here was not shown from here either.
+            // Data that others had shown and that was missing here was not shown from here either.
             let is_all = self.shown.get(&shard).is_none_or(|shown| stand.covers(&shown.stand));
             if is_all && !bites(Bug::LeftForgotten) {
-                // No start has this number: what comes back here is as another's.
+                // No start has this number: a later state of this view counts as that of another process.
                 self.shown.insert(shard, Shown { source: (own, 0), stand: stand.clone(), lacking: None });
             }
         }
     }
 
-    /// Whether a shard that is held here may be shown: since others showed it here, this view has come as far.
+    /// Whether a shard that is held here may be shown: this view has come as far as others that showed it here since.
     pub fn may_show(&mut self, now: Time, shard: ShardId, stand: impl FnOnce() -> Stand) -> bool {
         if self.here.contains(&shard) {
             return true;
@@ -237,7 +237,7 @@ impl Asking {
     pub fn take(&mut self, now: Time, source: (AggregatorId, u64), stands: Stands) -> Taken {
         let mut each: Vec<(ShardId, Stand)> = Vec::new();
         for (shard, stand) in stands.into_each() {
-            // How a view stands in a range, it stands in its parts.
+            // The stand of a view in a range is its stand in the parts.
             let (here, elsewhere): (Vec<_>, Vec<_>) =
                 self.now(shard).into_iter().partition(|part| self.here.contains(part));
             if elsewhere.is_empty() && !here.is_empty() {
@@ -266,7 +266,7 @@ impl Asking {
         Taken::Yes
     }
 
-    /// How often something was shown though it lacked what was shown before, since nobody had that for a time.
+    /// The number of answers that were shown though they lacked shown data, since no holder had that data for a time.
     pub fn given_up(&self) -> u64 {
         self.given_up
     }
@@ -277,7 +277,7 @@ impl Asking {
         !is_given_up && self.lacks_some(source, shard, stand)
     }
 
-    /// Whether it is of another process than what was shown, and lacks something of that.
+    /// Whether it comes from another process than the shown state, and lacks a part of that.
     fn lacks_some(&self, source: (AggregatorId, u64), shard: ShardId, stand: &Stand) -> bool {
         let shown = self.shown.get(&shard);
         shown.is_some_and(|shown| shown.source != source && !stand.covers(&shown.stand))
@@ -318,12 +318,12 @@ mod tests {
     fn another_one_is_shown_once_it_has_all_that_was_and_the_same_at_once() {
         let mut asking = Asking::default();
         assert_eq!(take(&mut asking, 0, (2, 1), &stand(5, 10, 12, 7)), Taken::Yes);
-        // Of the same process answers may overtake each other; what was shown stays what it was.
+        // Answers of one process may overtake each other; the shown state does not go back.
         assert_eq!(take(&mut asking, 0, (2, 1), &stand(4, 9, 9, 7)), Taken::Yes);
         let unlinked = Stand { graph: (2, 9), ..stand(5, 12, 12, 7) };
         for behind in [stand(4, 12, 12, 7), stand(5, 11, 20, 7), stand(5, 12, 12, 6), unlinked] {
             assert_eq!(take(&mut asking, 1, (3, 1), &behind), Taken::StandsBehind, "{behind:?}");
-            // So it is of the same one after a restart.
+            // The same holds for one aggregator after a restart.
             assert_eq!(take(&mut asking, 1, (2, 2), &behind), Taken::StandsBehind, "{behind:?}");
         }
         assert_eq!(take(&mut asking, 2, (3, 1), &stand(5, 12, 12, 7)), Taken::Yes);
@@ -406,7 +406,7 @@ mod tests {
         };
         assert_eq!(part(&mut asking, (3, 1), &[(right, stand(5, 11, 11, 7))]), Taken::StandsBehind);
         assert_eq!(part(&mut asking, (3, 1), &[(right, stand(6, 13, 13, 9))]), Taken::Yes);
-        // Another one has not split it yet, and lacks what was shown of one part.
+        // Another holder has not split it yet, and lacks data that was shown of one part.
         assert_eq!(take(&mut asking, 1, (2, 1), &stand(5, 12, 12, 7)), Taken::StandsBehind);
         assert_eq!(take(&mut asking, 1, (2, 1), &stand(6, 13, 13, 9)), Taken::Yes);
         assert!(!asking.may_show(Time(1), right, || stand(5, 12, 12, 7)));

@@ -1,11 +1,11 @@
-//! Audits: what a view shows of a counter beside what those hold who count it.
+//! Audits: a view's components of a counter compared with those of the groups that count it.
 //!
-//! Each component has one writer, and a group says what it holds of one (`Group::audit`) only once the feed
-//! has told the asker of everything up to then. So both sides stand for the same log index, and whatever differs is wrong, not late.
-//! Buckets are compared as far as both sides keep them: each drops what has expired by its own clock.
+//! Each component has one writer. A group reports its component (`Group::audit`) only once the feed has told the aggregator
+//! everything up to then. So both sides stand for the same log index, and every difference is wrong, not late. Buckets are
+//! compared as far as both sides keep them: each drops expired buckets by its own clock.
 //!
-//! What is held is also counted again from itself: a bucket is the sum of the finer ones in it, where all of those are kept, and the
-//! buckets of one granularity hold no more than the total.
+//! Each side's buckets are also checked against themselves: a bucket is the sum of the finer ones in it, if all of those are
+//! kept. And the buckets of one granularity hold no more than the total.
 
 use std::collections::BTreeMap;
 use tidemark_types::ids::ValveId;
@@ -14,7 +14,7 @@ use tidemark_types::series::{BucketId, Granularity, Horizon, Row};
 /// Faults of one component that are listed; the others are counted.
 pub const FAULTS_LISTED_MAX: usize = 32;
 
-/// One component as one side has it.
+/// One component on one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     pub value: u64,
@@ -34,7 +34,7 @@ pub enum Fault {
     Beyond { granularity: Granularity, buckets: u64, held: u64 },
 }
 
-/// A component of which both sides are known.
+/// A component that is known on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compared {
     pub valve: ValveId,
@@ -42,9 +42,9 @@ pub struct Compared {
     pub held: u64,
     /// Each bucket that both keep: the view's value, and the writer's.
     pub buckets: Vec<(BucketId, u64, u64)>,
-    /// What of the writer's total is in none of its coarsest buckets: it has expired, or no time was kept of it.
+    /// The part of the writer's total in none of its coarsest buckets: it has expired, or had no time.
     pub outside: u64,
-    /// The first of what is wrong, and how much is in all.
+    /// The first faults, and the number of all.
     pub faults: Vec<Fault>,
     pub faults_all: usize,
 }
@@ -86,7 +86,7 @@ fn side_by_side(view: &Row, held: &Row, kept: (&Horizon, Option<&Horizon>)) -> V
     both.into_iter().map(|(bucket, (view, held))| (bucket, view, held)).collect()
 }
 
-/// Counts what is held from itself, and says what of the total is in none of the coarsest buckets.
+/// Checks a component's buckets against each other; returns the part of the total in none of the coarsest buckets.
 fn recount(held: &Held, horizon: &Horizon, faults: &mut Vec<Fault>) -> u64 {
     let kept = horizon.first();
     for pair in kept.windows(2) {
@@ -110,17 +110,17 @@ fn recount(held: &Held, horizon: &Horizon, faults: &mut Vec<Fault>) -> u64 {
     outside
 }
 
-/// What a view that is told of a component by others has of it.
+/// The state of a component in a view that is told of it by others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relayed {
     Agrees,
-    /// What its writer held has not come yet.
+    /// The writer's value has not come yet.
     Behind,
     Differs,
 }
 
-/// Compares what a view had `before` its writer said what it `held`, and `after` that. Components only grow, so the writer's lies between
-/// the two; where it `has_all` that was told at the writer's data centre by then, what lacks is lost.
+/// Compares a view's value `before` its writer reported the value `held`, and `after` that. Components only grow, so the writer's
+/// value lies between the two. If the view `has_all` that was told at the writer's data centre by then, a missing part is lost.
 pub fn relayed(before: u64, held: u64, after: u64, has_all: bool) -> Relayed {
     match (before > held, after < held) {
         (true, _) => Relayed::Differs,

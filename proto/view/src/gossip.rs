@@ -1,17 +1,18 @@
 //! Gossip of components between aggregators. The unit is (cell, valve incarnation, value); merging is maximum.
 //!
 //! Every data centre's aggregator numbers the changes of its own valves' components: its stream, named by (origin, epoch), has
-//! versions that only say what was told. A delta continues a version (`base`) and leads to another (`upto`); what does not
-//! continue the receiver's state is ignored. When the record of recent changes no longer reaches back to the base, the origin's
-//! components are walked instead.
+//! versions that only say which changes were told. A delta continues a version (`base`) and leads to another (`upto`); a delta
+//! that does not continue the receiver's state is ignored. When the record of recent changes no longer reaches back to the base,
+//! the origin's components are walked instead.
 //!
-//! Own changes are pushed to the peers at once (to all, when they are few). An aggregator that sees in a peer's digest that it
-//! lacks something of another origin, and does not get it from there, asks one peer to relay that origin (`want`). Digests also
-//! carry a sum over hashes of each data centre's components: where versions are equal and sums stay different, both sides
-//! tell each other everything once (a repair), which heals what no version can see, such as the last words of a lost disk.
+//! Own changes are pushed to the peers at once (to all, when they are few). An aggregator may see in a peer's digest that it
+//! lacks changes of another origin. If it does not get them from there, it asks one peer to relay that origin (`want`). Digests
+//! also carry a sum over hashes of each data centre's components. If versions are equal and sums stay different, both sides tell
+//! each other everything once (a repair). A repair heals differences that no version shows, such as the last messages of a lost
+//! disk.
 //!
-//! Deltas and digests may be lost, doubled or reordered: what is not acknowledged in time is sent again. Everything is void that
-//! was said by, or to, an earlier start of a process (`sender`).
+//! Deltas and digests may be lost, doubled or reordered: a delta that is not acknowledged in time is sent again. All messages
+//! from, or to, an earlier start of a process (`sender`) are void.
 
 mod build;
 mod pair;
@@ -40,8 +41,9 @@ use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{Digest, PeerMsg, Version};
 use tidemark_wire::shards::{Seats, ShardId};
 
-/// More versions than a stream gives out in a second, or between two checkpoints. Starts are numbered by seconds, so that versions that
-/// begin at as many times a start's number lie above those of every earlier life, also of one that the disk knows nothing of.
+/// More versions than a stream gives out in a second, or between two checkpoints. Starts are numbered by seconds, and the
+/// versions of a start begin at its number times this. So they lie above the versions of every earlier life, even of a life that
+/// the disk knows nothing of.
 const VERSIONS_PER_START: u64 = 1 << 30;
 /// A stream that has fewer left is refused.
 const VERSIONS_LEFT_MIN: u64 = 1 << 41;
@@ -49,14 +51,14 @@ const VERSIONS_LEFT_MIN: u64 = 1 << 41;
 const CELLS_PER_VERSION: u32 = 64;
 const PARTS_PER_VERSION: usize = 1 << 10;
 
-/// So long after a repair, or a start on a disk, what it brought has come to the others as well.
+/// The time after a repair, or a start on a disk, in which its changes have come to the others as well.
 const SETTLED_AFTER: Span = Span::from_secs(60);
 /// Bytes of one delta, about, unless the process chooses less.
 const DELTA_BYTES_DEFAULT: usize = 64 << 10;
 /// Cells of the own stream that a checkpoint names because peers may lack them; with more, such peers are told by a walk.
 const RETELL_MAX: usize = 1 << 14;
 
-/// How gossip behaves. All of it is the process's own choice; peers may differ.
+/// The settings of gossip. All of them are the process's own choice; peers may differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GossipConfig {
     /// Changes within this are told together.
@@ -79,7 +81,7 @@ pub struct GossipConfig {
     pub relay_grace: Span,
     /// A relaying peer that brings nothing for so long is replaced.
     pub relay_patience: Span,
-    /// The second aggregator of a pair tells by itself what the first has not told for so long.
+    /// The second aggregator of a pair sends by itself the changes that the first has not sent for this long.
     pub partner_patience: Span,
     /// Own changes remembered (4 bytes each, and 4 per cell).
     pub own_ring_events: usize,
@@ -89,13 +91,13 @@ pub struct GossipConfig {
     pub held_max: usize,
 }
 
-/// Of whatever a process's budget is divided into, each gets so much at least.
+/// The least window of each stream that shares a process's budget.
 const WINDOW_DELTAS_MIN: usize = 2;
 const RING_EVENTS_MIN: usize = 1 << 10;
 const HELD_MIN: usize = 1 << 8;
 
 impl GossipConfig {
-    /// What each of several streams of a process may take where one may take this.
+    /// The settings of each of several streams of a process that share this budget.
     pub fn shared_by(&self, streams: usize) -> GossipConfig {
         // Never more than was chosen.
         let part = |whole: usize, least: usize| (whole / streams.max(1)).max(least.min(whole));
@@ -134,7 +136,7 @@ impl Default for GossipConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamState {
     epoch: u64,
-    /// Peers that have this version lack at most the cells in `retell` of what may be on disk.
+    /// Peers that have this version lack at most the cells in `retell` of the data that may be on disk.
     floor: u64,
     /// The next life's versions begin here or above.
     reserved: u64,
@@ -148,7 +150,8 @@ impl StreamState {
     }
 }
 
-/// Up to where foreign origins are merged; goes into the last part of a checkpoint that was begun when this was taken.
+/// The versions up to which foreign origins are merged; goes into the last part of a checkpoint that was begun when this was
+/// taken.
 pub type ForeignState = Vec<(AggregatorId, Version)>;
 
 /// Gossip of one aggregator about one shard.
@@ -156,9 +159,9 @@ pub type ForeignState = Vec<(AggregatorId, Version)>;
 pub struct Gossip {
     own: AggregatorId,
     shard: ShardId,
-    /// It was split off: who has not done that yet knows nothing of it.
+    /// It was split off: a peer that has not split yet knows nothing of it.
     is_part: bool,
-    /// Who tells it in each data centre, and who is silent meanwhile.
+    /// The aggregators that tell it in each data centre, and those that are silent meanwhile.
     seats: Seats,
     /// The start of this process.
     start: u64,
@@ -174,11 +177,11 @@ pub struct Gossip {
     flushed_at: Option<Time>,
     review_at: Option<Time>,
     held: pair::Held,
-    /// When something of other data centres was last merged for which no version stands.
+    /// When data of other data centres was last merged that no version covers.
     repaired: Option<Time>,
-    /// When this process went on with what is on disk.
+    /// When this process resumed from its disk.
     resumed: Option<Time>,
-    /// Goes on with what is on disk, where rows may know more than versions; nothing was done yet.
+    /// Resumes from the disk, with rows that may be ahead of versions; nothing was done yet.
     is_resumed: bool,
     outbox: VecDeque<(AggregatorId, PeerMsg)>,
     counts: GossipCounts,
@@ -188,7 +191,7 @@ pub struct Gossip {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnChange {
     pub slot: u32,
-    /// Of each row, by its number in the view.
+    /// For each row, by its number in the view.
     pub rows: Vec<(u32, Part)>,
 }
 
@@ -206,7 +209,7 @@ impl OwnChange {
     }
 }
 
-/// What gossip did, for metrics.
+/// Counts of gossip, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GossipCounts {
     pub deltas_sent: u64,
@@ -225,17 +228,17 @@ pub struct GossipCounts {
 struct Origin {
     /// Merged up to here; of the own data centre: given out.
     have: Version,
-    /// Some of what changed before that comes with what changed after it: up to where all is merged, and what has to be for all of
-    /// `have` to be.
+    /// Some changes before that come with changes after it. The first version is the one up to which all is merged. The second
+    /// has to be merged for all of `have` to be complete.
     lacks: Option<(Version, u64)>,
-    /// Of what changed until then some may be merged: parts of walks say more than `have`.
+    /// Changes up to here may be merged in part: parts of walks are ahead of `have`.
     partly: Version,
-    /// What was on disk may say more than `have`, too.
+    /// The data on disk may be ahead of `have`, too.
     unsure: Unsure,
     recent: Recent,
-    /// What changed recently in rows, by the same versions.
+    /// Recent changes in rows, by the same versions.
     rows: RowChanges,
-    /// Foreign: who relays it to here, since when; and when it last came further.
+    /// For a foreign origin: the peer that relays it to here, and since when; and when the origin last came further.
     source: Option<(AggregatorId, Time)>,
     behind_since: Option<Time>,
     progressed: Time,
@@ -243,24 +246,24 @@ struct Origin {
     told: Option<Version>,
 }
 
-/// Whether something of an origin may be here that its version does not stand for, from the life before this start.
+/// Whether data of an origin may be here that its version does not cover, from the life before this start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unsure {
     No,
-    /// The origin has not said yet how far it is: nobody has more of it.
+    /// The origin has not reported its version yet: no other peer has more of it.
     Yes,
     /// No more than it had when it said so.
     Until(Version),
 }
 
 impl Gossip {
-    /// `start` numbers the starts of this process, increasing, and higher than the epoch of any earlier stream of this data
-    /// centre: without a stream on disk it names a new one.
+    /// `start` numbers the starts of this process. It increases, and is higher than the epoch of any earlier stream of this data
+    /// centre. Without a stream on disk it names a new one.
     pub fn new(own: impl Into<AggregatorId>, start: u64, config: GossipConfig, seed: u64) -> Gossip {
         Gossip::of_shard((own.into(), ShardId::FIRST, Seats::default()), start, config, seed)
     }
 
-    /// The same of a shard of a view that is cut, where data centres have so many aggregators.
+    /// The same for a shard of a view that is cut, with data centres of several aggregators.
     pub fn of_shard(
         (own_id, shard, seats): (AggregatorId, ShardId, Seats),
         start: u64,
@@ -295,9 +298,10 @@ impl Gossip {
         }
     }
 
-    /// Goes on with the stream on disk: peers keep what they have. What an earlier life told and did not write is fed again by
-    /// the groups, and gets versions above all that were ever given out: also by lives of which a disk that is an old copy knows nothing,
-    /// since those had lower numbers. So what a peer has up to any version is there, and it is told what comes after it.
+    /// Resumes the stream on disk: peers keep their data. Changes that an earlier life told and did not write are fed again by
+    /// the groups, and get versions above all that were ever given out. That includes versions of lives that an old copy of the
+    /// disk knows nothing of, since those had lower numbers. So a peer's data up to any version is there, and it is told the
+    /// changes after it.
     pub fn resume(&mut self, stream: StreamState, foreign: ForeignState, cells: &Cells) {
         let ring = ChangeRing::new(self.config.own_ring_events, stream.floor);
         let of_start = self.start.saturating_mul(VERSIONS_PER_START).min(u64::MAX - 2 * VERSIONS_LEFT_MIN);
@@ -308,12 +312,12 @@ impl Gossip {
         for (origin, have) in foreign.into_iter().filter(|(id, _)| *id != self.own) {
             let ring = RelayRing::new(self.config.relay_ring_events, have.version);
             let known = Origin::new(have, Recent::Relay(ring), self.config.relay_ring_events);
-            // Of a stream that has ended nobody says more.
+            // A stream that has ended gets no further versions.
             let unsure = if self.seats.gathers(origin, self.shard) { Unsure::Yes } else { Unsure::No };
             self.origins.insert(origin, Origin { unsure, ..known });
         }
         self.is_resumed = true;
-        // Also those that were first heard of since then.
+        // Also data centres that were first heard of since then.
         let dcs: BTreeSet<DcId> = cells.valves().iter().map(|valve| valve.group.dc).collect();
         let holders = dcs.into_iter().flat_map(|dc| self.seats.holders(self.shard, dc));
         for holder in holders.filter(|id| *id != self.own).collect::<Vec<_>>() {
@@ -348,7 +352,7 @@ impl Gossip {
         self.whole_of_others().map(|(id, whole, _)| (id, whole)).collect()
     }
 
-    /// Of each stream of others up to where all of it is merged, and up to where some.
+    /// For each stream of others: up to where all of it is merged, and up to where some.
     pub fn whole_of_others(&self) -> impl Iterator<Item = (AggregatorId, Version, Version)> + '_ {
         let others = self.origins.iter().filter(|(id, _)| **id != self.own);
         others.map(|(&id, origin)| (id, origin.whole(), origin.some()))
@@ -359,12 +363,12 @@ impl Gossip {
         self.seats.partner(self.own, self.shard)
     }
 
-    /// Whether this is the second of two: it is silent abroad while it hears the first.
+    /// Whether this is the second of two: it sends nothing abroad while it hears the first.
     fn is_second(&self) -> bool {
         self.seats.is_second(self.own, self.shard)
     }
 
-    /// Whether it is being told all of the shard, to hold it.
+    /// Whether it is receiving all of the shard, to hold it.
     fn joins(&self) -> bool {
         self.seats.joins(self.own, self.shard)
     }
@@ -372,7 +376,7 @@ impl Gossip {
     /// Others hold the shard from here on.
     pub fn on_seats(&mut self, now: Time, seats: &Seats) {
         self.seats = seats.clone();
-        // Nobody says any more what was to come behind the end of a stream; who holds the shard says it in its own.
+        // Changes behind the end of a stream are not sent any more; the holders of the shard send them in their own streams.
         for (id, origin) in &mut self.origins {
             if !seats.gathers(*id, self.shard) {
                 (origin.lacks, origin.partly, origin.unsure) = (None, origin.have, Unsure::No);
@@ -389,7 +393,8 @@ impl Gossip {
         self.peers.contains_key(&peer)
     }
 
-    /// Whether all is merged that the other holders of the data centre had when each last said so, of those that are connected; at least one is.
+    /// Whether all data is merged that the other holders of the data centre, of those that are connected, had when each last
+    /// reported; at least one is connected.
     pub fn has_what_holders_have(&self) -> bool {
         let holders = self.seats.holders(self.shard, self.own.dc).filter(|holder| *holder != self.own);
         let is_merged = |peer: &&Peer| {
@@ -415,8 +420,8 @@ impl Gossip {
         of_dc.map(|(_, origin)| origin.progressed).max().filter(|&at| at > Time::default())
     }
 
-    /// Whether the versions of others of a data centre stand for all that is here of it: for a while no repair has come, and after a start on
-    /// a disk that may know more each of them has said how far it is, and is merged so far here, or a while is over.
+    /// Whether the versions of others of a data centre cover all that is here of it. For a while no repair has come. And after a
+    /// start on a disk that may be ahead, each of them has reported its version and is merged so far here, or a while is over.
     fn knows_what_it_has(&self, now: Time, dc: DcId) -> bool {
         let since = |at: Option<Time>| at.is_none_or(|at| now - at >= SETTLED_AFTER);
         let mut others = self.origins.iter().filter(|(id, _)| id.dc == dc && **id != self.own);
@@ -425,7 +430,7 @@ impl Gossip {
             && (since(self.resumed) || others.all(|(_, origin)| origin.is_settled()))
     }
 
-    /// Whether nothing of other data centres is here that the versions of [`Gossip::whole_of_others`] do not stand for.
+    /// Whether all data of other data centres here is covered by the versions of [`Gossip::whole_of_others`].
     pub fn is_settled(&self, now: Time) -> bool {
         let mut dcs = self.origins.keys().map(|id| id.dc).filter(|dc| *dc != self.own.dc);
         !self.is_resumed && dcs.all(|dc| self.knows_what_it_has(now, dc))
@@ -496,7 +501,7 @@ impl Gossip {
         self.choose_direct();
     }
 
-    /// Sends what is due. To be called after every other input, too.
+    /// Sends due messages. To be called after every other input, too.
     pub fn tick(&mut self, now: Time, cells: &Cells) {
         if std::mem::take(&mut self.is_resumed) {
             self.resumed = Some(now);
@@ -605,7 +610,7 @@ impl Gossip {
                 true => Span((peer.digest_interval.0 * 2).min(self.config.digest_interval_max.0)),
                 false => self.config.digest_interval,
             };
-            // One of the two is a little later, lest digests cross and both are answered.
+            // One of the two is a little later, so that digests do not cross and get two answers.
             let later = if equal && self.own > to { peer.digest_interval.0 / 4 } else { 0 };
             peer.digest_at = now + Span(peer.digest_interval.0 + later);
         }
@@ -621,15 +626,14 @@ impl Gossip {
         self.outbox.push_back((to, PeerMsg::Digest(digest)));
     }
 
-    /// Data centres of which the components here are those that the versions here stand for: not the own one while something of it is
-    /// held back.
+    /// Data centres with components here that match the versions here: not the own one while changes of it are held back.
     fn comparable(&self) -> impl Iterator<Item = DcId> + '_ {
         let mut dcs: Vec<DcId> = self.origins.keys().map(|origin| origin.dc).collect();
         dcs.dedup();
         dcs.into_iter().filter(|&dc| dc != self.own.dc || self.held.is_empty())
     }
 
-    /// Only what came from this peer since the last one.
+    /// Acknowledges only the deltas from this peer since the last digest.
     fn send_ack(&mut self, to: AggregatorId) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let acks = std::mem::take(&mut peer.acks);
@@ -656,7 +660,7 @@ impl Gossip {
         Digest { sender: self.start, have, walks, want, sums, reply, ..Digest::default() }
     }
 
-    /// A peer's digest: what it has, what it wants.
+    /// A peer's digest: its versions, and its requests.
     pub fn on_digest(&mut self, now: Time, cells: &Cells, from: AggregatorId, digest: &Digest) {
         if !self.is_current(from, digest.sender) {
             return;
@@ -668,7 +672,7 @@ impl Gossip {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         // Acknowledgements have no sums, and say something of a part.
         peer.has_said_all |= !digest.sums.is_empty();
-        // What is new since the last flush is told with the next one.
+        // New changes since the last flush are told with the next one.
         let was_held_back = peer.is_held_back(self.config.window_deltas);
         for &(origin, version) in &digest.have {
             let stale = !peer.acknowledge(origin, version);
@@ -739,7 +743,7 @@ impl Gossip {
 }
 
 impl Origin {
-    /// For about so many changes of rows.
+    /// With room for about this number of row changes.
     fn new(have: Version, recent: Recent, changes: usize) -> Origin {
         let progressed = Time::default();
         let told = None;
@@ -750,12 +754,12 @@ impl Origin {
         Origin { have, lacks, partly, unsure, recent, rows, source: None, behind_since: None, progressed, told }
     }
 
-    /// Of no more than this something may be merged.
+    /// The version up to which changes may be merged in part.
     fn some(&self) -> Version {
         self.have.max(self.partly)
     }
 
-    /// Whether [`Origin::some`] says so.
+    /// Whether [`Origin::some`] covers all.
     fn is_settled(&self) -> bool {
         match self.unsure {
             Unsure::No => true,
@@ -769,12 +773,12 @@ impl Origin {
         self.lacks.map_or(self.have, |(whole, _)| whole)
     }
 
-    /// What has to be merged for everything up to `have` to be.
+    /// The version that has to be merged for everything up to `have` to be complete.
     fn known(&self) -> u64 {
         self.lacks.map_or(self.have.version, |(_, known)| known)
     }
 
-    /// More was told, by who knows so much; all of it, or what changed.
+    /// More was told, by a peer that knows up to `known`; all of it, or only changes.
     fn advance(&mut self, to: Version, known: u64, is_all: bool) {
         let known = if is_all { known } else { known.max(self.known()) };
         let whole = self.whole();

@@ -1,6 +1,6 @@
-//! Questions of clients about many counters, their series and the graph: client ↔ aggregator, each on a channel of its own of kind
-//! [`tidemark_wire::wire::channel::QUERIES`] (decision 0052). What they mean is in [`crate::query`]; zones are said by their names, which who
-//! answers looks up.
+//! Questions of clients about many counters, their series and the graph: client ↔ aggregator, each on a channel of its own of
+//! kind [`tidemark_wire::wire::channel::QUERIES`] (decision 0052). [`crate::query`] defines their meaning. Zones are sent by
+//! name, and the answering aggregator looks them up.
 //!
 //! A question and its answer may be longer than a message, and go in frames ([`tidemark_wire::framed`]).
 
@@ -32,7 +32,7 @@ const _: () = assert!(
     HEAD_BYTES + QUERY_COUNTERS_MAX * NAME_BYTES_MAX + QUERY_WINDOWS_MAX * WINDOW_BYTES_MAX <= QUESTION_BYTES_MAX
 );
 
-/// What a client asks, and of which counts.
+/// A client's question, and the counts that it is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryRequest {
     pub of: Of,
@@ -51,7 +51,8 @@ pub enum Query {
     },
     /// One counter in steps. Answered by [`QueryAnswer::Series`].
     Series { counter: CounterName, steps: AskedSteps },
-    /// The next counters of a range of keys, at most `limit` (and of totals as many again). Answered as what is asked of each.
+    /// The next counters of a range of keys, at most `limit` (and of totals as many again). Answered like the question about
+    /// each.
     Range { keys: KeyRange, limit: u32, each: Each },
     /// The `places` that counted most in a window. Answered by [`QueryAnswer::Top`].
     Top { among: Among, places: u32, window: AskedWindow },
@@ -59,7 +60,7 @@ pub enum Query {
     Relatives { counter: CounterName, which: Relation, behind: Option<CounterName>, limit: u32 },
 }
 
-/// What is asked of each counter of a range.
+/// The question about each counter of a range.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Each {
     /// Its value, and these windows.
@@ -67,7 +68,7 @@ pub enum Each {
     Steps(AskedSteps),
 }
 
-/// A [`WindowQuery`] whose zone is a name.
+/// A [`WindowQuery`] with the name of its zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskedWindow {
     pub asked: Asked,
@@ -76,7 +77,7 @@ pub struct AskedWindow {
     pub compare: bool,
 }
 
-/// A [`SeriesQuery`] whose zone is a name.
+/// A [`SeriesQuery`] with the name of its zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskedSteps {
     pub asked: Asked,
@@ -87,7 +88,7 @@ pub struct AskedSteps {
 }
 
 impl AskedWindow {
-    /// What it means to who answers.
+    /// The query, with the zone that the answering aggregator knows under the name.
     pub fn query(&self) -> Result<WindowQuery, UnknownZone> {
         let AskedWindow { asked, zone, error_s, compare } = self;
         Ok(WindowQuery { asked: *asked, zone: Zone::named(zone)?, error_s: *error_s, compare: *compare })
@@ -95,7 +96,7 @@ impl AskedWindow {
 }
 
 impl AskedSteps {
-    /// What it means to who answers.
+    /// The query, with the zone that the answering aggregator knows under the name.
     pub fn query(&self) -> Result<SeriesQuery, UnknownZone> {
         let AskedSteps { asked, every, anchor, zone, error_s } = self;
         let zone = Zone::named(zone)?;

@@ -1,14 +1,13 @@
 //! Questions about series and their answers: windows, series of steps, rankings, ranges of keys, many counters at one instant.
 //!
-//! A question is planned once against the horizon of a namespace and a `now`, and the plan is read for as many counters as are asked.
-//! Where counts come from is a [`Source`]: a view with the ledger applied beside it ([`Shown`]), or what several processes have told of
-//! the shards that they hold ([`Gathered`]). What an answer says is what the
-//! source has heard of: `value` is exact for the interval that the plan covers, and the truth about the asked one lies between
-//! `at_least` and `at_most`.
+//! A question is planned once against the horizon of a namespace and a `now`, and the plan is read for all requested counters.
+//! Counts come from a [`Source`]: a view with the ledger applied beside it ([`Shown`]), or the data that several processes have
+//! sent about their shards ([`Gathered`]). An answer holds all that the source has heard of. `value` is exact for the interval
+//! that the plan covers. The truth about the requested interval lies between `at_least` and `at_most`.
 //!
-//! An answer never shows more of a counter than its reading does, which stays below a milestone that is not awarded: halves of windows
-//! are cut to those of the reading, and so are steps of a series together, the latest first. (Within one generation nothing can be
-//! counted in a window that is not in the total.)
+//! An answer never shows more of a counter than its reading does, which stays below a milestone that is not awarded. Halves of
+//! windows are cut to those of the reading. So are the steps of a series together, the latest first. (Within one generation
+//! nothing can be counted in a window that is not in the total.)
 
 mod asked;
 mod asks;
@@ -69,7 +68,7 @@ pub enum QueryError {
     TooManyValues { counters: usize, steps: usize },
     #[error("{0} windows of each counter: at most {QUERY_WINDOWS_MAX} allowed")]
     TooManyWindows(usize),
-    #[error("more than {RANKED_MAX} counters to rank; of a range, a longer prefix asks for fewer")]
+    #[error("more than {RANKED_MAX} counters to rank: use a longer prefix")]
     TooManyToRank,
     #[error("{0} places of a ranking: 1 to {RANKS_MAX} allowed")]
     Ranks(usize),

@@ -1,4 +1,5 @@
-//! How far a view has come: what an answer about shards says beside the counts, so that a reader is never shown less than before.
+//! The progress of a view: it stands beside the counts in an answer about shards, so that a reader is never shown less than
+//! before.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -6,16 +7,16 @@ use tidemark_types::ids::{AggregatorId, GroupId, LogIndex};
 use tidemark_wire::msg::Version;
 use tidemark_wire::shards::ShardId;
 
-/// How far a view has come in some shards.
+/// The progress of a view in some shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stands {
-    /// What is the same for all of them.
+    /// The part that is the same for all of them.
     pub of_all: Stand,
     /// By shard the rest.
     pub by_shard: BTreeMap<ShardId, OfShard>,
 }
 
-/// What of a [`Stand`] is of one shard.
+/// The part of a [`Stand`] that belongs to one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfShard {
     pub versions: Vec<(AggregatorId, Version, Version)>,
@@ -24,7 +25,7 @@ pub struct OfShard {
 }
 
 impl Stands {
-    /// Of stands of one view at one moment.
+    /// Combines stands of one view at one moment.
     pub fn of(stands: impl IntoIterator<Item = (ShardId, Stand)>) -> Stands {
         let mut all = Stands::default();
         for (shard, Stand { versions, is_settled, limits, ledger, graph, groups }) in stands {
@@ -42,26 +43,28 @@ impl Stands {
     }
 }
 
-/// How far a view has come in one shard.
+/// The progress of a view in one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stand {
     /// The ledger as applied beside it.
     pub ledger: LogIndex,
     /// The graph that totals have followed, by its index, and how many pairs of the next change.
     pub graph: (u64, u64),
-    /// Of each group of its data centre, ascending: up to where all of its log is merged, and of how much it may show something.
+    /// By group of its data centre, ascending: the position up to which all of its log is merged, and the position up to which
+    /// entries may be shown.
     pub groups: Vec<(GroupId, LogIndex, LogIndex)>,
-    /// Of each stream of other data centres, ascending: up to where all of it is merged, and of how much it may show something.
+    /// By stream of other data centres, ascending: the version up to which all of it is merged, and the version up to which
+    /// changes may be shown.
     pub versions: Vec<(AggregatorId, Version, Version)>,
-    /// Whether it shows nothing of other data centres that these versions do not stand for: it is not being told all anew.
+    /// Whether these versions cover all data of other data centres that it shows: it is not being told all anew.
     pub is_settled: bool,
-    /// Hashes of counters, ascending, of which it shows less than the ledger says by itself, and less than what: it has promised that while
-    /// a milestone is being armed.
+    /// Hashes of counters, ascending, that it shows less of than the ledger's state allows, and the limit of each. It has
+    /// promised the limit while a milestone is being armed.
     pub limits: Vec<(u64, u64)>,
 }
 
 impl Stand {
-    /// Whether a view that stands here has all that one may have shown that stood there.
+    /// Whether a view at this stand has all that a view at the other may have shown.
     pub fn covers(&self, shown: &Stand) -> bool {
         let groups: BTreeMap<GroupId, LogIndex> = self.groups.iter().map(|&(group, all, _)| (group, all)).collect();
         let versions: BTreeMap<AggregatorId, Version> = self.versions.iter().map(|&(of, all, _)| (of, all)).collect();
@@ -69,7 +72,7 @@ impl Stand {
             |&(group, _, some): &(GroupId, LogIndex, LogIndex)| groups.get(&group).copied().unwrap_or_default() >= some;
         let has_version =
             |&(of, _, some): &(AggregatorId, Version, Version)| versions.get(&of).copied().unwrap_or_default() >= some;
-        // Who had not promised it may have shown more.
+        // A view without the promise may have shown more.
         let had_limit =
             |&(of, limit): &(u64, u64)| shown.limits.iter().any(|&(counter, less)| counter == of && less <= limit);
         self.limits.iter().all(had_limit)
@@ -80,8 +83,8 @@ impl Stand {
             && shown.versions.iter().all(has_version)
     }
 
-    /// What one and the same process has shown at both, of which either may be the later one: answers may overtake each other, and nothing that
-    /// it shows goes back.
+    /// The state that one process has shown at both stands. Either may be the later one: answers may overtake each other, and its
+    /// shown state never goes back.
     pub(crate) fn joined(self, other: &Stand) -> Stand {
         fn greatest<K: Ord + Copy, V: Ord + Copy>(one: &[(K, V, V)], other: &[(K, V, V)]) -> Vec<(K, V, V)> {
             let mut both: BTreeMap<K, (V, V)> = one.iter().map(|&(of, all, some)| (of, (all, some))).collect();
@@ -104,7 +107,7 @@ impl Stand {
         let (is_settled, limits) = match (is_latest(other), is_latest(&self)) {
             (true, _) => (other.is_settled, other.limits.clone()),
             (_, true) => (self.is_settled, self.limits),
-            // Of one process they cannot be.
+            // This cannot happen with one process.
             _ => (false, Vec::new()),
         };
         Stand { ledger, graph, groups, versions, is_settled, limits }

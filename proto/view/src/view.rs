@@ -1,8 +1,8 @@
 //! The view of one data centre's aggregator: components of all cells, merged by maximum, and readings of them.
 //!
-//! A reading never goes back, never exceeds what happened, and never reaches an armed milestone before it is awarded: below
-//! the least such milestone M, `up = max(certain, min(sum of components, M - 1))`. Where a counter may go down that is its up half,
-//! and the same holds, without any milestone, of its down half.
+//! A reading never goes back, never exceeds the true count, and never reaches an armed milestone before it is awarded. Below the
+//! least such milestone M, `up = max(certain, min(sum of components, M - 1))`. If a counter may go down that is its up half, and
+//! the same holds, without any milestone, for its down half.
 
 mod audit;
 mod cells;
@@ -38,11 +38,11 @@ use tidemark_types::warm;
 use tidemark_wire::msg::Reading;
 use tidemark_wire::shards::{Ranges, ShardId};
 
-/// Cells by shard, what limits their readings, and totals of them along edges.
+/// Cells by shard, the limits of their readings, and their totals along edges.
 #[derive(Clone, Debug)]
 pub struct View {
     own: AggregatorId,
-    /// Of one of a pair: the start under which the ledger has to know it.
+    /// For a view of a pair: the start under which the ledger has to know it.
     start: Option<u64>,
     /// By shard: the cells of one range of counters.
     shards: Vec<Cells>,
@@ -50,9 +50,9 @@ pub struct View {
     limits: ReadLimits,
     /// A range that is being split.
     parting: Option<Parting>,
-    /// What buckets may take of memory.
+    /// The memory budget of buckets.
     budget: Option<Budget>,
-    /// What resets up to this number ended is dropped, and what is to be dropped.
+    /// Data that resets up to this number ended is dropped; and the cells that are to be dropped.
     ended: u64,
     ending: over::Ending,
 }
@@ -68,7 +68,7 @@ impl View {
         View::of_shards(own, (0..ranges.numbers()).map(|_| Cells::new(seed)).collect(), ranges)
     }
 
-    /// A view of these cells, of which no totals are counted yet. Panics unless there are some for each range.
+    /// A view of these cells, without counted totals yet. Panics unless there are cells for each range.
     pub fn of_shards(own: impl Into<AggregatorId>, shards: Vec<Cells>, ranges: Ranges) -> View {
         assert_eq!(shards.len(), ranges.numbers(), "each range has its cells");
         let own = own.into();
@@ -97,7 +97,7 @@ impl View {
         self.shards.iter().enumerate().map(|(at, cells)| (ShardId(at as u16), cells))
     }
 
-    /// Which shard a counter is in.
+    /// The shard of a counter.
     pub fn shard_of(&self, counter: &CounterName) -> ShardId {
         self.ranges().find(counter)
     }
@@ -116,7 +116,7 @@ impl View {
         self.len() == 0
     }
 
-    /// Changes cells, by shard. What that raises is carried into totals before anything else is done.
+    /// Changes cells, by shard. Raised components are carried into totals before anything else is done.
     pub fn change<R>(&mut self, change: impl FnOnce(&mut [Cells]) -> R) -> R {
         let result = change(&mut self.shards);
         if !bites(Bug::RaisedLate) {
@@ -125,7 +125,7 @@ impl View {
         result
     }
 
-    /// Carries what was raised into totals.
+    /// Carries raised components into totals.
     fn carry(&mut self) {
         for (at, cells) in self.shards.iter_mut().enumerate() {
             let shard = ShardId(at as u16);
@@ -166,7 +166,7 @@ impl View {
         })
     }
 
-    /// Groups of which a component was raised since the last call.
+    /// Groups with a component that was raised since the last call.
     pub fn take_raised(&mut self) -> BTreeSet<GroupId> {
         self.shards.iter_mut().flat_map(Cells::take_raised).collect()
     }
@@ -181,13 +181,13 @@ impl View {
         self.cells_of(counter).sum_of_half(counter, Half::Up, generation)
     }
 
-    /// Sum of the components of what was counted down of a counter in a generation.
+    /// Sum of the components of a counter's decrements in a generation.
     pub fn down_of(&self, counter: &CounterName, generation: u32) -> u64 {
         self.cells_of(counter).sum_of_half(counter, Half::Down, generation)
     }
 
-    /// What each data centre contributes to one half of a counter's total in a generation, unclamped: those that have counted it, as
-    /// far as is known here.
+    /// The part of each data centre in one half of a counter's total in a generation, unclamped: the data centres that have
+    /// counted it, as far as is known here.
     pub fn parts_of(&self, counter: &CounterName, half: Half, generation: u32) -> BTreeMap<DcId, u64> {
         self.cells_of(counter).parts_of(counter, half, generation)
     }
@@ -197,14 +197,14 @@ impl View {
         self.shards.iter().fold(0, |sum, cells| sum.wrapping_add(cells.hash_of(dc)))
     }
 
-    /// How a namespace keeps series here; `None` where it keeps none.
+    /// How a namespace keeps series here; `None` if it keeps none.
     pub fn series_of(&self, namespace: &str) -> Option<&SeriesView> {
         // All shards know the same terms and the same time.
         self.shards[0].series_of(namespace)
     }
 
-    /// The rows of one half of a counter in a generation, each of one valve. What has expired may still be in them: whoever reads
-    /// goes by a cover that was planned with the namespace's horizon.
+    /// The rows of one half of a counter in a generation, each of one valve. Expired buckets may still be in them: read them by a
+    /// cover that was planned with the namespace's horizon.
     pub fn rows(
         &self,
         counter: &CounterName,
@@ -214,7 +214,7 @@ impl View {
         self.cells_of(counter).rows(counter, half, generation)
     }
 
-    /// The same for who reads only some of their buckets.
+    /// The same for a reader of only some of their buckets.
     pub fn held_rows(
         &self,
         counter: &CounterName,
@@ -224,13 +224,13 @@ impl View {
         self.cells_of(counter).held_rows(counter, half, generation)
     }
 
-    /// What the host's clock shows. Where it goes back, the latest time stays.
+    /// Takes the host's clock. If it goes back, the latest time stays.
     pub fn on_time(&mut self, now: UnixTime) {
         self.shards.iter_mut().for_each(|cells| cells.on_time(now));
         self.parting.iter_mut().for_each(|parting| parting.on_time(now));
     }
 
-    /// What the ledger knows of groups that are lost and this view does not: counted, and in nobody's feed any more.
+    /// The counts of lost groups that the ledger knows and this view does not: they are in no feed any more.
     fn unseen(&self, counter: &CounterName, ledger: &Ledger) -> u64 {
         let Some(state) = ledger.counter(counter) else { return 0 };
         let generation = ledger.resets().generation(counter);
@@ -238,7 +238,7 @@ impl View {
         state.losses().lost().fold(0, |sum, (group, _)| sum.saturating_add(unseen(group)))
     }
 
-    /// Takes over the ledger after a start, when nobody has read anything yet.
+    /// Takes over the ledger after a start, before the first read.
     pub fn on_start(&mut self, ledger: &Ledger) {
         self.shards.iter_mut().for_each(|cells| cells.take_series(ledger));
         self.drop_all_over(ledger);
@@ -246,7 +246,7 @@ impl View {
         ledger.guarded().for_each(|counter| self.limits.update(counter, ledger, self.own, 0));
     }
 
-    /// Takes over what changed in the ledger applied here: what limits the readings of the counters named.
+    /// Takes over the changes in the ledger applied here: the limits of the readings of the named counters.
     pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger) {
         if changes.settings {
             self.shards.iter_mut().for_each(|cells| cells.take_series(ledger));
@@ -270,8 +270,8 @@ impl View {
         &mut self.limits
     }
 
-    /// This is the view of one of a pair, started for the `start`th time: it may have been set aside before, and what is armed since
-    /// then did not wait for it. So it shows nothing before the ledger as applied here knows of this very start.
+    /// This is the view of one of a pair, started for the `start`th time. It may have been set aside before, and milestones armed
+    /// since then did not wait for it. So it shows nothing before the ledger as applied here knows of this very start.
     pub fn show_from(&mut self, start: u64) {
         self.start = Some(start);
     }
@@ -295,7 +295,7 @@ impl View {
         Reading { up: 0, pending, at_most: None, down: 0, ..reading }
     }
 
-    /// What it shows, or would if the ledger knew of it: an earlier start of it has shown this.
+    /// The shown reading, or the one that would be shown if the ledger knew of this view: an earlier start of it has shown this.
     pub fn would_show(&self, counter: &CounterName, ledger: &Ledger) -> Reading {
         let generation = ledger.resets().generation(counter);
         let before = if bites(Bug::ResetNotShown) { self.sum_of(counter, 0) * u64::from(generation > 0) } else { 0 };
@@ -303,7 +303,7 @@ impl View {
         let ledger_index = ledger.applied().0;
         let sum = sum.saturating_add(self.unseen(counter, ledger));
         let below = self.limits.limit(counter, ledger).map_or(u64::MAX, |limit| limit - 1);
-        // No milestone is about the down half: nothing limits what is shown of it.
+        // No milestone is about the down half: nothing limits its reading.
         let down = if ledger.goes_down(counter) { self.down_of(counter, generation) } else { 0 };
         match ledger.counter(counter) {
             None => {
@@ -312,7 +312,7 @@ impl View {
             }
             Some(state) => {
                 let up = state.certain().max(sum.min(below));
-                // What is late has happened, and nobody here knows how much it is.
+                // Late increments have happened, and their weight is not known here.
                 let known = state.bases_missing().next().is_none() && !state.terms().any_late();
                 let losses = state.losses().surplus().saturating_add(state.losses().written_off());
                 let beyond = losses.saturating_add(state.deferred().weight());
@@ -323,15 +323,15 @@ impl View {
         }
     }
 
-    /// Forgets the cells of a shard, and what they added to totals. From here on it is as if none had ever been named; `seed` hashes the
-    /// names of those that will be.
+    /// Forgets the cells of a shard, and their part of totals, as if none had ever been named; `seed` hashes the names of later
+    /// cells.
     pub fn forget_shard(&mut self, shard: ShardId, seed: u64) {
         drop(self.take_cells(shard, seed));
         self.ending.forget(shard);
         self.hierarchy.forget_shard(shard);
     }
 
-    /// The cells of a shard, in the place of which there are none now.
+    /// Takes the cells of a shard, and leaves none in their place.
     fn take_cells(&mut self, shard: ShardId, seed: u64) -> Cells {
         let cells = &mut self.shards[usize::from(shard.0)];
         let next = cells.forgotten(seed);

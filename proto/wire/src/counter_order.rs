@@ -1,6 +1,6 @@
-//! The order in which counters lie in a view. By default that of their names: of namespaces, and in one of its keys, by bytes. Namespaces
-//! that are laid by a piece of their keys are together in one space, part beside part: what has the same piece is never cut apart, so a
-//! counter and its relatives in other namespaces may be kept in one range.
+//! The order in which counters lie in a view. By default it is the order of names: by namespace, then by the bytes of the key.
+//! Namespaces that are laid by a piece of their keys share one space, part beside part. A part, the keys with the same piece, is
+//! never cut apart. So a counter and its relatives in other namespaces can be kept in one range.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -13,11 +13,11 @@ pub struct ShardBy {
     pub namespace: String,
     /// Namespaces of one space lie beside each other. It has a name such as a namespace has.
     pub space: String,
-    /// By which piece of the key, of those between `/`, counted from 1. A key of fewer pieces has an empty one there.
+    /// The piece of the key, counted from 1, where `/` separates pieces. A key of fewer pieces has an empty one there.
     pub piece: u8,
 }
 
-/// Of which namespaces the counters are laid otherwise than by their names.
+/// The namespaces with counters that are not laid by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterOrder(Vec<ShardBy>);
 
@@ -65,22 +65,22 @@ pub struct KeySpan {
 }
 
 impl CounterOrder {
-    /// That of names.
+    /// The order of names.
     pub fn by_name() -> CounterOrder {
         CounterOrder::default()
     }
 
-    /// That of names, but for these namespaces, in whatever order.
+    /// The order of names, except for these namespaces, which may come in any order.
     ///
     /// # Errors
-    /// [`BadShardBy`]: too many, one twice, a name that is none, or a piece that no key is taken to have.
+    /// [`BadShardBy`]: too many, one twice, an invalid name, or a piece beyond the limit.
     pub fn new(mut laid: Vec<ShardBy>) -> Result<CounterOrder, BadShardBy> {
         laid.sort_unstable_by(|one, other| one.namespace.cmp(&other.namespace));
         let order = CounterOrder(laid);
         order.validate().map(|()| order)
     }
 
-    /// Whether it is one that [`CounterOrder::new`] gives: of what came from elsewhere.
+    /// Checks that [`CounterOrder::new`] could have made it: for orders from other processes.
     ///
     /// # Errors
     /// [`BadShardBy`].
@@ -127,14 +127,14 @@ impl CounterOrder {
         }
     }
 
-    /// Where a range begins whose first counter this is said to be: with all of its part, which is not cut.
+    /// The position at which a range begins that this counter is the first of: the beginning of its part, which is not cut.
     pub fn begin<'a>(&'a self, first: &'a CounterName) -> Position<'a> {
         let position = self.position(first.namespace(), first.key());
         if self.of(first.namespace()).is_some() { Position { name: None, ..position } } else { position }
     }
 
-    /// Of some counters of one range the one with which a second range begins best: as many as can be lie before it as do not, and what has one
-    /// piece stays together. `None`: nothing can be cut.
+    /// The counter of one range with which a second range begins best: about as many counters lie before it as behind. Counters
+    /// with one piece stay together. `None`: the range cannot be cut.
     pub fn middle(&self, mut counters: Vec<CounterName>) -> Option<CounterName> {
         counters.sort_by(|one, other| self.begin(one).cmp(&self.begin(other)));
         let begins = |at: &usize| self.begin(&counters[at - 1]) < self.begin(&counters[*at]);

@@ -1,5 +1,5 @@
-//! Messages that may be longer than others: each is cut into frames, and is whole when its direction of its channel ends. A frame without bytes
-//! says that the message is being made.
+//! Messages that may be longer than others: each is cut into frames, and is whole when its direction of its channel ends. A frame
+//! without bytes says that the message is being made.
 
 use crate::wire::{self, Message, WireError};
 use serde::de::{Error, SeqAccess, Visitor};
@@ -12,7 +12,7 @@ pub const FRAME_BYTES: usize = 1 << 18;
 
 /// A message that may be longer than others, and goes over a channel in frames.
 pub trait Framed: Message {
-    /// Of all frames together. More: refused when they come.
+    /// Bytes of all frames together. More: refused on arrival.
     const BYTES_MAX: usize;
 }
 

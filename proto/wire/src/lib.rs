@@ -1,4 +1,4 @@
-//! What crosses a process boundary: messages, log entries, their encoding and their bounds.
+//! Messages between processes and log entries: their encoding and their bounds.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

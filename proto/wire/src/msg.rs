@@ -1,5 +1,5 @@
-//! What crosses a process boundary or enters a replicated log. All messages are idempotent: cumulative or positional, so any
-//! loss, duplication or order is harmless. Encoding and bounds: [`crate::wire`].
+//! Messages that cross a process boundary or enter a replicated log. All messages are idempotent: cumulative or positional, so
+//! any loss, duplication or order is harmless. Encoding and bounds: [`crate::wire`].
 
 use crate::counter_order::CounterOrder;
 pub use crate::counter_order::KeySpan;
@@ -14,7 +14,7 @@ use tidemark_types::time::WallMs;
 
 // ---- channels to a node ---------------------------------------------------------------------------------------------------
 
-/// The first frame of a channel that somebody opens to a node: the group that it is for, by its number in the data centre.
+/// The first frame of a channel to a node: the group that it is for, by its number in the data centre.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForWhom {
     pub group: u16,
@@ -27,18 +27,19 @@ pub struct Within {
     pub cluster: String,
     /// The group that it is for, by its number in the data centre.
     pub group: u16,
-    /// What the ledger knows of the group, from an aggregator that has applied the ledger's log; in the tail.
+    /// The ledger's knowledge of the group, from an aggregator that has applied the ledger's log; in the tail.
     #[serde(skip)]
     pub known: Option<KnownGroup>,
 }
 
-/// How a refusal begins of an aggregator that started with an empty data directory, though others know it. It ends then.
+/// The beginning of a refusal of an aggregator that started with an empty data directory, though others know it. The aggregator
+/// ends then.
 pub const EMPTY_DIRECTORY_REFUSAL: &str = "refused: the data directory of this aggregator is empty";
 
-/// What the ledger knows of a group of a data centre.
+/// The ledger's knowledge of a group of a data centre.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownGroup {
-    /// Every incarnation that ever registered and may still count, and those that may not.
+    /// All registered incarnations that may still count, and all that may not.
     pub serving: Vec<u32>,
     pub fenced: Vec<u32>,
     /// The aggregator's data directory was empty when it started, and no operator said that this is meant.
@@ -57,8 +58,8 @@ pub struct Meeting {
     pub empty: bool,
 }
 
-/// Which groups of its data centre an aggregator reaches: each incarnation that may count, and for how many seconds it has not been
-/// connected.
+/// The groups of its data centre that an aggregator reaches: each incarnation that may count, and for how many seconds it has not
+/// been connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupsReached {
     pub groups: Vec<(GroupId, u32)>,
@@ -84,11 +85,11 @@ pub struct WireItem {
     pub session: Option<SessionId>,
 }
 
-/// Beside the number in a definition: it stands, without this, for the counter's down half. So a half is said once per connection, and
-/// costs no increment anything.
+/// Flag of the number in a definition: with it the number stands for the counter's down half. So a half is sent once per
+/// connection, and costs an increment nothing.
 pub const DEFINES_DOWN: u32 = 1 << 31;
 
-/// What a definition says in place of a number, for a half of its counter.
+/// The number that a definition sends for a half of its counter.
 pub fn definition(number: u32, half: Half) -> u32 {
     match half {
         Half::Up => number,
@@ -106,8 +107,8 @@ pub fn defined(definition: u32) -> (u32, Half) {
 /// down half ([`definition`]) counts decrements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromClient {
-    /// Opens the connection: who speaks. The id must be one of the certificate's ([`ClientId::owner`]). `since` is the age that
-    /// the group had when it first welcomed this id; `None` for one that it has not welcomed yet.
+    /// Opens the connection and names the client. The id must be one of the certificate's ([`ClientId::owner`]). `since` is the
+    /// age that the group had when it first welcomed this id; `None` for an id that it has not welcomed yet.
     Open {
         client: ClientId,
         since: Option<u32>,
@@ -115,16 +116,17 @@ pub enum FromClient {
         #[serde(skip)]
         asks_known: bool,
     },
-    /// Batch `seq` of the stream (client, lane). Sequence numbers start at 1 and have no gaps. `times` are the event times of the items,
-    /// one for each; or none, and what is counted happens when it is logged. So increments with and without a time go in different batches.
+    /// Batch `seq` of the stream (client, lane). Sequence numbers start at 1 and have no gaps. `times` are the event times of the
+    /// items, one for each, or empty: then the increments happen when they are logged. So increments with and without a time go
+    /// in different batches.
     Batch { lane: u8, seq: u64, defs: Vec<(u32, CounterName)>, items: Vec<WireItem>, times: Vec<UnixTime> },
-    /// Ends the stream (`of`, lane) for ever and asks for the last sequence number applied. `of` may be an earlier id of the
-    /// same process; every later batch of it is refused. A stream that the group does not know is taken for one
-    /// that never was; only over a connection that was opened under `of` itself the group sees that it may have forgotten it.
+    /// Ends the stream (`of`, lane) for ever and asks for the last sequence number applied. `of` may be an earlier id of the same
+    /// process; every later batch of it is refused. A stream that the group does not know is taken for one that never was. Only
+    /// over a connection that was opened under `of` itself the group sees that it may have forgotten it.
     Fence { of: ClientId, lane: u8 },
-    /// A batch whose increments have ids ([`ItemId`]): each id counts once in its group, from whichever stream it comes. Sent only to
-    /// a node whose welcome says that it takes ids. `asked` is the age that the group had, as far as the client knows, when the
-    /// increments were asked for.
+    /// A batch of increments with ids ([`ItemId`]): each id counts once in its group, from any stream. Sent only to a node that
+    /// takes ids according to its welcome. `asked` is the age that the group had, as far as the client knows, when the increments
+    /// were requested.
     Keyed {
         lane: u8,
         seq: u64,
@@ -136,19 +138,19 @@ pub enum FromClient {
     },
 }
 
-/// The id of an increment: whoever sends it again with the same id gets the answer of the first time, and nothing is counted again.
+/// The id of an increment: a repetition with the same id gets the first answer, and is not counted again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ItemId {
     /// 128 bits of a digest of the id and its namespace.
     pub digest: [u8; 16],
-    /// 64 bits of a digest of what is to be counted. The same id with other content is refused.
+    /// 64 bits of a digest of the content to count. The same id with other content is refused.
     pub content: [u8; 8],
-    /// Consecutive items of the batch that the id stands for, at most [`tidemark_types::limits::ID_ITEMS_MAX`]: they count together, or none.
-    /// With 0 the id is fenced: unless it has counted, it never will.
+    /// Consecutive items of the batch that the id stands for, at most [`tidemark_types::limits::ID_ITEMS_MAX`]: they count
+    /// together, or none. With 0 the id is fenced: unless it has counted, it never will.
     pub items: u8,
 }
 
-/// What a group says of an id whose increment it did not count now.
+/// The group's answer to an id with an increment that it did not count now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IdAnswer {
     /// The id was used for other content. Nothing was counted now.
@@ -161,8 +163,8 @@ pub enum IdAnswer {
     Fenced,
     /// Answer to a fence: it counted before.
     Counted,
-    /// It counted before, and its place is known: `Durable` and `Placed` say it as the first time. Sent only to a client whose `Open` asks
-    /// for it.
+    /// It counted before, and its place is known: `Durable` and `Placed` repeat the first answer. Sent only to a client that asks
+    /// for it in its `Open`.
     Known,
 }
 
@@ -182,14 +184,15 @@ pub enum ToClient {
     },
     /// The spread list as it is now (guarded or hot counters): they go to the client's own lane. Affects new batches only.
     Spread { counters: Vec<CounterName> },
-    /// The batch is durable. Items whose index is in `pending` are not yet placed, or (in the answer to a retry) get their
-    /// place by the `Placed` that follows; all others are counted.
+    /// The batch is durable. Items with an index in `pending` are not yet placed, or (in the answer to a retry) get their place
+    /// by the `Placed` that follows; all others are counted.
     Durable {
         lane: u8,
         seq: u64,
         pending: Vec<u32>,
-        /// Microseconds until the log's next commit ends, as its leader expects, if that commit does not begin at once: content that arrives
-        /// before it begins goes with it. At most [`NEXT_US_MAX`](tidemark_types::limits::NEXT_US_MAX); 0 says nothing. In the tail.
+        /// Microseconds until the log's next commit ends, as its leader expects, if that commit does not begin at once: content
+        /// that arrives before it begins goes with it. At most [`NEXT_US_MAX`](tidemark_types::limits::NEXT_US_MAX); 0 says
+        /// nothing. In the tail.
         #[serde(skip)]
         next_us: u32,
     },
@@ -199,14 +202,15 @@ pub enum ToClient {
     Placed { lane: u8, seq: u64, idx: u32, count: u32, place: Place },
     /// Answer to `Fence`: every batch up to `last_seq` was applied (exactly once), no later one ever will be.
     Fenced { of: ClientId, lane: u8, last_seq: u64 },
-    /// Answer to `Fence`: the stream was forgotten, and nobody knows any more up to where it was applied. Nothing more of it ever
-    /// will be.
+    /// Answer to `Fence`: the stream was forgotten, and the last applied number is not known any more. No further batch of it
+    /// will ever be applied.
     Forgotten { of: ClientId, lane: u8 },
     /// Answer to `Open` or `Fence`: the id belongs to another certificate than this connection's. Nothing was changed.
     NotYours { of: ClientId },
-    /// What the group refused of these counters, or in these namespaces, it may take now: a counter began again, or a setting changed.
+    /// The group may accept increments now that it refused, of these counters or in these namespaces: a counter began again, or a
+    /// setting changed.
     Lifted { counters: Vec<CounterName>, namespaces: Vec<String> },
-    /// Of a keyed batch, before its `Durable`: ids, by their place in the batch, whose increments were not counted now.
+    /// Sent before the `Durable` of a keyed batch: ids, by their place in the batch, with increments that were not counted now.
     Ids { lane: u8, seq: u64, answers: Vec<(u32, IdAnswer)> },
 }
 
@@ -253,7 +257,7 @@ pub enum BatchError {
     Empty,
     #[error("{items} items in a batch: at most {max} allowed")]
     TooManyItems { items: u64, max: u64 },
-    #[error("lane {lane}: this group has {lanes}")]
+    #[error("lane {lane}: this group has {lanes} lanes")]
     UnknownLane { lane: u8, lanes: u8 },
     #[error("component of {counter} is {value}; adding {delta} would pass {max}")]
     Overflow { counter: CounterName, value: u64, delta: u64, max: u64 },
@@ -268,7 +272,7 @@ pub enum BatchError {
     #[error("item {idx}: {why}")]
     Event { idx: u32, why: NotAdmitted },
     #[error(
-        "ids of a batch that was asked for at age {asked} of its group, which is {age}: {late} ages later it is refused"
+        "a batch with ids was requested at age {asked} of its group, which is {age}: it is refused after {late} ages"
     )]
     IdsLate { asked: u32, age: u32, late: u32 },
     #[error("ids for {covered} items of {items}: each item has one id")]
@@ -277,10 +281,10 @@ pub enum BatchError {
 
 // ---- questions: aggregator ↔ aggregator -----------------------------------------------------------------------------------
 
-/// What the process of one data centre's aggregator asks that of another.
+/// Requests between the processes of two data centres' aggregators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PeerQuestion {
-    /// Of the home, to the origin: whether it has counted this hop; if not, it never shall.
+    /// From the home to the origin: asks whether the origin has counted this hop; if not, it never shall.
     FenceHop { token: String },
 }
 
@@ -316,7 +320,7 @@ pub struct Batch {
     pub times: Vec<UnixTime>,
 }
 
-/// A client's batch in the log whose increments have ids.
+/// A client's batch in the log, with ids of its increments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keyed {
     pub batch: Batch,
@@ -325,7 +329,7 @@ pub struct Keyed {
     pub ids: Vec<ItemId>,
 }
 
-/// How a group remembers ids; its log says so, so that all replicas do the same.
+/// How a group remembers ids. Its log contains these terms, so that all replicas do the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdTerms {
     /// Ages for which an id is remembered.
@@ -352,7 +356,7 @@ pub enum GroupCmd {
     },
     /// The group is so old: one more than before.
     Age(u32),
-    /// What the ledger says; from applied ledger state only.
+    /// A message of the ledger; from applied ledger state only.
     Ledger(ToGroup),
     /// The proposer's clock shows that the lease of a guard's generation runs (`held`), or that it has ended.
     Lease {
@@ -361,10 +365,11 @@ pub enum GroupCmd {
         held: bool,
     },
     Keyed(Keyed),
-    /// How ids are remembered from here on.
+    /// How ids are remembered from now on.
     IdTerms(IdTerms),
-    /// The table gives back the slots of cells of what is over: those that stay get numbers anew, in their order. It is a start as well, as
-    /// [`GroupCmd::Boot`] is: what its proposer assumed of slots before holds no longer. What follows it in its entry counts for nothing.
+    /// The table frees the slots of cells of ended generations: the other cells get new numbers, in their order. It is also a
+    /// start, like [`GroupCmd::Boot`]: slots that its proposer assumed before are invalid. Commands behind it in its entry are
+    /// ignored.
     Compact {
         nonce: u64,
     },
@@ -389,7 +394,7 @@ impl GroupCmd {
 /// One entry of a group's log: a group commit of many clients' batches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupEntry {
-    /// The proposer's clock: what series go by.
+    /// The proposer's clock, which series use.
     pub now: WallMs,
     /// Cells first named by this entry; they get the next slots in order, the first being `first_new_slot`.
     pub first_new_slot: u32,
@@ -397,31 +402,31 @@ pub struct GroupEntry {
     pub cmds: Vec<GroupCmd>,
 }
 
-/// One command of a log that several nodes hold: what a leader proposed, which counts only where it was meant for.
+/// One command of a log that several nodes hold: a leader's proposal, which counts only at the place that it was meant for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Proposed {
     /// The group's incarnation, if it has none yet: the first word of a new log.
     Found { incarnation: u32 },
-    /// `entry` for place `index`, made by the leader whose leadership began with the start `start`.
+    /// `entry` for place `index`, by the leader with the leadership that began with the start `start`.
     Entry { start: u64, index: LogIndex, entry: GroupEntry },
 }
 
 // ---- group ↔ ledger (by way of the data centre's aggregator) -------------------------------------------------------------
 
-/// What the ledger says to a group. Any replica's applied state may serve it.
+/// A message of the ledger to a group. Any replica's applied state may serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGroup {
-    /// The group is registered, and `start` is the last of its starts that the ledger was greeted by: if it is the receiver's,
-    /// rights may be used; if it is a later one, or another one with the receiver's number, somebody else runs on a copy of the
-    /// disk, and the receiver must stop.
-    /// `accounts` are all of the group's: one entry of its log takes both, so that a new group cannot count a guarded counter
+    /// The group is registered, and `start` is the last of its starts that greeted the ledger. If it is the receiver's, rights
+    /// may be used. If it is a later one, or another one with the receiver's number, another process runs on a copy of the disk,
+    /// and the receiver must stop.
+    /// `accounts` are all of the group's. One entry of its log takes both, so that a new group cannot count a guarded counter
     /// before it knows of the guard.
     Confirmed {
         group: GroupId,
         start: Start,
         accounts: Vec<Account>,
-        /// The number of the last reset of any counter. A group that has not heard so far and has never been confirmed waits until it
-        /// has ([`ToGroup::Resets`]): what it would count before would belong to what is over.
+        /// The number of the last reset of any counter. A group that has not heard of all resets up to it and was never confirmed
+        /// waits for them ([`ToGroup::Resets`]). Its increments before that would belong to an ended generation.
         resets: u64,
     },
     /// The ledger knows more than this group's disk: it must never serve again under this incarnation.
@@ -434,23 +439,24 @@ pub enum ToGroup {
     Namespaces(Vec<String>),
     /// Counters spread over all lanes although not guarded, complete.
     Spread(Vec<CounterName>),
-    /// An account whose generation is leased, or is not the first.
+    /// An account with a generation that is leased, or is not the first.
     Opened(Opened),
     /// Counters that began again, and their generations, without numbers: only logs that an earlier version wrote hold it.
     Generations(Vec<(CounterName, u32)>),
-    /// The account of a group that is not known to have begun the counter's epoch. Only this ends an epoch at a group: what it queues of
-    /// that is counted, but for winners of which it may not have heard.
+    /// The account of a group that is not known to have begun the counter's epoch. Only this message ends an epoch at a group:
+    /// the queued increments of the epoch are counted, except winners that the group may not have heard of.
     Begun {
         opened: Opened,
         won: Vec<Placed>,
     },
-    /// The namespaces whose counters may go down, complete.
+    /// The namespaces with counters that may go down, complete.
     UpDown(Vec<String>),
     /// How namespaces keep series, complete.
     Series(Vec<(String, SeriesTerms)>),
-    /// Counters that began again, and their generations: all whose last reset has a number above `after` and not above `upto`. There are at
-    /// most [`GENERATIONS_PER_MESSAGE_MAX`](tidemark_types::limits::GENERATIONS_PER_MESSAGE_MAX), the others in further messages. Those that are
-    /// guarded flip by their accounts. A group that has heard of all up to `after` has then heard of all up to `upto`.
+    /// Counters that began again, and their generations: all with a last reset above `after` and not above `upto`. There are at
+    /// most [`GENERATIONS_PER_MESSAGE_MAX`](tidemark_types::limits::GENERATIONS_PER_MESSAGE_MAX), the others in further messages.
+    /// Guarded counters change by their accounts. A group that has heard of all resets up to `after` has then heard of all up to
+    /// `upto`.
     Resets {
         after: u64,
         upto: u64,
@@ -458,8 +464,8 @@ pub enum ToGroup {
     },
 }
 
-/// How a namespace keeps series, as the ledger has it. Once it does it always will: what somebody had dropped would come back from
-/// who has not heard of it.
+/// How a namespace keeps series, according to the ledger. A namespace that keeps series never stops: buckets that one group had
+/// dropped would come back from a group that has not heard of the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesTerms {
     /// Counts the changes; a later one replaces an earlier one.
@@ -469,15 +475,15 @@ pub struct SeriesTerms {
     pub since: UnixTime,
 }
 
-/// An account under the terms of its generation. Only this opens a generation at its group, and rights of one that is leased
-/// travel in nothing else.
+/// An account under the terms of its generation. Only this message opens a generation at its group. Rights of a leased generation
+/// are sent in no other message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
     pub account: Account,
     /// Its rights may be used while the group's lease runs: [`LEASE`](tidemark_types::limits::LEASE) from the sending of each report that
     /// `last_report` acknowledges by its very number. Fixed for the generation.
     pub leased: bool,
-    /// Spending of the generation before that counts; what was certified beyond it is to be queued.
+    /// Spending of the generation before that counts; increments certified beyond it are to be queued.
     pub closed_spent: u64,
 }
 
@@ -485,22 +491,22 @@ pub struct Opened {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     pub counter: CounterName,
-    /// Guard epoch: one more than the counter's generation. So the account that begins an epoch also begins the generation.
+    /// Guard epoch: the counter's generation plus one. So the account that begins an epoch also begins the generation.
     pub epoch: u32,
     pub group: GroupId,
-    /// Of the account.
+    /// The account's generation.
     pub generation: u32,
     /// Cumulative rights granted in this generation.
     pub granted: u64,
-    /// What the ledger has applied of this group's spending in this generation.
+    /// The part of this group's spending in this generation that the ledger has applied.
     pub acked_spent: u64,
-    /// Give back what is unspent (valid only with this `granted`).
+    /// Asks the group to return its unspent rights (valid only with this `granted`).
     pub recall: bool,
     /// Offers applied so far: positions below are in the ledger's window or placed.
     pub next_pos: u64,
     /// The highest `report_no` applied of this group and counter: acknowledges all that the report said.
     pub last_report: u64,
-    /// What is offered next may be the milestone, so that offers should name their increments; else blocks will do.
+    /// The next offered increments may reach the milestone, so offers should name their increments; else blocks are enough.
     pub identities_wanted: bool,
 }
 
@@ -511,7 +517,7 @@ pub struct Placed {
     pub epoch: u32,
     pub group: GroupId,
     pub runs: Vec<PlacedRun>,
-    /// Positions of a block whose items the ledger needs one by one.
+    /// Positions of a block with items that the ledger needs one by one.
     pub need_items: Option<(u64, u64)>,
 }
 
@@ -523,7 +529,7 @@ pub struct PlacedRun {
     pub place: Place,
 }
 
-/// What a group says of one guarded counter; from applied state only. Where rights are leased it also asks for the lease anew.
+/// The report of a group on one guarded counter; from applied state only. If rights are leased, it also renews the lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub counter: CounterName,
@@ -602,7 +608,7 @@ impl Offer {
 /// Answer to `need_items`: the items of a part of a block that the ledger holds. They replace that part.
 pub type Detail = Offer;
 
-/// What a group knows of one counter's account, said after a process start.
+/// The group's state of one counter's account, sent after a process start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelloAccount {
     pub counter: CounterName,
@@ -637,7 +643,7 @@ pub enum FromGroup {
     Feed(FeedChunk),
     /// The report of a group that still queues late increments, of a generation that was revoked.
     Returned(Report),
-    /// The node speaks for the group no longer: another one may, or nobody.
+    /// The node no longer leads the group: another node may, or none.
     Resigned {
         group: GroupId,
     },
@@ -652,24 +658,24 @@ pub enum FromGroup {
 pub enum ForGroup {
     Ledger(ToGroup),
     Feed(FeedPull),
-    /// Reports and offers may not have reached the ledger's leader: whatever is not acknowledged is to be said again.
+    /// Reports and offers may not have reached the ledger's leader: send all that is not acknowledged again.
     Again,
-    /// An operator has declared this incarnation lost: whoever has its log sets it aside, and the group is founded anew. Said to
-    /// every node that holds the group's log, whether or not it speaks for the group.
+    /// An operator has declared this incarnation lost: a node that has its log sets it aside, and the group is founded anew. Sent
+    /// to every node that holds the group's log, whether or not it leads the group.
     Lost {
         group: GroupId,
     },
     Audit(AuditAsk),
-    /// A pull of who holds some ranges of counters only.
+    /// A pull of an aggregator that holds some ranges of counters only.
     FeedIn(ScopedPull),
-    /// The same where counters do not lie in the order of their names: ranges are those of this order.
+    /// The same for counters that do not lie in the order of their names: ranges are those of this order.
     FeedOrdered(ScopedPull, CounterOrder),
 }
 
 // ---- audits --------------------------------------------------------------------------------------------------------------
 
-/// Asks what the group's committed state holds of one cell, from a lane on. Answered once the feed has told the asker of everything that
-/// was applied, so that both can be compared; of many that wait the oldest are forgotten, and have to be asked again.
+/// Asks for a group's committed state of one cell, from a lane on. The answer follows once the feed has told the aggregator of
+/// all applied entries, so that both can be compared. Of many waiting requests the oldest are forgotten, and have to be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditAsk {
     /// Comes back with the answer.
@@ -679,7 +685,7 @@ pub struct AuditAsk {
     pub from_lane: u8,
 }
 
-/// What a group holds of some lanes of a cell. Lanes that are not named hold nothing.
+/// The components of a group in some lanes of a cell. Lanes that are not named hold nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audited {
     pub id: u64,
@@ -687,12 +693,12 @@ pub struct Audited {
     pub cell: CellId,
     /// The last applied entry.
     pub index: LogIndex,
-    /// Up to where the feed has told the asker: at this cursor it knows all that is applied.
+    /// The entry up to which the feed has told the asking aggregator: at this cursor it knows all that is applied.
     pub told: LogIndex,
     /// The lanes that are answered: from here, and up to here without it.
     pub from_lane: u8,
     pub upto_lane: u8,
-    /// Of a namespace that keeps series: what is kept.
+    /// The kept buckets, in a namespace that keeps series.
     pub horizon: Option<Horizon>,
     /// (lane, component).
     pub components: Vec<(u8, u64)>,
@@ -704,7 +710,7 @@ pub struct Audited {
 
 // ---- feed ----------------------------------------------------------------------------------------------------------------
 
-/// Asks for what changed after `cursor` (a log index of this group; 0: from the beginning). At most one is outstanding.
+/// Asks for changes after `cursor` (a log index of this group; 0: from the beginning). At most one is outstanding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedPull {
     pub group: GroupId,
@@ -714,9 +720,10 @@ pub struct FeedPull {
     /// Slots below are known to the consumer by name.
     pub slots_known: u32,
     pub bytes_max: u32,
-    /// Of the entry behind `cursor` so many changes of rows are known: it changed more than goes into a chunk.
+    /// The number of known row changes of the entry behind `cursor`, if it changed more rows than fit into a chunk.
     pub rows_told: u32,
-    /// How often the group's slots had got numbers anew when the consumer was told of them. After another number of times it knows none.
+    /// The number of compactions of the group's slots when the consumer was told of them. If the group has had another number,
+    /// the consumer knows no slots.
     pub compactions: u32,
     /// The consumer knows that the group has heard of resets up to this number.
     pub heard: u64,
@@ -738,7 +745,7 @@ pub struct FeedChunk {
     pub group: GroupId,
     /// The process start that says it; one before the last that the ledger was greeted by is not believed.
     pub start: Start,
-    /// The cursor this chunk continues; a consumer whose cursor differs ignores it.
+    /// The cursor this chunk continues; a consumer with another cursor ignores it.
     pub base: LogIndex,
     /// The cursor after this chunk.
     pub upto: LogIndex,
@@ -753,44 +760,46 @@ pub struct FeedChunk {
     pub components: Vec<(u32, u8, u64)>,
     /// (slot, lane, part of the component's row of buckets). One component may have several.
     pub rows: Vec<(u32, u8, Row)>,
-    /// So many changes of rows of the entry behind `upto` are told already ([`FeedPull::rows_told`]).
+    /// The number of row changes of the entry behind `upto` that were sent already ([`FeedPull::rows_told`]).
     pub rows_told: u32,
-    /// How often slots have got numbers anew ([`GroupCmd::Compact`]): in a chunk of more times than the consumer knows of, they are named
-    /// from the first one on.
+    /// The number of compactions of slots ([`GroupCmd::Compact`]). In a chunk of more compactions than the consumer knows of,
+    /// slots are named from the first one on.
     pub compactions: u32,
     /// The group has heard of all resets up to this number ([`ToGroup::Resets`]).
     pub heard: u64,
 }
 
-/// What of a group's feed a consumer wants that holds some ranges of counters only.
+/// The part of a group's feed that an aggregator of some ranges of counters wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScopedPull {
     /// In it `slots_known`: slots below are known by name, or not wanted.
     pub pull: FeedPull,
     /// At most [`tidemark_types::limits::SHARDS_HELD_MAX`].
     pub ranges: Vec<KeySpan>,
-    /// Says which ranges these are; the answer says the same. Chosen by who asks.
+    /// Identifies these ranges; the answer repeats it. Chosen by the aggregator that pulls.
     pub scope: u32,
     /// It is asked beside another feed of the same consumer, which does not have these ranges yet.
     pub fills: bool,
 }
 
-/// A chunk for who wants some counters only: its names are of these slots, ascending, and not of those from `first_slot` on.
+/// A chunk for an aggregator of some ranges of counters: its names are of these slots, ascending, and not of those from
+/// `first_slot` on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScopedChunk {
     pub chunk: FeedChunk,
-    /// One for each of the chunk's names.
+    /// A slot for each of the chunk's names.
     pub slots: Vec<u32>,
     /// Slots below are known to the consumer then, or not wanted.
     pub named: u32,
-    /// Those of the pull.
+    /// The number of the pull.
     pub scope: u32,
     pub fills: bool,
 }
 
 // ---- gossip: aggregator ↔ aggregator ---------------------------------------------------------------------------------------
 
-/// What an aggregator has told or learnt of one data centre's components: (epoch of its aggregator, version inside it).
+/// The version that an aggregator has sent or learnt of one data centre's components: (epoch of its aggregator, version inside
+/// it).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Version {
     /// Random-free, increasing: minted by the data centre's aggregator at each start from its own durable counter.
@@ -807,13 +816,13 @@ pub enum PeerMsg {
     Propose(Vec<LedgerCmd>),
     /// The ledger's leader asks a group for its unspent rights; it says so again until they are back.
     Recall(Recall),
-    /// Gossip of another shard than the first, of which it is said without a name. Only for who cuts its view at the same counters, as
-    /// its digests say.
+    /// Gossip of a shard other than the first; gossip of the first names no shard. Only for a peer that cuts its view at the same
+    /// counters, according to its digests.
     Shard {
         shard: ShardId,
         msg: ShardMsg,
     },
-    /// A guarded counter as the sender shows it, to who does not hold it. Of one data centre.
+    /// A guarded counter's reading at the sender, for an aggregator that does not hold it. Within one data centre.
     Reading {
         counter: CounterName,
         reading: Reading,
@@ -840,7 +849,7 @@ pub struct Recall {
 /// The version vector: for each origin, up to where the sender has merged. It says nothing of origins that are not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
-    /// The start of the sending process: what an earlier one said is void.
+    /// The start of the sending process: digests of an earlier process are void.
     pub sender: u64,
     /// Sorted by aggregator.
     pub have: Vec<(AggregatorId, Version)>,
@@ -854,12 +863,12 @@ pub struct Digest {
     /// The same over buckets of rows that expire after this day, in days since 1970: others may have expired at one side.
     pub row_sums: Vec<(DcId, u64)>,
     pub row_sums_after_day: u32,
-    /// Sums are without what resets up to this number ended: they are compared with others that are without as much.
+    /// Sums leave out cells that resets up to this number ended: they are compared with sums that leave out the same.
     pub ended: u64,
     /// Digest of an answer: it asks for no answer.
     pub reply: bool,
-    /// Where the sender's view is cut ([`Ranges::fingerprint`](crate::shards::Ranges::fingerprint)); in the tail of the message.
-    /// Of an earlier version, which says it only of the first shard that both sides hold, it is 0 elsewhere.
+    /// The cuts of the sender's view ([`Ranges::fingerprint`](crate::shards::Ranges::fingerprint)); in the tail of the message.
+    /// An earlier version sends it only for the first shard that both sides hold; elsewhere it is 0.
     #[serde(skip)]
     pub cuts: u64,
 }
@@ -888,16 +897,17 @@ pub struct Delta {
     pub components: Vec<(u32, u32, u64)>,
     /// The same with parts of components' rows of buckets. One component may have several.
     pub rows: Vec<(u32, u32, Row)>,
-    /// Larger than `upto`: of what changed until there the sender knows more. What changed before `upto` and again after it comes
-    /// with that, so the receiver has all of `upto` only when it has this version, too.
+    /// Larger than `upto`: the sender knows more changes up to this version. A component that changed before `upto` and again
+    /// after it comes with the later change. So the receiver has all of `upto` only when it has this version, too.
     #[serde(skip)]
     pub known: u64,
-    /// Of groups of the data centre that the sender and the receiver are of: of how much of their logs something may be in here. At most
-    /// [`tidemark_types::limits::FED_GROUPS_MAX`].
+    /// Feed positions of groups of the data centre that both the sender and the receiver are in: entries up to there may be in
+    /// here. At most [`tidemark_types::limits::FED_GROUPS_MAX`].
     #[serde(skip)]
     pub fed: Vec<(GroupId, LogIndex)>,
-    /// Of each stream of the origin's data centre (they tell the same components): of how much of it something may be in here, where that
-    /// is more than this delta claims. At most [`tidemark_types::limits::STREAMS_OF_DC_MAX`], and nothing where the receiver is of that data centre.
+    /// Positions of the streams of the origin's data centre (they carry the same components), as far as they exceed this delta's
+    /// claim: changes up to there may be in here. At most [`tidemark_types::limits::STREAMS_OF_DC_MAX`], and none if the receiver
+    /// is in that data centre.
     #[serde(skip)]
     pub partly: Vec<(AggregatorId, Version)>,
 }
@@ -913,15 +923,15 @@ pub struct DeltaWalk {
 
 // ---- the ledger's log ------------------------------------------------------------------------------------------------------
 
-/// What a milestone does about rights that are out of reach. Fixed when it is defined.
+/// The policy of a milestone for rights that are out of reach. Fixed when the milestone is defined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Policy {
-    /// Nothing is reclaimed without a return: an unreachable holder of rights delays the answers of at most its outstanding
-    /// rights + 1 increments, and nothing that was placed before the milestone's increment began stands after it.
+    /// Nothing is reclaimed without a return. An unreachable holder of rights delays the answers of at most its outstanding
+    /// rights + 1 increments. No increment that was placed before the milestone's increment began stands after it.
     #[default]
     Strict,
-    /// Rights are leased: those of a group that is not heard of for a lease are revoked. What it had certified before its lease
-    /// ended and not reported before the revocation may stand after the milestone.
+    /// Rights are leased: the rights of a group without news for a lease are revoked. Increments that it certified before its
+    /// lease ended and did not report before the revocation may stand after the milestone.
     Timely,
 }
 
@@ -935,7 +945,7 @@ impl Policy {
     }
 }
 
-/// What `define` asks for.
+/// The content of a `define` request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MilestoneSpec {
     /// Single milestones, each 1 to [`tidemark_types::limits::MILESTONE_MAX`].
@@ -947,7 +957,7 @@ pub struct MilestoneSpec {
     pub sequence_from: Option<u64>,
 }
 
-/// One command of the ledger's log. Apply never fails and never panics on one: what does not fit changes nothing.
+/// One command of the ledger's log. Apply never fails and never panics on one: a command that does not fit changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LedgerCmd {
     Namespace(String),
@@ -972,8 +982,8 @@ pub enum LedgerCmd {
     Report(Report),
     Offer(Offer),
     Detail(Detail),
-    /// Raises a group's rights, by what apply finds to fit. With `if_awarded` only if the entry that it stands in awards that
-    /// milestone, and once.
+    /// Raises a group's rights, as far as apply finds it to fit. With `if_awarded` only if its own entry awards that milestone,
+    /// and once.
     Grant {
         counter: CounterName,
         epoch: u32,
@@ -986,7 +996,7 @@ pub enum LedgerCmd {
         counter: CounterName,
         epoch: u32,
         at: u64,
-        /// Which arming of `at` it answers: one that was removed and defined again is another.
+        /// The arming of `at` that it answers: a milestone that was removed and defined again has another arming.
         arming: u64,
         view: AggregatorId,
         shown_below: bool,
@@ -999,13 +1009,14 @@ pub enum LedgerCmd {
         signature: Vec<u8>,
         certificate: Vec<u8>,
     },
-    /// How a guarded counter's awards to come are claimed, or that they are not, if `revision` is still that of its rule.
+    /// The claim rule of a guarded counter's future awards, or that there is none, if `revision` is still that of its rule.
     ClaimRule {
         counter: CounterName,
         revision: u64,
         rule: Option<ClaimRule>,
     },
-    /// Until when the session of the award at `holder` may claim the award at `at`. Of the ledger's leader; said once.
+    /// The time until which the session of the award at `holder` may claim the award at `at`. From the ledger's leader; sent
+    /// once.
     ClaimUntil {
         counter: CounterName,
         at: u64,
@@ -1021,7 +1032,7 @@ pub enum LedgerCmd {
         session: SessionId,
         id: u128,
     },
-    /// The time of the session of the award at `holder` is over. Of the ledger's leader.
+    /// The time of the session of the award at `holder` is over. From the ledger's leader.
     ClaimOver {
         counter: CounterName,
         at: u64,
@@ -1029,7 +1040,7 @@ pub enum LedgerCmd {
     },
     /// The report of a group that still queues late increments: it does not yet make its generation heard.
     Returned(Report),
-    /// Closes a leased generation whose lease is over, unless a report newer than `if_last_report` was applied. Of the ledger's
+    /// Closes a leased generation with an ended lease, unless a report newer than `if_last_report` was applied. From the ledger's
     /// leader.
     Revoke {
         counter: CounterName,
@@ -1073,7 +1084,7 @@ pub enum LedgerCmd {
         forced: bool,
         heard: u64,
     },
-    /// One of a pair of views has started: it shows nothing before this is applied where it stands. Arming waits for it from here on.
+    /// One of a pair of views has started: it shows nothing before it has applied this command. Arming waits for it from now on.
     ViewStart {
         view: AggregatorId,
         /// Larger at each of its starts.
@@ -1084,10 +1095,10 @@ pub enum LedgerCmd {
         view: AggregatorId,
         start: u64,
     },
-    /// A namespace whose counters may go down, from now on and for ever.
+    /// A namespace with counters that may go down, from now on and for ever.
     UpDown(String),
-    /// A voter of this log has lost it and leaves the voters: it votes again once it has the log. Or (not `returns`) it does, or is not to
-    /// any more. Of the ledger's leader.
+    /// A voter of this log has lost it and leaves the voters: it votes again once it has the log. Without `returns`: it votes
+    /// again, or is to leave for good. From the ledger's leader.
     VoterReturns {
         voter: AggregatorId,
         returns: bool,
@@ -1097,10 +1108,11 @@ pub enum LedgerCmd {
         namespace: String,
         terms: SeriesTerms,
     },
-    /// Edges between counters are inserted and removed, all of these or none. None are where one closes a cycle; where one is there already, or
-    /// is not there, unless this is `lenient`, which leaves that one out; where one goes to another namespace without permission; or where
-    /// there would be too many. Nor are they twice: by `revision`, that of the graph which this was decided on, and `id`, which was drawn by who
-    /// asked, a copy is known for what it is (`ledger::EdgesFate`). `at` and `by` say when and by whom, for the audit.
+    /// Edges between counters are inserted and removed, all of these or none. The command is refused if an edge would close a
+    /// cycle, if an edge goes to another namespace without permission, or if there would be too many. It is also refused if an
+    /// edge to insert exists already, or an edge to remove does not exist, unless it is `lenient`: then such edges are left out.
+    /// A copy is recognized (`ledger::EdgesFate`) by `revision`, the graph that the change was decided on, and by `id`, which the
+    /// requester drew. `at` and `by` are the time and the author, for the audit.
     Edges {
         revision: u64,
         id: u64,
@@ -1123,7 +1135,7 @@ pub enum LedgerCmd {
         revision: u64,
         change: ShardChange,
     },
-    /// What the clock of the ledger's leader shows. It stands first in an entry, and awards of that entry carry it.
+    /// The clock of the ledger's leader. It stands first in an entry, and awards of that entry carry it.
     Clock(WallMs),
     /// The data centres that own ids of increments, each with its number of groups. The first such command stands; later ones, of a
     /// layout to which something was appended, change nothing.
@@ -1142,9 +1154,9 @@ pub enum LedgerCmd {
 pub enum ShardChange {
     /// Seats `seats` hold the range; `seat` is told all of it from now on, to hold it in the place of `leaves`.
     Join { seats: [u8; HOLDERS as usize], seat: u8, leaves: u8 },
-    /// Who joins has all of it, and holds it from now on. Said by that one.
+    /// The joining aggregator has all of the range, and holds it from now on. Sent by that aggregator.
     Hold,
-    /// It stays with those who hold it.
+    /// The range stays with its present holders.
     Stay,
     /// In all data centres the range is cut in two from now on, numbered from `first` on; the second begins with `at`.
     Split { at: CounterName, first: ShardId },
@@ -1160,19 +1172,19 @@ pub struct ClaimRule {
     pub fallback: Fallback,
 }
 
-/// What becomes of an award that nobody claims in time.
+/// The fate of an award that is not claimed in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fallback {
-    /// It is nobody's.
+    /// The award lapses: no session gets it.
     Nobody,
-    /// It passes to the winner of the counter's next award, who has as much time; and so on.
+    /// It passes to the winner of the counter's next award, with as much time to claim it; and so on.
     NextAward,
 }
 
 // ---- awards --------------------------------------------------------------------------------------------------------------
 
-/// The record of the one increment that reached a milestone; what voters sign is [`Award::signed_bytes`].
+/// The record of the one increment that reached a milestone; voters sign [`Award::signed_bytes`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Award {
     pub counter: CounterName,
@@ -1185,7 +1197,7 @@ pub struct Award {
     /// The increment covers ordinals `first ..= first + delta - 1`; the weight before it in the published order is `first - 1`.
     pub first: u64,
     pub delta: u64,
-    /// Where it was counted and who it is.
+    /// Where the winning increment was counted, and its client.
     pub group: GroupId,
     pub pos: u64,
     pub client: ClientId,
@@ -1197,8 +1209,8 @@ pub struct Award {
     pub before: Vec<(GroupId, u64)>,
     /// The ledger entry that decided.
     pub index: LogIndex,
-    /// When it was decided, by the clock of the ledger's leader; `None` of awards from before times were kept. No voter vouches for a clock:
-    /// it is neither signed nor part of this record's encoding, and is kept and sent beside it.
+    /// When it was decided, by the clock of the ledger's leader; `None` of awards from before times were kept. No voter vouches
+    /// for a clock: it is neither signed nor part of this record's encoding, and is kept and sent beside it.
     #[serde(skip)]
     pub time: Option<WallMs>,
 }
@@ -1209,7 +1221,7 @@ impl Award {
         self.at.saturating_add(self.step.saturating_mul(self.count.saturating_sub(1)))
     }
 
-    /// Whether the milestone `at` is awarded by this.
+    /// Whether this awards the milestone `at`.
     pub fn covers(&self, at: u64) -> bool {
         let Some(above) = at.checked_sub(self.at) else { return false };
         match self.step {
@@ -1230,29 +1242,31 @@ pub struct AwardSignature {
 
 // ---- reads -----------------------------------------------------------------------------------------------------------------
 
-/// One counter as a view shows it. Of most counters, which only grow, `up` is the value and `down` is 0.
+/// One counter as a view shows it. For most counters, which only grow, `up` is the value and `down` is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// What was counted up. Never goes back at one aggregator, never exceeds what happened, never shows an unawarded armed milestone.
+    /// The sum of increments. Never goes back at one aggregator, never exceeds the true sum, never shows an unawarded armed
+    /// milestone.
     pub up: u64,
     /// Durable here or heard of, but not yet shown in `up`.
     pub pending: u64,
-    /// Upper bound of what was truly counted up as of ledger index `ledger_index`, where one exists (guarded counters).
+    /// Upper bound of the true sum of increments as of ledger index `ledger_index`, if one exists (guarded counters).
     pub at_most: Option<u64>,
     pub ledger_index: u64,
-    /// How often the counter began again: halves of one generation never go back.
+    /// The number of resets of the counter: halves of one generation never go back.
     pub generation: u32,
-    /// What was counted down. Never goes back at one aggregator, never exceeds what happened.
+    /// The sum of decrements. Never goes back at one aggregator, never exceeds the true sum.
     pub down: u64,
 }
 
 impl Reading {
-    /// The counter's value: `up - down`, from -(2^64 - 1) to 2^64 - 1. Of an up/down counter it may go back, and be negative.
+    /// The counter's value: `up - down`, from -(2^64 - 1) to 2^64 - 1. The value of an up/down counter may go back, and be
+    /// negative.
     pub fn value(&self) -> i128 {
         i128::from(self.up) - i128::from(self.down)
     }
 
-    /// Upper bound of the true value as of `ledger_index`, where one exists: what was truly counted down is no less than `down`.
+    /// Upper bound of the true value as of `ledger_index`, if one exists: the true sum of decrements is no less than `down`.
     pub fn value_at_most(&self) -> Option<i128> {
         self.at_most.map(|up| i128::from(up) - i128::from(self.down))
     }

@@ -1,9 +1,9 @@
-//! Several increments under one id, counted together and once by the group that owns the id, whatever becomes of the processes that
-//! ask for it.
+//! Several increments under one id, counted together and once by the group that owns the id, even if the requesting processes
+//! fail.
 //!
-//! The group's log remembers the id ([`crate::msg::Keyed`]): whoever asks again, from whichever process, gets the answer of the first
-//! time. Fencing an id says whether the group has counted it, and if not, that it never will. With that a query that is sent on to
-//! another data centre is counted in one of the two: the other's group is fenced first.
+//! The group's log remembers the id ([`crate::msg::Keyed`]): a retry from any process gets the first answer. Fencing an id
+//! reports whether the group has counted it, and if not, that it never will. So a query that is sent on to another data centre is
+//! counted in only one of the two: the other's group is fenced first.
 
 use crate::msg::{BatchError, FromClient, IdAnswer, ItemId, Place, ToClient, WireItem};
 use tidemark_types::ids::{CounterName, SessionId};
@@ -11,17 +11,17 @@ use tidemark_types::limits::ID_ITEMS_MAX;
 
 /// Counters that one id may count in.
 pub const NAMED_ITEMS_MAX: usize = ID_ITEMS_MAX as usize;
-/// Lane of all batches: whichever it is, the group counts them in the same cells.
+/// Lane of all batches: in any lane the group counts them in the same cells.
 const LANE: u8 = 0;
 
-/// What fences an id, as batch `seq` of a link's stream.
+/// The message that fences an id, as batch `seq` of a link's stream.
 pub fn fence(id: ItemId, seq: u64) -> FromClient {
     let ids = vec![ItemId { items: 0, ..id }];
     let (defs, items, times) = Default::default();
     FromClient::Keyed { lane: LANE, seq, defs, items, times, asked: u32::MAX, ids }
 }
 
-/// What the answer to a fence says, if the message is that: whether the id has counted, or why it is not fenced.
+/// The content of an answer to a fence, if the message is one: whether the id has counted, or why it is not fenced.
 pub fn fenced(seq: u64, message: &ToClient) -> Option<Result<bool, IdAnswer>> {
     let ToClient::Ids { lane: LANE, seq: of, answers } = message else { return None };
     let answer = answers.first().filter(|_| *of == seq)?.1;
@@ -32,7 +32,7 @@ pub fn fenced(seq: u64, message: &ToClient) -> Option<Result<bool, IdAnswer>> {
     })
 }
 
-/// What a message of the node says of increments under an id.
+/// A message of the node about increments under an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedAnswer {
     /// Nothing new.
@@ -41,9 +41,9 @@ pub enum NamedAnswer {
     Durable,
     /// They are counted, and these are their places, in the order of the items.
     Placed(Vec<Place>),
-    /// They are not counted, for what the id is to the group.
+    /// They are not counted, because of the id's state at the group.
     Id(IdAnswer),
-    /// This copy was not counted. An earlier one that was not answered may have been.
+    /// This copy was not counted. An earlier copy without an answer may have been.
     Refused(BatchError),
 }
 
@@ -53,11 +53,11 @@ pub struct NamedIncrement {
     id: ItemId,
     items: Vec<(CounterName, u64)>,
     session: Option<SessionId>,
-    /// The number of its batch on the present link; what comes for others is about what was asked before.
+    /// The number of its batch on the present link; messages for other numbers answer earlier requests.
     seq: u64,
     /// The batch of the present link was applied.
     applied: bool,
-    /// It counted, on whichever link.
+    /// It counted, on any link.
     durable: bool,
     refused: Option<IdAnswer>,
     places: Vec<Option<Place>>,
@@ -81,8 +81,8 @@ impl NamedIncrement {
         self.applied
     }
 
-    /// What to say as batch `seq` of a link's stream, first or again, to a node that takes ids. The link may have served others before,
-    /// and gives numbers to counters anew.
+    /// The message to send as batch `seq` of a link's stream, first or again, to a node that takes ids. The link may have served
+    /// other requests before, and numbers counters anew.
     pub fn start(&mut self, seq: u64) -> FromClient {
         (self.seq, self.applied, self.refused) = (seq, false, None);
         let defs = self.items.iter().zip(0..).map(|((counter, _), number)| (number, counter.clone())).collect();
@@ -106,7 +106,7 @@ impl NamedIncrement {
                 self.on_placed(idx, count, place)
             }
             ToClient::Refused { lane: LANE, seq, error } if seq == self.seq => NamedAnswer::Refused(error),
-            // Answers to an earlier copy, and what a link says of itself.
+            // Answers to an earlier copy, and messages about the link itself.
             ToClient::Ids { .. }
             | ToClient::Durable { .. }
             | ToClient::Placed { .. }
@@ -120,7 +120,7 @@ impl NamedIncrement {
         }
     }
 
-    /// What is refused is answered with `Durable`, behind which the link may be used again.
+    /// A refused id is answered with `Durable`, behind which the link may be used again.
     fn on_ids(&mut self, answers: &[(u32, IdAnswer)]) -> NamedAnswer {
         self.refused = answers.first().map(|(_, answer)| *answer);
         NamedAnswer::Nothing

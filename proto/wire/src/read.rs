@@ -22,10 +22,10 @@ pub const READ_NUMBERS_MAX: u32 = 1 << 20;
 pub struct ReadRequest {
     /// Chosen by the client; distinct among its outstanding requests.
     pub id: u64,
-    /// At least as new as everything placed before the request anywhere (a ledger read index is taken first). Without it: what
-    /// the view has.
+    /// At least as new as every increment placed anywhere before the request (a ledger read index is taken first). Without it:
+    /// the view's present state.
     pub strong: bool,
-    /// Names of numbers first used on this channel. They stay, whatever becomes of the request.
+    /// Names of numbers first used on this channel. They stay, whatever the outcome of the request.
     pub defs: Vec<(u32, CounterName)>,
     pub numbers: Vec<u32>,
 }
@@ -37,7 +37,7 @@ pub struct ReadResponse {
     pub result: Result<ReadValues, ReadError>,
 }
 
-/// Values in the order asked. A counter that nobody has counted reads 0.
+/// Values in the order asked. A counter without increments reads 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadValues {
     /// The ledger index that the view had applied; bounds are as of it.
@@ -45,14 +45,14 @@ pub struct ReadValues {
     pub values: Vec<ReadValue>,
 }
 
-/// One value: a [`Reading`] without what is the same for a whole answer.
+/// One value: a [`Reading`] without the fields that are the same for a whole answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Encoded", into = "Encoded")]
 pub struct ReadValue {
     pub up: u64,
     pub pending: u64,
     pub at_most: Option<u64>,
-    /// How often the counter began again.
+    /// The number of resets of the counter.
     pub generation: u32,
     pub down: u64,
 }
@@ -188,7 +188,7 @@ mod tests {
         assert!(encode(&ReadResponse { id: u64::MAX, result: Ok(values) }).len() <= MESSAGE_BYTES_MAX);
     }
 
-    /// The encoding before there were up/down counters, of which nobody can tell the difference.
+    /// The encoding before there were up/down counters; no reader can tell the difference.
     #[derive(Serialize)]
     struct GrowOnlyValue {
         value: u64,

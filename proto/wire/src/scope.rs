@@ -1,4 +1,5 @@
-//! Which counters a consumer of a group's feed wants: those of some ranges. What was found out of a slot is kept, two bits each.
+//! The counters that a consumer of a group's feed wants: those of some ranges. The result of a check is kept per slot, in two
+//! bits.
 
 use crate::counter_order::CounterOrder;
 use crate::counter_order::KeySpan;
@@ -13,12 +14,12 @@ const OUTSIDE: u64 = 0b01;
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     ranges: Vec<KeySpan>,
-    /// In which they are ranges.
+    /// The order of counters in which they are ranges.
     order: CounterOrder,
-    /// What the consumer calls these ranges, and whether it asks for them beside another feed.
+    /// The consumer's number for these ranges, and whether it asks for them beside another feed.
     pub number: u32,
     pub fills: bool,
-    /// By slot two bits: 0 where nobody has looked, else whether it is inside.
+    /// Two bits by slot: 0 if it was not checked yet, else whether it is inside.
     known: Vec<u64>,
 }
 
@@ -28,14 +29,14 @@ impl Scope {
         Scope { ranges, ..Scope::default() }
     }
 
-    /// The ranges of a pull. What is known of slots is that of the one before, if it was of the same ranges.
+    /// The ranges of a pull. Takes over the checked slots of the pull before, if its ranges were the same.
     pub fn next(before: Option<Scope>, (pull, order): (ScopedPull, CounterOrder)) -> Scope {
         let ScopedPull { ranges, scope: number, fills, .. } = pull;
         let known = before.filter(|before| before.ranges == ranges && before.order == order);
         Scope { number, fills, ..known.unwrap_or_else(|| Scope { ranges, order, ..Scope::default() }) }
     }
 
-    /// Whether a slot of the table is in it. Slots never change their names. Panics if the slot was never given.
+    /// Whether a slot of the table is in the ranges. Slots never change their names. Panics if the slot was never given.
     pub fn has(&mut self, slot: u32, table: &CellTable) -> bool {
         let word = (slot / SLOTS_PER_WORD) as usize;
         let shift = slot % SLOTS_PER_WORD * 2;

@@ -1,8 +1,8 @@
-//! Where a view is cut: ranges of counters, each of one shard (users read "slot"; decision 0048).
+//! The cuts of a view: ranges of counters, each of one shard (users read "slot"; decision 0048).
 //!
-//! The order is that of [positions](crate::counter_order): by default of names. A cut is the first counter of the range that it begins; where counters
-//! are laid by a piece of their keys, the range begins with all that have the piece that it has.
-//! A range that is split is no more: two others have its counters, under numbers that were never given before.
+//! The order is that of [positions](crate::counter_order), by default of names. A cut is the first counter of the range that it
+//! begins. Where counters are laid by a piece of their keys, the range begins with all counters that have the cut's piece.
+//! A range that is split is replaced: two new ranges have its counters, under numbers that were never given before.
 
 use crate::counter_order::KeySpan;
 use crate::counter_order::{CounterOrder, ShardBy};
@@ -18,11 +18,11 @@ use tidemark_types::limits::SHARDS_MAX;
 pub struct ShardId(pub u16);
 
 impl ShardId {
-    /// What is before the first cut: all, where there is none.
+    /// The range before the first cut: all counters, if there is no cut.
     pub const FIRST: ShardId = ShardId(0);
 }
 
-/// Some shards, of which those whose numbers are equal modulo 64 are not told apart: all of them are in it, or none.
+/// A set of shards. Shards with numbers that are equal modulo 64 are not told apart: all of them are in it, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardMask(u64);
 
@@ -34,7 +34,7 @@ impl ShardMask {
         ShardMask(1 << (shard.0 % 64))
     }
 
-    /// What is in either.
+    /// The shards of either set.
     pub fn with(self, other: ShardMask) -> ShardMask {
         ShardMask(self.0 | other.0)
     }
@@ -56,26 +56,26 @@ pub struct Split {
 }
 
 impl Split {
-    /// What the range becomes, in the order of counters.
+    /// The two ranges that replace the range, in the order of counters.
     pub fn parts(&self) -> [ShardId; 2] {
         [self.first, ShardId(self.first.0 + 1)]
     }
 }
 
-/// Which ranges came of which.
+/// The descent of ranges by splits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lineage {
-    /// Of each split the range that it cut, and the first of what it became.
+    /// For each split: the range that it cut, and the first of its two parts.
     splits: Vec<(ShardId, ShardId)>,
 }
 
 impl Lineage {
-    /// Of splits in their order.
+    /// The lineage of splits in their order.
     pub fn of<'a>(splits: impl Iterator<Item = &'a Split>) -> Lineage {
         Lineage { splits: splits.map(|split| (split.shard, split.first)).collect() }
     }
 
-    /// How many splits there were.
+    /// The number of splits.
     pub fn len(&self) -> usize {
         self.splits.len()
     }
@@ -85,7 +85,7 @@ impl Lineage {
         self.splits.is_empty()
     }
 
-    /// What a range was cut into.
+    /// The two parts that a range was cut into.
     pub fn parts(&self, shard: ShardId) -> Option<[ShardId; 2]> {
         let of = self.splits.iter().find(|(of, _)| *of == shard);
         of.map(|&(_, first)| [first, ShardId(first.0 + 1)])
@@ -121,14 +121,15 @@ impl Lineage {
 pub struct Ranges {
     /// Ascending, each once.
     cuts: Vec<CounterName>,
-    /// The shard of each range, once one was split. Until then what is before the first cut is shard 0, and what the k-th begins shard k.
+    /// The shard of each range, once a range was split. Until then the range before the first cut is shard 0, and the range that
+    /// the k-th cut begins is shard k.
     shards: Vec<ShardId>,
-    /// Where they were cut at first, where that is something else.
+    /// The cuts at first, if they differ from the present ones.
     founded: Option<Vec<CounterName>>,
     lineage: Lineage,
-    /// In which counters lie.
+    /// The order in which counters lie.
     order: CounterOrder,
-    /// Of the cuts at first and the order: asked for at each input.
+    /// The fingerprint of the first cuts and of the order: needed for each input.
     fingerprint: u64,
 }
 
@@ -142,15 +143,15 @@ pub struct Range<'a> {
     pub before: Option<&'a CounterName>,
 }
 
-/// So many of a data centre's aggregators hold each range, where there are as many.
+/// The number of a data centre's aggregators that hold each range, if it has as many.
 pub const HOLDERS: u8 = 2;
 
-/// Who holds a range of one data centre that was moved, or is being moved.
+/// The holders of a range of one data centre that was moved, or is being moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
-    /// Seats of those who hold it, the first of them first: two, each once.
+    /// Seats of the holders, the first holder first: two, each once.
     pub seats: [u8; HOLDERS as usize],
-    /// Who is being told all of it, and for whom.
+    /// The aggregator that is receiving all of the range, and the holder that it replaces.
     pub joins: Option<Joining>,
 }
 
@@ -161,12 +162,13 @@ pub struct Joining {
     pub seat: u8,
     /// The seat that holds it no more once the other does.
     pub leaves: u8,
-    /// Which change of the map it is.
+    /// The revision of the map with this change.
     pub revision: u64,
 }
 
 impl Holding {
-    /// Once who joins has all of it. Who stays is first from then on: it knows what is told abroad.
+    /// The holders once the joining aggregator has all of the range. The remaining holder is first from then on: it knows the
+    /// gossip sent to other data centres.
     pub fn moved(&self) -> Holding {
         let Some(Joining { seat, leaves, .. }) = self.joins else { return self.clone() };
         let stays = self.seats.iter().copied().find(|of| *of != leaves).unwrap_or(seat);
@@ -174,24 +176,25 @@ impl Holding {
     }
 }
 
-/// Which aggregators of each data centre hold which range. One or two hold all, as a pair; of more the k-th range is held first by the one
-/// whose seat is k modulo their number, and second by the next, unless it was moved.
+/// The aggregators of each data centre that hold each range. One or two aggregators hold all ranges, as a pair. With more, the
+/// k-th range is held first by the aggregator at seat k modulo their number, and second by the next, unless the range was moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seats {
-    /// How many each data centre has.
+    /// The number of aggregators of each data centre.
     counts: Vec<u8>,
     moved: BTreeMap<(DcId, ShardId), Holding>,
-    /// What a range became is held by whom it was held.
+    /// The parts of a split range are held by the range's holders.
     lineage: Lineage,
 }
 
 impl Seats {
-    /// Of data centres in their order, where nothing was moved. Of one that has none, or is not said, it is taken that it may have two.
+    /// The counts of data centres in their order, without moves. A data centre with a count of 0, or without one, is taken to
+    /// have two.
     pub fn new(counts: Vec<u8>) -> Seats {
         Seats { counts, ..Seats::default() }
     }
 
-    /// The same where these ranges were moved, or are being.
+    /// The same with these ranges moved, or being moved.
     pub fn with_moved(&self, moved: BTreeMap<(DcId, ShardId), Holding>) -> Seats {
         Seats { moved, ..self.clone() }
     }
@@ -201,7 +204,7 @@ impl Seats {
         Seats { lineage, ..self.clone() }
     }
 
-    /// How many a data centre has.
+    /// The number of aggregators of a data centre.
     pub fn count(&self, dc: DcId) -> u8 {
         self.counts.get(usize::from(dc.0)).copied().filter(|count| *count > 0).unwrap_or(HOLDERS)
     }
@@ -211,12 +214,12 @@ impl Seats {
         (0..self.counts.len() as u16).map(DcId)
     }
 
-    /// Whether a range came of another one.
+    /// Whether a range came from a split.
     pub fn is_part(&self, shard: ShardId) -> bool {
         self.lineage.parent(shard).is_some()
     }
 
-    /// Whether some aggregators of a data centre hold some ranges only.
+    /// Whether a data centre has aggregators that hold some ranges only.
     pub fn are_split(&self, dc: DcId) -> bool {
         self.count(dc) > HOLDERS
     }
@@ -230,7 +233,7 @@ impl Seats {
         self.moved.get(&(dc, shard)).filter(|_| self.are_split(dc))
     }
 
-    /// Who holds a range in a data centre: the first, and the second if there is one.
+    /// The holders of a range in a data centre: the first, and the second if there is one.
     pub fn holders(&self, shard: ShardId, dc: DcId) -> impl Iterator<Item = AggregatorId> + use<> {
         let count = u16::from(self.count(dc));
         let first = if self.are_split(dc) { self.lineage.root(shard).0 % count } else { 0 };
@@ -244,32 +247,32 @@ impl Seats {
         self.holders(shard, aggregator.dc).any(|holder| holder == aggregator)
     }
 
-    /// Who is being told all of a range, to hold it instead of one of those who do.
+    /// The aggregator that is receiving all of a range, to replace one of its holders.
     pub fn joining(&self, shard: ShardId, dc: DcId) -> Option<Joining> {
         self.holding(shard, dc)?.joins
     }
 
-    /// Whether an aggregator is being told all of a range.
+    /// Whether an aggregator is receiving all of a range.
     pub fn joins(&self, aggregator: AggregatorId, shard: ShardId) -> bool {
         self.joining(shard, aggregator.dc).is_some_and(|joining| joining.seat == aggregator.seat)
     }
 
-    /// Whether an aggregator is told of a range: it holds it, or joins those who do.
+    /// Whether an aggregator is told of a range: it holds it, or joins its holders.
     pub fn gathers(&self, aggregator: AggregatorId, shard: ShardId) -> bool {
         self.holds(aggregator, shard) || self.joins(aggregator, shard)
     }
 
-    /// Of who holds a range the one that speaks for it abroad.
+    /// The holder of a range that gossips about it to other data centres.
     pub fn first(&self, shard: ShardId, dc: DcId) -> AggregatorId {
         self.holders(shard, dc).next().unwrap_or_else(|| dc.into())
     }
 
-    /// Whether it is the second of those who hold a range, or joins them: abroad it is silent while it hears the first.
+    /// Whether it is the second holder of a range, or joins the holders: it sends nothing abroad while it hears the first.
     pub fn is_second(&self, aggregator: AggregatorId, shard: ShardId) -> bool {
         self.holders(shard, aggregator.dc).nth(1) == Some(aggregator) || self.joins(aggregator, shard)
     }
 
-    /// The other one who holds a range beside this one; of who joins them the first.
+    /// The other holder of a range beside this one; for a joining aggregator the first holder.
     pub fn partner(&self, aggregator: AggregatorId, shard: ShardId) -> Option<AggregatorId> {
         let other = self.holders(shard, aggregator.dc).find(|holder| *holder != aggregator);
         other.filter(|_| self.gathers(aggregator, shard))
@@ -353,7 +356,7 @@ impl Ranges {
         Some(next)
     }
 
-    /// The same after these splits, of which it knows the first ones already.
+    /// The same after these splits; the first of them are applied already.
     pub fn with_splits<'a>(&self, splits: impl IntoIterator<Item = &'a Split>) -> Ranges {
         let further = splits.into_iter().skip(self.lineage.len());
         further.fold(self.clone(), |ranges, split| ranges.split(split).unwrap_or(ranges))
@@ -364,7 +367,7 @@ impl Ranges {
         self.cuts.len() + 1
     }
 
-    /// How many numbers were given to ranges, those included that are split since: all are below it.
+    /// The number of numbers given to ranges, split ranges included: all numbers are below it.
     pub fn numbers(&self) -> usize {
         self.founding_cuts().len() + 1 + 2 * self.lineage.len()
     }
@@ -374,12 +377,12 @@ impl Ranges {
         self.cuts.is_empty()
     }
 
-    /// Whether there was one at first.
+    /// Whether there was one range at first.
     pub fn began_whole(&self) -> bool {
         self.founding_cuts().is_empty()
     }
 
-    /// Whether there was one at first, and it is that of an earlier version: what it is cut into later, if at all, nobody takes for anything else.
+    /// Whether there was one range at first, in the order of earlier versions: then later cuts cannot be confused with others.
     pub fn began_plain(&self) -> bool {
         self.began_whole() && self.order.is_by_name()
     }
@@ -389,12 +392,12 @@ impl Ranges {
         usize::from(shard.0) < self.numbers() && self.lineage.parts(shard).is_none()
     }
 
-    /// Which ranges came of which.
+    /// The descent of ranges by splits.
     pub fn lineage(&self) -> &Lineage {
         &self.lineage
     }
 
-    /// One of them by its number.
+    /// A range by its number.
     pub fn range(&self, shard: ShardId) -> Option<Range<'_>> {
         self.iter().find(|range| range.shard == shard)
     }
@@ -403,7 +406,7 @@ impl Ranges {
         self.shards.get(at).copied().unwrap_or(ShardId(at as u16))
     }
 
-    /// Which range a counter is in.
+    /// The range of a counter.
     pub fn find(&self, counter: &CounterName) -> ShardId {
         self.find_key(counter.namespace(), counter.key())
     }
@@ -414,7 +417,7 @@ impl Ranges {
         self.shard_at(self.cuts.partition_point(begins_before))
     }
 
-    /// In which order counters lie.
+    /// The order in which counters lie.
     pub fn order(&self) -> &CounterOrder {
         &self.order
     }
@@ -429,9 +432,9 @@ impl Ranges {
         self.founded.as_ref().unwrap_or(&self.cuts)
     }
 
-    /// A number that says where they were cut at first, and in which order counters lie: equal for equal ones, and 0 where there was no
-    /// cut and the order is that of names. What was split since then has the same number with all that began alike, and with those who do
-    /// not know of it yet none.
+    /// A number for the first cuts and the order of counters: equal for equal ones, and 0 if there was no cut and the order is
+    /// that of names. Later splits do not change it: peers that began alike have the same number, even if some do not know of a
+    /// split yet.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -445,7 +448,7 @@ impl Ranges {
         })
     }
 
-    /// Those of some shards as spans of counters, ascending, in as few as there can be.
+    /// The ranges of some shards as spans of counters, ascending, in as few spans as possible.
     pub fn spans(&self, is_wanted: impl Fn(ShardId) -> bool) -> Vec<KeySpan> {
         let mut spans: Vec<KeySpan> = Vec::new();
         for range in self.iter().filter(|range| is_wanted(range.shard)) {
@@ -484,7 +487,7 @@ mod tests {
         proptest::collection::vec((0..3usize, key), 0..most).prop_map(|names| names.iter().map(name).collect())
     }
 
-    /// Of some of these namespaces counters are laid by a piece of their keys, of others not.
+    /// Counters of some of these namespaces are laid by a piece of their keys, of others not.
     fn orders() -> impl Strategy<Value = CounterOrder> {
         let laid = |(namespace, (space, piece)): (&str, (usize, u8))| ShardBy {
             namespace: namespace.to_owned(),
@@ -499,7 +502,7 @@ mod tests {
             .prop_map(move |of| CounterOrder::new(laid(of)).unwrap())
     }
 
-    /// Cuts of an order, ascending, of which no two begin with the same.
+    /// Cuts of an order, ascending, without two that begin with the same piece.
     fn ascending(mut cuts: Vec<CounterName>, order: &CounterOrder) -> Vec<CounterName> {
         cuts.sort_by(|one, other| order.begin(one).cmp(&order.begin(other)));
         cuts.dedup_by(|one, other| order.begin(one) == order.begin(other));
@@ -511,7 +514,8 @@ mod tests {
         order.is_in((counter.namespace(), counter.key()), &[span])
     }
 
-    /// One or two hold all, the first seat first; of more each range is held by two who stand beside each other, and all hold as much but one.
+    /// One or two aggregators hold all ranges, the first seat first. With more, each range is held by two neighbours, and the
+    /// numbers of ranges that they hold differ by one at most.
     #[test]
     fn each_range_has_as_many_holders_as_there_may_be_and_they_know_each_other() {
         for count in 1..=8u8 {
@@ -573,7 +577,8 @@ mod tests {
             }
         }
 
-        /// Whatever is split where: counters of a range that is not split keep its number, those of one that is have one of its parts.
+        /// After any splits, counters of a range that is not split keep its number, and counters of a split range have one of its
+        /// parts.
         #[test]
         fn a_split_cuts_one_range_and_leaves_the_others_their_numbers(
             cuts in names(4), order in orders(), splits in proptest::collection::vec((0u16..12, (0usize..3, proptest::collection::vec(0u8..4, 1..4))), 0..8),

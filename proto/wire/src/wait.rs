@@ -1,10 +1,11 @@
-//! Waiting for an award: client ↔ aggregator, on a channel of kind [`crate::wire::channel::AWARDS`], apart from reads, whose
-//! encoding stays as it is and whose channels are given up when nothing is heard for long.
+//! Waiting for an award: client ↔ aggregator, on a channel of kind [`crate::wire::channel::AWARDS`]. It is apart from reads:
+//! their encoding stays as it is, and their channels are given up after a long silence.
 //!
-//! A wait is acknowledged at once with the ledger index that the aggregator has applied, and answered when its milestone is
-//! awarded, or when it is known that it will not be. Who moves to another aggregator says the index: one that lags behind
-//! says nothing about a milestone that it cannot have heard of. Both say in which birth of the cluster that index is meant: one of a
-//! cluster that was founded anew since then waits for no index of before.
+//! A wait is acknowledged at once with the ledger index that the aggregator has applied. It is answered when its milestone is
+//! awarded, or when it is known that it will not be. A client that moves to another aggregator sends the index. An aggregator
+//! that lags behind the index answers nothing about a milestone that it cannot have heard of. Both name the birth of the cluster
+//! that the index belongs to. An aggregator of a cluster that was founded anew since then does not wait for an index of an
+//! earlier birth.
 
 use crate::msg::Award;
 use crate::wire::{Message, Tail, WireError, bounds::text};
@@ -16,7 +17,7 @@ use tidemark_types::time::WallMs;
 /// Waits of one connection. More: [`WaitError::Overloaded`].
 pub const WAITS_MAX: usize = 1_024;
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitRequest {
     /// Tell when the milestone `at` is awarded.
@@ -25,14 +26,14 @@ pub enum WaitRequest {
         id: u64,
         counter: CounterName,
         at: u64,
-        /// The highest that an answer to this wait has named, at whatever aggregator; nothing at first.
+        /// The highest position that an answer to this wait has named, at any aggregator; nothing at first.
         after: Heard,
     },
-    /// Nobody waits any more.
+    /// The client no longer waits.
     Cancel { id: u64 },
 }
 
-/// How far an aggregator has heard what the ledger decides.
+/// How far an aggregator has heard the ledger's decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heard {
     /// The ledger index that it has applied.
@@ -43,7 +44,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// What a wait has heard that hears this now: indices of two births are not compared.
+    /// The position of a wait after this answer: indices of two births are not compared.
     pub fn and_then(self, now: Heard) -> Heard {
         match (self.birth, now.birth) {
             (Some(then), Some(birth)) if then != birth => now,
@@ -52,16 +53,16 @@ impl Heard {
     }
 }
 
-/// What is known of a wait.
+/// The state of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitAnswer {
     pub id: u64,
-    /// What the aggregator had heard.
+    /// The aggregator's position.
     pub heard: Heard,
     pub outcome: WaitOutcome,
 }
 
-/// How far a wait is. All but the first end it.
+/// The progress of a wait. All but the first end it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitOutcome {
     /// The milestone is not awarded yet.
@@ -75,7 +76,7 @@ pub enum WaitOutcome {
 pub enum WaitError {
     #[error("the counter has no such milestone: it was never defined, or was removed")]
     NoMilestone,
-    #[error("the count had passed the milestone before it was armed: it is nobody's")]
+    #[error("the count had passed the milestone before it was armed: it has no winner")]
     Passed,
     #[error("overloaded: waits of this connection is at its limit of {limit}")]
     Overloaded { limit: u64 },
@@ -84,7 +85,7 @@ pub enum WaitError {
 }
 
 impl WaitError {
-    /// Whether another aggregator may say something else.
+    /// Whether another aggregator may answer differently.
     pub fn is_of_this_aggregator(&self) -> bool {
         match self {
             WaitError::NoMilestone | WaitError::Passed => false,
@@ -153,8 +154,8 @@ impl Message for WaitAnswer {
         }
     }
 
-    /// When the award was decided, if that is known: it is no part of the record. Then the birth that the index is of; it is said though
-    /// there is none, lest a reader takes for it what a later version says behind.
+    /// The time of the award's decision, if known: it is no part of the record. Then the birth that the index belongs to. The
+    /// birth is sent even if unknown, so that a reader does not mistake a later version's fields for it.
     fn tail(&self) -> Vec<u8> {
         postcard::to_allocvec(&(self.award_time(), &self.heard.birth)).expect("numbers can be encoded")
     }

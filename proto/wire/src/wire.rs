@@ -1,9 +1,9 @@
-//! The encoding of messages: one version byte, then postcard. Decoding checks version, length and every name and bound, so
-//! that what comes out is valid and is not checked again.
+//! The encoding of messages: one version byte, then postcard. Decoding checks version, length and every name and bound. So a
+//! decoded message is valid and is not checked again.
 //!
-//! What goes over a connection may end with a tail: a length as a varint, and so many bytes. A later minor version puts fields there
-//! that earlier ones do not know, and they skip it. What is applied or kept has none: replicas of which one skips what another
-//! applies would differ for ever (decision 0031).
+//! A message on a connection may end with a tail: a length as a varint, and that number of bytes. A later minor version puts its
+//! new fields there, and earlier versions skip them. Messages that are applied or kept have no tail: if one replica skipped
+//! fields that another applies, they would differ for ever (decision 0031).
 
 use crate::msg::*;
 use serde::{Serialize, de::DeserializeOwned};
@@ -19,7 +19,7 @@ use bounds::{batch_error_valid, chunk_valid, group_cmd_valid, ids_valid, lane_va
 /// Version of the encoding; both ends must agree.
 pub const WIRE_VERSION: u8 = 1;
 
-/// What a channel between two processes carries; its first byte.
+/// The content of a channel between two processes; its first byte.
 pub mod channel {
     /// Client and node: [`ForWhom`](crate::msg::ForWhom) and [`Admission`](crate::msg::Admission), then
     /// [`FromClient`](crate::msg::FromClient), [`ToClient`](crate::msg::ToClient).
@@ -45,8 +45,7 @@ pub mod channel {
     pub const GROUP_RAFT_STREAM: u8 = 10;
     /// Aggregator and aggregator: [`Meeting`](crate::msg::Meeting), the first channel of a connection.
     pub const MEETING: u8 = 11;
-    /// Two aggregators of a data centre: one `asking::Question` about what the other holds, and its
-    /// `asking::Reply`.
+    /// Two aggregators of a data centre: one `asking::Question` about the other's shards, and its `asking::Reply`.
     pub const HELD: u8 = 12;
     /// Client and aggregator: one `queries::QueryRequest` and its `queries::QueryAnswer`,
     /// each in one frame or several.
@@ -73,7 +72,9 @@ pub enum WireError {
     Trailing(usize),
     #[error("a tail of {length} bytes is cut off: {left} are there")]
     TailCut { length: u64, left: usize },
-    #[error("{0} bytes after the end of what is applied or kept: a later version wrote it; upgrade this process")]
+    #[error(
+        "{0} bytes after the end of an entry that is applied or kept: a later version wrote it; upgrade this process"
+    )]
     Later(usize),
     #[error(transparent)]
     Name(#[from] NameError),
@@ -81,12 +82,12 @@ pub enum WireError {
     Limit { what: &'static str, value: u64, max: u64 },
 }
 
-/// What becomes of fields of a later version, which stand in a tail behind the body.
+/// The treatment of fields of a later version, which stand in a tail behind the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     /// Goes over a connection: a reader does without them.
     Skipped,
-    /// Is applied by replicas, kept or signed: nobody may do without them.
+    /// Is applied by replicas, kept or signed: no reader may ignore them.
     Refused,
 }
 
@@ -102,7 +103,7 @@ pub trait Message: Serialize + DeserializeOwned {
         Vec::new()
     }
 
-    /// Whether they say more than is taken for granted where there is no tail.
+    /// Whether the fields differ from the defaults that a missing tail means.
     fn needs_tail(&self) -> bool {
         false
     }
@@ -123,8 +124,8 @@ fn encode_body<M: Message>(message: &M) -> Vec<u8> {
     postcard::to_extend(message, vec![WIRE_VERSION]).expect("messages hold only what postcard can encode")
 }
 
-/// Encodes a message with more in its tail, as a later version does. The tail is left out where the message would become longer than
-/// [`MESSAGE_BYTES_MAX`]: it holds what can be done without. Readers refuse one of more than [`TAIL_BYTES_MAX`] bytes.
+/// Encodes a message with more in its tail, as a later version does. The tail is left out if the message would become longer than
+/// [`MESSAGE_BYTES_MAX`]: it holds only dispensable fields. Readers refuse a tail of more than [`TAIL_BYTES_MAX`] bytes.
 pub fn encode_with_tail<M: Message>(message: &M, tail: &[u8]) -> Vec<u8> {
     let tail = [message.tail().as_slice(), tail].concat();
     append_tail(encode_body(message), &tail)
@@ -490,7 +491,7 @@ impl Message for Award {
 }
 
 impl Award {
-    /// What voters sign: [`encode`] of it, and if anything was written off before, that weight behind it as a varint.
+    /// The bytes that voters sign: [`encode`] of it, and if any weight was written off before, that weight behind it as a varint.
     pub fn signed_bytes(&self, written_off: u64) -> Vec<u8> {
         let mut bytes = encode(self);
         if written_off > 0 {
@@ -615,7 +616,7 @@ impl Message for LedgerCmd {
             LedgerCmd::AllowEdges { from, to } => namespace(from).and_then(|()| namespace(to)),
             LedgerCmd::Edges { changes, by, .. } => {
                 at_most("edge changes of a command", changes.len() as u64, EDGE_CHANGES_PER_COMMAND_MAX as u64)?;
-                at_most("bytes of who changes edges", by.len() as u64, EDGE_AUTHOR_BYTES_MAX as u64)?;
+                at_most("bytes of the author of edge changes", by.len() as u64, EDGE_AUTHOR_BYTES_MAX as u64)?;
                 let ends =
                     |change: &EdgeChange<CounterName>| name(&change.edge().from).and_then(|()| name(&change.edge().to));
                 changes.iter().try_for_each(ends)

@@ -1,8 +1,8 @@
 //! The format of an image: records, each with its length and kind, the last of which has a digest of all before.
 //!
-//! `length: u32 LE, kind: u8, content`. Kinds: the head; the part of the view, if several aggregators hold it in parts; pieces of the
-//! ledger's state; rows of the view in the order of their keys; the beginning of each further shard, with the shard's rows behind it; the
-//! end. An image that was truncated or changed is refused.
+//! `length: u32 LE, kind: u8, content`. Kinds, in order: the head; the part of the view, if several aggregators hold it in parts;
+//! pieces of the ledger's state; and rows of the view in the order of their keys. Then the beginning of each further shard, with
+//! the shard's rows behind it; and the end. An image that was truncated or changed is refused.
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::de::DeserializeOwned;

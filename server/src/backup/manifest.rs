@@ -122,7 +122,7 @@ impl Manifest {
             }
             let is_same = |other: &&ImageEntry| other.dc == image.dc && other.aggregator() == image.aggregator();
             if self.images[..at].iter().any(|other| other.file == image.file || is_same(&other)) {
-                return Err(format!("{} stands there twice", image.dc));
+                return Err(format!("{} is listed twice", image.dc));
             }
             if !self.dcs.contains(&image.dc) {
                 return Err(format!("{:?} is none of its data centres", image.dc));

@@ -30,8 +30,13 @@ impl Access {
     pub(super) fn write(&self, headers: &HeaderMap) -> Result<(), Failure> {
         match bearer(headers) {
             Some(token) if self.token.is(token) => Ok(()),
-            Some(_) => Err(Failure::Unauthorized("the token is not that of this process")),
-            None => Err(Failure::Unauthorized("a token is needed: Authorization: Bearer TOKEN")),
+            Some(_) => Err(Failure::Unauthorized(
+                "the token is not that of this process: send Authorization: Bearer TOKEN with the token in http.token_file \
+                 (default: DATA_DIR/token)",
+            )),
+            None => Err(Failure::Unauthorized(
+                "a token is needed: send Authorization: Bearer TOKEN with the token in http.token_file (default: DATA_DIR/token)",
+            )),
         }
     }
 
@@ -65,8 +70,8 @@ impl Access {
         }
     }
 
-    /// The origin of a request, if it is our own page's or one that is allowed. Any owner of a domain can point it at our address, so a
-    /// domain does not make an origin ours: by a name, our own page must be allowed like any other.
+    /// The origin of a request, if it is our own page's or one that is allowed. Any owner of a domain can point it at our
+    /// address, so a domain does not make an origin ours. Under a name, our own page must be allowed like any other.
     pub(super) fn allowed_origin<'h>(&self, headers: &'h HeaderMap) -> Option<&'h HeaderValue> {
         let value = headers.get(header::ORIGIN)?;
         let origin = value.to_str().ok()?;

@@ -1,8 +1,8 @@
 //! `POST /v1/add`: many increments in one request, each counted or refused by itself.
 //!
-//! Lines of one counter, direction and time are counted as one increment, unless they have ids. Lines that are answered as added are
-//! durable. A line with an id counts once, however often the request is sent again; with a header `Idempotency-Key` the id of a line is the
-//! key, `#` and the line's number, unless the line has one. Lines without an id are counted again.
+//! Lines of one counter, direction and time are counted as one increment, unless they have ids. Lines that are answered as added
+//! are durable. A line with an id counts once, however often the request is sent again. With a header `Idempotency-Key` the id of
+//! a line is the key, `#` and the line's number, unless the line has an id. Lines without an id are counted again.
 
 use super::answer::{FailureText, json};
 use super::body::{EventAt, Signed};

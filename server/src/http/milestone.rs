@@ -88,7 +88,7 @@ pub(super) fn unknown(counter: &CounterName, at: u64) -> Failure {
 }
 
 pub(super) fn passed(counter: &CounterName, at: u64) -> Failure {
-    let message = format!("the count of {counter} had passed {at} before it was armed: it is nobody's");
+    let message = format!("the count of {counter} had passed {at} before it was armed: it has no winner");
     Failure::Conflict { code: "passed", message }
 }
 

@@ -1,8 +1,8 @@
 //! HTTP/JSON and WebSocket in front of a [`Backend`]: routes, tokens, sessions, limits, pages.
 //!
-//! It speaks HTTP/1.1, plainly or over TLS. Numbers in JSON are whole numbers up to 2^62, which some
-//! languages must be told to read exactly. Keys may hold `/`; an unescaped last part that is a verb, such as `add` or `milestones`, is
-//! that verb, so a key that ends so is written with `%2F`: `…/a%2Fadd`. All routes are in the table of `operations`.
+//! It speaks HTTP/1.1, plainly or over TLS. Numbers in JSON are whole numbers up to 2^62, which some languages must be told to
+//! read exactly. Keys may hold `/`. An unescaped last part that is a verb, such as `add` or `milestones`, is that verb. So a key
+//! that ends so is written with `%2F`: `…/a%2Fadd`. All routes are in the table of `operations`.
 
 pub mod answer;
 mod asset;

@@ -1,5 +1,5 @@
-//! Which addresses a webhook may reach. The DNS can be written by others, and must not lead us to addresses that only we can reach: other
-//! processes of this machine, its network, or a cloud's metadata service.
+//! Which addresses a webhook may reach. Others control DNS entries, and these must not lead us to addresses that only we can
+//! reach. Such addresses are other processes of this machine, its network, or a cloud's metadata service.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

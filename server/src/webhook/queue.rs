@@ -80,7 +80,7 @@ pub enum RowsError {
     Value { key: Vec<u8>, reason: String },
     #[error("there is a delivery of {0}, though no award was looked at")]
     NotBegun(MarkedPosition),
-    #[error("row {0:?} stands there twice")]
+    #[error("row {0:?} is listed twice")]
     Twice(Vec<u8>),
 }
 

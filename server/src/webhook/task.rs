@@ -1,5 +1,5 @@
-//! The task of one receiver: it takes awards and results of their claims from the ledger as there is room, sends the deliveries that its
-//! queue names, and writes the result down before it goes on.
+//! The task of one receiver. It takes awards and results of their claims from the ledger as there is room. It sends the
+//! deliveries that its queue names, and writes each result down before it continues.
 
 use super::deliver::Receiver;
 use super::queue::{Delivery, Failed, NowMs, Queue};
@@ -141,8 +141,8 @@ impl<B: Backend> Task<B> {
         }
     }
 
-    /// Whether it is known from where on awards are looked at. A position that was kept must be part of the history: the cluster may have been
-    /// founded anew, or restored from images, since it was written.
+    /// Whether it is known from where on awards are looked at. A position that was kept must be part of the history: the cluster
+    /// may have been founded anew, or restored from images, since it was written.
     async fn place(&mut self) -> bool {
         let TaskParts { webhook, backend, queue, .. } = &mut self.parts;
         let births = backend.history().births;

@@ -96,7 +96,7 @@ impl Edges {
         self.graphs.get(index as usize)
     }
 
-    /// Of how many commands it was decided whether they are carried out.
+    /// The number of commands that were decided, carried out or not.
     pub fn revision(&self) -> u64 {
         self.decided.len() as u64
     }

@@ -276,7 +276,7 @@ async fn rows_on_their_way_are_not_sent_again_once_their_ids_may_be_forgotten() 
     let stopped = loaded.stopped.unwrap();
     assert_eq!((stopped.line, stopped.code.as_str(), cluster.state.lock().unwrap().requests), (None, "unknown", 0));
     let text = stopped.text("line");
-    assert!(text.contains("whether rows 1 to 2 were counted is not known"), "{text}");
+    assert!(text.contains("it is not known whether rows 1 to 2 were counted"), "{text}");
     assert!(text.contains("for a day") && text.contains(&format!("for {SENT_AGAIN_MAX_S} s at most")), "{text}");
 }
 

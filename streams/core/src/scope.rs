@@ -14,8 +14,8 @@ pub struct TenantHash(pub u64);
 
 /// The tenants with hashes that leave a remainder.
 ///
-/// With V virtual partitions, virtual partition v is the slice `v` of V. With B buckets in each, bucket b of it is the slice
-/// `v + V * b` of `V * B`: the hash modulo V is v, and the hash divided by V, modulo B, is b.
+/// With V virtual partitions, virtual partition v is the slice `v` of V. With B buckets in each, bucket b of it is the slice `v +
+/// V * b` of `V * B`. There the hash modulo V is v, and the hash divided by V, modulo B, is b.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Slice {
     pub modulus: u32,

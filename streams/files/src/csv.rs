@@ -1,8 +1,10 @@
-//! Records of CSV as RFC 4180 has them, without what the RFC leaves out: a field in quotes may hold line breaks, separators and quotes, which
-//! are written twice. A record ends with LF, CRLF or CR. Blanks around a field are no part of it, and those within quotes are.
+//! Records of CSV as RFC 4180 has them, without what the RFC leaves out: a field in quotes may hold line breaks, separators and
+//! quotes, which are written twice. A record ends with LF, CRLF or CR. Blanks around a field are no part of it, and those within
+//! quotes are.
 //!
-//! Where a quote is in doubt nothing is guessed, as a guess decides which text is data and which is rows. Text behind a closing quote makes
-//! the record a broken row, and an error of the whole file if the record is of several lines; so does a quoted field that does not end.
+//! Where a quote is in doubt nothing is guessed, as a guess decides which text is data and which is rows. Text behind a closing
+//! quote makes the record a broken row; if the record is of several lines, the whole file is an error. A quoted field that does
+//! not end has the same effect.
 //!
 //! `csv-core` reads the same sound records (a test compares them), and takes text behind a closing quote in silence: decision 0071.
 

@@ -1,4 +1,4 @@
-//! What the node says, and what becomes of batches then.
+//! Messages of the node, and their effect on batches.
 
 use super::counters::{QueuedHit, Routes, Unsent};
 use super::stay::{Answer, Asked, Batch, BatchItem, Home, LinkState, Numbers, Phase, Role, Stay, StayId};
@@ -50,17 +50,17 @@ impl ClientCore {
             ToClient::Ids { lane, seq, answers } => self.on_ids(id, lane, seq, &answers),
             ToClient::Placed { lane, seq, idx, count, place } => self.on_placed(id, lane, seq, idx, count, place),
             ToClient::Refused { lane, seq, error } => self.on_refused(now, id, lane, seq, error),
-            // Somebody else's id: this process was given another certificate. Nothing can be asked of that node.
+            // Another owner's id: this process was given another certificate. It cannot ask that node anything.
             ToClient::NotYours { .. } => self.drop_link(now, id),
             ToClient::Fenced { of, lane, last_seq } => self.on_fenced(now, id, of, lane, last_seq),
-            // Whoever asks so late has been away, with all of its streams.
+            // A client that asks so late has been away, with all of its streams.
             ToClient::Forgotten { of, .. } if of == self.stays[&id].client => self.lose_group(now, id),
             ToClient::Forgotten { .. } => {}
             ToClient::Lifted { counters, namespaces } => self.on_lifted(&counters, &namespaces),
         }
     }
 
-    /// What was refused of these may be taken now.
+    /// The node may take now the refused content of these.
     fn on_lifted(&mut self, counters: &[CounterName], namespaces: &[String]) {
         let names = &self.counters;
         self.bars.retain(|bar| match &bar.barred {
@@ -154,9 +154,9 @@ impl ClientCore {
         self.drop_settled(id, lane, at);
     }
 
-    /// Ids whose increments were not counted now: of those that counted before, and whose places are not known, as of those that were
-    /// refused, nothing more will be said. Their weight is settled here; `Durable` follows for the others, with those that counted before and
-    /// whose places are known.
+    /// Ids with increments that were not counted now. Refused ids, and ids that counted before with unknown places, get no
+    /// further answer: their weight is settled here. `Durable` follows for the others, including ids that counted before with
+    /// known places.
     fn on_ids(&mut self, id: StayId, lane: u8, seq: u64, answers: &[(u32, IdAnswer)]) {
         let Some(stream) = self.stay_mut(id).streams.get_mut(&lane) else { return };
         let Some(at) = stream.find(seq) else { return };
@@ -295,16 +295,17 @@ impl ClientCore {
         }
     }
 
-    /// This id was ended at the node: perhaps by a fence of ours whose answer was lost.
+    /// This id was ended at the node: perhaps by an own fence with a lost answer.
     fn on_fenced_by_others(&mut self, now: Time, id: StayId, lane: u8, last: u64) {
         self.leave(id);
         let client = self.stays[&id].client;
         self.on_fenced(now, id, client, lane, last);
     }
 
-    /// The refused number must never stand for another content, as a copy of the first may still be on its way: the stay is
-    /// left, and what the fence does not cover goes on under a new client id, without what was wrong. Nothing is wrong with what was for a
-    /// valve that there is not: another leader had said that there is. It may have counted it, too, so the log alone says what is covered.
+    /// The refused number must never stand for another content, as a copy of the first may still be on its way. So the stay is
+    /// left, and the content that the fence does not cover goes on under a new client id, without the wrong items. Content for a
+    /// missing valve is not wrong: an earlier leader had announced the valve. That leader may have counted it, too, so only the
+    /// log decides whether it is covered.
     fn on_content_refused(&mut self, now: Time, id: StayId, lane: u8, at: usize, error: BatchError) {
         if self.stays.len() >= STAYS_MAX {
             return self.back_off(now, id, lane);
@@ -345,8 +346,8 @@ impl ClientCore {
         }
     }
 
-    /// A batch that was surely not counted, and never will be under its number, is unsent again, without what is wrong in it. It was for
-    /// this lane of this site.
+    /// A batch that was surely not counted, and never will be under its number, is unsent again, without its wrong items. It was
+    /// for this lane of this site.
     pub(super) fn put_back(&mut self, now: Time, of: (SiteId, u8), batch: Batch) {
         let wrong = batch.doom.as_ref().map(|error| self.refusals(&batch, error)).unwrap_or_default();
         if let Some(error) = batch.doom.as_ref().filter(|_| !wrong.is_empty()) {
@@ -362,7 +363,7 @@ impl ClientCore {
             let session = item.session;
             let event = batch.event(idx);
             let key = batch.keys.get(idx).copied();
-            // One with an id is a hit, and settled if it is none any more.
+            // An item with an id is a hit; it is settled if it is no longer among the hits.
             if key.is_some() && hit.is_none() {
                 continue;
             }
@@ -382,7 +383,8 @@ impl ClientCore {
         self.counters.hits_first(back, now);
     }
 
-    /// The items that a refusal is about, ascending, and what it says of each. A refusal that names nothing in the batch is about all.
+    /// The items that a refusal is about, ascending, and the error of each. A refusal that names nothing in the batch is about
+    /// all.
     fn refusals(&self, batch: &Batch, error: &BatchError) -> Vec<(usize, BatchError)> {
         let say = |idx: usize| (idx, about(error, idx, batch.event(idx)));
         let named = |wrong: &dyn Fn(usize, CounterRef) -> bool| -> Vec<(usize, BatchError)> {
@@ -400,7 +402,7 @@ impl ClientCore {
                 full.map_or_else(Vec::new, |(counter, before)| self.overflows(batch, counter, before, *max))
             }
             BatchError::Delta { idx: wrong, .. } => named(&|idx, _| idx == *wrong as usize),
-            // The log said it of the first; what it said holds for all events of the namespace that are further out.
+            // The log named the first event; its refusal holds for all events of the namespace that are further out.
             BatchError::Event { idx: first, why } => {
                 let namespace = self.namespace_of(batch, *first);
                 let out = |idx| batch.event(idx).is_some_and(|event| why.for_event(event).is_some());
@@ -423,8 +425,8 @@ impl ClientCore {
         if found.is_empty() { (0..batch.items.len()).map(say).collect() } else { found }
     }
 
-    /// The half of a counter whose component an increment of the batch would have passed the limit of, and what the component stood at
-    /// before the batch.
+    /// The half of a counter with a component that an increment of the batch would have pushed past its limit, and the
+    /// component's value before the batch.
     fn find_full(&self, batch: &Batch, error: &BatchError) -> Option<(CounterRef, u64)> {
         let BatchError::Overflow { counter: full, value, delta, .. } = error else { return None };
         let is_it = |item: &BatchItem| item.delta == *delta && self.counters.name(item.counter) == full;
@@ -434,7 +436,7 @@ impl ClientCore {
         Some((counter, same.fold(*value, |value, item| value.saturating_sub(item.delta))))
     }
 
-    /// Items of a counter that do not fit its component, which stands at `value`, each with the words for it. Those that fit take room.
+    /// Items of a counter that do not fit its component of value `value`, each with its error. Items that fit take room.
     fn overflows(&self, batch: &Batch, counter: CounterRef, mut value: u64, max: u64) -> Vec<(usize, BatchError)> {
         let mut wrong = Vec::new();
         for (idx, item) in batch.items.iter().enumerate().filter(|(_, item)| item.counter == counter) {
@@ -454,7 +456,7 @@ impl ClientCore {
         batch.items.get(idx as usize).map(|item| self.counters.name(item.counter).namespace())
     }
 
-    /// Content of which more would be refused is refused here for a while: a refusal costs a stay.
+    /// Content of a kind that would be refused again is refused here for a while: a refusal costs a stay.
     fn bar(&mut self, now: Time, (site, lane): (SiteId, u8), error: &BatchError, batch: &Batch) {
         let until = now + self.config.bar_for;
         let barred = match error {
@@ -514,7 +516,7 @@ impl Barred {
     }
 }
 
-/// What a batch's refusal says of one of its items. Each event has a time of its own.
+/// The error of one item in a batch's refusal. Each event has a time of its own.
 fn about(error: &BatchError, idx: usize, event: Option<UnixTime>) -> BatchError {
     match (error, event) {
         (BatchError::Event { why, .. }, Some(event)) => {

@@ -1,4 +1,4 @@
-//! Counters of a client and what is unsent: one accumulator per counter, hits apart, queued by lane.
+//! Counters of a client and their unsent content: one accumulator per counter, hits apart, queued by lane.
 
 use super::{ADD_BYTES, AddError, CounterRef, HIT_BYTES, KEY_BYTES, TIME_BYTES, Ticket};
 use hashbrown::HashTable;
@@ -40,8 +40,7 @@ pub(super) struct Unsent {
     pub event: Option<UnixTime>,
 }
 
-/// What a batch is made of: items that all have event times, or items that all happen when they are logged; and with an id each, or
-/// without.
+/// The kind of a batch: its items all have event times, or all happen when they are logged; and each has an id, or none has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     #[default]
@@ -58,8 +57,8 @@ type Minute = (CounterRef, u32);
 #[derive(Clone, Copy, Debug)]
 struct Timed {
     held: u64,
-    /// The latest of its event times. All are in the same buckets, as none is shorter than a minute; and an event that is not too late
-    /// must not become so for having been folded with an earlier one.
+    /// The latest of its event times. All are in the same buckets, as no bucket is shorter than a minute. An event that is in
+    /// time must not become late because it was folded with an earlier one.
     event: UnixTime,
     /// The epoch of the oldest part of `held`.
     epoch: u64,
@@ -77,7 +76,7 @@ struct Slot {
     barred_until: Time,
 }
 
-/// What is unsent for one lane.
+/// The unsent content of one lane.
 #[derive(Debug, Default)]
 pub(super) struct LaneQueue {
     dirty: VecDeque<CounterRef>,
@@ -86,9 +85,9 @@ pub(super) struct LaneQueue {
     timed_hits: VecDeque<QueuedHit>,
     keyed: VecDeque<QueuedHit>,
     keyed_timed: VecDeque<QueuedHit>,
-    /// Where `timed` was last taken from: it is gone through in turn, so that nothing waits for ever behind what comes anew.
+    /// The last minute taken from `timed`: minutes are taken in turn, so that no content waits for ever behind newer content.
     last_taken: Option<Minute>,
-    /// What the next batch is made of, if there is any of it.
+    /// The kind of the next batch, if there is content of that kind.
     turn: Kind,
     /// When a batch is formed at the latest; set while there is content.
     pub due: Option<Time>,
@@ -124,7 +123,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Each half of a counter has a number of its own: what goes up and what goes down is never summed.
+    /// Each half of a counter has a number of its own: increments and decrements are never summed.
     pub fn intern(&mut self, name: &CounterName, half: Half) -> Result<CounterRef, AddError> {
         let hash = name_hash(name);
         let same = |at: &u32| self.slots[*at as usize].half == half && self.slots[*at as usize].name == *name;
@@ -142,7 +141,7 @@ impl Counters {
         Ok(CounterRef(number))
     }
 
-    /// Reads what an addition to a counter needs.
+    /// Reads the memory that an addition to a counter needs.
     pub fn warm(&self, counter: CounterRef) -> u64 {
         self.slots.get(counter.0 as usize).map_or(0, |slot| slot.held ^ slot.barred_until.0)
     }
@@ -185,13 +184,13 @@ impl Counters {
         self.slots[counter.0 as usize].barred_until = until;
     }
 
-    /// Bars all counters of a namespace, or only what would go down.
+    /// Bars all counters of a namespace, or only decrements.
     pub fn bar_namespace(&mut self, namespace: &str, down_only: bool, until: Time) {
         let of = self.slots.iter_mut().filter(|slot| slot.name.namespace() == namespace);
         of.filter(|slot| !down_only || slot.half == Half::Down).for_each(|slot| slot.barred_until = until);
     }
 
-    /// Whether weight that is added to what waits takes no more room.
+    /// Whether added weight joins waiting weight and takes no more room.
     pub fn holds(&self, counter: CounterRef, event: Option<UnixTime>) -> bool {
         let slot = &self.slots[counter.0 as usize];
         match event {
@@ -259,7 +258,7 @@ impl Counters {
         queue
     }
 
-    /// What the lane's next batch is to be made of; all kinds take turns.
+    /// The kind of the lane's next batch; all kinds take turns.
     pub fn next_kind(&mut self, lane: u8) -> Kind {
         let queue = &mut self.queues[usize::from(lane)];
         let turn = queue.turn;
@@ -269,7 +268,8 @@ impl Counters {
         kind
     }
 
-    /// Takes what was added to a lane's next counter (and minute), at most `delta_max` of its weight; a rest stays, at the end.
+    /// Takes the additions to a lane's next counter (and minute), at most `delta_max` of their weight; the rest stays, at the
+    /// end.
     pub fn take_add(&mut self, lane: u8, kind: Kind, delta_max: u64) -> Option<Unsent> {
         let queue = &mut self.queues[usize::from(lane)];
         if kind.is_keyed() {
@@ -333,7 +333,7 @@ impl Counters {
         (self.dirty + self.timed) * ADD_BYTES + self.hits * HIT_BYTES + times * TIME_BYTES + self.keyed * KEY_BYTES
     }
 
-    /// Routes new batches as the node now in use says, what is unsent included.
+    /// Routes new batches by the routes of the node now in use, unsent content included.
     pub fn route(&mut self, routes: Routes) {
         self.routes = routes;
         for slot in &mut self.slots {

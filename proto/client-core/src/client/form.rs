@@ -26,7 +26,7 @@ impl ClientCore {
         }
     }
 
-    /// Forms and sends what is due and has room.
+    /// Forms and sends the due batches that have room.
     pub(super) fn form_due(&mut self, now: Time) {
         for lane in 0..self.counters.lanes() {
             while self.forms_at(lane).is_some_and(|due| due <= now) && self.has_room(lane) {
@@ -65,7 +65,7 @@ impl ClientCore {
         stay.is_up() && stay.streams.get(&lane).is_none_or(free)
     }
 
-    /// One batch of a lane's unsent content of a kind, bound to the current stay for as long as that is not fenced.
+    /// Forms one batch of a lane's unsent content of a kind, bound to the current stay until that is fenced.
     fn form(&mut self, now: Time, lane: u8, kind: Kind) {
         let mut batch = Batch::new(self.epoch);
         let mut bytes = 0;
@@ -169,7 +169,7 @@ impl ClientCore {
         }
     }
 
-    /// Whether the link still stands.
+    /// Sends the stream's next messages; returns whether the link still stands.
     fn run_stream(&mut self, now: Time, id: StayId, lane: u8) -> bool {
         let retry_timeout = self.config.retry_timeout;
         let Some(stay) = self.stays.get_mut(&id).filter(|stay| stay.is_up()) else { return false };

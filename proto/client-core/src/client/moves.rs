@@ -1,4 +1,4 @@
-//! Which site is used: links made and lost, sites left and come back to, the end.
+//! The choice of the site: links made and lost, sites left and come back to, the end.
 
 use super::counters::Kind;
 use super::stay::{Batch, LinkState, Role, Stay, StayId, Stream};
@@ -25,7 +25,7 @@ impl ClientCore {
         self.probe(now);
     }
 
-    /// When a stay is to be followed by another with a new id; one whose site is not reached waits for that.
+    /// The time at which another stay with a new id follows a stay; a stay with an unreachable site waits for the site.
     fn renewal(&self, id: StayId) -> Option<Time> {
         let stay = &self.stays[&id];
         let may = stay.is_up() && self.closing.is_none() && self.stays.len() < STAYS_MAX;
@@ -154,13 +154,13 @@ impl ClientCore {
         stay.link_lost();
     }
 
-    /// Another group answers at the stay's site: what was applied by the one before cannot be asked any more.
+    /// Another group answers at the stay's site: the batches that the earlier group applied cannot be learnt any more.
     pub(super) fn lose_group(&mut self, now: Time, id: StayId) {
         self.leave(id);
         self.abandon(now, id);
     }
 
-    /// Forgets a stay: what may have been counted is unknown, what was never sent is unsent again.
+    /// Forgets a stay: content that may have been counted is unknown, content that was never sent is unsent again.
     fn abandon(&mut self, now: Time, id: StayId) -> InDoubt {
         let stay = self.stays.remove(&id).expect("looked up by the caller");
         if let Some(link) = stay.link_id() {
@@ -200,7 +200,7 @@ impl ClientCore {
         in_doubt.hits += batch.hits.len() as u64;
     }
 
-    /// Ends stays that are left and of which nothing is open; whether there were any.
+    /// Ends left stays without open content; returns whether there were any.
     pub(super) fn reap(&mut self, now: Time) -> bool {
         let closing = self.closing.is_some();
         let done = |stay: &Stay| match stay.role {
@@ -251,7 +251,7 @@ impl ClientCore {
         self.outputs.push_back(Output::Closed { in_doubt });
     }
 
-    /// What was never sent was surely not counted.
+    /// Content that was never sent was surely not counted.
     fn fail_unsent(&mut self) {
         for lane in 0..self.counters.lanes() {
             for kind in [Kind::Untimed, Kind::Timed] {

@@ -42,7 +42,7 @@ pub(super) enum LinkState {
     },
 }
 
-/// What the node said when it was first reached. Another group later means that this one is lost.
+/// The node's greeting when the stay's site was first reached. A different group later means that this one is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Home {
     pub group: GroupId,
@@ -67,7 +67,7 @@ pub(super) struct Stay {
     pub streams: BTreeMap<u8, Stream>,
     /// When it is time for another id, once the site was reached.
     pub renew_at: Option<Time>,
-    /// Since when the site cannot be used, `None` while it can.
+    /// The time since which the site cannot be used; `None` while it can.
     pub trouble_since: Option<Time>,
 }
 
@@ -105,25 +105,26 @@ pub(super) struct Stream {
     pub pace: Pace,
 }
 
-/// When a lane's next batch of hits goes, as the answers to earlier ones say.
+/// The time for a lane's next batch of hits, learnt from earlier answers.
 ///
-/// A lone hit goes as soon as the one before is answered. Where several went together, more are likely on their way: the next
-/// batch gathers until shortly before the log's next commit, if the answer says when that is: a batch that is sent sooner would only wait
-/// there. Otherwise it gathers for as long as the last round trip took, so that a busy client does not send more and smaller batches. It
-/// gathers no longer than until as many hits wait as lately went together: all who waited for those answers are back.
+/// A lone hit goes as soon as the one before is answered. If several hits went together, more are likely on their way, so the
+/// next batch gathers. If the answer names the time of the log's next commit, it gathers until shortly before that: a batch that
+/// is sent sooner would only wait there. Otherwise it gathers for as long as the last round trip took, so that a busy client does
+/// not send more and smaller batches. It stops gathering when as many hits wait as lately went together: by then all waiting
+/// callers are back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pace {
     free_at: Time,
     /// Hits of the largest of the last batches; falls by an eighth with every batch that was smaller.
     together: usize,
-    /// The shortest of the last round trips; rises by an eighth with every one that was longer.
+    /// The shortest of the last round trips; rises by an eighth with every longer one.
     quickest: Span,
 }
 
 /// A batch is sent this part of a round trip before it has to be, for a next commit that it would otherwise miss.
 const LEAD_PART: u64 = 4;
 
-/// What the answer to a batch says about when the next one should go.
+/// The part of a batch's answer that decides when the next batch goes.
 pub(super) struct Answer {
     pub round_trip: Span,
     /// Until the log's next commit ends; 0 if that is not known.
@@ -132,7 +133,7 @@ pub(super) struct Answer {
 }
 
 impl Pace {
-    /// A batch was answered. One without hits says nothing about who comes back.
+    /// A batch was answered. A batch without hits tells nothing about returning callers.
     pub fn answered(&mut self, now: Time, answer: Answer, config: &ClientConfig) {
         let Answer { round_trip, next, hits } = answer;
         if hits == 0 {
@@ -155,13 +156,13 @@ impl Pace {
         self.free_at = now + Span(gathers);
     }
 
-    /// From when on a batch with so many hits goes, once nothing of its lane is under way.
+    /// The time from which a batch with this number of hits goes, once no batch of its lane is under way.
     pub fn free_at(&self, hits: usize) -> Time {
         if hits >= self.together { Time(0) } else { self.free_at }
     }
 }
 
-/// What this link knows of a batch.
+/// The state of a batch at this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     No,
@@ -187,7 +188,7 @@ pub(super) struct Batch {
     /// It was sent at least once, on any link.
     pub ever_sent: bool,
     pub durable: bool,
-    /// Refused for its content: after the fence, what was wrong fails and the rest is unsent again.
+    /// Refused for its content: after the fence, the wrong items fail and the rest is unsent again.
     pub doom: Option<BatchError>,
 }
 
@@ -343,8 +344,8 @@ impl Stream {
         }
     }
 
-    /// The next batch to send, if one may be sent now. While the stream is being fenced only what is
-    /// durable is asked again, for the places of its hits.
+    /// The next batch to send, if one may be sent now. While the stream is being fenced only durable batches are asked again, for
+    /// the places of their hits.
     pub fn next_to_send(&self, in_flight_max: usize) -> Option<usize> {
         if self.asked >= in_flight_max || matches!(self.phase, Phase::Backoff { .. } | Phase::Fencing { .. }) {
             return None;
@@ -362,7 +363,7 @@ impl Stream {
         })
     }
 
-    /// Since when an answer is waited for: of a batch, or of the fence.
+    /// The time since which an answer is awaited: of a batch, or of the fence.
     pub fn waiting_since(&self) -> Option<Time> {
         match self.phase {
             Phase::Fencing { asked } => asked,
@@ -400,14 +401,14 @@ impl Stream {
 }
 
 impl Batch {
-    /// What is known of a hit of which its group says nothing more. That a batch was applied does not say of an increment with an id
-    /// that it counts: the answer alone names the ids that were refused.
+    /// The known outcome of a hit that its group does not answer any more. An applied batch does not prove that an increment with
+    /// an id counts: only the answer names the refused ids.
     pub fn outcome_without_answer(&self, hit: &BatchHit) -> Outcome {
         let is_counted = self.durable && (self.keys.is_empty() || hit.told);
         if is_counted { Outcome::PlaceUnknown } else { Outcome::Unknown }
     }
 
-    /// What it takes of the client's buffer.
+    /// Its share of the client's buffer.
     pub fn bytes(&self) -> usize {
         self.items.iter().map(BatchItem::bytes).sum::<usize>()
             + self.times.len() * TIME_BYTES
@@ -427,7 +428,7 @@ impl BatchItem {
 }
 
 impl Numbers {
-    /// Whether the number is new; it is in the set then.
+    /// Adds the number to the set; returns whether it is new.
     pub fn insert(&mut self, number: u32) -> bool {
         let word = number as usize / 64;
         let bit = 1u64 << (number % 64);

@@ -159,7 +159,7 @@ fn what_has_an_event_time_counts_once_in_its_minute_and_fails_alone_when_it_is_o
     assert!(later > 100 && at_once > 1_000, "{later} and {at_once} were refused");
 }
 
-/// All go to another data centre with their times, and what nobody knows of is told with them.
+/// All increments go to another data centre with their times, and those with unknown outcomes are reported with their times.
 #[test]
 fn event_times_move_with_their_increments() {
     for seed in 0..20 {
@@ -346,7 +346,7 @@ fn one_seed_gives_one_trace() {
     assert_ne!(trace(5), trace(6));
 }
 
-/// A hit that was never sent can be taken back, and then counts nowhere; one that may have been sent cannot.
+/// A hit that was never sent can be taken back, and then counts nowhere; a hit that may have been sent cannot.
 #[test]
 fn only_hits_that_were_never_sent_are_taken_back() {
     let mut core = ClientCore::new(config(1), [7; 32]);
@@ -372,7 +372,7 @@ fn only_hits_that_were_never_sent_are_taken_back() {
     }
     let withdrawn = || Outcome::Failed(AddError::Withdrawn);
     assert_eq!(resolved, [(Ticket(2), withdrawn()), (Ticket(1), withdrawn())]);
-    // Once it has gone to a node nobody can say that it does not count.
+    // Once it has gone to a node, it may count.
     let link = link.expect("a client connects at once");
     let group = tidemark_types::ids::GroupId { dc: tidemark_types::ids::DcId(0), group: 0, incarnation: 1 };
     core.handle(now, Input::Connected { link });

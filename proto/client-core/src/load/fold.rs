@@ -10,23 +10,23 @@ use tidemark_types::limits::{DELTA_MAX, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, NAMESP
 use tidemark_types::series::{Admission, NotAdmitted, SeriesPolicy, UnixTime};
 use tidemark_wire::msg::{FromClient, WireItem, definition};
 
-/// Rows of one chunk, at most: so many are read again after a crash.
+/// Rows of one chunk, at most: this number of rows is read again after a crash.
 pub const CHUNK_ROWS_MAX: u64 = 1 << 20;
 /// Items of one batch, at most: also when each is of a new counter with a long name, a node has room for them in one entry of its log.
 pub const PART_ITEMS_MAX: usize = 2_048;
-/// What one item takes at most on the wire, with its counter's name.
+/// The most bytes of one item on the wire, with its counter's name.
 const ITEM_BYTES: usize = 5 + 6 + 1 + 5 + 9 + NAMESPACE_BYTES_MAX + KEY_BYTES_MAX;
 /// No bucket is shorter than a minute.
 const BUCKET_S_MIN: u64 = 60;
 
 const _: () = assert!(64 + PART_ITEMS_MAX * ITEM_BYTES < MESSAGE_BYTES_MAX);
 
-/// How namespaces keep series, by name; of those that are not in it, nothing is known.
+/// How namespaces keep series, by name; nothing is known of other namespaces.
 #[derive(Clone, Debug, Default)]
 pub struct Spaces(pub BTreeMap<String, SeriesPolicy>);
 
 impl Spaces {
-    /// Whether a row is taken, by a clock that says `now`. The group's log decides; this is to be told before.
+    /// Whether a row is taken, by a clock that shows `now`. The group's log decides; this check reports refusals in advance.
     pub fn admit(&self, row: &Row, now: UnixTime) -> Result<Admission, NotAdmitted> {
         match (self.0.get(row.counter.namespace()), row.at) {
             (Some(policy), Some(at)) => policy.admit(at, now),
@@ -44,7 +44,7 @@ impl Spaces {
     }
 }
 
-/// What becomes one item.
+/// Folded rows that become one item.
 #[derive(Debug)]
 struct Item {
     part: Part,
@@ -64,7 +64,7 @@ pub(super) struct Content {
     pub times: Vec<UnixTime>,
 }
 
-/// What halves of counters are called in a batch.
+/// The numbers of halves of counters in a batch.
 type Numbers = BTreeMap<(CounterName, Half), u32>;
 
 /// The rows of a chunk, so far.
@@ -78,7 +78,7 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// For a stream with so many lanes, and so many items of each part.
+    /// For a stream with this number of lanes, and this number of items in each part.
     pub fn new(lanes: u8, items_max: usize) -> Fold {
         Fold { lanes, items_max, items: Vec::new(), index: HashTable::new(), tallies: BTreeMap::new() }
     }
@@ -107,7 +107,7 @@ impl Fold {
         if let Some(&at) = self.index.find(hash, |at| same(&self.items[*at as usize])) {
             let item = &mut self.items[at as usize];
             item.delta += row.delta;
-            // What is in range stays so for longest at its latest, and what is too late is so at any time of its bucket.
+            // An event in range stays in range longest at its latest time, and a late event is late at any time of its bucket.
             item.at = item.at.max(row.at);
         } else {
             if tally.items >= self.items_max as u64 {
@@ -125,7 +125,7 @@ impl Fold {
         Ok(())
     }
 
-    /// The parts in order, those of which all rows were refused without content.
+    /// The parts in order; parts with only refused rows come without content.
     pub fn finish(self) -> Vec<(Part, Tally, Option<Content>)> {
         let mut contents: BTreeMap<Part, (Numbers, Content)> = BTreeMap::new();
         for Item { part, counter, half, at, delta, .. } in self.items {

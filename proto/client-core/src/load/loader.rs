@@ -1,4 +1,4 @@
-//! The loader's machine: what to send, what to write down before, what to do when it is cut off.
+//! The loader's machine: the batches to send, the records to write before, and the recovery when it is cut off.
 
 use super::fold::{Fold, Spaces};
 use super::{Lost, PART_ITEMS_MAX, Part, Progress, Record, Row, RowRefused, Sent, Stream};
@@ -22,10 +22,10 @@ const SILENCE_MAX: Span = Span::from_secs(4);
 const BACKOFF_MIN: Span = Span::from_millis(50);
 const BACKOFF_MAX: Span = Span::from_secs(2);
 
-// Of a lane, two batches of each chunk may be without an answer.
+// Two batches of each chunk may be without an answer in a lane.
 const _: () = assert!(2 * CHUNKS_IN_FLIGHT_MAX <= STREAM_BATCHES_IN_FLIGHT_MAX);
 
-/// What happens to the loader. There is one link at a time; of one that was given up nothing is to be heard any more.
+/// An event for the loader. There is one link at a time; events of a link that was given up are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     Connected,
@@ -35,7 +35,7 @@ pub enum Input {
     Tick,
 }
 
-/// What the shell is to do or to tell.
+/// An action or a report for the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Make a link to a node that speaks for the group of this number, or for any.
@@ -54,13 +54,13 @@ pub enum Output {
     },
     /// The last output: all rows are done.
     Finished,
-    /// The last output: nobody knows about some rows.
+    /// The last output: the outcome of some rows is unknown.
     Lost(Lost),
     /// The last output: the load was begun with another certificate.
     NotYours(ClientId),
 }
 
-/// What a link is for.
+/// The purpose of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
     /// To end a stream that is in doubt.
@@ -93,7 +93,7 @@ struct Batch {
     durable: bool,
 }
 
-/// What the group has refused, and would again.
+/// Content that the group has refused, and would refuse again.
 #[derive(Debug)]
 enum Bar {
     Namespace(String),
@@ -103,12 +103,12 @@ enum Bar {
     Counter { counter: CounterName, why: String },
 }
 
-/// Bars that are remembered; past it the oldest is forgotten, and what it was for is refused by the group again.
+/// Bars that are remembered; past it the oldest is forgotten, and the group refuses its content again.
 const BARS_MAX: usize = 1_024;
 
 /// One load of one file into one group of a data centre. See [`crate::load`].
 ///
-/// `handle` or `row`, then `poll_output` until `None`; come back at `poll_timeout` with `Input::Tick`. Where `next_row` says a number,
+/// `handle` or `row`, then `poll_output` until `None`; come back at `poll_timeout` with `Input::Tick`. If `next_row` names a row,
 /// `row` takes that row.
 #[derive(Debug)]
 pub struct Loader {
@@ -116,10 +116,10 @@ pub struct Loader {
     rng: ChaCha8Rng,
     spaces: Spaces,
     progress: Progress,
-    /// Of the file.
+    /// The number of rows of the file.
     rows: u64,
     link: Link,
-    /// Since when an answer is waited for.
+    /// The time since which an answer is awaited.
     silent_since: Option<Time>,
     failures: u32,
     /// The stream of this process, and when it is time for another.
@@ -135,7 +135,7 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Goes on from where the journal says, with a file of so many rows. `seed` is random.
+    /// Continues from the journal's progress, with a file of this number of rows. `seed` is random.
     pub fn new(owner: OwnerId, rows: u64, spaces: Spaces, progress: Progress, seed: [u8; 32]) -> Loader {
         let mut loader = Loader {
             owner,
@@ -190,7 +190,7 @@ impl Loader {
         self.progress.task().map_or(0, |task| task.rows.end.min(self.rows))
     }
 
-    /// Takes the row that `next_row` asks for; `None` for one that is none. `wall` is the clock that events are late by.
+    /// Takes the row that `next_row` asks for; `None` for an invalid row. `wall` is the clock that events are late by.
     pub fn row(&mut self, now: Time, wall: UnixTime, row: Option<Row>) {
         debug_assert!(self.next_row(now).is_some(), "no row is wanted");
         let number = self.at;
@@ -250,7 +250,7 @@ impl Loader {
         Ok(self.spaces.admit(row, wall)?)
     }
 
-    /// Sends what is folded, once it is written down.
+    /// Sends the folded chunk, once it is in the journal.
     fn cut(&mut self, now: Time) {
         let Some(mut task) = self.progress.task().cloned() else { return };
         task.rows.end = self.at;
@@ -365,7 +365,7 @@ impl Loader {
         Span(span.min(BACKOFF_MAX.0))
     }
 
-    /// The own stream is used no more: what is in doubt of it is fenced, and another one begins.
+    /// The own stream is used no more: its batches in doubt are fenced, and another stream begins.
     fn leave(&mut self, now: Time) {
         self.own = None;
         self.fold = None;
@@ -513,7 +513,7 @@ impl Loader {
     }
 }
 
-/// What a refusal says of the counters of a batch: at least of one.
+/// The bars that follow from the refusal of a batch: at least one.
 fn bars(batch: &FromClient, error: BatchError) -> Vec<Bar> {
     let FromClient::Batch { defs, items, times, .. } = batch else { return Vec::new() };
     let counter_of = |idx: u32| {

@@ -1,4 +1,4 @@
-//! How far a load has come: what its records say, whether they were just made or read from a journal.
+//! The progress of a load: the state from its records, both new ones and those read from a journal.
 
 use super::{Lost, Only, Record, Sent, Stream, Tally, Task};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const OPEN_MAX: usize = 1 << 16;
 pub enum BadRecord {
     #[error("batches without a stream")]
     NoStream,
-    #[error("rows {from} to {to} are no part of what is to be counted next", from = .0.start + 1, to = .0.end)]
+    #[error("rows {from} to {to} are not the rows to count next", from = .0.start + 1, to = .0.end)]
     Rows(Range<u64>),
     #[error("lane {0}: below {LANES_MAX} allowed")]
     Lane(u8),
@@ -49,7 +49,7 @@ struct Open {
     /// In `flows`.
     flow: usize,
     sent: Vec<Sent>,
-    /// Those that are known not to be counted.
+    /// Sent parts that are known not to be counted.
     missed: Vec<Sent>,
 }
 
@@ -75,7 +75,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// What was counted and refused for good.
+    /// The rows that were counted or refused for good.
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -85,12 +85,12 @@ impl Progress {
         self.finished
     }
 
-    /// Whether anything was ever sent.
+    /// Whether any batch was ever sent.
     pub fn has_begun(&self) -> bool {
         self.next_chunk > 0
     }
 
-    /// The first row that nobody has looked at yet.
+    /// The first row that was not looked at yet.
     pub fn looked_at(&self) -> u64 {
         self.tasks.last().map_or(0, |task| task.rows.start)
     }
@@ -128,7 +128,7 @@ impl Progress {
         Some((self.flows[flow].stream, lanes))
     }
 
-    /// All rows in doubt, for who cannot be told what became of them.
+    /// All rows in doubt, when their outcome cannot be learnt any more.
     pub(super) fn lost(&self, why: impl Into<String>) -> Lost {
         let rows = self.chunks.values().map(|open| &open.task.rows);
         let (start, end) = rows.fold((u64::MAX, 0), |(start, end), rows| (start.min(rows.start), end.max(rows.end)));
@@ -227,7 +227,7 @@ impl Progress {
         Ok(())
     }
 
-    /// What was not counted of a chunk is to be counted again.
+    /// The parts of a chunk that were not counted are to be counted again.
     fn settle(&mut self, task: Task, flow: usize, missed: Vec<Sent>) {
         if missed.is_empty() {
             return;

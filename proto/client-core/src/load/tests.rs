@@ -14,7 +14,7 @@ type Counts = BTreeMap<(CounterName, Half, Option<u64>), u64>;
 const OWNER: OwnerId = OwnerId(7);
 
 fn row(counter: u64, delta: u64, at: Option<u64>, half: Half) -> Row {
-    // Of a namespace that the group does not know.
+    // A counter of a namespace that the group does not know.
     let namespace = if counter == 13 { "nowhere" } else { "qa" };
     let counter = CounterName::new(namespace, format!("answer/{counter}").as_bytes()).unwrap();
     Row { counter, half, delta, at: at.map(|at| UnixTime::default().plus(at)) }
@@ -24,7 +24,7 @@ fn minute(at: Option<UnixTime>) -> Option<u64> {
     at.map(|at| at.s() / 60)
 }
 
-/// What a group does with streams, without a log.
+/// The group's handling of streams, without a log.
 #[derive(Default)]
 struct FakeGroup {
     last: BTreeMap<(ClientId, u8), u64>,
@@ -81,7 +81,7 @@ impl FakeGroup {
     }
 }
 
-/// A loader, its journal, and what is on the wire.
+/// A loader, its journal, and the messages on the wire.
 struct Run {
     rng: ChaCha8Rng,
     rows: Vec<Option<Row>>,
@@ -92,7 +92,7 @@ struct Run {
     opened: Option<ClientId>,
     to_node: VecDeque<FromClient>,
     to_loader: VecDeque<ToClient>,
-    /// Of links that are gone.
+    /// Messages of links that are gone.
     stale: VecDeque<(Option<ClientId>, VecDeque<FromClient>)>,
     linked: bool,
     now: Time,
@@ -119,7 +119,7 @@ impl Run {
         self.linked = false;
     }
 
-    /// SIGKILL, and what was not synced may be lost.
+    /// SIGKILL; records that were not synced may be lost.
     fn kill(&mut self) {
         self.break_link();
         let kept = self.rng.random_range(self.synced..=self.journal.len());
@@ -246,7 +246,7 @@ proptest! {
         prop_assert_eq!(&run.group.counts, &expected);
         let tally = run.loader.progress().tally();
         prop_assert_eq!((tally.counted, tally.refused), (taken, strange));
-        // Whoever runs it again does nothing.
+        // A repeated run does nothing.
         let mut again = loader(&run.rows, run.loader.progress().clone(), seed);
         let outputs: Vec<Output> = std::iter::from_fn(|| again.poll_output()).collect();
         prop_assert_eq!(outputs, [Output::Disconnect, Output::Finished]);
@@ -321,7 +321,7 @@ fn what_a_group_has_forgotten_is_not_counted_again() {
         let last = std::iter::from_fn(|| loader.poll_output()).last();
         let Some(Output::Lost(lost)) = last else { panic!("{last:?}") };
         let text = lost.to_string();
-        assert!(text.starts_with("whether rows 1 to 1 were counted is not known") && text.contains(why), "{text}");
+        assert!(text.starts_with("it is not known whether rows 1 to 1 were counted") && text.contains(why), "{text}");
     }
 }
 

@@ -22,7 +22,7 @@ pub struct AccountState {
     pub placed: u64,
     /// The next position to be offered.
     pub next_pos: u64,
-    /// Positions of a block whose identities the settlement needs.
+    /// Positions of a block with identities that the settlement needs.
     pub need_items: Option<(u64, u64)>,
     /// Places not yet acknowledged, by first position; neighbours of one kind are joined.
     outcomes: BTreeMap<u64, PlacedRun>,
@@ -30,7 +30,7 @@ pub struct AccountState {
     pub rate_per_s: u64,
 }
 
-/// What a report did.
+/// The effect of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reported {
     Nothing,
@@ -55,8 +55,8 @@ impl AccountState {
         self.base.unwrap_or(0) + self.closed + self.spent
     }
 
-    /// Takes a report; one that claims more than was granted changes nothing.
-    /// Of a base not known before, at most `base_max` counts.
+    /// Takes a report; a report that claims more than was granted changes nothing. At most `base_max` of a base not known before
+    /// counts.
     pub fn on_report(&mut self, report: &Report, base_max: u64) -> Reported {
         let taken = bites(Bug::ClosedReportTaken) || bites(Bug::LostReportTaken);
         if report.generation != self.generation && !taken {
@@ -81,7 +81,7 @@ impl AccountState {
         if before == after { Reported::Nothing } else { Reported::Changed }
     }
 
-    /// Closes the generation: its spending counts, what was outstanding of it does not come. Returns the spending.
+    /// Closes the generation: its spending counts, and its outstanding rights do not return. Returns the spending.
     pub(super) fn close(&mut self) -> u64 {
         let spent = self.spent;
         self.closed += if bites(Bug::RevokedInPlace) { 0 } else { spent };
@@ -91,7 +91,7 @@ impl AccountState {
         spent
     }
 
-    /// Whether a group that says `hello` may be the one this account was kept with: the ledger never knows more than it.
+    /// Whether a group that says `hello` may be the group of this account: the ledger never knows more than the group.
     pub fn agrees_with(&self, hello: &Hello, counter: &CounterName, epoch: u32, terms: Generation) -> bool {
         match hello.accounts.iter().find(|account| account.counter == *counter && account.epoch == epoch) {
             Some(account) => self.knows_no_more_than(account, terms),
@@ -155,7 +155,7 @@ impl AccountState {
         }
     }
 
-    /// Nobody will ask for them any more.
+    /// No group will ask for them any more.
     pub(super) fn forget_places(&mut self) {
         self.outcomes.clear();
         self.need_items = None;

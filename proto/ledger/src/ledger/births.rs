@@ -1,8 +1,8 @@
-//! Births of the cluster: when its ledger was founded, and each time that it was restored as a whole from images.
+//! Births of the cluster: the founding of its ledger, and each restore of the whole cluster from images.
 //!
 //! Each birth has a number that is drawn at random and stands in the ledger, so all members know the same one. An index of the
-//! ledger's log means something only together with the birth in which it was decided: a cluster that is founded anew counts from 1
-//! again, and one that is restored lacks what was decided after its images were taken. A restored ledger keeps the births before,
+//! ledger's log means something only together with the birth in which it was decided. A cluster that is founded anew counts from
+//! 1 again. A restored cluster lacks the decisions made after its images were taken. A restored ledger keeps the earlier births,
 //! and how far each is part of its own history.
 
 use super::Ledger;
@@ -13,7 +13,7 @@ use tidemark_types::limits::EARLIER_BIRTHS_MAX;
 /// The births that the history of a ledger has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Births {
-    /// `None` until somebody says it: after the founding, or the restore.
+    /// `None` until it is set: after the founding, or the restore.
     current: Option<Birth>,
     /// The newest last.
     earlier: Vec<EarlierBirth>,
@@ -23,7 +23,7 @@ pub struct Births {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct EarlierBirth {
     birth: Birth,
-    /// The last entry of it that the images held. What was decided after that is not part of this history.
+    /// The last entry of it that the images held. Later decisions are not part of this history.
     until: LogIndex,
 }
 
@@ -33,7 +33,7 @@ impl Births {
         Births { current: Some(birth), earlier: Vec::new() }
     }
 
-    /// The present birth; `None` while nobody has said it here.
+    /// The present birth; `None` while it is not known here.
     pub fn current(&self) -> Option<Birth> {
         self.current
     }
@@ -44,8 +44,8 @@ impl Births {
         earlier.map_or(self.current, |earlier| Some(earlier.birth))
     }
 
-    /// The last entry of a birth that is part of this history: of the present one all are. `None` of a birth that is none of this
-    /// history, or of one that was forgotten.
+    /// The last entry of a birth that is part of this history; all entries of the present birth are. `None` for a birth that does
+    /// not belong to this history, or was forgotten.
     pub fn until(&self, birth: Birth) -> Option<LogIndex> {
         let earlier = || self.earlier.iter().find(|earlier| earlier.birth == birth).map(|earlier| earlier.until);
         if self.current == Some(birth) { Some(LogIndex(u64::MAX)) } else { earlier() }
@@ -56,7 +56,7 @@ impl Births {
         self.current.get_or_insert(birth);
     }
 
-    /// The same history, of which a new birth begins behind `until`. Its number is not known yet.
+    /// The same history with a new birth that begins behind `until`. Its number is not known yet.
     pub fn ended(mut self, until: LogIndex) -> Births {
         if let Some(birth) = self.current.take() {
             self.earlier.push(EarlierBirth { birth, until });

@@ -1,8 +1,9 @@
-//! Claims: the session that an award names has a time to say that it is there, once. What becomes of an award that nobody claims in
-//! time is decided beforehand, by the counter's rule.
+//! Claims: the session that an award names has a limited time to claim it, once. The counter's rule decides beforehand the fate
+//! of an award that is not claimed in time.
 //!
-//! The ledger reads no clock. Its leader writes into the log until when an award may be claimed, and that this is over; what stands
-//! before that in the log was in time. So of a claim and the end of its time exactly one counts, everywhere the same.
+//! The ledger reads no clock. Its leader writes into the log until when an award may be claimed, and that this time is over. A
+//! claim that stands before that entry in the log was in time. So of a claim and the end of its time exactly one counts,
+//! everywhere the same.
 
 use super::counter::{Awarded, CounterLedger};
 use serde::{Deserialize, Serialize};
@@ -18,14 +19,15 @@ use tidemark_wire::msg::{ClaimRule, Fallback, LedgerCmd};
 pub struct Claims {
     rules: BTreeMap<CounterName, Ruled>,
     claims: BTreeMap<(CounterName, u64), Claim>,
-    /// Those of them that are open.
+    /// The open claims among them.
     open: BTreeSet<(CounterName, u64)>,
-    /// Those of them that wait for the counter's next award.
+    /// The claims among them that wait for the counter's next award.
     waiting: BTreeSet<(CounterName, u64)>,
-    /// Those that have passed on, by the award whose session holds them since; not in a snapshot, which says it of each.
+    /// Claims that have passed on, by the award with the session that holds them since. Not in a snapshot, which has it with each
+    /// claim.
     #[serde(skip)]
     passed: BTreeMap<(CounterName, u64), BTreeSet<u64>>,
-    /// What became of them, in the order of the log; of two turns by one entry the last.
+    /// The turns of claims, in the order of the log; of two turns by one entry the last.
     turns: BTreeMap<LogIndex, BTreeMap<(CounterName, u64), Turn>>,
 }
 
@@ -36,17 +38,17 @@ struct Ruled {
     revision: u64,
 }
 
-/// How an award's claim stands.
+/// The state of an award's claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     pub state: ClaimState,
-    /// The award whose session may claim it: its own, or a later one of the counter to whose winner it has passed.
+    /// The award with the session that may claim it: its own, or a later award of the counter to which the claim has passed.
     pub holder: u64,
-    /// How often it has passed on.
+    /// The number of times it has passed on.
     pub passes: u8,
-    /// Until when; none while the ledger's leader has not said so.
+    /// The end of the time to claim; none while the ledger's leader has not set it.
     pub until: Option<WallMs>,
-    /// That of the counter when the award was made.
+    /// The counter's rule when the award was made.
     pub rule: ClaimRule,
 }
 
@@ -56,17 +58,17 @@ pub enum ClaimState {
     Open,
     /// It was: under this name of the claimer's choice, by this entry.
     Claimed { id: u128, index: LogIndex },
-    /// Nobody has claimed it in time: it passes to the winner of the counter's next award.
+    /// It was not claimed in time: it passes to the winner of the counter's next award.
     Waiting,
-    /// Nobody has claimed it in time: nobody may.
+    /// It was not claimed in time: no session may claim it.
     Lapsed,
 }
 
-/// What became of an award that is to be claimed.
+/// A turn of an award that is to be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     pub kind: TurnKind,
-    /// The award whose session it was then to claim.
+    /// The award with the session that was to claim it then.
     pub holder: u64,
 }
 
@@ -79,7 +81,7 @@ pub enum TurnKind {
     Passed,
     /// The holder has not claimed it in time: it waits for the counter's next award.
     Waiting,
-    /// The holder has not claimed it in time: nobody may.
+    /// The holder has not claimed it in time: no session may.
     Lapsed,
 }
 
@@ -104,7 +106,7 @@ impl Claims {
         self.rules.get(counter).and_then(|ruled| ruled.rule)
     }
 
-    /// How often the counter's rule was changed.
+    /// The number of changes of the counter's rule.
     pub fn revision(&self, counter: &CounterName) -> u64 {
         self.rules.get(counter).map_or(0, |ruled| ruled.revision)
     }
@@ -114,8 +116,8 @@ impl Claims {
         self.open.iter().map(|key| (&key.0, key.1, &self.claims[key]))
     }
 
-    /// What the ledger's leader has to say about the time of claims, at most so much at once; its clock shows `now`. Who has just
-    /// begun to lead ends none (`may_end`): those that were claimed while nobody led are still on their way.
+    /// The commands of the ledger's leader about the time of claims, at most `most` at once; its clock shows `now`. A new leader
+    /// ends no claims (without `may_end`): claims made while there was no leader are still on their way.
     pub fn due(&self, now: WallMs, may_end: bool, most: usize) -> Vec<LedgerCmd> {
         let said = |(counter, at, claim): (&CounterName, u64, &Claim)| match claim.until {
             None => {
@@ -136,7 +138,7 @@ impl Claims {
         passed.filter_map(|&at| Some((at, self.get(counter, at)?)))
     }
 
-    /// What became of claims, by entries from `first` on, in their order: the entry, the counter, the award and its turn.
+    /// The turns of claims, by entries from `first` on, in their order: the entry, the counter, the award and its turn.
     pub fn turns(&self, first: LogIndex) -> impl Iterator<Item = (LogIndex, &CounterName, u64, Turn)> {
         self.turns
             .range(first..)
@@ -175,7 +177,7 @@ impl Claims {
         }
     }
 
-    /// Until when an award may be claimed by who holds its claim; said once.
+    /// Sets until when the holder of an award's claim may claim it; once.
     pub(super) fn set_until(&mut self, counter: &CounterName, at: u64, holder: u64, until: WallMs) {
         if let Some(claim) = self.held(counter, at, holder) {
             let said = claim.until.filter(|_| !bites(Bug::ClaimTimeMoves));
@@ -211,7 +213,7 @@ impl Claims {
         }
     }
 
-    /// A session claims an award: the one that holds the claim, once.
+    /// A session claims an award: only the session that holds the claim may, once.
     pub(super) fn claim(
         &mut self,
         (counter, at): (&CounterName, u64),
@@ -239,7 +241,7 @@ impl Claims {
         (claim.state == ClaimState::Open && holds).then_some(claim)
     }
 
-    /// Passes an unclaimed award on to the winner of a later one, who has as much time.
+    /// Passes an unclaimed award on to the winner of a later one, with as much time.
     fn pass(&mut self, key: &(CounterName, u64), holder: u64, index: LogIndex) {
         let Some(claim) = self.claims.get_mut(key) else { return };
         let before = (key.0.clone(), claim.holder);
@@ -262,7 +264,7 @@ impl Claims {
         self.turns.entry(index).or_default().insert(key.clone(), turn);
     }
 
-    /// How much [`check_invariants`](Self::check_invariants) looks at: claims, and turns that they took.
+    /// The number of items that [`check_invariants`](Self::check_invariants) looks at: claims, and turns that they took.
     pub fn size(&self) -> usize {
         self.claims.len() + self.turns.len()
     }
@@ -446,7 +448,7 @@ mod tests {
             world.ledger.claims().passed_to(&counter(), holder).map(|(at, claim)| (at, claim.state)).collect::<Vec<_>>()
         };
         assert_eq!((passed_to(&world, 3), passed_to(&world, 2)), (vec![(2, ClaimState::Open)], vec![]));
-        // It was its time that was over, not that of who holds it now.
+        // The time of the earlier holder was over, not that of the present one.
         world.over(2, 2);
         world.claim(2, 2, 8);
         world.claim(2, 3, 9);
@@ -534,7 +536,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in whatever order, copies included: a claim that counted stays, it was the holder's, and each award has one.
+        /// With any commands in any order, copies included: a claim that counted stays, it was the holder's, and each award has
+        /// one.
         #[test]
         fn a_claim_that_counted_stays_and_was_the_holders(
             steps in prop::collection::vec((0u8..6, 1u64..4, 0u64..8, 0u128..4), 1..120),
@@ -545,7 +548,7 @@ mod tests {
             let mut claimed: BTreeMap<u64, u128> = BTreeMap::new();
             for (what, at, other, id) in steps {
                 let before = world.ledger.claims().get(&counter(), at).copied();
-                // Mostly who holds it, else who held it before or never did.
+                // Mostly the present holder, else an earlier one or a session that never held it.
                 let other = before.filter(|_| other > 2).map_or(other + 1, |claim| claim.holder);
                 match what {
                     0 => drop(world.count()),

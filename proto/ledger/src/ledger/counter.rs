@@ -1,9 +1,9 @@
 //! The ledger of one guarded counter: accounts, window, settlement, awards. See docs/internals/protocol.md, "Settlement".
 //!
-//! `certain` is what is surely counted, `out` the rights that are outstanding. While a milestone M is armed,
-//! `certain + out <= M - 1`, so M cannot have happened unseen. An offered increment with `ahead` weight before it in the
-//! window takes ordinals inside `[certain + ahead + 1, certain + out + ahead + its weight]`; it is decided as soon as no armed
-//! milestone lies in that interval, and the interval only shrinks.
+//! `certain` is the weight that is surely counted, `out` the outstanding rights. While a milestone M is armed,
+//! `certain + out <= M - 1`, so M cannot have happened unseen. An offered increment with `ahead` weight before it in the window
+//! takes ordinals inside `[certain + ahead + 1, certain + out + ahead + its weight]`. It is decided as soon as no armed milestone
+//! lies in that interval, and the interval only shrinks.
 
 use super::account::{AccountState, Reported};
 use super::deferred::{Ahead, Deferred};
@@ -33,7 +33,7 @@ pub struct Awarded {
 }
 
 impl Awarded {
-    /// What voters sign.
+    /// The bytes that voters sign.
     pub fn signed_bytes(&self) -> Vec<u8> {
         self.award.signed_bytes(self.written_off)
     }
@@ -66,13 +66,13 @@ pub struct CounterLedger {
     pub(super) deferred: Deferred,
 }
 
-/// What an operation changed, collected for the ledger's `Changes`.
+/// The changes of an operation, collected for the ledger's `Changes`.
 #[derive(Default)]
 pub struct Touched {
     pub groups: BTreeSet<GroupId>,
     pub counter: bool,
     pub awards: Vec<u64>,
-    /// The group said what cannot be: fence it.
+    /// The group reported an impossible state: fence it.
     pub fence: Option<GroupId>,
 }
 
@@ -86,7 +86,7 @@ pub struct ViewAnswer {
     pub shown_below: bool,
 }
 
-/// How the head of the window goes on.
+/// The progress at the head of the window.
 enum Head {
     Empty,
     /// Waits for the identity of an increment inside a block.
@@ -115,10 +115,10 @@ impl CounterLedger {
         }
     }
 
-    /// The highest number that an awarded increment has, in whichever generation: a rule goes on above it.
+    /// The highest number of an awarded increment, in any generation: a rule continues above it.
     fn covered(&self) -> u64 {
         let last = |awarded: &Awarded| awarded.award.first + awarded.award.delta - 1;
-        // Within one epoch that is below what is certain.
+        // Within one epoch that number is below `certain`.
         if self.epoch == 1 || bites(Bug::AwardedAgain) { 0 } else { self.awards.values().map(last).max().unwrap_or(0) }
     }
 
@@ -211,7 +211,7 @@ impl CounterLedger {
         &self.awards
     }
 
-    /// Groups that have not reported the component at their guard: what arming waits for.
+    /// Groups that have not reported the component at their guard: arming waits for them.
     pub fn bases_missing(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.accounts.iter().filter(|(_, account)| account.base.is_none()).map(|(&group, _)| group)
     }
@@ -221,24 +221,25 @@ impl CounterLedger {
         self.milestones.armed_from(0)
     }
 
-    /// Whether rights must come back: something is undecided, or a milestone waits to be armed and rights reach it.
+    /// Whether rights must come back: an increment is undecided, or a milestone waits to be armed and rights reach it.
     pub fn recall_wanted(&self) -> bool {
         let arming_over =
             || self.bases_missing == 0 && self.milestones.least_arming().is_some_and(|at| self.upper() >= at);
         self.window.undecided() > 0 || arming_over()
     }
 
-    /// Whether increments are placed one after the other: some wait for their place, rights are wanted back, or it was asked for.
+    /// Whether increments are placed one after the other: some wait for their place, rights are wanted back, or the definition
+    /// asks for it.
     pub fn is_sequencing(&self) -> bool {
         self.recall_wanted() || self.sequence_from.is_some_and(|from| self.certain() >= from)
     }
 
-    /// How much may be granted in all, given every limit: nothing while rights are wanted back.
+    /// The weight that may be granted in all, given every limit: 0 while rights are wanted back.
     pub fn grantable(&self) -> u64 {
         if self.recall_wanted() { 0 } else { self.room() }
     }
 
-    /// Ordinals below the least milestone (and below the point from which everything is sequenced) that nobody may take yet.
+    /// Ordinals below the least milestone (and below the point from which everything is sequenced) that no holder may take yet.
     pub fn room(&self) -> u64 {
         let below = |limit: u64| limit.saturating_sub(1).saturating_sub(self.upper());
         let unlimited = CERTAIN_MAX.saturating_sub(self.upper());
@@ -253,17 +254,17 @@ impl CounterLedger {
         self.accounts.values().fold(0u64, |sum, account| sum.saturating_add(account.rate_per_s))
     }
 
-    /// Whether what is offered within the next seconds may be the next milestone. Where it cannot, a block of increments
-    /// without names is placed as well, at a fraction of the cost on every replica. While one milestone waits for rights that
-    /// are out of reach, what is offered comes after it.
+    /// Whether an increment offered within the next seconds may be the next milestone. If none can, a block of increments without
+    /// names is placed as well, at a fraction of the cost on every replica. While one milestone waits for rights that are out of
+    /// reach, offered increments come after it.
     pub fn identities_wanted(&self) -> bool {
         let reach = self.rate_per_s().saturating_mul(IDENTITIES_AHEAD_S);
         let reach = reach.max((self.accounts.len() * OFFER_ITEMS_MAX) as u64);
         self.milestones.any_within(self.first_beyond_window(), self.upper().saturating_add(reach))
     }
 
-    /// Whether one of the increments of `weight` that are put into the log now may be a milestone, as far as can be foreseen;
-    /// `under_way` is about what stands before them in the log and is not applied here.
+    /// Whether one of the increments of `weight` that are put into the log now may be a milestone, as far as can be foreseen.
+    /// `under_way` is about the weight that stands before them in the log and is not applied here.
     pub fn may_award(&self, weight: u64, under_way: u64) -> bool {
         let hi = self.upper().saturating_add(under_way).saturating_add(weight);
         self.milestones.any_within(self.first_beyond_window(), hi)
@@ -281,7 +282,7 @@ impl CounterLedger {
         let (singles, every) = self.of_one_policy(spec);
         self.milestones.revise();
         for at in singles {
-            // A passed one that lies ahead may have been awarded.
+            // A passed milestone that lies ahead may have been awarded.
             let withheld = at > self.certain() && self.milestones.passed().any(|passed| passed == at);
             if at > 0 && !self.is_awarded(at) && !withheld {
                 self.milestones.add(at, views);
@@ -296,7 +297,7 @@ impl CounterLedger {
         self.reopen(touched);
     }
 
-    /// Whether everything that `spec` asks for stands already, or is settled.
+    /// Whether every milestone of `spec` stands already, or is settled.
     pub fn holds(&self, spec: &MilestoneSpec) -> bool {
         let stands = |at: u64| self.milestones.singles().contains(&at) && self.single_policy(at) == spec.policy;
         let has = |&at: &u64| self.is_settled(at) || stands(at);
@@ -316,7 +317,7 @@ impl CounterLedger {
         self.is_awarded(at) || self.milestones.passed().any(|passed| passed == at)
     }
 
-    /// Removes a milestone that is not awarded; what was undecided because of it is decided at once.
+    /// Removes a milestone that is not awarded; increments that were undecided because of it are decided at once.
     pub fn disarm(&mut self, at: Option<u64>, index: LogIndex, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
         self.milestones.revise();
         match at {
@@ -388,7 +389,7 @@ impl CounterLedger {
             return;
         }
         let Some(body) = new_part(offer, account.next_pos) else { return };
-        // Of a group the first come first.
+        // The increments of a group that were offered first come first.
         if !self.resume(offer.group) || body.weight() > self.room_in_window() {
             return self.settle(index, views, touched);
         }
@@ -422,7 +423,7 @@ impl CounterLedger {
         }
     }
 
-    /// Grants what fits of `amount`; the proposer's state may be stale, this one is not. A rider names a milestone and the
+    /// Grants as much of `amount` as fits; the proposer's state may be stale, this one is not. A rider names a milestone and the
     /// entry that it stands in.
     pub fn grant(&mut self, group: GroupId, amount: u64, rider: Option<(u64, LogIndex)>, touched: &mut Touched) {
         if rider.is_some_and(|(at, index)| !self.takes_rider(group, at, index)) {
@@ -443,8 +444,8 @@ impl CounterLedger {
         }
     }
 
-    /// Every entry on its way carries riders, and only those of the one that awarded count: the others were decided on the same
-    /// state. An entry may hold several proposals; when it awarded nobody had rights left.
+    /// Every entry on its way carries riders, and only those of the entry that awarded count: the others were decided on the same
+    /// state. An entry may hold several proposals; when it awarded, no group had rights left.
     fn takes_rider(&self, group: GroupId, at: u64, index: LogIndex) -> bool {
         let awarded_here = self.awards.get(&at).is_some_and(|awarded| awarded.award.index == index);
         awarded_here && self.accounts.get(&group).is_some_and(|account| account.out() == 0)
@@ -487,7 +488,7 @@ impl CounterLedger {
 
     // ---- settlement ----
 
-    /// Decides, places and awards whatever can be, then sees what can be armed.
+    /// Decides, places and awards all that it can, then sees which milestones can be armed.
     pub(super) fn settle(&mut self, index: LogIndex, views: &BTreeSet<AggregatorId>, touched: &mut Touched) {
         self.settle_window(index, touched);
         while self.resume_rest() {
@@ -553,7 +554,7 @@ impl CounterLedger {
         Head::Moved
     }
 
-    /// While a base is missing `certain` lacks it, and nobody knows the numbers.
+    /// While a base is missing `certain` lacks it, and the numbers are unknown.
     fn number(&mut self, group: GroupId, first_pos: u64, body: &Body, first: u64) {
         let known = self.bases_missing == 0 || bites(Bug::NumberedWithoutBases);
         let Some(account) = self.accounts.get_mut(&group) else { return };
@@ -573,8 +574,8 @@ impl CounterLedger {
         }
     }
 
-    /// Asks for the increment at the head, which is a milestone, and for those behind it if there is another one among them. Said
-    /// once: groups are reminded of what is not answered.
+    /// Asks for the increment at the head, which is a milestone, and for those behind it if there is another milestone among
+    /// them. Sent once: groups are reminded of unanswered requests.
     fn need_identity(&mut self, touched: &mut Touched) -> Head {
         let certain = self.certain();
         let Some(Slot::Open { group, first_pos, body }) = self.window.slots.front() else { return Head::Stuck };
@@ -596,7 +597,7 @@ impl CounterLedger {
         }
     }
 
-    /// Times of awards, of those that have one, by milestone.
+    /// Times of awards, if they have one, by milestone.
     pub(super) fn award_times(&self) -> BTreeMap<u64, WallMs> {
         self.awards.iter().filter_map(|(&at, awarded)| Some((at, awarded.award.time?))).collect()
     }
@@ -645,7 +646,7 @@ impl CounterLedger {
         Head::Moved
     }
 
-    /// With rights outstanding, or a block at the head: decides every increment whose interval holds no armed milestone.
+    /// With rights outstanding, or a block at the head: decides every increment with an interval that holds no armed milestone.
     fn decide_all(&mut self, touched: &mut Touched) {
         let mut at = 0;
         let mut ahead = Ahead::of(self);
@@ -675,7 +676,8 @@ impl CounterLedger {
         }
     }
 
-    /// The first `count` increments of the slot stay open. What may lose its turn stays in one slot with those behind it.
+    /// The first `count` increments of the slot stay open. Increments that may lose their turn stay in one slot with those behind
+    /// them.
     fn leave_open(&mut self, at: usize, count: u64, ahead: &mut Ahead) {
         let keeps_turn = ahead.keeps_turn(&self.window.slots[at]);
         if keeps_turn && count < self.open_count(at) {
@@ -713,8 +715,8 @@ impl CounterLedger {
         }
     }
 
-    /// What is known of the front of an open run with `ahead` weight before it: how many of its first increments are counted,
-    /// or, when the first is not, how many stay open.
+    /// The decision about the front of an open run with `ahead` weight before it: how many of its first increments are counted.
+    /// If the first cannot be counted, how many stay open.
     fn decision(&self, body: &Body, ahead: &Ahead) -> Decision {
         let below = self.certain() + ahead.sure;
         let Some(milestone) = self.milestones.armed_from(below + 1) else {
@@ -727,13 +729,13 @@ impl CounterLedger {
         if surely_before > 0 {
             return Decision::Counted { count: surely_before };
         }
-        // Those whose first ordinal may still be the milestone or less: everything before them weighs at most `reach`.
+        // Increments with a first ordinal that may still be the milestone or less: all before them weighs at most `reach`.
         let reach = milestone - 1 - below;
         Decision::Open { count: (body.fitting(reach) + 1).min(body.count()) }
     }
 
-    /// Arms what can be armed; what happened before it could be is passed. A strict milestone waits for late increments, which have
-    /// happened and which nothing here accounts for.
+    /// Arms the milestones that can be armed; those that happened before are passed. A strict milestone waits for late
+    /// increments, which have happened but are not in any account here.
     pub(super) fn settle_arming(&mut self, views: &BTreeSet<AggregatorId>) {
         if self.bases_missing == 0 || bites(Bug::ArmingSkipsBases) {
             self.arm_and_pass(views);

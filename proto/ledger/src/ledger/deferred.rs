@@ -1,10 +1,10 @@
-//! Turns that are lost: under `timely` a block whose group does not say who stands at the milestone goes behind what others offered.
-//! See docs/internals/protocol.md, B6, C13 and I10.
+//! Lost turns: under `timely` a block goes behind later offers if its group does not name the increment at the milestone. See
+//! docs/internals/protocol.md, B6, C13 and I10.
 //!
-//! So what stands behind such a block is not surely behind the milestone: its least ordinal is reckoned without the block. What the
-//! group had offered behind the block goes with it, in order, so that of each group the placed increments are the first of its queue.
-//! It takes a turn again, behind everything that is in the window then, as soon as anything is heard of the group. Until then it is
-//! as if it had not been offered: the group's own, durable and without a place.
+//! So increments behind such a block are not surely behind the milestone: their least ordinal is computed without the block. The
+//! increments that the group had offered behind the block go with it, in order. So the placed increments of each group are the
+//! first of its queue. The block takes a turn again, behind everything that is in the window then, as soon as the group is heard
+//! of. Until then it counts as not offered: the group's own, durable and without a place.
 
 use super::counter::{CounterLedger, Touched};
 use super::window::{Body, Slot};
@@ -15,11 +15,11 @@ use tidemark_types::limits::{UNDECIDED_ITEMS_MAX, WINDOW_WEIGHT_MAX};
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::msg::Policy;
 
-/// What stands before an increment in the window.
+/// The weight before an increment in the window.
 pub(super) struct Ahead {
-    /// All of it: what its greatest ordinal is reckoned with.
+    /// All of it: the greatest ordinal is computed with it.
     pub weight: u64,
-    /// Without what may lose its turn: what its least ordinal is reckoned with.
+    /// Without increments that may lose their turn: the least ordinal is computed with it.
     pub sure: u64,
     timely: bool,
     unnamed: BTreeSet<GroupId>,
@@ -44,13 +44,13 @@ impl Ahead {
         !self.may_be_deferred(*group)
     }
 
-    /// Whether what the group offered from here on goes with a block of its own.
+    /// Whether the group's offers from here on go with a block of its own.
     pub fn may_be_deferred(&self, group: GroupId) -> bool {
         self.unnamed.contains(&group)
     }
 }
 
-/// What lost its turn, by group.
+/// Increments that lost their turn, by group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deferred {
     groups: BTreeMap<GroupId, Waiting>,
@@ -60,7 +60,7 @@ pub struct Deferred {
 /// Runs of increments in the order of their positions, with the first of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Waiting {
-    /// The group was heard of since: what is left waits for room in the window.
+    /// The group was heard of since: the rest waits for room in the window.
     heard: bool,
     runs: VecDeque<(u64, Body)>,
 }
@@ -85,7 +85,7 @@ impl Deferred {
         self.weight
     }
 
-    /// Before what the group has there already, which was offered later.
+    /// Puts runs before the group's deferred runs, which were offered later.
     fn put(&mut self, group: GroupId, mut runs: VecDeque<(u64, Body)>) {
         self.weight += runs.iter().map(|(_, body)| body.weight()).sum::<u64>();
         let waiting = self.groups.entry(group).or_default();
@@ -108,7 +108,7 @@ impl Deferred {
 }
 
 impl CounterLedger {
-    /// What lost its turn.
+    /// The increments that lost their turn.
     pub fn deferred(&self) -> &Deferred {
         &self.deferred
     }
@@ -118,7 +118,8 @@ impl CounterLedger {
         self.deferred = deferred;
     }
 
-    /// The group whose block stands at the head, at a milestone, with nothing outstanding: everything waits for its identities.
+    /// The group of the block at the head, if the block is at a milestone with nothing outstanding: everything waits for its
+    /// identities.
     pub fn waits_for_identity_of(&self) -> Option<GroupId> {
         match self.window.slots.front() {
             Some(Slot::Open { group, body: Body::Block { .. }, .. }) if self.out() == 0 => Some(*group),
@@ -126,7 +127,7 @@ impl CounterLedger {
         }
     }
 
-    /// Whether the group may lose its turn: nobody was told of a place that this would change.
+    /// Whether the group may lose its turn: no group was told of a place that this would change.
     pub fn may_defer(&self, group: GroupId) -> bool {
         self.policy() == Policy::Timely
             && self.waits_for_identity_of() == Some(group)
@@ -134,9 +135,9 @@ impl CounterLedger {
             && !bites(Bug::NeverDeferred)
     }
 
-    /// Whether something was decided behind what the group has at the head: of its own, which then would not be the first of its queue
-    /// any more, or so near behind that without this it is on another side of a milestone. That may only be where a strict milestone
-    /// was to come meanwhile.
+    /// Whether increments were decided behind the group's block at the head. They may be the group's own: then they would not be
+    /// the first of its queue any more. Or they are so near behind that without the block they are on another side of a
+    /// milestone. That happens only if a strict milestone was to come meanwhile.
     fn is_decided_behind(&self, of: GroupId) -> bool {
         let mut with = self.certain();
         let mut without = self.certain();
@@ -162,8 +163,8 @@ impl CounterLedger {
         self.deferred.put(group, taken);
     }
 
-    /// The group was heard of: what it had in the window is put behind what is there, as far as there is room, and the rest when there
-    /// is. True when nothing of it is left.
+    /// The group was heard of: its deferred increments are put behind the window's, as far as there is room, and the rest when
+    /// there is room. True when none are left.
     pub(super) fn resume(&mut self, group: GroupId) -> bool {
         if !self.deferred.groups.contains_key(&group) {
             return true;
@@ -200,7 +201,7 @@ impl CounterLedger {
         }
     }
 
-    /// What is left of groups that were heard of takes its turn as soon as there is room. True when something did.
+    /// The rest of groups that were heard of takes its turn as soon as there is room. True when some did.
     pub(super) fn resume_rest(&mut self) -> bool {
         if self.deferred.is_empty() || self.window.load() >= UNDECIDED_ITEMS_MAX {
             return false;
@@ -212,7 +213,7 @@ impl CounterLedger {
         })
     }
 
-    /// A lost group's: those that have names stand in the window again; the weight of the others.
+    /// Drops a lost group's: increments with names stand in the window again. Returns the weight of the others.
     pub(super) fn drop_deferred(&mut self, group: GroupId) -> u64 {
         let mut nameless = 0;
         for (first_pos, body) in self.deferred.take(group) {
@@ -224,7 +225,7 @@ impl CounterLedger {
         nameless
     }
 
-    /// Weight that may still be offered. What is deferred had room in the window, and has it when it comes back.
+    /// Weight that may still be offered. Deferred weight had room in the window, and keeps it for its return.
     pub(super) fn room_in_window(&self) -> u64 {
         WINDOW_WEIGHT_MAX - self.window.weight() - self.deferred.weight
     }

@@ -1,8 +1,9 @@
 //! Edges between counters as the ledger has accepted them: the graph along which counts flow to totals.
 //!
-//! A batch of changes is carried out as a whole or not at all, on whatever graph it meets: those of many data centres come together, and most
-//! touch different edges. What became of the last ones is remembered, so that a late copy means nothing, nor does one that is asked for again. Counters get numbers in the order in which they are first named, the same in every replica, and keep them. Nothing here
-//! concerns milestones: those are about the direct count of a counter, of which the ledger knows, and never about a total.
+//! A batch of changes is carried out as a whole or not at all, on whatever graph it meets. Batches of many data centres come
+//! together, and most touch different edges. The outcomes of the last batches are remembered, so that a late copy or a retry has
+//! no effect. Counters get numbers in the order in which they are first named, the same in every replica, and keep them. Nothing
+//! here concerns milestones: they are about the direct count of a counter, which the ledger knows, and never about a total.
 
 mod asked;
 mod stored;
@@ -26,16 +27,16 @@ use tidemark_types::warm;
 use tidemark_wire::framed::few;
 use tidemark_wire::msg::LedgerCmd;
 
-/// The edges that were accepted, and what has been accepted how often.
+/// The accepted edges, and the history of their changes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(try_from = "Option<stored::Stored>")]
 pub struct Graph {
     dag: Dag,
     /// The all-time totals of counters in generation 0 stand for their names; their slots are the numbers of vertices.
     names: CellTable,
-    /// Commands of which it was decided whether they are carried out.
+    /// Number of commands that were decided, carried out or not.
     revision: u64,
-    /// What became of the last ones, oldest first.
+    /// The outcomes of the last commands, oldest first.
     remembered: VecDeque<Remembered>,
     /// Single changes that were carried out.
     index: u64,
@@ -45,17 +46,17 @@ pub struct Graph {
     audit: VecDeque<EdgeBatch>,
 }
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Remembered {
     id: u64,
-    /// When it was decided: of two that were asked for twice under one number, which one this is.
+    /// When it was decided: tells apart two commands that were requested under one number.
     at: WallMs,
     /// `None`: it did not fit.
     made: Option<EdgesCount>,
 }
 
-/// How many edges a command inserted and removed.
+/// The numbers of edges that a command inserted and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgesCount {
     pub inserted: u16,
@@ -63,14 +64,14 @@ pub struct EdgesCount {
 }
 
 impl EdgesCount {
-    /// Of these changes, of which there are no more than a command has.
+    /// The count of these changes, at most as many as a command has.
     pub fn of<N>(changes: &[EdgeChange<N>]) -> EdgesCount {
         let inserted = changes.iter().filter(|change| matches!(change, EdgeChange::Insert(_))).count();
         EdgesCount { inserted: inserted as u16, removed: (changes.len() - inserted) as u16 }
     }
 }
 
-/// What becomes of a command that changes edges.
+/// The fate of a command that changes edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EdgesFate {
     /// It has not come yet.
@@ -78,14 +79,14 @@ pub enum EdgesFate {
     CarriedOut(EdgesCount),
     /// It did not fit the graph that it met, and changed nothing.
     Refused,
-    /// So many were decided since that it is not carried out any more, unless it was before.
+    /// Too many commands were decided since: it is not carried out any more, unless it was before.
     Outdated,
 }
 
 /// A batch of changes that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeBatch {
-    /// Of the graph before it.
+    /// The revision of the graph before it.
     pub revision: u64,
     /// The ledger's entry that held it.
     pub entry: LogIndex,
@@ -99,27 +100,28 @@ pub struct EdgeBatch {
 pub enum EdgesChanged {
     /// These, in order; before them there were `since` ([`Graph::index`]).
     Each { since: u64, changes: Vec<EdgeChange> },
-    /// Too many to be listed, or another replica's state was taken over: the graph after `index` changes is what stands.
+    /// Too many to be listed, or another replica's state was taken over: the graph after `index` changes replaces the earlier
+    /// one.
     Replaced { index: u64 },
 }
 
-/// What one change was refused for.
+/// Why one change was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum EdgeFault {
     #[error("unknown namespace {0:?}")]
     UnknownNamespace(String),
     #[error("counts of namespace {from:?} may not flow to namespace {to:?}: permit it first")]
     NotAllowed { from: String, to: String },
-    #[error("nothing was counted of {0}: it may be a slip")]
+    #[error("counter {0} has no increments: check its name")]
     UnknownCounter(CounterName),
-    #[error("an edge from a counter to itself")]
+    #[error("an edge cannot lead from a counter to itself")]
     ToItself,
-    #[error("the edge is there already")]
+    #[error("the edge exists already")]
     Duplicate,
-    #[error("no such edge")]
+    #[error("the edge does not exist")]
     Absent,
-    /// From the edge's end to its beginning. Of a long path, what lies in its middle is left out.
-    #[error("it would close a cycle: {}", PathText(path, *left_out))]
+    /// From the edge's end to its beginning. The middle of a long path is left out.
+    #[error("the edge would close a cycle: {}", PathText(path, *left_out))]
     Cycle {
         #[serde(deserialize_with = "few::<EDGE_PATH_NAMES_MAX, _, _, _>")]
         path: Vec<CounterName>,
@@ -131,7 +133,8 @@ pub enum EdgeFault {
     Names,
 }
 
-/// Why changes of the graph would not be carried out; checked by whoever proposes them, since apply only ignores. None was.
+/// Why changes of the graph would not be carried out; checked by their proposer, since apply only ignores them. None was carried
+/// out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum EdgesError {
     #[error("{0} changes of edges at once: 1 to {EDGE_CHANGES_PER_COMMAND_MAX} allowed")]
@@ -180,11 +183,11 @@ impl fmt::Display for PathText<'_> {
     }
 }
 
-/// What a batch comes to on the present graph.
+/// The effect of a batch on the present graph.
 struct Tried {
-    /// Those that change something.
+    /// The changes that change something.
     changes: Vec<EdgeChange>,
-    /// Those that would not be carried out after the ones before them; as if they had not been asked for.
+    /// Changes that would not be carried out after those before them; they are treated as not requested.
     refused: Vec<(usize, EdgeFault)>,
     /// Counters that get the next numbers, in order, where nothing was refused.
     new: CellTable,
@@ -216,7 +219,7 @@ impl Numbering<'_> {
         }
     }
 
-    /// What was refused, by names.
+    /// The refusal with names of counters.
     fn fault(&self, refused: EdgeRefused) -> EdgeFault {
         match refused {
             EdgeRefused::Cycle { path } => {
@@ -239,17 +242,17 @@ impl Graph {
         &self.dag
     }
 
-    /// Of how many commands it was decided whether they are carried out.
+    /// The number of commands that were decided, carried out or not.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// How many single changes were carried out.
+    /// The number of single changes that were carried out.
     pub fn index(&self) -> u64 {
         self.index
     }
 
-    /// How many counters have a number: the numbers are those below.
+    /// The number of counters with a number: all numbers are below it.
     pub fn vertices(&self) -> u32 {
         self.names.len()
     }
@@ -264,17 +267,18 @@ impl Graph {
         self.names.name(vertex.0).counter
     }
 
-    /// To which counters the counts of one flow next.
+    /// The counters to which the counts of this counter flow next.
     pub fn children(&self, counter: &CounterName) -> impl Iterator<Item = CounterName> + '_ {
         self.vertex(counter).into_iter().flat_map(|vertex| self.dag.children(vertex)).map(|child| self.name(child))
     }
 
-    /// From which counters counts flow to one next.
+    /// The counters with counts that flow to this counter next.
     pub fn parents(&self, counter: &CounterName) -> impl Iterator<Item = CounterName> + '_ {
         self.vertex(counter).into_iter().flat_map(|vertex| self.dag.parents(vertex)).map(|parent| self.name(parent))
     }
 
-    /// Either behind one of them, in their order: that of their first edges. Behind one that never had an edge there is none.
+    /// Parents or children of a counter behind one of them, in the order of their first edges. None behind a counter that never
+    /// had an edge.
     pub fn relatives(
         &self,
         counter: &CounterName,
@@ -309,7 +313,7 @@ impl Graph {
         &self.names
     }
 
-    /// What becomes of the command of this number that was decided on the graph of a revision.
+    /// The fate of the command of this number that was decided on the graph of a revision.
     pub fn fate(&self, revision: u64, id: u64) -> EdgesFate {
         let since = self.revision.saturating_sub(revision);
         let most = EDGE_COMMANDS_REMEMBERED as u64;
@@ -324,7 +328,7 @@ impl Graph {
         }
     }
 
-    /// What a command of this number has changed, if one of those that are remembered was carried out; and when that one was decided.
+    /// The changes of a command of this number, if a remembered one was carried out; and the time of its decision.
     pub fn carried_out(&self, id: u64) -> Option<(EdgesCount, WallMs)> {
         let of_id = self.remembered.iter().rev().filter(|remembered| remembered.id == id);
         of_id.filter_map(|remembered| Some((remembered.made?, remembered.at))).next()
@@ -340,7 +344,7 @@ impl Graph {
         self.names.heap_bytes()
     }
 
-    /// Tries a batch. With `lenient`, what is there already or is not there is left out.
+    /// Tries a batch. With `lenient`, edges to insert that exist and edges to remove that do not are left out.
     fn tried(&self, namespaces: &BTreeSet<String>, changes: &[EdgeChange<CounterName>], lenient: bool) -> Tried {
         let mut trial = Trial::new(&self.dag);
         let mut numbering = Numbering { names: &self.names, new: CellTable::default() };
@@ -430,7 +434,7 @@ impl Graph {
         }
     }
 
-    /// Panics when the edges are no graph, or are of nobody. Walks everything.
+    /// Panics when the edges are no graph, or have unknown ends. Walks everything.
     pub fn check_invariants(&self) {
         self.dag.check_invariants();
         let known = |edge: Edge| edge.from.0 < self.names.len() && edge.to.0 < self.names.len();
@@ -440,7 +444,7 @@ impl Graph {
     }
 }
 
-/// How many commands are remembered of so many.
+/// The number of remembered commands, at this revision.
 fn remembered(revision: u64) -> usize {
     revision.min(EDGE_COMMANDS_REMEMBERED as u64) as usize
 }
@@ -501,7 +505,7 @@ impl Ledger {
     pub(super) fn on_edges(&mut self, entry: LogIndex, cmd: &LedgerCmd) {
         let LedgerCmd::Edges { revision, id, lenient, changes, at, by } = cmd else { return };
         let is_new = self.graph.fate(*revision, *id) == EdgesFate::Open || bites(Bug::EdgesTwice);
-        // Nobody has decided on a graph that is yet to come.
+        // No command can be decided on a graph that is yet to come.
         if !is_new || *revision > self.graph.revision || changes.is_empty() {
             return;
         }

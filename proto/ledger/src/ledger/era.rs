@@ -1,8 +1,9 @@
-//! A new era: the ledger of a cluster that was restored as a whole from images of its data centres (A7 in docs/internals/protocol.md).
+//! A new era: the ledger of a cluster that was restored as a whole from images of its data centres (A7 in
+//! docs/internals/protocol.md).
 //!
-//! Nothing that was outstanding comes back: every group of before is lost, and what is known of it is counted, once. What was awarded
-//! stays awarded. A milestone that was not may have been awarded after the newest image was taken; nobody here can tell, so who
-//! restores says whether it is armed anew or withheld.
+//! No outstanding rights come back: every earlier group is lost, and its known increments are counted, once. Awards stay awarded.
+//! A milestone without an award may have been awarded after the newest image was taken. The images cannot show that, so the
+//! operator of the restore decides whether it is armed anew or withheld.
 
 use super::lost::Loss;
 use super::{AccountState, CounterLedger, Ledger, Registered};
@@ -10,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidemark_types::ids::{CounterName, GroupId, LogIndex, Start};
 use tidemark_types::teeth::{Bug, bites};
 
-/// The log of an era begins so far behind the newest image's: what the era before decided after that has lesser indices, so that
-/// whoever follows awards by their position misses none of the new era.
+/// The log of an era begins this far behind the newest image's. Later decisions of the era before have lesser indices, so a
+/// consumer that follows awards by their position misses none of the new era.
 pub const ERA_INDEX_GAP: u64 = 1 << 32;
 
-/// What becomes of milestones that were not awarded when the newest image was taken.
+/// The fate of milestones that were not awarded when the newest image was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMilestones {
-    /// They are armed anew: somebody knows that none was awarded since.
+    /// They are armed anew: the operator knows that none was awarded since.
     Rearm,
     /// They count as passed, and rules end: each may have been awarded since.
     Withhold,
@@ -37,12 +38,12 @@ pub trait KnownCounts {
     /// Groups that counted anything.
     fn groups(&self) -> BTreeSet<GroupId>;
 
-    /// What a group counted of a generation of a counter; 0 if nothing is known.
+    /// The count of a group in a generation of a counter; 0 if nothing is known.
     fn count_of(&self, counter: &CounterName, generation: u32, group: GroupId) -> u64;
 }
 
 impl Ledger {
-    /// Milestones that are neither awarded nor passed, and rules: what [`OpenMilestones`] is about.
+    /// Milestones that are neither awarded nor passed, and rules: [`OpenMilestones`] decides about them.
     pub fn open_milestones(&self) -> Vec<(CounterName, Vec<u64>, Option<u64>)> {
         let open = |(name, state): (&CounterName, &CounterLedger)| {
             let at: Vec<u64> = state.milestones().singles().iter().copied().collect();
@@ -67,13 +68,13 @@ impl Ledger {
         next.resets_heard.clear();
         // All voters begin it with the same log.
         next.returning.clear();
-        // Images have all parts, and each aggregator begins with those that the layout gives it.
+        // Images have all parts, and each aggregator begins with the parts that the layout gives it.
         next.shard_map = super::ShardMap::default();
         next.changes = super::ChangeSets::default();
         for copy in copies.iter().filter(|_| !bites(Bug::EraForgetsAwards)) {
             next.take_over_awards(copy);
         }
-        // What a view knows and no ledger does was registered in between.
+        // Groups that a view knows and no ledger does were registered in between.
         let unregistered = || Registered { lanes: 1, start: Start::default(), fenced: true, earlier: VecDeque::new() };
         for group in view.groups() {
             next.groups.entry(group).or_insert_with(unregistered);
@@ -106,7 +107,7 @@ impl Ledger {
     }
 }
 
-/// What each group is known to have counted of a counter's present generation: by components, by the old ledger, and by what stood
+/// The known count of each group in a counter's present generation: by components, by the old ledger, and by the increments
 /// before an award.
 fn known_of_all(state: &CounterLedger, view: &impl KnownCounts, groups: &BTreeSet<GroupId>) -> BTreeMap<GroupId, u64> {
     let generation = state.epoch() - 1;
@@ -122,7 +123,7 @@ fn known_of_all(state: &CounterLedger, view: &impl KnownCounts, groups: &BTreeSe
 }
 
 impl CounterLedger {
-    /// The same counter in a new era, with what is known of each group of before.
+    /// The same counter in a new era, with the known counts of each earlier group.
     fn in_new_era(self, known: &BTreeMap<GroupId, u64>, open: OpenMilestones) -> CounterLedger {
         let mut next = CounterLedger::new(self.name.clone(), self.epoch, std::iter::empty());
         for (&group, &surplus) in known {

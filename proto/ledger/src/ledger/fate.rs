@@ -1,11 +1,11 @@
-//! What is known of one milestone, for whoever waits for it.
+//! The state of one milestone, for clients that wait for it.
 
 use super::counter::{Awarded, CounterLedger};
 use super::{Ledger, Pending};
 use tidemark_types::ids::CounterName;
 use tidemark_wire::wait::{Heard, WaitError, WaitOutcome};
 
-/// How far a milestone is.
+/// The progress of a milestone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate<'l> {
     /// The award that covers it.
@@ -21,13 +21,14 @@ pub enum Fate<'l> {
 }
 
 impl Ledger {
-    /// How far the milestone `at` of a counter is. Of a rule's milestones all that are to come count as the next one does.
+    /// The state of the milestone `at` of a counter. All future milestones of a rule have the state of its next one.
     pub fn fate(&self, counter: &CounterName, at: u64) -> Fate<'_> {
         self.counter(counter).map_or(Fate::Unknown, |state| state.fate(at))
     }
 
-    /// What somebody is told who waits for a milestone and has heard of it from a ledger that had applied `after`: one that has
-    /// not applied as much denies nothing. What was decided in another history is none that this ledger will apply.
+    /// The answer to a client that waits for a milestone and has heard of it from a ledger that had applied `after`. A ledger
+    /// that has not applied as much denies nothing. Decisions of another history are never applied by this ledger, so they are
+    /// not waited for.
     pub fn wait_outcome(&self, counter: &CounterName, at: u64, after: Heard) -> WaitOutcome {
         let after = match (after.birth, self.births().current()) {
             (Some(birth), Some(_)) => self.births().until(birth).map_or(0, |until| until.0.min(after.index)),
@@ -59,10 +60,10 @@ impl CounterLedger {
         }
     }
 
-    /// The award that covers a milestone. An increment may have several, which stand side by side and cover what lies between.
+    /// The award that covers a milestone. An increment may have several, which stand side by side and cover the numbers between.
     pub fn award_of(&self, at: u64) -> Option<&Awarded> {
         let mut below = self.awards().range(..=at).rev().map(|(_, awarded)| awarded);
-        // Of several generations they lie among each other.
+        // Awards of several generations lie among each other.
         if self.epoch() > 1 {
             return below.find(|awarded| awarded.award.covers(at));
         }

@@ -1,6 +1,6 @@
 //! Data centres that never return: an operator gives all of one up at once, and nothing waits for it any more.
 //!
-//! What its groups are known to have counted stays counted, as with each that is declared lost ([`super::lost`]). Its number is never
+//! The known counts of its groups stay counted, as with each group that is declared lost ([`super::lost`]). Its number is never
 //! used again.
 
 use super::{CounterLedger, Ledger};
@@ -45,8 +45,8 @@ impl Ledger {
         self.groups_left(dc).map(|group| self.heard_of(group)).fold(0, u64::wrapping_add)
     }
 
-    /// The command that forgets a data centre, decided on this state. Nothing is changed here. Who proposes judges whether it is
-    /// still heard of: `forced` says that it does not matter.
+    /// The command that forgets a data centre, decided on this state. Nothing is changed here. The proposer judges whether the
+    /// data centre is still heard of: with `forced` that does not matter.
     pub fn forgetting(&self, dc: DcId, forced: bool) -> Result<LedgerCmd, ForgetError> {
         if dc.0 >= DCS_MAX {
             return Err(ForgetError::Unknown(dc));

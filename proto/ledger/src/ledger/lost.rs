@@ -1,9 +1,10 @@
-//! Groups that are lost for good: an operator has declared that what only their disks held will not come back. See
+//! Groups that are lost for good: an operator has declared that the data on their disks alone will not come back. See
 //! docs/internals/protocol.md, A8, C8 and C9.
 //!
-//! Their rights are written off: increments up to that weight may have been answered as counted and be nowhere. What is found of a
-//! lost group in a view beyond what is known here, its *remains*, is counted without names: below the next milestone as far as
-//! there is room, the rest behind it. So views never go back, and no milestone is reached by an increment that nobody can name.
+//! Their rights are written off: increments up to that weight may have been answered as counted and be lost. A view may know more
+//! of a lost group than the ledger. This surplus, the group's *remains*, is counted without names: below the next milestone as
+//! far as there is room, the rest behind it. So views never go back, and no milestone is reached by an increment without an
+//! identity.
 
 use super::account::AccountState;
 use super::counter::{CounterLedger, Touched};
@@ -15,23 +16,23 @@ use tidemark_types::limits::CERTAIN_MAX;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::msg::LedgerCmd;
 
-/// What losses add to the state of a counter; empty where there was none.
+/// The parts that losses add to the state of a counter; empty if there was none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// What was outstanding of generations that were revoked, as long as their late increments may not all have their places.
+    /// Rights outstanding in revoked generations, as long as their late increments may not all have their places.
     revoked: BTreeMap<GroupId, u64>,
     lost: BTreeMap<GroupId, Loss>,
-    /// What may have been answered as counted and is not before the award, if anything: what was written off then, and what was held.
+    /// Weight that may have been answered as counted and is not before the award, if any: written off then, or held.
     awards: BTreeMap<u64, u64>,
-    /// By group: weight that was answered as counted, since it stood behind what a lost group took with it; it stands behind the
-    /// next milestone until there is room before it.
+    /// By group: weight that was answered as counted, because it stood behind increments that a lost group took with it. It
+    /// stands behind the next milestone until there is room before it.
     held: BTreeMap<GroupId, u64>,
 }
 
-/// What a lost group leaves of one counter.
+/// The effect of a lost group on one counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Weight that it may have told clients is counted, and that nobody may know of.
+    /// Weight that it may have reported to clients as counted, and that no other process may know of.
     pub written_off: u64,
     /// Weight that is known to have been counted, and stands behind the next milestone until there is room before it.
     pub surplus: u64,
@@ -42,7 +43,7 @@ impl Losses {
         self.revoked.is_empty() && self.lost.is_empty() && self.awards.is_empty() && self.held.is_empty()
     }
 
-    /// Lost groups with an account, and what they leave.
+    /// Lost groups with an account, and their effects.
     pub fn lost(&self) -> impl Iterator<Item = (GroupId, Loss)> + '_ {
         self.lost.iter().map(|(&group, &loss)| (group, loss))
     }
@@ -52,7 +53,7 @@ impl Losses {
         self.lost.values().fold(0, |sum, loss| sum.saturating_add(loss.written_off))
     }
 
-    /// What the certificate of the milestone says was written off.
+    /// The weight that the certificate of the milestone names as written off.
     pub fn written_off_at(&self, at: u64) -> u64 {
         self.awards.get(&at).copied().unwrap_or(0)
     }
@@ -67,7 +68,7 @@ impl Losses {
         self.held.values().copied().fold(0, u64::saturating_add)
     }
 
-    /// What a lost group leaves; nothing, if it is not lost.
+    /// The effect of a lost group; none, if it is not lost.
     pub(super) fn loss_of(&self, group: GroupId) -> Loss {
         self.lost.get(&group).copied().unwrap_or_default()
     }
@@ -76,12 +77,12 @@ impl Losses {
         self.lost.insert(group, loss);
     }
 
-    /// What certificates say of what was written off.
+    /// Keeps the written-off weights that certificates name.
     pub(super) fn keep_awards_of(&mut self, before: &Losses) {
         self.awards.clone_from(&before.awards);
     }
 
-    /// Of a counter that began again: what certificates say.
+    /// For a counter that began again: only the weights that certificates name.
     pub(super) fn begun_again(self) -> Losses {
         Losses { awards: self.awards, ..Losses::default() }
     }
@@ -110,7 +111,7 @@ impl CounterLedger {
         self.losses = losses;
     }
 
-    /// What certificates of an award say may have been answered as counted and not be before it, noted with it: lost, or held.
+    /// The weight that an award's certificate names as possibly answered and not before it, noted with it: lost, or held.
     pub(super) fn note_written_off(&mut self, at: u64) -> u64 {
         let lost = if bites(Bug::WrittenOffForgotten) { 0 } else { self.losses.written_off() };
         let held = if bites(Bug::HeldUnsaid) { 0 } else { self.losses.held() };
@@ -136,7 +137,7 @@ impl CounterLedger {
         self.losses.lost.entry(group).or_default();
     }
 
-    /// Closes a group's account for good. Whatever of it waits for identities that only it has is counted without.
+    /// Closes a group's account for good. Increments that wait for identities that only the group has are counted without them.
     pub(super) fn lose(
         &mut self,
         group: GroupId,
@@ -144,7 +145,7 @@ impl CounterLedger {
         views: &BTreeSet<AggregatorId>,
         touched: &mut Touched,
     ) {
-        // One that was fenced out before the counter was guarded has no account yet.
+        // A group that was fenced out before the counter was guarded has no account yet.
         self.add_lost_group(group);
         let out = self.accounts().get(&group).map_or(0, AccountState::out);
         if !bites(Bug::LostStaysOpen) {
@@ -158,13 +159,13 @@ impl CounterLedger {
         let written_off = out.saturating_add(self.losses.revoked.remove(&group).unwrap_or(0));
         let surplus = self.window.drop_blocks(group) + self.drop_deferred(group);
         self.losses.lost.insert(group, Loss { written_off, surplus });
-        // What views know of it has to be heard before anything is armed.
+        // Its counts in views have to be heard before any milestone is armed.
         self.milestones.await_anew(views);
         touched.groups.insert(group);
         self.settle(index, views, touched);
     }
 
-    /// A view shows this much of a lost group; what is not known here is counted from now on.
+    /// A view shows this much of a lost group; the part unknown here is counted from now on.
     pub(super) fn on_remains(
         &mut self,
         (group, component): (GroupId, u64),
@@ -179,8 +180,8 @@ impl CounterLedger {
         self.settle(index, views, touched);
     }
 
-    /// What left the window, or waits for room: as much of it counts as reaches no milestone. With nothing lost that is all of it,
-    /// but what stood behind an increment that a lost group took with it was decided to be behind the milestone.
+    /// Increments that left the window, or wait for room: the weight that reaches no milestone counts. With nothing lost that is
+    /// all of it. But increments behind one that a lost group took with it were decided to be behind the milestone.
     pub(super) fn leave_decided(&mut self, group: GroupId, weight: u64) {
         let armed = self.next_armed().filter(|_| !self.losses.is_empty());
         let room = armed.map_or(u64::MAX, |at| (at - 1).saturating_sub(self.certain() + self.out()));
@@ -218,10 +219,10 @@ impl CounterLedger {
     }
 }
 
-/// What declaring a group lost gives up, as far as is known here.
+/// The weight that a declaration of loss gives up, as far as is known here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stake {
-    /// By counter: rights outstanding, what is surely counted under the account.
+    /// By counter: rights outstanding, and the weight surely counted under the account.
     pub counters: Vec<(CounterName, u64, u64)>,
 }
 
@@ -244,7 +245,7 @@ impl Ledger {
         self.counters.values().filter_map(said).fold(start, u64::wrapping_add)
     }
 
-    /// What would be given up with a group.
+    /// The weight that would be given up with a group.
     pub fn stake(&self, group: GroupId) -> Stake {
         let of = |(name, state): (&CounterName, &CounterLedger)| {
             let account = state.accounts().get(&group)?;
@@ -253,8 +254,8 @@ impl Ledger {
         Stake { counters: self.counters.iter().filter_map(of).collect() }
     }
 
-    /// The command that declares a group lost, decided on this state. Nothing is changed here. Who proposes judges whether the
-    /// group is still heard of: `forced` says that it does not matter.
+    /// The command that declares a group lost, decided on this state. Nothing is changed here. The proposer judges whether the
+    /// group is still heard of: with `forced` that does not matter.
     pub fn declaration(&self, group: GroupId, forced: bool) -> Result<LedgerCmd, DeclareError> {
         match self.groups().get(&group) {
             None => Err(DeclareError::Unknown(group)),

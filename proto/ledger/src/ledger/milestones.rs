@@ -1,7 +1,7 @@
-//! Which milestones a counter has: a list, a rule "every k", and the state of each that is not yet awarded.
+//! The milestones of a counter: a list, a rule "every k", and the state of each that is not yet awarded.
 //!
-//! All of it is about the direct count of a counter. A total, to which others flow, has no milestones: it is each view's own sum of what
-//! has reached it, of which the ledger knows nothing and could promise nothing.
+//! All of it is about the direct count of a counter. A total, to which others flow, has no milestones. It is each view's own sum
+//! of the counts that have reached it: the ledger does not know it and could promise nothing.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use tidemark_types::teeth::{Bug, bites};
 pub enum Pending {
     /// Not promised yet: waits for every base, for the views in `awaits`, and for rights below it.
     Arming {
-        /// Which arming of this counter it is: a view's answer to an earlier one does not count.
+        /// The number of the arming of this counter: a view's answer to an earlier one does not count.
         arming: u64,
         awaits: BTreeSet<AggregatorId>,
         refused: bool,
@@ -24,7 +24,7 @@ pub enum Pending {
 }
 
 /// The milestones of one counter. A rule stands for all its multiples from `next` on; only `next` has a state of its own. A
-/// single milestone keeps its own state whatever rule comes or goes; one that a rule covers too is one milestone.
+/// single milestone keeps its own state under any rule; a single milestone that a rule covers too is one milestone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Milestones {
     /// Counts the definitions and removals that were carried out.
@@ -32,7 +32,7 @@ pub struct Milestones {
     /// The number of the last arming.
     armings: u64,
     pending: BTreeMap<u64, Pending>,
-    /// Of `pending`, those that were asked for by themselves.
+    /// The `pending` milestones that were defined as single ones.
     single: BTreeSet<u64>,
     /// The rule's next milestone (always pending) and its step.
     rule: Option<(u64, u64)>,
@@ -44,7 +44,7 @@ pub struct Milestones {
 pub const PASSED_KEPT_MAX: usize = 1_024;
 
 impl Milestones {
-    /// How many definitions and removals were carried out: what a further one has to be decided on.
+    /// The number of definitions and removals that were carried out: a further one has to name it.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -69,8 +69,8 @@ impl Milestones {
         &self.single
     }
 
-    /// Adds a single milestone: armed, if an armed rule covers it, else arming. One that is pending already keeps its state.
-    /// Past the limit of singles nothing is added.
+    /// Adds a single milestone: armed, if an armed rule covers it, else arming. A pending milestone keeps its state. Past the
+    /// limit of single milestones nothing is added.
     pub fn add(&mut self, at: u64, awaits: &BTreeSet<AggregatorId>) {
         if self.single.len() >= MILESTONES_PER_COUNTER_MAX || !self.single.insert(at) {
             return;
@@ -94,8 +94,8 @@ impl Milestones {
         self.begin_arming(next, awaits);
     }
 
-    /// What is not awarded is armed anew, the rule from its first multiple above everything awarded (`above`) on: what was awarded
-    /// once is not awarded again.
+    /// Milestones without an award are armed anew, the rule from its first multiple above everything awarded (`above`) on: an
+    /// awarded number is not awarded again.
     pub fn begin_again(&mut self, above: u64, awaits: &BTreeSet<AggregatorId>) {
         self.revise();
         self.pending.clear();
@@ -194,7 +194,7 @@ impl Milestones {
         self.rule.filter(|(next, _)| self.pending.get(next) == Some(&Pending::Armed))
     }
 
-    /// The least milestone that is not awarded, whatever its state.
+    /// The least milestone that is not awarded, in any state.
     pub fn least(&self) -> Option<u64> {
         self.pending.keys().next().copied()
     }
@@ -255,7 +255,8 @@ impl Milestones {
         }
     }
 
-    /// Every view has to answer again for what is being armed: what they know of a group that is lost was not counted.
+    /// Every view has to answer again for the milestones that are being armed: its counts of a group that is lost were not known
+    /// here.
     pub fn await_anew(&mut self, views: &BTreeSet<AggregatorId>) {
         for state in self.pending.values_mut() {
             if let Pending::Arming { arming, awaits, .. } = state {

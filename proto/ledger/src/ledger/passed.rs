@@ -1,7 +1,7 @@
-//! How far resets have come: up to which number all views have applied them and all groups have heard of them.
+//! The progress of resets: the number up to which all views have applied them and all groups have heard of them.
 //!
-//! Each view says so of itself and of the groups of its data centre. What came before a reset that all have passed nobody shows any more,
-//! whatever happens, so views drop it then (decision 0074).
+//! Each view reports it for itself and for the groups of its data centre. No view will ever again show data from before a reset
+//! that all have passed, so views drop that data then (decision 0074).
 
 use super::Ledger;
 use tidemark_types::ids::{AggregatorId, GroupId};
@@ -40,7 +40,7 @@ impl Ledger {
     pub(super) fn pass_resets(&mut self) {
         let Ledger { views, resets_heard, groups, .. } = self;
         resets_heard.retain(|view, _| views.contains(view));
-        // Of groups without a view of their data centre nobody says what they have heard.
+        // Groups without a view of their data centre have no reporter.
         let is_spoken_for = |group: &GroupId| AggregatorId::all(group.dc).any(|view| views.contains(&view));
         let are_spoken_for =
             groups.iter().filter(|(_, registered)| !registered.fenced).all(|(group, _)| is_spoken_for(group));
@@ -88,7 +88,7 @@ mod tests {
             self.apply(LedgerCmd::ResetsHeard { view: view(dc), upto })
         }
 
-        /// Two data centres with a view and a group each, and so many resets.
+        /// Two data centres with a view and a group each, and this number of resets.
         fn new(resets: u8) -> World {
             let mut world = World(Ledger::default());
             world.apply(LedgerCmd::Namespace("t".into()));

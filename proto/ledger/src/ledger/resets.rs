@@ -1,9 +1,9 @@
 //! Counters that began again: their generations, and when they expire.
 //!
-//! A counter's all-time total is one cell per generation. A reset is an entry of the ledger's log that counts the generation up;
-//! each group begins the new cell when it hears of it, by an entry of its own log, and each view shows the cell of the generation
-//! that the ledger's replica beside it knows. So no instant is common: an increment belongs to the generation that its group was in,
-//! and what comes late of an earlier one changes a cell that nobody reads any more.
+//! A counter's all-time total is one cell per generation. A reset is an entry of the ledger's log that counts the generation up.
+//! Each group begins the new cell when it hears of the reset, by an entry of its own log. Each view shows the cell of the
+//! generation that the ledger's replica beside it knows. So there is no common instant: an increment belongs to the generation
+//! that its group was in. A late increment of an earlier generation changes a cell that is not read any more.
 
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,25 +30,25 @@ pub struct Resets {
 /// The present life of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
-    /// How often it began again.
+    /// The number of times it began again.
     pub generation: u32,
-    /// How often it was reset or its expiry was changed: what a further change has to be decided on.
+    /// The number of resets and changes of its expiry: a further change has to name it.
     pub revision: u64,
     /// When it is removed, if ever.
     pub expires: Option<WallMs>,
     /// It began with the milestones of the one before.
     pub kept_milestones: bool,
-    /// The number of the reset that it began with; 0 of a counter that never began again. The resets of all counters are numbered from 1 on.
-    /// A snapshot has these numbers by themselves.
+    /// The number of the reset that it began with; 0 of a counter that never began again. The resets of all counters are numbered
+    /// from 1 on. A snapshot has these numbers by themselves.
     #[serde(skip)]
     pub number: u64,
-    /// What was counted in generations below this one is over for everybody: all have passed the reset that ended it. A snapshot has it
-    /// beside the number.
+    /// Generations below this one are over everywhere: all have passed the reset that ended them. A snapshot has it beside the
+    /// number.
     #[serde(skip)]
     pub over: u32,
 }
 
-/// Why a reset or an expiry would be refused; checked by whoever proposes it, since apply only ignores.
+/// Why a reset or an expiry would be refused; checked by its proposer, since apply only ignores it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResetError {
     #[error("unknown namespace {0:?}")]
@@ -58,7 +58,7 @@ pub enum ResetError {
          never was one of them"
     )]
     TooMany { counter: CounterName },
-    #[error("it began again {0} times, and no more are possible")]
+    #[error("the counter began again {0} times, and no more are possible")]
     Generations(u32),
     #[error(
         "{counter} has nothing to reset, remove or expire: this data centre knows of no increment in its generation \
@@ -91,7 +91,7 @@ impl Resets {
         self.lives.get(counter).copied().unwrap_or_default()
     }
 
-    /// The generation of a counter; 0 for one that never began again.
+    /// The generation of a counter; 0 if it never began again.
     pub fn generation(&self, counter: &CounterName) -> u32 {
         if self.lives.is_empty() { 0 } else { self.life(counter).generation }
     }
@@ -111,18 +111,20 @@ impl Resets {
         self.expiring.len()
     }
 
-    /// The number of the last reset: so many there were, of all counters together.
+    /// The number of the last reset, which is the number of resets of all counters together.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// Of the counters that began again, in the order of their names: the number of the last reset, and what is over for everybody.
+    /// By counter that began again, in the order of their names: the number of the last reset, and the generations that are over
+    /// everywhere.
     pub(super) fn numbers(&self) -> Vec<(u64, u32)> {
         self.lives.values().filter(|life| life.generation > 0).map(|life| (life.number, life.over)).collect()
     }
 
-    /// All have passed the resets behind one number up to another. What is over for everybody now, with what was before. A counter that began
-    /// again since has to wait for that reset: so it is the same wherever this is applied.
+    /// All have passed the resets behind one number up to another. Returns the generations that are over everywhere now, with the
+    /// number before. A counter that began again since has to wait for that reset: so the result is the same wherever this is
+    /// applied.
     pub(super) fn pass(&mut self, after: u64, upto: u64) -> Vec<(CounterName, u32)> {
         let Resets { lives, numbered, .. } = self;
         let passed = numbered.range((Bound::Excluded(after), Bound::Included(upto)));
@@ -159,7 +161,7 @@ impl Resets {
         behind.map(|(&number, counter)| (number, counter, self.generation(counter)))
     }
 
-    /// The removals that the ledger's leader has to propose, its clock showing `now`; at most so many at once.
+    /// The removals that the ledger's leader has to propose, with its clock at `now`; at most `most` at once.
     pub fn due(&self, now: WallMs, most: usize) -> Vec<LedgerCmd> {
         let over = self.expiring.iter().take_while(|(at, _)| *at <= now).take(most);
         let removal = |(_, counter): &(WallMs, CounterName)| LedgerCmd::Reset {
@@ -174,7 +176,7 @@ impl Resets {
     pub fn check(&self, counter: &CounterName, resets: bool) -> Result<(), ResetError> {
         match self.lives.get(counter) {
             None if self.lives.len() >= COUNTER_LIVES_MAX => Err(ResetError::TooMany { counter: counter.clone() }),
-            // One more stands for the epoch of its guard.
+            // One further number stands for the epoch of its guard.
             Some(life) if resets && life.generation >= u32::MAX - 1 => Err(ResetError::Generations(life.generation)),
             _ => Ok(()),
         }
@@ -182,7 +184,7 @@ impl Resets {
 
     // ---- commands ----
 
-    /// Begins the next generation. False for a command that was decided on what is no more.
+    /// Begins the next generation. False for a command that was decided on an outdated state.
     pub(super) fn reset(&mut self, counter: &CounterName, revision: u64, kept_milestones: bool) -> bool {
         let life = self.life(counter);
         if (life.revision != revision && !bites(Bug::StaleReset)) || self.check(counter, true).is_err() {
@@ -219,7 +221,7 @@ impl Resets {
         self.expiring.extend(next.expires.map(|at| (at, counter.clone())));
     }
 
-    /// Panics when there are more than may be, or what is derived differs from what it is derived from.
+    /// Panics when there are more than the limit, or derived values differ from their source.
     pub fn check_invariants(&self) {
         assert!(self.lives.len() <= COUNTER_LIVES_MAX);
         if self.lives.len() <= CHECKED_WHOLE_MAX {
@@ -314,7 +316,7 @@ mod tests {
         let cmd = world.reset(true);
         assert_eq!((world.0.certain(&counter()), world.0.resets().generation(&counter())), (0, 1));
         assert_eq!(world.pending(), [(20, false), (50, false)], "they wait for the group's base");
-        // What is over means nothing any more.
+        // Messages of an ended generation mean nothing any more.
         world.report(1, 0, 2);
         world.offer(1, 2, 30);
         world.apply(cmd);
@@ -338,7 +340,7 @@ mod tests {
         world.reset(false);
         let state = world.0.counter(&counter()).unwrap();
         assert_eq!((state.milestones().every(), state.awards().len(), world.pending()), (None, 1, vec![]));
-        // A late copy of what was defined before changes nothing; defined anew it is another life's.
+        // A late copy of an earlier definition changes nothing; a new definition belongs to the new generation.
         let spec = MilestoneSpec { at: vec![7], ..MilestoneSpec::default() };
         world.apply(LedgerCmd::Define { counter: counter(), revision: 1, spec });
         assert_eq!(world.pending(), []);
@@ -434,7 +436,7 @@ mod tests {
         world.apply(world.0.expiry(&ghost, Some(WallMs(9)), true).unwrap().unwrap());
         world.apply(world.0.reset(&ghost, false, false).unwrap());
         assert_eq!((world.0.resets().life(&ghost).generation, world.0.resets().expiring()), (2, 0));
-        // A counter with milestones that are not awarded is known to the ledger, whatever it has counted.
+        // A counter with milestones that are not awarded is known to the ledger, with any count.
         assert!(world.0.reset(&counter(), true, false).is_ok());
         world.reset(false);
         let removed = ResetError::NothingThere { counter: counter(), generation: 1 };
@@ -491,7 +493,7 @@ mod tests {
         let bytes = postcard::to_allocvec(&world.0).unwrap();
         let mut snapshot: Ledger = postcard::from_bytes(&bytes).unwrap();
         assert_eq!((after(&snapshot, 0), snapshot.resets()), (all, world.0.resets()));
-        // One that has no numbers yet, or others than fit.
+        // A snapshot without numbers yet, or with numbers that do not fit.
         for numbers in [vec![], vec![7], vec![5, 5, 6], vec![0, 1, 2]] {
             let numbers = numbers.into_iter().map(|number| (number, 1)).collect();
             snapshot.resets = std::mem::take(&mut snapshot.resets).with_numbers(numbers);

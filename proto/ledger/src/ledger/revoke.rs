@@ -1,9 +1,9 @@
 //! Generations of accounts: opened for good or under a lease, closed by revocation. See docs/internals/protocol.md, A4 and B1 to B5.
 //!
 //! Whether rights are leased is fixed for a generation. It changes, with the policy of the milestones, only when nothing of the
-//! generation is outstanding. A group learns of a generation by a message that only applied state makes, and says so by its next
-//! report; until then it is granted nothing. What it had certified and not reported before the revocation comes back as late
-//! increments, at the end of its queue, so it never touches a budget of rights.
+//! generation is outstanding. A group learns of a generation by a message that only applied state makes, and confirms it by its
+//! next report; until then it is granted nothing. Increments that it had certified and not reported before the revocation come
+//! back as late increments. They stand at the end of its queue, so they never touch a budget of rights.
 
 use super::account::AccountState;
 use super::counter::{CounterLedger, Touched};
@@ -15,14 +15,14 @@ use tidemark_types::limits::GRANTED_CUMULATIVE_MAX;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::msg::{Account, MilestoneSpec, Opened, Policy, ToGroup};
 
-/// What milestones under `timely` add to the state of a counter; empty where there never was one.
+/// The parts that milestones under `timely` add to the state of a counter; empty if there never was one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// Single milestones that are `timely`.
     timely: BTreeSet<u64>,
-    /// Of the rule.
+    /// The rule's policy.
     rule: Policy,
-    /// Of accounts whose generation is leased, or not the first.
+    /// By account: generations that are leased, or not the first.
     generations: BTreeMap<GroupId, Generation>,
 }
 
@@ -47,12 +47,12 @@ impl Terms {
         self.generations.get(&group).copied().unwrap_or_default()
     }
 
-    /// Whether something may have been counted that the ledger neither knows of nor holds for outstanding.
+    /// Whether increments may have been counted that the ledger neither knows of nor holds for outstanding.
     pub fn any_late(&self) -> bool {
         self.late().next().is_some()
     }
 
-    /// Groups of which that is so.
+    /// Groups that may have counted such increments.
     pub fn late(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.generations.iter().filter(|(_, generation)| generation.late).map(|(&group, _)| group)
     }
@@ -64,7 +64,7 @@ impl Terms {
         std::mem::replace(&mut generation.unheard, false)
     }
 
-    /// Of a counter that began again: its policies. All accounts are new.
+    /// For a counter that began again: its policies. All accounts are new.
     pub(super) fn begun_again(self) -> Terms {
         Terms { generations: BTreeMap::new(), ..self }
     }
@@ -107,8 +107,8 @@ impl CounterLedger {
         if self.milestones().singles().contains(&at) { self.single_policy(at) } else { self.rule_policy() }
     }
 
-    /// What may be added of a definition. What a rule covers is one milestone with it and is armed with it, so a policy of its own
-    /// would be a promise that nothing was checked for.
+    /// The milestones of a definition that may be added. A single milestone that a rule covers is one milestone with it and is
+    /// armed with it. So a policy of its own would be a promise without a check.
     pub(super) fn of_one_policy(&self, spec: &MilestoneSpec) -> (BTreeSet<u64>, Option<u64>) {
         let mixed = bites(Bug::PoliciesMixed);
         let rule = self.milestones().every().filter(|_| self.rule_policy() != spec.policy);
@@ -138,14 +138,14 @@ impl CounterLedger {
         if timely { Policy::Timely } else { Policy::Strict }
     }
 
-    /// Whether a strict milestone is armed: then nothing is late.
+    /// Whether a strict milestone is armed: then no increment is late.
     pub fn has_strict_armed(&self) -> bool {
         let is_armed = |state: &Pending| *state == Pending::Armed;
         let mut armed = self.milestones().pending().filter(|(_, state)| is_armed(state));
         armed.any(|(at, _)| self.policy_of(at) == Policy::Strict)
     }
 
-    /// Notes the policy of what a definition adds; `known` are the single milestones that stood before, and the rule.
+    /// Notes the policy of added milestones; `known` are the single milestones that stood before, and the rule.
     pub(super) fn define_policy(&mut self, spec: &MilestoneSpec, known: (&BTreeSet<u64>, Option<u64>), first: bool) {
         let new: Vec<u64> = self.milestones().singles().difference(known.0).copied().collect();
         if spec.policy == Policy::Timely {
@@ -159,7 +159,7 @@ impl CounterLedger {
         }
     }
 
-    /// Of accounts that nobody was told of yet.
+    /// Sets the generations of accounts that no group was told of yet.
     pub(super) fn open_all(&mut self) {
         if self.policy() == Policy::Timely {
             let leased = Generation { leased: true, ..Generation::default() };
@@ -167,7 +167,7 @@ impl CounterLedger {
         }
     }
 
-    /// Forgets policies of what is gone.
+    /// Forgets policies of removed milestones.
     pub(super) fn tidy_policies(&mut self) {
         if !self.terms.timely.is_empty() {
             let singles = self.milestones.singles();
@@ -185,13 +185,13 @@ impl CounterLedger {
         }
     }
 
-    /// Whether the account may be granted anything: its group knows of its generation, and that is of the kind in force.
+    /// Whether the account may be granted rights: its group knows of its generation, and that is of the kind in force.
     pub fn may_hold(&self, group: GroupId) -> bool {
         let generation = self.terms.generation(group);
         (!generation.unheard || bites(Bug::GrantUnheard)) && generation.leased == (self.policy() == Policy::Timely)
     }
 
-    /// Whether there is anything that the group may lose once its lease is over.
+    /// Whether the group may lose rights or its turn once its lease is over.
     pub fn may_lose(&self, group: GroupId) -> bool {
         match self.accounts().get(&group).map(AccountState::out) {
             None => false,
@@ -219,8 +219,8 @@ impl CounterLedger {
         self.terms.hear(group)
     }
 
-    /// Closes a leased generation with rights outstanding, if no newer report of it was applied than the proposer knew. With nothing
-    /// outstanding the group loses its turn, if everything waits for what it alone can say.
+    /// Closes a leased generation with rights outstanding, if no newer report of it was applied than the proposer knew. With
+    /// nothing outstanding the group loses its turn, if everything waits for identities that it alone has.
     pub fn revoke(
         &mut self,
         (group, generation, if_last_report): (GroupId, u32, u64),
@@ -255,7 +255,8 @@ impl CounterLedger {
         }
     }
 
-    /// Generations of the other kind, or near the limit of what one may be granted, with nothing outstanding: the next ones.
+    /// Begins the next generation of accounts with nothing outstanding, if theirs is of the other kind, or near the limit of
+    /// grants.
     pub(super) fn reopen(&mut self, touched: &mut Touched) {
         let leased = self.policy() == Policy::Timely;
         let is_worn = |account: &AccountState| account.granted > GRANTED_CUMULATIVE_MAX / 2;
@@ -313,7 +314,7 @@ mod tests {
             self.ledger.check_invariants();
         }
 
-        /// As somebody may who does not ask before.
+        /// A definition without a check before.
         fn define(&mut self, spec: MilestoneSpec) {
             let revision = self.ledger.revision(&counter());
             self.apply(LedgerCmd::Define { counter: counter(), revision, spec });

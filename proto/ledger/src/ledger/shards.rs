@@ -1,13 +1,13 @@
-//! Who holds which range of counters in each data centre, where that is no longer as it was founded: moves, one step at a time.
+//! The holders of ranges of counters in each data centre, if they differ from the founding: moves, one step at a time.
 //!
-//! An operator orders a move ([`ShardChange::Join`]): from then on the one who joins is told all of the range, beside those who hold it. When
-//! it has all of it, on disk too, it says so ([`ShardChange::Hold`]), and holds it from that entry on in the place of who leaves. Until then
-//! an operator may have it stay ([`ShardChange::Stay`]). Each change names the revision that it was decided on, so a late copy of one means
-//! nothing.
+//! An operator orders a move ([`ShardChange::Join`]): from then on the joining aggregator is told all of the range, beside its
+//! holders. When it has all of it, on disk too, it reports that ([`ShardChange::Hold`]). It holds the range from that entry on,
+//! in the place of the leaving aggregator. Until then an operator may cancel the move ([`ShardChange::Stay`]). Each change names
+//! the revision that it was decided on, so a late copy of one means nothing.
 //!
-//! A range is split in all data centres by one entry ([`ShardChange::Split`]), and is none from then on: it is neither moved nor split any
-//! more. Who holds it makes two of it, and says so when both are on its disk ([`ShardChange::Parted`]). Its parts are held by whom it was
-//! held, and may be moved once all of these have said so.
+//! A range is split in all data centres by one entry ([`ShardChange::Split`]), and is no range from then on: it is neither moved
+//! nor split any more. Each holder makes two ranges of it, and reports when both are on its disk ([`ShardChange::Parted`]). Its
+//! parts have the same holders, and may be moved once all holders have reported.
 
 use super::Ledger;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use tidemark_types::limits::{AGGREGATORS_MAX, SHARDS_HELD_MAX, SHARDS_MAX};
 use tidemark_wire::msg::{LedgerCmd, ShardChange};
 use tidemark_wire::shards::{HOLDERS, Holding, Joining, Lineage, Range, Ranges, Seats, ShardId, Split};
 
-/// Ranges that were moved, or are being, and those that were split.
+/// Ranges that were moved, or are being moved, and ranges that were split.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardMap {
     /// The number of changes so far.
@@ -33,7 +33,7 @@ pub struct ShardMap {
 pub struct Splits {
     /// In their order.
     made: Vec<Split>,
-    /// Who has made two of a range, on disk too.
+    /// The aggregators that have made two ranges of one, on disk too.
     parted: BTreeSet<(ShardId, AggregatorId)>,
 }
 
@@ -42,9 +42,9 @@ pub struct Splits {
 pub enum MoveError {
     #[error("slot {shard}: the last one is slot {}", count - 1)]
     Unknown { shard: u16, count: usize },
-    #[error("this data centre has {0} aggregators, which hold all slots: of more than two each holds some")]
+    #[error("this data centre has {0} aggregators, and each holds all slots: slots move only between more than two")]
     NotSplit(u8),
-    #[error("slot 0 stays where it is: with it is kept what reads may show of counters with milestones")]
+    #[error("slot 0 cannot be moved: the limits of reads of counters with milestones are kept with it")]
     First,
     #[error("slot {0} is being moved: wait until that is done, or let it stay")]
     Moving(u16),
@@ -54,23 +54,21 @@ pub enum MoveError {
     NotHeld(u16),
     #[error("that aggregator holds slot {0} already")]
     Held(u16),
-    #[error("that aggregator is told of {0} slots, and more are not allowed")]
+    #[error("that aggregator holds or receives {0} slots: at most {SHARDS_HELD_MAX} are allowed")]
     TooMany(usize),
-    #[error("it is not connected here: a slot is moved to one that runs")]
+    #[error("the new holder is not connected here: a slot moves only to a running aggregator")]
     NotConnected,
     #[error("slot {shard} was split into slots {} and {}", parts[0], parts[1])]
     Split { shard: u16, parts: [u16; 2] },
     #[error(
-        "views of {0} connected aggregators are cut, or their counters laid, otherwise: a slot is split where all layouts are equal"
+        "{0} connected aggregators cut their views, or lay their counters, otherwise: a slot is split only if all layouts are equal"
     )]
     CutElsewhere(usize),
-    #[error("slot {0} is still being split here: wait until all who hold it have two of it")]
+    #[error("slot {0} is still being split here: wait until all its holders have both parts")]
     Splitting(u16),
     #[error("{at} does not lie behind the beginning of slot {shard}, which is from {from} to {before}")]
     NotWithin { at: CounterName, shard: u16, from: String, before: String },
-    #[error(
-        "{0} numbers were given to slots, those included that are split since: more than {SHARDS_MAX} are not allowed"
-    )]
+    #[error("{0} numbers were given to slots, split ones included: at most {SHARDS_MAX} are allowed")]
     Numbers(usize),
 }
 
@@ -94,12 +92,12 @@ impl ShardMap {
         &self.splits.made
     }
 
-    /// Which ranges came of which.
+    /// The descent of ranges by splits.
     pub fn lineage(&self) -> Lineage {
         Lineage::of(self.splits.made.iter())
     }
 
-    /// Whether an aggregator has made two of a range, on its disk too.
+    /// Whether an aggregator has made two ranges of one, on its disk too.
     pub fn has_parted(&self, shard: ShardId, aggregator: AggregatorId) -> bool {
         self.splits.parted.contains(&(shard, aggregator))
     }
@@ -109,7 +107,7 @@ impl ShardMap {
         ShardMap { splits, ..self }
     }
 
-    /// The same without any split behind so many.
+    /// The same with only the first `count` splits.
     pub fn with_first_splits(&self, count: usize) -> ShardMap {
         let made = self.splits.made.iter().take(count).cloned().collect();
         ShardMap { splits: Splits { made, parted: BTreeSet::new() }, ..self.clone() }
@@ -120,7 +118,7 @@ impl ShardMap {
         postcard::to_allocvec(&(self, &self.splits)).expect("a map can be encoded")
     }
 
-    /// Reads what [`ShardMap::to_bytes`] gave, also of a program that knew of no splits.
+    /// Reads the bytes of [`ShardMap::to_bytes`], also those of a program that knew of no splits.
     ///
     /// # Errors
     /// It is no map.
@@ -194,7 +192,7 @@ impl ShardMap {
 }
 
 impl Ledger {
-    /// Who holds which range, where that is not as it was founded.
+    /// The holders of ranges, if they differ from the founding.
     pub fn shard_map(&self) -> &ShardMap {
         &self.shard_map
     }
@@ -264,7 +262,7 @@ impl Ledger {
         }
     }
 
-    /// The command that cuts a range in two, of which the second begins with `at`, decided on this state, and by `by`.
+    /// The command that cuts a range in two, the second of which begins with `at`, decided on this state, and by `by`.
     ///
     /// # Errors
     /// [`MoveError`]: it would change nothing, or more would be held than may be.
@@ -306,14 +304,14 @@ impl Ledger {
         Ok(LedgerCmd::Shard { dc: by, shard, revision: self.shard_map.revision, change })
     }
 
-    /// What is known of ranges and of who holds them, with all that this state knows.
+    /// The known ranges and their holders, updated by all that this state knows.
     fn as_split(&self, ranges: &Ranges, seats: &Seats) -> (Ranges, Seats) {
         let ranges = ranges.with_splits(&self.shard_map.splits.made);
         let seats = seats.with_moved(self.shard_map.moved.clone()).with_lineage(ranges.lineage().clone());
         (ranges, seats)
     }
 
-    /// Whether all in a data centre who hold a range that was split have made two of it; of those that are set aside nobody waits.
+    /// Whether all holders of a split range in a data centre have made two of it. Holders that are set aside are not waited for.
     pub fn is_parted_in(&self, shard: ShardId, dc: DcId, seats: &Seats) -> bool {
         let seats = seats.with_moved(self.shard_map.moved.clone()).with_lineage(self.shard_map.lineage());
         let is_aside = |holder| seats.count(dc) >= HOLDERS && self.view_start(holder).is_none();
@@ -510,7 +508,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is proposed, two hold each range, and the map on disk is the map.
+        /// After any proposals, two aggregators hold each range, and the map on disk is the map.
         #[test]
         fn two_hold_each_range_whatever_is_applied(
             steps in prop::collection::vec((0u16..10, 0u64..6, 0u8..5, 0u8..5, 0u8..5, 0u8..5, 0u8..5), 0..40)

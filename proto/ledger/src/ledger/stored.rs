@@ -1,5 +1,4 @@
-//! The ledger as a snapshot holds it: what came later stands at the end, so that one from before it is read by adding that there is
-//! none.
+//! The ledger as a snapshot holds it. Later additions stand at the end, so an earlier snapshot is read as one without them.
 
 use super::shards::Splits;
 use super::{
@@ -20,16 +19,16 @@ pub(super) struct Stored {
     groups: BTreeMap<GroupId, Registered>,
     counters: BTreeMap<CounterName, CounterLedger>,
     claims: Claims,
-    /// Of counters that have any.
+    /// For counters that have any.
     terms: BTreeMap<CounterName, Terms>,
     lost: BTreeSet<GroupId>,
-    /// Of counters that have any.
+    /// For counters that have any.
     losses: BTreeMap<CounterName, Losses>,
     resets: Resets,
     forgotten: BTreeSet<DcId>,
     view_starts: BTreeMap<AggregatorId, u64>,
     updown: BTreeSet<String>,
-    /// Of counters that have any.
+    /// For counters that have any.
     deferred: BTreeMap<CounterName, Deferred>,
     returning: BTreeSet<AggregatorId>,
     series: BTreeMap<String, SeriesTerms>,
@@ -37,11 +36,12 @@ pub(super) struct Stored {
     shard_map: ShardMap,
     splits: Splits,
     clock: Option<(LogIndex, WallMs)>,
-    /// Of counters that have awards with times, by milestone.
+    /// For counters that have awards with times, by milestone.
     award_times: BTreeMap<CounterName, BTreeMap<u64, WallMs>>,
     id_owners: Vec<(DcId, u16)>,
     births: Births,
-    /// Of counters that began again, in the order of their names: the number of the last reset, and what is over for everybody.
+    /// For counters that began again, in the order of their names: the number of the last reset, and the generations that are
+    /// over everywhere.
     reset_numbers: Vec<(u64, u32)>,
     resets_heard: BTreeMap<AggregatorId, u64>,
     resets_passed: u64,

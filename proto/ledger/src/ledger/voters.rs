@@ -1,7 +1,7 @@
-//! Voters of the ledger's own log that lost theirs: each votes again once it has the log, whoever leads by then.
+//! Voters of the ledger's own log that lost theirs: each votes again once it has the log, under any leader.
 //!
-//! Who votes is said by the log's membership, which knows nothing of intentions. The leader writes this one down before it takes the
-//! vote away, and takes it back when an operator no longer wants it, or when it is fulfilled.
+//! The log's membership defines the voters, and knows nothing of intentions. The leader writes this intention down before it
+//! takes the vote away. It takes it back when an operator no longer wants it, or when it is fulfilled.
 
 use super::Ledger;
 use tidemark_types::ids::AggregatorId;

@@ -1,4 +1,4 @@
-//! The window of a counter's ledger: offered increments in the order of their arrival, of which some are not yet decided.
+//! The window of a counter's ledger: offered increments in the order of their arrival, some of them not yet decided.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -10,11 +10,11 @@ use tidemark_wire::msg::OfferItem;
 pub enum Slot {
     /// Undecided increments of one group, positions from `first_pos` on.
     Open { group: GroupId, first_pos: u64, body: Body },
-    /// Decided ones that wait for those before them: only their weights still matter.
+    /// Decided increments that wait for those before them: only their weights still matter.
     Decided { weights: BTreeMap<GroupId, u64> },
 }
 
-/// What is known of a run of undecided increments.
+/// A run of undecided increments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
     Items {
@@ -51,7 +51,7 @@ impl Body {
         }
     }
 
-    /// How many increments from the front weigh at most `budget` together.
+    /// The number of increments from the front that weigh at most `budget` together.
     pub fn fitting(&self, budget: u64) -> u64 {
         if self.weight() <= budget {
             return self.count();
@@ -107,7 +107,7 @@ pub struct Window {
     pub slots: VecDeque<Slot>,
     weight: u64,
     undecided: u64,
-    /// Count and weight of those that are in blocks. Not kept in snapshots.
+    /// Count and weight of the increments in blocks. Not kept in snapshots.
     #[serde(skip)]
     nameless: (u64, u64),
 }
@@ -128,7 +128,7 @@ impl Window {
         self.slots.iter().map(weight).sum()
     }
 
-    /// Takes out the undecided increments of a group whose identities are not known; their weight.
+    /// Takes out the undecided increments of a group without known identities; returns their weight.
     pub fn drop_blocks(&mut self, of: GroupId) -> u64 {
         let blocks = self.take_open(of, |body| matches!(body, Body::Block { .. }));
         blocks.iter().map(|(_, body)| body.weight()).sum()
@@ -189,12 +189,12 @@ impl Window {
         blocks.fold((0, 0), |(counts, weights), (count, weight)| (counts + count, weights + weight))
     }
 
-    /// Weight of undecided increments whose identities are not known.
+    /// Weight of undecided increments without known identities.
     pub fn nameless_weight(&self) -> u64 {
         self.nameless.1
     }
 
-    /// What it takes to keep: undecided increments with their identities, and slots.
+    /// Its cost in memory: undecided increments with their identities, and slots.
     pub fn load(&self) -> u64 {
         self.undecided - self.nameless.0 + self.slots.len() as u64
     }
@@ -240,8 +240,8 @@ impl Window {
         Some(taken)
     }
 
-    /// Decides the first `count` increments of the open slot at `at`; returns the index of what now stands behind them. A
-    /// decided slot before them takes them in; one behind them is joined by [`Window::join_decided`].
+    /// Decides the first `count` increments of the open slot at `at`; returns the index of the slot that now stands behind them.
+    /// A decided slot before them takes them in; a decided slot behind them is joined by [`Window::join_decided`].
     pub fn decide(&mut self, at: usize, count: u64) -> usize {
         let Some(Slot::Open { group, first_pos, body }) = self.slots.get_mut(at) else { return at };
         let group = *group;

@@ -1,4 +1,4 @@
-//! What committed state holds of one cell, for an audit.
+//! The committed state of one cell, for an audit.
 
 use crate::group::Group;
 use tidemark_types::ids::LogIndex;
@@ -13,8 +13,8 @@ const AUDIT_HEAD_BYTES: usize = 4_096;
 const PIECE_BYTES: usize = 16;
 
 impl Group {
-    /// What is asked about; `told` is up to where the feed has told the asker of all that is applied. Lanes for which the answer has no
-    /// room are to be asked for again.
+    /// The answer to an audit; the feed has told the aggregator all entries up to `told`. Lanes beyond the room of the answer are
+    /// to be asked for again.
     pub fn audit(&self, ask: &AuditAsk, told: LogIndex) -> Audited {
         let mut audited = Audited {
             id: ask.id,

@@ -1,4 +1,4 @@
-//! Which blocks of something changed since they were last saved, and on which of its two sides each block is saved.
+//! Blocks that changed since they were last saved, and the side, of two, on which each block is saved.
 //!
 //! A checkpoint is written in several parts, and a crash may come between two of them. So each block has two rows (sides): a
 //! checkpoint writes the side that the last complete one does not use.
@@ -34,13 +34,14 @@ impl Blocks {
         self.sides.get(block as usize / 64).map_or(0, |sides| (sides >> (block % 64) & 1) as u8)
     }
 
-    /// From here on, the other side of a block is the one that was saved last, or is to be.
+    /// The other side of a block is from now on the side that was saved last, or is to be.
     pub fn flip(&mut self, block: u32) {
         self.loaded(block, 1 - self.side(block));
     }
 
-    /// Drains the changed blocks, each with the side to write now, and whether it is one of those that are there. One that is not was left by an
-    /// unfinished checkpoint: what that wrote is to go, and the first one that writes the block writes that side, in whatever process.
+    /// Drains the changed blocks, each with the side to write now, and whether the block exists. A block that does not exist was
+    /// left by an unfinished checkpoint: its row is to be deleted. The first checkpoint that writes the block writes that side,
+    /// in any process.
     pub fn take(&mut self, there: u32) -> Vec<(u32, u8, bool)> {
         let mut changed = self.begin();
         let blocks: Vec<_> =

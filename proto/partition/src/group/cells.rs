@@ -1,6 +1,6 @@
-//! The components of a group's cells: one number per cell and lane that touched it, 12 bytes each, and what of them changed.
+//! The components of a group's cells: one number per cell and lane that touched it, 12 bytes each, and their changes.
 //!
-//! A cell that one lane touched (a cold one: its key hashes to a lane) needs no more than its slot; one that several lanes
+//! A cell that one lane touched (a cold one: its key hashes to a lane) needs no more than its slot. A cell that several lanes
 //! touched has a row with a place for every lane.
 
 use crate::group::blocks::Blocks;
@@ -37,7 +37,7 @@ pub(super) struct Cells {
     pub dirty: Blocks,
 }
 
-/// One component.
+/// A component of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Component {
     pub slot: u32,
@@ -59,7 +59,7 @@ impl Cells {
         self.lanes
     }
 
-    /// Makes room for so many lanes, at most [`LANES_MAX`]. There are never fewer than before.
+    /// Makes room for this number of lanes, at most [`LANES_MAX`]. There are never fewer than before.
     pub fn widen(&mut self, lanes: u8) {
         let before = usize::from(self.lanes);
         let lanes = lanes.min(LANES_MAX).max(self.lanes);
@@ -97,13 +97,13 @@ impl Cells {
         Ok(())
     }
 
-    /// Reads of a slot what [`Cells::add`] will.
+    /// Prefetches the memory of a slot that [`Cells::add`] will read.
     pub fn warm(&self, slot: u32) -> u64 {
         let number = self.cells.get(slot as usize).copied().unwrap_or(NONE);
         self.values.get(number as usize).copied().unwrap_or_default().wrapping_add(self.ring.warm(number))
     }
 
-    /// Takes back what [`Cells::add`] just added.
+    /// Takes back the last addition of [`Cells::add`].
     pub fn take_back(&mut self, slot: u32, lane: u8, delta: u64) {
         let number = self.component_or_new(slot, lane);
         self.values[number as usize] -= delta << LANE_BITS;
@@ -215,7 +215,7 @@ impl Cells {
         self.cells.resize(self.table.len() as usize, NONE);
     }
 
-    /// Makes room for so many further components.
+    /// Makes room for this number of further components.
     pub fn reserve(&mut self, components: usize) {
         self.values.reserve_exact(components);
         self.owners.reserve_exact(components);

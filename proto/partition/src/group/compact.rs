@@ -1,8 +1,8 @@
-//! Giving back the cells of what is over, and their names (decision 0065).
+//! Frees the cells of ended generations, and their names (decision 0065).
 //!
-//! Slots never change between two compactions. A compaction is an entry of the log: at it every replica makes a table of the cells that stay,
-//! in their order, and gives all that goes by slots or components the new numbers. Consumers of the feed are told of the new numbers, by
-//! names, and of nothing else again. Of a checkpoint that is being made then, the rest is put together before.
+//! Slots never change between two compactions. A compaction is an entry of the log. At it every replica makes a table of the
+//! cells that stay, in their order. It renumbers everything that refers to slots or components. Consumers of the feed are told of
+//! the new numbers, by names, and of nothing else again. If a checkpoint is being made then, its rest is put together before.
 
 use super::Group;
 use super::cells::Cells;
@@ -13,23 +13,23 @@ use tidemark_types::table::GONE;
 use tidemark_types::teeth::{Bug, bites};
 
 impl Group {
-    /// How often slots got numbers anew.
+    /// The number of compactions, which give slots new numbers.
     pub fn compactions(&self) -> u32 {
         self.compactions
     }
 
-    /// Cells of what is over that have slots.
+    /// Cells of ended generations that have slots.
     pub fn cells_over(&self) -> u32 {
         self.generations.past()
     }
 
-    /// Whether so many slots at least, and one in `part` of all, are of what is over.
+    /// Whether ended generations have at least `least` slots, and one in `part` of all.
     pub fn is_to_compact(&self, least: u32, part: u32) -> bool {
         let over = self.generations.past();
         over >= least.max(1) && over >= self.cells.table.len() / part.max(1)
     }
 
-    /// Gives back what is over. A start that comes with it makes void what was proposed by slots of before.
+    /// Frees the cells of ended generations. The start that comes with it makes void all proposals with old slots.
     pub(super) fn on_compact(&mut self, nonce: u64) {
         self.compact();
         self.on_boot(nonce, self.lanes());

@@ -1,5 +1,5 @@
-//! The feed: components of applied state for the aggregator, by what changed since its cursor or, when that is too long ago,
-//! by a walk over the whole table.
+//! The feed: components of applied state for the aggregator, by the changes since its cursor. If the cursor is too old, by a walk
+//! over the whole table.
 
 use crate::group::Group;
 use crate::group::cells::Component;
@@ -21,7 +21,7 @@ const ROW_HEAD_BYTES: usize = 5 + 1 + 3 + 1;
 const LEVEL_BYTES: usize = 3;
 const BUCKET_PLACE_BYTES: usize = 5;
 const BUCKET_BYTES: usize = BUCKET_PLACE_BYTES + 10;
-/// Of a row beside its buckets, and of what one change may stand for.
+/// The most bytes of a row beside its buckets, and of the part that one change may stand for.
 const ROW_BYTES: usize = ROW_HEAD_BYTES + LEVEL_BYTES * GRANULARITIES_MAX;
 const PART_BYTES: usize = ROW_BYTES + PART_MINUTES_MAX as usize * GRANULARITIES_MAX * BUCKET_BYTES;
 /// Most bytes of a slot's number.
@@ -44,28 +44,29 @@ impl Group {
                 || pull.slots_known < self.cells.table.len())
     }
 
-    /// Whether who asks from there is told of changes, not by a walk.
+    /// Whether a consumer at this cursor is told of changes, not by a walk.
     pub fn follows_from(&self, cursor: LogIndex) -> bool {
         let reaches = self.cells.ring.reaches(cursor.0) && self.series.changes().reaches(cursor.0);
         reaches && cursor <= self.applied
     }
 
-    /// So many changes, of components and of rows, are to be told to who asks from there; of several who ask, some may be told less.
+    /// The number of changes, of components and of rows, that a consumer at this cursor is to be told; of several consumers, some
+    /// may be told fewer.
     pub fn changes_since(&self, cursor: LogIndex) -> u64 {
         self.cells.ring.events_since(cursor.0) + self.series.changes().events_since(cursor.0)
     }
 
-    /// What this process tells consumers from here on is all that they may know behind what is applied now: it alone speaks for the group.
+    /// Consumers can know of entries behind the present one only from this process from now on: it alone leads the group.
     pub fn tells_from_here(&mut self) {
         self.note_told(Some(self.applied));
     }
 
-    /// Somebody else speaks for the group, and may tell consumers of anything.
+    /// Another process leads the group, and may tell consumers of anything.
     pub fn is_told_by_others(&mut self) {
         self.note_told(None);
     }
 
-    /// What a consumer is told now, and from here on it is known that it was.
+    /// The chunk that a consumer is told now; from now on it is known that the consumer was told.
     pub fn tell(&mut self, pull: &FeedPull) -> FeedChunk {
         let Telling { chunk, .. } = self.feed(pull, None);
         self.note_told_with(&chunk);
@@ -84,7 +85,7 @@ impl Group {
     }
 
     fn note_told_with(&mut self, chunk: &FeedChunk) {
-        // Of a part of an entry, or of all as it is now, more is known than the cursor says.
+        // After a part of an entry, or a walk of the present state, more is known than the cursor says.
         let is_partial = chunk.walk.is_some() || chunk.rows_told > 0 || chunk.upto == chunk.base;
         let upto = if is_partial { chunk.applied } else { chunk.upto };
         if self.cells.ring.is_told_less_than(upto.0) && !bites(Bug::ToldForgotten) {
@@ -98,7 +99,7 @@ impl Group {
         self.series.told(upto);
     }
 
-    /// What changed after the pull's cursor, cut to its byte limit; an empty chunk if nothing did. Names of slots come before
+    /// The changes after the pull's cursor, cut to its byte limit; an empty chunk if there are none. Names of slots come before
     /// their components. Entries are never split: `upto` covers whole ones.
     fn feed<'a>(&'a self, pull: &FeedPull, scope: Option<&'a mut Scope>) -> Telling<'a> {
         let pull = &self.with_numbers_of_now(pull);
@@ -117,7 +118,8 @@ impl Group {
         self.walk(filling.anew(pull), FeedWalk { started: self.applied, next_slot: 0 })
     }
 
-    /// A consumer that was told other numbers of slots knows none: names are told again, and a walk, or the rows of one entry, from the beginning.
+    /// A consumer that was told other numbers of slots knows none: names are told again, and a walk, or the rows of one entry,
+    /// from the beginning.
     fn with_numbers_of_now(&self, pull: &FeedPull) -> FeedPull {
         if pull.compactions == self.compactions {
             return *pull;
@@ -167,8 +169,8 @@ impl Group {
 
     // ---- rows ----
 
-    /// Adds what changed in rows in the entries that the chunk covers. Where that is more than goes into it, it covers fewer entries;
-    /// of a single one, it says how much was told.
+    /// Adds the row changes of the entries that the chunk covers. If they do not fit, the chunk covers fewer entries; of a single
+    /// one, it says how much was told.
     fn with_rows<'a>(&'a self, mut telling: Telling<'a>, pull: &FeedPull) -> Telling<'a> {
         if self.series.len() == 0 {
             return telling;
@@ -220,7 +222,7 @@ impl Group {
         telling
     }
 
-    /// Of the first entry the changes of rows that are not told yet. Its components were told with the first of them.
+    /// The untold row changes of the first entry. Its components were told with the first of them.
     fn rest_of_rows<'a>(&'a self, mut telling: Telling<'a>, pull: &FeedPull) -> Telling<'a> {
         let room = (pull.bytes_max as usize).min(CHUNK_BYTES_MAX);
         let Some((entry, all)) = self.series.changes().first_since(pull.cursor.0) else { return telling };
@@ -233,8 +235,8 @@ impl Group {
         telling
     }
 
-    /// Adds some of the changes of rows of the first entry behind a chunk, within so many bytes, at least one; how many are told then,
-    /// with those that the consumer does not want.
+    /// Adds some row changes of the first entry behind a chunk, within `room` bytes, at least one. Returns the number that is
+    /// told then, with changes that the consumer does not want.
     fn put_some(&self, telling: &mut Telling<'_>, told: usize, room: usize) -> u32 {
         let of_entry =
             self.series.changes().first_since(telling.chunk.base.0).into_iter().flat_map(|(_, of)| of.skip(told));
@@ -281,15 +283,16 @@ impl Group {
         true
     }
 
-    /// The most that a part of a component's row takes, where so many granularities are kept: no bucket of it holds more than the component.
+    /// The most bytes that a part of a component's row takes, with this number of kept granularities: no bucket of it exceeds the
+    /// component.
     fn part_bytes(&self, number: u32, part: Part, kept: usize) -> usize {
         let bucket = BUCKET_PLACE_BYTES + difference_bytes(self.cells.component(number).value);
         ROW_HEAD_BYTES + kept * (LEVEL_BYTES + part.minutes() as usize * bucket)
     }
 
-    /// Adds the names below a slot that a chunk lacks: rows may have changed of components that are told later, with what changed of
-    /// them since. Where there is no room for all of them beside what is to follow, the chunk becomes one of names alone, and this is
-    /// false.
+    /// Adds the missing names below a slot to a chunk. Rows may have changed of components that are told later, together with
+    /// later changes. If there is no room for all names beside the following parts, the chunk becomes one of names alone, and
+    /// this returns false.
     fn name_rows(&self, telling: &mut Telling<'_>, slot: u32, following: usize) -> bool {
         let table = &self.cells.table;
         if telling.names.upto >= slot {
@@ -325,21 +328,21 @@ impl Group {
     }
 }
 
-/// What a consumer is to be told.
+/// The chunk for a consumer, while it is made.
 struct Telling<'a> {
     chunk: FeedChunk,
     names: Names<'a>,
 }
 
-/// Which names are in a chunk.
+/// The names in a chunk.
 struct Names<'a> {
-    /// What the consumer wants, if that is not all.
+    /// The counters that the consumer wants, if not all.
     scope: Option<&'a mut Scope>,
     /// The slots named, ascending.
     slots: Vec<u32>,
     /// Slots below are known to the consumer then, or not wanted.
     upto: u32,
-    /// So many that are not wanted were passed by.
+    /// The number of unwanted slots that were passed by.
     passed_by: u32,
 }
 
@@ -348,14 +351,14 @@ impl Names<'_> {
         self.scope.as_mut().is_none_or(|scope| scope.has(slot, table))
     }
 
-    /// Passes one by that is not wanted, unless the chunk has done so often.
+    /// Passes an unwanted slot by, unless the chunk has done so too often.
     fn passes_by(&mut self) -> bool {
         let may = self.passed_by < FEED_PASSED_BY_MAX;
         self.passed_by += u32::from(may);
         may
     }
 
-    /// An upper bound of what a name takes; with its slot where not all are named.
+    /// An upper bound of a name's bytes; with its slot if not all are named.
     fn bytes_of(&self, slot: u32, table: &CellTable) -> usize {
         table.name_bytes(slot) + if self.scope.is_some() { SLOT_BYTES } else { 0 }
     }
@@ -527,7 +530,7 @@ fn row_bytes(row: &Row) -> usize {
     row.pieces(ROW_BUCKETS_MAX).map(|piece| codec::encode(&piece).map_or(0, |bytes| bytes.len() + ROW_BYTES)).sum()
 }
 
-/// Most bytes by which a bucket differs from what is expected of it, where neither is above `value`: a varint with two further bits.
+/// Most bytes of a bucket's difference from its expected value, with neither above `value`: a varint with two further bits.
 fn difference_bytes(value: u64) -> usize {
     (u64::BITS - value.leading_zeros() + 2).div_ceil(7) as usize
 }

@@ -1,10 +1,10 @@
-//! Counters that began again, as one group has heard of it: which cell an increment of theirs is added to.
+//! Counters that began again, as far as one group has heard: the cell that an increment of theirs is added to.
 //!
 //! A batch may name a cell of an earlier generation: its client knew of no other, or it was proposed before the group heard. It
-//! counts in the present one all the same.
+//! counts in the present generation all the same.
 //!
-//! A checkpoint does not list these counters: the table of names says it. The present generation of a counter is the highest one of which
-//! the up half has a name, except where a cell was named ahead of its beginning; those few are listed.
+//! A checkpoint does not list these counters: they follow from the table of names. The present generation of a counter is the
+//! highest one with a named up half. Cells that were named before their generation began are an exception; those few are listed.
 
 use super::Group;
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,8 @@ impl SlotSet {
     }
 }
 
-/// In place of a slot: what is over is to count in a cell that nobody has named yet. Only a down half is ever so: few counters have
-/// one, so it is not named when its counter begins again, but by the next decrement.
+/// In place of a slot: increments of an ended generation count in a cell that is not named yet. Only a down half is ever so: few
+/// counters have one. It is not named when its counter begins again, but by the next decrement.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// A generation of a counter and the slot of its up half, as a checkpoint's closing row has it.
@@ -72,7 +72,7 @@ pub(super) struct Generations {
     heard: u64,
 }
 
-/// What the closing row of a checkpoint says of generations.
+/// The generations in the closing row of a checkpoint.
 #[derive(Debug)]
 pub(super) enum SavedGenerations {
     /// Every counter that began again, with its present cell: formats before 9.
@@ -145,7 +145,7 @@ impl Generations {
         all.into_iter().for_each(|(slot, past)| self.redirect(slot, past));
     }
 
-    /// Of a checkpoint: cells that were named before their generation began.
+    /// For a checkpoint: cells that were named before their generation began.
     pub fn save_ahead(&self) -> Vec<(CounterName, Present)> {
         let ahead = self.ahead.iter();
         ahead
@@ -153,7 +153,7 @@ impl Generations {
             .collect()
     }
 
-    /// Every counter that began again, with its generation, and what every slot of what is over leads to.
+    /// Every counter that began again, with its generation, and the target of every slot of an ended generation.
     #[cfg(test)]
     #[expect(clippy::type_complexity)]
     pub fn all(&self) -> (Vec<(CounterName, u32)>, Vec<(u32, u32)>) {
@@ -180,17 +180,17 @@ impl Generations {
         self.lives.len()
     }
 
-    /// Slots of what is over.
+    /// Slots of ended generations.
     pub fn past(&self) -> u32 {
         self.past.len() as u32
     }
 
-    /// Whether a slot is of what is over: nothing counts in it any more.
+    /// Whether a slot belongs to an ended generation: nothing counts in it any more.
     pub fn is_over(&self, slot: u32) -> bool {
         self.is_past.contains(slot)
     }
 
-    /// The same counters in a table that has given back the slots of what is over; `places` has the new slot of each.
+    /// The same counters in a table that has freed the slots of ended generations; `places` has the new slot of each.
     pub fn compacted(&self, places: &[u32]) -> Generations {
         let place = |slot: u32| if slot == NOWHERE { NOWHERE } else { places[slot as usize] };
         let life = |life: &Life| Life { up: place(life.up), down: place(life.down), ..*life };
@@ -213,7 +213,7 @@ impl Generations {
         self.heard = heard;
     }
 
-    /// Whether what says of resets behind one number up to another one is the next that was not heard of.
+    /// Whether a message about resets behind one number up to another one is the next that was not heard of.
     pub fn is_next(&self, after: u64, upto: u64) -> bool {
         (after <= self.heard || bites(Bug::GapHeard)) && upto > self.heard
     }
@@ -261,7 +261,7 @@ impl Generations {
 }
 
 impl Group {
-    /// How often a counter began again, as far as this group has heard.
+    /// The number of times a counter began again, as far as this group has heard.
     pub fn generation(&self, counter: &CounterName) -> u32 {
         self.generations.of(counter)
     }
@@ -290,9 +290,9 @@ impl Group {
         self.generations.heard
     }
 
-    /// Counters began again: all whose last resets have numbers between the two.
+    /// Counters began again: all with last resets between the two numbers.
     pub(super) fn on_generations(&mut self, (after, upto): (u64, u64), begun: &[(CounterName, u32)]) {
-        // Of each, although one did not fit.
+        // Takes each of them, even if one did not fit.
         let all = begun.iter().filter(|(counter, generation)| !self.on_generation(counter, *generation)).count() == 0;
         if all && self.generations.is_next(after, upto) {
             self.generations.heard = upto;
@@ -327,8 +327,8 @@ impl Group {
         Some(slot)
     }
 
-    /// A batch that was proposed before the group heard of a reset may be the first to name a cell of what is over.
-    /// A decrement may be the first to name the down half's present cell: what names an earlier one counts there.
+    /// A batch that was proposed before the group heard of a reset may be the first to name a cell of an ended generation. A
+    /// decrement may be the first to name the down half's present cell: increments that name an earlier cell count there.
     pub(super) fn on_named(&mut self, cell: &CellId, slot: u32) {
         let present = self.generations.of(&cell.counter);
         if cell.half == Half::Up && cell.generation > present && cell.bucket == Bucket::Total {

@@ -25,7 +25,7 @@ pub struct Guard {
     pub granted: u64,
     pub spent: u64,
     pub returned: u64,
-    /// Of `spent`, what the ledger is known to have applied.
+    /// The part of `spent` that the ledger is known to have applied.
     pub acked_spent: u64,
     /// Offers below are known to have been applied by the ledger.
     pub acked_pos: u64,
@@ -36,14 +36,14 @@ pub struct Guard {
     pub(super) tenure: Tenure,
 }
 
-/// What a message about the account does to it.
+/// The effect of a message about the account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccountChange {
     Nothing,
     /// Only acknowledgements grew.
     Acks,
     Rights,
-    /// A new epoch: what was queued is part of the new base.
+    /// A new epoch: the queued increments are part of the new base.
     Epoch,
 }
 
@@ -76,7 +76,7 @@ impl Guard {
         self.granted - self.returned - self.spent
     }
 
-    /// The first position whose place is not known; every position below is placed.
+    /// The first position without a known place; every position below is placed.
     pub fn placed_upto(&self) -> u64 {
         self.queue.head()
     }
@@ -101,7 +101,7 @@ impl Guard {
         fits
     }
 
-    /// What the account would do. It opens no generation: that takes its terms.
+    /// The change that the account would make. It opens no generation: that takes its terms.
     pub(super) fn judge(&self, account: &Account) -> AccountChange {
         if account.epoch != self.epoch {
             return if account.epoch > self.epoch { AccountChange::Epoch } else { AccountChange::Nothing };
@@ -157,7 +157,7 @@ impl Guard {
         }
     }
 
-    /// Panics when the account is overdrawn or the queue is not what its numbers say.
+    /// Panics when the account is overdrawn or the queue does not match its numbers.
     pub fn check_invariants(&self) {
         assert!(self.spent.checked_add(self.returned).is_some_and(|used| used <= self.granted), "overdrawn: {self:?}");
         assert!(

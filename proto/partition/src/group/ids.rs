@@ -1,8 +1,8 @@
-//! The ids of increments that a group remembers, so that each counts once: from whichever client it comes, and however often.
+//! The ids of increments that a group remembers, so that each counts once, from any client, and however often it comes.
 //!
-//! Ids stand in blocks in the order in which they were first counted. All ids of a block have one age, so what is too old goes by
-//! whole blocks, from the front. An id's number names its block and its place there; numbers ascend and are given again only after
-//! 2^32 others. A number that is not in the table any more means nothing: its place comes too late for anybody to ask.
+//! Ids stand in blocks in the order in which they were first counted. All ids of a block have one age, so old ids go by whole
+//! blocks, from the front. An id's number names its block and its place there; numbers ascend and are given again only after 2^32
+//! others. A number that is not in the table any more means nothing: its place comes too late for any request.
 //!
 //! An id that stands for several increments takes a number for each, one behind the other in one block.
 
@@ -21,7 +21,7 @@ const BLOCKS_MASK: u32 = (1 << (32 - BLOCK_BITS)) - 1;
 /// The number of no id.
 pub(super) const NO_ID: u32 = u32::MAX;
 
-/// What stands in place of a place.
+/// The value in place of a place.
 const COUNTED: u64 = 0;
 const OPEN: u64 = 1;
 const MILESTONE: u64 = 2;
@@ -61,7 +61,7 @@ struct Block {
     entries: Vec<Entry>,
 }
 
-/// How far back a batch that is refused after all takes the table.
+/// How far a batch that is refused after all takes the table back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     blocks: usize,
@@ -71,7 +71,7 @@ pub(super) struct Mark {
 /// All ids that a group remembers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
-    /// Of the index; replicas may have different ones.
+    /// The seed of the index; replicas may have different seeds.
     seed: u64,
     index: HashTable<u32>,
     blocks: VecDeque<Block>,
@@ -103,7 +103,7 @@ impl Ids {
         self.terms = terms;
     }
 
-    /// Increments whose ids are remembered.
+    /// Increments with remembered ids.
     pub fn len(&self) -> u32 {
         self.entries
     }
@@ -143,7 +143,7 @@ impl Ids {
     /// Increments of the id of a number.
     fn items(&self, number: u32) -> u8 {
         let follows = |n: &u32| self.get(number.wrapping_add(*n)).is_some_and(|entry| entry.place & FOLLOWS != 0);
-        // Those of one id stand in one block.
+        // Numbers of one id stand in one block.
         let left = (BLOCK - number as usize % BLOCK) as u32;
         1 + (1..left).take_while(follows).count() as u8
     }
@@ -192,7 +192,7 @@ impl Ids {
         Mark { blocks: self.blocks.len(), entries: self.blocks.back().map_or(0, |block| block.entries.len()) }
     }
 
-    /// Forgets what was entered since the mark.
+    /// Forgets the ids that were entered since the mark.
     pub fn take_back(&mut self, mark: Mark) {
         while self.blocks.len() > mark.blocks {
             self.empty_block(0);
@@ -261,7 +261,7 @@ impl Ids {
         }
     }
 
-    /// Forgets what was entered so long ago, for a group that is so old now, that no copy of it may come any more.
+    /// Forgets ids that are so old, for a group of this age, that no copy of them may come any more.
     pub fn forget(&mut self, age: u32) {
         let kept = self.terms().kept.saturating_add(IDS_GRACE_AGES);
         while self.blocks.front().is_some_and(|block| block.age.saturating_add(kept) < age) {

@@ -1,7 +1,7 @@
-//! Batches whose increments have ids: what is new is counted and remembered, and the rest is answered as the first time.
+//! Batches of increments with ids: new increments are counted and remembered, and the others get their first answer.
 //!
-//! An id that is known counts nothing; it is answered with the place of the increment that had it first. With other content, or
-//! without room for one more, its increments alone are refused. All that is new in a batch counts, or the batch is refused.
+//! A known id counts nothing; it is answered with the place of the increment that had it first. With other content, or without
+//! room for one more, only its own increments are refused. All new increments of a batch count, or the batch is refused.
 
 use super::ids::Standing;
 use super::{Effect, Group, Judged, Leased};
@@ -9,7 +9,7 @@ use tidemark_types::limits::IDS_LATE_AGES;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::msg::{Batch, BatchError, IdAnswer, Item, ItemId, Keyed, Place};
 
-/// What an id is to its group.
+/// The standing of an id in its group.
 #[derive(Clone, Copy, Debug)]
 enum Unit {
     /// Its increments are to be counted; the number of the first.
@@ -19,7 +19,7 @@ enum Unit {
     Refused(IdAnswer),
 }
 
-/// What is new in a batch: the increments, and for each its index in the batch and the number of its id.
+/// The new increments of a batch, and for each its index in the batch and the number of its id.
 #[derive(Default)]
 struct Fresh {
     items: Vec<Item>,
@@ -111,7 +111,7 @@ impl Group {
         Ok(())
     }
 
-    /// What an id is; one that is new is remembered.
+    /// The standing of an id; a new id is remembered.
     fn enter_unit(&mut self, id: &ItemId) -> Unit {
         if let Some(number) = self.ids.find(id) {
             return self.known_unit(number, id);
@@ -125,7 +125,7 @@ impl Group {
         }
     }
 
-    /// The same of a batch that was applied: there was no room for what is not there.
+    /// The same for a batch that was applied: for ids that are not there, there was no room.
     fn find_unit(&self, id: &ItemId) -> Unit {
         let full = Unit::Refused(IdAnswer::Full { max: self.ids.terms().max });
         self.ids.find(id).map_or(full, |number| self.known_unit(number, id))
@@ -140,7 +140,7 @@ impl Group {
         }
     }
 
-    /// Answers a batch whose own increments stand as `answer` says.
+    /// Answers a batch with its own increments standing as `answer` says.
     fn answer_units(&mut self, keyed: &Keyed, units: &[Unit], mut answer: Answer) {
         let Batch { client, lane, seq, .. } = keyed.batch;
         let mut answers = Vec::new();
@@ -167,8 +167,8 @@ impl Group {
         self.answer((client, lane, seq), pending, placed, leased);
     }
 
-    /// Whether the place of an increment that counted before is not known yet, and will not be told; else its place goes into the
-    /// answer. The first `own` of those pending are the batch's own: their places will be told.
+    /// Whether the place of an increment that counted before is not known yet, and will not be reported; else its place goes into
+    /// the answer. The first `own` of the pending items are the batch's own: their places will be reported.
     fn stands_open(&mut self, idx: u32, number: u32, own: usize, answer: &mut Answer) -> bool {
         let is_own = answer.pending[..own].binary_search(&idx).is_ok();
         if is_own || answer.leased.iter().any(|leased| leased.idx == idx) {
@@ -191,7 +191,7 @@ impl Group {
     }
 }
 
-/// What of a batch is to be counted.
+/// The increments of a batch that are to be counted.
 fn fresh_of(keyed: &Keyed, units: &[Unit]) -> Fresh {
     let Keyed { batch, ids, .. } = keyed;
     let mut fresh = Fresh::default();
@@ -208,7 +208,7 @@ fn fresh_of(keyed: &Keyed, units: &[Unit]) -> Fresh {
     fresh
 }
 
-/// An error of what was counted, about the item as the client sent it.
+/// An error of the counted items, about the item as the client sent it.
 fn in_batch(error: BatchError, fresh: &[(u32, u32)]) -> BatchError {
     let sent = |idx: u32| fresh.get(idx as usize).map_or(idx, |(idx, _)| *idx);
     match error {

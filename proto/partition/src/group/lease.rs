@@ -1,9 +1,10 @@
-//! Rights under a lease: whether it runs, what was certified and is not known to the ledger, and what becomes of that when the
+//! Rights under a lease: whether it runs, the certified increments that the ledger does not know, and their fate when the
 //! generation is closed.
 //!
 //! Whether the lease runs is set and cleared by entries of the log, which its proposer writes by its own clock; a process start
-//! clears it. Accounts do not depend on it: what an entry certifies behind the end of a lease comes back as late increments if the
-//! generation was revoked. What may be *answered* depends on the clock when the answer leaves ([`crate::node`]).
+//! clears it. Accounts do not depend on it: increments that an entry certifies behind the end of a lease come back as late
+//! increments if the generation was revoked. Whether they may be *answered* as counted depends on the clock when the answer
+//! leaves ([`crate::node`]).
 
 use super::ids::Standing;
 use super::queue::Queued;
@@ -15,7 +16,7 @@ use tidemark_types::limits::JOURNAL_TRIM_MIN;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::msg::Opened;
 
-/// How a guard holds its rights; nothing of it for those that are held for good, from the first generation on.
+/// How a guard holds its rights; empty for rights that are held for good, from the first generation on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenure {
     /// Spending of closed generations that counts.
@@ -29,7 +30,7 @@ pub struct Tenure {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Lease {
     held: bool,
-    /// What was certified and the ledger is not known to have applied: (spent with it, increment).
+    /// Certified increments that the ledger is not known to have applied: (spent with it, increment).
     journal: VecDeque<(u64, Queued)>,
 }
 
@@ -80,7 +81,7 @@ impl Tenure {
         }
     }
 
-    /// Ends the generation, of which `closed` of `spent` counts: what is to be queued.
+    /// Ends the generation, in which `closed` of `spent` counts; returns the increments to queue.
     fn close(&mut self, closed: u64, spent: u64) -> Vec<Queued> {
         self.trim(closed);
         let lease = self.lease.take();
@@ -96,7 +97,7 @@ impl Tenure {
         assert!(self.is_sound(spent, u64::MAX, |_| true), "journal of spending {spent}: {self:?}");
     }
 
-    /// Whether the journal agrees with the spending, and all of it with what else there is.
+    /// Whether the journal agrees with the spending, and all of it with the other state.
     pub fn is_sound(&self, spent: u64, next_pos: u64, is_stream: impl Fn(u32) -> bool) -> bool {
         let mut last = None;
         let grows = self.journal().all(|(upto, item)| {
@@ -135,7 +136,7 @@ impl Guard {
         self.tenure.late.1 > self.placed_upto()
     }
 
-    /// What was certified under the present lease and may not be known to the ledger: spending with it, weight, session.
+    /// Increments certified under the present lease that the ledger may not know: spending with it, weight, session.
     pub fn journal(&self) -> impl Iterator<Item = (u64, u64, Option<tidemark_types::ids::SessionId>)> + '_ {
         self.tenure.journal().map(|(upto, item)| (*upto, item.delta, item.has_session.then_some(item.session)))
     }
@@ -174,7 +175,8 @@ impl Group {
         }
     }
 
-    /// The ledger has opened the next generation: of the present one counts what it had heard of, and the rest is queued.
+    /// The ledger has opened the next generation: the part of the present one that the ledger had heard of counts, and the rest
+    /// is queued.
     fn close(&mut self, number: u32, opened: &Opened) {
         let guard = &mut self.guards[number as usize];
         let generation = guard.generation;

@@ -1,7 +1,7 @@
 //! Increments of one guarded counter that await a place, by position.
 //!
-//! They are kept in blocks of neighbouring positions. A block in which nothing awaits a place any more goes, so that what is kept
-//! grows with what is open: at a milestone that waits for a data centre that is cut off, the first may stay open for hours
+//! They are kept in blocks of neighbouring positions. A block without waiting increments is dropped, so memory grows with the
+//! number of open increments. At a milestone that waits for a data centre that is cut off, the first may stay open for hours
 //! while millions behind them get their places.
 
 use crate::group::ids::NO_ID;
@@ -84,7 +84,7 @@ pub(super) struct Queue {
     open: u64,
 }
 
-/// Consecutive increments, of which some are open.
+/// Consecutive increments, some of them open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Block {
     first_pos: u64,
@@ -219,7 +219,7 @@ impl Queue {
         Ok(())
     }
 
-    /// A queue whose blocks are still to be loaded.
+    /// A queue with blocks that are still to be loaded.
     pub fn to_load(head: u64, next: u64) -> Queue {
         Queue { head, next, ..Queue::default() }
     }

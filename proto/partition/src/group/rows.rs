@@ -1,10 +1,10 @@
 //! Checkpoints: a group's state as rows of an ordered store, many cells to a row, and back.
 //!
-//! Keys: a tag, the number of a block (big endian), a side. The row `META` says which checkpoint is complete and as of which log
-//! index; it comes last, but for deletions. Other rows say which checkpoint wrote them: of a block's two sides the later one not above
-//! `META`'s number counts. So rows may reach the disk in any number of steps before `META` does; what an unfinished checkpoint
-//! left is not seen. An empty value deletes the row. Old buckets of a row may have a row of their own ([`shelved`](super::shelved)), and which of its
-//! two sides counts is said by the row of the others; what nothing refers to any more is deleted behind `META`.
+//! Keys: a tag, the number of a block (big endian), a side. The row `META` names the complete checkpoint and its log index; it
+//! comes last, but for deletions. Other rows name the checkpoint that wrote them: of a block's two sides the later one not above
+//! `META`'s number counts. So rows may reach the disk in any number of steps before `META` does; rows of an unfinished checkpoint
+//! are not seen. An empty value deletes the row. Old buckets of a row may have a row of their own ([`shelved`](super::shelved)),
+//! and the row of the other buckets names the side of it that counts. Unreferenced rows are deleted behind `META`.
 
 mod load;
 mod read;
@@ -34,14 +34,15 @@ pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Version of the rows' format.
 const FORMAT: u8 = 12;
-/// Earlier ones, and what they lack at the end of their closing rows: up to which number resets were heard of; how often slots got numbers
-/// anew; ids of increments (and places of old buckets in rows); then series; then counters that go down.
+/// Earlier formats, and the parts that they lack at the end of their closing rows. The first is the number up to which resets
+/// were heard of; then the number of compactions; then ids of increments (and places of old buckets in rows); then series; then
+/// counters that go down.
 const BEFORE: [(u8, &[u8]); 7] =
     [(11, &[0; 1]), (10, &[0; 2]), (9, &[0; 6]), (8, &[0; 6]), (7, &[0; 6]), (6, &[0; 8]), (5, &[0; 9])];
 /// From this format on a closing row does not list the counters that began again.
 const GENERATIONS_FROM_NAMES: u8 = 9;
 const META: u8 = 0;
-/// Rows of ids share the tag of the closing row, which is shorter and comes first: what comes behind old buckets is not read at a start.
+/// Rows of ids share the tag of the closing row, which is shorter and comes first: a start does not read rows behind old buckets.
 const IDS: u8 = META;
 const NAMES: u8 = 1;
 const COMPONENTS: u8 = 2;
@@ -51,7 +52,7 @@ const QUEUE: u8 = 4;
 const BUCKETS: u8 = 5;
 /// Old buckets of a component that left memory. They are read by their keys and not at a start: see [`is_shelved`].
 const SHELF: u8 = 6;
-/// So many bytes are reckoned for old buckets that are read while a part is made: some 64 rows a part of 4 MiB.
+/// Bytes that are reckoned for old buckets that are read while a part is made: some 64 rows a part of 4 MiB.
 const SHELF_READ_BYTES: usize = 64 << 10;
 const NAMES_PER_BLOCK: u32 = 256;
 /// Most bytes of a block of names.
@@ -72,7 +73,7 @@ pub enum LoadError {
     Incomplete { what: &'static str, have: u64, expected: u64 },
 }
 
-/// What is saved of a group, and what changed since.
+/// The saved parts of a group, and the changes since.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Saved {
     /// Number of the last checkpoint made.
@@ -86,16 +87,16 @@ pub(super) struct Saved {
     queue_dead: Vec<((u32, u64), u8)>,
     /// The checkpoint that is being made.
     making: Option<Making>,
-    /// Blocks and rows that may be on disk, where there were more of them before a compaction. The next checkpoint deletes those that are
-    /// not there any more.
+    /// Blocks and rows that may be on disk, if there were more of them before a compaction. The next checkpoint deletes those
+    /// that do not exist any more.
     extent: Extent,
-    /// Of such, what was found on disk at the start: kind and number.
+    /// Such blocks and rows that were found on disk at the start: kind and number.
     left: Vec<(u8, u32)>,
     /// Keys that go once the checkpoint that is being made is complete.
     gone: Vec<Vec<u8>>,
 }
 
-/// How many blocks of names and of components there are, and components, each of which may have a row of buckets.
+/// The numbers of blocks of names, of blocks of components, and of components. Each component may have a row of buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extent {
     names: u32,
@@ -108,12 +109,13 @@ impl Extent {
         Extent {
             names: group.cells.table.len().div_ceil(NAMES_PER_BLOCK),
             components: group.cells.len().div_ceil(COMPONENTS_PER_BLOCK),
-            // One without buckets keeps its empty row: of one on disk that is deleted in part, a side of before might be believed.
+            // A component without buckets keeps its empty row: if a row on disk were deleted in part, an old side might be
+            // believed.
             rows: group.cells.len(),
         }
     }
 
-    /// How many there are of a kind.
+    /// The number of blocks or rows of a kind.
     fn of_kind(self, tag: u8) -> u32 {
         match tag {
             NAMES => self.names,
@@ -131,14 +133,14 @@ impl Extent {
         }
     }
 
-    /// The keys, on both sides, of what is in this one and not in the other.
+    /// The keys, on both sides, of the blocks in this extent and not in the other.
     fn keys_beyond(self, other: Extent) -> impl Iterator<Item = Vec<u8>> {
         let beyond = move |tag| (other.of_kind(tag)..self.of_kind(tag)).map(move |block| (tag, block));
         [NAMES, COMPONENTS, BUCKETS].into_iter().flat_map(beyond).flat_map(both_sides)
     }
 }
 
-/// What a checkpoint has at its beginning already.
+/// The rows that a checkpoint has at its beginning already.
 #[derive(Clone, Debug)]
 struct Making {
     /// Rows that were not given out yet.
@@ -169,7 +171,7 @@ struct Meta {
     /// Numbers of streams, also of forgotten ones.
     streams: u32,
     guards: Vec<Guard>,
-    /// Of each guard's queue: first position, next position.
+    /// For each guard's queue: first position, next position.
     queues: Vec<(u64, u64)>,
     boots: Vec<u64>,
     starts: u64,
@@ -178,23 +180,23 @@ struct Meta {
     fenced_out: bool,
     namespaces: BTreeSet<String>,
     spread: BTreeSet<CounterName>,
-    /// Of guards that hold, or held, rights under a lease.
+    /// For guards that hold, or held, rights under a lease.
     tenures: Vec<(u32, Tenure)>,
     /// Cells that were named before their generation began; before format 9 the present cell of every counter that began again.
     generations: Vec<(CounterName, Present)>,
     age: u32,
-    /// Namespaces whose counters may go down.
+    /// Namespaces with counters that may go down.
     updown: BTreeSet<String>,
     series: Vec<Space>,
     /// The latest stamp of the log.
     clock: UnixTime,
-    /// Rows of ids, also of those that are free; the number of the first block; how they are remembered, if the log says so; and
+    /// Rows of ids, free ones included; the number of the first block; the terms of remembering, if the log has them; and
     /// milestones among their places.
     id_slots: u32,
     first_ids: u32,
     id_terms: Option<IdTerms>,
     ids_won: Vec<(u32, u64, u64)>,
-    /// How often slots got numbers anew.
+    /// The number of compactions, which give slots new numbers.
     compactions: u32,
     /// All resets up to this number were heard of.
     heard: u64,
@@ -234,8 +236,8 @@ impl Group {
         self.next_rows(usize::MAX)
     }
 
-    /// Begins a checkpoint of the present state, whose rows [`Group::next_rows`] gives out while counting goes on. Panics while another is
-    /// being made.
+    /// Begins a checkpoint of the present state. [`Group::next_rows`] gives out its rows while counting continues. Panics while
+    /// another is being made.
     pub fn begin_checkpoint(&mut self) {
         assert!(self.saved.making.is_none(), "one checkpoint at a time");
         self.saved.number += 1;
@@ -263,7 +265,7 @@ impl Group {
         self.saved.making = Some(Making { rows: rows.into_iter(), meta: (vec![META], self.meta()) });
     }
 
-    /// About so many bytes of the rows of the checkpoint that has begun, in order; the last one completes it, and then
+    /// About `bytes` bytes of the rows of the checkpoint that has begun, in order; the last one completes it, and then
     /// [`Group::is_making_checkpoint`] is false.
     pub fn next_rows(&mut self, bytes: usize) -> Vec<Row> {
         let mut rows = Vec::new();
@@ -282,8 +284,8 @@ impl Group {
         rows
     }
 
-    /// Nothing is on disk under either key of a block: the next checkpoint that writes it takes the side that a process would take
-    /// which has read the disk, so that of two attempts at one checkpoint the second overwrites what the first has left.
+    /// Nothing is on disk under either key of a block. The next checkpoint that writes the block takes the side that a process
+    /// would take after reading the disk. So of two attempts at one checkpoint the second overwrites the rows of the first.
     fn begin_sides_anew(&mut self, key: &[u8]) {
         let block = block_of(key);
         match key[0] {
@@ -305,7 +307,7 @@ impl Group {
         self.saved.making = Some(Making { rows: rows.into_iter(), meta });
     }
 
-    /// All of names, components and rows is written by the next checkpoint. There were so many blocks of them.
+    /// The next checkpoint writes all names, components and rows. `before` has the former numbers of blocks.
     pub(super) fn write_all(&mut self, before: Extent) {
         let now = Extent::of(self);
         self.saved.extent = self.saved.extent.max(before);
@@ -313,7 +315,7 @@ impl Group {
         (0..now.components).for_each(|block| self.cells.dirty.set(block));
     }
 
-    /// Whether a checkpoint has begun of which rows are not given out yet.
+    /// Whether a checkpoint has begun and some of its rows are not given out yet.
     pub fn is_making_checkpoint(&self) -> bool {
         self.saved.making.is_some()
     }
@@ -336,7 +338,7 @@ impl Group {
         }
     }
 
-    /// The row of a block; none, which takes away what is under its key, where the block is not there.
+    /// The row of a block. An empty row, which deletes the content under its key, if the block does not exist.
     fn block_row(
         &self,
         tag: u8,
@@ -375,7 +377,7 @@ impl Group {
             let Some(known) = self.guards.get(guard as usize) else { continue };
             let epoch = known.epoch;
             let row = known.queue.block_row(block);
-            // Of the first checkpoint there may be parts of an earlier attempt, which nobody has read.
+            // Before the first checkpoint is complete, there may be parts of an earlier attempt, which were never read.
             if row.is_none() && saved.is_none() && self.saved.number > 1 {
                 continue;
             }
@@ -467,7 +469,7 @@ fn both_sides((tag, block): (u8, u32)) -> [Vec<u8>; 2] {
     [0, 1].map(|side| key_of(tag, block, side))
 }
 
-/// Whether a row is of old buckets, which a start does not need. Behind the first of them come no others.
+/// Whether a row has old buckets, which a start does not need. No other rows come behind the first of them.
 pub fn is_shelved(key: &[u8]) -> bool {
     key.first() == Some(&SHELF)
 }

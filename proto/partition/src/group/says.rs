@@ -1,4 +1,4 @@
-//! What a group says, from applied state only: its numbers, its greeting, reports and offers.
+//! The messages of a group, from applied state only: its numbers, its greeting, reports and offers.
 
 use crate::group::queue::Queued;
 use crate::group::{Group, GroupConfig, Guard};
@@ -10,7 +10,7 @@ use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::msg::*;
 
 impl Group {
-    /// Drains the guards whose account or queue changed since the last call.
+    /// Drains the guards with an account or a queue that changed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.touched)
     }
@@ -62,13 +62,13 @@ impl Group {
         &self.namespaces
     }
 
-    /// Namespaces whose counters may go down.
+    /// Namespaces with counters that may go down.
     pub fn updown(&self) -> &BTreeSet<String> {
         &self.updown
     }
 
-    /// Whether a half of a counter may be counted. The one place where it is decided: a counter of a namespace that is not declared to
-    /// have up/down counters never goes down.
+    /// Whether a half of a counter may be counted. The only place of this decision: a counter of a namespace that is not declared
+    /// to have up/down counters never goes down.
     ///
     /// # Errors
     /// Its namespace is unknown, or has only counters that grow.
@@ -162,9 +162,9 @@ impl Group {
         }
     }
 
-    /// The offer of increments that await a place, the first ones from position `from` on: their identities, or a block if they are
-    /// alike and many, or nobody wants identities. What has its place was offered, or it would have none. `None` when there are
-    /// none.
+    /// The offer of increments that await a place, the first ones from position `from` on. It has their identities, or is a block
+    /// if they are alike and many, or no identities are wanted. Increments with a place were offered before. `None` when there
+    /// are none.
     pub fn offer(&self, guard: u32, from: u64, identities_wanted: bool) -> Option<Offer> {
         let guard = &self.guards[guard as usize];
         let first_pos = guard.queue.next_open(from)?;

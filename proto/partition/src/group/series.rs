@@ -19,19 +19,19 @@ use tidemark_types::teeth::{Bug, bites};
 use tidemark_types::warm;
 use tidemark_wire::msg::{Batch, BatchError, SeriesTerms};
 
-/// Rows of which what has expired is dropped with each entry: a few thousand a second.
+/// Rows that are swept of expired buckets with each entry: a few thousand a second.
 const SWEPT_PER_ENTRY: usize = 64;
 
-/// How one namespace keeps series, as this group has heard of it.
+/// How one namespace keeps series, as far as this group has heard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Space {
     pub namespace: String,
-    /// Of its terms.
+    /// The revision of its terms.
     pub revision: u64,
     pub state: SeriesState,
 }
 
-/// What becomes of an item beside its total: counted in the buckets that hold a time, by the state of a space.
+/// The series count of an item beside its total: the buckets that hold a time, by the state of a space.
 pub(super) type Event = Option<(u16, UnixTime)>;
 
 #[derive(Clone, Debug)]
@@ -41,20 +41,20 @@ pub(super) struct Series {
     spaces: Vec<Space>,
     /// In `spaces`.
     places: NamespacePlaces,
-    /// Where what was added last went: the rest of its entry happens at the same time mostly.
+    /// The places of the last addition: the rest of its entry happens at the same time mostly.
     last: Option<((u16, UnixTime), Places)>,
-    /// By number of a component, what is in memory of its row; empty for those that have none.
+    /// By number of a component, the part of its row in memory; empty for components without a row.
     pub(super) rows: Vec<Row>,
     /// By version of the log.
     changes: RowChanges,
     pub(super) dirty: Blocks,
     pub(super) shelving: Shelving,
     saving: Option<Saving>,
-    /// The component whose row is swept next. Not replicated: what has expired is not seen anyhow.
+    /// The component with the row that is swept next. Not replicated: expired buckets are not seen anyhow.
     sweep_next: usize,
 }
 
-/// Rows that a checkpoint saves as they were when it began, while counting goes on: one that is to be changed is set aside before.
+/// Rows that a checkpoint saves as they were when it began, while counting continues: a row is set aside before it is changed.
 #[derive(Clone, Debug)]
 struct Saving {
     pending: Numbers,
@@ -68,7 +68,7 @@ struct Saving {
 pub(super) struct SavedRow {
     pub number: u32,
     pub side: u8,
-    /// Without what had expired, and so that each fits an encoding.
+    /// Without expired buckets, and cut so that each fits an encoding.
     pub pieces: Vec<Row>,
     /// Where the rest of it is.
     pub shelved: Option<Place>,
@@ -123,7 +123,7 @@ impl Series {
         self.sweep(cells);
     }
 
-    /// Whether terms are news.
+    /// Whether terms are new here.
     pub fn is_behind(&self, namespace: &str, terms: &SeriesTerms) -> bool {
         match self.spaces.iter().find(|space| space.namespace == namespace) {
             Some(space) => space.revision < terms.revision,
@@ -158,8 +158,8 @@ impl Series {
         self.places.of(slot, table, &self.spaces, |space| &space.namespace)
     }
 
-    /// What each item of a batch counts in beside its total; empty where that is nothing for all of them. Error: one of the events is
-    /// refused, and the batch with it.
+    /// The series count of each item of a batch beside its total; empty if no item has one. Error: one of the events is refused,
+    /// and the batch with it.
     pub fn admit(&mut self, batch: &Batch, table: &CellTable) -> Result<Vec<Event>, BatchError> {
         if self.spaces.is_empty() {
             return Ok(Vec::new());
@@ -184,7 +184,7 @@ impl Series {
         Ok(events)
     }
 
-    /// Adds to the buckets of a component's row, of which the component has been raised by as much: so no bucket is too large.
+    /// Adds to the buckets of a component's row. The component has been raised by as much: so no bucket is too large.
     pub fn add(&mut self, number: u32, event: Event, delta: u64, version: u64) {
         let Some((space, event)) = event else { return };
         self.set_aside(number, Some(space));
@@ -209,12 +209,12 @@ impl Series {
         }
     }
 
-    /// Reads of a component what [`Series::add`] will.
+    /// Prefetches the memory of a component that [`Series::add`] will read.
     pub fn warm(&self, number: u32) -> u64 {
         self.rows.get(number as usize).map_or(0, Row::warm).wrapping_add(self.changes.warm(number))
     }
 
-    /// What is in memory of the row of a component.
+    /// The part in memory of the row of a component.
     pub fn row(&self, number: u32) -> Option<&Row> {
         self.rows.get(number as usize).filter(|row| !row.is_empty())
     }
@@ -224,13 +224,13 @@ impl Series {
         self.rows.len() as u32
     }
 
-    /// What is kept of the namespace of a slot's counter.
+    /// The kept buckets of the namespace of a slot's counter.
     pub fn horizon_of(&self, slot: u32, table: &CellTable) -> Option<&Horizon> {
         let name = table.namespaces().get(table.namespace_of(slot))?;
         self.spaces.iter().find(|space| space.namespace == *name).map(|space| space.state.horizon())
     }
 
-    /// Drops what has expired of the next few rows.
+    /// Drops expired buckets of the next few rows.
     fn sweep(&mut self, cells: &Cells) {
         if bites(Bug::ExpiredKept) {
             return;
@@ -276,7 +276,7 @@ impl Series {
             self.saving = None;
             return None;
         };
-        // What an unfinished checkpoint has left may be of a component that is not there yet again.
+        // Rows of an unfinished checkpoint may belong to a component that does not exist yet again.
         let slot = (number < cells.len()).then(|| cells.component(number).slot);
         let space = slot.and_then(|slot| self.space_of(slot, &cells.table));
         Some(self.saved(number, space))
@@ -299,20 +299,20 @@ impl Series {
         SavedRow { number, side, pieces: row.pieces(ROW_BUCKETS_MAX).collect(), shelved }
     }
 
-    /// What was kept of a space when the checkpoint began that is being made.
+    /// The kept buckets of a space when the present checkpoint began.
     pub(super) fn horizon_then(&self, space: Option<u16>) -> Option<&Horizon> {
         let horizons = self.saving.as_ref().map_or(&[][..], |saving| &saving.horizons);
         space.and_then(|space| horizons.get(usize::from(space)))
     }
 
-    /// Takes over what a checkpoint holds of all rows. `None`: its parts do not belong together.
+    /// Takes over a checkpoint's state of all rows. `None`: its parts do not belong together.
     pub fn load_spaces(&mut self, clock: UnixTime, spaces: Vec<Space>) -> Option<()> {
         let twice = |(at, space): (usize, &Space)| spaces[..at].iter().any(|other| other.namespace == space.namespace);
         let sound = spaces.iter().all(|space| space.state.is_sound()) && spaces.len() <= NAMESPACES_MAX;
         (sound && !spaces.iter().enumerate().any(twice)).then(|| (self.clock, self.spaces) = (clock, spaces))
     }
 
-    /// Takes over a row of a checkpoint, of one of so many components: of most of them there will be one.
+    /// Takes over a row of a checkpoint with this number of components: most of them will have a row.
     pub fn load_row(&mut self, number: u32, components: u32, side: u8, row: Row, shelved: Option<Place>) {
         let at = number as usize;
         if self.rows.is_empty() {
@@ -370,12 +370,12 @@ impl Group {
         self.series.clock()
     }
 
-    /// How a namespace keeps series, as this group has heard of it.
+    /// How a namespace keeps series, as far as this group has heard.
     pub fn series_of(&self, namespace: &str) -> Option<&SeriesState> {
         self.series.spaces().iter().find(|space| space.namespace == namespace).map(|space| &space.state)
     }
 
-    /// The row of buckets of one component; `None` if it has none. What has expired may still be in it.
+    /// The row of buckets of one component; `None` if it has none. Expired buckets may still be in it.
     pub fn buckets(&self, slot: u32, lane: u8) -> Option<Cow<'_, Row>> {
         let number = (slot < self.cells.table.len()).then(|| self.cells.number(slot, lane)).flatten()?;
         self.series.whole(number)

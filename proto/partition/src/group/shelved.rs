@@ -1,11 +1,14 @@
-//! Buckets that ended a while ago and are on disk only, on the *shelf*, once rows take more memory than they may (decision 0051).
+//! Buckets that ended a while ago and are on disk only, on the *shelf*, once rows take more memory than the budget (decision
+//! 0051).
 //!
-//! A group adds to its rows, so what a row holds is what is in memory, what is leaving and what is on the shelf, **added up**: a bucket on the
-//! shelf that is counted in late has only what came since in memory. Counting reads no disk; who tells of such a bucket does.
+//! A group adds to its rows, so a row is the **sum** of three parts: the part in memory, the part that is leaving and the part on
+//! the shelf. If a bucket on the shelf gets a late increment, memory has only the later amount. Counting reads no disk; telling
+//! the feed of such a bucket does.
 //!
-//! The log is replayed over a checkpoint, so nothing that an unfinished one wrote may count. What leaves is taken out of memory when a checkpoint
-//! begins, and what is on the shelf then is written with it under the other of two keys ([`Place`]); which of them counts is said by
-//! the row of what stays, of the same checkpoint. Until all of that is durable, what leaves is held beside the row.
+//! The log is replayed over a checkpoint, so nothing that an unfinished one wrote may count. Leaving buckets are taken out of
+//! memory when a checkpoint begins. The whole shelf of their row is then written with it under the other of two keys ([`Place`]).
+//! The row of the staying buckets, of the same checkpoint, names the key that counts. Until all of that is durable, leaving
+//! buckets are held beside the row.
 
 use super::Group;
 use super::blocks::Blocks;
@@ -33,10 +36,10 @@ const LOOKED_AT: usize = 8 * LOOKED_AT_ONCE;
 /// A checkpoint comes so soon while more leaves than fits one.
 pub(crate) const AGAIN_AFTER: Span = Span::from_secs(1);
 
-/// Where buckets are read that left memory: what this very group said to persist, of checkpoints that are durable.
+/// Where evicted buckets are read: values that this very group gave out to persist, of durable checkpoints.
 ///
-/// A value that cannot be read is not answered with less: what would be told on were wrong. So whoever implements it ends the process, as it
-/// does where the disk takes no more.
+/// A value that cannot be read is not answered with less: the feed would then be wrong. So an implementation ends the process, as
+/// it does when the disk takes no more.
 pub trait Shelf: Debug + Send + Sync {
     /// The value of a checkpoint's row.
     fn read(&self, key: &[u8]) -> Option<Vec<u8>>;
@@ -47,7 +50,7 @@ pub trait Shelf: Debug + Send + Sync {
     }
 }
 
-/// How much memory the rows of a group may take.
+/// The memory budget of the rows of a group.
 pub type Budget = shelf::Budget<dyn Shelf>;
 
 /// Where the old buckets of a row are, as the row says itself in a checkpoint.
@@ -55,48 +58,48 @@ pub type Budget = shelf::Budget<dyn Shelf>;
 pub(super) struct Place {
     /// The number under which they stand, which a compaction does not change.
     pub key: u32,
-    /// Under which of its two keys.
+    /// The side: which of its two keys is used.
     pub side: u8,
-    /// What ended by this minute (since 1970) is there.
+    /// Buckets that ended by this minute (since 1970) are there.
     pub until: u32,
 }
 
-/// What rows take, and what of them is elsewhere.
+/// The memory of rows, and the places of their evicted buckets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelving {
     budget: Option<Budget>,
-    /// Of the buckets of rows, and of what is leaving.
+    /// Bytes of the buckets of rows, and of leaving buckets.
     bytes: usize,
     rounds: Rounds,
-    /// By component: what ended by this minute is on the shelf; 0 where nothing is.
+    /// By component: buckets that ended by this minute are on the shelf; 0 if none are.
     until: Vec<u32>,
-    /// By component of which something is there, or is leaving: the number of its place.
+    /// By component with buckets there, or leaving: the number of its place.
     keys: Vec<u32>,
     /// By the number of a place: the side that was written last, or is being written.
     sides: Blocks,
     /// Numbers of places that were given are below; those of them that are free again.
     next_key: u32,
     free: Numbers,
-    /// Rows of which something is on the shelf.
+    /// Rows with buckets on the shelf.
     rows: usize,
     leaving: Leaving,
     /// Nothing at these places is kept any more; the next checkpoint says so.
     expired: Numbers,
 }
 
-/// What the checkpoint that is being made, or was made last, takes out of memory.
+/// The buckets that the present checkpoint, or the last one, takes out of memory.
 #[derive(Clone, Debug, Default)]
 struct Leaving {
     until: u32,
     rows: BTreeMap<u32, Row>,
     /// Rows below this were given out.
     saved: u32,
-    /// Places at which nothing is kept any more: they are emptied with what completes the checkpoint.
+    /// Places without content now: they are emptied with the row that completes the checkpoint.
     gone: Numbers,
 }
 
 impl Shelving {
-    /// The buckets of a row are others now: it took so many bytes before.
+    /// The buckets of a row have changed: it took `before` bytes before.
     pub fn resized(&mut self, before: usize, row: &Row) {
         self.bytes = self.bytes - before + row.bucket_bytes();
     }
@@ -105,7 +108,7 @@ impl Shelving {
         self.until.capacity() * size_of::<u32>() + self.leaving.rows.values().map(Row::heap_bytes).sum::<usize>()
     }
 
-    /// What the row says of the shelf in a checkpoint.
+    /// The shelf's place in the row's value in a checkpoint.
     pub fn place(&self, number: u32) -> Option<Place> {
         let until = self.not_in_memory(number);
         (until > 0).then(|| {
@@ -118,7 +121,7 @@ impl Shelving {
         self.keys.get(number as usize).copied().unwrap_or(number)
     }
 
-    /// The place for what leaves a row. `None`: no number is left.
+    /// The place for buckets that leave a row. `None`: no number is left.
     fn key_or_new(&mut self, number: u32) -> Option<u32> {
         if self.not_in_memory(number) > 0 {
             return Some(self.key(number));
@@ -142,8 +145,8 @@ impl Shelving {
         self.keys[at] = key;
     }
 
-    /// Components have other numbers: `places` has that of each, or [`GONE`]. What is on the shelf stays where it is, or goes with the next
-    /// checkpoint.
+    /// Components have other numbers: `places` has that of each, or [`GONE`]. Buckets on the shelf stay where they are, or go
+    /// with the next checkpoint.
     pub fn compact(&mut self, places: &[u32]) {
         let until = std::mem::take(&mut self.until);
         let keys = std::mem::take(&mut self.keys);
@@ -180,7 +183,7 @@ impl Shelving {
         self.bytes -= row.bucket_bytes();
     }
 
-    /// Takes over what a row of a checkpoint says.
+    /// Takes over the content of a checkpoint's row.
     pub fn load(&mut self, number: u32, row: &Row, place: Option<Place>) {
         self.bytes += row.bucket_bytes();
         if let Some(Place { key, side, until }) = place.filter(|place| place.until > 0 && place.key < u32::MAX) {
@@ -203,7 +206,7 @@ impl Shelving {
         true
     }
 
-    /// What ended by this minute is not all in memory.
+    /// Buckets that ended by this minute are not all in memory.
     fn not_in_memory(&self, number: u32) -> u32 {
         let leaving = if self.leaving.rows.contains_key(&number) { self.leaving.until } else { 0 };
         self.on_shelf(number).max(leaving)
@@ -222,19 +225,19 @@ impl Shelving {
         self.until[at] = self.until[at].max(until);
     }
 
-    /// Panics where `bytes` is not what these rows take.
+    /// Panics if `bytes` is not the memory of these rows.
     fn check(&self, rows: &[Row]) {
         let leaving = self.leaving.rows.values();
         assert_eq!(self.bytes, rows.iter().chain(leaving).map(Row::bucket_bytes).sum::<usize>(), "bytes of buckets");
     }
 
-    /// What of a row is not in memory.
+    /// The part of a row that is not in memory.
     fn elsewhere(&self, number: u32) -> Row {
         let leaving = self.leaving.rows.get(&number);
         let until = self.on_shelf(number);
         let mut row = match until {
             0 => Row::default(),
-            // What is leaving is written to the other side.
+            // Leaving buckets are written to the other side.
             _ => {
                 let key = self.key(number);
                 self.read(Place { key, side: self.sides.side(key) ^ u8::from(leaving.is_some()), until })
@@ -244,7 +247,7 @@ impl Shelving {
         row
     }
 
-    /// What is on the shelf of a row. Panics where there is no shelf: nothing was put there.
+    /// The part of a row on the shelf. Panics if there is no shelf: nothing was put there.
     fn read(&self, place: Place) -> Row {
         let Budget { shelf, .. } = self.budget.as_ref().expect("what left memory is on the shelf");
         let key = shelf_key(place.key, place.side);
@@ -282,14 +285,14 @@ impl Series {
         row.map(|row| part_of(&row, horizon, parts)).unwrap_or_default()
     }
 
-    /// So many bytes are reckoned for reading the disk where this part of a row is told, so that few are read at a time.
+    /// Bytes that are reckoned for reading the disk when this part of a row is told, so that few are read at a time.
     pub(super) fn read_bytes(&self, number: u32, part: Part) -> usize {
         let until = self.shelving.not_in_memory(number);
         let is_read = until > 0 && !part.begins_behind(until);
         if is_read { READ_BYTES } else { 0 }
     }
 
-    /// A checkpoint begins: what is to leave is taken out of its rows, which are to be written.
+    /// A checkpoint begins: leaving buckets are taken out of their rows, which are to be written.
     pub(super) fn begin_leaving(&mut self) {
         self.persisted();
         let clock = self.clock();
@@ -334,12 +337,12 @@ impl Series {
         gone.into_iter().flat_map(|key| [0, 1].map(|side| shelf_key(key, side)))
     }
 
-    /// Panics where what buckets take of memory is not what is said.
+    /// Panics if the memory of buckets differs from the sum.
     pub(super) fn check_bytes(&self) {
         self.shelving.check(&self.rows);
     }
 
-    /// The checkpoint is durable: what has left memory is read from the shelf from here on.
+    /// The checkpoint is durable: evicted buckets are read from the shelf from now on.
     pub(super) fn persisted(&mut self) {
         let Leaving { until, rows, .. } = std::mem::take(&mut self.shelving.leaving);
         for (number, row) in rows {
@@ -350,13 +353,13 @@ impl Series {
 }
 
 impl Group {
-    /// From here on, what rows take beyond a budget leaves memory with checkpoints. A group that was read from a disk on which there are such buckets
-    /// is given their shelf before anything is asked of it.
+    /// From now on, buckets of rows beyond a budget leave memory with checkpoints. A group that was read from a disk on which
+    /// there are such buckets is given their shelf before anything is asked of it.
     pub fn keep_within(&mut self, budget: Budget) {
         self.series.shelving.budget = Some(budget);
     }
 
-    /// The last part of a checkpoint, and so all of it, is durable. Whether more is to leave memory, and some did.
+    /// The last part of a checkpoint, and so all of it, is durable. Returns whether more is to leave memory, and some did.
     pub fn checkpoint_persisted(&mut self) -> bool {
         let before = self.row_bytes().0;
         self.series.persisted();
@@ -370,7 +373,7 @@ impl Group {
         (*bytes, budget.as_ref().map(|budget| budget.bytes_max))
     }
 
-    /// Rows of which something is on disk only.
+    /// Rows with buckets on disk only.
     pub fn rows_shelved(&self) -> usize {
         self.series.shelving.rows
     }

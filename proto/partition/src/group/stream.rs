@@ -1,4 +1,4 @@
-//! Dedupe: what each stream of batches (client, lane) applied, and where its queued increments stand.
+//! Dedupe: the applied batches of each stream (client, lane), and the positions of its queued increments.
 
 use crate::group::blocks::Blocks;
 use hashbrown::HashTable;
@@ -13,7 +13,7 @@ use tidemark_wire::msg::Place;
 /// Streams in one row of a checkpoint.
 pub(super) const STREAMS_PER_BLOCK: u32 = 64;
 
-/// One client's batches in one lane.
+/// The batches of one client in one lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stream {
     pub client: ClientId,
@@ -122,7 +122,7 @@ impl Stream {
     }
 }
 
-/// All streams that a group remembers, numbered. The number of one that is forgotten is given to another.
+/// All streams that a group remembers, numbered. The number of a forgotten stream is given to another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     index: HashTable<u32>,
@@ -180,7 +180,7 @@ impl Streams {
         number
     }
 
-    /// Appends what a checkpoint has under the next number: a stream that is not there yet, or none.
+    /// Appends the next number of a checkpoint: a stream that is not there yet, or none.
     pub fn push(&mut self, stream: Option<Stream>) {
         let number = self.numbers();
         match stream {

@@ -1,5 +1,5 @@
-//! Laws of a group: exactly once, one way out of the queue, conservation of rights, checkpoints that equal what they were made
-//! of, a feed that misses nothing.
+//! Laws of a group: exactly once, one way out of the queue, conservation of rights, checkpoints that equal their state, a feed
+//! that misses nothing.
 
 use super::generations::{Present, SavedGenerations};
 use super::*;
@@ -131,7 +131,7 @@ fn items_are_certified_in_order_until_one_does_not_fit_and_a_retry_gets_the_curr
     assert_eq!(group.guards()[0].placed_upto(), 2);
 }
 
-/// A start on an old copy of the disk does not know what was applied since: what it said to a fence would be believed.
+/// A start on an old copy of the disk lacks later entries: its answer to a fence would be believed.
 #[test]
 fn a_fence_is_answered_by_a_confirmed_start_only() {
     let mut group = started(1);
@@ -148,7 +148,7 @@ fn a_fence_is_answered_by_a_confirmed_start_only() {
     assert_eq!(apply(&mut old, fence()), []);
 }
 
-/// Settings come from whatever replica of the ledger is near; one that is behind must not take back what a newer one said.
+/// Settings come from any replica of the ledger that is near; a replica that is behind must not take back newer settings.
 #[test]
 fn settings_of_a_replica_that_is_behind_take_nothing_back() {
     let mut group = started(0);
@@ -330,7 +330,7 @@ impl Dice {
 /// Items of a batch: slot, delta.
 type Items = Vec<(u32, u64)>;
 
-/// What must be true of a group, kept by simpler means.
+/// The expected state of a group, kept by simpler means.
 #[derive(Default)]
 struct Oracle {
     cells: BTreeMap<u32, GCounter<u8>>,
@@ -413,7 +413,7 @@ impl Oracle {
         GroupCmd::Ledger(message)
     }
 
-    /// Checks a command's effects and notes what they say.
+    /// Checks and notes a command's effects.
     fn check(&mut self, group: &Group, cmd: &GroupCmd, effects: &[Effect]) {
         for effect in effects {
             match effect {
@@ -517,7 +517,7 @@ fn run(seed: u64, steps: usize) {
     let mut store = Store::default();
     let mut log: Vec<GroupEntry> = Vec::new();
     let mut copy: Option<Group> = None;
-    // Else the first checkpoint may be one that is not completed.
+    // Otherwise the first checkpoint may be one that is not completed.
     if dice.roll(2) == 0 {
         store.put(group.checkpoint());
     }
@@ -582,7 +582,7 @@ fn what_an_unfinished_checkpoint_left_of_blocks_that_are_not_there_again_is_no_h
     }
 }
 
-/// Of what it left nothing is seen once another one is complete, though that has the same number and is of another state.
+/// Nothing of its rows is seen once another checkpoint is complete, though that has the same number and another state.
 fn third_may_stop_anywhere(store: &Store, rows: &[Row], (before, full): (&str, &str)) {
     for kept in 0..=rows.len() {
         let mut store = Store(store.0.clone());
@@ -601,7 +601,7 @@ fn third_may_stop_anywhere(store: &Store, rows: &[Row], (before, full): (&str, &
 /// A consumer of the feed.
 #[derive(Default)]
 struct Consumer {
-    /// What it wants, if not all.
+    /// The counters that it wants, if not all.
     scope: Option<Scope>,
     cursor: LogIndex,
     walk: Option<FeedWalk>,
@@ -769,7 +769,7 @@ fn a_start_adds_the_valves_that_it_asks_for_and_takes_none_away() {
         let start = Start { number, nonce };
         GroupCmd::Ledger(ToGroup::Confirmed { group: id(), start, accounts: Vec::new(), resets: 0 })
     };
-    // Replicas whose configurations differ: what the log says holds for both.
+    // Replicas with different configurations: the log's value holds for both.
     let replicas = [1, LANES].map(|lanes| {
         let mut group = Group::new(GroupConfig { lanes, ..config() });
         let cmds = vec![start(1, 2), confirm(1, 1), batch(1, 0, 1, &[(0, 5)]), batch(2, 1, 1, &[(0, 7)])];
@@ -793,7 +793,7 @@ fn a_start_adds_the_valves_that_it_asks_for_and_takes_none_away() {
     });
     assert_eq!(dump(&replicas[0]), dump(&replicas[1]));
     let [mut group, _] = replicas;
-    // Who asks for the end of a stream of a valve that there is not yet is answered, and it stays ended.
+    // A request to end a stream of a missing valve is answered, and the stream stays ended.
     let fenced = [Effect::Fenced { client: ClientId(5), lane: 4, last_seq: 0 }];
     assert_eq!(apply(&mut group, GroupCmd::Fence { client: ClientId(5), lane: 4, since: 0 }), fenced);
     let mut rows: Vec<_> = group.checkpoint().into_iter().collect();
@@ -858,7 +858,7 @@ fn a_counter_that_began_again_counts_in_its_present_generation_whatever_cell_a_b
     };
     apply_entry(&mut group, &late);
     assert_eq!((sums(&group, 0, 2), sums(&group, 1, 0), sums(&group, 9, 1)), (vec![5, 0, 3], vec![8], vec![0, 4]));
-    // What was heard before, or of an earlier generation, changes nothing; twice over, all old cells lead to the newest.
+    // Resets that were heard before, or of an earlier generation, change nothing; twice over, all old cells lead to the newest.
     assert!(!group.would_change(&page(0, 0, &[(0, 1), (9, 1)])));
     apply(&mut group, generations(&[(0, 1), (9, 1)]));
     assert_eq!((group.generation(&name(0)), group.generation(&name(9)), group.table().len()), (2, 1, 5));
@@ -883,7 +883,7 @@ fn a_counter_that_began_again_counts_in_its_present_generation_whatever_cell_a_b
     );
 }
 
-/// What every format of a checkpoint says of the same group.
+/// Every format of a checkpoint holds the same group.
 #[test]
 fn generations_are_read_from_names_as_from_the_list_of_older_formats() {
     let mut group = started(3);
@@ -907,7 +907,7 @@ fn generations_are_read_from_names_as_from_the_list_of_older_formats() {
     assert!(Generations::load(foreign, group.table()).is_none());
 }
 
-/// A guard holds a generation back whose cell has a name already.
+/// A guard holds back a generation with a cell that is named already.
 #[test]
 fn a_cell_named_ahead_of_its_generation_outlives_a_checkpoint() {
     let mut group = started(1);
@@ -1011,15 +1011,15 @@ fn a_group_hears_of_resets_in_their_order_and_knows_where_a_gap_is() {
         (would_change, group.heard(), begun)
     };
     assert_eq!(hear(page(0, 2, &[(0, 1), (1, 1)])), (true, 2, vec![1, 1, 0, 0]));
-    // What came before it is lost: the counter begins again all the same.
+    // The resets before it are lost: the counter begins again all the same.
     assert_eq!(hear(page(5, 6, &[(3, 1)])), (true, 2, vec![1, 1, 0, 1]));
     assert_eq!(hear(page(5, 6, &[(3, 1)])), (false, 2, vec![1, 1, 0, 1]), "again");
-    // Of another aggregator, which tells less at once.
+    // A message of another aggregator, which tells fewer resets at once.
     assert_eq!(hear(page(1, 4, &[(0, 2)])), (true, 4, vec![2, 1, 0, 1]));
     assert_eq!(hear(page(0, 3, &[(1, 1)])), (false, 4, vec![2, 1, 0, 1]));
     assert_eq!(hear(page(4, 6, &[(2, 1), (3, 1)])), (true, 6, vec![2, 1, 1, 1]));
     assert_eq!(hear(page(6, 9, &[])), (true, 9, vec![2, 1, 1, 1]), "the others began again since");
-    // It is in the log: it outlives checkpoints and compactions, and whoever follows the feed is told, though nothing else is new.
+    // It is in the log: it outlives checkpoints and compactions, and consumers of the feed are told, though nothing else is new.
     let known = FeedPull { group: id(), cursor: group.applied(), slots_known: 99, heard: 8, ..FeedPull::default() };
     assert!(group.has_feed(&known) && !group.has_feed(&FeedPull { heard: 9, ..known }));
     assert_eq!(group.tell(&FeedPull { slots_known: 0, ..known }).heard, 9);
@@ -1029,7 +1029,7 @@ fn a_group_hears_of_resets_in_their_order_and_knows_where_a_gap_is() {
     assert_eq!((group.heard(), store.load().unwrap().heard()), (9, 9));
 }
 
-/// The deliberate bug: what is lost is taken for heard.
+/// The deliberate bug: lost resets are taken for heard.
 #[cfg(feature = "teeth")]
 #[test]
 fn a_gap_that_is_taken_for_heard_is_noticed() {
@@ -1108,7 +1108,7 @@ fn a_stream_with_increments_that_wait_is_remembered_until_they_have_their_places
     assert_eq!(group.streams(), 0);
 }
 
-/// A client as the group may meet it: whatever it said may come again at any time.
+/// A client as the group may meet it: any of its messages may come again at any time.
 #[derive(Clone, Copy)]
 struct Caller {
     id: u128,

@@ -1,12 +1,12 @@
-//! How the group grows older: its leader says so in the log, by a clock that only tells how long something took.
+//! How the group grows older: its leader writes it into the log, by a clock that only measures durations.
 
 use super::NodeCore;
 use tidemark_types::time::Time;
 use tidemark_wire::msg::GroupCmd;
 
 impl NodeCore {
-    /// Each time that this process has led for as long as an age takes, the group is one older. What another leader began to wait for
-    /// is not known here, so changes of the leader only make it younger.
+    /// Each time that this process has led for the length of an age, the group is one older. The wait of an earlier leader is not
+    /// known here, so changes of the leader only make it younger.
     pub(super) fn run_ages(&mut self, now: Time) {
         // With nothing to forget, time does not matter.
         if !self.group.is_last_boot(self.nonce) || self.group.streams() == 0 && self.group.ids() == 0 {

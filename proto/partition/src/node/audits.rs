@@ -1,5 +1,5 @@
-//! Audits are answered when the aggregator that asks has been told of all that is applied: behind the chunk of the feed that says the
-//! last of it, or while its pull waits for something new. So its view and the answer stand for the same entry.
+//! Audits are answered when the requesting aggregator has been told of all applied entries: behind the last chunk of the feed, or
+//! while its pull waits for something new. So its view and the answer stand for the same entry.
 
 use super::{NodeCore, Output};
 use tidemark_types::ids::LogIndex;
@@ -20,7 +20,7 @@ impl NodeCore {
         waiting.push_back(ask);
     }
 
-    /// The aggregator asks for what is new, and nothing is.
+    /// The aggregator asks for new changes, and there are none.
     pub(super) fn serve_audits_at_rest(&mut self, seat: usize) {
         let feed = &self.feeds[seat];
         let pull = feed.parked.filter(|pull| !feed.audits.is_empty() && pull.group == self.config.group.id);

@@ -17,7 +17,7 @@ pub struct CheckpointPart {
 /// Progress of checkpoints.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
-    /// What the checkpoint stands for that is being made.
+    /// The applied entry that the present checkpoint stands for.
     applied: LogIndex,
     /// The part given out and not yet persisted: its index, and whether it is the last.
     out: Option<(LogIndex, bool)>,

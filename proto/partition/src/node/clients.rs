@@ -1,7 +1,7 @@
-//! Clients' connections: who speaks, how counters are numbered, which batches are admitted to the log.
+//! Clients' connections: their identities, the numbers of counters, the admission of batches to the log.
 //!
-//! A definition of a counter's number is a fact about the connection and stands even if its batch is refused. A refusal says
-//! that this copy of the batch changed nothing: an earlier copy may have been applied, and a retry would say so.
+//! A definition of a counter's number is a fact about the connection and stands even if its batch is refused. A refusal means
+//! that this copy of the batch changed nothing: an earlier copy may have been applied, and a retry would report it.
 
 use crate::node::commit::{ID_BYTES, batch_bytes, batch_bytes_max};
 use crate::node::{ConnId, NodeCore, Output};
@@ -15,13 +15,14 @@ use tidemark_wire::msg::{
     Batch, BatchError, FromClient, GroupCmd, IdAnswer, Item, ItemId, Keyed, Place, ToClient, WireItem, defined,
 };
 
-/// Clients whose own lane is remembered after they went away; past it those without a connection are forgotten.
+/// Clients with an own lane that is remembered after they went away; past it clients without a connection are forgotten.
 const CLIENTS_REMEMBERED_MAX: usize = 65_536;
 /// Counters of one connection that have a number but were never counted; past it a definition is refused as overloaded.
 const UNBOUND_MAX: usize = 1 << 17;
 /// Fences waiting for the log; past it a fence is dropped and the client asks again.
 const FENCES_WAITING_MAX: usize = 65_536;
-/// Counters, and namespaces, of which something was refused lately. Of the oldest of more no client hears, and goes by its own time.
+/// Counters, and namespaces, with recent refusals that are remembered. If there are more, clients do not hear about the oldest,
+/// and wait for their own time.
 const REFUSED_MAX: usize = 64;
 /// The number is not defined.
 const UNDEFINED: u32 = u32::MAX;
@@ -31,15 +32,15 @@ const UNBOUND: u32 = 1 << 31;
 /// All connections.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
-    /// Who is at the other end of every connection, opened or not.
+    /// The owner at the other end of every connection, opened or not.
     owners: BTreeMap<ConnId, OwnerId>,
     conns: BTreeMap<ConnId, Conn>,
     /// The present connection of every client.
     by_client: BTreeMap<ClientId, ConnId>,
     lanes: BTreeMap<ClientId, u8>,
-    /// Who asked for a fence that is not applied yet.
+    /// The connections that asked for fences that are not applied yet.
     fences: BTreeMap<(ClientId, u8), ConnId>,
-    /// Counters of which an increment was refused lately since it passed the limit of a component.
+    /// Counters with an increment that was refused lately because it passed the limit of a component.
     full: VecDeque<CounterName>,
     /// Namespaces in which something was refused lately.
     refused: VecDeque<String>,
@@ -56,7 +57,7 @@ struct Conn {
     own_lane: u8,
     /// The client asks which ids counted before.
     asks_known: bool,
-    /// By number: a slot, or what the constants say.
+    /// By number: a slot, or one of the constants.
     numbers: NumberTable<u32>,
     unbound: Unbound,
 }
@@ -131,9 +132,9 @@ impl Clients {
         self.owners.get(&conn) == Some(&client.owner()) || bites(Bug::OwnerIgnored)
     }
 
-    /// Forgets what a connection said so far.
+    /// Forgets the numbers and state of a connection.
     fn close(&mut self, conn: ConnId) {
-        // Also one that was never opened may have asked for a fence.
+        // A connection that was never opened may have asked for a fence, too.
         self.fences.retain(|_, asked| *asked != conn);
         let Some(gone) = self.conns.remove(&conn) else { return };
         if self.by_client.get(&gone.client) == Some(&conn) {
@@ -141,7 +142,7 @@ impl Clients {
         }
     }
 
-    /// Remembers what was refused: clients refuse more of it by themselves until they hear that it may be taken.
+    /// Remembers a refusal: clients refuse more of it by themselves until they hear that it may be taken.
     pub fn note_refusal(&mut self, error: &BatchError) {
         match error {
             BatchError::Overflow { counter, .. } => remember(&mut self.full, counter),
@@ -253,7 +254,8 @@ impl NodeCore {
             return;
         }
         self.clients.fences.insert((of, lane), conn);
-        // Who asks for the stream of a name has not been welcomed under it: a name is not looked for when it may be forgotten.
+        // A client that asks for the stream of an id has not been welcomed under that id: an id is not looked for when it may be
+        // forgotten.
         let opened = self.clients.conns.get(&conn).filter(|open| open.client == of);
         let since = opened.map_or(self.group.age(), |open| open.since);
         self.log.push_cmd(&self.config, GroupCmd::Fence { client: of, lane, since });
@@ -279,7 +281,7 @@ impl NodeCore {
         }
     }
 
-    /// Which ids counted before is said to a client that asks for it. Another one takes them for counted now.
+    /// Reports the ids that counted before, to a client that asks for it. Another client takes them for counted now.
     pub(super) fn tell_ids(&mut self, client: ClientId, lane: u8, seq: u64, mut answers: Vec<(u32, IdAnswer)>) {
         let clients = &self.clients;
         let conn = clients.by_client.get(&client).and_then(|conn| clients.conns.get(conn));
@@ -306,7 +308,7 @@ impl NodeCore {
         self.tell(client, ToClient::Placed { lane, seq, idx, count: 1, place });
     }
 
-    /// A counter began again: who was refused more of it may count.
+    /// A counter began again: clients that were refused more of it may count.
     pub(super) fn lift_counter(&mut self, counter: CounterName) {
         if let Some(at) = self.clients.full.iter().position(|full| *full == counter) {
             self.clients.full.remove(at);
@@ -314,7 +316,7 @@ impl NodeCore {
         }
     }
 
-    /// Settings of namespaces changed: what was refused in them may be taken.
+    /// Settings of namespaces changed: increments that were refused in them may be taken.
     pub(super) fn lift_namespaces(&mut self, mut namespaces: Vec<String>) {
         let all = std::mem::take(&mut self.clients.refused_event);
         let refused = &mut self.clients.refused;
@@ -325,7 +327,7 @@ impl NodeCore {
         }
     }
 
-    /// Clients refuse by themselves, for a while, what was refused here: what of it may be taken now they are told.
+    /// Clients repeat refusals of this node by themselves for a while: they are told which of that content may be taken now.
     fn lift(&mut self, counters: Vec<CounterName>, namespaces: Vec<String>) {
         let msg = ToClient::Lifted { counters, namespaces };
         self.outputs.extend(self.clients.conns.keys().map(|&conn| Output::Client { conn, msg: msg.clone() }));
@@ -401,7 +403,8 @@ impl NodeCore {
         if let Some(error) = self.group.not_serving() {
             return Err(error);
         }
-        // Before its own start is applied nobody knows how many there are: what was sent to an earlier leader may come again.
+        // Before its own start is applied the number of valves is unknown: batches that were sent to an earlier leader may come
+        // again.
         let lanes = if self.group.is_last_boot(self.nonce) { self.group.lanes() } else { LANES_MAX };
         if lane >= lanes {
             return Err(BatchError::UnknownLane { lane, lanes });
@@ -421,7 +424,7 @@ impl NodeCore {
         Ok(())
     }
 
-    /// Checks deltas and numbers; the numbers whose counters have no slot yet.
+    /// Checks deltas and numbers; returns the numbers of counters without slots.
     fn check_items(&self, conn: ConnId, items: &[WireItem]) -> Result<BTreeSet<u32>, BatchError> {
         let Some(open) = self.clients.conns.get(&conn) else { return Err(not_opened()) };
         let mut unnamed = BTreeSet::new();

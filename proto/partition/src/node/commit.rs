@@ -1,4 +1,4 @@
-//! Group commit: what waits for the log, what is on its way to the disk, and which slots it gives to new cells.
+//! Group commit: commands that wait for the log, entries on their way to the disk, and the slots that they give to new cells.
 
 use crate::group::{Group, generation_of};
 use crate::node::{NodeConfig, NodeCore, Output};
@@ -15,23 +15,23 @@ pub(super) const ITEM_BYTES: usize = 5 + 6 + 17 + 5;
 pub(super) const ID_BYTES: usize = 16 + 8 + 1;
 /// Most bytes of a batch beside its items: tag, client, lane, sequence number, counts, age.
 const BATCH_BYTES: usize = 1 + 19 + 1 + 10 + 5 + 5 + 5;
-/// Most bytes of an entry beside its commands and cells, and of what envelops it.
+/// Most bytes of an entry beside its commands and cells, and of its envelope.
 const ENTRY_BYTES: usize = 64;
 /// Most bytes of a total's name beside its key.
 const CELL_BYTES: usize = NAMESPACE_BYTES_MAX + 16;
 
 const _: () = assert!(ENTRY_BATCHES_MAX <= BATCH_ITEMS_MAX);
 
-/// The least time between two commits while waiting gathers more: at most 143 a second. A commit costs some 0.2 ms of CPU, whatever it
-/// holds.
+/// The least time between two commits while waiting gathers more: at most 143 a second. A commit costs some 0.2 ms of CPU,
+/// whatever its size.
 pub const COMMIT_INTERVAL_LEAST: Span = Span::from_millis(7);
 /// And this for each client of the last commit: each sends a batch for each commit, so clients that are many do so less often.
 pub const COMMIT_INTERVAL_PER_CLIENT: Span = Span::from_millis(1);
 /// A shorter rest is not worth a word.
 const REST_SAID_MIN: Span = Span::from_millis(1);
-/// The least time between two commits of which the second begins while the first is under way: at most 200 a second.
+/// The least time between two commits if the second begins while the first is under way: at most 200 a second.
 pub const COMMIT_INTERVAL_MIN: Span = Span::from_millis(5);
-/// So many bytes, about 1,000 hits, share the cost of a commit: they do not wait for the one under way.
+/// Bytes, about 1,000 hits, that share the cost of a commit: batches of this size do not wait for the commit under way.
 pub const COMMIT_BYTES_SHARED: usize = 32 << 10;
 /// A commit that takes longer holds the next one no longer.
 pub const COMMIT_OVERDUE: Span = Span::from_millis(200);
@@ -43,7 +43,7 @@ const SMOOTHED_PART: u64 = 4;
 pub(super) struct Log {
     open: Building,
     sealed: VecDeque<Building>,
-    /// What passes batches that are held.
+    /// Commands that overtake held batches.
     ahead: VecDeque<Building>,
     /// Commands among batches, or behind them, that are none themselves: those go with them, and are not held.
     pressing: usize,
@@ -55,13 +55,13 @@ pub(super) struct Log {
     next_slot: u32,
     /// Appended and not yet durable, with their sizes.
     flying: VecDeque<(LogIndex, GroupEntry, usize)>,
-    /// Of those, what is durable and not applied yet ends here.
+    /// The durable part of `flying` that is not applied yet ends here.
     durable: LogIndex,
-    /// Commits of which not all is applied.
+    /// Commits that are not applied in full.
     commits: VecDeque<Commit>,
     last_index: LogIndex,
     pace: Pace,
-    /// A compaction was proposed: what is proposed behind it would name slots of before.
+    /// A compaction was proposed: later proposals would name old slots.
     ended: bool,
     /// The ledger's messages in entries that are not applied yet.
     ledger: VecDeque<ToGroup>,
@@ -78,26 +78,26 @@ struct Commit {
 /// When commits begin.
 ///
 /// An idle log commits at once. While a commit is under way, the next one gathers. After it the log rests, so that commits take
-/// no more than their share of the time, but only as long as that gathers more: a client whose batch was in the last commit and
-/// that has sent nothing since may be on its way; when none is missing, whoever waits would wait for nobody.
+/// no more than their share of the time, but only as long as that gathers more. A client with a batch in the last commit that has
+/// sent nothing since may be about to send. When no such client is missing, the rest ends at once.
 #[derive(Debug, Default)]
 struct Pace {
     /// When the last commit began.
     begun: Option<Time>,
-    /// When the last one that ended did.
+    /// The end of the last commit that ended.
     ended: Time,
-    /// How long one takes, smoothed.
+    /// The duration of a commit, smoothed.
     takes: Span,
-    /// Clients of the last commit with batches of which none came since.
+    /// Clients of the last commit that have sent no batch since.
     missing: BTreeSet<ClientId>,
-    /// How many that commit had.
+    /// The number of clients in that commit.
     clients: u32,
 }
 
 impl Pace {
     fn begin(&mut self, now: Time, clients: BTreeSet<ClientId>) {
         self.begun = Some(now);
-        // What the ledger says among batches tells nothing about clients.
+        // Messages of the ledger among batches tell nothing about clients.
         if !clients.is_empty() {
             self.clients = clients.len() as u32;
             self.missing = clients;
@@ -123,8 +123,8 @@ impl Pace {
         rested.min(begun + config.commit_interval)
     }
 
-    /// When the next commit may begin though the one under way is not durable. Where several nodes hold a log, what a leader proposes
-    /// may be lost, and only what it proposes next shows that.
+    /// When the next commit may begin though the one under way is not durable. In a log on several nodes, a leader's proposal may
+    /// be lost, and only its next proposal shows that.
     fn overdue(&self) -> Time {
         self.begun.map_or(Time(0), |begun| begun + COMMIT_OVERDUE)
     }
@@ -191,7 +191,7 @@ impl Log {
         self.waiting_bytes
     }
 
-    /// What entries on their way to the disk add to a component.
+    /// The amount that entries on their way to the disk add to a component.
     pub fn unsynced(&self, slot: u32, lane: u8) -> u64 {
         let cmds = self.flying.iter().flat_map(|(_, entry, _)| &entry.cmds);
         let items = cmds.filter_map(GroupCmd::batch).filter(|batch| batch.lane == lane).map(|batch| &batch.items);
@@ -253,7 +253,7 @@ impl Log {
         self.pressing += 1;
     }
 
-    /// Adds the entry that gives slots other numbers, as the last one of this log: what waits behind it is never proposed.
+    /// Adds the entry that gives slots other numbers, as the last one of this log: waiting commands behind it are never proposed.
     pub fn push_compact(&mut self, nonce: u64) {
         if !self.open.is_empty() {
             self.sealed.push_back(std::mem::take(&mut self.open));
@@ -266,7 +266,7 @@ impl Log {
         (self.pressing, self.waiting_bytes) = (self.pressing + 1, self.waiting_bytes + BATCH_BYTES);
     }
 
-    /// Adds what passes batches that are held, as if it had come before them.
+    /// Adds a command that overtakes held batches, as if it had come before them.
     fn push_ahead(&mut self, config: &NodeConfig, bytes: usize, cmd: GroupCmd) {
         let is_full = |last: &Building| last.bytes + bytes + ENTRY_BYTES > config.entry_bytes_max;
         if self.ahead.back().is_none_or(is_full) {
@@ -279,7 +279,7 @@ impl Log {
         }
     }
 
-    /// What follows one that goes with its batches stays behind it.
+    /// A command behind one that goes with its batches stays behind it.
     fn may_pass(&self) -> bool {
         self.held_until.is_some() && self.pressing == 0
     }
@@ -295,7 +295,7 @@ impl Log {
             let size = encode(&tidemark_wire::msg::ForGroup::Ledger(message.clone())).len();
             return self.push_ahead(config, size, GroupCmd::Ledger(message));
         }
-        // Slots are given in the order of the log: what needs one that is not applied yet waits for what gives it.
+        // Slots are given in the order of the log: a command that needs a slot of an unapplied entry waits for that entry.
         cells.retain(|cell| !self.pending.contains_key(cell));
         let keys: usize = cells.iter().map(|cell| cell.counter.key().len()).sum();
         let size = encode(&tidemark_wire::msg::ForGroup::Ledger(message.clone())).len();
@@ -312,7 +312,7 @@ impl Log {
         !self.open.is_empty() || !self.sealed.is_empty() || !self.ahead.is_empty()
     }
 
-    /// Whether nothing but batches waits, and some do.
+    /// Whether only batches wait, and some do.
     pub fn may_be_held(&self) -> bool {
         self.pressing == 0 && !(self.open.is_empty() && self.sealed.is_empty())
     }
@@ -379,7 +379,7 @@ impl Log {
         Some((index, entry, bytes))
     }
 
-    /// Panics when the slots or indices of waiting entries do not continue what is applied.
+    /// Panics when the slots or indices of waiting entries do not continue the applied state.
     pub fn check_invariants(&self, applied: LogIndex, slots: u32) {
         assert_eq!(self.next_slot, slots + self.pending.len() as u32, "slots of cells not yet applied");
         assert_eq!(self.last_index.0, applied.0 + self.flying.len() as u64, "entries in flight");
@@ -392,7 +392,7 @@ impl Log {
     }
 }
 
-/// Cells of guarded counters, and of those that began again, that the message would be the first to name.
+/// Cells of guarded counters, and of counters that began again, that the message would be the first to name.
 fn unknown_cells(message: &ToGroup, group: &Group, unknown: impl Fn(&CellId) -> bool) -> Vec<CellId> {
     if let ToGroup::Resets { begun, .. } | ToGroup::Generations(begun) = message {
         // A guarded one begins with its account.
@@ -438,7 +438,7 @@ impl NodeCore {
         Some(held.map_or(due, |until| due.max(until)))
     }
 
-    /// Gives out what waits, if a commit is due.
+    /// Gives out the waiting commands, if a commit is due.
     pub(super) fn commit(&mut self, now: Time) {
         self.hold(now);
         if self.commit_due().is_none_or(|due| due > now) {

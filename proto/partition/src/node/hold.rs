@@ -1,12 +1,14 @@
-//! Holding: clients' batches wait while a view that follows is too far behind. So a spike becomes lag up to a limit, and beyond it
-//! counting goes on as fast as the view follows; what more clients have to say is refused as overloaded, and they fold it.
+//! Backpressure: clients' batches are held while a following view is too far behind. So a spike becomes lag up to a limit, and
+//! beyond it counting continues as fast as the view follows. Further batches of clients are refused as overloaded, and the
+//! clients coalesce them.
 //!
-//! How far a view is behind is not the age of what it does not know: under a load of twice what it takes, all that was counted in a
-//! minute takes it two, whatever is done about it once the first of it is a minute old. It is how long the view will need for the
-//! changes that are behind it, as fast as it took them lately, and that follows at once when batches are held.
+//! The lag of a view is not the age of the changes that it does not know. Under a load of twice its speed, a view needs two
+//! minutes for the counts of one minute, whatever is done once the first of them is a minute old. The lag is the time that the
+//! view will need for the changes that it lacks, at its recent speed. It follows at once when batches are held.
 //!
-//! Nobody is held by a view that is away, walks, or takes nothing (as its process hangs, or its disk is full), nor for what was applied
-//! before it came. To be held is what a slow disk does, too: nothing of rights, places or leases depends on when a batch is committed.
+//! A view holds no batches if it is away, walks, or takes nothing (because its process hangs, or its disk is full). Nor does it
+//! for entries that were applied before it came. A slow disk delays batches, too: nothing of rights, places or leases depends on
+//! when a batch is committed.
 
 use super::{NodeCore, SEATS};
 use tidemark_types::ids::LogIndex;
@@ -15,25 +17,26 @@ use tidemark_wire::msg::FeedPull;
 
 /// A view that took nothing for so long does not hold: also the longest time for which batches are held without a look at it.
 pub const STUCK_AFTER: Span = Span::from_secs(2);
-/// No batch is held for longer: clients take what is not answered for two seconds for lost, and then their link, and then the data centre.
+/// No batch is held for longer: clients take a batch without an answer for two seconds for lost, and then their link, and then
+/// the data centre.
 pub const HELD_MAX: Span = Span::from_secs(1);
 /// A view is watched for so long, or for as long as it may be behind, before it is said how fast it follows.
 const WATCHED_MIN: Span = Span::from_secs(1);
-/// Of what it took before, half is forgotten each time that it was watched for so long.
+/// Each time that a view was watched for this long, half of the earlier measurement is forgotten.
 const WATCHED_MAX: Span = Span::from_secs(8);
-/// Of what a view takes that is too far behind, this part is not filled up again: so it gets nearer while counting goes on.
+/// This part of the changes that a lagging view takes is not refilled: so the view gets nearer while counting continues.
 const NEARER_PART: u64 = 4;
 /// Bytes that wait meanwhile; past it batches are refused. Few, so that they are committed before clients take them for lost.
 pub const PACED_BYTES_MAX: usize = 128 << 10;
 
-/// All views that follow, and what is held for them.
+/// All following views, and the batches that are held for them.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     /// By seat.
     followers: [Option<Follower>; SEATS],
-    /// One of them is too far behind: batches are committed as it takes what was before them.
+    /// One of them is too far behind: batches are committed as fast as it takes the changes before them.
     paces: bool,
-    /// The batches that wait are held since then, of which nothing is in `total` yet.
+    /// The waiting batches are held since then; this time is not in `total` yet.
     since: Option<Time>,
     total: Span,
 }
@@ -41,20 +44,20 @@ pub(super) struct Holds {
 /// A view that is told of changes.
 #[derive(Debug)]
 struct Follower {
-    /// What it asked from last: all before it is known there.
+    /// The pull that it asked with last: it knows all changes before it.
     asked: FeedPull,
     /// When it asked from somewhere else before.
     moved_at: Time,
-    /// What was applied when it came, or had ended its walk.
+    /// The entry that was applied when it came, or had ended its walk.
     missed: LogIndex,
-    /// Since when all chunks that it was told were full, and how many changes it has taken since.
+    /// The time since which all its chunks were full, and the number of changes that it has taken since.
     watched: Option<(Time, u64)>,
-    /// While it is too far behind: it holds as long as so many changes are behind it, what it missed among them.
+    /// While it is too far behind: it holds batches as long as this number of changes is behind it, missed ones included.
     ceiling: Option<u64>,
 }
 
 impl Holds {
-    /// Nothing is known of who follows.
+    /// Nothing is known of the following views.
     pub fn forget(&mut self) {
         *self = Holds { total: self.total, ..Holds::default() };
     }
@@ -71,7 +74,7 @@ impl Holds {
         }
     }
 
-    /// Batches that wait are held until then, and not for too long: what was held so long is given out, one entry of it.
+    /// Waiting batches are held until then, but not for too long: after the longest time one entry of them is given out.
     fn no_longer(&mut self, now: Time, until: Option<Time>) -> Option<Time> {
         let latest = until.map(|_| *self.since.get_or_insert(now) + HELD_MAX).filter(|&latest| now < latest);
         if latest.is_none() {
@@ -83,7 +86,7 @@ impl Holds {
 }
 
 impl Follower {
-    /// It asks from another place, and has taken so many changes.
+    /// It asks from another place, and has taken this number of changes.
     fn moved(&mut self, now: Time, asks: FeedPull, took: u64) {
         let was_stuck = now - self.moved_at >= STUCK_AFTER;
         (self.asked, self.moved_at) = (asks, now);
@@ -91,14 +94,14 @@ impl Follower {
         let Some((since, taken)) = self.watched else { return };
         let watched = now - since;
         self.watched = Some(match watched >= WATCHED_MAX {
-            // What it took meanwhile says nothing about how fast it is.
+            // The changes that it took meanwhile say nothing about its speed.
             _ if was_stuck => (now, 0),
             true => (since + Span(watched.0 / 2), (taken + took) / 2),
             false => (since, taken + took),
         });
     }
 
-    /// Whether it would need longer than `limit` for so many changes, as far as can be said.
+    /// Whether it would need longer than `limit` for this number of changes, as far as known.
     fn is_too_far(&self, now: Time, changes: u64, limit: Span) -> bool {
         let Some((since, taken)) = self.watched else { return false };
         let watched = now - since;
@@ -108,7 +111,7 @@ impl Follower {
 }
 
 impl NodeCore {
-    /// An aggregator asks for what is new: what is before its cursor is known there.
+    /// An aggregator asks for new changes: it knows the changes before its cursor.
     pub(super) fn follow(&mut self, now: Time, seat: usize, pull: &FeedPull) {
         let follows = pull.walk.is_none() && pull.group == self.config.group.id && self.group.follows_from(pull.cursor);
         if !follows || self.config.view_behind_max == Span(0) {
@@ -133,7 +136,7 @@ impl NodeCore {
         self.log.held_until = self.holds.no_longer(now, until);
     }
 
-    /// Until when a view holds batches, if it does.
+    /// The time until which a view holds batches, if it does.
     fn held_by(&mut self, now: Time, seat: usize) -> Option<Time> {
         let follower = self.holds.followers[seat].as_mut()?;
         if follower.watched.is_none() {

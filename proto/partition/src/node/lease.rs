@@ -1,8 +1,9 @@
-//! Leases as this process start holds them: until when, by its own clock, and which answers wait for one.
+//! Leases as this process start holds them: their ends, by its own clock, and the answers that wait for one.
 //!
 //! A lease runs from the sending of a report of this start, once the ledger is known to have applied that very report. So a start
-//! begins without any. Who certifies is decided by the log, in which this start says when the lease begins and ends; what
-//! is answered as counted is decided here, by the clock when the answer leaves. An answer that has to wait says "pending".
+//! begins without any. The log decides which increments are certified: in it this start writes when the lease begins and ends.
+//! This module decides whether they are answered as counted, by the clock when the answer leaves. An answer that has to wait says
+//! "pending".
 
 use crate::group::{Group, Leased};
 use crate::node::NodeCore;
@@ -20,7 +21,7 @@ const REPORTS_MAX: usize = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     guards: BTreeMap<u32, Clock>,
-    /// Answers that wait, by guard and spending: at most what the journals hold.
+    /// Answers that wait, by guard and spending: at most the journals' increments.
     withheld: BTreeMap<(u32, u64), Withheld>,
 }
 
@@ -83,7 +84,7 @@ impl Leases {
 }
 
 impl NodeCore {
-    /// What the ledger says of a leased account, before it goes through the log.
+    /// Takes the ledger's message about a leased account, before it goes through the log.
     pub(super) fn on_lease_acks(&mut self, opened: &Opened) {
         let account = &opened.account;
         let number = self.group.guard_of(&account.counter).filter(|_| account.group == self.config.group.id);
@@ -96,7 +97,7 @@ impl NodeCore {
         self.release(number, account.acked_spent);
     }
 
-    /// Answers whose spending the ledger has applied: these increments count whatever becomes of the lease.
+    /// Releases the answers with spending that the ledger has applied: these increments count, whatever happens to the lease.
     fn release(&mut self, number: u32, upto: u64) {
         while let Some((&key, _)) = self.leases.withheld.range((number, 0)..=(number, upto)).next() {
             let Some(Withheld { client, lane, seq, idx }) = self.leases.withheld.remove(&key) else { return };
@@ -104,14 +105,14 @@ impl NodeCore {
         }
     }
 
-    /// A generation ended: what it left uncounted is queued, and its place is said as every place is.
+    /// A generation ended: its uncounted increments are queued, and their places are reported like any other.
     pub(super) fn on_closed(&mut self, number: u32, upto: u64) {
         self.release(number, upto);
         self.leases.withheld.retain(|&(guard, _), _| guard != number);
         self.leases.guards.remove(&number);
     }
 
-    /// The items of an answer that are pending: also those that were certified under a lease which is over by now.
+    /// The items of an answer that are pending, including those that were certified under a lease that is over by now.
     pub(super) fn pending_now(
         &mut self,
         now: Time,
@@ -133,7 +134,7 @@ impl NodeCore {
         pending
     }
 
-    /// Says in the log what the clock shows, and to clients what waited for a lease.
+    /// Writes the state of leases by the clock into the log, and sends clients the answers that waited for a lease.
     pub(super) fn run_leases(&mut self, now: Time) {
         if !self.group.is_last_boot(self.nonce) {
             return;

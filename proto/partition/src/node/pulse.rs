@@ -1,6 +1,6 @@
-//! What a group says to the ledger, and how often: greetings, reports, offers. All are said from applied state, and again until
-//! they are acknowledged. A greeting is the first word on every connection, since the aggregator learns from it which group it
-//! has; it is said again until the process start is confirmed, and only then come reports and offers.
+//! The messages of a group to the ledger, and their intervals: greetings, reports, offers. All are made from applied state, and
+//! repeated until they are acknowledged. A greeting is the first message on every connection, since the aggregator learns from it
+//! which group it has. It is repeated until the process start is confirmed, and only then come reports and offers.
 
 use crate::group::{Group, Guard};
 use crate::node::{NodeConfig, NodeCore, Output, SEATS};
@@ -9,7 +9,7 @@ use tidemark_types::alloc::{RateEstimator, report_interval_us};
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{Account, FromGroup, Offer, OfferBody, Placed, Report, ToGroup};
 
-/// How often a rate is looked at while nothing happens, and the least time between reports for its sake alone.
+/// How often a rate is measured while nothing happens, and the least time between reports for its sake alone.
 const RATE_INTERVAL: Span = Span::from_secs(1);
 
 /// The state of everything that is said again and again.
@@ -45,7 +45,7 @@ impl Repeat {
     }
 }
 
-/// What was said of one guard.
+/// The messages about one guard.
 #[derive(Debug, Default)]
 struct Pulse {
     epoch: u32,
@@ -83,7 +83,7 @@ impl Rate {
         (self.at, self.per_s) = (now, self.estimator.rate_per_s() as u64);
     }
 
-    /// Whether the estimate is less than half or more than twice what was said: worth a report of its own.
+    /// Whether the estimate is less than half or more than twice the reported rate: worth a report of its own.
     fn is_other_than(&self, said: u64) -> bool {
         self.per_s / 2 > said || said / 2 > self.per_s || (self.per_s == 0) != (said == 0)
     }
@@ -128,7 +128,8 @@ impl Pulses {
         lost && next.is_some()
     }
 
-    /// Nobody acknowledged what was said by this voice: the next one speaks that was heard since, if there is one. True when it does.
+    /// The aggregator at this seat acknowledged nothing: turns to the next one that was heard since, if there is
+    /// one. True when it does.
     fn turn(&mut self, now: Time, config: &NodeConfig) -> bool {
         let others = (1..SEATS).map(|ahead| (usize::from(self.voice) + ahead) % SEATS);
         let heard = |&seat: &usize| self.up[seat].is_some_and(|heard| now - heard <= config.repeat_first);
@@ -170,7 +171,7 @@ impl NodeCore {
         self.hello_due().into_iter().chain(first).min()
     }
 
-    /// Says what is due.
+    /// Sends the due messages.
     pub(super) fn run_pulses(&mut self, now: Time) {
         if !self.may_speak() {
             return;
@@ -186,7 +187,7 @@ impl NodeCore {
         }
     }
 
-    /// The aggregator is new or was away: it knows nothing of what was said.
+    /// The aggregator is new or was away: it knows no earlier message.
     pub(super) fn on_aggregator_up(&mut self, now: Time, seat: u8) {
         let at = usize::from(seat);
         (self.pulses.up[at], self.pulses.hello[at]) = (Some(now), None);
@@ -203,7 +204,7 @@ impl NodeCore {
         }
     }
 
-    /// What is not acknowledged may be lost, and is said at once instead of when its time comes.
+    /// Unacknowledged messages may be lost, and are repeated at once instead of at their time.
     fn say_again(&mut self, now: Time) {
         if !self.group.rights_usable() {
             self.pulses.hello = Default::default();
@@ -281,7 +282,7 @@ impl NodeCore {
         self.outputs.extend(detail.map(|msg| Output::Aggregator { seat, msg }));
     }
 
-    /// Before its own start is in the log, a process knows only what an earlier one may say.
+    /// Before its own start is in the log, a process knows only the state that an earlier one may report.
     fn may_speak(&self) -> bool {
         self.pulses.is_up() && self.group.is_last_boot(self.nonce)
     }
@@ -311,7 +312,7 @@ impl NodeCore {
         }
     }
 
-    /// Says what is due of one guard; when to look at it again.
+    /// Sends the due messages about one guard; returns when to look at it again.
     fn pulse(&mut self, now: Time, number: u32) -> Option<Time> {
         let guard = &self.group.guards()[number as usize];
         let epoch = guard.epoch;
@@ -342,12 +343,12 @@ impl NodeCore {
 }
 
 impl Pulse {
-    /// Whether something that was said is not acknowledged in time.
+    /// Whether a message is not acknowledged in time.
     fn is_overdue(&self, now: Time) -> bool {
         self.offer_repeat.into_iter().chain(self.report_repeat).any(|repeat| repeat.at <= now)
     }
 
-    /// Offers what is queued and not offered yet, or not acknowledged in time.
+    /// Offers queued increments that are not offered yet, or not acknowledged in time.
     fn offers(&mut self, now: Time, config: &NodeConfig, group: &Group, number: u32) -> Vec<Offer> {
         let guard = &group.guards()[number as usize];
         let acked = self.acked_pos.max(guard.acked_pos).max(guard.placed_upto());
@@ -371,7 +372,7 @@ impl Pulse {
         offers
     }
 
-    /// A report, if what was last said is out of date and it is time, or not acknowledged in time.
+    /// A report, if the last one is out of date and it is time, or not acknowledged in time.
     fn report(&mut self, now: Time, config: &NodeConfig, group: &Group, number: u32) -> Option<Report> {
         if self.acked_report >= self.said_no {
             self.report_repeat = None;
@@ -410,7 +411,8 @@ impl Pulse {
         Some(self.said_at + Span(wanted.min(far).max(near)))
     }
 
-    /// Without a lease increments are queued, and no news comes of rights: the report that asks for one is said by itself.
+    /// Without a lease increments are queued, and no change of rights triggers a report: the report that asks for a lease is sent
+    /// for its own sake.
     fn wants_lease(&self, guard: &Guard) -> bool {
         guard.is_leased() && !guard.holds_lease() && guard.pending() > 0 && self.acked_report >= self.said_no
     }
@@ -442,7 +444,7 @@ mod tests {
     use super::*;
     use tidemark_types::ids::{DcId, GroupId};
 
-    /// Whom it turns to, time after time, while nobody acknowledges anything.
+    /// The seats that it turns to, time after time, while nothing is acknowledged.
     fn turns(seats: &[usize], times: usize) -> Vec<u8> {
         let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
         let config = NodeConfig::new(group, 1);

@@ -1,7 +1,7 @@
 //! From disk to a running node: the last complete checkpoint, then the log behind it.
 //!
-//! What is read and decoded on the way ([`RowReader`](crate::group::RowReader), [`ReadEntry`]) may be read by another thread, ahead of what
-//! is put together from it here, in order.
+//! Another thread may read and decode ([`RowReader`](crate::group::RowReader), [`ReadEntry`]), ahead of the thread that puts the
+//! node together here, in order.
 
 use crate::group::{Group, LoadError, Loading, Row, RowReader, Stored};
 use crate::node::{NodeConfig, NodeCore};
@@ -9,7 +9,7 @@ use tidemark_types::ids::LogIndex;
 use tidemark_wire::msg::GroupEntry;
 use tidemark_wire::wire::{WireError, decode};
 
-/// Why a node cannot start from what is on its disk. Nothing was changed.
+/// Why a node cannot start from its disk. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
     #[error(transparent)]
@@ -20,7 +20,7 @@ pub enum RecoverError {
     Gap { expected: u64, found: u64 },
 }
 
-/// A node that takes what counts of its checkpoint's rows; then comes [`Replay`].
+/// A node that takes the rows of its checkpoint that count; then comes [`Replay`].
 #[derive(Debug)]
 pub struct Recovery {
     config: NodeConfig,
@@ -54,7 +54,7 @@ impl Recovery {
         Recovery { config, loading: Loading::new(config.group) }
     }
 
-    /// Takes what the next row says, in the order of their keys.
+    /// Takes the content of the next row, in the order of the keys.
     pub fn row(&mut self, stored: Stored) -> Result<(), RecoverError> {
         Ok(self.loading.take(stored)?)
     }
@@ -91,9 +91,9 @@ impl Replay {
 }
 
 impl NodeCore {
-    /// A node from the rows of its checkpoints (in the order of their keys; empty if there are none) and the entries of its log
-    /// (in order; those that the checkpoint covers are skipped). It starts by logging its process start, `nonce`, drawn at
-    /// random by the caller. Errors: [`RecoverError`]; never panics.
+    /// A node from its disk: the rows of its checkpoints (in the order of their keys; empty if there are none), and the entries
+    /// of its log. Entries come in order, and those that the checkpoint covers are skipped. It starts by logging its process
+    /// start, `nonce`, drawn at random by the caller. Errors: [`RecoverError`]; never panics.
     pub fn recover(
         config: NodeConfig,
         nonce: u64,

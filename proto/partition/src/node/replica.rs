@@ -1,10 +1,11 @@
-//! A group's log on several nodes: one of them leads and proposes, all apply what is committed, in the same order.
+//! A group's log on several nodes: one of them leads and proposes, all apply committed entries, in the same order.
 //!
-//! A leadership is a start of the group, as a process start is where there is one node: it draws a nonce and logs it, and the
-//! ledger hears of it before rights are used (decision 0005). What a leader proposes names that start and the place that it was
-//! made for. What is committed in another place, or is not of the last start in the log, is the same nothing on every replica. So
-//! the entries of a leadership that count are the first ones that it made, without a gap, whatever the log's consensus loses,
-//! repeats or delays when leaders change; and what a leader assumes of entries under way (slots of new cells) holds.
+//! A leadership is a start of the group, like a process start with one node. It draws a nonce and logs it, and the ledger hears
+//! of it before rights are used (decision 0005). Each proposal of a leader names that start and the place that it was made for. A
+//! proposal that is committed in another place, or is not of the last start in the log, is the same nothing on every replica. So
+//! the entries of a leadership that count are the first ones that it made, without a gap. That holds even if the log's consensus
+//! loses, repeats or delays entries when leaders change. And a leader's assumptions about entries under way (slots of new cells)
+//! hold.
 
 use crate::group::{Group, Row};
 use crate::node::{Feed, NodeConfig, NodeCore, Output, RecoverError, commit, pulse};
@@ -14,7 +15,7 @@ use tidemark_types::time::{Time, WallMs};
 use tidemark_wire::msg::{GroupCmd, GroupEntry, Proposed};
 use tidemark_wire::wire::{WireError, decode, encode};
 
-/// What this process is to the group's log.
+/// The role of this process in the group's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The log is on this node alone.
@@ -24,10 +25,10 @@ pub(super) enum Role {
 }
 
 impl NodeCore {
-    /// A replica that follows, from the rows of its checkpoints (in the order of their keys; empty if there are none). What is
-    /// committed behind them is handed in as [`crate::node::Input::Committed`]. The group's incarnation comes from the log: that of
-    /// `config` is 0. Where old buckets may have left memory, it is to be given their shelf ([`NodeCore::keep_within`]). Errors:
-    /// [`RecoverError`]; never panics.
+    /// A replica that follows, from the rows of its checkpoints (in the order of their keys; empty if there are none). Entries
+    /// committed behind them are handed in as [`crate::node::Input::Committed`]. The group's incarnation comes from the log: that
+    /// of `config` is 0. If old buckets may have left memory, the caller must set their shelf ([`NodeCore::keep_within`]).
+    /// Errors: [`RecoverError`]; never panics.
     pub fn replica(config: NodeConfig, rows: impl IntoIterator<Item = Row>) -> Result<NodeCore, RecoverError> {
         debug_assert_eq!(config.group.id.incarnation, 0, "the incarnation of a replica is its log's");
         let group = Group::load(config.group, rows)?.unwrap_or_else(|| Group::new(config.group));
@@ -38,7 +39,7 @@ impl NodeCore {
         Ok(core)
     }
 
-    /// Whether this process speaks for the group: it is alone, or leads a log that has an incarnation. Only then are clients and the
+    /// Whether this process leads the group: it is alone, or leads a log that has an incarnation. Only then are clients and the
     /// aggregator connected.
     pub fn leads(&self) -> bool {
         self.proposes() && self.config.group.id.incarnation != 0
@@ -52,7 +53,7 @@ impl NodeCore {
         self.role != Role::Alone
     }
 
-    /// Nothing of what was under way is known to anybody here from now on: connections, repetitions, what waits for the log.
+    /// Forgets everything under way here: connections, repetitions, commands that wait for the log.
     fn begin(&mut self, role: Role, nonce: u64) {
         (self.role, self.nonce) = (role, nonce);
         self.log = commit::Log::new(self.group.applied(), self.group.table().len());
@@ -68,9 +69,9 @@ impl NodeCore {
         self.outputs.push_back(Output::EndClients);
     }
 
-    /// Gives back slots of what is over, once they are many.
+    /// Frees slots of ended generations, once they are many.
     pub(super) fn propose_compaction(&mut self) {
-        // Starts that nobody has confirmed are not to pile up.
+        // Starts without a confirmation are not to pile up.
         let is_at_rest = self.group.is_last_boot(self.nonce) && self.group.rights_usable();
         let may = is_at_rest && self.proposes() && self.compacts_as.is_none() && !bites(Bug::NothingGivenBack);
         if may && self.group.is_to_compact(self.config.compacted_min, self.config.compacted_part) {
@@ -80,8 +81,8 @@ impl NodeCore {
         }
     }
 
-    /// Slots have other numbers: whatever names them by those of before was told to this process, and it begins anew. Clients send again
-    /// what they have no answer to.
+    /// Slots have other numbers: every process that names old ones was told them by this process, which begins anew. Clients send
+    /// again all that has no answer.
     pub(super) fn on_compacted(&mut self) {
         let Some(nonce) = self.compacts_as.filter(|&nonce| self.group.is_last_boot(nonce)) else { return };
         let up = self.pulses.up();
@@ -150,13 +151,13 @@ impl NodeCore {
             debug_assert!(due || !own, "an own entry that counts is the next one under way");
             self.apply(now, self.group.applied().next(), entry, bytes);
         }
-        // Something of an earlier leadership came between this one's entries: what it assumed of them no longer holds.
+        // An entry of an earlier leadership came between this one's entries: its assumptions about them no longer hold.
         if self.proposes() && own != counts {
             self.lead_again();
         }
     }
 
-    /// With another nonce: what is still under way of this leadership counts for nothing.
+    /// Leads with another nonce: entries of this leadership that are still under way do not count.
     fn lead_again(&mut self) {
         let up = self.pulses.up();
         let nonce = self.next_nonce();

@@ -1,4 +1,4 @@
-//! A node with a disk that loses what was not flushed, clients that retry, and the real ledger: whatever is cut off between two
+//! A node with a disk that loses unflushed data, clients that retry, and the real ledger. Wherever it is cut off between two
 //! outputs, every increment is counted once and one of them is the milestone.
 
 mod compaction;
@@ -45,7 +45,7 @@ fn batch(lane: u8, seq: u64, items: &[(usize, u64)]) -> FromClient {
     FromClient::Batch { lane, seq, defs: defs.into_iter().collect(), items: items.collect(), times: Vec::new() }
 }
 
-/// What survives a crash.
+/// The state that survives a crash.
 #[derive(Clone, Default)]
 struct Disk {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -89,14 +89,14 @@ struct World {
     offered: (usize, u64),
     /// Messages that told clients of places.
     told_placed: usize,
-    /// The ledger's leader cannot be reached: what is said to it is lost.
+    /// The ledger's leader cannot be reached: messages to it are lost.
     leader_away: bool,
     policy: Policy,
-    /// The round of the workload in which the group's generation is revoked; what it says a little before that is lost.
+    /// The round of the workload in which the group's generation is revoked; its messages shortly before that are lost.
     revoked_in: Option<u64>,
     /// Late increments that were queued.
     late: u64,
-    /// What connections were told of ids.
+    /// The ids that connections were told of.
     ids_told: Vec<(ConnId, Vec<(u32, IdAnswer)>)>,
 }
 
@@ -203,7 +203,7 @@ impl World {
         None
     }
 
-    /// Loses what was not flushed (or, every other time, keeps the first entry of it) and starts again.
+    /// Loses unflushed data (or, every other time, keeps the first entry of it) and starts again.
     fn crash(&mut self) {
         let kept = self.fuse.take().is_some() && self.crashes % 2 == 1;
         self.crashes += 1;
@@ -353,7 +353,7 @@ impl World {
         }
     }
 
-    /// What the ledger's leader does: grants while it may, recalls when it must.
+    /// The actions of the ledger's leader: grants while it may, recalls when it must.
     fn lead(&mut self, amount: u64) {
         let Some(state) = self.ledger.counter(&name(GUARDED)) else { return };
         if state.recall_wanted() {
@@ -376,7 +376,7 @@ impl World {
             *known = value.max(*known);
         }
         self.inbox.push_back(Input::Aggregator { seat: 0, msg: ForGroup::Feed(self.pull) });
-        // Of whichever cell, and before or behind the pull.
+        // A change of any cell, before or behind the pull.
         let slot = (chunk.upto.0 as u32).checked_rem(self.pull.slots_known);
         if let Some(slot) = slot {
             let group = chunk.group;
@@ -390,7 +390,7 @@ impl World {
         }
     }
 
-    /// What is held is what the consumer was told, when it is said.
+    /// An audit's answer equals the consumer's state at that time.
     fn on_audited(&mut self, audited: &Audited) {
         self.audited += 1;
         assert_eq!((audited.told, audited.upto_lane), (self.pull.cursor, tidemark_types::limits::LANES_MAX));
@@ -522,7 +522,7 @@ fn recovery_at_every_entry_gives_the_state_that_was() {
     assert!(matches!(bad, RecoverError::Entry { index: 1, .. }), "{bad}");
 }
 
-/// What the node says to the aggregator on a new connection, before it is asked anything.
+/// The messages of the node to the aggregator on a new connection, before any request.
 fn first_words(world: &mut World) -> Vec<FromGroup> {
     world.core.handle(world.now, Input::AggregatorUp { seat: 0 });
     let said = std::iter::from_fn(|| world.core.poll_output()).filter_map(|output| match output {
@@ -595,7 +595,7 @@ fn a_disk_that_holds_less_than_its_aggregator_was_told_of_is_an_old_copy_and_ser
     assert!(!is_fenced(&old, FeedPull { cursor: LogIndex(1), ..pull }), "an aggregator that knows less");
 }
 
-/// What the node says to an aggregator, by its seat.
+/// The messages of the node to an aggregator, by its seat.
 fn said_by(outputs: Vec<Output>) -> Vec<(u8, FromGroup)> {
     let said = |output| match output {
         Output::Aggregator { seat, msg } => Some((seat, msg)),
@@ -654,7 +654,7 @@ fn what_one_aggregator_does_not_get_acknowledged_is_said_by_the_other() {
     };
     let greets = say(core, Input::AggregatorUp { seat: 1 }, Span(1));
     assert!(matches!(&greets[..], [(1, FromGroup::Hello(_))]), "the first is connected and speaks on: {greets:?}");
-    // A late account makes the group report; nobody acknowledges that.
+    // A late account makes the group report; the report is never acknowledged.
     say(core, Input::Aggregator { seat: 0, msg: ForGroup::Again }, Span(1));
     let alive = || Input::Aggregator { seat: 1, msg: ForGroup::Again };
     let mut by = Vec::new();

@@ -1,17 +1,17 @@
 //! Rights allocation: which grants to propose and which recalls to send. Pure, and never a matter of safety: the
 //! ledger's apply clamps every grant. Floats are allowed here because nothing computed here is replicated but amounts.
 //!
-//! **Why L.** The award needs out = 0, so group i's last word before M has to reach the leader (RTT_i/2), commit (q), and
-//! the next rights have to come back (RTT_i/2). What arrives at i meanwhile must be sequenced, whatever the policy:
-//! L = Σ r_i·(RTT_i + q). That is reached if all last words arrive together, at leader time T0, and if the grants for
-//! the time after M travel in the very entry that awards M ([`Plan::on_award`]).
+//! **Why L.** The award needs out = 0. So group i's last report before M has to reach the leader (RTT_i/2), commit (q), and the
+//! next rights have to come back (RTT_i/2). Increments that arrive at i meanwhile must be sequenced, whatever the policy: L = Σ
+//! r_i·(RTT_i + q). This bound is reached under two conditions. All last reports arrive together, at leader time T0. And the
+//! grants for the time after M travel in the very entry that awards M ([`Plan::on_award`]).
 //!
-//! **Why staggering.** So group i has to stop certifying at T0 − RTT_i/2. Two means bring it there: the last rights are
-//! shared out so that all run dry together (water-filling), and a recall is sent to i at T0 − RTT_i, *before*
-//! anything is undecided, so that whatever i holds returns on time. The first alone waits for the slowest of 15 groups, the
-//! second makes only the error of the *sum* matter. In leader time RTT cancels out: the milestone is due
-//! τ = (rights + remaining − Σ r_i·age_i) / Σ r_i from now, `age` since the report arrived.
-//! `examples/finish.rs` measures what it comes to: 1.1 × L at steady rates, 1.2 × L (worst 1.7) when they swing by half.
+//! **Why staggering.** So group i has to stop certifying at T0 − RTT_i/2. Two means bring it there. The last rights are shared
+//! out so that all run dry together (water-filling). And a recall is sent to i at T0 − RTT_i, *before* any increment is
+//! undecided, so that the rights of i return on time. The first alone waits for the slowest of 15 groups, the second makes only
+//! the error of the *sum* matter. In leader time RTT cancels out: the milestone is due τ = (rights + remaining − Σ r_i·age_i) / Σ
+//! r_i from now, `age` since the report arrived. `examples/finish.rs` measures the result: 1.1 × L at steady rates, 1.2 × L
+//! (worst 1.7) when they swing by half.
 
 mod rate;
 #[cfg(test)]
@@ -33,7 +33,7 @@ pub enum Mode {
     Armed,
 }
 
-/// What the leader knows of one group. Counts are those of the *applied* ledger state.
+/// The leader's knowledge of one group. Counts are those of the *applied* ledger state.
 #[derive(Clone, Debug)]
 pub struct AccountView {
     /// Opaque; comes back in the actions.
@@ -59,7 +59,7 @@ pub struct Situation {
     pub mode: Mode,
     /// M_next − 1 − U of the applied state, 0 if negative.
     pub remaining: u64,
-    /// What `remaining` would be right after the next award; `None` if no award is to come or nothing follows.
+    /// The value of `remaining` right after the next award; `None` if no award is to come or nothing follows.
     pub remaining_after_award: Option<u64>,
     pub undecided: bool,
     pub undecided_since_us: u64,
@@ -72,8 +72,8 @@ pub struct Situation {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyConfig {
-    /// Rights that a group is given beyond what it uses while a grant travels: this part of the time that is left until
-    /// the milestone, within these limits. Longer means fewer grants and more that a cut-off group withholds.
+    /// Rights that a group is given beyond its use while a grant travels: this part of the time that is left until the milestone,
+    /// within these limits. A longer horizon means fewer grants, and a cut-off group withholds more.
     pub horizon_part: f64,
     pub horizon_min_us: u64,
     pub horizon_max_us: u64,
@@ -86,8 +86,9 @@ pub struct PolicyConfig {
     pub leader_batch_us: u64,
     /// A group not heard of for longer (beyond its round trip) is taken for cut off.
     pub stale_us: u64,
-    /// With less time than this left until the milestone, and enough to hand it out again, a group is asked for what it will not
-    /// use until then: others would run dry for want of it, and all that they count meanwhile would be sequenced.
+    /// With less time than this left until the milestone, surplus rights are recalled. A group is asked for the rights that it
+    /// will not use until then, if there is time to hand them out again. Without them other groups would run dry, and their
+    /// increments would be sequenced.
     pub surplus_recall_us: u64,
     /// But not for less than all groups use in this time.
     pub surplus_min_us: u64,
@@ -102,9 +103,9 @@ pub struct PolicyConfig {
     /// Largest part of the remainder that one grant may take (inflated rates).
     pub remainder_share_max: f64,
     pub rights_floor: u64,
-    /// Far from a milestone the floor of each group is its even share of this part of what may be granted: a group whose rate
-    /// nobody knows yet, or that wakes up, counts on its own at once. But never more than `floor_max`, as one that is cut
-    /// off withholds it.
+    /// Far from a milestone the floor of each group is its even share of this part of the grantable rights. So a group with an
+    /// unknown rate, or one that wakes up, counts on its own at once. A floor never exceeds `floor_max`, because a group that is
+    /// cut off withholds it.
     pub floor_part: f64,
     pub floor_max: u64,
     pub arming_grant_max: u64,
@@ -161,7 +162,7 @@ pub struct Plan {
     pub due_us: u64,
 }
 
-/// Decides from what the leader knows. Deterministic.
+/// Decides from the leader's knowledge. Deterministic.
 pub fn plan(situation: &Situation) -> Plan {
     let outlook = Outlook::of(situation);
     let mut actions = outlook.recalls();
@@ -180,12 +181,12 @@ pub fn report_interval_us(avail: u64, rate_per_s: f64) -> u64 {
     ((dry_us / 16.0) as u64).min(REPORT_INTERVAL_MAX_US)
 }
 
-/// How long what is known about an event that is `due_us` away may wait for company on its way to the ledger.
+/// How long a report about an event that is `due_us` away may wait for other reports on its way to the ledger.
 pub fn patience_us(due_us: u64) -> u64 {
     due_us / 32
 }
 
-/// One group in leader time: seconds from now at which something of it becomes known at the leader.
+/// One group in leader time: seconds from now at which news of the group reaches the leader.
 #[derive(Clone, Debug)]
 struct Holder {
     group: u32,
@@ -248,7 +249,7 @@ impl Holder {
 struct Outlook<'a> {
     situation: &'a Situation,
     holders: Vec<Holder>,
-    /// Not yet promised to anybody.
+    /// Rights that are not promised to any group yet.
     pool: u64,
     rate: f64,
     /// Until the milestone's predecessor is known at the leader, if rates stay.
@@ -274,8 +275,8 @@ impl<'a> Outlook<'a> {
     }
 
     fn recalls(&self) -> Vec<Action> {
-        // A grant under way would arrive behind its recall. While something is undecided apply grants nothing, so that
-        // waiting for one that was refused would only lose time.
+        // A grant under way would arrive behind its recall. While increments are undecided apply grants nothing, so waiting for a
+        // refused grant would only lose time.
         let crosses_grant = |h: &Holder| h.in_flight && !self.situation.undecided;
         let due = |h: &&Holder| h.out > 0 && !crosses_grant(h) && !h.recall_pending() && self.recall_due(h);
         self.holders.iter().filter(due).map(|h| Action::Recall { group: h.group }).collect()
@@ -297,8 +298,8 @@ impl<'a> Outlook<'a> {
             || self.withholds_from_others(holder)
     }
 
-    /// Whether the holder has far more than it will use, soon before the milestone but not too late to hand it out again. What
-    /// it counts itself until new rights arrive is sequenced, so it must be worth that.
+    /// Whether the holder has far more than it will use, soon before the milestone but not too late to hand it out again. The
+    /// increments that it counts until new rights arrive are sequenced, so the recall must be worth that.
     fn withholds_from_others(&self, holder: &Holder) -> bool {
         let policy = &self.situation.policy;
         let in_time = self.due_s < seconds(policy.surplus_recall_us) && self.due_s > holder.back_s + self.lead_max_s();
@@ -324,7 +325,7 @@ impl<'a> Outlook<'a> {
         grants
     }
 
-    /// What brings the holder to its target, or 0 while it holds enough or could not use it in time.
+    /// The grant that brings the holder to its target, or 0 while it holds enough or could not use the grant in time.
     fn wanted(&self, holder: &Holder) -> u64 {
         let policy = &self.situation.policy;
         let useful_s = self.level_s - holder.lead_s;
@@ -343,7 +344,7 @@ impl<'a> Outlook<'a> {
         (expected + spare) as u64
     }
 
-    /// How far beyond the travel of a grant a group is provided for.
+    /// How far ahead a group is supplied with rights, beyond the travel time of a grant.
     fn ahead_s(&self, useful_s: f64) -> f64 {
         let policy = &self.situation.policy;
         let horizon_s = match self.situation.mode {
@@ -388,7 +389,7 @@ impl<'a> Outlook<'a> {
         self.holders.iter().fold(0.0, |max, h| h.lead_s.max(max))
     }
 
-    /// The plan for the instant after the award, when nobody holds anything.
+    /// The plan for the instant after the award, when no group holds rights.
     fn on_award(&self) -> Vec<Grant> {
         let near = self.situation.undecided || self.due_s <= self.lead_max_s();
         let Some(remaining) = self.situation.remaining_after_award.filter(|_| near) else {
@@ -397,7 +398,7 @@ impl<'a> Outlook<'a> {
         if self.situation.mode == Mode::Arming || self.situation.sequence_all {
             return Vec::new();
         }
-        // What is under way when M is awarded falls to the next milestone's account.
+        // Increments under way when M is awarded fall to the next milestone's account.
         let under_way: f64 = self.holders.iter().map(|h| h.rate * h.lead_s).sum();
         let pool = remaining.saturating_sub(under_way as u64);
         let holders = self.holders.iter().filter(|h| !h.stale).map(|h| Holder {
@@ -414,8 +415,8 @@ impl<'a> Outlook<'a> {
         after.grants()
     }
 
-    /// Until time alone changes what is to be done. Whatever is applied, or heard of a group, is a reason of its own: nothing
-    /// is looked at every few milliseconds because somebody who counts nothing has run dry.
+    /// The time until the passage of time alone changes the plan. An applied entry or a report of a group is a reason of its own
+    /// to plan. So an idle group that has run dry does not make the leader plan every few milliseconds.
     fn reconsider_in_us(&self) -> u64 {
         let next = |h: &Holder| h.recall_pending_s().unwrap_or_else(|| self.recall_in_s(h).min(self.grant_in_s(h)));
         let next_s = self.holders.iter().map(next).fold(f64::INFINITY, f64::min);
@@ -436,7 +437,7 @@ impl<'a> Outlook<'a> {
     }
 }
 
-/// The common dry time if `pool` is shared out; infinite if nobody would use it.
+/// The common dry time if `pool` is shared out; infinite if no holder would use it.
 fn water_level(holders: &[Holder], pool: f64) -> f64 {
     let mut live: Vec<&Holder> = holders.iter().filter(|h| !h.stale && h.rate > 0.0).collect();
     live.sort_by(|a, b| a.dry_s.total_cmp(&b.dry_s));

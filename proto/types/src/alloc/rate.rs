@@ -1,9 +1,9 @@
 //! Forecast of one group's rate from its cumulative count of arrivals.
 //!
-//! Far fewer increments are sequenced when the rate of the next few hundred milliseconds is known than when the last
-//! seconds are averaged. Several simple forecasters (means and straight lines over windows of different length) run
-//! side by side; the one whose recent forecasts came true best is believed. A jump that Poisson noise cannot explain
-//! cuts the history, so that the old rate is forgotten at once.
+//! Far fewer increments are sequenced when the rate of the next few hundred milliseconds is known than when the last seconds are
+//! averaged. Several simple forecasters (means and straight lines over windows of different length) run side by side; the one
+//! with the most accurate recent forecasts is believed. A jump that Poisson noise cannot explain cuts the history, so that the
+//! old rate is forgotten at once.
 
 const BIN_US: u64 = 50_000;
 const BINS: usize = 48;
@@ -16,7 +16,7 @@ const JUMP_SIGMAS: f64 = 5.0;
 
 #[derive(Clone, Copy, Debug)]
 enum Candidate {
-    /// Exponential, over [`SLOW_BINS`]: what a trickle needs.
+    /// Exponential, over [`SLOW_BINS`], for a trickle.
     Slow,
     Mean(usize),
     Line(usize),
@@ -67,7 +67,7 @@ impl RateEstimator {
         for _ in 0..whole.min(BINS as u64) {
             self.close_bin(weight);
         }
-        // The interval need not end on a bin's edge: what was counted is spread over all of it.
+        // The interval need not end on a bin's edge: the count is spread over all of it.
         let kept_us = elapsed_us % BIN_US;
         let kept = (weight * kept_us as f64 / BIN_US as f64) as u64;
         self.start = Some((now_us - kept_us, total.saturating_sub(kept).max(start_total)));
@@ -97,7 +97,7 @@ impl RateEstimator {
         self.rate_per_s = forecast[self.best()] / (BIN_US as f64 / 1e6);
     }
 
-    /// Whether the last two bins contradict what was believed before them.
+    /// Whether the last two bins contradict the earlier forecast.
     fn jumped(&self) -> bool {
         let [.., before, _, _] = self.forecasts.as_slice() else {
             return false;

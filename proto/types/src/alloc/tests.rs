@@ -1,4 +1,4 @@
-//! Laws of the policy: what it hands out, what it asks back, and that it never depends on a prediction for liveness.
+//! Laws of the policy: its grants, its recalls, and that liveness never depends on a prediction.
 
 use super::*;
 use proptest::prelude::*;
@@ -113,7 +113,7 @@ proptest! {
         prop_assert_eq!(plan(&s), plan(&s));
     }
 
-    /// C5: whatever was predicted, a holder is asked once the wait is over and no recall can be on its way.
+    /// C5: for any prediction, a holder is asked once the wait is over and no recall can be on its way.
     #[test]
     fn while_undecided_every_holder_is_recalled_within_the_bound(s in any_situation()) {
         let mut s = Situation { undecided: true, ..s };
@@ -169,12 +169,12 @@ fn an_idle_far_group_keeps_its_floor() {
     assert_eq!(granted(1 << 40), Some(policy.floor_max));
 }
 
-/// Nobody counts, and the milestone is too near for floors: only what is applied changes anything.
+/// No increments arrive, and the milestone is too near for floors: only applied entries change anything.
 #[test]
 fn time_alone_is_no_reason_to_plan_again_while_nobody_counts() {
     let idle = situation(9, (0..15).map(|group| account(group, 0, 0.0, 100_000)).collect());
     assert_eq!((plan(&idle).actions.as_slice(), plan(&idle).reconsider_in_us), (&[][..], RECONSIDER_MAX_US));
-    // The same once its rights are all given away, whoever has run dry.
+    // The same once all rights are given away, whichever groups have run dry.
     let dry = situation(0, (0..15).map(|group| account(group, 0, 100.0, 100_000)).collect());
     assert_eq!(plan(&dry).reconsider_in_us, RECONSIDER_MAX_US);
     // But a recall that is lost is repeated when it is due, to the microsecond.
@@ -211,8 +211,8 @@ fn the_last_recall_leaves_a_round_trip_before_the_milestone_is_due() {
     assert!(recalls(&plan, 1) && !recalls(&plan, 0));
 }
 
-/// Of 150,000 left, one of three equal groups holds ten seconds' worth. In two seconds it is due: the others need what that one
-/// will not use.
+/// Of 150,000 left, one of three equal groups holds ten seconds' worth. The milestone is due in two seconds: the others need the
+/// rights that this group will not use.
 #[test]
 fn what_a_group_will_not_use_is_asked_back_in_time_to_hand_it_out_again() {
     let left = |pool: u64, hoarded: u64| {
@@ -234,7 +234,7 @@ fn what_a_group_will_not_use_is_asked_back_in_time_to_hand_it_out_again() {
     assert!(grant_to(&plan(&back), 0).is_some_and(|amount| amount < 40_000), "what came back is shared out");
 }
 
-/// One group is busy, the others have been silent for so long that they might be cut off: what they hold is asked for in time.
+/// One group is busy, the others have been silent for so long that they might be cut off: their rights are recalled in time.
 #[test]
 fn what_silent_groups_hold_is_asked_back_in_time_too() {
     let mut idle = situation(40_000, vec![account(0, 20_000, 70_000.0, 40_000), account(1, 4_096, 0.0, 40_000)]);

@@ -1,4 +1,4 @@
-//! The edges, both directions, and what keeps them free of cycles.
+//! The edges in both directions, and the checks that keep them free of cycles.
 
 use super::walk::{Marks, Scratch};
 use crate::limits::EDGES_MAX;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
-/// A counter by its dense number in the table of whoever holds the graph.
+/// A counter by its dense number in the table of the process that holds the graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Vertex(pub u32);
 
@@ -28,11 +28,11 @@ pub enum EdgeChange<N = Vertex> {
 /// Why a change was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EdgeRefused<N = Vertex> {
-    #[error("an edge from a counter to itself")]
+    #[error("an edge cannot lead from a counter to itself")]
     ToItself,
-    #[error("the edge is there already")]
+    #[error("the edge exists already")]
     Duplicate,
-    #[error("no such edge")]
+    #[error("the edge does not exist")]
     Absent,
     /// A path from the new edge's end to its beginning, both included: the edge would close it.
     #[error("the edge would close a cycle over {} counters", path.len())]
@@ -62,7 +62,7 @@ pub struct Dag {
     backward: BTreeSet<(Vertex, Vertex)>,
 }
 
-/// What can be asked of a graph: a [`Dag`], or one with changes that are tried.
+/// The queries that a graph answers: a [`Dag`], or one with changes that are tried.
 pub(super) trait Edges {
     /// The number of edges.
     fn count(&self) -> usize;
@@ -70,16 +70,16 @@ pub(super) trait Edges {
     fn next_to(&self, way: Way, of: Vertex) -> impl Iterator<Item = Vertex> + '_;
 }
 
-/// Which neighbours of a counter.
+/// A direction in which a counter has neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Relation {
-    /// Those whose counts flow straight to it.
+    /// Counters with counts that flow straight to this counter.
     Parents,
-    /// Those to which its counts flow straight.
+    /// Counters to which this counter's counts flow straight.
     Children,
 }
 
-/// Which way a walk goes.
+/// The direction of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Down,
@@ -132,8 +132,8 @@ impl Dag {
         self.forward.range((from, Bound::Unbounded)).map(|&(from, to)| Edge { from, to })
     }
 
-    /// A graph of these edges (from, to), each once and ascending, between vertices below `vertices`: made at once, which takes a
-    /// fraction of what inserting them one by one does.
+    /// A graph of these edges (from, to), each once and ascending, between vertices below `vertices`. It is made at once, in a
+    /// fraction of the time that inserting them one by one takes.
     pub fn from_ascending(vertices: u32, edges: Vec<(Vertex, Vertex)>) -> Result<Dag, NoGraph> {
         let known = |&(from, to): &(Vertex, Vertex)| from.0 < vertices && to.0 < vertices && from != to;
         let is_good = |at: usize| known(&edges[at]) && (at == 0 || edges[at - 1] < edges[at]);
@@ -183,7 +183,7 @@ impl Dag {
         one.into_iter().chain(range.into_iter().flatten().map(|&(_, neighbour)| neighbour))
     }
 
-    /// Adds an edge. Errors: to itself, a duplicate, one that would close a cycle (with the path), too many.
+    /// Adds an edge. Errors: to itself, a duplicate, an edge that would close a cycle (with the path), too many edges.
     pub fn insert(&mut self, edge: Edge) -> Result<(), EdgeRefused> {
         check_insert(self, edge)?;
         self.insert_checked(edge);
@@ -213,8 +213,8 @@ impl Dag {
         Ok(())
     }
 
-    /// A path from one vertex to another, both included. Searches from both ends in turn, so it costs about twice what lies on the
-    /// side with less: to ask whether a leaf closes a cycle is cheap, however much flows to where it is attached.
+    /// A path from one vertex to another, both included. Searches from both ends in turn, so it costs about twice the size of the
+    /// smaller side. To check whether a leaf closes a cycle is cheap, however much flows to the vertex that it is attached to.
     pub fn path(&self, from: Vertex, to: Vertex) -> Option<Vec<Vertex>> {
         path(self, from, to)
     }
@@ -258,7 +258,7 @@ impl Dag {
     }
 }
 
-/// By vertex: where what it has of something begins, if `counts` says how much that is. The last is the end of all.
+/// By vertex: where its part of a shared list begins; `counts` has the length of each part. The last is the end of the list.
 fn starts_of(counts: &[u32]) -> Vec<u32> {
     let mut starts = Vec::with_capacity(counts.len() + 1);
     starts.push(0);
@@ -287,14 +287,14 @@ fn turned_round(vertices: u32, edges: &[(Vertex, Vertex)]) -> Vec<(Vertex, Verte
     turned
 }
 
-/// Whether every vertex comes to its turn when those without open parents are taken away one after the other. Edges ascend.
+/// Whether every vertex is taken away, if vertices without open parents are taken away one after the other. Edges ascend.
 fn is_free_of_cycles(vertices: u32, edges: &[(Vertex, Vertex)]) -> bool {
     let starts = starts_of(&counts_of(vertices, edges.iter().map(|&(from, _)| from)));
     let mut open = counts_of(vertices, edges.iter().map(|&(_, to)| to));
     let mut done = 0;
     let mut free = Vec::new();
     for first in 0..vertices {
-        // What comes to its turn later is taken from there.
+        // Vertices that become free later are taken from there.
         if open[first as usize] == 0 {
             free.push(first);
         }
@@ -337,7 +337,7 @@ impl Edges for Dag {
     }
 }
 
-/// Whether an edge may be added.
+/// Whether an edge may be added to the graph.
 pub(super) fn check_insert(graph: &impl Edges, edge: Edge) -> Result<(), EdgeRefused> {
     if edge.from == edge.to {
         return Err(EdgeRefused::ToItself);
@@ -356,7 +356,7 @@ fn path(graph: &impl Edges, from: Vertex, to: Vertex) -> Option<Vec<Vertex>> {
     if from == to {
         return Some(vec![from]);
     }
-    // Most edges are of what has none yet: then nothing is to be searched.
+    // Most new edges touch a vertex without edges: then there is nothing to search.
     if graph.next_to(Way::Down, from).next().is_none() || graph.next_to(Way::Up, to).next().is_none() {
         return None;
     }

@@ -1,11 +1,13 @@
-//! The flow of counts in one view: what each increment is added to, and edge changes that move what was counted, in bounded batches.
+//! The flow of counts in one view: the totals that each increment is added to, and edge changes that move earlier counts, in
+//! bounded batches.
 //!
 //! A change of the edge (u, v) concerns the *pairs* (a, d) of an ancestor a of u (or u) and a descendant d of v (or v) where a does not
 //! reach d without the edge. Inserting it, a's direct count is added to d's total, for each such pair; removing it, taken off again.
-//! Pairs have an order, and all up to a cursor are done. An increment of a meanwhile is added to d if the pair is done (insert) or is
-//! not (remove): what the cursor passes later takes the direct count as it is then, this increment included.
+//! Pairs have an order, and all up to a cursor are done. An increment of a meanwhile is added to d if the pair is done (insert)
+//! or is not done (remove). When the cursor passes the pair later, it takes the direct count as it is then, this increment
+//! included.
 //!
-//! Changes are worked off one after the other, so that of two only one graph apart is ever under way.
+//! Changes are worked off one after the other, so at most two graphs, one change apart, are in use at a time.
 
 use super::dag::{Dag, Edge, EdgeChange, Vertex, Way};
 use super::walk::{Found, Probe, Reach, Scratch};
@@ -21,7 +23,7 @@ pub struct Pair {
     pub to: Vertex,
 }
 
-/// What a step found to be moved. Empty and not settled: the budget went into the search; go on.
+/// The moves that a step found. Empty and not settled: the search used up the budget; continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The change that this is a part of. Inserting, direct counts are added; removing, taken off.
@@ -32,12 +34,12 @@ pub struct Batch {
     pub settled: bool,
 }
 
-/// How far a view has come; persisted with the totals that belong to it.
+/// The progress of a view; persisted with the totals that belong to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// So many changes are settled: the index of the graph that totals are of.
+    /// The number of settled changes: the index of the graph that totals are of.
     pub settled: u64,
-    /// Of the next one, all pairs up to this are done.
+    /// All pairs of the next change up to this one are done.
     pub done: Option<Pair>,
 }
 
@@ -74,14 +76,14 @@ enum Stage {
     Pairing(Pairing),
 }
 
-/// Finds u and its ancestors, v and its descendants, and what of these u reaches without the edge.
+/// Finds u and its ancestors, v and its descendants, and those descendants that u reaches without the edge.
 #[derive(Clone, Debug)]
 struct Gathering {
     above: Reach,
     below: Reach,
-    /// What u reaches without the edge.
+    /// The vertices that u reaches without the edge.
     beside: Reach,
-    /// What reaches v or a descendant of it without the edge; begun when these are known.
+    /// The vertices that reach v or a descendant of it without the edge; begun when the descendants are known.
     against: Option<Reach>,
 }
 
@@ -90,10 +92,11 @@ struct Gathering {
 struct Pairing {
     /// u and its ancestors, ascending.
     above: Vec<Vertex>,
-    /// What v reaches (v included) and u does not without the edge, ascending.
+    /// The vertices that v reaches (v included) and u does not reach without the edge, ascending.
     below: Vec<Vertex>,
     probe: Probe,
-    /// What reaches any of `below` without the edge, and maybe more. Who is not in it when it is complete need not be probed.
+    /// Vertices that reach any of `below` without the edge, and maybe more. A vertex that is not in it when it is complete need
+    /// not be probed.
     against: Reach,
     /// The pair that comes next: positions in `above` and `below`.
     next: (usize, usize),
@@ -102,8 +105,8 @@ struct Pairing {
 }
 
 impl Flow {
-    /// Goes on from what was persisted: the edges after `progress.settled` changes, and the accepted changes behind those, as many as
-    /// are known; further ones may be pushed later. Errors: a cursor without its change, or more changes than are taken.
+    /// Resumes from persisted progress: the edges after `progress.settled` changes, and the known accepted changes behind those;
+    /// further changes may be pushed later. Errors: a cursor without its change, or more changes than the limit.
     pub fn load(
         dag: Dag,
         progress: Progress,
@@ -115,8 +118,8 @@ impl Flow {
         if is_whole { Ok(flow) } else { Err(FlowError::ChangeMissing(progress.settled)) }
     }
 
-    /// The next accepted change. What changes nothing (a duplicate, an edge that is not there) settles without pairs; whether an edge
-    /// closes a cycle was decided when it was accepted.
+    /// The next accepted change. A change without effect (a duplicate, an edge that is not there) settles without pairs; whether
+    /// an edge closes a cycle was decided when it was accepted.
     pub fn push(&mut self, change: EdgeChange) -> Result<(), FlowError> {
         if self.queue.len() >= EDGE_CHANGES_QUEUED_MAX {
             return Err(FlowError::QueueFull);
@@ -135,7 +138,7 @@ impl Flow {
         self.queue.len() + usize::from(self.moving.is_some())
     }
 
-    /// The edges after `progress().settled` changes, ascending: what [`Flow::load`] wants.
+    /// The edges after `progress().settled` changes, ascending: the argument of [`Flow::load`].
     pub fn settled_edges(&self) -> impl Iterator<Item = Edge> + '_ {
         let removed = self.moving.as_ref().and_then(|moving| match moving.change {
             EdgeChange::Remove(edge) => Some(edge).filter(|_| moving.is_real()),
@@ -155,7 +158,8 @@ impl Flow {
         &self.dag
     }
 
-    /// All counters, without this one, whose totals contain its direct count, each once: an increment of it is added to each.
+    /// All counters, without this one, that have its direct count in their totals, each once: an increment of it is added to
+    /// each.
     pub fn descendants<'s>(&self, of: Vertex, scratch: &'s mut Scratch) -> &'s [Vertex] {
         scratch.gather(&self.dag, Way::Down, of);
         let Some(moving) = self.moving.as_ref().filter(|moving| moving.is_real()) else { return &scratch.found };
@@ -199,13 +203,13 @@ impl Flow {
         }
     }
 
-    /// Works on: looks at no more than `budget` edges and pairs, at least one. `None` when nothing is left to be done. What a batch says
-    /// is to be done before the next step and before the next increment.
+    /// Continues the work: looks at no more than `budget` edges and pairs, at least one. `None` when no work is left. Carry out
+    /// the returned batch before the next step and before the next increment.
     pub fn step(&mut self, budget: usize) -> Option<Batch> {
         self.step_within(&mut budget.max(1))
     }
 
-    /// The same, and leaves of the budget what was not used.
+    /// The same; leaves the unused part in the budget.
     pub fn step_within(&mut self, budget: &mut usize) -> Option<Batch> {
         let moving = self.moving.as_mut()?;
         let change = moving.change;
@@ -316,7 +320,7 @@ impl Moving {
     }
 }
 
-/// So many edges, and no more than half of what is left, are looked at from one end before the other end has its turn.
+/// Edges that are looked at from one end before the other end has its turn; never more than half of the remaining budget.
 const PORTION: usize = 64;
 
 /// A portion of a search; whether it is over.
@@ -329,8 +333,9 @@ fn portion(budget: &mut usize, search: impl FnOnce(&mut usize) -> bool) -> bool 
 }
 
 impl Gathering {
-    /// Whether all is found. What u reaches of v and its descendants is sought from both ends in turn, as either may have very many
-    /// neighbours: it is known when u has been followed to the ends, and when nothing against the edges comes from u.
+    /// Whether the search is complete. The vertices that u reaches among v and its descendants are sought from both ends in turn,
+    /// as either may have very many neighbours. The result is known when u has been followed to the ends, or when no walk against
+    /// the edges comes from u.
     fn run(&mut self, dag: &Dag, from: Vertex, budget: &mut usize) -> bool {
         let Gathering { above, below, beside, against } = self;
         if !(above.run(dag, budget) && below.run(dag, budget)) {
@@ -342,7 +347,7 @@ impl Gathering {
                 return true;
             }
             if portion(budget, |left| against.run(dag, left)) && !against.seen.has(from) {
-                // What was found beside is none of those, as far as it was looked for.
+                // The vertices found in `beside` are none of those, as far as the search went.
                 return true;
             }
             if *budget == 0 {
@@ -360,12 +365,12 @@ impl Pairing {
             let at = above.partition_point(|&vertex| vertex < done.from);
             (at, below.partition_point(|&vertex| vertex <= done.to))
         });
-        // The edge's beginning reaches nothing of what is below without the edge: that was left out.
+        // The edge's beginning reaches nothing of `below` without the edge: such vertices were left out.
         let probe = Probe::new(wanted, from);
         Pairing { above, below, probe, against, next, is_probing: false }
     }
 
-    /// Whether it is known which of `below` a vertex reaches: from both ends in turn, as in [`Gathering::run`].
+    /// Whether it is known which vertices of `below` a vertex reaches. Searches from both ends in turn, as in [`Gathering::run`].
     fn search(&mut self, dag: &Dag, from: Vertex, budget: &mut usize) -> bool {
         loop {
             if portion(budget, |left| self.probe.run(dag, left)) {

@@ -11,7 +11,7 @@ impl Marks {
         self.0.get(vertex.0 as usize / 64).is_some_and(|word| word >> (vertex.0 % 64) & 1 == 1)
     }
 
-    /// Whether it is new.
+    /// Adds a vertex; returns whether it is new.
     pub fn set(&mut self, vertex: Vertex) -> bool {
         let at = vertex.0 as usize / 64;
         if at >= self.0.len() {
@@ -55,7 +55,7 @@ pub(super) enum Found {
     Many(Marks),
 }
 
-/// So many are kept as a list.
+/// The number of vertices that are kept as a list.
 const FEW_MAX: usize = 128;
 
 impl Default for Found {
@@ -72,7 +72,7 @@ impl Found {
         }
     }
 
-    /// Whether it is new.
+    /// Adds a vertex; returns whether it is new.
     pub fn set(&mut self, vertex: Vertex) -> bool {
         match self {
             Found::Few(all) => {
@@ -102,7 +102,7 @@ impl Found {
         }
     }
 
-    /// Those that are not in another set.
+    /// The vertices that are not in another set.
     pub fn without(mut self, other: &Found) -> Found {
         match (&mut self, other) {
             (Found::Few(all), _) => all.retain(|&vertex| !other.has(vertex)),
@@ -146,7 +146,7 @@ impl Scratch {
         &self.found
     }
 
-    /// Finds what can be reached from a vertex and was not found yet.
+    /// Finds the vertices that can be reached from a vertex and were not found yet.
     pub(super) fn spread(&mut self, dag: &Dag, way: Way, start: Vertex) {
         let mut at = self.found.len();
         let mut next = Some(start);
@@ -161,7 +161,7 @@ impl Scratch {
         }
     }
 
-    /// Forgets what was found beyond the first so many.
+    /// Forgets all found vertices but the first ones.
     pub(super) fn keep(&mut self, first: usize) {
         for vertex in self.found.drain(first..) {
             self.seen.clear(vertex);
@@ -175,7 +175,7 @@ pub(super) struct Reach {
     way: Way,
     pub seen: Found,
     pub found: Vec<Vertex>,
-    /// The vertex of `found` whose neighbours come next, and behind which of them.
+    /// The vertex of `found` with the neighbours that come next, and behind which of them.
     at: usize,
     behind: Option<Vertex>,
 }
@@ -207,7 +207,7 @@ impl Reach {
     }
 }
 
-/// Which of some wanted vertices are reached from one start after the other, in portions. What was found to reach none of them is
+/// Finds which wanted vertices are reached from one start after the other, in portions. Vertices that reach none of them are
 /// remembered and not entered again, whatever the start.
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
@@ -215,7 +215,7 @@ pub(super) struct Probe {
     /// Reach none of the wanted.
     dead: Found,
     seen: Found,
-    /// What is marked in `seen`, to unmark it.
+    /// The vertices marked in `seen`, to unmark them.
     found: Vec<Vertex>,
     stack: Vec<Frame>,
 }
@@ -224,7 +224,7 @@ pub(super) struct Probe {
 struct Frame {
     vertex: Vertex,
     behind: Option<Vertex>,
-    /// It is wanted, or reaches what is.
+    /// It is wanted, or reaches a wanted vertex.
     is_live: bool,
 }
 
@@ -318,7 +318,7 @@ mod tests {
     }
 
     proptest! {
-        /// Few or many, and whichever of two has more.
+        /// Few vertices or many, and either set larger.
         #[test]
         fn equals_a_set(
             one in proptest::collection::btree_set(0u32..1_000, 0..300),

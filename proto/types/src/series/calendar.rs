@@ -30,7 +30,7 @@ pub struct Zone(TimeZone);
 #[error("unknown time zone {0:?}: names are those of the IANA database, such as Asia/Kathmandu")]
 pub struct UnknownZone(String);
 
-/// What a period is counted in.
+/// The unit of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, PartialOrd, Ord)]
 pub enum CalendarUnit {
     Second,
@@ -42,7 +42,7 @@ pub enum CalendarUnit {
     Year,
 }
 
-/// So many of a unit. Up to hours it is elapsed time; from days on it is counted by the zone's calendar.
+/// A number of units. Up to hours it is elapsed time; from days on it is counted by the zone's calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "(u32, CalendarUnit)", into = "(u32, CalendarUnit)")]
 pub struct Period {
@@ -59,7 +59,7 @@ pub enum Anchor {
     Calendar,
 }
 
-/// Why a period, or what was computed with one, is none.
+/// Why a period or a computed time is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum CalendarError {
     #[error("period {0:?}: a number from 1 to {COUNT_MAX} and one of s, m, h, d, w, mo, y, such as 30d")]
@@ -93,7 +93,7 @@ impl CalendarUnit {
         [(Second, "s"), (Minute, "m"), (Hour, "h"), (Day, "d"), (Week, "w"), (Month, "mo"), (Year, "y")]
     };
 
-    /// How many make what a calendar counts them in.
+    /// How many of it make the next larger unit of the calendar.
     fn divides(self) -> u32 {
         match self {
             CalendarUnit::Second | CalendarUnit::Minute => 60,
@@ -135,7 +135,7 @@ impl Period {
         Some(unit_s * u64::from(self.count))
     }
 
-    /// So many seconds, in the largest unit of fixed length up to days; `None` of 0 and where the count would be too large.
+    /// A number of seconds, in the largest unit of fixed length up to days; `None` for 0 and if the count would be too large.
     pub fn of_s(seconds: u64) -> Option<Period> {
         use CalendarUnit::{Day, Hour, Minute, Second};
         let units = [(Day, 86_400), (Hour, 3_600), (Minute, 60), (Second, 1)];
@@ -192,7 +192,8 @@ impl FromStr for Period {
 impl Zone {
     pub const UTC: Zone = Zone(TimeZone::UTC);
 
-    /// A zone of the IANA database, in capitals or not. `Factory` and `Etc/Unknown` are names for a clock that nobody has set: no zones.
+    /// A zone of the IANA database, in capitals or not. `Factory` and `Etc/Unknown` are names for an unset clock, and are
+    /// refused.
     pub fn named(name: &str) -> Result<Zone, UnknownZone> {
         let unknown = || UnknownZone(name.chars().take(ZONE_NAME_BYTES_MAX).collect());
         let is_unset = ["Factory", "Etc/Unknown"].iter().any(|unset| unset.eq_ignore_ascii_case(name));
@@ -207,7 +208,7 @@ impl Zone {
         self.0.iana_name().unwrap_or("UTC")
     }
 
-    /// Reads what a [`UnixTime`] is read from, or a date or time by this zone's clock: a date is the day's first second.
+    /// Reads the texts of a [`UnixTime`], or a date or time by this zone's clock: a date is the day's first second.
     pub fn time(&self, text: &str) -> Result<UnixTime, CalendarError> {
         let seconds = match written(text) {
             Some(Written::Day(date)) => Some(self.start_of(date)),
@@ -218,8 +219,8 @@ impl Zone {
         time.ok_or_else(|| CalendarError::Time(text.chars().take(40).collect()))
     }
 
-    /// The time at which this zone's clock shows so many seconds since 1970-01-01T00:00:00; `None` out of range. Of a time that the clock
-    /// shows twice it is the first, and one that the clock leaves out is as much later as the clock leaps.
+    /// The time at which this zone's clock shows this number of seconds since 1970-01-01T00:00:00; `None` out of range. If the
+    /// clock shows a time twice, it is the first. A time that the clock leaves out is later by as much as the clock leaps.
     pub fn at_clock(&self, seconds: i64) -> Option<UnixTime> {
         let clock = Timestamp::from_second(seconds).ok()?.to_zoned(TimeZone::UTC).datetime();
         let at = clock.to_zoned(self.0.clone()).ok()?;
@@ -238,7 +239,7 @@ impl Zone {
         at.display_with_offset(self.0.to_offset(at)).to_string()
     }
 
-    /// So much before a time: 7 days before Sunday noon is the last Sunday's noon, though that may be 167 hours.
+    /// The time one period earlier: 7 days before Sunday noon is the last Sunday's noon, though that may be 167 hours.
     pub fn before(&self, at: UnixTime, period: Period) -> Result<UnixTime, CalendarError> {
         self.times_before(at, period, 1)
     }
@@ -271,14 +272,14 @@ impl Zone {
         Ok(Window::new(self.cut(self.start_of(from), &out)?, self.cut(self.start_of(to), &out)?)?)
     }
 
-    /// The calendar's unit that ends where the one that begins at a time begins: the one before it.
+    /// The calendar's unit before the one that begins at this time.
     pub fn unit_before(&self, unit: CalendarUnit, begin: UnixTime) -> Result<Window, CalendarError> {
         let out = CalendarError::OutOfRange { period: Period { count: 1, unit }, at_s: begin.s() };
         self.unit(unit, self.cut(begin.s() as i64 - 1, &out)?, 0)
     }
 
-    /// The window that ends where another begins and is as long by the calendar: as many days, and of what is no whole day as many
-    /// seconds. Whole days begin and end with their first seconds, however many hours they have.
+    /// The window that ends where another begins and is as long by the calendar: as many days, and as many seconds for the rest
+    /// that is no whole day. Whole days begin and end with their first seconds, however many hours they have.
     pub fn as_long_before(&self, window: Window) -> Result<Window, CalendarError> {
         let from = self.zoned(window.from());
         let to = self.zoned(window.to());
@@ -308,7 +309,7 @@ impl Zone {
         Ok(Window::new(self.cut(begin.s() as i64 - rest_s, &out)?, window.from())?)
     }
 
-    /// So many calendar days up to the beginning of one.
+    /// The window of this number of calendar days up to the beginning of a day.
     fn days_before(&self, begin: UnixTime, date: Date, days: i64) -> Result<Window, CalendarError> {
         let period = Period { count: days as u32, unit: CalendarUnit::Day };
         let out = CalendarError::OutOfRange { period, at_s: begin.s() };
@@ -513,7 +514,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Lengths of the steps, in units of so many seconds.
+    /// Lengths of the steps, in units of `unit_s` seconds.
     fn lengths(zone: &Zone, window: Window, every: &str, unit_s: u64) -> Vec<u64> {
         let steps = zone.steps(window, period(every), Anchor::Calendar).unwrap();
         steps.windows(2).map(|pair| (pair[1].s() - pair[0].s()) / unit_s).collect()

@@ -1,9 +1,10 @@
 //! The encoding of rows at rest and on the wire: some three bytes per bucket.
 //!
-//! A version byte, then each granularity that has buckets, by its number: the number, how many buckets, where the first lies, and for
-//! each bucket how many are missing before it and its value. Two predictions make that short. A granularity is taken to begin where
-//! the finer one before it does. And a bucket's value is taken to be the sum over the buckets of that finer one within it, which
-//! holds as long as all of those are in the row; only the difference is written. Both are about size alone: any row can be encoded.
+//! A version byte, then each granularity that has buckets, by its number. Each granularity has the number, the count of buckets,
+//! the position of the first, and for each bucket the gap before it and its value. Two predictions make that short. A granularity
+//! is predicted to begin where the finer one before it does. A bucket's value is predicted to be the sum of that finer
+//! granularity's buckets within it. That is right as long as all of those are in the row, and only the difference is written.
+//! Both predictions affect size only: any row can be encoded.
 //!
 //! All numbers are varints of the least length, so a row has one encoding, and rows can be compared and hashed as bytes.
 
@@ -37,7 +38,7 @@ pub enum BadRow {
     Value { value: u64, most: u64 },
 }
 
-/// More buckets than one encoded row may have; [`Row::pieces`] cuts it.
+/// The row has more buckets than one encoded row may have; [`Row::pieces`] cuts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("row of {0} buckets: at most {ROW_BUCKETS_MAX} are encoded together")]
 pub struct RowTooLong(pub usize);
@@ -47,7 +48,7 @@ pub fn encode(row: &Row) -> Result<Vec<u8>, RowTooLong> {
     encode_buckets(row.ascending())
 }
 
-/// Encodes totals of at most [`ROW_BUCKETS_MAX`] buckets. They look as rows do; only whoever reads them knows which they are.
+/// Encodes totals of at most [`ROW_BUCKETS_MAX`] buckets. They look like rows; only the reader knows that they are totals.
 pub fn encode_totals(totals: &Totals) -> Result<Vec<u8>, RowTooLong> {
     encode_buckets(totals.ascending())
 }
@@ -89,7 +90,7 @@ fn encode_buckets(buckets: &[(Key, u64)]) -> Result<Vec<u8>, RowTooLong> {
     Ok(bytes)
 }
 
-/// Decodes and validates: what is accepted is a row, and its only encoding. Never panics.
+/// Decodes and validates: accepted bytes are a row, in its only encoding. Never panics.
 pub fn decode(bytes: &[u8]) -> Result<Row, BadRow> {
     let mut buckets = Vec::new();
     decode_buckets(bytes, COMPONENT_MAX, &mut buckets).map(|()| Row::of_ascending(buckets))
@@ -114,7 +115,7 @@ impl Decoder {
         if bytes.is_empty() { Ok(row) } else { Err(BadRow::Later { bytes: bytes.len() }) }
     }
 
-    /// The same from the beginning of these bytes, of which the rest is left.
+    /// Decodes a row from the beginning of these bytes, and leaves the rest.
     pub fn take_pieces(&mut self, bytes: &mut &[u8]) -> Result<Row, BadRow> {
         let count = take(bytes)?;
         let mut first = None;
@@ -133,7 +134,7 @@ impl Decoder {
     }
 }
 
-/// As [`decode`]; a bucket of a total may hold whatever 64 bits hold.
+/// Like [`decode`]; a bucket of a total may hold any 64-bit value.
 pub fn decode_totals(bytes: &[u8]) -> Result<Totals, BadRow> {
     let mut buckets = Vec::new();
     decode_buckets(bytes, u64::MAX, &mut buckets)?;
@@ -179,7 +180,7 @@ fn take_level(
     if count == 0 || held + count > ROW_BUCKETS_MAX as u128 {
         return Err(BadRow::Buckets { buckets: (held + count).min(u64::MAX.into()) as u64 });
     }
-    // Each takes a byte at least: what is reserved was paid for.
+    // Each bucket takes a byte at least: so the reserved memory is bounded by the input.
     buckets.reserve((count as usize).min(rest.len()));
     let mut expected = Expected::within(granularity, finer);
     let mut next = i128::from(expected.first(buckets));
@@ -215,10 +216,11 @@ struct Level {
     end: usize,
 }
 
-/// What a level is taken to hold, from the finer one before it. Asked for ascending indexes, with the buckets of which that is a part.
+/// The predicted values of a level, from the finer one before it. Queried for ascending indexes, with the buckets that contain
+/// them.
 struct Expected {
     granularity: Granularity,
-    /// What of it begins behind all buckets that were asked for.
+    /// The part of the finer level that begins behind all queried buckets.
     finer: Option<Level>,
 }
 
@@ -314,7 +316,7 @@ mod tests {
         proptest::collection::vec(bucket(), 0..60).prop_map(Row::from_buckets)
     }
 
-    /// What minutes, hours and days of a counter look like.
+    /// A counter with minutes, hours and days.
     fn horizon(now: u64) -> Horizon {
         let kept = |code: usize, ttl_s| Kept { granularity: Granularity::ALL[code], ttl_s };
         let retention = Retention::new(vec![kept(0, 172_800), kept(11, 30 * 86_400), kept(18, 400 * 86_400)]).unwrap();
@@ -425,7 +427,7 @@ mod tests {
         assert_eq!(pieces[0], longest);
     }
 
-    /// What stores hold and peers send: a change of it is a change of version.
+    /// The encoding that stores hold and peers send: a change of it is a change of version.
     #[test]
     fn the_encoding_is_what_it_was() {
         let row = counted([(5, 1), (70, 300), (90_000, 7)]);

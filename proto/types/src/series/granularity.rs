@@ -21,7 +21,7 @@ pub struct UnixTime(u64);
 #[error("time {0} s: 0 (1970) to {UNIX_TIME_MAX_S} allowed")]
 pub struct TimeOutOfRange(pub i128);
 
-/// What a granularity is a multiple of.
+/// The unit of a granularity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unit {
     Minute,
@@ -30,7 +30,7 @@ pub enum Unit {
     Month,
 }
 
-/// The length of a kind of bucket: so many of a unit, as many as divide the next one evenly. In order of length.
+/// The length of a kind of bucket: a number of units that divides the next unit evenly. In order of length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Granularity {
@@ -38,7 +38,7 @@ pub struct Granularity {
     count: u8,
 }
 
-/// What is no granularity.
+/// Why a granularity is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoGranularity {
     #[error("{count} × {unit:?}: the count must divide {divides}")]
@@ -70,7 +70,7 @@ impl UnixTime {
         u64::try_from(seconds).map_err(|_| out).and_then(UnixTime::try_from)
     }
 
-    /// The second of a proposer's stamp; what lies beyond the range is cut to it, since apply cannot refuse a stamp.
+    /// The second of a proposer's stamp. A stamp beyond the range is cut to it, since apply cannot refuse a stamp.
     pub fn from_wall(wall: WallMs) -> UnixTime {
         UnixTime((wall.0 / 1_000).min(UNIX_TIME_MAX_S))
     }
@@ -79,12 +79,12 @@ impl UnixTime {
         self.0
     }
 
-    /// So many seconds earlier, not before 1970.
+    /// This number of seconds earlier, not before 1970.
     pub fn minus(self, seconds: u64) -> UnixTime {
         UnixTime(self.0.saturating_sub(seconds))
     }
 
-    /// So many seconds later, not after [`UnixTime::MAX`].
+    /// This number of seconds later, not after [`UnixTime::MAX`].
     pub fn plus(self, seconds: u64) -> UnixTime {
         UnixTime(self.0.saturating_add(seconds).min(UNIX_TIME_MAX_S))
     }
@@ -105,7 +105,7 @@ impl From<UnixTime> for u64 {
 }
 
 impl Unit {
-    /// How many make the next unit; 1 where nothing is made of several.
+    /// How many of this unit make the next unit; 1 if no granularity has several of it.
     const fn divides(self) -> u8 {
         match self {
             Unit::Minute => 60,

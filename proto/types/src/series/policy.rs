@@ -1,8 +1,8 @@
-//! What a namespace keeps and for how long, which events it takes, and how far expiry has come.
+//! The policy of a namespace: the kept buckets and their time to live, the events that it takes, and how far expiry has come.
 //!
-//! All of it is a function of stamps that proposers wrote into the log: [`SeriesState`] is replicated, and [`Horizon`] only grows. A
-//! stamp that goes back changes nothing. One that is far ahead expires what it says for ever: leaders whose clocks are off must not
-//! propose, which is the shell's to see to.
+//! All of it is a function of stamps that proposers wrote into the log: [`SeriesState`] is replicated, and [`Horizon`] only
+//! grows. A stamp that goes back changes nothing. A stamp far ahead expires buckets for ever: leaders with wrong clocks must not
+//! propose, and the shell has to prevent that.
 
 use super::{BucketId, Granularity, UnixTime};
 use crate::limits::{AHEAD_MAX_S, BUCKETS_KEPT_MAX, GRANULARITIES_MAX};
@@ -15,12 +15,12 @@ pub struct Kept {
     pub ttl_s: u64,
 }
 
-/// What a namespace keeps, fine to coarse: each granularity nests in the next, which is kept at least as long.
+/// The granularities of a namespace, fine to coarse: each nests in the next, which is kept at least as long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Kept>", into = "Vec<Kept>")]
 pub struct Retention(Vec<Kept>);
 
-/// What becomes of an event that is too late or too far ahead.
+/// The treatment of an event that is too late or too far ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OutOfRange {
     /// The increment is refused and counts nowhere.
@@ -63,7 +63,7 @@ pub enum BadPolicy {
     Ahead(u64),
 }
 
-/// What an increment counts in.
+/// The places that an increment counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// In the total, and in a bucket of each granularity that still keeps one.
@@ -82,7 +82,8 @@ pub enum NotAdmitted {
 }
 
 impl NotAdmitted {
-    /// What the same log said at the same moment of another event of the namespace; `None` for one that it did not refuse for this.
+    /// The refusal of another event of the namespace by the same log at the same moment; `None` if it would not be refused for
+    /// its time.
     pub fn for_event(self, event: UnixTime) -> Option<NotAdmitted> {
         let event_s = event.s();
         match self {
@@ -97,7 +98,7 @@ impl NotAdmitted {
         }
     }
 
-    /// For an event that was too far ahead so many seconds ago. One that was too late stays so.
+    /// The refusal of the same event this number of seconds later, if it was too far ahead. An event that was too late stays so.
     pub fn after_s(self, elapsed_s: u64) -> NotAdmitted {
         match self {
             NotAdmitted::TooFarAhead { event_s, ahead_s, ahead_max_s } => {
@@ -118,10 +119,11 @@ pub struct SeriesState {
     closed: UnixTime,
 }
 
-/// From which bucket on each granularity is kept. Only grows, so what has expired stays so whatever comes late; merging is maximum.
+/// The first kept bucket of each granularity. Only grows, so an expired bucket stays expired, whatever comes late; merging takes
+/// the maximum.
 ///
-/// A view has one of its own, advanced by its own clock and kept with its checkpoint, and merges those that its groups tell: then it
-/// reads no bucket for which a group has already dropped an increment.
+/// A view has a horizon of its own, advanced by its own clock and kept with its checkpoint, and merges the horizons of its
+/// groups. So it reads no bucket for which a group has already dropped an increment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Horizon {
     now: UnixTime,
@@ -164,7 +166,7 @@ impl Retention {
         self.0.last().map_or(0, |kept| kept.ttl_s)
     }
 
-    /// The first bucket of each granularity whose time to live is not over.
+    /// The first bucket of each granularity within its time to live.
     fn alive(&self, now: UnixTime) -> impl Iterator<Item = (Granularity, u32)> + '_ {
         self.0.iter().map(move |&Kept { granularity, ttl_s }| (granularity, granularity.index_at(now.minus(ttl_s))))
     }
@@ -206,23 +208,23 @@ impl SeriesPolicy {
         &self.retention
     }
 
-    /// How late an event may be, seconds.
+    /// The number of seconds that an event may be late.
     pub fn late_max_s(&self) -> u64 {
         self.late_max_s
     }
 
-    /// How far ahead an event may be, seconds.
+    /// The number of seconds that an event may be ahead.
     pub fn ahead_max_s(&self) -> u64 {
         self.ahead_max_s
     }
 
-    /// What becomes of events that are later, or further ahead.
+    /// The treatment of events that are later, or further ahead.
     pub fn out_of_range(&self) -> OutOfRange {
         self.out_of_range
     }
 
-    /// Whether an increment of that time is taken, by a clock that says `now`. The log decides ([`SeriesState::admit`]); this is for
-    /// whoever would rather know before.
+    /// Whether an increment of that time is taken, by a clock that shows `now`. The log decides ([`SeriesState::admit`]); this
+    /// check is for callers that want to know before.
     pub fn admit(&self, event: UnixTime, now: UnixTime) -> Result<Admission, NotAdmitted> {
         self.admit_between(event, now, now.minus(self.late_max_s))
     }
@@ -263,7 +265,7 @@ impl From<SeriesPolicy> for PolicyFields {
 }
 
 impl SeriesState {
-    /// The state of a namespace of which nothing was counted before `now`.
+    /// The state of a namespace without increments before `now`.
     pub fn new(policy: SeriesPolicy, now: UnixTime) -> SeriesState {
         let horizon = Horizon::begin(&policy, now);
         let closed = now.minus(policy.late_max_s);
@@ -278,7 +280,7 @@ impl SeriesState {
         &self.horizon
     }
 
-    /// Whether its parts belong together: what was read from a disk may have been damaged.
+    /// Whether its parts belong together: data read from a disk may be damaged.
     pub fn is_sound(&self) -> bool {
         let kept = self.policy.retention.0.iter().map(|kept| kept.granularity);
         kept.eq(self.horizon.first.iter().map(|first| first.0))
@@ -305,9 +307,9 @@ impl SeriesState {
         self.closed
     }
 
-    /// Another policy from `now` on. What it keeps no more is gone for good. What it keeps longer begins with what is still there, and a
-    /// granularity that is new with its first whole bucket: of those before it only a part was counted. Where later events are allowed
-    /// than before, those are taken that lie behind what was closed.
+    /// Another policy from `now` on. Buckets that it does not keep are gone for good. A granularity that is kept longer begins
+    /// with the buckets that are still there. A new granularity begins with its first whole bucket, because earlier buckets hold
+    /// only a part of the increments. If later events are allowed than before, only those behind the closed buckets are taken.
     pub fn change(&mut self, policy: SeriesPolicy, now: UnixTime) {
         self.horizon.change(&policy, now);
         self.policy = policy;
@@ -316,12 +318,12 @@ impl SeriesState {
 }
 
 impl Horizon {
-    /// How far a namespace's series have expired at `now`, by a policy, where nothing has yet.
+    /// The horizon of a policy at `now`, for a namespace with nothing expired before.
     pub fn begin(policy: &SeriesPolicy, now: UnixTime) -> Horizon {
         Horizon { now, first: policy.retention.alive(now).collect() }
     }
 
-    /// Keeps all buckets of all granularities: for who does not know yet what is kept.
+    /// Keeps all buckets of all granularities: for a caller that does not know yet which are kept.
     pub fn everything() -> Horizon {
         Horizon { now: UnixTime::default(), first: Granularity::ALL.map(|granularity| (granularity, 0)).to_vec() }
     }
@@ -360,8 +362,8 @@ impl Horizon {
         }
     }
 
-    /// Takes over what another has expired, of the granularities that both have. Merging is commutative, associative and idempotent
-    /// among horizons of one policy.
+    /// Takes over the expiry of another horizon, for the granularities that both have. Merging is commutative, associative and
+    /// idempotent among horizons of one policy.
     pub fn merge(&mut self, other: &Horizon) {
         self.now = self.now.max(other.now);
         for own in &mut self.first {
@@ -452,7 +454,7 @@ mod tests {
         assert_eq!(total.admit(at(10_061), now), Ok(Admission::TotalOnly));
     }
 
-    /// So whoever was refused knows of the others what the log would say of them.
+    /// So the refused client knows the log's answer for its other events.
     #[test]
     fn a_refusal_says_which_other_events_are_out_of_range() {
         let mut state = SeriesState::new(policy(vec![kept("1m", DAY_S)], 600), at(10_000));
@@ -470,7 +472,7 @@ mod tests {
         }
     }
 
-    /// Their buckets may have been written away, and a row that is added to must hold what they had.
+    /// Their buckets may have been written away, and a row that is added to must hold the earlier values.
     #[test]
     fn events_that_were_too_late_stay_so_when_a_policy_comes_to_allow_later_ones() {
         let mut state = SeriesState::new(policy(vec![kept("1m", DAY_S)], 600), at(10_000));

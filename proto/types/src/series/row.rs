@@ -1,9 +1,9 @@
-//! The packed row of one component: all buckets, of all granularities, of one counter's generation and half that one valve incarnation
-//! has counted.
+//! The packed row of one component: all buckets, of all granularities, of one counter's generation and half that one valve
+//! incarnation has counted.
 //!
-//! The writer adds, everybody else merges by maximum per bucket, and both drop what the horizon does not keep. So rows form a
-//! semilattice, expiry commutes with merging, and parts of rows (what gossip sends) and pieces of rows (what a store keeps apart) are
-//! rows too.
+//! The writer adds, every other holder merges by maximum per bucket, and both drop buckets that the horizon does not keep. So
+//! rows form a semilattice, expiry commutes with merging, and parts of rows (in gossip) and pieces of rows (in a store) are rows
+//! too.
 
 use super::{BucketId, Granularity, Horizon, UnixTime, codec};
 use crate::limits::COMPONENT_MAX;
@@ -12,9 +12,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use std::fmt;
 use std::ops::Range;
 
-/// Longer than this, what is merged into a row is merged in one pass instead of bucket by bucket.
+/// A longer incoming row is merged in one pass instead of bucket by bucket.
 const INSERTS_MAX: usize = 16;
-/// Room for so many further buckets at least, where there is none.
+/// The least number of further buckets that a full row makes room for.
 const ROOM_MIN: usize = 4;
 
 /// Buckets by granularity and index, each with a value above 0. An absent bucket is 0.
@@ -95,7 +95,7 @@ impl Key {
 }
 
 impl Row {
-    /// A row of these buckets; those of value 0 are left out, and of one that comes twice the larger value stays.
+    /// A row of these buckets; those of value 0 are left out, and the larger value of a duplicate stays.
     pub fn from_buckets(buckets: impl IntoIterator<Item = (BucketId, u64)>) -> Row {
         let held = buckets.into_iter().filter(|&(_, value)| value > 0);
         let mut buckets: Vec<(Key, u64)> = held.map(|(bucket, value)| (bucket.into(), value)).collect();
@@ -160,9 +160,9 @@ impl Row {
         range(&self.buckets, granularity, indexes).map(|(key, value)| (key.bucket(), value))
     }
 
-    /// Adds to the bucket of each granularity that holds the time and is kept, and says how many those are. The writer's, for events
-    /// that [`SeriesState::admit`](super::SeriesState::admit) said to be bucketed; the values of those buckets must be here, not in a
-    /// piece elsewhere. Error: one of them would be too large; nothing was changed.
+    /// Adds to the bucket of each granularity that holds the time and is kept, and returns the number of those buckets. Only the
+    /// writer calls it, for events that [`SeriesState::admit`](super::SeriesState::admit) admitted to buckets. The values of
+    /// those buckets must be here, not in a piece elsewhere. Error: one of them would be too large; nothing was changed.
     pub fn add(&mut self, horizon: &Horizon, event: UnixTime, delta: u64) -> Result<usize, BucketFull> {
         self.add_to(&Places::of(horizon, event), delta)
     }
@@ -187,12 +187,12 @@ impl Row {
         Ok(places.len())
     }
 
-    /// Raises each bucket that is kept to at least what the other row has, and says whether anything changed.
+    /// Raises each bucket that is kept to at least the other row's value, and says whether anything changed.
     pub fn merge(&mut self, other: &Row, horizon: &Horizon) -> bool {
         self.merge_with(other, horizon, |_, _| {})
     }
 
-    /// The same, and tells of each bucket that was raised by how much: as much is added to totals of which this row is a part.
+    /// The same; reports how much each raised bucket gained. The caller adds as much to the totals that contain this row.
     pub fn merge_with(&mut self, other: &Row, horizon: &Horizon, mut raised: impl FnMut(BucketId, u64)) -> bool {
         if other.len() > INSERTS_MAX {
             return self.merge_in_one_pass(other, horizon, raised);
@@ -250,28 +250,28 @@ impl Row {
         self.buckets.extend(own);
     }
 
-    /// Drops what is not kept, and says how many buckets that were.
+    /// Drops buckets that are not kept, and returns their number.
     pub fn expire(&mut self, horizon: &Horizon) -> usize {
         let before = self.buckets.len();
         self.buckets.retain(|&(key, _)| horizon.keeps(key.bucket()));
         before - self.buckets.len()
     }
 
-    /// The part that holds these times: what to tell after increments of those times.
+    /// The part that holds these times: the part to send after increments of those times.
     pub fn holding(&self, horizon: &Horizon, events: impl IntoIterator<Item = UnixTime>) -> Row {
         let touched = events.into_iter().flat_map(|event| kept_buckets(horizon, event));
         Row::from_buckets(touched.map(|bucket| (bucket, self.get(bucket))))
     }
 
-    /// The part that ends after a time. With [`SeriesState::closed_before`](super::SeriesState::closed_before) of some moment this is
-    /// at least all that has changed since that moment: what to tell a peer of which no more is known.
+    /// The part that ends after a time. With [`SeriesState::closed_before`](super::SeriesState::closed_before) of some moment
+    /// this has at least all changes since that moment: the part to send to a peer with unknown progress.
     pub fn since(&self, closed_before: UnixTime) -> Row {
         let open = self.buckets.iter().filter(|(key, _)| key.bucket().end() > closed_before);
         Row { buckets: open.copied().collect() }
     }
 
-    /// Splits off what ended by `closed_before`, one row for each granularity that has at least `least` such buckets, to be written
-    /// once and read together with this row ([`Row::merge`]). Each is cut into pieces of at most `most` buckets.
+    /// Splits off the buckets that ended by `closed_before`, one row for each granularity that has at least `least` such buckets,
+    /// to be written once and read together with this row ([`Row::merge`]). Each is cut into pieces of at most `most` buckets.
     pub fn take_closed(&mut self, closed_before: UnixTime, least: usize, most: usize) -> Vec<Row> {
         let mut taken = Vec::new();
         let mut left = Vec::with_capacity(self.buckets.len());
@@ -288,7 +288,7 @@ impl Row {
         taken
     }
 
-    /// How many buckets [`Row::take_closed`] would split off at least one of a granularity.
+    /// The number of buckets that [`Row::take_closed`] would split off, at least one of a granularity.
     pub fn count_closed(&self, closed_before: UnixTime) -> usize {
         count_closed(&self.buckets, closed_before)
     }
@@ -298,7 +298,7 @@ impl Row {
         self.buckets.chunks(most.max(1)).map(|piece| Row { buckets: piece.to_vec() })
     }
 
-    /// Reads what an increment of now will.
+    /// Reads the memory that an increment of now will read.
     pub fn warm(&self) -> u64 {
         self.buckets.last().map_or(0, |&(_, value)| value)
     }
@@ -333,7 +333,7 @@ impl Row {
     }
 }
 
-/// How many of these, in order, ended by a time.
+/// The number of these buckets, in order, that ended by a time.
 pub(super) fn count_closed(buckets: &[(Key, u64)], closed_before: UnixTime) -> usize {
     let mut rest = buckets;
     let mut count = 0;

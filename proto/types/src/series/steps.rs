@@ -1,25 +1,25 @@
 //! Plans a series: which kept buckets answer for each of several steps that lie one after the other.
 //!
-//! No bucket belongs to two steps, so the values of a series add up. A step has a value whenever some kept bucket reaches into it,
-//! as a window of the same interval has. Where no whole bucket can be its own, its value is 0, and its upper bound is what the buckets
-//! counted that reach into it.
+//! No bucket belongs to two steps, so the values of a series add up. A step has a value whenever some kept bucket reaches into
+//! it, as a window of the same interval has. If no whole bucket can be the step's own, its value is 0. Its upper bound is then
+//! the count of the buckets that reach into it.
 //!
-//! Each boundary between steps moves to the nearest boundary of kept buckets, independently of the others. That fails where a finer
-//! granularity begins to be kept in the middle of a coarser bucket: either one step takes the coarser bucket whole, or the steps
-//! behind take the finer ones. There, [`Planner`] compares the choices: the fewest steps without buckets of their own, then the smallest
-//! errors beyond what is accepted, the fewest buckets, and the smallest errors.
+//! Each boundary between steps moves to the nearest boundary of kept buckets, independently of the others. That fails where a
+//! finer granularity begins to be kept in the middle of a coarser bucket. There either one step takes the coarser bucket whole,
+//! or the steps behind take the finer ones. [`Planner`] compares the choices. It prefers the fewest steps without buckets of
+//! their own, then the smallest errors beyond the accepted error, the fewest buckets, and the smallest errors.
 
 use super::window::{holding, kept_at, walk};
 use super::{Answer, Cover, Granularity, Horizon, Run, UnixTime, Window};
 use std::ops::Range;
 
-/// Which kept buckets answer for one step of a series.
+/// The kept buckets that answer for one step of a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepCover {
     /// Whole buckets that belong to this step alone.
     Own(Cover),
-    /// None are its own: those that reach into it are longer, or belong to a step beside it. They are listed here; `None`: a part of the
-    /// step is kept nowhere.
+    /// The step has no buckets of its own: the buckets that reach into it are longer, or belong to a step beside it. They are
+    /// listed here; `None`: a part of the step is kept nowhere.
     Shared(Option<Vec<Run>>),
     /// Nothing of it is kept.
     NotKept,
@@ -75,7 +75,7 @@ struct Step {
     stops: Vec<UnixTime>,
 }
 
-/// A bucket in whose middle a finer granularity begins to be kept.
+/// A bucket with a middle at which a finer granularity begins to be kept.
 struct Seam {
     bucket: Ends,
     /// There the finer one begins.
@@ -88,7 +88,7 @@ struct Planner<'a> {
     horizon: &'a Horizon,
     accepted_s: u64,
     seams: Vec<Seam>,
-    /// Where what is kept begins.
+    /// The beginning of the kept buckets.
     begin: Option<UnixTime>,
 }
 
@@ -106,7 +106,7 @@ struct Cost {
 struct Choice {
     end: UnixTime,
     cost: Cost,
-    /// What the last of them takes.
+    /// The end that the last step of the choice takes.
     ends: Option<Ends>,
     /// The choice for those before it, by its place.
     before: usize,
@@ -201,7 +201,8 @@ impl<'a> Planner<'a> {
         chosen
     }
 
-    /// What the steps up to this one may take, for each choice of those before. The later a choice ends, the less it must cost.
+    /// The choices of the steps up to this one, for each choice of the steps before. The later a choice ends, the less it must
+    /// cost.
     fn choices(&self, step: &Step, before: &[Choice], floor: UnixTime) -> Vec<Choice> {
         let mut choices = Vec::with_capacity(before.len() * 2);
         for (place, held) in before.iter().enumerate() {
@@ -228,7 +229,7 @@ impl<'a> Planner<'a> {
         choices
     }
 
-    /// What it costs to read a step from there; `None`: that is not of the step, or no row of kept buckets leads there.
+    /// The cost to read a step from there; `None`: that is outside the step, or no row of kept buckets leads there.
     fn cost(&self, asked: Window, from: UnixTime, to: UnixTime) -> Option<Cost> {
         if from >= to || from >= asked.to() || asked.from() >= to {
             return None;

@@ -1,9 +1,10 @@
 //! Reads times from text. One rule holds in files, JSON, URLs and on the command line:
 //!
-//! * A whole number is seconds since 1970. A number of eight digits that reads as a date, such as 20261128, is refused: as seconds it
-//!   would be a day in 1970, and whoever writes it means the date.
-//! * A time with its offset is what RFC 3339 allows and nothing else. A fraction of a second has any number of digits, which are cut
-//!   off. A second of 60 stands only where leap seconds are put, in the last UTC minute of June and December, and is taken for the 59th.
+//! * A whole number is seconds since 1970. A number of eight digits that reads as a date, such as 20261128, is refused: as
+//!   seconds it would be a day in 1970, and its writer means the date.
+//! * A time with its offset has a form that RFC 3339 allows, and no other. A fraction of a second has any number of digits, which
+//!   are cut off. A second of 60 stands only where leap seconds are put, in the last UTC minute of June and December, and is
+//!   taken for the 59th.
 //! * Where a zone is known, a date, or a date and time without an offset, is read by its clock.
 
 use super::{TimeOutOfRange, UnixTime};
@@ -12,7 +13,7 @@ use jiff::civil::{Date, DateTime, date, time};
 use jiff::tz::TimeZone;
 use std::str::FromStr;
 
-/// Characters of what is no time in the error that says so.
+/// Characters of an invalid time that its error shows.
 const TIME_SHOWN_MAX: usize = 40;
 const DAY_S: i64 = 86_400;
 
@@ -38,7 +39,7 @@ pub(super) enum Written {
 }
 
 impl UnixTime {
-    /// Whole seconds since 1970 that somebody wrote as a number. Errors: before 1970 or far beyond, or a date without its dashes.
+    /// Whole seconds since 1970, written as a number. Errors: before 1970 or far beyond, or a date without its dashes.
     pub fn of_number(number: i128) -> Result<UnixTime, NoTime> {
         let seconds = u64::try_from(number).map_err(|_| TimeOutOfRange(number))?;
         let time = UnixTime::try_from(seconds)?;
@@ -98,7 +99,7 @@ pub(super) fn written(text: &str) -> Option<Written> {
     if is_local {
         return Some(Written::Local(at));
     }
-    // Whatever has an offset says its seconds.
+    // A time with an offset has seconds.
     second?;
     let of_clock = at.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second();
     let seconds = of_clock - rest.offset_s()?;
@@ -113,11 +114,11 @@ fn may_be_leap(seconds: i64) -> bool {
     at.date() >= date(1972, 1, 1) && ends_half_a_year && at.time() == time(23, 59, 59, 0)
 }
 
-/// What of a text is left to read.
+/// The rest of a text that is left to read.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
-    /// A number of exactly so many digits.
+    /// A number of exactly this many digits.
     fn number(&mut self, digits: usize) -> Option<i16> {
         let (number, rest) = self.0.split_at_checked(digits)?;
         let value = number
@@ -259,7 +260,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against an independent reader, for what both allow.
+        /// Against an independent reader, for the texts that both allow.
         #[test]
         fn times_with_an_offset_are_read_as_others_read_them(
             seconds in 100_000_i64..32_503_000_000, offset_min in -1_439_i32..1_440, fraction in "(\\.[0-9]{1,30})?"

@@ -1,11 +1,11 @@
-//! The buckets of a total: sums over rows of many counters and valves, to which is added and from which is taken off.
+//! The buckets of a total: sums over rows of many counters and valves, with additions and subtractions.
 //!
-//! A view keeps one for each counter that others flow to (see [`graph`](crate::graph)). Whatever raises a bucket of a direct count by so much
-//! raises the totals by as much ([`Row::merge_with`] says what); a pair of an edge change adds or takes off whole rows. No total is
-//! merged with another, and none told but to who answers a read with it.
+//! A view keeps one for each counter that others flow to (see [`graph`](crate::graph)). A raise of a bucket of a direct count
+//! raises the totals by as much ([`Row::merge_with`] reports it). A pair of an edge change adds or subtracts whole rows. No total
+//! is merged with another, and a total is sent only to an aggregator that answers a read with it.
 //!
-//! Sums are taken modulo 2^64. So the order of additions and subtractions does not matter, and what comes out is exact as long as the true
-//! sum is below that.
+//! Sums are taken modulo 2^64. So the order of additions and subtractions does not matter, and the result is exact as long as the
+//! true sum is below that.
 
 use super::row::{Key, count_closed, range};
 use super::{BucketId, Granularity, Horizon, Row, UnixTime};
@@ -19,7 +19,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Totals of these buckets; what comes twice is added up.
+    /// Totals of these buckets; the values of duplicates are added up.
     pub fn from_buckets(buckets: impl IntoIterator<Item = (BucketId, u64)>) -> Totals {
         let mut buckets: Vec<(Key, u64)> = buckets.into_iter().map(|(bucket, value)| (bucket.into(), value)).collect();
         buckets.sort_unstable_by_key(|&(key, _)| key);
@@ -46,7 +46,7 @@ impl Totals {
         self.buckets.iter().map(|&(key, value)| (key.bucket(), value))
     }
 
-    /// The sum over buckets of one granularity, saturating: what [`Cover::read_with`](super::Cover::read_with) asks for.
+    /// The sum over buckets of one granularity, saturating, for [`Cover::read_with`](super::Cover::read_with).
     pub fn sum(&self, granularity: Granularity, indexes: Range<u32>) -> u64 {
         range(&self.buckets, granularity, indexes).fold(0, |sum: u64, (_, value)| sum.saturating_add(value))
     }
@@ -62,29 +62,29 @@ impl Totals {
         self.combine(raised.into_iter(), u64::wrapping_add);
     }
 
-    /// Adds what of a row is kept.
+    /// Adds the kept part of a row.
     pub fn add(&mut self, row: &Row, horizon: &Horizon) {
         self.combine(kept(row, horizon), u64::wrapping_add);
     }
 
-    /// Takes off what of a row is kept: what was added of it before and has not expired since.
+    /// Subtracts the kept part of a row: the part that was added before and has not expired since.
     pub fn take_off(&mut self, row: &Row, horizon: &Horizon) {
         self.combine(kept(row, horizon), u64::wrapping_sub);
     }
 
-    /// Drops what is not kept, and says how many buckets that were.
+    /// Drops buckets that are not kept, and returns their number.
     pub fn expire(&mut self, horizon: &Horizon) -> usize {
         let before = self.buckets.len();
         self.buckets.retain(|&(key, _)| horizon.keeps(key.bucket()));
         before - self.buckets.len()
     }
 
-    /// How many buckets ended by a time.
+    /// The number of buckets that ended by a time.
     pub fn count_closed(&self, closed_before: UnixTime) -> usize {
         count_closed(&self.buckets, closed_before)
     }
 
-    /// Splits off what ended by a time.
+    /// Splits off the buckets that ended by a time.
     pub fn take_closed(&mut self, closed_before: UnixTime) -> Totals {
         let count = self.count_closed(closed_before);
         let mut closed = Vec::with_capacity(count);
@@ -107,12 +107,12 @@ impl Totals {
         self.buckets.capacity() * size_of::<(Key, u64)>()
     }
 
-    /// Adds what of other totals is kept, or all.
+    /// Adds the kept part of other totals, or all.
     pub fn add_totals(&mut self, other: &Totals, horizon: Option<&Horizon>) {
         self.combine(other.kept(horizon), u64::wrapping_add);
     }
 
-    /// Takes off what of other totals is kept.
+    /// Subtracts the kept part of other totals.
     pub fn take_off_totals(&mut self, other: &Totals, horizon: &Horizon) {
         self.combine(other.kept(Some(horizon)), u64::wrapping_sub);
     }
@@ -145,7 +145,7 @@ impl Totals {
         }
     }
 
-    /// Inserts buckets of which there is none yet, in order; from the back, so that each one moves once.
+    /// Inserts buckets with none at their places yet, in order; from the back, so that each one moves once.
     fn insert_all(&mut self, missing: &[(Key, u64)]) {
         let mut held = self.buckets.len();
         self.buckets.reserve_exact(missing.len());

@@ -1,8 +1,8 @@
-//! Windows: which kept buckets answer for an interval, what interval that really is, and how far the answer may be off.
+//! Windows: the kept buckets that answer for an interval, the interval that they cover, and the error of the answer.
 //!
-//! A [`Cover`] is planned once for a query and then read from any number of counters. It is the cheapest one, counted in buckets, whose
-//! ends lie at most the accepted error away from the asked ones: coarse buckets in the middle, fine ones at the ends. Where nothing
-//! kept is fine enough, or the window begins before what is kept, it is the nearest one, and says so.
+//! A [`Cover`] is planned once for a query and then read from any number of counters. It is the cheapest one, counted in buckets,
+//! with ends within the accepted error of the requested ends: coarse buckets in the middle, fine ones at the ends. If no kept
+//! bucket is fine enough, or the window begins before the kept buckets, the cover is the nearest one, and says so.
 
 use super::{Granularity, Horizon, Row, UnixTime};
 use serde::{Deserialize, Serialize};
@@ -26,15 +26,15 @@ pub struct WindowEmpty {
 
 /// No kept bucket lies in the window or around its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("nothing is kept of the window from {} s to {} s", from.s(), to.s())]
+#[error("no buckets are kept for the window from {} s to {} s", from.s(), to.s())]
 pub struct NoCover {
     pub from: UnixTime,
     pub to: UnixTime,
 }
 
-/// The accepted error is below what the kept buckets can do.
+/// The accepted error is smaller than the kept buckets allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("an error of {accepted_s} s is asked for: with the buckets that are kept it is {least_s} s")]
+#[error("the accepted error is {accepted_s} s: the kept buckets need at least {least_s} s")]
 pub struct ErrorNotAttainable {
     pub accepted_s: u64,
     pub least_s: u64,
@@ -47,27 +47,27 @@ pub struct Run {
     pub indexes: Range<u32>,
 }
 
-/// Which buckets answer for a window. They are disjoint, and together they are `covered`.
+/// The buckets that answer for a window. They are disjoint, and together they are `covered`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cover {
     pub asked: Window,
     pub covered: Window,
     /// Ascending in time.
     pub runs: Vec<Run>,
-    /// Those of the cover that reach beyond the asked window.
+    /// The runs of the cover that reach beyond the requested window.
     pub beyond: Vec<Run>,
     /// Buckets that hold the parts of the asked window that are not covered, and more. `None`: some part is kept nowhere.
     pub missing: Option<Vec<Run>>,
 }
 
-/// What a counter counted in a window.
+/// The count of a counter in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Exactly what was counted in the covered interval, as far as the rows know.
+    /// The exact count in the covered interval, as far as the rows know.
     pub value: u64,
-    /// What was counted in the asked window is at least this.
+    /// The least count in the requested window.
     pub at_least: u64,
-    /// And at most this, where what is missing is kept in some bucket.
+    /// The largest count in the requested window, if the missing part is kept in some bucket.
     pub at_most: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ impl Window {
         if from < to { Ok(Window { from, to }) } else { Err(WindowEmpty { from, to }) }
     }
 
-    /// Of boundaries that ascend.
+    /// A window of ascending boundaries.
     pub(super) fn between(from: UnixTime, to: UnixTime) -> Window {
         debug_assert!(from < to, "boundaries ascend");
         Window { from, to }
@@ -113,8 +113,8 @@ impl From<Window> for (UnixTime, UnixTime) {
 
 impl Cover {
     /// The cheapest cover with an error of at most `accepted_s` at either end, or the nearest one where there is none:
-    /// [`Cover::within`] tells them apart. A query "until now" asks for a window that ends with [`Horizon::end_of_finest`]: what lies
-    /// beyond now has not happened yet, so that is no error.
+    /// [`Cover::within`] tells them apart. A query "until now" asks for a window that ends with [`Horizon::end_of_finest`]: the
+    /// part that lies beyond now has not happened yet, so that is no error.
     pub fn plan(horizon: &Horizon, asked: Window, accepted_s: u64) -> Result<Cover, NoCover> {
         let ends = Ends { horizon, asked };
         let starts = ends.starts();
@@ -153,19 +153,19 @@ impl Cover {
         (self.asked.from.s().abs_diff(self.covered.from.s()), self.asked.to.s().abs_diff(self.covered.to.s()))
     }
 
-    /// Refuses an error beyond what the query accepts.
+    /// Refuses an error larger than the query accepts.
     pub fn within(&self, accepted_s: u64) -> Result<(), ErrorNotAttainable> {
         let (from_s, to_s) = self.error_s();
         let least_s = from_s.max(to_s);
         if least_s > accepted_s { Err(ErrorNotAttainable { accepted_s, least_s }) } else { Ok(()) }
     }
 
-    /// How many buckets are read of a row that has them all.
+    /// The number of buckets that are read of a complete row.
     pub fn buckets(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.indexes.end - run.indexes.start)).sum()
     }
 
-    /// All buckets that are read. Those that reach beyond the asked window are among the runs.
+    /// All runs that are read. Those that reach beyond the requested window are among them.
     pub fn parts(&self) -> impl Iterator<Item = &Run> {
         self.runs.iter().chain(self.missing.iter().flatten())
     }
@@ -192,7 +192,7 @@ impl Run {
         runs.iter().fold(0, |total: u64, run| total.saturating_add(sum(run.granularity, run.indexes.clone())))
     }
 
-    /// The parts whose buckets are not wholly in a window.
+    /// The runs with buckets that are not wholly in a window.
     fn beyond(&self, window: Window) -> impl Iterator<Item = Run> + use<> {
         let (granularity, Range { start, end }) = (self.granularity, self.indexes.clone());
         let inside = granularity.index_from(window.from).clamp(start, end);
@@ -202,8 +202,8 @@ impl Run {
     }
 }
 
-/// Kept buckets that together hold all of `[from, to)`: the shortest one, or else as few as reach from the bucket that holds the
-/// beginning to the one that holds the end. `None`: some part is not kept.
+/// Kept buckets that together hold all of `[from, to)`. That is the shortest one, or else as few as reach from the bucket at the
+/// beginning to the bucket at the end. `None`: some part is not kept.
 pub(super) fn holding(horizon: &Horizon, from: UnixTime, to: UnixTime) -> Option<Vec<Run>> {
     let holds_all = |&&(granularity, index): &&(Granularity, u32)| granularity.end(index) >= to;
     let around: Vec<(Granularity, u32)> = kept_at(horizon, from).collect();
@@ -250,7 +250,8 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Of each granularity the boundaries around the asked beginning from which a kept bucket begins, and where what is kept begins.
+    /// By granularity, the boundaries around the requested beginning at which a kept bucket begins, and the beginning of the kept
+    /// buckets.
     fn starts(&self) -> Vec<UnixTime> {
         let at = self.asked.from;
         let of = |&(granularity, first): &(Granularity, u32)| {
@@ -260,7 +261,7 @@ impl Ends<'_> {
         ascending(self.horizon.first().iter().flat_map(of))
     }
 
-    /// Of each granularity the boundaries around the asked end at which a kept bucket ends.
+    /// By granularity, the boundaries around the requested end at which a kept bucket ends.
     fn stops(&self) -> Vec<UnixTime> {
         let at = self.asked.to;
         let of = |&(granularity, first): &(Granularity, u32)| {
@@ -304,7 +305,7 @@ pub(super) fn walk(horizon: &Horizon, from: UnixTime, to: UnixTime, mut visit: i
     Some(buckets)
 }
 
-/// How many buckets from `start` on end by `stop`, at least one.
+/// The number of buckets from `start` on that end by `stop`, at least one.
 fn count_until(granularity: Granularity, start: u32, stop: UnixTime) -> u32 {
     let at_stop = granularity.index_at(stop);
     let end = if granularity.end(at_stop) <= stop { at_stop + 1 } else { at_stop };

@@ -1,4 +1,5 @@
-//! Audits of what groups of this data centre count: each is asked what it holds, and compared with the view at the same entry of its log.
+//! Audits of the counts of this data centre's groups: each group sends its components, and they are compared with the view at the
+//! same entry of its log.
 
 use super::feed::Feed;
 use super::{AggregatorCore, Output};
@@ -18,7 +19,7 @@ pub struct CellAudit {
     /// The entry of the group's log that it stands for.
     pub index: LogIndex,
     pub components: Vec<Compared>,
-    /// What both sides keep of buckets; `None` where no series are kept.
+    /// The buckets that both sides keep; `None` if no series are kept.
     pub kept: Option<Horizon>,
     /// Buckets of the first of these lanes were not compared: its row is longer than a message.
     pub too_long: bool,
@@ -33,7 +34,7 @@ impl AggregatorCore {
         }
     }
 
-    /// An answer that does not stand where the view does is worth nothing: who wants to know asks again.
+    /// An answer for another entry than the view's is useless: the audit has to be requested again.
     pub(super) fn on_audited(&mut self, group: GroupId, audited: &Audited) {
         let stands = |feed: &Feed| feed.stands_at(audited.told) || bites(Bug::OlderViewShown);
         let abreast = self.feeds.get(&group).is_some_and(stands);
@@ -166,7 +167,7 @@ mod tests {
             self.handle(Input::Audit { group: GROUP, id: 7, cell: counter().total() })
         }
 
-        /// What is wrong, by lane.
+        /// The faults, by lane.
         fn faults(&mut self) -> Vec<(u8, Vec<Fault>)> {
             let [audit] = &self.audit()[..] else { panic!("one answer") };
             assert!(audit.last && audit.id == 7 && audit.index == self.group.applied());
@@ -201,7 +202,7 @@ mod tests {
         let chunk_behind = world.pull.cursor;
         world.count(0, 1);
         let ask = AuditAsk { id: 7, group: GROUP, cell: counter().total(), from_lane: 0 };
-        // Of a group that says what comes next before the feed does.
+        // The answer of a group that is ahead of its feed.
         let early = world.group.audit(&ask, world.group.applied());
         assert!(chunk_behind < early.told);
         assert_eq!(world.handle(Input::Group { group: GROUP, msg: FromGroup::Audited(early) }), []);
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(world.faults(), [(3, vec![bucket])]);
         world.core.view.merge(&cell, valve, 4).unwrap();
         assert_eq!(world.faults(), [(3, vec![Fault::Total { view: 4, held: 2 }, bucket])]);
-        // Counting goes on: it stays found, as both sides stand for one entry.
+        // More increments: the fault stays found, as both sides stand for one entry.
         world.count(3, 1);
         world.follow();
         let bucket = Fault::Bucket { bucket: minute(), view: 9, held: 3 };
@@ -235,7 +236,7 @@ mod tests {
         world.count(0, 5);
         world.follow();
         world.count(2, 6);
-        // The cursor goes on without what it stands for.
+        // The cursor moves on without the changes that it stands for.
         let chunk = world.group.tell(&world.pull);
         let chunk = tidemark_wire::msg::FeedChunk { components: Vec::new(), rows: Vec::new(), ..chunk };
         world.handle(Input::Group { group: GROUP, msg: FromGroup::Feed(chunk) });

@@ -1,8 +1,8 @@
 //! The view on disk: rows of packed cells, cursors of feeds, versions of origins, limits of readings.
 //!
-//! A checkpoint is given out in parts, one transaction each, while the view goes on. Cursors and versions are those of its beginning and
-//! come with its last part: what other rows know beyond them is told again and changes nothing. Parts are spread over the interval between
-//! two checkpoints, so that what a disk does for millions of rows never takes the processor from what is read meanwhile.
+//! A checkpoint is given out in parts, one transaction each, while the view goes on. Cursors and versions are those of its
+//! beginning and come with its last part: changes beyond them in other rows are told again and have no effect. Parts are spread
+//! over the interval between two checkpoints, so that writing millions of rows never takes the processor from reads.
 
 use crate::aggregator::{AggregatorCore, Output};
 use crate::view::{Cells, Left, NotedLimit};
@@ -21,11 +21,11 @@ use tidemark_wire::wire::WireError;
 /// Key and value, as persisted; a row with an empty value is to go.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Cells whose components are one row: a changed cell is written with its neighbours.
+/// Cells with components in one row: a changed cell is written with its neighbours.
 pub(super) const BLOCK_CELLS: u32 = 8;
-/// Cells whose names are one row: names never change.
+/// Cells with names in one row: names never change.
 pub(super) const NAMES_PER_ROW: u32 = 256;
-/// Of the interval between two checkpoints, the part in which all of one is given out if the disk keeps up: four fifths.
+/// The part of the interval between two checkpoints in which all of one is given out if the disk keeps up: four fifths.
 const PACE: (u64, u64) = (4, 5);
 pub(super) const NAMESPACES: u8 = 0;
 pub(super) const VALVES: u8 = 1;
@@ -35,21 +35,21 @@ pub(super) const LIMIT: u8 = 4;
 pub(super) const NAMES: u8 = 5;
 pub(super) const CELLS: u8 = 6;
 pub(super) const STREAM: u8 = 7;
-/// Rows of buckets, each by its number: of which slot and valve, and its pieces.
+/// Rows of buckets, each by its number: its slot and valve, and its pieces.
 pub(super) const BUCKETS: u8 = 8;
 /// The latest time by which buckets were dropped.
 pub(super) const TIME: u8 = 9;
-/// Where the view is cut, of one that is.
+/// The cuts of a view, if it is cut.
 pub(super) const CUTS: u8 = 10;
-/// In which order counters lie, where that is not the order of their names.
+/// The order of counters, if it is not the order of their names.
 pub(super) const ORDER: u8 = 11;
-/// Rows of a shard of which there is one each, and which mean nothing without its cells.
+/// Rows that a shard has one of each, and that mean nothing without its cells.
 const STALE_ALONE: [u8; 5] = [NAMESPACES, VALVES, CURSORS, VERSIONS, STREAM];
-/// How soon rows of a part are gone on with.
+/// The time until the rows of a part are continued.
 const ROWS_AGAIN: Span = Span::from_millis(5);
 /// Buckets that are not in memory, each by the number of their row: until when, and pieces.
 pub(super) const SHELVED: u8 = 12;
-/// Of a shard in which nothing was raised cursors are written so many times more rarely.
+/// The factor by which cursors are written more rarely in a shard without raised cells.
 const CURSORS_ALONE: u64 = 10;
 
 /// Rows that are not a view's.
@@ -71,25 +71,25 @@ pub enum RowError {
     Order { disk: String, asked: String },
 }
 
-/// What has changed since the last checkpoint, and what is on its way.
+/// The changes since the last checkpoint, and the rows on their way.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
     blocks: Numbers,
     due: Option<Time>,
-    /// The next part is due then, whatever the pace.
+    /// The next part is due then, at any pace.
     hurried: Option<Time>,
     making: Option<Making>,
-    /// A part is out; counters whose limits are in it.
+    /// A part is out; counters with limits in it.
     out: Option<BTreeSet<CounterName>>,
-    /// What left memory with it.
+    /// The buckets that left memory with it.
     left: Vec<Left>,
     /// Valves, names and namespaces already persisted, or on their way.
     valves: usize,
     cells: u32,
     namespaces: usize,
-    /// So is where the view is cut.
+    /// The view's cuts are on disk, too.
     says_cuts: bool,
-    /// Counters whose limit on disk is the one in memory.
+    /// Counters with the same limit on disk and in memory.
     persisted: BTreeSet<CounterName>,
     begun: Time,
     flushes: Flushes,
@@ -126,7 +126,7 @@ impl Stale {
         self.0.is_empty()
     }
 
-    /// What is in either.
+    /// The rows of either.
     fn with(mut self, other: Stale) -> Stale {
         for (kind, below) in other.0 {
             let known = self.0.entry(kind).or_default();
@@ -163,30 +163,30 @@ struct Flushes {
     done: u64,
 }
 
-/// What is left to be given out of a checkpoint.
+/// The rest of a checkpoint that is to be given out.
 #[derive(Clone, Debug)]
 struct Making {
     names: Range<u32>,
     blocks: Numbers,
     buckets: Numbers,
-    /// Of these, what is on disk beside them of old buckets goes.
+    /// The old buckets on disk of these rows are to be deleted.
     expired: Numbers,
     stale: Stale,
     /// Rows that say how far all of it has come.
     closing: Rows,
-    /// Of the next part, and how many bytes they are.
+    /// The rows of the next part, and their bytes.
     rows: Rows,
     bytes: usize,
-    /// What leaves memory with it.
+    /// The buckets that leave memory with it.
     leaves: Vec<Left>,
-    /// How much there was to give out at its beginning, as [`Making::left`] says.
+    /// The rows that there were to give out at its beginning, as [`Making::left`] counts them.
     whole: u64,
     /// When the next part is due, or is gone on with.
     part_at: Time,
 }
 
 impl Making {
-    /// What is left to be given out, in rows of components.
+    /// The number of rows of components that are to be given out.
     fn left(&self) -> u64 {
         let names = u64::from(self.names.end - self.names.start) * u64::from(NAMES_PER_ROW / BLOCK_CELLS);
         names + (self.blocks.len() + self.buckets.len()) as u64
@@ -199,7 +199,7 @@ impl Making {
 }
 
 impl Checkpoint {
-    /// Of cells that are on disk, with these counters' limits.
+    /// For cells that are on disk, with these counters' limits.
     pub fn of(cells: &Cells, persisted: BTreeSet<CounterName>) -> Checkpoint {
         Checkpoint {
             valves: cells.valves().len(),
@@ -211,7 +211,7 @@ impl Checkpoint {
         }
     }
 
-    /// Of a range that is split, with which limits are still written: these are on disk, and so may be where the view is cut.
+    /// For a range that is split, which still has the rows of limits: these are on disk, and so may be the cuts of the view.
     pub fn of_limits(persisted: BTreeSet<CounterName>, says_cuts: bool) -> Checkpoint {
         Checkpoint { says_cuts, persisted, ..Checkpoint::default() }
     }
@@ -221,7 +221,7 @@ impl Checkpoint {
         let out = self.out.take();
         let persisted = std::mem::take(&mut self.persisted);
         let stale = std::mem::take(&mut self.stale);
-        // What is left to be given out of one that is being made is never given out.
+        // The rest of a checkpoint that is being made is never given out.
         let says_cuts = self.says_cuts && self.making.is_none();
         let stale = self.making.take().map_or(Stale::default(), |making| making.stale).with(stale);
         Checkpoint { out, hurried: self.hurried, due: self.due, stale, ..Checkpoint::of_limits(persisted, says_cuts) }
@@ -267,7 +267,7 @@ impl Checkpoint {
         self.flushes.asked
     }
 
-    /// Whether what was known when a flush was asked for is durable.
+    /// Whether the state at the request of a flush is durable.
     pub fn has_flushed(&self, flush: u64) -> bool {
         self.flushes.done >= flush
     }
@@ -295,7 +295,7 @@ impl Checkpoint {
         self.persisted.contains(counter)
     }
 
-    /// A part is durable. What left memory with it.
+    /// A part is durable. Returns the buckets that left memory with it.
     pub fn on_persisted(&mut self, now: Time) -> Vec<Left> {
         self.persisted.extend(self.out.take().unwrap_or_default());
         if self.making.is_none() {
@@ -307,7 +307,7 @@ impl Checkpoint {
         std::mem::take(&mut self.left)
     }
 
-    /// The next row of what was there when the checkpoint began, as it is now, or two that go together. False: there is none.
+    /// Puts the next row of the checkpoint, in its present state, or two that go together. False: there is none.
     fn put_next(&self, cells: &Cells, making: &mut Making) -> bool {
         // Names and buckets come before components, so that a whole checkpoint has no bucket that is not in its component.
         if let Some(block) = making.names.next() {
@@ -326,7 +326,7 @@ impl Checkpoint {
     }
 
     fn components_row(&self, cells: &Cells, block: u32) -> (Vec<u8>, Vec<u8>) {
-        // What a valve that is new since then has raised is touched, and comes with the next checkpoint.
+        // A component that a newer valve has raised is touched, and comes with the next checkpoint.
         let is_known = |&(valve, _): &(u16, u64)| usize::from(valve) < self.valves;
         let of_slot = |slot| cells.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
         let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, self.cells).map(of_slot).collect();
@@ -344,7 +344,7 @@ fn put_buckets(cells: &Cells, number: u32, making: &mut Making) {
             making.leaves.push(leaving.left);
         }
         None => {
-            // In one transaction with the row: it may have what the old ones lack.
+            // In one transaction with the row: the row may have buckets that the old ones lack.
             if making.expired.remove(number) {
                 making.put((shelf_key(number), Vec::new()));
             }
@@ -358,7 +358,7 @@ pub fn shelf_key(number: u32) -> Vec<u8> {
     block_key(SHELVED, number)
 }
 
-/// How each [`shelf_key`] begins, and no other key.
+/// The prefix of each [`shelf_key`], and of no other key.
 pub fn shelf_prefix() -> [u8; 1] {
     [SHELVED]
 }
@@ -378,14 +378,14 @@ pub(super) fn parse<T: DeserializeOwned>(key: &[u8], mut value: &[u8]) -> Result
     parsed(key, value).map(|()| row)
 }
 
-/// What stands first in a row's value of several things; they are behind it.
+/// The first part of a row's value; the other parts are behind it.
 pub(super) fn parse_next<T: DeserializeOwned>(key: &[u8], value: &mut &[u8]) -> Result<T, RowError> {
     let (first, rest) = postcard::take_from_bytes(value).map_err(|error| malformed(key, &error))?;
     *value = rest;
     Ok(first)
 }
 
-/// Whether nothing is left of a row's value.
+/// Checks that nothing is left of a row's value.
 pub(super) fn parsed(key: &[u8], rest: &[u8]) -> Result<(), RowError> {
     if rest.is_empty() { Ok(()) } else { Err(malformed(key, &WireError::Later(rest.len()))) }
 }
@@ -400,7 +400,7 @@ pub(super) fn limit_row(counter: &CounterName, limit: &NotedLimit) -> (Vec<u8>, 
     (key, bytes_of(limit))
 }
 
-/// What says where a view is cut, if it is, and in which order counters lie, if not by their names.
+/// The rows for a view's cuts, if it is cut, and for the order of counters, if it is not that of names.
 pub(super) fn cuts_rows(ranges: &Ranges) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + use<> {
     let cuts = (!ranges.began_whole()).then(|| (vec![CUTS], bytes_of(ranges.founding_cuts())));
     let order = (!ranges.order().is_by_name()).then(|| (vec![ORDER], bytes_of(ranges.order())));
@@ -430,11 +430,11 @@ pub(super) fn slots_of(block: u32, size: u32, cells: u32) -> std::ops::Range<u32
     block * size..((block + 1) * size).min(cells)
 }
 
-/// What all shards are to write, whenever it was asked for.
+/// The flushes of all shards.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flushing {
     asked: u64,
-    /// Of each that is not done, in order: which flush of each shard it waits for.
+    /// Flushes that are not done, in order: for each the flush of each shard that it waits for.
     waits: VecDeque<BTreeMap<ShardId, u64>>,
 }
 
@@ -454,19 +454,19 @@ impl AggregatorCore {
             }
             making.part_at = now + ROWS_AGAIN;
             let checkpoint = &mut self.shards[at].checkpoint;
-            // A part is as large as any where somebody waits: each is a transaction.
+            // A part is as large as any while a flush waits: each part is a transaction.
             checkpoint.hurried = is_hurried.then_some(now);
             checkpoint.making = Some(making);
         }
     }
 
-    /// That of the shard with which limits are written.
+    /// The checkpoint of the shard that has the limits.
     pub(super) fn first_checkpoint(&mut self) -> &mut Checkpoint {
         &mut self.shards[0].checkpoint
     }
 
-    /// Cursors of feeds moved, and cells of these shards were raised. What the others have on disk of cursors is told again after a start,
-    /// so it follows more rarely.
+    /// Cursors of feeds moved, and cells of these shards were raised. The changes behind the cursors on disk of other shards are
+    /// told again after a start, so their cursors are written more rarely.
     pub(super) fn cursors_moved(&mut self, now: Time, raised: impl Fn(ShardId) -> bool) {
         let interval = self.config.checkpoint_interval;
         for (at, own) in self.shards.iter_mut().enumerate() {
@@ -487,7 +487,7 @@ impl AggregatorCore {
         self.flushing.waits.push_back(waits);
     }
 
-    /// How many [`Input::Flush`](crate::aggregator::Input::Flush) are done: what was known at each of them is durable.
+    /// The number of [`Input::Flush`](crate::aggregator::Input::Flush) that are done: the state at each of them is durable.
     pub fn flushes_done(&mut self) -> u64 {
         let AggregatorCore { flushing, shards, .. } = self;
         let is_durable = |(shard, flush): (&ShardId, &u64)| shards[usize::from(shard.0)].checkpoint.has_flushed(*flush);
@@ -497,7 +497,7 @@ impl AggregatorCore {
         flushing.asked - flushing.waits.len() as u64
     }
 
-    /// Who waits for a shard waits for its parts now.
+    /// Flushes that wait for a shard now wait for its parts.
     pub(super) fn hand_flushes(&mut self, shard: ShardId, parts: &BTreeMap<ShardId, u64>) {
         for waits in self.flushing.waits.iter_mut().filter(|waits| waits.contains_key(&shard)) {
             waits.extend(parts);
@@ -539,7 +539,7 @@ impl AggregatorCore {
             (vec![VERSIONS], bytes_of(&own.gossip.foreign_state())),
             (vec![STREAM], bytes_of(&own.gossip.stream_state())),
         ];
-        // What is on disk of a range that is split stays as it is, until it goes.
+        // The rows on disk of a range that is split stay as they are, until they are deleted.
         let closing = if self.config.ranges.has(ShardId(at as u16)) { closing } else { Rows::new() };
         let stale = std::mem::take(&mut checkpoint.stale);
         let blocks = checkpoint.blocks.take();
@@ -578,7 +578,7 @@ impl AggregatorCore {
         let shard = ShardId(at as u16);
         let mut rows = std::mem::take(&mut making.rows);
         making.bytes = 0;
-        // Rows of buckets lack what was dropped by then.
+        // Rows of buckets lack the buckets that were dropped by then.
         rows.push((vec![TIME], bytes_of(&self.view.cells(shard).time())));
         let limits = if at == 0 { self.view.limits_mut().take_dirty() } else { Vec::new() };
         let checkpoint = &mut self.shards[at].checkpoint;

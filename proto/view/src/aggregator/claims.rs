@@ -1,5 +1,5 @@
-//! What ends by a clock: the ledger reads none, so the aggregator that leads it says until when an award may be claimed, that this is
-//! over, and that a counter has expired, by the clock of its host. By the same clock a view drops buckets that have expired.
+//! Timers: the ledger reads no clock, so the aggregator that leads it proposes by the clock of its host. It sets until when an
+//! award may be claimed, ends that time, and lets counters expire. By the same clock a view drops buckets that have expired.
 
 use crate::aggregator::AggregatorCore;
 use tidemark_ledger::ledger::Ledger;
@@ -7,18 +7,18 @@ use tidemark_types::series::UnixTime;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_types::time::{Span, Time, WallMs};
 
-/// How often the host says what its clock shows: the end of a time is noticed so late at most.
+/// The interval of the host's clock messages: the end of a time is noticed at most this late.
 pub const CLOCK_INTERVAL: Span = Span::from_secs(2);
-/// Who begins to lead the ledger ends claims only after this: those of the time without a leader come first.
+/// A new leader of the ledger ends claims only after this time: claims made without a leader come first.
 pub const LEADS_BEFORE_IT_ENDS: Span = Span::from_secs(10);
 const US_PER_MS: u64 = 1_000;
-/// Claims of which something is said at a time; the others wait for the next.
+/// Claims that are timed at once; the others wait for the next clock message.
 const CLAIMS_TIMED_AT_ONCE: usize = 2_048;
 /// Counters that are removed at a time; the others wait for the next.
 const EXPIRED_AT_ONCE: usize = 256;
 
 impl AggregatorCore {
-    /// What is lost on its way is due again the next time.
+    /// Proposals that are lost on their way are due again the next time.
     pub(super) fn on_clock(&mut self, now: Time, wall: WallMs, ledger: &Ledger) {
         self.clock = Some((now, wall));
         self.view.on_time(UnixTime::from_wall(wall));
@@ -38,7 +38,7 @@ impl AggregatorCore {
         }
     }
 
-    /// What the host's clock shows now, by what it showed last; `None` before it was told.
+    /// The host's clock now, by its last message; `None` before the first one.
     pub(super) fn wall(&self, now: Time) -> Option<WallMs> {
         let (then, wall) = self.clock?;
         Some(WallMs(wall.0.saturating_add((now - then).0 / US_PER_MS)))

@@ -1,4 +1,4 @@
-//! The consumer's side of one group's feed: its cursor, and what of the group's slots is known by name.
+//! The consumer's side of one group's feed: its cursor, and the group's slots that are known by name.
 
 use crate::aggregator::moves::Which;
 use crate::aggregator::{AggregatorConfig, AggregatorCore, Output};
@@ -23,13 +23,13 @@ const RETRY_DOUBLINGS_MAX: u32 = 8;
 
 /// A group answers the first pull at once if it has anything.
 const NOTHING_AFTER: Span = Span::from_millis(250);
-/// So many times at most are remembered at which more of a log was heard of.
+/// The number of remembered times at which more of a log was heard of.
 const HEARD_MAX: usize = 256;
 
-/// How far a view is behind a group of its data centre.
+/// The lag of a view behind a group of its data centre.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedLag {
-    /// Of its log.
+    /// Entries of its log.
     pub entries: u64,
     /// Since the first of them was heard of.
     pub time: Span,
@@ -41,29 +41,29 @@ pub struct Feed {
     pub cursor: LogIndex,
     /// Something of entries behind the cursor may be merged, up to here.
     partly: LogIndex,
-    /// So may be, by what another holder told of it.
+    /// The same, by the position that another holder reported.
     of_other: LogIndex,
-    /// Some of what changed before the cursor comes with what changed after it: up to where all is merged, and what has to be for
-    /// everything before the cursor to be.
+    /// Some changes before the cursor come with changes after it. The first position is the one up to which all is merged. The
+    /// second has to be merged for all before the cursor to be complete.
     lacks: Option<(LogIndex, LogIndex)>,
     walk: Option<FeedWalk>,
-    /// Of the entry behind the cursor so many changes of rows are known.
+    /// The number of known row changes of the entry behind the cursor.
     rows_told: u32,
     /// The group's slots as those of the view's shards; [`NOT_HELD`] where the counter is not held here.
     slots: Vec<u32>,
     /// And in which shard each is, where there are several.
     shards: Vec<ShardId>,
-    /// How often the group's slots had got other numbers when these were told.
+    /// The number of compactions of the group's slots when these were told.
     compactions: u32,
     /// Up to which number of the ledger's the group had heard of resets when it last told something.
     heard_of: u64,
-    /// Those of the slots that are cells of counters that began again.
+    /// The slots among them that are cells of counters that began again.
     begun: BTreeSet<(ShardId, u32)>,
     /// The pull that is out, since when, and how often it was sent again.
     pulled: Option<Time>,
     retries: u32,
     applied: LogIndex,
-    /// How far the log was, as it was told, and when: of what is not all merged, and at most [`HEARD_MAX`] times.
+    /// The ends of the log at some times: those that are not all merged yet, and at most [`HEARD_MAX`].
     heard: VecDeque<(Time, LogIndex)>,
     connected: bool,
     /// While ranges are told beside it: whether it has them, too.
@@ -103,7 +103,7 @@ impl Feed {
         }
     }
 
-    /// When the next pull is due. One that finds nothing new is answered when there is something, so it may take long.
+    /// When the next pull is due. A pull without news is answered when there are some, so it may take long.
     pub fn due(&self, config: &AggregatorConfig) -> Option<Time> {
         let patience = config.feed_retry.0.saturating_mul(1 << self.retries).min(config.feed_retry_max.0);
         self.connected.then(|| self.pulled.map_or(Time(0), |at| at + Span(patience)))
@@ -132,15 +132,15 @@ impl Feed {
         self.applied > LogIndex(0) && self.whole() > LogIndex(0)
     }
 
-    /// Whether all that the group had counted when it was first heard of since the start is merged. A group that has counted nothing
-    /// answers nothing, so that its silence stands for that.
+    /// Whether all increments that the group had counted when it was first heard of since the start are merged. A group that has
+    /// counted nothing answers nothing, so its silence stands for that.
     pub fn has_caught_up(&self, now: Time) -> bool {
         let is_silent = |at: Time| self.retries > 0 || now - at >= NOTHING_AFTER;
         let is_empty = self.connected && self.cursor == LogIndex(0) && self.pulled.is_some_and(is_silent);
         self.has_some() || is_empty
     }
 
-    /// Of how much of the group's log something may be merged; `None`: it is not known before the group is heard.
+    /// The position in the group's log up to which entries may be merged; `None`: it is not known before the group is heard.
     pub fn shows_no_more_than(&self) -> Option<LogIndex> {
         Some(self.shows_some_of()).filter(|upto| *upto != UNKNOWN)
     }
@@ -168,12 +168,12 @@ impl Feed {
         self.lacks = (known > self.cursor).then_some((whole, known));
     }
 
-    /// Asks at once, whatever is out: what comes of that is not taken.
+    /// Asks at once, even if a pull is out: the answer to that pull is not taken.
     pub fn ask_again(&mut self) {
         (self.pulled, self.retries) = (None, 0);
     }
 
-    /// What is known of a range's slots means nothing any more.
+    /// The known slots of a range are void.
     pub fn forget(&mut self, shard: ShardId) {
         let of_shard = |at: usize| self.shards.get(at).copied().unwrap_or(ShardId::FIRST) == shard;
         (0..self.slots.len()).filter(|&at| of_shard(at)).for_each(|at| self.slots[at] = NOT_HELD);
@@ -196,14 +196,15 @@ impl Feed {
         self.begun = begun.into_iter().map(|(shard, slot)| place(shard, slot).unwrap_or((shard, slot))).collect();
     }
 
-    /// Whether one that is told other ranges beside this one has all that this one's cursor says.
+    /// Whether a feed that fills in other ranges beside this one has all that this one's cursor says.
     pub fn can_take_over(&self, beside: &Feed) -> bool {
         let is_between = |feed: &Feed| feed.walk.is_none() && feed.rows_told == 0;
         let is_named_alike = beside.compactions == self.compactions;
         is_between(beside) && is_between(self) && is_named_alike && beside.cursor >= self.cursor
     }
 
-    /// From here on this one brings what that one did. What it has told already comes again; slots that it has not named, too.
+    /// From now on this feed brings the ranges of that one. Changes that it has told already come again, and so do slots that it
+    /// has not named.
     pub fn take_over(&mut self, beside: &Feed) {
         let named = self.slots.len().min(beside.slots.len());
         self.slots.truncate(named);
@@ -221,12 +222,12 @@ impl Feed {
         self.ask_again();
     }
 
-    /// Of how much of the group's log something may be merged.
+    /// The position in the group's log up to which entries may be merged.
     pub fn shows_some_of(&self) -> LogIndex {
         self.cursor.max(self.partly).max(self.of_other)
     }
 
-    /// Whether everything up to here is merged, and nothing of what comes after.
+    /// Whether everything up to here is merged, and nothing behind it.
     pub fn stands_at(&self, cursor: LogIndex) -> bool {
         self.cursor == cursor && self.walk.is_none() && self.rows_told == 0
     }
@@ -265,7 +266,7 @@ impl Feed {
         FeedPull { group, cursor, walk, slots_known, bytes_max, rows_told, compactions, heard }
     }
 
-    /// The group's slots have other numbers: what was known of them means nothing any more.
+    /// The group's slots have other numbers: the known ones are void.
     fn on_compacted(&mut self, compactions: u32) {
         self.compactions = compactions;
         (self.slots, self.shards, self.begun) = Default::default();
@@ -279,13 +280,13 @@ impl AggregatorCore {
         self.groups.contains(&group)
     }
 
-    /// Whether the view has all that a group had counted when this process met it.
+    /// Whether the view has all increments that a group had counted when this process met it.
     pub fn has_caught_up(&self, now: Time, group: GroupId) -> bool {
         self.feeds.get(&group).is_some_and(|feed| feed.has_caught_up(now))
     }
 
-    /// Groups of this data centre that are not known to have heard of a counter's generation: what they count until then belongs to
-    /// an earlier one. A group that has heard has named the generation's cell.
+    /// Groups of this data centre that are not known to have heard of a counter's generation: their increments until then belong
+    /// to an earlier one. A group that has heard has named the generation's cell.
     pub fn unheard(&self, counter: &CounterName, generation: u32, ledger: &Ledger) -> Vec<GroupId> {
         let here =
             ledger.groups().iter().filter(|(group, registered)| group.dc == self.config.own.dc && !registered.fenced);
@@ -299,7 +300,7 @@ impl AggregatorCore {
         generation == 0 || self.view.cells(shard).table().find_total(counter, generation).is_some_and(named)
     }
 
-    /// Asks every connected group for what is new, one pull at a time.
+    /// Asks every connected group for new changes, one pull at a time.
     pub(super) fn run_feeds(&mut self, now: Time) {
         let is_due = |feed: &Feed| feed.due(&self.config).is_some_and(|due| due <= now);
         let due = self.all_feeds().filter(|(_, _, feed)| is_due(feed)).map(|(group, which, _)| (group, which));
@@ -345,7 +346,7 @@ impl AggregatorCore {
         ledger: &Ledger,
     ) {
         let Some(feed) = self.feed_mut(group, which) else { return };
-        // One that led before, and is behind, knows of fewer compactions.
+        // A leader of an earlier term that is behind knows of fewer compactions.
         if chunk.group != group || chunk.base != feed.cursor || chunk.compactions < feed.compactions {
             return;
         }
@@ -358,11 +359,11 @@ impl AggregatorCore {
         feed.pulled = None;
         feed.heard_of = chunk.heard;
         feed.hear(now, chunk.applied);
-        // The last part of a walk, or of an entry, is of what was applied by then as well.
+        // The last part of a walk, or of an entry, holds the entries applied by then as well.
         let was_partial = feed.walk.is_some() || feed.rows_told > 0 || feed.partly > feed.applied;
         let is_partial = was_partial || chunk.walk.is_some() || chunk.rows_told > 0;
         feed.partly = if is_partial { feed.applied } else { feed.partly };
-        // What does not fit the view is not skipped: the cursor stays, and the feed's lag grows for all to see.
+        // A chunk that does not fit the view is not skipped: the cursor stays, and the feed's lag grows for all to see.
         self.note_heard(now, group, chunk.heard, ledger);
         let Some(mut feed) = self.feed_mut(group, which).map(std::mem::take) else { return };
         let is_learnt = self.learn_slots((&mut feed, which), chunk, names) && self.learn_valves(&feed, chunk);
@@ -377,7 +378,7 @@ impl AggregatorCore {
         if !is_learnt {
             return;
         }
-        // What was counted in cells that are new here is to flow on.
+        // The counts in cells that are new here are to flow on.
         if !chunk.cells.is_empty() {
             self.graph_at.get_or_insert(now);
         }
@@ -422,7 +423,7 @@ impl AggregatorCore {
         })
     }
 
-    /// The shards of which something was raised.
+    /// Merges a chunk; returns the shards with raised components.
     fn merge_chunk(&mut self, now: Time, (feed, which): (&Feed, Which), chunk: &FeedChunk) -> BTreeSet<ShardId> {
         let AggregatorCore { view, shards, .. } = self;
         let raised = view.change(|cells| {
@@ -438,7 +439,7 @@ impl AggregatorCore {
         });
         let is_raised = |(at, fed): (usize, &Vec<Fed>)| (!fed.is_empty()).then_some(ShardId(at as u16));
         let some: BTreeSet<ShardId> = raised.iter().enumerate().filter_map(is_raised).collect();
-        // What is told beside it is all of a range: those who hold it have told it.
+        // A feed that fills in ranges tells all of a range, which its holders have gossiped already.
         for (own, fed) in shards.iter_mut().zip(raised).filter(|_| which == Which::Usual) {
             own.gossip.on_fed(now, fed);
         }
@@ -447,7 +448,7 @@ impl AggregatorCore {
     }
 }
 
-/// What it raised is put to the others, by shard.
+/// Raised components are added to the others, by shard.
 fn merge_components(cells: &mut [Cells], feed: &Feed, chunk: &FeedChunk, raised: &mut [Vec<Fed>]) {
     for (at, &(slot, lane, value)) in chunk.components.iter().enumerate() {
         warm::ahead(&chunk.components, at, |&(slot, ..)| warm_with(cells, feed, slot, Cells::warm));
@@ -459,7 +460,7 @@ fn merge_components(cells: &mut [Cells], feed: &Feed, chunk: &FeedChunk, raised:
     }
 }
 
-/// What changed in rows goes with the component, as both have changed in one entry.
+/// Changes in rows go with the component, as both have changed in one entry.
 fn merge_rows(cells: &mut [Cells], feed: &Feed, chunk: &FeedChunk, raised: &mut [Vec<Fed>]) {
     let mut places: Vec<((usize, u32, u16), usize)> = Vec::new();
     for (shard, fed) in raised.iter().enumerate() {
@@ -479,7 +480,7 @@ fn merge_rows(cells: &mut [Cells], feed: &Feed, chunk: &FeedChunk, raised: &mut 
     }
 }
 
-/// Reads ahead what a slot of the group will be merged into.
+/// Prefetches the memory that a slot of the group will be merged into.
 fn warm_with(cells: &[Cells], feed: &Feed, slot: u32, read: impl Fn(&Cells, u32) -> u64) -> u64 {
     feed.place(slot).map_or(0, |(shard, slot)| read(&cells[usize::from(shard.0)], slot))
 }
@@ -491,10 +492,10 @@ fn place_of(cells: &mut [Cells], feed: &Feed, valve: ValveId, slot: u32) -> Opti
     Some((shard, slot, cells[shard].valve(valve).ok()?))
 }
 
-/// Which slots the names in a chunk are of.
+/// The slots that the names in a chunk belong to.
 #[derive(Clone, Copy)]
 pub(super) enum Names<'a> {
-    /// Those from the first one on.
+    /// Slots from the first one on.
     All,
     /// These, of all below the number.
     Some(&'a [u32], u32),
@@ -517,7 +518,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether every slot that the chunk speaks of is known, or named in it.
+/// Whether every slot in the chunk is known, or named in it.
 fn names_its_slots(feed: &Feed, chunk: &FeedChunk, names: Names<'_>) -> bool {
     let known = (names.upto(chunk) as usize).max(feed.slots.len());
     let continues = chunk.first_slot as usize <= feed.slots.len();

@@ -1,8 +1,8 @@
-//! Tells groups which counters began again, in the order of their resets and in pages: what a group has not heard yet goes out in a bounded
-//! number of messages, and the next ones follow when it has heard those.
+//! Tells groups which counters began again, in the order of their resets and in pages. Resets that a group has not heard of go
+//! out in a bounded number of messages, and the next ones follow when it has heard those.
 //!
-//! A group's feed says up to which number it has heard without a gap. What it was told and does not say that it has heard is told again at
-//! the reminders.
+//! A group's feed reports the number up to which it has heard without a gap. Resets that it was told of and does not report are
+//! told again at the reminders.
 
 use super::AggregatorCore;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,14 +12,14 @@ use tidemark_types::limits::GENERATIONS_PER_MESSAGE_MAX;
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::ToGroup;
 
-/// Resets that one group was told of and has not heard. At most so many: the others wait.
+/// Resets that one group was told of and has not heard, at most: the others wait.
 const UNHEARD_MAX: usize = 4 * GENERATIONS_PER_MESSAGE_MAX;
-/// And so many messages about them.
+/// Messages about them, at most.
 const PAGES_MAX: usize = 64;
-/// What was heard of within this time is said together.
+/// Resets that are heard of within this time go in one message.
 const SAY_AFTER: Span = Span::from_secs(1);
 
-/// What one group was told of counters that began again, on this connection.
+/// The resets that one group was told of, on this connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Telling {
     /// The group has heard of all resets up to this number.
@@ -41,7 +41,7 @@ impl Telling {
     }
 }
 
-/// How far the groups of this data centre have heard of resets.
+/// The progress of the groups of this data centre in hearing of resets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResetsHeard {
     groups: BTreeMap<GroupId, u64>,
@@ -73,7 +73,7 @@ impl AggregatorCore {
         }
     }
 
-    /// The group has connected. What it had heard of before it has in its log.
+    /// The group has connected. The resets that it had heard of before are in its log.
     pub(super) fn begin_telling(&mut self, group: GroupId) {
         let heard = self.resets_heard.groups.get(&group).copied().unwrap_or(0);
         self.telling.insert(group, Telling { heard, ..Telling::default() });
@@ -95,7 +95,7 @@ impl AggregatorCore {
             }
             let behind: Vec<(u64, CounterName, u32)> =
                 ledger.resets().after(after).take(most).map(|(at, of, began)| (at, of.clone(), began)).collect();
-            // What is not told of up to there has begun again since.
+            // Counters up to there that are not listed have begun again since.
             let upto = if behind.len() < most { last } else { behind.last().map_or(last, |&(number, ..)| number) };
             telling.pages.push_back((upto, behind.len()));
             let begun = behind.into_iter().map(|(_, counter, generation)| (counter, generation)).collect();
@@ -120,7 +120,7 @@ impl AggregatorCore {
         }
     }
 
-    /// What was told and not heard since the last reminder is told again.
+    /// Resets that were told and not heard since the last reminder are told again.
     pub(super) fn remind_of_generations(&mut self, group: GroupId, ledger: &Ledger) {
         let telling = self.telling.entry(group).or_default();
         if telling.heard == telling.heard_before {

@@ -1,8 +1,8 @@
-//! What a backup holds of a view: names, components, and how far each group's feed had come. Nothing that could speak for the view
-//! it was taken of: no stream of gossip, no versions, no promises.
+//! The part of a view in a backup: names, components, and the cursor of each group's feed. It holds nothing that could act for
+//! the original view: no stream of gossip, no versions, no promises.
 //!
-//! Components are those of the incarnations that counted them, for ever, and are merged by maximum: an image that is read back adds
-//! nothing to what others know already.
+//! Components are those of the incarnations that counted them, for ever, and are merged by maximum: an image that is read back
+//! adds nothing to the knowledge of others.
 
 use super::checkpoint::{BLOCK_CELLS, BUCKETS, CELLS, CURSORS, NAMES, NAMES_PER_ROW, NAMESPACES, SHELVED, VALVES};
 use super::checkpoint::{Rows, block_key, buckets_row, bytes_of, cuts_rows, limit_row, malformed, parse, slots_of};
@@ -19,17 +19,17 @@ pub fn is_of_image(key: &[u8]) -> bool {
     matches!(key.first(), Some(&(NAMESPACES | VALVES | CURSORS | NAMES | CELLS | BUCKETS | SHELVED)))
 }
 
-/// Whether a row of an image is of cells, and not of what stands beside them.
+/// Whether a row of an image belongs to cells, and not to the data beside them.
 pub fn is_of_cells(key: &[u8]) -> bool {
     matches!(key.first(), Some(&(NAMES | CELLS | BUCKETS | SHELVED)))
 }
 
-/// How far feeds had come, if this row of an image says so: (group, up to which entry of its log).
+/// The cursors of feeds, if this row of an image has them: (group, up to which entry of its log).
 pub fn cursors_in(key: &[u8], value: &[u8]) -> Option<Result<Vec<(GroupId, LogIndex)>, RowError>> {
     (key == [CURSORS]).then(|| parse(key, value))
 }
 
-/// What an image's rows hold.
+/// The content of an image's rows.
 #[derive(Clone, Debug)]
 pub struct ViewImage {
     view: View,
@@ -82,7 +82,7 @@ impl ImageReader {
 }
 
 impl ViewImage {
-    /// Nothing, for a data centre whose view is cut into these ranges.
+    /// An empty image, for a data centre with a view that is cut into these ranges.
     pub fn empty(dc: DcId, seed: u64, ranges: Ranges) -> ViewImage {
         ViewImage { view: View::cut(dc, seed, ranges), cursors: BTreeMap::new() }
     }
@@ -96,7 +96,7 @@ impl ViewImage {
         &self.cursors
     }
 
-    /// Merges what another one holds, however that is cut: of each component the maximum. A group is contained as far as in both.
+    /// Merges another image, with any cuts: the maximum of each component. A group is contained as far as in both.
     pub fn merge(&mut self, other: &ViewImage) -> Result<(), MergeError> {
         for (_, cells) in other.view.shards() {
             (0..cells.len()).try_for_each(|slot| self.merge_cell(cells, slot))?;
@@ -137,16 +137,16 @@ impl ViewImage {
         all.filter_map(|(cells, slot)| total(cells, slot)).collect()
     }
 
-    /// Rows by which a view that begins with an image shows no more of counters with milestones than the ledger is sure of, until its
-    /// replica of the ledger has come to `index`: what it had promised about milestones since the image was taken is lost with its
-    /// disk. `index` must be one that the ledger reached after that.
+    /// Limits the readings of a view that begins with an image. It shows no more of counters with milestones than the ledger is
+    /// sure of, until its replica of the ledger has come to `index`. The view's promises about milestones since the image was
+    /// taken are lost with its disk. `index` must be one that the ledger reached after that.
     pub fn cautious_rows(counters: impl IntoIterator<Item = CounterName>, index: LogIndex) -> Rows {
         let limit = NotedLimit { at: 1, index: index.0, promised: Vec::new(), generation: 0 };
         counters.into_iter().map(|counter| limit_row(&counter, &limit)).collect()
     }
 
-    /// The rows that a shard of an empty view begins with to hold the same, in the order of their keys. It tells everybody, as one that
-    /// knows of no stream.
+    /// The rows that a shard of an empty view begins with to hold the same, in the order of their keys. Such a view tells all
+    /// peers, because it knows of no stream.
     pub fn rows(&self, shard: ShardId) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
         let cells = self.view.cells(shard);
         let len = self.view.cells(shard).len();
@@ -197,7 +197,7 @@ mod tests {
         reader.finish()
     }
 
-    /// What it holds, whatever numbers its cells and valves have.
+    /// Its components, under any numbers of cells and valves.
     fn held(image: &ViewImage) -> BTreeMap<(CellId, ValveId), u64> {
         let view = image.view();
         let of_slot = |(cells, slot): (&Cells, u32)| {

@@ -1,4 +1,4 @@
-//! Groups that may be lost, and those that are: when each was last heard of, and what this view shows of a lost one.
+//! Groups that may be lost, and lost groups: when each was last heard of, and the counts of lost groups in this view.
 
 use crate::aggregator::AggregatorCore;
 use crate::view::View;
@@ -14,7 +14,7 @@ use tidemark_wire::msg::LedgerCmd;
 pub struct Heard {
     since: Time,
     last: BTreeMap<GroupId, Time>,
-    /// What the ledger had applied of an account: (reports, offers).
+    /// The ledger's position in an account: (reports, offers).
     said: BTreeMap<(CounterName, GroupId), (u64, u64)>,
 }
 
@@ -53,7 +53,7 @@ impl AggregatorCore {
         }
     }
 
-    /// The command that declares a group lost; refused, unless `forced`, of one that was heard of a moment ago.
+    /// The command that declares a group lost. Refused, unless `forced`, if the group was heard of a moment ago.
     pub fn declaration(
         &self,
         now: Time,
@@ -73,7 +73,7 @@ impl AggregatorCore {
         }
     }
 
-    /// The command that forgets a data centre; refused, unless `forced`, of one that was heard of a moment ago.
+    /// The command that forgets a data centre. Refused, unless `forced`, if it was heard of a moment ago.
     pub fn forgetting(&self, now: Time, dc: DcId, forced: bool, ledger: &Ledger) -> Result<LedgerCmd, ForgetError> {
         let cmd = ledger.forgetting(dc, forced)?;
         if forced {
@@ -93,7 +93,7 @@ impl AggregatorCore {
         }
     }
 
-    /// The command that sets a view of a pair aside; refused of one that is connected here, which runs.
+    /// The command that sets a view of a pair aside. Refused if the view is connected here, and so runs.
     pub fn setting_aside(&self, view: AggregatorId, ledger: &Ledger) -> Result<LedgerCmd, SetAsideError> {
         let cmd = ledger.setting_aside(view)?;
         if self.is_connected(view) { Err(SetAsideError::Connected) } else { Ok(cmd) }
@@ -103,13 +103,13 @@ impl AggregatorCore {
         view == self.config.own || self.rtts.contains_key(&view)
     }
 
-    /// Whether another data centre may give a group up: where the group's own can be reached, that one knows best.
+    /// Whether another data centre may give a group up: if the group's own data centre can be reached, only that one may.
     pub(super) fn may_declare(&self, dc: DcId, cmd: &LedgerCmd) -> bool {
         let LedgerCmd::DeclareLost { group, forced: false, .. } = cmd else { return true };
         dc == group.dc || self.peers_of(group.dc).next().is_none() && group.dc != self.config.own.dc
     }
 
-    /// Whether the leader puts a command into the log, as far as that is about what is given up.
+    /// Whether the leader puts a command into the log, as far as the command gives something up.
     pub(super) fn judges_lost(&self, now: Time, cmd: &LedgerCmd, ledger: &Ledger) -> bool {
         match cmd {
             LedgerCmd::DeclareLost { group, forced, .. } => *forced || self.silent_for(now, *group) >= LOST_AFTER,
@@ -151,7 +151,7 @@ impl AggregatorCore {
         }
     }
 
-    /// Says what this view shows of lost groups beyond what the ledger knows.
+    /// Reports the counts of lost groups in this view beyond those that the ledger knows.
     pub(super) fn say_remains(&mut self, ledger: &Ledger) {
         if ledger.lost().next().is_some() {
             for counter in ledger.guarded() {
@@ -160,7 +160,7 @@ impl AggregatorCore {
         }
     }
 
-    /// The same for one counter; whether there is any.
+    /// The same for one counter; returns whether there are any.
     pub(super) fn say_remains_of(&mut self, counter: &CounterName, ledger: &Ledger) -> bool {
         let Some(state) = ledger.counter(counter) else { return false };
         let mut any = false;

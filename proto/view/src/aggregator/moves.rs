@@ -1,9 +1,10 @@
 //! Ranges of counters that come to this view, and that leave it (decision 0048).
 //!
-//! Who applies a map in which it joins the holders of a range is told all of it: by its groups beside its feeds, until both are as far, and
-//! by the other holders and data centres like one that has lost its disk. When nothing is missing any more, and all of it is on disk, it says
-//! so to the ledger. Who applies a map in which it holds a range no more shows it no more, and forgets it. The file of a range is made before
-//! the map on disk names it, and deleted after that names it no more.
+//! An aggregator that applies a map in which it joins the holders of a range is told all of it. Its groups tell it beside its
+//! feeds, until both are equally far. The other holders and data centres tell it as they tell an aggregator that has lost its
+//! disk. When nothing is missing any more, and all of it is on disk, it reports that to the ledger. An aggregator that applies a
+//! map in which it no longer holds a range no longer shows it, and forgets it. The file of a range is made before the map on disk
+//! names it, and deleted after the map names it no more.
 
 use super::AggregatorCore;
 use super::feed::Feed;
@@ -17,7 +18,7 @@ use tidemark_types::time::Time;
 use tidemark_wire::msg::{KeySpan, LedgerCmd, ShardChange};
 use tidemark_wire::shards::{ShardId, Split};
 
-/// Ranges that come here, and what feeds are asked.
+/// Ranges that come here, and the scopes of the feeds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moves {
     /// The map that this view goes by is of this revision.
@@ -25,33 +26,33 @@ pub(super) struct Moves {
     /// Told here, and not shown yet.
     arriving: BTreeMap<ShardId, Arrival>,
     filling: Option<Filling>,
-    /// What the groups are asked, where not all is held here.
+    /// The ranges that the groups are asked for, if not all are held here.
     scopes: Option<Scopes>,
-    /// How often that changed.
+    /// The number of changes of the scopes.
     changes: u32,
-    /// How far this view stood in ranges when it showed them last.
+    /// The stand of this view in ranges when it showed them last.
     left: BTreeMap<ShardId, Stand>,
 }
 
-/// How far a range has come here.
+/// The progress of a range's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
     /// Something of it is missing.
     Told,
-    /// When so many of its checkpoint's flushes are done, all of it is on disk.
+    /// When this number of its checkpoint's flushes is done, all of it is on disk.
     Written(u64),
     /// Nothing is missing.
     Complete,
 }
 
-/// What a range waits for that is to be held by this view.
+/// The missing part of a range that this view is to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// What these groups of its data centre have counted.
+    /// The counts of these groups of its data centre.
     Groups(Vec<GroupId>),
-    /// None of those who hold it is connected.
+    /// None of its holders is connected.
     Holders,
-    /// What those have of it that are connected.
+    /// The data of its connected holders.
     Told,
     /// Its counters are yet to be added to totals.
     Totals,
@@ -65,28 +66,28 @@ pub enum Missing {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filling {
     shards: BTreeSet<ShardId>,
-    /// Of groups whose feeds do not have these ranges yet.
+    /// The filling feeds of groups with feeds that do not have these ranges yet.
     pub feeds: BTreeMap<GroupId, Feed>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Scopes {
     all: Vec<KeySpan>,
-    /// Without those that are filled.
+    /// All ranges but the filled ones.
     without: Vec<KeySpan>,
     filled: Vec<KeySpan>,
 }
 
-/// Which of two feeds of a group.
+/// One of two feeds of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Usual,
-    /// The one that brings ranges which the usual one lacks.
+    /// The feed that brings ranges which the usual one lacks.
     Filling,
 }
 
 impl AggregatorCore {
-    /// Which map this view goes by.
+    /// The revision of the map that this view uses.
     pub fn map_revision(&self) -> u64 {
         self.moves.revision
     }
@@ -96,12 +97,13 @@ impl AggregatorCore {
         self.config.holds(shard) && (!self.moves.arriving.contains_key(&shard) || bites(Bug::ServesUnfilled))
     }
 
-    /// How far this view stood in ranges that it holds no more, when it showed them last. Given once.
+    /// The stand of this view in ranges that it holds no more, when it showed them last. Given once.
     pub fn take_left(&mut self) -> BTreeMap<ShardId, Stand> {
         std::mem::take(&mut self.moves.left)
     }
 
-    /// The command that moves a range of this data centre from one aggregator to another; refused to one that is not connected here.
+    /// The command that moves a range of this data centre from one aggregator to another. Refused if the new holder is not
+    /// connected here.
     ///
     /// # Errors
     /// [`MoveError`]: nothing was changed.
@@ -124,13 +126,13 @@ impl AggregatorCore {
         ledger.staying(shard, self.config.own.dc, (&self.config.ranges, &self.config.seats))
     }
 
-    /// Whether something is still being told here that is to be held.
+    /// Whether any range is still arriving here.
     pub fn is_arriving(&self) -> bool {
         !self.moves.arriving.is_empty()
     }
 
-    /// A range is split that is still being told here: by who began anew from an old disk, since none is split that moves. Nobody tells it
-    /// any more, but its parts.
+    /// A range is split while it arrives here. That happens only to an aggregator that began anew from an old disk, since a
+    /// moving range is never split. The range itself is not told any more, but its parts are.
     pub(super) fn arrive_in_parts(&mut self, split: &Split) {
         if self.moves.arriving.remove(&split.shard).is_some() {
             self.moves.arriving.extend(split.parts().map(|part| (part, Arrival::Told)));
@@ -142,7 +144,7 @@ impl AggregatorCore {
         }
     }
 
-    /// After a start: goes by the map on disk, and goes on being told what it was being told.
+    /// After a start: uses the map on disk, and continues to receive arriving ranges.
     pub(super) fn begin_moves(&mut self, cursors: BTreeMap<GroupId, LogIndex>) {
         self.moves.revision = self.config.map_revision;
         let all: Vec<ShardId> = self.config.ranges.iter().map(|range| range.shard).collect();
@@ -150,7 +152,7 @@ impl AggregatorCore {
         self.arrive(arriving, cursors);
     }
 
-    /// These ranges are new here, or not complete yet; of them it is known what groups had counted by then.
+    /// These ranges are new here, or not complete yet; the groups' counts in them up to the cursors are known.
     fn arrive(&mut self, shards: BTreeSet<ShardId>, cursors: BTreeMap<GroupId, LogIndex>) {
         let begins_anew = !shards.is_empty();
         for shard in shards {
@@ -174,7 +176,7 @@ impl AggregatorCore {
         self.end_filling();
     }
 
-    /// What groups are asked has changed.
+    /// The scopes of the groups' feeds have changed.
     fn ask_anew(&mut self) {
         self.moves.changes += 1;
         let config = &self.config;
@@ -189,7 +191,7 @@ impl AggregatorCore {
 
     // ---- the map ----
 
-    /// The ledger's map, as applied here. One that is older than the one on disk is of a replica that is behind.
+    /// Takes the ledger's map, as applied here. A map that is older than the one on disk comes from a replica that is behind.
     pub(super) fn on_map(&mut self, now: Time, ledger: &Ledger) {
         let map = ledger.shard_map();
         if map.revision() <= self.moves.revision {
@@ -211,7 +213,7 @@ impl AggregatorCore {
         all.filter(|&shard| self.config.gathers(shard)).collect()
     }
 
-    /// Ranges, or who holds them, are others than before: what was told here then, and shown, leaves or stays, and what is new arrives.
+    /// Ranges, or their holders, have changed: ranges that were told and shown here leave or stay, and new ones arrive.
     pub(super) fn gather_by_map(
         &mut self,
         now: Time,
@@ -226,7 +228,8 @@ impl AggregatorCore {
         for own in &mut self.shards {
             own.gossip.on_seats(now, &self.config.seats);
         }
-        // Also what has left and is to come back, where this view hears of both at once: it keeps what it has, and is told all of it.
+        // Also a range that has left and is to come back, if this view hears of both at once: it keeps its data, and is told all
+        // of the range.
         let is_new = |shard: &&ShardId| {
             !before.contains(shard) || self.config.joins(**shard) && !self.moves.arriving.contains_key(shard)
         };
@@ -252,9 +255,9 @@ impl AggregatorCore {
         self.shards[usize::from(shard.0)] = Shard::new(&self.config, shard);
     }
 
-    // ---- what is missing ----
+    // ---- missing parts ----
 
-    /// What a group tells beside its feed is as far as that: from here on the feed has these ranges, too.
+    /// The filling feed of a group is as far as its usual feed: from now on the usual feed has these ranges, too.
     pub(super) fn join_feeds(&mut self, group: GroupId) {
         let Some(filling) = &mut self.moves.filling else { return };
         let (Some(usual), Some(beside)) = (self.feeds.get_mut(&group), filling.feeds.get(&group)) else { return };
@@ -266,7 +269,7 @@ impl AggregatorCore {
         self.end_filling();
     }
 
-    /// What groups had counted that nobody speaks for any more, the other holders and data centres tell.
+    /// The counts of groups that are fenced come from the other holders and data centres.
     fn leave_out_fenced(&mut self, ledger: &Ledger) {
         let Some(filling) = &mut self.moves.filling else { return };
         for (group, _) in filling.feeds.extract_if(.., |group, _| ledger.is_fenced(*group)) {
@@ -283,7 +286,7 @@ impl AggregatorCore {
         }
     }
 
-    /// Looks at what has arrived, and says so when nothing is missing.
+    /// Looks at the arrived ranges, and reports those that are complete.
     pub(super) fn run_moves(&mut self, now: Time, ledger: &Ledger) {
         if self.moves.arriving.is_empty() {
             return;
@@ -315,7 +318,7 @@ impl AggregatorCore {
         }
     }
 
-    /// What of a range is missing that those have who hold it.
+    /// The part of a range that is missing here and that its holders have.
     fn missing(&self, shard: ShardId, ledger: &Ledger) -> Option<Missing> {
         let here = ledger.groups().iter().filter(|(group, of)| group.dc == self.config.own.dc && !of.fenced);
         let is_told =
@@ -334,13 +337,13 @@ impl AggregatorCore {
         }
     }
 
-    /// Whether a group tells a range beside its feed still.
+    /// Whether a group still tells a range beside its feed.
     fn is_filled(&self, group: GroupId, shard: ShardId) -> bool {
         let filling = self.moves.filling.as_ref().filter(|filling| filling.shards.contains(&shard));
         filling.is_some_and(|filling| filling.feeds.contains_key(&group))
     }
 
-    /// What a range waits for that is being told to this view, to be held here.
+    /// The missing part of a range that arrives at this view, to be held here.
     pub fn waits_for(&self, shard: ShardId, ledger: &Ledger) -> Option<Missing> {
         match self.moves.arriving.get(&shard)? {
             Arrival::Told => Some(self.missing(shard, ledger).unwrap_or(Missing::Disk)),
@@ -351,7 +354,7 @@ impl AggregatorCore {
 
     // ---- feeds ----
 
-    /// What a group is asked, and the number of that; `None`: everything.
+    /// The ranges that a group is asked for, and their number; `None`: everything.
     pub(super) fn scope_of(&self, feed: &Feed, which: Which) -> Option<(&[KeySpan], u32)> {
         let scopes = self.moves.scopes.as_ref()?;
         let (ranges, number) = match which {
@@ -417,7 +420,7 @@ impl AggregatorCore {
         }
     }
 
-    /// Up to where each group's log is merged in a range.
+    /// The entry up to which each group's log is merged in a range.
     pub(super) fn cursors_in(&self, shard: ShardId) -> Vec<(GroupId, LogIndex)> {
         let which = |feed: &Feed| if self.moves.fills(shard) && !feed.has_all { Which::Filling } else { Which::Usual };
         let feeds = self.feeds.iter().filter_map(|(&group, feed)| Some((group, self.feed(group, which(feed))?)));
@@ -426,7 +429,8 @@ impl AggregatorCore {
 }
 
 impl Moves {
-    /// Of how much of a group's log something may be merged in some range; `None` where that is not known, just after a start.
+    /// The position in a group's log up to which entries may be merged in some range; `None` if that is not known, just after a
+    /// start.
     pub fn shown_of(&self, group: GroupId, feeds: &BTreeMap<GroupId, Feed>) -> Option<LogIndex> {
         let beside = self.filling.as_ref().and_then(|filling| filling.feeds.get(&group));
         feeds.get(&group).into_iter().chain(beside).filter_map(Feed::shows_no_more_than).max()
@@ -512,7 +516,7 @@ mod tests {
             self.apply([LedgerCmd::Shard { dc: DC, shard: COMES, revision, change }]);
         }
 
-        /// The group answers a pull: one counter, of which so much was counted by that entry.
+        /// The group answers a pull: one counter, with this count by that entry.
         fn answer(&mut self, pull: &ScopedPull, number: u8, upto: u64, value: u64) {
             let chunk = FeedChunk {
                 group: GROUP,
@@ -557,7 +561,7 @@ mod tests {
         stage.answer(&beside, 2, 9, 20);
         assert_eq!((stage.has(2), stage.core.is_arriving(), stage.core.holds(COMES)), (20, true, false));
 
-        // From here on one feed brings all; what was asked for without the range is not taken.
+        // From now on one feed brings all ranges; the answer to a pull without the range is not taken.
         let joined = stage.pulls.pop().unwrap();
         assert!(!joined.fills && joined.ranges.iter().any(|range| has(range, &[2, 1])));
         stage.answer(&usual, 1, 12, 500);
@@ -565,7 +569,7 @@ mod tests {
         stage.answer(&joined, 2, 12, 23);
         assert_eq!(stage.has(2), 23);
 
-        // It stays where it was: what had come is forgotten, and has no file.
+        // The range stays where it was: the data that had come is forgotten, and has no file.
         stage.change(1, ShardChange::Stay);
         assert_eq!((stage.has(2), stage.has(1), stage.core.is_arriving()), (0, 100, false));
         assert_eq!(stage.kept.last().unwrap().1, [0, 1].map(ShardId).into());

@@ -33,7 +33,7 @@ impl AggregatorCore {
         self.feed_gone(group);
     }
 
-    /// What the ledger knows already is answered from its state at once; the rest is proposed.
+    /// Messages that the ledger has already applied are answered from its state at once; the others are proposed.
     pub(super) fn on_group(&mut self, now: Time, group: GroupId, msg: FromGroup, ledger: &Ledger) {
         self.heard.note(now, group);
         let account = |counter: &CounterName| ledger.counter(counter).and_then(|state| state.accounts().get(&group));
@@ -44,7 +44,7 @@ impl AggregatorCore {
             {
                 self.tell_registration(group, ledger);
             }
-            // Somebody runs on a copy of the disk: who is the earlier one learns that it must stop.
+            // Another process runs on a copy of the disk: the earlier one of them learns that it must stop.
             FromGroup::Feed(FeedChunk { start, .. })
             | FromGroup::FedIn(ScopedChunk { chunk: FeedChunk { start, .. }, .. })
                 if ledger.is_superseded(group, start) =>
@@ -148,10 +148,10 @@ impl AggregatorCore {
         self.remind_at = Some(self.remind_at.map_or(at, |due| due.min(at)));
     }
 
-    /// A group that missed its guard reports nothing that could be answered: as long as the ledger waits for its base, it is
-    /// told again. So is one whose answer with the items of a block was lost, and, less often, one that has not acknowledged places: nothing
-    /// else would ever be said.
-    /// Settings have no acknowledgement, and are said again now and then.
+    /// Repeats messages to groups that would otherwise wait for ever. A group that missed its guard reports nothing that could be
+    /// answered: it is told again as long as the ledger waits for its base. So is a group if its answer with the items of a block
+    /// was lost. A group that has not acknowledged places is told again less often. Settings have no acknowledgement, and are
+    /// repeated now and then.
     pub(super) fn run_reminders(&mut self, now: Time, ledger: &Ledger) {
         if self.remind_at.is_none_or(|at| at > now) {
             return;
@@ -220,8 +220,8 @@ impl AggregatorCore {
         self.leader_wake = Some(now);
     }
 
-    /// A milestone is being armed: a view that shows less promises to go on doing so, and says so once that is durable; one
-    /// that shows as much says that.
+    /// A milestone is being armed. A view that shows less promises to stay below it, and reports that once the promise is
+    /// durable. A view that shows as much reports that.
     pub(super) fn answer_arming(&mut self, now: Time, ledger: &Ledger) {
         let view = self.config.own;
         for awaiting in ledger.awaiting_view(view) {
@@ -231,7 +231,7 @@ impl AggregatorCore {
             if self.view.limits().has_promised(counter, promised) {
                 continue;
             }
-            // Nothing is armed before the ledger knows what this view knows of groups that are lost.
+            // No milestone is armed before the ledger knows this view's counts of lost groups.
             if self.say_remains_of(counter, ledger) {
                 continue;
             }
@@ -256,7 +256,7 @@ impl AggregatorCore {
         self.acknowledge_promises(ledger);
     }
 
-    /// What was promised and is durable, the ledger may hear of.
+    /// Reports durable promises to the ledger.
     fn acknowledge_promises(&mut self, ledger: &Ledger) {
         let view = self.config.own;
         for awaiting in ledger.awaiting_view(view) {

@@ -1,5 +1,5 @@
-//! The way into the ledger's log: commands gather for a moment and go to the leader's data centre, or, where that is this one,
-//! into the log, together with the leader's own.
+//! The way into the ledger's log: commands gather for a moment and go to the leader's data centre. If that is this one, they go
+//! into the log, together with the leader's own commands.
 
 use crate::aggregator::{AggregatorCore, Output};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::*;
 use tidemark_wire::wire;
 
-/// Commands that wait for the next proposal. More are dropped: whoever said them says them again.
+/// Commands that wait for the next proposal. More are dropped: their senders repeat them.
 pub const PROPOSALS_MAX: usize = 65_536;
 /// Bytes of one proposal, or of one message with commands, with room for its frame.
 const PROPOSAL_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
@@ -52,7 +52,7 @@ impl Proposals {
         self.at
     }
 
-    /// Reports stand first: what they say of spent rights was before what is offered.
+    /// Reports stand first: the rights that they report were spent before the offers.
     fn take(&mut self) -> Vec<LedgerCmd> {
         self.at = None;
         let said = |(report, late)| if late { LedgerCmd::Returned(report) } else { LedgerCmd::Report(report) };
@@ -84,11 +84,11 @@ impl AggregatorCore {
         self.leader().is_some_and(|leader| leader == self.config.own || self.rtts.contains_key(&leader))
     }
 
-    /// The leader can be reached from now on. Nobody kept what was said before: whoever said it says it again, now and not when
-    /// its patience ends, since a whole cluster may wait for the rights of this data centre.
+    /// The leader can be reached from now on. Earlier messages were kept nowhere: the groups repeat theirs now and not when their
+    /// patience ends, since a whole cluster may wait for the rights of this data centre.
     pub(super) fn on_leader_reached(&mut self, now: Time) {
         self.standing.hurry();
-        // Who was asked a moment ago has only begun to be patient.
+        // Groups that were asked a moment ago have only begun to wait.
         if self.asked_again.is_some_and(|at| now - at < self.config.standing_retry) {
             return;
         }
@@ -116,7 +116,7 @@ impl AggregatorCore {
         self.proposals.schedule((self.proposals.last + interval).max(now));
     }
 
-    /// Commands of another aggregator: only what it may say.
+    /// Commands of another aggregator: only those that it may propose.
     pub(super) fn on_proposed_by(&mut self, now: Time, peer: AggregatorId, cmds: Vec<LedgerCmd>) {
         if self.leader() != Some(self.config.own) {
             return;
@@ -129,7 +129,7 @@ impl AggregatorCore {
         }
     }
 
-    /// Without a leader nothing is kept: what matters is said again.
+    /// Without a leader nothing is kept: the senders repeat all that matters.
     pub(super) fn run_proposals(&mut self, now: Time, ledger: &Ledger) {
         if self.proposals.due().is_none_or(|due| due > now) {
             return;
@@ -208,7 +208,7 @@ impl AggregatorCore {
     }
 }
 
-/// How long a report may wait: not at all when something waits for it.
+/// How long a report may wait: not at all when anything waits for it.
 fn patience(state: &CounterLedger, report: &Report) -> Span {
     if state.window().weight() > 0 {
         return Span(0);
@@ -218,7 +218,7 @@ fn patience(state: &CounterLedger, report: &Report) -> Span {
     Span(alloc::patience_us(left.saturating_mul(1_000_000) / report.rate_per_s.max(1)))
 }
 
-/// Whether an entry with this command may award a milestone: then it says the time.
+/// Whether an entry with this command may award a milestone: then the entry carries the time.
 fn may_award(cmd: &LedgerCmd) -> bool {
     match cmd {
         LedgerCmd::Report(_)
@@ -299,7 +299,8 @@ fn deciding(cmd: &LedgerCmd) -> Option<&CounterName> {
     }
 }
 
-/// Whether an aggregator may say a command: of its data centre's groups, of its own view, and settings; never the leader's own.
+/// Whether an aggregator may propose a command: commands of its data centre's groups, of its own view, and settings; never the
+/// leader's own.
 fn may_propose(peer: AggregatorId, cmd: &LedgerCmd) -> bool {
     let dc = peer.dc;
     match cmd {

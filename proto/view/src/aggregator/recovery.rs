@@ -54,7 +54,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// One for each shard that has rows on disk.
+    /// A recovery for each shard that has rows on disk.
     pub fn all(config: &AggregatorConfig) -> Vec<Recovery> {
         let of_shard = |shard| Recovery { config: config.clone(), shard, head: BTreeMap::new(), loaded: None };
         config.kept().into_iter().map(of_shard).collect()
@@ -112,7 +112,7 @@ impl Recovery {
                 continue;
             }
             let told = loaded.iter().flat_map(|loaded| loaded.cursors.iter().copied()).collect();
-            // What one shard lacks is told again to all of them; one that is being told all of it is told beside the others.
+            // Changes that one shard lacks are told again to all of them; a shard that is arriving is told beside the others.
             let of_shard = if config.joins(shard) { &mut beside } else { &mut cursors };
             *of_shard = Some(match of_shard.take() {
                 None => told,
@@ -138,7 +138,7 @@ impl Recovery {
         Ok(AggregatorCore::with_state(config, view, shards, (feeds, beside.unwrap_or_default())))
     }
 
-    /// What was on disk; `None` if there was no row.
+    /// The state on disk; `None` if there was no row.
     fn loaded(mut self) -> Result<Option<Loaded>, RowError> {
         let mut loaded = match self.loaded {
             None if self.head.is_empty() => return Ok(None),
@@ -161,7 +161,7 @@ impl Recovery {
     }
 }
 
-/// Of groups that both know, where the one stands that is less far.
+/// The lower position of each group that both know.
 fn least(known: &BTreeMap<GroupId, LogIndex>, told: &BTreeMap<GroupId, LogIndex>) -> BTreeMap<GroupId, LogIndex> {
     let both = |(group, &at): (&GroupId, &LogIndex)| Some((*group, at.min(*told.get(group)?)));
     known.iter().filter_map(both).collect()
@@ -178,9 +178,9 @@ pub(super) struct Loaded {
     order: CounterOrder,
     /// There is a name that belongs into another shard. Names come before cuts, which say why.
     is_mixed: bool,
-    /// Of a range that is split: what is on disk of its cells.
+    /// The rows on disk of a split range's cells.
     stale: Stale,
-    /// What belongs here.
+    /// The expected ranges.
     ranges: Ranges,
     shard: ShardId,
     decoder: Decoder,
@@ -271,7 +271,7 @@ impl Loaded {
     fn take_cells(&mut self, key: &[u8], block: &[u8], value: &[u8]) -> Result<(), RowError> {
         let block = block.try_into().map(u32::from_be_bytes);
         let block = block.map_err(|_| malformed(key, &"a block's number has four bytes"))?;
-        // One by one: a list of lists takes an allocation for each cell.
+        // Decoded one by one: a list of lists takes an allocation for each cell.
         let mut rest = value;
         let first = u64::from(block) * u64::from(BLOCK_CELLS);
         let cells: u64 = parse_next(key, &mut rest)?;

@@ -1,8 +1,9 @@
-//! Shards: of each range of counters its stream of gossip and its checkpoint. Its cells are the view's.
+//! Shards: the stream of gossip and the checkpoint of each range of counters. Its cells are the view's.
 //!
-//! Of a shard those speak who hold it, or are told all of it to do so. What is said of the first shard is said as by a view that is not cut.
-//! Each digest says where its sender's view is cut. Who cuts its own at the same counters is told of the others by number, and heard; with
-//! anybody else there is nothing to be exchanged, since what one calls a shard is another's mixture.
+//! The holders of a shard, and aggregators that are receiving it, gossip about it. Messages about the first shard are the same as
+//! those of a view that is not cut. Each digest names the cuts of its sender's view. An aggregator that cuts its own view at the
+//! same counters gets the other shards by number, and is heard. With any other aggregator nothing can be exchanged, since its
+//! shards are mixtures of the shards here.
 
 use super::checkpoint::Checkpoint;
 use super::feed::Feed;
@@ -19,7 +20,7 @@ use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{Delta, Digest, PeerMsg, ShardMsg};
 use tidemark_wire::shards::ShardId;
 
-/// What an aggregator keeps for one range of counters beside their cells.
+/// The state of an aggregator for one range of counters beside their cells.
 #[derive(Clone, Debug)]
 pub(super) struct Shard {
     pub gossip: Gossip,
@@ -47,7 +48,7 @@ impl AggregatorCore {
         self.shards.iter().filter_map(|shard| shard.gossip.progressed(dc)).max()
     }
 
-    /// Whether this is the second of a pair and tells what the first would.
+    /// Whether this is the second of a pair and sends in place of the first.
     pub fn speaks_for_its_partner(&self) -> bool {
         self.shards.iter().any(|shard| shard.gossip.speaks_for_its_partner())
     }
@@ -57,11 +58,11 @@ impl AggregatorCore {
         &self.shards[usize::from(shard.0)].gossip
     }
 
-    /// How far this view has come in a shard that it holds.
+    /// The stand of this view in a shard that it holds.
     pub fn stand(&self, now: Time, shard: ShardId, ledger: &Ledger) -> Stand {
         let gossip = self.gossip(shard);
         let of_others = gossip.whole_of_others().filter(|(origin, ..)| origin.dc != self.config.own.dc);
-        // Of a group that is closed nobody tells more than was told.
+        // A closed group's counts come from no other source any more.
         let some = |group, feed: &Feed| if ledger.is_fenced(group) { feed.cursor } else { feed.shows_some_of() };
         let all = |group, feed: &Feed| if ledger.is_fenced(group) { feed.cursor } else { feed.whole() };
         let groups = self.feeds.iter().map(|(&group, feed)| (group, all(group, feed), some(group, feed)));
@@ -76,7 +77,7 @@ impl AggregatorCore {
         }
     }
 
-    /// What the totals here are made of at least.
+    /// The least basis of the totals here.
     pub fn basis(&self, ledger: &Ledger) -> Basis {
         let progress = self.view.graph_progress();
         let held = self.view.ranges().iter().map(|range| range.shard).filter(|&shard| self.holds(shard));
@@ -93,7 +94,7 @@ impl AggregatorCore {
         }
     }
 
-    /// Hashes of counters of a shard that this view shows less of than the ledger says by itself, and less than what.
+    /// Hashes of counters of a shard that this view shows less of than the ledger's state allows, and the limit of each.
     fn limits_in(&self, shard: ShardId, ledger: &Ledger) -> Vec<(u64, u64)> {
         let all = self.view.limits().beyond_ledger(ledger);
         let here = all.filter(|(counter, _)| self.view.shard_of(counter) == shard);
@@ -103,13 +104,13 @@ impl AggregatorCore {
         limits
     }
 
-    /// Connected aggregators whose views are cut at other counters, or lay these otherwise: nothing is exchanged with them.
+    /// Connected aggregators with views that are cut at other counters, or lay these otherwise: nothing is exchanged with them.
     pub fn cut_elsewhere(&self) -> &BTreeSet<AggregatorId> {
         &self.cut_elsewhere
     }
 
-    /// Whether, as far as is known, shards of a peer's view have the counters that those of the same numbers have here. Otherwise it is asked
-    /// for nothing, and believed nothing.
+    /// Whether, as far as is known, shards of a peer's view have the same counters as the shards of the same numbers here.
+    /// Otherwise it is asked for nothing, and believed nothing.
     pub fn is_cut_alike(&self, peer: AggregatorId) -> bool {
         !self.cut_elsewhere.contains(&peer)
     }
@@ -132,7 +133,7 @@ impl AggregatorCore {
                         delta.fed = delta.groups.iter().filter_map(upto).take(FED_GROUPS_MAX).collect();
                     }
                 }
-                // Who has not said where its view is cut would take it for all counters'.
+                // A peer that has not named its cuts would take it for gossip of all counters.
                 if is_plain || matches!(msg, PeerMsg::Digest(_)) || self.cut_alike.contains(&peer) {
                     self.outputs.push_back(Output::Peer { peer, msg: of_shard(shard, cuts, msg) });
                 }
@@ -140,7 +141,8 @@ impl AggregatorCore {
         }
     }
 
-    /// Of the first shard only that both hold, where views are cut from the beginning on: who is connected has yet to say where its is.
+    /// For the first shard that both hold only, if views are cut from the beginning: a newly connected peer has yet to name its
+    /// cuts.
     pub(super) fn gossip_peer_up(&mut self, now: Time, peer: AggregatorId, rtt: Span) {
         self.forget_cuts_of(peer);
         let first = self.config.first_shared(peer);
@@ -181,7 +183,7 @@ impl AggregatorCore {
             return;
         }
         if self.cut_alike.insert(peer) && !self.view.ranges().began_plain() {
-            // Of the first as well: what it would have told until now was kept back.
+            // The first shard as well: its messages until now were kept back.
             let rtt = self.rtts.get(&peer).copied().unwrap_or_default();
             for (at, own) in self.shards.iter_mut().enumerate() {
                 if self.config.shares(peer, ShardId(at as u16)) {
@@ -192,7 +194,7 @@ impl AggregatorCore {
         self.on_digest(now, shard, peer, digest);
     }
 
-    /// Who is told of which shard has changed: connected ones are met in those that both are told of now.
+    /// The recipients of each shard have changed: connected peers are met in the shards that both are told of now.
     pub(super) fn meet_holders(&mut self, now: Time) {
         for (&peer, &rtt) in &self.rtts {
             let is_alike = self.view.ranges().began_plain() || self.cut_alike.contains(&peer);
@@ -209,7 +211,7 @@ impl AggregatorCore {
         }
     }
 
-    /// Gossip of a shard that is not held here, or not by who says it, is of another layout, and ignored.
+    /// Gossip of a shard that is not held here, or not by its sender, belongs to another layout, and is ignored.
     pub(super) fn on_shard(&mut self, now: Time, peer: AggregatorId, shard: ShardId, msg: &ShardMsg) {
         if usize::from(shard.0) >= self.shards.len() || !self.config.shares(peer, shard) {
             return;
@@ -226,7 +228,7 @@ impl AggregatorCore {
         gossip.on_digest(now, self.view.cells(shard), peer, digest);
     }
 
-    /// Whether a delta names counters of the shard only; of another, its sender is mistaken.
+    /// Whether a delta names counters of the shard only; else its sender is mistaken.
     fn is_of_shard(&self, shard: ShardId, delta: &Delta) -> bool {
         let ranges = self.view.ranges();
         let is_here = |counter: &CounterName| ranges.find(counter) == shard;

@@ -1,9 +1,10 @@
 //! Ranges of counters that are split (decision 0048).
 //!
-//! Who holds a range that the ledger has split copies it into its two parts, in steps and while it goes on showing the range; then it has
-//! two in its place, at once. Its feeds and streams go on in the parts where they were. The parts are written, and when all of both is on
-//! disk, the map there names them and not the range, and the ledger is told. Who does not hold it goes on asking for it until all of its data
-//! centre who do have two: so nobody is asked for what it does not know. Splits are done in the ledger's order, one after the other.
+//! A holder of a range that the ledger has split copies it into its two parts, in steps, and shows the range meanwhile. Then the
+//! two parts replace the range, at once. Its feeds and streams continue in the parts at the same positions. The parts are
+//! written. When all of both is on disk, the map there names them and not the range, and the ledger is told. An aggregator that
+//! does not hold the range asks for it until all its holders in the data centre have the parts. So no holder is asked for a part
+//! that it does not know. Splits are done in the ledger's order, one after the other.
 
 use super::checkpoint::Stale;
 use super::shard::Shard;
@@ -17,35 +18,35 @@ use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{LedgerCmd, ShardChange};
 use tidemark_wire::shards::{ShardId, Split};
 
-/// A step is as long as one of totals behind the graph; between two is so often the time that is between those.
+/// A step is as long as a step of totals behind the graph; the pause between two steps is this many times longer than there.
 const PACE: u64 = 4;
 
-/// What of splits is under way here.
+/// The state of splits that are under way here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Splits {
-    /// When the one that is under way is gone on with.
+    /// When the split that is under way continues.
     step_at: Option<Time>,
     writing: Option<Writing>,
 }
 
-/// A range that was split here, of whose parts not all is on disk.
+/// A range that was split here, with parts that are not all on disk.
 #[derive(Clone, Debug)]
 struct Writing {
     split: Split,
-    /// Of each part that is told here: when so many of its checkpoint's flushes are done, all of it is.
+    /// For each part that is told here: when this number of its checkpoint's flushes is done, all of it is on disk.
     flushes: BTreeMap<ShardId, u64>,
-    /// What goes from the first file then.
+    /// The rows that are deleted from the first file then.
     stale: Stale,
 }
 
-/// How far a range is split here.
+/// The progress of a split here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Splitting {
-    /// So many of its cells are copied, of so many.
+    /// This number of its cells is copied, of all its cells.
     Copying { done: u64, of: u64 },
     /// There are two, which are not on disk yet.
     Writing,
-    /// Others of the data centre who hold it are at it.
+    /// Other holders in the data centre are still at it.
     Others,
 }
 
@@ -56,7 +57,7 @@ impl Splits {
 }
 
 impl AggregatorCore {
-    /// The command that cuts a range in two, of which the second begins with `at`.
+    /// The command that cuts a range in two, the second of which begins with `at`.
     ///
     /// # Errors
     /// [`MoveError`]: nothing was changed.
@@ -68,7 +69,7 @@ impl AggregatorCore {
         ledger.splitting(shard, at, self.config.own.dc, (&self.config.ranges, &self.config.seats))
     }
 
-    /// How far a range is split here that the ledger has split; `None` of others.
+    /// The progress here of a range that the ledger has split; `None` for other ranges.
     pub fn is_splitting(&self, shard: ShardId, ledger: &Ledger) -> Option<Splitting> {
         if self.splits.writing.as_ref().is_some_and(|writing| writing.split.parts().contains(&shard)) {
             return Some(Splitting::Writing);
@@ -79,12 +80,12 @@ impl AggregatorCore {
         Some(if self.config.gathers(shard) { Splitting::Copying { done, of } } else { Splitting::Others })
     }
 
-    /// Whether something is being split here, or will be.
+    /// Whether a range is being split here, or will be.
     pub fn is_behind_splits(&self, ledger: &Ledger) -> bool {
         self.config.ranges.lineage().len() < ledger.shard_map().splits().len() || self.splits.writing.is_some()
     }
 
-    /// Which map is on disk here from now on, and which files there are.
+    /// Outputs the map that is on disk here from now on, and its files.
     pub(super) fn say_kept(&mut self, ledger: &Ledger) {
         let mut done = self.config.ranges.lineage().len();
         let mut kept = self.config.kept();
@@ -96,7 +97,7 @@ impl AggregatorCore {
         self.outputs.push_back(Output::Kept { map, kept });
     }
 
-    /// Says of which ranges that were held here all is in two parts on disk.
+    /// Reports the ranges held here with both parts on disk.
     pub(super) fn say_parted(&mut self, ledger: &Ledger) {
         let own @ AggregatorId { dc, seat } = self.config.own;
         let done = self.config.ranges.lineage().len() - usize::from(self.splits.writing.is_some());
@@ -110,7 +111,7 @@ impl AggregatorCore {
 
     /// Goes on with the next split of the ledger's, if there is one.
     pub(super) fn run_splits(&mut self, now: Time, ledger: &Ledger) {
-        // What is said of the map is said of one that is no older than that on disk.
+        // Reports are made by a map that is no older than the one on disk.
         if ledger.shard_map().revision() < self.map_revision() {
             return;
         }
@@ -179,7 +180,7 @@ impl AggregatorCore {
         }
     }
 
-    /// What is kept beside the cells of a part of a range.
+    /// The state beside the cells of a part of a range.
     fn part(&self, part: usize, parted: &Parted) -> Shard {
         let shard = parted.split.parts()[part];
         let before = &parted.cells;
@@ -218,7 +219,7 @@ impl AggregatorCore {
         }
     }
 
-    /// The file of the first range stays, with what limits readings.
+    /// The file of the first range stays, with the limits of readings.
     fn drop_stale(&mut self, now: Time, stale: Stale) {
         if !stale.is_empty() {
             self.shards[0].checkpoint.drop_rows(now, stale);
@@ -242,7 +243,7 @@ mod tests {
         CounterName::new("t", &[range, number]).unwrap()
     }
 
-    /// One of four, of which the first holds ranges 0 and 3, and the second 0 and 1; its pulls and its disk.
+    /// One of four aggregators, the first of which holds ranges 0 and 3, and the second 0 and 1; its pulls and its disk.
     struct Stage {
         own: AggregatorId,
         core: AggregatorCore,
@@ -250,10 +251,10 @@ mod tests {
         now: Time,
         pull: Option<ScopedPull>,
         disk: BTreeMap<ShardId, BTreeMap<Vec<u8>, Vec<u8>>>,
-        /// How many splits the map on disk has, and which ranges have rows there.
+        /// The number of splits in the map on disk, and the ranges with rows there.
         kept: Option<(usize, BTreeSet<ShardId>)>,
         proposed: Vec<LedgerCmd>,
-        /// What is given out to be written stays on its way.
+        /// Rows that are given out to be written stay on their way.
         is_stuck: bool,
     }
 
@@ -368,7 +369,7 @@ mod tests {
             self.core.view().ranges().lineage().len() == 1
         }
 
-        /// Begins anew with what is on disk.
+        /// Begins anew from the disk.
         fn restart(&mut self) {
             self.restart_beside(self.ledger.clone());
         }

@@ -5,14 +5,14 @@ use tidemark_types::ids::{AggregatorId, CounterName};
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{LedgerCmd, ShardChange};
 
-/// Standing commands of one aggregator. More are refused; whoever submitted them sees that nothing happens and tries again.
+/// Standing commands of one aggregator. More are refused; their submitter sees no effect and tries again.
 pub const STANDING_MAX: usize = 4_096;
-/// Of these, on changes of edges: they must not be in the way of what the cluster lives on.
+/// The standing commands on changes of edges: they must not delay the commands that the cluster depends on.
 const STANDING_EDGES_MAX: usize = 1_024;
-/// A command is given up after so many tries that could reach the leader: the ledger will not take it.
+/// Tries that could reach the leader, after which a command is given up: the ledger will not take it.
 const TRIES_MAX: u32 = 30;
-/// A change of edges is said no longer than this, whoever can be reached: who asked has given up then, and others may have changed what it
-/// is about.
+/// A change of edges is repeated no longer than this, even if the leader can be reached. Its requester has given up then, and
+/// others may have changed the same edges.
 const EDGES_STAND_FOR: Span = Span::from_millis(20_000);
 
 #[derive(Clone, Debug)]
@@ -61,7 +61,8 @@ impl Standing {
         self.0.iter_mut().for_each(|entry| entry.due = Time(0));
     }
 
-    /// Drops what the ledger shows, returns what is due. Only a try that can reach the ledger's leader (`heard`) counts.
+    /// Drops commands that the ledger shows, returns those that are due. Only a try that can reach the ledger's leader (`heard`)
+    /// counts.
     pub fn take_due(
         &mut self,
         now: Time,
@@ -89,7 +90,7 @@ impl Standing {
     }
 }
 
-/// Whether one command makes the other needless: of a session's claims of one award the first is enough.
+/// Whether one command makes the other needless: the first of a session's claims of one award is enough.
 fn is_same(known: &LedgerCmd, cmd: &LedgerCmd) -> bool {
     let claimed = |cmd: &LedgerCmd| {
         let LedgerCmd::Claim { counter, at, holder, session, .. } = cmd else { return None };
@@ -128,7 +129,7 @@ fn is_vital(cmd: &LedgerCmd) -> bool {
     )
 }
 
-/// Whether the applied state holds what the command asks for.
+/// Whether the applied state has the effect of the command.
 fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
     match cmd {
         LedgerCmd::View(view) => ledger.views().contains(view) || ledger.is_forgotten(view.dc),
@@ -138,7 +139,7 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         LedgerCmd::SetAside { view, start } => ledger.view_start(*view) != Some(*start),
         LedgerCmd::Namespace(name) => ledger.namespaces().any(|known| known == name),
         LedgerCmd::UpDown(name) => ledger.updown().any(|known| known == name),
-        // Carried out, or decided on what is no more.
+        // Carried out, or decided on an outdated state.
         LedgerCmd::Series { namespace, terms } => ledger.series_revision(namespace) >= terms.revision,
         LedgerCmd::IdOwners(_) => !ledger.id_owners().is_empty(),
         LedgerCmd::Birth(_) => ledger.births().current().is_some(),
@@ -150,11 +151,11 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
         LedgerCmd::Signature { counter, at, dc, .. } => ledger.counter(counter).is_some_and(|state| {
             state.awards().get(at).is_some_and(|awarded| awarded.signatures.iter().any(|signature| signature.dc == *dc))
         }),
-        // Carried out, or decided on what is no more.
+        // Carried out, or decided on an outdated state.
         LedgerCmd::Define { counter, revision, .. } | LedgerCmd::Disarm { counter, revision, .. } => {
             ledger.revision(counter) > *revision
         }
-        // Carried out, decided on what is no more, or refused by a limit that was reached meanwhile.
+        // Carried out, decided on an outdated state, or refused by a limit that was reached meanwhile.
         LedgerCmd::Reset { counter, revision, .. } => is_over(ledger.resets(), counter, *revision, true),
         LedgerCmd::Expire { counter, revision, .. } => is_over(ledger.resets(), counter, *revision, false),
         LedgerCmd::ResetsHeard { view, upto } => {
@@ -174,7 +175,7 @@ fn is_shown(cmd: &LedgerCmd, ledger: &Ledger, own: AggregatorId) -> bool {
             let still = |claim: &Claim| claim.state == ClaimState::Open && claim.holder == *holder;
             !ledger.claims().get(counter, *at).is_some_and(still)
         }
-        // Carried out, or decided on what is no more.
+        // Carried out, or decided on an outdated state.
         LedgerCmd::DeclareLost { group, forced, heard } => {
             ledger.is_lost(*group) || (!forced && ledger.heard_of(*group) != *heard)
         }
@@ -218,7 +219,7 @@ mod tests {
         LedgerCmd::Edges { revision: 0, id, lenient: true, changes, at: WallMs(0), by: String::new() }
     }
 
-    /// Whoever asked has given up, and others may have undone it: it must not come when a partition is over.
+    /// The requester has given up, and others may have undone it: it must not come when a partition is over.
     #[test]
     fn a_change_of_edges_is_not_said_any_more_after_its_time_though_nobody_could_be_reached() {
         let mut standing = Standing::default();

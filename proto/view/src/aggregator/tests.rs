@@ -1,4 +1,4 @@
-//! What an aggregator promises: readings below milestones whatever restarts, its rows, and what it lets others say.
+//! An aggregator's promises: readings below milestones after any restart, its rows, and the commands that it lets others propose.
 
 use super::*;
 use proptest::prelude::*;
@@ -27,9 +27,9 @@ struct World {
     proposed: Vec<LedgerCmd>,
     now: Time,
     fed: u64,
-    /// Groups that were asked to say again what may be lost.
+    /// Groups that were asked to repeat messages that may be lost.
     asked_again: Vec<GroupId>,
-    /// What groups were told of the ledger.
+    /// Messages to groups about the ledger.
     told: Vec<ToGroup>,
     /// Rows are not written before [`World::persist_part`].
     slow_disk: bool,
@@ -318,7 +318,7 @@ fn rows_bring_back_the_view() {
     assert_eq!(other.read(&counter(), &world.ledger).up, 43, "whatever the seed of its tables");
 }
 
-/// What a group has counted: (cell, valve, component, what is in the bucket of an hour) by entry of its log.
+/// The counts of a group: (cell, valve, component, the value in the bucket of an hour) by entry of its log.
 type Told = Vec<(u32, u8, u64, u64)>;
 
 fn cell(number: u32) -> CellId {
@@ -406,7 +406,7 @@ proptest! {
     }
 }
 
-/// A view of `cells` counters whose checkpoints are a minute apart, of one row in each part, with the first part of one on its way.
+/// A view of `cells` counters with checkpoints a minute apart, of one row in each part, with the first part of one on its way.
 fn begun_checkpoint(cells: u32) -> (World, Vec<Told>) {
     let mut world = World::new();
     world.core.config.checkpoint_interval = Span::from_secs(60);
@@ -472,7 +472,7 @@ fn parts_of_a_checkpoint_are_spread_over_most_of_the_interval() {
 #[test]
 fn a_flush_does_not_wait_for_the_pace_and_is_done_when_all_that_was_known_is_durable() {
     let (mut world, mut log) = begun_checkpoint(400);
-    // Counted behind the beginning of the checkpoint whose parts are on their way.
+    // Counted behind the beginning of the checkpoint with parts on their way.
     log.push(vec![(0, 0, 7, 7)]);
     tell_rest(&mut world, &log);
     world.say(Input::Flush);
@@ -656,7 +656,7 @@ fn an_aggregator_tells_a_group_only_what_it_has_not_heard() {
     world.hear(20_001);
     (0..20).for_each(|_| world.wait());
     assert_eq!(world.generations_told(), []);
-    // After it was away it is told what it missed.
+    // After it was away it is told the changes that it missed.
     world.say(Input::GroupGone { group: group(0) });
     world.apply([LedgerCmd::Reset { counter: life(8), revision: 1, keeps_milestones: false }]);
     assert_eq!(world.generations_told(), []);
@@ -862,7 +862,7 @@ fn a_view_says_what_it_shows_of_a_lost_group_before_it_answers_for_a_milestone()
     world.apply([ack]);
     assert_eq!((world.ledger.next_milestone(&counter()), world.ledger.certain(&counter())), (Some(AT), 60));
     assert_eq!(world.shown(), (60, 0));
-    // A view that has heard of none of it shows what the ledger knows.
+    // A view that has heard of none of it shows the ledger's count.
     world.rows.clear();
     world.restart(world.ledger.clone());
     assert_eq!(world.shown(), (60, 0));
@@ -881,7 +881,7 @@ fn a_group_that_was_heard_of_is_not_declared_lost_unless_that_is_forced() {
     assert!(!declared(&world, false), "it has just said something");
     (0..6).for_each(|_| world.wait());
     assert!(declared(&world, false));
-    // Who leads the ledger judges again: it may have heard of the group meanwhile.
+    // The ledger's leader judges again: it may have heard of the group meanwhile.
     let cmd = world.core.declaration(world.now, group(0), false, &world.ledger).unwrap();
     world.count(2);
     world.say(Input::Submit(vec![cmd]));
@@ -891,7 +891,7 @@ fn a_group_that_was_heard_of_is_not_declared_lost_unless_that_is_forced() {
     assert!(proposes(&world));
 }
 
-/// What a guarded counter is worth is told by those who hold it to those who do not.
+/// The holders of a guarded counter send its readings to the other aggregators.
 #[test]
 fn a_reading_of_another_is_shown_where_its_view_is_cut_as_here_and_it_holds_the_counter() {
     let name = |key: &&[u8]| CounterName::new("t", key).unwrap();

@@ -23,21 +23,21 @@ const GROUP_BYTES: usize = 3 + 3 + 5;
 /// Most bytes of one cell that every valve has counted, with its name and all groups.
 const CELL_BYTES_MAX: usize =
     VALVES_MAX * COMPONENT_BYTES + GROUPS_MAX * GROUP_BYTES + NAMESPACE_BYTES_MAX + KEY_BYTES_MAX + 64;
-// Whatever a view holds of one cell goes into one delta, behind cells that nearly fill it.
+// Any components of one cell go into one delta, behind cells that nearly fill it.
 const _: () = assert!(CELL_BYTES_MAX + super::DELTA_BYTES_DEFAULT < MESSAGE_BYTES_MAX);
 
-/// Most bytes of a part of a row beside its buckets, and about those of what one change of a row makes.
+/// Most bytes of a part of a row beside its buckets, and about those of one change of a row.
 const ROW_BYTES: usize = 12;
 const PART_BYTES: usize = 40;
 
-/// What a delta tells: components of cells, and parts of rows.
+/// The content of a delta: components of cells, and parts of rows.
 #[derive(Default)]
 pub struct Content {
     pub slots: Vec<u32>,
     pub rows: Parts,
 }
 
-/// Changes for a delta, and what comes after them.
+/// Changes for a delta, and the changes after them.
 pub struct Cut {
     pub content: Content,
     /// After these, the receiver has the origin up to here.

@@ -1,9 +1,10 @@
-//! The second aggregator of a pair is silent abroad while the first tells: what its groups' feeds bring is held back until the first
-//! has told it. What the first has not told in time it tells by itself, and from then on everything at once, until the first tells
-//! again. So nothing is told late by more than a patience, whatever becomes of the first, and nobody has to judge whether it lives.
+//! The second aggregator of a pair is silent abroad while the first tells: the changes from its groups' feeds are held back until
+//! the first has told them. Changes that the first has not told in time it tells by itself. From then on it tells everything at
+//! once, until the first tells again. So no change is told late by more than a patience, even if the first fails, and no process
+//! has to judge whether it lives.
 //!
-//! What is held back is in no version. Where others go by versions to know what a view may have shown, it is told before anything else of
-//! the data centre is, since it would be told with that.
+//! Held-back changes are in no version. To peers that conclude a view's shown state from versions, they are told before any other
+//! change of the data centre, since they would be told with it.
 
 use super::{Gossip, OwnChange};
 use crate::view::Cells;
@@ -15,11 +16,11 @@ use tidemark_types::time::{Span, Time};
 /// Components of the own data centre that are in the view and that the partner has not told.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
-    /// By slot and valve: what the partner has told nothing of, and since when.
+    /// By slot and valve: changes that the partner has not told, and since when.
     pub(super) components: BTreeMap<(u32, u16), HeldBack>,
     /// Not after the first of those times.
     pub(super) oldest: Option<Time>,
-    /// The partner was too late: what comes is told at once.
+    /// The partner was too late: changes are told at once.
     pub(super) speaks: bool,
 }
 
@@ -30,12 +31,12 @@ pub(super) struct HeldBack {
     pub(super) parts: BTreeSet<(u32, Part)>,
 }
 
-/// What a feed brought of one component: that it was raised, and parts of its row.
+/// A feed's changes of one component: that it was raised, and parts of its row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fed {
     pub slot: u32,
     pub valve: u16,
-    /// Of the row, by its number in the view.
+    /// Parts of the row, by its number in the view.
     pub rows: Vec<(u32, Part)>,
 }
 
@@ -59,7 +60,7 @@ impl Held {
         self.oldest.get_or_insert(now);
     }
 
-    /// The partner has told a component; `all` of what is known here, or an earlier value: the rest is under way.
+    /// The partner has told a component; `all` that is known here, or an earlier value: the rest is under way.
     fn on_told(&mut self, now: Time, component: (u32, u16), all: bool) {
         if all {
             self.components.remove(&component);
@@ -87,7 +88,7 @@ impl Gossip {
         }
     }
 
-    /// Whether this is the second of a pair and tells what the first would.
+    /// Whether this is the second of a pair and tells in place of the first.
     pub fn speaks_for_its_partner(&self) -> bool {
         self.held.speaks
     }
@@ -102,7 +103,7 @@ impl Gossip {
         if self.held.due(patience).is_none_or(|due| due > now) {
             return;
         }
-        // Nobody relies on who joins: what both holders did not tell is not told by it either, before it is one of them.
+        // No peer relies on a joining aggregator: it does not tell changes that both holders did not tell, before it is a holder.
         if self.joins() {
             self.held.components.retain(|_, held| held.since + patience > now);
         }
@@ -158,7 +159,7 @@ mod tests {
     const KEYS: [u8; 3] = [b'k', b'l', b'm'];
     const LINKS: [(usize, usize); 6] = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)];
 
-    /// Two pairs of aggregators, all connected; what one of them is told is lost while it is down.
+    /// Two pairs of aggregators, all connected; messages to a stopped one are lost.
     struct Net {
         ids: Vec<AggregatorId>,
         cells: Vec<Cells>,
@@ -166,7 +167,7 @@ mod tests {
         down: Vec<bool>,
         flying: Vec<(Time, usize, usize, PeerMsg)>,
         now: Time,
-        /// Components told from one data centre to the other, by who said them.
+        /// Components told from one data centre to the other, by sender.
         told_abroad: Vec<usize>,
         /// Links that are cut.
         cut: BTreeSet<(usize, usize)>,
@@ -190,7 +191,7 @@ mod tests {
             net
         }
 
-        /// Those who hold one shard of many, in data centres with four aggregators each.
+        /// The holders of one shard of many, in data centres with four aggregators each.
         fn gossip_of(id: AggregatorId, start: u64) -> Gossip {
             let of = (id, ShardId::FIRST, Seats::new(vec![4, 4]));
             Gossip::of_shard(of, start, GossipConfig::default(), 7)
@@ -210,7 +211,7 @@ mod tests {
             }
         }
 
-        /// The group of the first data centre has counted this much; who runs is fed it.
+        /// The group of the first data centre has counted this much; the running aggregators are fed it.
         fn count(&mut self, value: u64) {
             for at in [FIRST, SECOND].into_iter().filter(|&at| !self.down[at]).collect::<Vec<_>>() {
                 self.feed(at, b'k', value);
@@ -356,7 +357,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(500))]
-        /// Links are cut and restored, and each of the first pair is fed what the group has counted when it is its turn.
+        /// Links are cut and restored, and each of the first pair is fed the group's counts when it is its turn.
         #[test]
         fn who_has_all_that_was_shown_shows_no_less(
             steps in prop::collection::vec((0usize..14, 0usize..12, 1u64..40), 10..80)

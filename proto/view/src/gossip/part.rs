@@ -1,13 +1,14 @@
-//! A shard that is split: each of its parts goes on with its streams, under their names and versions, as they are.
+//! A shard that is split: each of its parts continues with its streams, under their names and versions, as they are.
 //!
-//! A version of a stream of a part thus says of the part's counters what it said of them in the whole. Who has split the shard speaks of its
-//! parts from then on, and is heard by those who have split it as well; nothing is told again for it.
+//! A version of a stream of a part thus covers the same changes of the part's counters as in the whole. An aggregator that has
+//! split the shard gossips about its parts from then on, and is heard by others that have split it as well. No change is told
+//! again for the split.
 
 use super::pair::{Held, HeldBack};
 use super::recent::Recent;
 use super::{Gossip, GossipConfig, Origin};
 
-/// Which numbers slots, valves and rows of a shard have in one of its parts; those that are not in it have none.
+/// The numbers of a shard's slots, valves and rows in one of its parts; those that are not in it have none.
 pub struct Renumbered<'a> {
     pub slot: &'a dyn Fn(u32) -> Option<u32>,
     pub valve: &'a dyn Fn(u16) -> Option<u16>,
@@ -15,7 +16,7 @@ pub struct Renumbered<'a> {
 }
 
 impl Gossip {
-    /// Goes on with what another one knew of a shard of which this one's is a part. Peers are yet to be met.
+    /// Takes over the state of the whole shard that this one is a part of. Peers are yet to be met.
     pub fn go_on_as_part(&mut self, whole: &Gossip, numbers: &Renumbered<'_>) {
         let of_part = |origin: &Origin| origin.of_part(numbers, &self.config);
         self.origins = whole.origins.iter().map(|(&id, origin)| (id, of_part(origin))).collect();
@@ -85,7 +86,7 @@ mod tests {
         Seats::new(vec![2, 1]).with_lineage(Lineage::of([split].iter()))
     }
 
-    /// Of four counters the odd ones, as those of the part.
+    /// The odd ones of four counters, as those of the part.
     fn odd(slot: u32) -> Option<u32> {
         (slot % 2 == 1).then_some(slot / 2)
     }

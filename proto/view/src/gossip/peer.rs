@@ -1,4 +1,4 @@
-//! What is known of one connected peer: what it has, what was sent to it, and the numbers of cells in both directions.
+//! The state of one connected peer: its versions, the deltas sent to it, and the numbers of cells in both directions.
 
 use super::GossipConfig;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,7 +16,7 @@ pub struct Peer {
     pub rtt: Span,
     /// The start of the process at the other end; 0 until it has said something.
     pub sender: u64,
-    /// Up to where it has merged each origin, by its own word.
+    /// The version up to which it has merged each origin, by its own report.
     pub have: BTreeMap<AggregatorId, Version>,
     /// It has said so of all origins.
     pub has_said_all: bool,
@@ -25,7 +25,7 @@ pub struct Peer {
     pub wants: BTreeSet<AggregatorId>,
     /// Own changes are pushed to it without being asked for.
     pub direct: bool,
-    /// Cells whose number it was told.
+    /// Cells with numbers that it was told.
     pub named: Bits,
     pub numbers: Numbers,
     /// Walks that it is telling.
@@ -47,7 +47,7 @@ pub struct Receiving {
     pub next_slot: u32,
 }
 
-/// What is being told to a peer of one origin.
+/// The sending of one origin to a peer.
 #[derive(Clone, Debug, Default)]
 pub struct Sending {
     /// The origin's epoch that the rest is about.
@@ -68,13 +68,14 @@ pub struct Walk {
     pub started: u64,
     pub next_slot: u32,
     pub acked_slot: u32,
-    /// What the peer said last, which is less than before when it speaks of another walk: from there it goes on after a loss.
+    /// The peer's last report, which is less than before when it is about another walk: after a loss the walk continues from
+    /// there.
     pub reported_slot: u32,
     /// All of it was sent; it stays until the peer says that it has it.
     pub done: bool,
 }
 
-/// A delta that was sent and of which the peer has not said that it has it.
+/// A delta that was sent and that the peer has not acknowledged.
 #[derive(Clone, Debug)]
 pub struct InFlight {
     pub upto: u64,
@@ -83,7 +84,7 @@ pub struct InFlight {
 }
 
 impl Peer {
-    /// The process at the other end is a new one: what was said to or by the old one is void.
+    /// The process at the other end is a new one: messages to or from the old one are void.
     pub fn restart(&mut self, sender: u64) {
         let rtt = self.rtt;
         let direct = self.direct;
@@ -96,7 +97,7 @@ impl Peer {
         self.have.get(&origin).copied().unwrap_or_default()
     }
 
-    /// Forgets what was sent and not acknowledged; it will be sent again, names included.
+    /// Forgets unacknowledged deltas; they will be sent again, names included.
     pub fn fall_back(&mut self, origin: AggregatorId) {
         let Some(sending) = self.sending.get_mut(&origin) else { return };
         for flying in sending.in_flight.drain(..) {
@@ -111,7 +112,7 @@ impl Peer {
         }
     }
 
-    /// What is being told of an origin, which is in `epoch` now.
+    /// The sending of an origin, which is in `epoch` now.
     pub fn sending_in(&mut self, origin: AggregatorId, epoch: u64) -> &mut Sending {
         if self.sending.get(&origin).is_some_and(|sending| sending.epoch != epoch) {
             self.fall_back(origin);
@@ -120,7 +121,7 @@ impl Peer {
         self.sending.entry(origin).or_insert_with(|| Sending { epoch, ..Sending::default() })
     }
 
-    /// Whether something could not be told because too much was unacknowledged, as far as can be seen.
+    /// Whether changes could not be told because too much was unacknowledged, as far as can be seen.
     pub fn is_held_back(&self, window_deltas: usize) -> bool {
         self.sending.values().any(|sending| sending.walk.is_some() || sending.in_flight.len() >= window_deltas)
     }
@@ -142,8 +143,8 @@ impl Peer {
         true
     }
 
-    /// Takes note of where a walk stands at the peer, which may be further than what was sent since it was last begun again.
-    /// True if that is further than before.
+    /// Notes the position of a walk at the peer, which may be further than the walk sent since it was last begun again. True if
+    /// that is further than before.
     pub fn acknowledge_walk(&mut self, origin: AggregatorId, at: DeltaWalk) -> bool {
         let Some(sending) = self.sending.get_mut(&origin) else { return false };
         let Some(walk) = sending.walk.as_mut().filter(|walk| walk.started == at.started) else { return false };
@@ -166,7 +167,7 @@ impl Receiving {
 }
 
 impl Sending {
-    /// The peer came further, or something was sent: what is in flight has its full time again.
+    /// The peer came further, or a delta was sent: deltas in flight have their full time again.
     pub fn defer(&mut self, now: Time, rtt: Span, config: &GossipConfig) {
         let patience = Span(2 * rtt.0 + config.ack_delay.0 + config.resend_slack.0);
         self.resend_at = (!self.in_flight.is_empty()).then(|| now + patience);

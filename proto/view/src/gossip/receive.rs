@@ -1,4 +1,4 @@
-//! Merging deltas: what continues the state here is taken, anything else is ignored and acknowledged as what is here.
+//! Merging deltas: a delta that continues the state here is taken. Any other is ignored, and the state here is acknowledged.
 
 use super::peer::Receiving;
 use super::recent::{Recent, RelayRing};
@@ -13,7 +13,7 @@ use tidemark_types::series::Row;
 use tidemark_types::time::Time;
 use tidemark_wire::msg::{Delta, Version};
 
-/// What a delta is to this side.
+/// The effect of a delta on this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Does not continue the state here, or is known already.
@@ -22,7 +22,7 @@ enum Step {
     Merge,
     /// A piece of a walk.
     Walk(Receiving),
-    /// Leads to a version; `anew` when what was told before it is not recorded here.
+    /// Leads to a version; `anew` when earlier changes are not recorded here.
     Advance { to: Version, anew: Option<u64> },
 }
 
@@ -33,17 +33,17 @@ enum Refusal {
     Bad,
 }
 
-/// What a delta holds, as slots and valve numbers of the view.
+/// The content of a delta, as slots and valve numbers of the view.
 #[derive(Default)]
 struct Learnt {
     components: Vec<(u32, u16, u64)>,
     rows: Vec<(u32, u16, Row)>,
-    /// What was told of rows, by their numbers in the view, whether or not it was new.
+    /// Parts of rows in the delta, by the rows' numbers in the view, new or not.
     told: Vec<(u32, Part)>,
 }
 
 impl Learnt {
-    /// Merges all of it, and says what that raised.
+    /// Merges all of it, and returns the raised cells.
     fn merge(&mut self, cells: &mut Cells) -> Vec<OwnChange> {
         let mut raised: BTreeMap<u32, Vec<(u32, Part)>> = BTreeMap::new();
         for &(slot, valve, value) in &self.components {
@@ -82,7 +82,7 @@ impl Gossip {
                     self.repaired = Some(now);
                 }
                 let raised = learnt.merge(cells);
-                // What no version of the pair's streams stands for is told on.
+                // Data that no version of the pair's streams covers is told on.
                 if delta.origin.dc == self.own.dc && step == Step::Merge {
                     self.on_own_changes(now, raised.clone());
                 }
@@ -204,12 +204,12 @@ impl Gossip {
         }
     }
 
-    /// What came with a delta of one stream of a data centre may be of others.
+    /// Data in a delta of one stream of a data centre may belong to other streams.
     fn note_partly(&mut self, delta: &Delta) {
         let dc = delta.origin.dc;
         let own = self.own.dc;
         for &(of, some) in delta.partly.iter().filter(|(of, _)| of.dc == dc && dc != own) {
-            // Of a stream that has ended nobody says more.
+            // A stream that has ended gets no further versions.
             if self.seats.gathers(of, self.shard) {
                 let origin = self.origin(of);
                 origin.partly = origin.partly.max(some);
@@ -217,7 +217,7 @@ impl Gossip {
         }
     }
 
-    /// What is known of a stream; at first nothing.
+    /// The state of a stream; empty at first.
     pub(super) fn origin(&mut self, of: AggregatorId) -> &mut Origin {
         let capacity = self.config.relay_ring_events;
         let is_on_disk = (self.is_resumed || self.resumed.is_some()) && self.seats.gathers(of, self.shard);

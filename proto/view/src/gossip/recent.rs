@@ -1,4 +1,4 @@
-//! What changed recently in one origin's components, by the origin's versions.
+//! Recent changes in one origin's components, by the origin's versions.
 
 use super::GossipConfig;
 use std::collections::VecDeque;
@@ -54,7 +54,7 @@ impl RelayRing {
         RelayRing { capacity, slots: VecDeque::new(), runs: VecDeque::new(), reaches: version }
     }
 
-    /// Records what was told with `version`, which is newer than all before.
+    /// Records the slots told with `version`, which is newer than all before.
     pub fn push(&mut self, version: u64, slots: impl ExactSizeIterator<Item = u32>) {
         self.runs.push_back((version, slots.len() as u32));
         self.slots.extend(slots);

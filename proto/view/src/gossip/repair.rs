@@ -11,14 +11,14 @@ use tidemark_wire::msg::{DeltaWalk, Digest, PeerMsg, Version};
 const MISMATCHES_BEFORE_REPAIR: u32 = 2;
 
 impl Gossip {
-    /// Compares sums with a peer's where versions are equal. Of many peers that differ, about one at a time is repaired.
+    /// Compares sums with a peer's if versions are equal. Of many peers that differ, about one at a time is repaired.
     pub(super) fn compare_sums(&mut self, now: Time, cells: &Cells, from: AggregatorId, digest: &Digest) {
         if digest.ended != cells.ended() {
             return;
         }
         let comparable: BTreeSet<DcId> = self.comparable().collect();
         let row_sums: BTreeMap<DcId, u64> = digest.row_sums.iter().copied().collect();
-        // What one has dropped whose clock is further is not compared.
+        // Buckets that a side with a later clock has dropped are not compared.
         let after_day = Some(digest.row_sums_after_day).filter(|&day| day >= cells.comparable_after_day());
         let theirs: BTreeMap<AggregatorId, Version> = digest.have.iter().copied().collect();
         for &(of, sum) in digest.sums.iter().filter(|(of, _)| comparable.contains(of)) {
@@ -61,8 +61,8 @@ impl Gossip {
         *count >= MISMATCHES_BEFORE_REPAIR
     }
 
-    /// One piece of each repair per flush. Nothing acknowledges it: if it is lost, the sums still differ. It names every cell
-    /// whose number the peer is not known to know.
+    /// Sends one piece of each repair per flush. Nothing acknowledges it: if it is lost, the sums still differ. It names every
+    /// cell with a number that the peer is not known to know.
     pub(super) fn send_repairs(&mut self, now: Time, cells: &Cells, to: AggregatorId) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let pending: Vec<(AggregatorId, u32)> =

@@ -1,4 +1,4 @@
-//! Telling peers: which delta comes next, within the window of what is unacknowledged.
+//! Telling peers: the choice of the next delta, within the window of unacknowledged deltas.
 
 use super::build::Content;
 use super::peer::{InFlight, Peer, Walk};
@@ -8,7 +8,7 @@ use tidemark_types::ids::AggregatorId;
 use tidemark_types::time::Time;
 use tidemark_wire::msg::{Delta, DeltaWalk, PeerMsg, Version};
 
-/// Sent again in vain so often, what the peer knows by number is no longer believed, and everything is named anew.
+/// After this number of retries in vain, the peer's known numbers are no longer believed, and everything is named anew.
 const RETRIES_BEFORE_RENAMING: u32 = 2;
 
 impl Gossip {
@@ -24,26 +24,26 @@ impl Gossip {
         }
     }
 
-    /// Tells one peer what it lacks: own changes if it is near or asked, other origins if it asked.
+    /// Sends one peer the changes that it lacks: own changes if it is near or asked, other origins if it asked.
     pub(super) fn flush_peer(&mut self, now: Time, cells: &Cells, to: AggregatorId) {
-        // Of a part it may have all that its version of the whole stands for, which it says when it knows of the part.
+        // The peer may have all of a part that its version of the whole covers; it reports that when it knows of the part.
         if self.is_part && self.peers.get(&to).is_none_or(|peer| peer.sender == 0) {
             return;
         }
-        // What is held back here is in no version, and would be told with what is.
+        // Held-back changes are in no version, and would be told with others.
         if self.tells_of_its_own(to) {
             self.tell_held(now);
         }
         let to_split = self.seats.are_split(to.dc) && to.dc != self.own.dc;
         let knows = |id: AggregatorId| !to_split || self.knows_what_it_has(now, id.dc);
-        // Of its own data centre those speak who hold the range, and not who is yet told of it.
+        // Within its data centre only the holders of the range tell it, and not a joining aggregator.
         let speaks = |id: AggregatorId| !(to_split && id.dc == self.own.dc && self.joins());
         let Some(peer) = self.peers.get(&to) else { return };
         let told = |&id: &AggregatorId| id != to && tells(peer, self.own, id) && speaks(id);
         let told = self.origins.keys().copied().filter(told);
         let origins: Vec<(AggregatorId, bool)> = told.map(|id| (id, knows(id))).collect();
         let Some(peer) = self.peers.get_mut(&to) else { return };
-        // Changes of its own have versions of this start, and what is told of them is of no other stream.
+        // Its own changes have versions of this start, and belong to no other stream.
         for (id, knows) in origins.into_iter().filter(|&(id, knows)| knows || id == self.own) {
             let origin = &self.origins[&id];
             while let Some(delta) = next_delta(cells, (self.start, knows), id, origin, peer, &self.config) {
@@ -58,7 +58,8 @@ impl Gossip {
         self.send_repairs(now, cells, to);
     }
 
-    /// Whether there is something of the own data centre to be told to a peer, of whose streams somebody goes by the versions.
+    /// Whether changes of the own data centre are to be sent to a peer, and a process relies on the versions of the peer's
+    /// streams.
     fn tells_of_its_own(&self, to: AggregatorId) -> bool {
         let is_watched = self.seats.are_split(to.dc) || to.dc == self.own.dc && self.seats.are_any_split();
         let Some(peer) = self.peers.get(&to).filter(|_| is_watched && !self.joins()) else {
@@ -74,11 +75,11 @@ impl Gossip {
         of_own.filter(|(id, _)| tells(peer, self.own, **id)).any(is_unsent)
     }
 
-    /// Of each stream of a delta's data centre of how much of it something may be told, where that is more than the delta claims. What is
-    /// here of a component may have come in any of them.
+    /// For each stream of a delta's data centre, the version up to which changes may be in the delta, if that is more than the
+    /// delta claims. A component's value here may have come in any of them.
     pub fn partly(&self, delta: &Delta) -> impl Iterator<Item = (AggregatorId, Version)> + use<> {
         let claimed = Version { epoch: delta.epoch, version: delta.upto };
-        // Of its own cells that changed again it tells none before it comes to the later change; of rows what they are now.
+        // Its own cells that changed again are told only with the later change; rows are told in their present state.
         let is_exact = delta.origin == self.own && delta.rows.is_empty();
         let more = |id: AggregatorId, some: Version| match id == delta.origin {
             true => !is_exact && some > claimed,
@@ -89,7 +90,7 @@ impl Gossip {
         said.collect::<Vec<_>>().into_iter()
     }
 
-    /// Falls back to what is acknowledged where that did not come in time.
+    /// Returns to the acknowledged version if later deltas were not acknowledged in time.
     pub(super) fn resend_lost(&mut self, now: Time) {
         for peer in self.peers.values_mut() {
             let late = |(&id, sending): (&AggregatorId, &super::peer::Sending)| {
@@ -123,7 +124,7 @@ fn next_delta(
 ) -> Option<Delta> {
     let have = origin.have;
     let base = next_base(id, have, peer, config.window_deltas)?;
-    // A walk tells all that is here of the data centre, also what came in other streams.
+    // A walk tells all of the data centre's data here, also data of other streams.
     let must_walk = !origin.recent.reaches(base) || !origin.rows.reaches(base);
     if must_walk && !may_walk {
         return None;

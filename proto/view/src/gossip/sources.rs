@@ -1,4 +1,4 @@
-//! Whom to ask for relaying: an origin that others have, and that does not come from its own data centre.
+//! The choice of relays: for an origin that others have, and that does not come from its own data centre.
 
 use super::{Gossip, Origin};
 use tidemark_types::ids::AggregatorId;
@@ -6,7 +6,7 @@ use tidemark_types::time::Time;
 use tidemark_wire::msg::Version;
 
 impl Gossip {
-    /// A peer said what it has: what the best of them has is kept, since every digest asks for it and peers are many.
+    /// A peer reported its versions: the best of all peers is kept, since every digest needs it and peers are many.
     pub(super) fn note_told(&mut self, have: &[(AggregatorId, Version)]) {
         for &(id, version) in have {
             let origin = self.origin(id);
@@ -14,14 +14,14 @@ impl Gossip {
         }
     }
 
-    /// What a peer said counts no longer: found anew from the others.
+    /// A peer's report counts no longer: the best is found anew from the others.
     pub(super) fn forget_told(&mut self) {
         for (&id, origin) in &mut self.origins {
             origin.told = self.peers.values().filter_map(|peer| peer.have.get(&id)).max().copied();
         }
     }
 
-    /// Looks at every origin that lags behind what peers have, and chooses or changes who relays it.
+    /// Looks at every origin that lags behind the peers, and chooses or changes the peer that relays it.
     pub(super) fn review_sources(&mut self, now: Time) {
         let is_told = |(&id, origin): (&AggregatorId, &Origin)| (id != self.own && origin.told.is_some()).then_some(id);
         let told: Vec<AggregatorId> = self.origins.iter().filter_map(is_told).collect();
@@ -78,7 +78,7 @@ impl Gossip {
         Some(now + patience)
     }
 
-    /// The origin tells its changes itself again: nobody needs to relay it.
+    /// The origin tells its changes itself again: it needs no relay.
     pub(super) fn drop_source(&mut self, now: Time, id: AggregatorId) {
         let Some(origin) = self.origins.get_mut(&id) else { return };
         if let Some((source, _)) = origin.source.filter(|(source, _)| *source != id) {

@@ -1,4 +1,4 @@
-//! Aggregators over a network that loses, doubles and reorders: views become equal, whatever the topology and whoever restarts.
+//! Aggregators over a network that loses, doubles and reorders: views become equal, in any topology and after any restarts.
 
 use super::*;
 use crate::view::{Cells, Merged};
@@ -23,7 +23,7 @@ impl Dice {
 struct Site {
     cells: Cells,
     gossip: Gossip,
-    /// What its groups have: their truth, fed again after a restart.
+    /// The counts of its groups: their truth, fed again after a restart.
     own: BTreeMap<(u32, u8), u64>,
     own_rows: BTreeMap<(u32, u8), Row>,
     starts: u64,
@@ -38,10 +38,10 @@ struct Net {
     dice: Dice,
     loss_per_100: u64,
     bytes: u64,
-    /// When who told whom something: messages of one moment go together.
+    /// The times, senders and recipients of messages: messages of one moment go together.
     told: BTreeSet<(Time, usize, AggregatorId)>,
     config: GossipConfig,
-    /// What is counted has rows of buckets, too.
+    /// Counted cells have rows of buckets, too.
     rows: bool,
 }
 
@@ -151,7 +151,7 @@ impl Net {
         self.sites[b].gossip.on_peer_gone(self.now, DcId(a as u16).into());
     }
 
-    /// Counts at a site; the groups know it whatever becomes of the aggregator.
+    /// Counts at a site; the groups know it even if the aggregator fails.
     fn count(&mut self, dc: usize, key: u32, lane: u8, n: u64) {
         *self.sites[dc].own.entry((key, lane)).or_default() += n;
         let ago_s = if self.rows { self.dice.below(20) * self.dice.below(20) * 240 } else { 0 };
@@ -165,7 +165,7 @@ impl Net {
         self.drain(dc);
     }
 
-    /// The aggregator starts anew; with `disk`, from what it had at its last checkpoint.
+    /// The aggregator starts anew; with `disk`, from the state of its last checkpoint.
     fn restart(&mut self, dc: usize, disk: Option<(Cells, StreamState, ForeignState)>) {
         for (a, b) in self.up.clone().into_iter().filter(|&(a, b)| a == dc || b == dc) {
             self.cut(a, b);
@@ -283,7 +283,7 @@ impl Net {
         all.into_iter().all(has)
     }
 
-    /// How long it takes until all views are equal, in steps of 50 ms; panics after `limit`.
+    /// The time until all views are equal, in steps of 50 ms; panics after `limit`.
     fn converge(&mut self, limit: Span) -> Span {
         let start = self.now;
         while !self.is_converged() {
@@ -323,7 +323,7 @@ fn small() -> GossipConfig {
     }
 }
 
-/// A peer that acknowledges is no reason to tell it what is new before its time, and acknowledgements go with what is told.
+/// An acknowledgement is no reason to tell a peer new changes before their time, and acknowledgements go with told changes.
 #[test]
 fn who_counts_all_the_time_tells_a_peer_something_once_in_an_interval() {
     let mut net = Net::mesh(3, 5, GossipConfig::default());
@@ -397,7 +397,7 @@ proptest! {
         prop_assert!(net.converge(Span::from_secs(5)) <= Span::from_millis(150 * sites as u64));
     }
 
-    /// Repairs heal what was left out: where nothing is lost there is nothing to heal.
+    /// Repairs heal lost changes: without losses there is nothing to heal.
     #[test]
     fn with_a_version_comes_all_that_it_stands_for(
         seed in any::<u64>(), sites in 2usize..5, is_chain in any::<bool>(), cut_small in any::<bool>(),
@@ -473,7 +473,7 @@ proptest! {
     }
 }
 
-/// What changed before a cut and again behind it comes behind it.
+/// A component that changed before a cut and again behind it comes behind it.
 #[test]
 fn of_what_is_told_in_part_all_is_there_once_its_teller_has_no_more() {
     let at = |version| Version { epoch: 1, version };
@@ -685,8 +685,8 @@ fn a_disk_that_is_an_old_copy_begins_a_new_stream() {
     net.converge(Span::from_secs(60));
 }
 
-/// Versions that an earlier life gave out are given out by no later one, also where the disk knows nothing of that life: peers are told
-/// what they lack at once, without a repair that tells them everything.
+/// No later life gives out versions that an earlier life gave out, even if the disk knows nothing of that life. Peers are told
+/// the changes that they lack at once, without a repair that tells them everything.
 #[test]
 fn a_life_on_an_old_copy_gives_out_versions_above_those_of_every_earlier_life() {
     let mut net = Net::mesh(3, 5, GossipConfig::default());
@@ -696,7 +696,8 @@ fn a_life_on_an_old_copy_gives_out_versions_above_those_of_every_earlier_life() 
     let old = net.checkpoint(0);
     let count_below = |net: &mut Net, key: u32| (key - 20..key).for_each(|key| net.count(0, key, 0, 1));
     for life in 0..4 {
-        // It is fed what is least first: what peers lack gets the versions that the life before gave to what they have.
+        // The smallest changes are fed first: changes that peers lack get the versions that the life before gave to changes that
+        // they have.
         net.restart(0, Some(old.clone()));
         let before = net.bytes;
         (1..3).for_each(|peer| net.link(0, peer));

@@ -1,4 +1,4 @@
-//! What is answered to a client's question.
+//! Answers to clients' questions.
 
 use super::{ANSWER_BYTES_MAX, HEAD_BYTES, names_valid};
 use crate::query::{
@@ -18,7 +18,7 @@ use tidemark_wire::framed::{at_most, few};
 use tidemark_wire::msg::Reading;
 use tidemark_wire::wire::{Message, Tail, WireError, bounds::text};
 
-/// Streams of other data centres in the basis of an answer's totals. Of more the answer says no basis.
+/// Streams of other data centres in the basis of an answer's totals. With more, the answer has no basis.
 pub const BASIS_STREAMS_MAX: usize = 1 << 16;
 
 const COUNTED_BYTES_MAX: usize = 1 + 3 * 19;
@@ -54,13 +54,13 @@ pub enum QueryAnswer {
     Refused(QueryRefusal),
 }
 
-/// An interval that was asked for, and the one that is answered.
+/// A requested interval, and the interval that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {
     pub asked: Window,
-    /// What values were counted in, exactly.
+    /// The exact interval in which values were counted.
     pub covered: Window,
-    /// By how much it differs at the beginning and at the end, seconds. What lies beyond now is no error.
+    /// The difference at the beginning and at the end, seconds. The part that lies beyond now is no error.
     pub error_s: (u64, u64),
 }
 
@@ -76,20 +76,20 @@ pub struct PlanTold {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AsOfTold {
     pub at: WallMs,
-    /// Of how many instants it is: as many as answers of aggregators went into it.
+    /// The number of instants that the answer combines: one for each aggregator's answer in it.
     pub instants: u64,
-    /// Of totals, what they are made of.
+    /// The basis of totals, in an answer about totals.
     pub basis: Option<Basis>,
     /// For each namespace that was asked for, each window.
     #[serde(deserialize_with = "few::<NAMESPACES_MAX, _, _, _>")]
     pub plans: BTreeMap<String, Vec<PlanTold>>,
-    /// Of each counter, where the question does not name them.
+    /// The name of each counter, if the question does not name them.
     #[serde(deserialize_with = "few::<{ 2 * RANGE_MAX }, _, _, _>")]
     pub names: Vec<CounterName>,
     /// In the order asked, or that of the answer.
     #[serde(deserialize_with = "few::<QUERY_COUNTERS_MAX, _, _, _>")]
     pub counters: Vec<CounterAsOf>,
-    /// Of a range: where the next page begins; `None`: there is nothing more.
+    /// For a range: the beginning of the next page; `None`: there is nothing more.
     pub next: Option<Vec<u8>>,
 }
 
@@ -108,18 +108,18 @@ pub struct SeriesTold {
     pub names: Vec<CounterName>,
     #[serde(deserialize_with = "few::<{ 2 * RANGE_MAX }, _, _, _>")]
     pub readings: Vec<Reading>,
-    /// Of the first counter all steps, then of the next.
+    /// All steps of the first counter, then of the next.
     #[serde(deserialize_with = "few::<SERIES_VALUES_MAX, _, _, _>")]
     pub values: Vec<Option<Counted>>,
     pub next: Option<Vec<u8>>,
 }
 
-/// One step.
+/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepTold {
     pub asked: Window,
-    /// What its values were counted in, exactly. `None`: no whole bucket is its own. Its values then are 0 with what the buckets counted
-    /// that reach into it as the upper bound, or `None` where nothing of it is kept.
+    /// The exact interval in which its values were counted. `None`: it has no whole bucket of its own. Then its values are 0,
+    /// with the count of the buckets that reach into it as the upper bound, or `None` if nothing of it is kept.
     pub covered: Option<Window>,
 }
 
@@ -184,7 +184,7 @@ impl From<Step> for StepTold {
     }
 }
 
-/// What fits an answer.
+/// The basis, if it fits an answer.
 fn basis_told(basis: Option<Basis>) -> Option<Basis> {
     basis.filter(|basis| basis.versions.len() <= BASIS_STREAMS_MAX && basis.groups.len() <= GROUPS_MAX)
 }

@@ -1,4 +1,4 @@
-//! What is asked, and the plan of it: which kept buckets answer.
+//! Queries, and their plans: the kept buckets that answer them.
 
 use super::QueryError;
 use serde::{Deserialize, Serialize};
@@ -6,46 +6,45 @@ use tidemark_types::limits::AHEAD_MAX_S;
 use tidemark_types::series::calendar::{Anchor, CalendarUnit, Period, Zone};
 use tidemark_types::series::{Cover, ErrorNotAttainable, Horizon, NoCover, StepCover, UnixTime, Window};
 
-/// An interval as people say it. Where it ends with now, the second that now is in belongs to it: what was counted in it is shown
-/// already.
+/// An interval in everyday terms. If it ends with now, it includes the present second: its counts are shown already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
     Between(Window),
     /// From there up to now.
     Since(UnixTime),
-    /// So much up to now.
+    /// The period up to now.
     Last(Period),
-    /// The calendar's unit that holds now, or the one so many before: today, yesterday, the week before last.
+    /// The calendar's unit that holds now, or the one this number of units before: today, yesterday, the week before last.
     Unit {
         unit: CalendarUnit,
         back: u32,
     },
 }
 
-/// What was counted in one interval.
+/// The query for counts in one interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowQuery {
     pub asked: Asked,
     pub zone: Zone,
-    /// The accepted error at either end, seconds; a larger one is refused. `None`: as small as what is kept allows.
+    /// The accepted error at either end, seconds; a larger one is refused. `None`: as small as the kept buckets allow.
     pub error_s: Option<u64>,
     /// Also the interval of the same kind before.
     pub compare: bool,
 }
 
-/// Which buckets answer a [`WindowQuery`].
+/// The buckets that answer a [`WindowQuery`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowPlan {
     pub asked: Window,
-    /// Its `asked` ends behind now where the window does not end before: what lies beyond now has not happened yet.
+    /// Its `asked` ends behind now if the window does not end before: the part beyond now has not happened yet.
     pub cover: Cover,
-    /// Of the interval before, where that was asked for and it has an answer.
+    /// The cover of the interval before, if it was requested and has an answer.
     pub previous: Option<Cover>,
     /// Why the interval before has no answer, where it was asked for.
     pub no_previous: Option<QueryError>,
 }
 
-/// What was counted in each step of an interval.
+/// The query for counts in each step of an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesQuery {
     pub asked: Asked,
@@ -56,7 +55,7 @@ pub struct SeriesQuery {
     pub error_s: Option<u64>,
 }
 
-/// Which buckets answer a [`SeriesQuery`].
+/// The buckets that answer a [`SeriesQuery`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesPlan {
     pub asked: Window,
@@ -64,7 +63,7 @@ pub struct SeriesPlan {
     pub steps: Vec<Step>,
 }
 
-/// One step.
+/// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub asked: Window,
@@ -86,7 +85,7 @@ impl Asked {
         Ok(window)
     }
 
-    /// Whether counts of the second that now is in are asked for.
+    /// Whether the query asks for counts of the present second.
     fn reaches_now(self, window: Window, now: UnixTime) -> bool {
         window.to() > now || window.to() == now && !matches!(self, Asked::Unit { .. })
     }
@@ -103,8 +102,8 @@ impl Asked {
 }
 
 impl WindowQuery {
-    /// Errors: an interval that is none, of which nothing is kept, or only with a larger error than accepted. For the interval before,
-    /// the plan says so and has the other one.
+    /// Plans the query. Errors: an invalid interval, one without kept buckets, or one with a larger error than accepted. An error
+    /// of the interval before stands in the plan, which has the other interval.
     pub fn plan(&self, horizon: &Horizon, now: UnixTime) -> Result<WindowPlan, QueryError> {
         let asked = self.asked.window(&self.zone, now)?;
         let accepted_s = self.error_s.unwrap_or(0);
@@ -131,8 +130,8 @@ impl WindowQuery {
     }
 }
 
-/// The cover of a window that reaches now. Whole units are cheap to read; where they are not kept, what lies beyond the finest
-/// bucket that holds now is left out.
+/// The cover of a window that reaches now. Whole units are cheap to read; if they are not kept, the part that lies beyond the
+/// finest bucket that holds now is left out.
 fn until_now(horizon: &Horizon, asked: Window, now: UnixTime, accepted_s: u64) -> Result<Cover, QueryError> {
     let end = horizon.end_of_finest(now);
     if asked.from() >= end {
@@ -146,8 +145,8 @@ fn until_now(horizon: &Horizon, asked: Window, now: UnixTime, accepted_s: u64) -
 }
 
 impl SeriesQuery {
-    /// Errors: as of a [`WindowQuery`], and steps that are too many or finer than all that is kept. "Up to now" is up to the end of the
-    /// finest bucket that holds now, so that steps counted back from there are cut where buckets are.
+    /// Errors: those of a [`WindowQuery`], and steps that are too many or finer than all kept buckets. "Up to now" is up to the
+    /// end of the finest bucket that holds now. So steps counted back from there end where buckets end.
     pub fn plan(&self, horizon: &Horizon, now: UnixTime) -> Result<SeriesPlan, QueryError> {
         let end = horizon.end_of_finest(now);
         let asked = match self.asked {
@@ -182,7 +181,7 @@ impl SeriesPlan {
 }
 
 impl Step {
-    /// Refuses an error beyond what the query accepts. A step without buckets of its own is off by its length.
+    /// Refuses an error larger than the query accepts. A step without buckets of its own is off by its length.
     fn within(&self, accepted_s: u64) -> Result<(), ErrorNotAttainable> {
         let least_s = self.asked.length_s();
         match &self.cover {

@@ -1,4 +1,5 @@
-//! Questions between aggregators of one data centre: who answers asks those that hold the shards which it does not hold.
+//! Questions between aggregators of one data centre: the answering aggregator asks the holders of the shards that it does not
+//! hold.
 
 use super::gathered::{COUNTS_BUCKETS_MAX, Counts, SHARD_ASK_COUNTERS_MAX};
 use super::inquiry::{CountsAnswer, CountsAsk, Cut};
@@ -29,18 +30,18 @@ const _: () = assert!(
 const _: () = assert!(HEAD_BYTES + PAGE_COUNTERS_MAX * NAME_BYTES_MAX <= MESSAGE_BYTES_MAX);
 const _: () = assert!(SHARD_ASK_COUNTERS_MAX <= READ_COUNTERS_MAX);
 
-/// What one aggregator asks another one.
+/// A question of one aggregator to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShardAsk {
     /// The own counts of counters, which are in shards that it holds.
     Readings { counters: Vec<CounterName> },
-    /// What shards add to counters.
+    /// The counts that shards add to counters.
     Counts(CountsAsk),
     /// The next counters of a range of keys that are in these shards: at most `most` are looked at, and for totals as many again.
     Scan { of: Of, shards: BTreeSet<ShardId>, keys: KeyRange, most: u32 },
 }
 
-/// What it is answered.
+/// The answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShardAnswer {
     /// All of them, in the order asked.
@@ -54,7 +55,7 @@ pub enum ShardAnswer {
 }
 
 impl ShardAsk {
-    /// The shards that whoever answers has to hold.
+    /// The shards that the answering aggregator has to hold.
     pub fn shards(&self, ranges: &Ranges) -> BTreeSet<ShardId> {
         match self {
             ShardAsk::Readings { counters } => counters.iter().map(|counter| ranges.find(counter)).collect(),
@@ -64,7 +65,7 @@ impl ShardAsk {
 }
 
 impl CountsAsk {
-    /// The same where each of its shards that is split is its parts: who asks does not know of that yet.
+    /// The same with each split shard replaced by its parts: the asking aggregator does not know of the split yet.
     pub fn of_parts(mut self, lineage: &Lineage) -> CountsAsk {
         for shard in std::mem::take(&mut self.shards) {
             let now = lineage.finest(shard);

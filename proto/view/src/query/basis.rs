@@ -1,5 +1,5 @@
-//! What totals in an answer are made of at least: how far the graph and counting had come in them. Totals are derived, and never gossiped; two
-//! views that nothing is on its way to show the same totals, and have the same basis.
+//! The least state that totals in an answer include: the progress of the graph and of counting in them. Totals are derived, and
+//! never gossiped. Two views without messages on their way to them show the same totals, and have the same basis.
 
 use crate::stand::Stands;
 use serde::{Deserialize, Serialize};
@@ -8,19 +8,20 @@ use tidemark_types::ids::{AggregatorId, GroupId, LogIndex};
 use tidemark_wire::msg::Version;
 use tidemark_wire::shards::ShardId;
 
-/// What totals are made of at least. Where several processes have told of the ranges that they hold, what each of them has.
+/// The least state that totals include. If several processes have sent the ranges that they hold, the state that each of them
+/// has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Basis {
-    /// The ledger as applied by who answers.
+    /// The ledger as applied by the answering aggregator.
     pub ledger: LogIndex,
     /// Changes of edges that it knows.
     pub graph_known: u64,
-    /// So many of them totals have followed, and so many pairs of counters of the next one. Where the graph is on its way to one that is many
-    /// changes away, as many as before that.
+    /// The changes that totals have followed, and the done pairs of counters of the next one. While the graph is compared with
+    /// one that is many changes away, the number of changes before that.
     pub graph: (u64, u64),
-    /// Of each group of the data centre, up to which entry of its log all of it is in; of one that is not there nothing is known.
+    /// For each group of the data centre, the entry of its log up to which all is included; nothing is known of absent groups.
     pub groups: BTreeMap<GroupId, LogIndex>,
-    /// Of each stream of other data centres, up to which version all of it is in.
+    /// For each stream of other data centres, the version up to which all is included.
     pub versions: BTreeMap<(ShardId, AggregatorId), Version>,
 }
 
@@ -30,7 +31,7 @@ impl Basis {
         self.graph_known.saturating_sub(self.graph.0)
     }
 
-    /// The same beside what others have told at these stands, each of ranges of its own.
+    /// The same, combined with the stands of others, each about ranges of its own.
     pub fn with<'a>(mut self, stands: impl IntoIterator<Item = &'a Stands>) -> Basis {
         for Stands { of_all, by_shard } in stands {
             (self.ledger, self.graph) = (self.ledger.min(of_all.ledger), self.graph.min(of_all.graph));

@@ -1,21 +1,21 @@
-//! What is shown of counters, cut so that it can be counted again elsewhere: of each half the finest buckets that are kept, and what
-//! is in no bucket.
+//! The shown counts of counters, cut so that they can be counted again elsewhere: for each half the finest kept buckets, and the
+//! rest that is in no bucket.
 //!
-//! Buckets nest, and the finer ones expire first. So of each bucket that is written, what its finer ones still hold is left out: the rest
-//! stands at its beginning, where no finer bucket is kept any more. Counted at those times under the same policy, each bucket holds again
-//! what it held.
+//! Buckets nest, and the finer ones expire first. So each written bucket leaves out the counts of its finer ones: the rest stands
+//! at its beginning, where no finer bucket is kept any more. Counted at those times under the same policy, each bucket gets its
+//! count again.
 
 use super::read::{Buckets, Source};
 use std::collections::BTreeMap;
 use tidemark_types::ids::{CounterName, Half};
 use tidemark_types::series::{BucketId, Granularity, UnixTime};
 
-/// One half of a counter; all of it adds up to what is shown.
+/// One half of a counter; all of it adds up to the shown value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportedHalf {
-    /// Ascending times, each with what is to be counted then.
+    /// Ascending times, each with its count.
     pub parts: Vec<(UnixTime, u64)>,
-    /// What is shown and in no bucket.
+    /// The shown count that is in no bucket.
     pub rest: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct Exported {
 }
 
 impl Exported {
-    /// How many times it has.
+    /// The number of its times.
     pub fn len(&self) -> usize {
         self.up.parts.len() + self.down.parts.len()
     }
@@ -54,7 +54,7 @@ pub fn export(source: &impl Source, counter: &CounterName) -> Exported {
                         row.whole().buckets().filter(|(bucket, _)| horizon.keeps(*bucket)).for_each(&mut add)
                     }
                     Buckets::Sums(own) => own.buckets().filter(|(bucket, _)| horizon.keeps(*bucket)).for_each(&mut add),
-                    // What flows to a counter is counted elsewhere.
+                    // Counts that flow to a counter are counted elsewhere.
                     Buckets::Shares(_) => {}
                 }
             }
@@ -64,7 +64,7 @@ pub fn export(source: &impl Source, counter: &CounterName) -> Exported {
     Exported { counter: counter.clone(), up: half(Half::Up, reading.up), down: half(Half::Down, reading.down) }
 }
 
-/// Buckets to parts, of which no more than `shown` is said, the earliest first.
+/// Turns buckets into parts with no more than `shown` in all, the earliest first.
 fn cut(sums: &BTreeMap<BucketId, u64>, shown: u64) -> ExportedHalf {
     let mut kept: Vec<Granularity> = sums.keys().map(|bucket| bucket.granularity).collect();
     kept.dedup();

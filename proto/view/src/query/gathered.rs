@@ -1,8 +1,9 @@
 //! Counts that several processes hold, gathered by one that answers.
 //!
-//! A counter's own count is where its shard is held; its total is that and the shares of all shards, each at a holder of that shard. Who
-//! answers asks one process for each shard, so nothing is added twice, and evaluates the question over what it was told. What is told of
-//! each counter comes from one instant of the process that tells it; different processes tell of different instants.
+//! A counter's own count is at the holders of its shard. Its total is its own count and the shares of all shards, each at a
+//! holder of that shard. The answering process asks one process for each shard, so nothing is added twice, and evaluates the
+//! question over their answers. The data of each counter comes from one instant of the process that sends it; different processes
+//! send from different instants.
 
 use super::inquiry::{CountsAnswer, CountsAsk, Cut, Inquiry};
 use super::read::{Buckets, Of, Source, plan_at, plan_series};
@@ -23,7 +24,7 @@ use tidemark_wire::shards::{ShardId, ShardMask};
 pub const SHARD_ASK_COUNTERS_MAX: usize = READ_COUNTERS_MAX;
 /// Buckets of one answer: the rest is asked for again. A counter may have more than a message holds.
 pub const COUNTS_BUCKETS_MAX: usize = 1 << 14;
-/// Bytes of what is told of a counter beside its buckets: a reading, two shares, two lists of pieces.
+/// Bytes of a counter's data beside its buckets: a reading, two shares, two lists of pieces.
 const COUNTS_HEAD_BYTES: usize = 60 + 2 * 10 + 2 * 3;
 /// Bytes of a bucket and its part of the head of a piece and of a granularity.
 const BUCKET_BYTES_MAX: usize = 10 + 5 + 4;
@@ -36,16 +37,16 @@ const _: () = assert!(
         <= MESSAGE_BYTES_MAX
 );
 
-/// What one process adds to one counter.
+/// The part that one process adds to one counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Its own count as it is shown, from the process that was asked for the counter's shard.
     #[serde(with = "super::asks::reading")]
     pub reading: Option<Reading>,
-    /// What flows to it up, modulo 2^64.
+    /// The increments that flow to it, modulo 2^64.
     pub up: u64,
     pub down: u64,
-    /// What both add to buckets.
+    /// The part that both add to buckets.
     #[serde(with = "super::asks::pieces")]
     pub up_buckets: Totals,
     #[serde(with = "super::asks::pieces")]
@@ -53,7 +54,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// How many buckets both halves have.
+    /// The number of buckets in both halves.
     pub fn len(&self) -> usize {
         self.up_buckets.len() + self.down_buckets.len()
     }
@@ -82,13 +83,13 @@ impl Counts {
     }
 }
 
-/// Answers a question from a view that holds all the shards that it names: counters in the order asked, as many as fit, at least one. Of
-/// the first there may be so many buckets that they go on in another answer.
+/// Answers a question from a view that holds all the shards that it names: counters in the requested order, as many as fit, at
+/// least one. The buckets of the first counter may be so many that they continue in another answer.
 pub fn gather(view: &View, ledger: &Ledger, ask: &CountsAsk) -> CountsAnswer {
     gather_some(view, ledger, ask, COUNTS_BUCKETS_MAX)
 }
 
-/// The same with so many buckets.
+/// The same with at most `buckets_max` buckets.
 pub(super) fn gather_some(view: &View, ledger: &Ledger, ask: &CountsAsk, buckets_max: usize) -> CountsAnswer {
     let mut answer = CountsAnswer::default();
     let mut room = buckets_max;
@@ -112,7 +113,7 @@ pub(super) fn gather_some(view: &View, ledger: &Ledger, ask: &CountsAsk, buckets
     answer
 }
 
-/// Of the counter at a place of the question.
+/// The counts of the counter at a place of the question.
 fn counts_of(view: &View, ledger: &Ledger, ask: &CountsAsk, at: usize, from: Option<Cut>) -> Counts {
     let counter = &ask.counters[at];
     let mask = ask.masks.get(at).copied().unwrap_or_default();
@@ -148,38 +149,38 @@ fn counts_of(view: &View, ledger: &Ledger, ask: &CountsAsk, at: usize, from: Opt
     counts
 }
 
-/// Why what was told cannot be taken in, or be read. Nothing was changed.
+/// Why an answer cannot be taken in, or be read. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatherError {
-    #[error("{counters} counters in an answer to a question about {asked}")]
+    #[error("an answer has {counters} counters: {asked} were requested")]
     Length { asked: usize, counters: usize },
-    #[error("an answer goes on where it has been already, or with a counter that is not its only one")]
+    #[error("an answer continues where it has been already, or with a counter that is not its only one")]
     GoesBack,
-    #[error("a counter began again while its buckets were told: it has to be asked for again")]
+    #[error("a counter began again while its buckets were read: request it again")]
     BeganAgain,
-    #[error("not all is told of {0} counters that were asked for")]
+    #[error("the answers lack data of {0} requested counters")]
     Unfinished(usize),
-    #[error("{0} was not asked for")]
+    #[error("{0} was not requested")]
     NotAsked(CounterName),
-    #[error("shard {} of {counter} is told twice", shard.0)]
+    #[error("shard {} of {counter} came twice", shard.0)]
     Twice { counter: CounterName, shard: ShardId },
-    #[error("whoever told of {0} takes it for a counter of another shard")]
+    #[error("the process that answered for {0} takes it for a counter of another shard")]
     OtherShard(CounterName),
-    #[error("shard {} is none", .0.0)]
+    #[error("shard {} does not exist", .0.0)]
     NoShard(ShardId),
-    #[error("nobody has told of {counter} what shard {} adds to it", shard.0)]
+    #[error("no answer has the part of shard {} in {counter}", shard.0)]
     Missing { counter: CounterName, shard: ShardId },
-    #[error("buckets of the namespace {0:?} have expired where they were asked for")]
+    #[error("buckets of namespace {0:?} have expired at the process that holds them")]
     Expired(String),
 }
 
-/// What was told so far of some counters, each shard by one process.
+/// The data received so far of some counters, each shard from one process.
 #[derive(Clone, Debug)]
 pub struct Gathering {
     of: Of,
     /// By namespace, as of the beginning: plans are made with these.
     horizons: BTreeMap<String, Horizon>,
-    /// The same with all that has expired at those that were asked.
+    /// The same with all that has expired at the asked processes.
     later: BTreeMap<String, Horizon>,
     expired: Option<String>,
     /// All that there are.
@@ -190,7 +191,7 @@ pub struct Gathering {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
     own: ShardId,
-    /// Of a total: the shards that may add to it, and its own.
+    /// For a total: the shards that may add to it, and its own.
     sources: ShardMask,
     by: BTreeSet<ShardId>,
     counts: Counts,
@@ -201,7 +202,7 @@ impl Told {
         Told { own, sources, by: BTreeSet::new(), counts: Counts::default() }
     }
 
-    /// Which shards have to be told.
+    /// Whether a shard has to be asked for.
     fn needs(&self, of: Of, shard: ShardId) -> bool {
         match of {
             Of::Direct => shard == self.own,
@@ -210,7 +211,7 @@ impl Told {
     }
 }
 
-/// Some counters, of which everything is told: what one process that holds all shards would show of them.
+/// Some counters with complete data: equal to the answer of one process that holds all shards.
 #[derive(Clone, Debug)]
 pub struct Gathered {
     horizons: BTreeMap<String, Horizon>,
@@ -218,8 +219,8 @@ pub struct Gathered {
 }
 
 impl Gathering {
-    /// Nothing is told yet. Where the counters are, which shards add to them, and what is kept of them, is as this view has it now, also of
-    /// shards that it does not hold.
+    /// Begins without data. The places of the counters, the shards that add to them, and the kept buckets are those of this view
+    /// now, also for shards that it does not hold.
     pub fn begin(of: Of, (view, ledger): (&View, &Ledger), counters: &[CounterName]) -> Gathering {
         let mut horizons = BTreeMap::new();
         for namespace in counters.iter().map(CounterName::namespace) {
@@ -237,7 +238,7 @@ impl Gathering {
         Gathering { of, later: horizons.clone(), horizons, expired: None, shards, counters }
     }
 
-    /// The same with nothing told, less what has expired where it was asked for: plans leave it out now.
+    /// The same without data, less the buckets that have expired at the asked processes: plans leave them out now.
     pub fn again(&self) -> Gathering {
         let untold = |(counter, told): (&CounterName, &Told)| (counter.clone(), Told::new(told.own, told.sources));
         let horizons = self.later.clone();
@@ -246,12 +247,12 @@ impl Gathering {
         Gathering { of: self.of, horizons, later, expired: None, shards: self.shards.clone(), counters }
     }
 
-    /// Whether it goes by other ranges than a view has: one was split since.
+    /// Whether it uses other ranges than the view: one was split since.
     pub fn is_before_split(&self, view: &View) -> bool {
         self.shards.len() != view.ranges().count()
     }
 
-    /// Which buckets [`read_at`](super::read_at) reads. Errors: its own, before anybody is asked.
+    /// The buckets that [`read_at`](super::read_at) reads. Errors: its own, before any process is asked.
     pub fn wanted_at(
         &self,
         at: WallMs,
@@ -262,17 +263,17 @@ impl Gathering {
         Ok(Wanted::of_windows(plans.values().flatten()))
     }
 
-    /// Which buckets [`read_series`](super::read_series) reads. Errors: its own.
+    /// The buckets that [`read_series`](super::read_series) reads. Errors: its own.
     pub fn wanted_series(&self, at: WallMs, namespace: &str, query: &SeriesQuery) -> Result<Wanted, QueryError> {
         plan_series(self.horizons.get(namespace), at, namespace, query).map(|plan| Wanted::of_series(&plan))
     }
 
-    /// Which counts are asked for.
+    /// The requested counts.
     pub fn of(&self) -> Of {
         self.of
     }
 
-    /// Which shards have to be told.
+    /// The shards that have to be asked for.
     pub fn needs(&self) -> BTreeSet<ShardId> {
         let is_needed = |shard: &ShardId| self.counters.values().any(|told| told.needs(self.of, *shard));
         self.shards.iter().copied().filter(is_needed).collect()
@@ -323,7 +324,7 @@ impl Gathering {
         Ok(())
     }
 
-    /// Notes what has expired at one that was asked, or is not kept there.
+    /// Notes the buckets that have expired at an asked process, or are not kept there.
     fn expire(&mut self, namespace: &str, there: Option<&Horizon>) {
         let (Some(here), Some(later)) = (self.horizons.get(namespace), self.later.get_mut(namespace)) else { return };
         let is_kept =
@@ -334,8 +335,8 @@ impl Gathering {
         there.into_iter().for_each(|there| later.merge(there));
     }
 
-    /// What can be read now. Errors: somebody has yet to tell of a shard, or has not kept what was asked for, and it has to be asked for
-    /// [`Gathering::again`].
+    /// The data that can be read now. Errors: the answer of a shard is missing, or a process has not kept the requested buckets.
+    /// Then ask [`Gathering::again`].
     pub fn complete(&self) -> Result<Gathered, GatherError> {
         if let Some(namespace) = &self.expired {
             return Err(GatherError::Expired(namespace.clone()));
@@ -377,7 +378,7 @@ impl Source for Gathered {
         self.horizons.get(namespace)
     }
 
-    /// What it says beside the halves concerns the counter itself only.
+    /// The fields beside the halves concern the counter itself only.
     fn reading(&self, counter: &CounterName) -> Reading {
         let Total { direct, up, down } = self.total(counter);
         Reading { up, down, ..direct }

@@ -1,4 +1,5 @@
-//! One process is asked what it adds to counters, question by question, until it has told all: an answer holds as much as fits a message.
+//! One process is asked for its part of counters, question by question, until it has sent all: an answer holds as much as fits a
+//! message.
 
 use super::gathered::{Counts, GatherError, SHARD_ASK_COUNTERS_MAX, gather};
 use super::{Of, Wanted};
@@ -11,18 +12,19 @@ use tidemark_types::ids::{CounterName, Half};
 use tidemark_types::series::{Granularity, Horizon};
 use tidemark_wire::shards::{ShardId, ShardMask};
 
-/// Asks what some shards add to counters.
+/// Asks for the part of some shards in counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountsAsk {
     pub of: Of,
-    /// Those that are asked of this process and of nobody else.
+    /// Shards that only this process is asked for.
     pub shards: BTreeSet<ShardId>,
     pub counters: Vec<CounterName>,
-    /// Without any, only readings and shares are told.
+    /// The requested buckets; without any, the answer has only readings and shares.
     pub wanted: Wanted,
-    /// Of the first counter its shares were told already, and its buckets before this one.
+    /// The shares of the first counter were sent already, and its buckets before this one.
     pub from: Option<Cut>,
-    /// Of totals, of each counter the shards whose shares are told: who asks takes others for none, also where somebody knows better.
+    /// For totals, by counter: the shards with shares in the answer. The asking process takes other shards for empty, even if
+    /// another process knows better.
     pub masks: Vec<ShardMask>,
 }
 
@@ -34,25 +36,25 @@ pub struct Cut {
     pub index: u32,
 }
 
-/// What they add.
+/// The part that shards add to counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountsAnswer {
-    /// Of the first counters that were asked for, at least one.
+    /// The first requested counters, at least one.
     pub counts: Vec<Counts>,
     /// There is one counter, and its buckets go on with this one.
     pub cut: Option<Cut>,
-    /// Of each of their namespaces with series how far they have expired where they are told, where buckets were asked for.
+    /// By namespace with series, if buckets were requested: how far they have expired at the sender.
     pub horizons: BTreeMap<String, Horizon>,
 }
 
-/// What one process has told so far.
+/// The data that one process has sent so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inquiry {
     /// The whole question.
     pub(super) all: CountsAsk,
-    /// Of its first counters.
+    /// The counts of its first counters.
     pub(super) counts: Vec<Counts>,
-    /// Of the last of them there is more.
+    /// The last of them has more.
     cut: Option<Cut>,
     pub(super) horizons: BTreeMap<String, Horizon>,
 }
@@ -62,7 +64,7 @@ impl Inquiry {
         Inquiry { all, counts: Vec::new(), cut: None, horizons: BTreeMap::new() }
     }
 
-    /// What is asked next; `None`: all is told.
+    /// The next question; `None`: all data has come.
     pub fn ask(&self) -> Option<CountsAsk> {
         let next = self.next();
         let CountsAsk { of, shards, counters, wanted, masks, .. } = &self.all;

@@ -1,7 +1,7 @@
 //! Counters in the order of their names: ranges and prefixes of keys, page by page.
 //!
-//! The order stands beside a table of cells and not in it: counting never looks at it. Whoever asks for a range first lets it catch up
-//! with the names that came since, in bounded steps. A key takes 4 to 8 bytes.
+//! The order stands beside a table of cells and not in it: counting never looks at it. The first request for a range lets it
+//! catch up with newer names, in bounded steps. A key takes 4 to 8 bytes.
 
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -18,7 +18,7 @@ pub struct KeyOrder {
     runs: Vec<Vec<u32>>,
     /// Slots below are taken in.
     seen: u32,
-    /// Of which of the lives of a shard's cells they are.
+    /// The life of the shard's cells that they belong to.
     life: u32,
 }
 
@@ -55,7 +55,7 @@ impl Page {
         Page { counters, next }
     }
 
-    /// Its first counters, at most so many.
+    /// Its first counters, at most `most`.
     pub fn cut(mut self, most: usize) -> Page {
         if let Some(last) = most.checked_sub(1).filter(|_| self.counters.len() > most) {
             self.next = Some(self.counters[last].key().to_vec());
@@ -125,7 +125,7 @@ impl KeyOrder {
         }
     }
 
-    /// At most so many counters, evenly spread over all, ascending; all of them, if there are no more.
+    /// At most `most` counters, evenly spread over all, ascending; all of them, if there are no more.
     pub fn spread(&self, table: &CellTable, most: usize) -> Vec<CounterName> {
         let step = self.len().div_ceil(most.max(1)).max(1);
         let mut slots = Vec::new();
@@ -141,7 +141,7 @@ impl KeyOrder {
         slots.into_iter().map(name).collect()
     }
 
-    /// The first position whose name is not less: run and place in it, or behind the last.
+    /// The first position with a name that is not less: run and place in it, or behind the last.
     fn position(&self, table: &CellTable, cmp: impl Fn((&str, &[u8])) -> Ordering) -> (usize, usize) {
         let is_less = |&slot: &u32| cmp(name_of(table, slot)) == Ordering::Less;
         let run = self.runs.partition_point(|run| run.last().is_some_and(is_less));
@@ -166,8 +166,9 @@ impl KeyOrder {
     }
 }
 
-/// The next counters of a range: at most `most` are looked at, and those that `exists` are in the page. Each order must have caught up
-/// with the table beside it, or names that came since are left out; the names of each table stand behind those of the one before it.
+/// The next counters of a range: at most `most` are looked at, and those that `exists` are in the page. Each order must have
+/// caught up with the table beside it, or newer names are left out. The names of each table stand behind those of the one before
+/// it.
 pub fn scan(
     parts: &[(&KeyOrder, &CellTable)],
     keys: &KeyRange,
@@ -276,7 +277,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(&joined, &all(&whole.1, &whole.0, &keys, 7));
-            // At once, too. What is in both tables stands there twice.
+            // All at once, too. Counters in both tables stand there twice.
             let mut range = keys.clone();
             let mut across = Vec::new();
             loop {

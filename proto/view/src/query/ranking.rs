@@ -1,5 +1,5 @@
-//! A ranking in the making: which counters are looked at next, and in what order those stand that counted most. Whoever has the counters
-//! reads a page after the other, and at last those that are in it, all at one instant.
+//! A ranking in the making: the counters to look at next, and the order of those that counted most. The process with the counters
+//! reads page after page. At last it reads the counters in the ranking, all at one instant.
 
 use super::{AsOf, CounterAsOf, KeyRange, Page, QueryError, Top, WindowQuery};
 use serde::{Deserialize, Serialize};
@@ -9,11 +9,11 @@ use tidemark_types::ids::CounterName;
 /// Counters that a ranking reads under one lock.
 pub const RANK_PAGE: usize = 1_000;
 
-/// What is ranked.
+/// The counters that are ranked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Among {
     Keys(KeyRange),
-    /// Those whose counts flow straight to a counter, behind one of them.
+    /// Counters with counts that flow straight to a counter, behind one of them.
     FlowingTo {
         counter: CounterName,
         behind: Option<CounterName>,
@@ -24,14 +24,14 @@ pub enum Among {
 #[derive(Clone, Debug)]
 pub struct Ranking {
     top: Top,
-    /// What is left.
+    /// The counters that are left.
     among: Option<Among>,
-    /// That by which they are ranked, and that which is answered.
+    /// The window that ranks them, and the window that is answered.
     window: WindowQuery,
     compared: WindowQuery,
 }
 
-/// Those that counted most, to be read once more.
+/// The counters that counted most, to be read once more.
 #[derive(Clone, Debug)]
 pub struct Places {
     looked_at: usize,
@@ -56,17 +56,17 @@ impl Ranking {
         Ok(Ranking { top: Top::new(k)?, among: Some(among), window, compared })
     }
 
-    /// Of what the next page is, and of how many at most; `None`: all were looked at.
+    /// The counters of the next page, and their maximum number; `None`: all were looked at.
     pub fn next(&self) -> Option<(&Among, usize)> {
         Some((self.among.as_ref()?, RANK_PAGE))
     }
 
-    /// What of that page is to be read.
+    /// The window to read of that page.
     pub fn window(&self) -> &WindowQuery {
         &self.window
     }
 
-    /// Takes the page, and what was read of its counters. Error: they are too many.
+    /// Takes the page, and the values of its counters. Error: they are too many.
     pub fn take(&mut self, page: Page, read: &AsOf) -> Result<(), QueryError> {
         for (counter, read) in page.counters.iter().zip(&read.counters) {
             self.top.offer(counter, read.windows.first().map(|window| window.counted).unwrap_or_default())?;
@@ -81,7 +81,7 @@ impl Ranking {
         Ok(())
     }
 
-    /// Those that are in it.
+    /// The counters in the ranking.
     pub fn places(self) -> Places {
         let looked_at = self.top.seen();
         let counters = self.top.ranked().into_iter().map(|ranked| ranked.counter).collect();
@@ -95,12 +95,12 @@ impl Places {
         &self.counters
     }
 
-    /// What of them is to be read.
+    /// The windows to read of them.
     pub fn windows(&self) -> &[WindowQuery] {
         std::slice::from_ref(&self.compared)
     }
 
-    /// With what was read of them.
+    /// The answer with their values.
     pub fn answered(self, read: AsOf) -> TopAsOf {
         let Places { looked_at, counters, .. } = self;
         let mut both: Vec<(CounterName, CounterAsOf)> = counters.into_iter().zip(read.counters).collect();

@@ -21,18 +21,18 @@ pub trait Source {
     /// The value of a counter as it is shown.
     fn reading(&self, counter: &CounterName) -> Reading;
 
-    /// The rows of one half of a counter in a generation, one of each valve, and what flows to it where that is asked for.
+    /// The rows of one half of a counter in a generation, one of each valve, and the counts that flow to it if requested.
     fn rows(&self, counter: &CounterName, half: Half, generation: u32) -> Vec<Buckets<'_>>;
 }
 
 /// Buckets to be summed up.
 #[derive(Clone, Debug)]
 pub enum Buckets<'a> {
-    /// Of one valve.
+    /// The row of one valve.
     Row(HeldRow<'a>),
-    /// Added up already: of all valves of a counter, and where that is asked for, with what flows to it.
+    /// Sums of all valves of a counter, and of the counts that flow to it if requested.
     Sums(&'a Totals),
-    /// What flows to a counter along edges from the counters of one range.
+    /// The counts that flow to a counter along edges from the counters of one range.
     Shares(HeldTotals<'a>),
 }
 
@@ -47,17 +47,17 @@ impl Buckets<'_> {
     }
 }
 
-/// Which counts of counters are asked for.
+/// The counts of counters that are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Of {
     /// Their own.
     Direct,
-    /// And what flows to them along edges.
+    /// Own counts, and the counts that flow to them along edges.
     Total,
 }
 
 impl Of {
-    /// How far the series of a namespace have expired in a view; `None` where it keeps none. Where edges come from namespaces that keep
+    /// How far the series of a namespace have expired in a view; `None` if it keeps none. If edges come from namespaces that keep
     /// less, a total keeps no more than they do.
     pub fn horizon<'a>(self, view: &'a View, namespace: &str) -> Option<&'a Horizon> {
         let direct = || view.series_of(namespace).map(|series| &series.horizon);
@@ -68,7 +68,7 @@ impl Of {
     }
 }
 
-/// What a view shows of counters' own counts, with the ledger applied beside it.
+/// The own counts of counters in a view, with the ledger applied beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     pub view: &'a View,
@@ -89,7 +89,7 @@ impl Source for Shown<'_> {
     }
 }
 
-/// The same of totals: counters' own counts, and what flows to them along edges.
+/// Totals likewise: counters' own counts, and the counts that flow to them along edges.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownTotals<'a> {
     pub view: &'a View,
@@ -101,7 +101,7 @@ impl Source for ShownTotals<'_> {
         Of::Total.horizon(self.view, namespace)
     }
 
-    /// What it says beside the halves concerns the counter itself only.
+    /// The fields beside the halves concern the counter itself only.
     fn reading(&self, counter: &CounterName) -> Reading {
         let Total { direct, up, down } = self.view.total(counter, self.ledger);
         Reading { up, down, ..direct }
@@ -114,18 +114,18 @@ impl Source for ShownTotals<'_> {
     }
 }
 
-/// What was counted in an interval: up less down.
+/// The count in an interval: up less down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "EncodedCounted", into = "EncodedCounted")]
 pub struct Counted {
     /// Exact for the covered interval.
     pub value: i128,
-    /// Bounds of what was counted in the asked one.
+    /// Bounds of the count in the requested interval.
     pub at_least: i128,
     pub at_most: i128,
 }
 
-/// On the wire: most values are exact for what was asked, and take no bytes for bounds.
+/// On the wire: most values are exact for the requested interval, and take no bytes for bounds.
 #[derive(Clone, Serialize, Deserialize)]
 enum EncodedCounted {
     Exact(i128),
@@ -167,13 +167,13 @@ pub struct AsOf {
     pub plans: BTreeMap<String, Vec<WindowPlan>>,
     /// In the order asked.
     pub counters: Vec<CounterAsOf>,
-    /// Of how many instants it is: as many as answers went into it.
+    /// The number of instants that it combines: one for each answer in it.
     pub instants: usize,
-    /// Of totals, where it is known.
+    /// The basis of totals, if known.
     pub basis: Option<Basis>,
 }
 
-/// One of them.
+/// A counter of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterAsOf {
     pub reading: Reading,
@@ -193,11 +193,11 @@ pub struct SeriesRead {
     pub basis: Option<Basis>,
 }
 
-/// One of them.
+/// A counter of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterSeries {
     pub reading: Reading,
-    /// One of each step; `None` where nothing of it is kept.
+    /// A value for each step; `None` if nothing of it is kept.
     pub values: Vec<Option<Counted>>,
 }
 
@@ -244,8 +244,8 @@ pub(super) fn plan_at<'a>(
     Ok(plans)
 }
 
-/// What each of some counters of a namespace counted in each step. Errors: a namespace without series, steps that cannot be planned, or more
-/// values than [`SERIES_VALUES_MAX`].
+/// The counts of some counters of a namespace in each step. Errors: a namespace without series, steps that cannot be planned, or
+/// more values than [`SERIES_VALUES_MAX`].
 pub fn read_series(
     source: &impl Source,
     at: WallMs,
@@ -288,7 +288,7 @@ struct Halves<'a> {
     down: Shared<'a>,
 }
 
-/// Those of one half, and how much of it is shown.
+/// The buckets of one half, and the part of it that is shown.
 struct Shared<'a> {
     rows: Vec<Buckets<'a>>,
     shown: u64,
@@ -325,8 +325,8 @@ impl Shared<'_> {
         self.cut(cover.read_with(|granularity, indexes| self.sum(granularity, indexes)))
     }
 
-    /// The value of a step is at most what is left of the reading. What was truly counted in the step may be in the value of the one
-    /// beside it, so the upper bound is not cut by that.
+    /// The value of a step is at most the rest of the reading. A true count of the step may be in the value of the step beside
+    /// it, so the rest does not cut the upper bound.
     fn take(&mut self, step: &StepCover) -> Option<Answer> {
         let answer = self.cut(step.read_with(|granularity, indexes| self.sum(granularity, indexes))?);
         let value = answer.value.min(self.left);

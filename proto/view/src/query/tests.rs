@@ -1,4 +1,4 @@
-//! Answers against a recount of the very events: whatever was kept, asked and accepted.
+//! Answers against a recount of the very events: for any policy, question and accepted error.
 
 use super::*;
 use proptest::prelude::*;
@@ -77,7 +77,7 @@ fn fake(horizon: Horizon, events: &[Event]) -> Fake {
     fake
 }
 
-/// What a counter truly counted in an interval.
+/// The true count of a counter in an interval.
 fn recount(events: &[Event], key: u8, window: Window) -> i128 {
     let inside = |event: &&Event| event.key == key && window.from() <= event.at && event.at < window.to();
     let signed = |event: &Event| if event.half == Half::Up { 1 } else { -1 } * i128::from(event.delta);
@@ -138,7 +138,7 @@ fn lies(counted: Counted, truth: i128) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Without an accepted error only that is refused of which nothing is kept, or nothing so fine.
+/// Without an accepted error, only an interval without kept buckets, or without ones so fine, is refused.
 fn may_be(refused: &QueryError, error_s: Option<u64>) -> Result<(), TestCaseError> {
     let is_kept_otherwise = matches!(refused, QueryError::NotKept(_) | QueryError::FinerThanKept { .. });
     let is_wrong = matches!(refused, QueryError::Error(error) if Some(error.accepted_s) == error_s && error.least_s > error.accepted_s);
@@ -146,7 +146,7 @@ fn may_be(refused: &QueryError, error_s: Option<u64>) -> Result<(), TestCaseErro
     Ok(())
 }
 
-/// Some of a chain of granularities, each kept for so many of its buckets and at least as long as the one before.
+/// Some of a chain of granularities, each kept for a number of its buckets and at least as long as the one before.
 fn any_policy() -> impl Strategy<Value = SeriesPolicy> {
     let chain = vec!["1m", "5m", "15m", "1h", "6h", "1d", "1mo", "12mo"];
     (prop::sample::subsequence(chain, 1..=5), prop::collection::vec(1u64..60, 5)).prop_map(|(chosen, lives)| {
@@ -169,7 +169,8 @@ fn any_zone() -> impl Strategy<Value = Zone> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Whatever is kept, wherever granularities begin, in every zone: against a recount of the events, and against windows of the steps.
+    /// For any policy, with granularities that begin anywhere, in every zone: against a recount of the events, and against
+    /// windows of the steps.
     #[test]
     fn a_step_has_an_answer_whenever_a_window_of_it_has(
         (policy, changed) in (any_policy(), prop::option::of(any_policy())),
@@ -330,7 +331,7 @@ proptest! {
         let read = read_series(&source, at, (name(0).namespace(), &[name(0)]), &query).unwrap();
         let steps = &read.counters[0].values;
         let sum: i128 = steps.iter().flatten().map(|counted| counted.value).sum();
-        // Of a time so long ago there are whole days only, and the first step is a part of one.
+        // Only whole days are kept so long ago, and the first step is a part of one.
         let first_day = (NOW_S - 700 * DAY_S).next_multiple_of(DAY_S);
         let kept: i128 = recount(&events, 0, Window::new(time(first_day), UnixTime::MAX).unwrap());
         prop_assert!(sum <= shown);
@@ -385,7 +386,7 @@ fn what_is_open_now_is_in_windows_up_to_now_and_no_error() {
     let yesterday = window(Asked::Unit { unit: CalendarUnit::Day, back: 1 });
     let read = read_at(&source, WallMs(midnight * 1_000), &[name(0)], &[yesterday]).unwrap();
     assert_eq!(read.counters[0].windows[0].counted, Counted { value: 1, at_least: 1, at_most: 1 });
-    // Today in Kathmandu is in no hours; what of it lies beyond now costs nothing.
+    // Today in Kathmandu is in no hours; its part beyond now costs nothing.
     let hours = fake(horizon(&[("1h", 30 * DAY_S)]), &[at(NOW_S)]);
     let zone = Zone::named("Asia/Kathmandu").unwrap();
     let today = WindowQuery { zone, ..window(Asked::Unit { unit: CalendarUnit::Day, back: 0 }) };
@@ -403,10 +404,10 @@ fn what_cannot_be_answered_is_refused_with_value_and_limit() {
     let week = Asked::Last("7d".parse().unwrap());
     assert_eq!(
         refused(exact(week)),
-        "an error of 10 s is asked for: with the buckets that are kept it is 923 s",
+        "the accepted error is 10 s: the kept buckets need at least 923 s",
         "seven days ago only hours are kept"
     );
-    assert!(refused(window(between(5, 10))).starts_with("nothing is kept of the window from 5 s to 10 s"));
+    assert!(refused(window(between(5, 10))).starts_with("no buckets are kept for the window from 5 s to 10 s"));
     assert!(refused(window(between(NOW_S + 2 * DAY_S, NOW_S + 3 * DAY_S))).contains("far ahead of now"));
     let early = refused(window(Asked::Last("100y".parse().unwrap())));
     assert!(early.contains("not between 1970 and 3000"), "{early}");
@@ -438,7 +439,7 @@ fn a_series_is_refused_where_its_steps_cannot_be() {
     assert_eq!(refused(query("1h", "30s", None)), "steps of 30s: the finest buckets that are kept are of 1m");
     assert_eq!(refused(query("30d", "1m", None)), "more than 8192 boundaries of steps of 1m");
     assert!(refused(query("7d", "1d", Some(60))).starts_with("an error of 60 s is asked for: with"));
-    // Minutes are kept for two days: what is older has no minutes, and says so step by step.
+    // Minutes are kept for two days: older steps have no minutes, and the answer names those steps.
     let read = read_series(&source, at, (name(0).namespace(), &[name(0)]), &query("3d", "1m", None)).unwrap();
     let values = &read.counters[0].values;
     let known = read.plan.steps.iter().filter(|step| step.cover.own().is_some()).count();
@@ -522,7 +523,7 @@ fn what_cannot_be_said_of_the_time_before_leaves_the_window_its_answer() {
         (between(5, NOW_S), "not between 1970 and 3000"),
         (Asked::Since(time(631_152_000)), "not between 1970 and 3000"),
         (Asked::Last("50y".parse().unwrap()), "not between 1970 and 3000"),
-        (Asked::Unit { unit: CalendarUnit::Year, back: 2 }, "nothing is kept of the window"),
+        (Asked::Unit { unit: CalendarUnit::Year, back: 2 }, "no buckets are kept for the window"),
     ] {
         let plan = plan(compared(asked));
         let said = plan.no_previous.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidemark_types::ids::CounterName;
 use tidemark_types::limits::{RANKED_MAX, RANKS_MAX};
 
-/// The first `k` of what was offered: by value, then by name. What counted 0 has no place.
+/// The first `k` of the offered counters: by value, then by name. A counter with value 0 has no place.
 #[derive(Clone, Debug)]
 pub struct Top {
     k: usize,
@@ -14,7 +14,7 @@ pub struct Top {
     best: BTreeMap<(Reverse<i128>, CounterName), Counted>,
 }
 
-/// One place.
+/// A place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranked {
     pub counter: CounterName,
@@ -49,7 +49,7 @@ impl Top {
         Ok(())
     }
 
-    /// How many were offered.
+    /// The number of offered counters.
     pub fn seen(&self) -> usize {
         self.seen
     }

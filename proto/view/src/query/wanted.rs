@@ -1,4 +1,4 @@
-//! Which buckets plans read: all that has to be told of a counter by a process that holds it.
+//! The buckets that plans read: the data of a counter that a holder has to send.
 
 use super::{Buckets, SeriesPlan, WindowPlan};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use tidemark_types::series::{BucketId, Cover, Granularity, Run};
 pub const WANTED_RUNS_MAX: usize = 4_096;
 const _: () = assert!(Granularity::ALL.len() <= WANTED_RUNS_MAX);
 
-/// Buckets, whoever counted in them.
+/// Buckets of any valve.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// In order of granularity, then time; none is empty, and no bucket is in two of them.
@@ -22,7 +22,7 @@ impl Wanted {
         Wanted::default()
     }
 
-    /// Whatever is kept.
+    /// All kept buckets.
     pub fn everything() -> Wanted {
         Wanted { runs: Granularity::ALL.map(|granularity| (granularity, 0..u32::MAX)).to_vec() }
     }

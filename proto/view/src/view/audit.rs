@@ -1,4 +1,4 @@
-//! What a view holds, for audits: of components, and of totals behind the graph counted anew.
+//! The components of a view, for audits, and totals behind the graph, counted anew.
 
 use super::View;
 use super::cells::Cells;
@@ -11,15 +11,16 @@ use tidemark_types::ids::{CellId, CounterName, Half, ValveId};
 use tidemark_types::series::{BucketId, Horizon, Row};
 use tidemark_wire::msg::Audited;
 
-/// Counters from which one is reached that an audit counts anew at once: it holds up everything else. Of more, it says that it did not.
+/// The most ancestors of a counter that an audit counts anew at once: everything else waits meanwhile. With more, it reports that
+/// it did not.
 pub const ANCESTORS_AUDITED_MAX: usize = 20_000;
 
-/// What flows to a counter, as its view has it and counted anew.
+/// The counts that flow to a counter, as its view has them and counted anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TotalAudit {
     /// Counters from which it is reached, each counted once.
     pub ancestors: usize,
-    /// By half: what the view has, and what the ancestors' own counts come to.
+    /// By half: the view's count, and the sum of the ancestors' own counts.
     pub halves: [(u64, u64); 2],
     /// Buckets of either half in which both differ: the view's value, and the sum.
     pub buckets: Vec<(Half, BucketId, u64, u64)>,
@@ -36,12 +37,12 @@ impl TotalAudit {
 pub enum NotCounted {
     #[error("changes of edges are being carried out")]
     Changing,
-    #[error("more than {ANCESTORS_AUDITED_MAX} counters flow to it")]
+    #[error("more than {ANCESTORS_AUDITED_MAX} counters flow to the counter")]
     TooMany,
 }
 
 impl Cells {
-    /// One component as it is here.
+    /// A component in this view.
     fn held(&self, slot: u32, valve: ValveId) -> Held {
         let Some(&number) = self.valve_numbers.get(&valve) else { return Held::default() };
         let row = self.row_numbers(slot).find(|&(_, of)| of == number).map(|(row, _)| self.row(row).into_owned());
@@ -50,7 +51,7 @@ impl Cells {
 }
 
 impl View {
-    /// Compares what a group holds of some lanes of a cell; the view stands at the same entry of the group's log.
+    /// Compares a group's components in some lanes of a cell; the view stands at the same entry of the group's log.
     pub fn compare(&self, audited: &Audited) -> Vec<Compared> {
         let cells = self.cells_of(&audited.cell.counter);
         let slot = cells.table().find(&audited.cell);
@@ -70,7 +71,7 @@ impl View {
         lanes.collect()
     }
 
-    /// What both sides keep of a namespace's buckets.
+    /// The buckets of a namespace that both sides keep.
     pub fn kept_by_both(&self, audited: &Audited) -> Option<Horizon> {
         let mut kept = audited.horizon.clone()?;
         if let Some(series) = self.series_of(audited.cell.counter.namespace()) {
@@ -96,8 +97,8 @@ impl View {
         })
     }
 
-    /// Counts anew what flows to a counter along edges: its ancestors' own counts in their present generations, each once. `None` where
-    /// nothing does.
+    /// Counts the inflow of a counter along edges anew: its ancestors' own counts in their present generations, each once. `None`
+    /// where nothing does.
     pub fn audit_total(&self, counter: &CounterName, ledger: &Ledger) -> Result<Option<TotalAudit>, NotCounted> {
         let Some(vertex) = ledger.graph().vertex(counter) else { return Ok(None) };
         let progress = self.graph_progress();
@@ -150,7 +151,7 @@ impl View {
     }
 }
 
-/// What a group says that it holds of a lane.
+/// The component of a lane that a group reports.
 fn held_of(audited: &Audited, lane: u8) -> Held {
     let value = audited.components.iter().find(|(of, _)| *of == lane).map_or(0, |(_, value)| *value);
     let parts = audited.rows.iter().filter(|(of, _)| *of == lane);

@@ -1,7 +1,8 @@
-//! Cells with their components and rows, merged by maximum: all that a stream of gossip tells, with the sums by which it is compared.
+//! Cells with their components and rows, merged by maximum: all data of a stream of gossip, with the sums by which it is
+//! compared.
 //!
-//! What merging has raised is gathered, and the [`View`](super::View) carries it into its totals before anything looks at a count for
-//! them: a cell that is new there is taken in with all that was counted in it by then.
+//! Raised components are gathered, and the [`View`](super::View) carries them into its totals before anything reads a count for
+//! totals. A cell that is new to the totals is taken in with its count by then.
 
 use super::components::Components;
 use super::series::Series;
@@ -16,7 +17,7 @@ use tidemark_types::table::{BadNames, CellTable, TableFull};
 /// Cells that stand together; components of further ones are refused.
 pub const CELLS_MAX: u32 = 1 << 26;
 
-/// Whether a merge changed anything.
+/// The effect of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
     Unchanged,
@@ -34,7 +35,7 @@ pub struct Cells {
     pub(super) valve_hashes: Vec<u64>,
     pub(super) valve_numbers: BTreeMap<ValveId, u16>,
     groups: BTreeSet<GroupId>,
-    /// Valves of which a component was raised since [`Cells::take_raised`].
+    /// Valves with a component that was raised since [`Cells::take_raised`].
     raised: Vec<bool>,
     /// Sum over hashes of all components of a data centre.
     pub(super) sums: Vec<u64>,
@@ -42,17 +43,17 @@ pub struct Cells {
     pub(super) gathered: Gathered,
     /// By how much components were raised.
     weight: u64,
-    /// How often all of it was forgotten.
+    /// The number of times that all of it was forgotten.
     life: u32,
-    /// Cells of what is over that hold nothing any more ([`over`](super::over)). It is known which of those below `judged` are over. What resets
-    /// up to the number `ended` ended is dropped; and those of which something was dropped lately.
+    /// Cells of ended generations that hold nothing any more ([`over`](super::over)). Cells below `judged` are known to be over
+    /// or not. Data that resets up to the number `ended` ended is dropped; and the cells with dropped data since.
     pub(super) over: Numbers,
     pub(super) judged: u32,
     pub(super) ended: u64,
     pub(super) dropped: Vec<u32>,
 }
 
-/// What was raised and is not carried into totals yet.
+/// Raised components that are not carried into totals yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gathered {
     /// Slots, each with by how much.
@@ -83,7 +84,7 @@ impl Cells {
         Cells::load(CellTable::new(seed), &[])
     }
 
-    /// None yet, but valves, and whatever the table has: the first step of loading.
+    /// Cells without components, but with valves and the names of the table: the first step of loading.
     pub fn load(table: CellTable, valves: &[ValveId]) -> Cells {
         let mut cells = Cells {
             table,
@@ -190,13 +191,13 @@ impl Cells {
         &self.valves
     }
 
-    /// Reads of a slot what [`Cells::merge`] will.
+    /// Prefetches the memory of a slot that [`Cells::merge`] will read.
     pub(crate) fn warm(&self, slot: u32) -> u64 {
         let hash = self.cell_hashes.get(slot as usize).copied().unwrap_or_default();
         self.components.warm(slot).wrapping_add(hash)
     }
 
-    /// Reads of a slot what its sum will need.
+    /// Reads the memory of a slot that its sum will need.
     pub(super) fn warm_components(&self, slot: u32) -> u64 {
         self.components.warm(slot)
     }
@@ -211,12 +212,12 @@ impl Cells {
         Merged::Raised
     }
 
-    /// The same of what was merged in an earlier life: no total is to follow, since all are counted anew.
+    /// The same for a component that was merged in an earlier life: totals do not follow, since all are counted anew.
     pub(crate) fn load_component(&mut self, slot: u32, valve: u16, value: u64) {
         self.raise(slot, valve, value);
     }
 
-    /// What it was before, if that changed anything.
+    /// Returns its earlier value, if it changed.
     #[inline]
     fn raise(&mut self, slot: u32, valve: u16, value: u64) -> Option<u64> {
         if self.over.contains(slot) {
@@ -231,7 +232,7 @@ impl Cells {
         Some(before)
     }
 
-    /// Groups of which a component was raised since the last call.
+    /// Groups with a component that was raised since the last call.
     pub fn take_raised(&mut self) -> BTreeSet<GroupId> {
         let raised = self.raised.iter_mut().zip(&self.valves).filter(|(raised, _)| **raised);
         raised.map(|(raised, valve)| (std::mem::take(raised), valve.group).1).collect()
@@ -274,8 +275,8 @@ impl Cells {
         self.table.find_half(counter, half, generation).map_or(0, |slot| self.sum(slot))
     }
 
-    /// What each data centre contributes to one half of a counter's total in a generation, unclamped: those that have counted it, as
-    /// far as is known here.
+    /// The part of each data centre in one half of a counter's total in a generation, unclamped: the data centres that have
+    /// counted it, as far as is known here.
     pub fn parts_of(&self, counter: &CounterName, half: Half, generation: u32) -> BTreeMap<DcId, u64> {
         let mut parts = BTreeMap::new();
         let slot = self.table.find_half(counter, half, generation);
@@ -291,7 +292,7 @@ impl Cells {
         self.weight
     }
 
-    /// How often all of it was forgotten: slots of before mean nothing.
+    /// The number of times that all of it was forgotten: earlier slots mean nothing.
     pub fn life(&self) -> u32 {
         self.life
     }
@@ -301,7 +302,7 @@ impl Cells {
         Cells { series: self.series.emptied(), ended: self.ended, ..Cells::new(seed) }
     }
 
-    /// Those of the same shard after all of these are forgotten.
+    /// The cells of the same shard after all of these are forgotten.
     pub(super) fn forgotten(&self, seed: u64) -> Cells {
         Cells { life: self.life + 1, ..self.none_like(seed) }
     }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// Cells per block: what moves in memory when a cell gets a new component.
+/// Cells per block: a block moves in memory when a cell gets a new component.
 const BLOCK_CELLS: usize = 64;
 /// Spare room of a growing block: this fraction of its length.
 const SLACK_DIVISOR: usize = 8;
@@ -52,7 +52,7 @@ impl Components {
         })
     }
 
-    /// Reads of a cell what [`Components::merge`] will.
+    /// Prefetches the memory of a cell that [`Components::merge`] will read.
     pub fn warm(&self, slot: u32) -> u64 {
         let Some(block) = self.blocks.get(slot as usize / BLOCK_CELLS) else { return 0 };
         let cell = slot as usize % BLOCK_CELLS;
@@ -62,7 +62,7 @@ impl Components {
         block.sums[cell].wrapping_add(valve.unwrap_or_default().into()).wrapping_add(value.unwrap_or_default())
     }
 
-    /// Raises a component to at least `value` and says what it was, if it changed. Panics if the slot does not exist.
+    /// Raises a component to at least `value` and returns the old value, if it changed. Panics if the slot does not exist.
     #[inline]
     pub fn merge(&mut self, slot: u32, valve: u16, value: u64) -> Option<u64> {
         assert!(slot < self.cells, "slot {slot} of {}", self.cells);

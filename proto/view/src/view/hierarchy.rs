@@ -1,24 +1,27 @@
-//! Totals of one view: what each counter inherits from its ancestors, kept up with every increment and every change of the graph.
+//! Totals of one view: the counts that each counter inherits from its ancestors, updated with every increment and every change of
+//! the graph.
 //!
-//! The total of a counter is its own direct count and what it inherits: the direct counts of its ancestors, each once, in the present
-//! generation of each. So a read never walks the graph. What is inherited is derived from direct counts and the ledger's graph; it is
-//! told to nobody and never persisted: a process counts it anew when it starts ([`Hierarchy::recount`]). Totals say nothing of milestones,
-//! and know nothing of what the ledger alone knows of lost groups.
+//! The total of a counter is its own direct count and its inherited count: the direct counts of its ancestors, each once, in the
+//! present generation of each. So a read never walks the graph. Inherited counts are derived from direct counts and the ledger's
+//! graph. They are never gossiped and never persisted: a process counts them anew when it starts ([`Hierarchy::recount`]). Totals
+//! say nothing of milestones, and lack the counts of lost groups that only the ledger knows.
 //!
-//! How it is to be used. The view calls
+//! How to use it. The view calls
 //!
 //! * [`on_raised`](Hierarchy::on_raised) and [`on_row_raised`](Hierarchy::on_row_raised) for each component and row that it has raised;
 //! * [`on_ledger`](Hierarchy::on_ledger) for all changes of the ledger, [`on_horizon`](Hierarchy::on_horizon) when buckets expire;
 //! * [`step`](Hierarchy::step) between its other work, as long as it says that there is more to do.
 //!
-//! Cells that the view has named since one of the two last were called are taken in by the next: what was counted in them meanwhile is
-//! inherited from then on.
+//! Cells that the view has named since one of the last two calls are taken in by the next: their counts by then are inherited
+//! from then on.
 //!
-//! A total is kept as shares, one for each range of counters ([`Ranges`]) that has ancestors of it: what an ancestor adds stands in the
-//! share of the ancestor's range, wherever the descendant is. A total is the sum of its shares, and each is right by itself.
+//! A total is kept as shares, one for each range of counters ([`Ranges`]) that has ancestors of it. The count of an ancestor
+//! stands in the share of the ancestor's range, wherever the descendant is. A total is the sum of its shares, and each is right
+//! by itself.
 //!
-//! Buckets of a total are kept as long as the namespaces of all counters that may flow to it keep theirs, since a sum of which parts
-//! have expired is none: the horizon of a namespace is merged with those of all namespaces from which edges to it are permitted.
+//! Buckets of a total are kept as long as the namespaces of all counters that may flow to it keep theirs, since a sum with
+//! expired parts is wrong. The horizon of a namespace is merged with those of all namespaces from which edges to it are
+//! permitted.
 
 mod follow;
 mod horizons;
@@ -52,7 +55,7 @@ const NONE: u32 = u32::MAX;
 /// Pairs that one batch looks at at least, however many buckets each may have.
 const BATCH_MIN: usize = 16;
 
-/// What a hierarchy asks of the view that it belongs to, whose cells stand by shard: those of a range's counters, in slots of its own.
+/// The queries of a hierarchy to its view. The view's cells stand by shard: the cells of a range's counters, in slots of its own.
 pub trait DirectCounts {
     /// The names of a shard's cells.
     fn table(&self, shard: ShardId) -> &CellTable;
@@ -60,11 +63,11 @@ pub trait DirectCounts {
     fn sum(&self, shard: ShardId, slot: u32) -> u64;
     /// The rows of a slot's components.
     fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = Cow<'_, Row>> + '_;
-    /// Reads of a slot what its sum and its rows will need.
+    /// Reads the memory of a slot that its sum and its rows will need.
     fn warm(&self, _shard: ShardId, _slot: u32) -> u64 {
         0
     }
-    /// What the host's clock shows, if it was told, and bytes that the buckets of rows take of memory.
+    /// The host's clock, if known, and the bytes of memory of the buckets of rows.
     fn now_and_bytes(&self) -> (UnixTime, usize) {
         Default::default()
     }
@@ -79,12 +82,13 @@ pub struct Hierarchy {
     vertex_of: Vec<Vec<u32>>,
     /// By vertex.
     nodes: Vec<Node>,
-    /// By vertex, where there are several ranges: in which there is an ancestor of it, or was one since the last recount, wherever that is held.
+    /// By vertex, where there are several ranges: in which there is an ancestor of it, or was one since the last recount,
+    /// wherever that is held.
     sources: Vec<ShardMask>,
     ranges: Ranges,
     /// A range that is being split.
     parting: Option<Parting>,
-    /// Of counters that have or had ancestors.
+    /// The shares of counters that have or had ancestors.
     shares: Shares,
     shelving: Shelving,
     horizons: Horizons,
@@ -93,11 +97,11 @@ pub struct Hierarchy {
     pairs_done: u64,
     /// Buckets that a pair of the last batch had.
     buckets_per_pair: usize,
-    /// The share that is looked at next for what has expired.
+    /// The share that is looked at next for expired buckets.
     sweeping: Option<usize>,
     /// More has expired since that began.
     sweeps_again: bool,
-    /// What is kept has changed in a way that only a recount can follow.
+    /// The kept buckets have changed in a way that only a recount can follow.
     must_recount: bool,
 }
 
@@ -111,18 +115,21 @@ struct Node {
     shard: u16,
 }
 
-/// How far a view has followed the graph.
+/// The progress of a view in following the graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HierarchyProgress {
-    /// Totals are those of the ledger's graph after so many changes ([`Graph::index`](tidemark_ledger::ledger::Graph::index)), and of a part of the next one.
+    /// Totals are those of the ledger's graph after this number of changes
+    /// ([`Graph::index`](tidemark_ledger::ledger::Graph::index)), and of a part of the next one.
     pub index: u64,
     /// Pairs of counters done of the change under way.
     pub pairs: u64,
     /// Changes that wait, the one under way included.
     pub waiting: usize,
-    /// The graph is on its way to one of the ledger's that is many changes away, by a comparison of both: totals are of neither.
+    /// The graph is on its way to a graph of the ledger that is many changes away, by a comparison of both: totals are of
+    /// neither.
     pub compares: bool,
-    /// So many cells of the view are taken in, of each shard the first ones: what is counted in others is inherited after the next step.
+    /// The number of the view's cells that are taken in, the first ones of each shard: the counts of other cells are inherited
+    /// after the next step.
     pub cells: u64,
     /// Namespaces keep other granularities than before: buckets of totals are counted anew by the next step.
     pub recounts: bool,
@@ -136,8 +143,8 @@ impl Hierarchy {
 
     // ---- reading ----
 
-    /// What a counter inherits, from the counters of each range; nothing where it never had an ancestor. Of a range that is being split it may
-    /// be several sums.
+    /// The inherited count of a counter, from the counters of each range; empty if it never had an ancestor. A range that is
+    /// being split may have several sums.
     pub fn inherited(
         &self,
         counter: &CounterName,
@@ -149,7 +156,7 @@ impl Hierarchy {
         shares.map(|(shard, share)| (self.shown_as(shard), self.held_sums(share)))
     }
 
-    /// The ranges of whose counters something may flow to this one, wherever they are held.
+    /// The ranges with counters that may flow to this one, at any holders.
     pub fn sources(&self, counter: &CounterName, ledger: &Ledger) -> ShardMask {
         if self.ranges.is_whole() {
             return ShardMask::EVERY;
@@ -158,7 +165,7 @@ impl Hierarchy {
         vertex.and_then(|vertex| self.sources.get(vertex.0 as usize)).copied().unwrap_or_default()
     }
 
-    /// What the counters of a range add to totals, and what that takes.
+    /// The part of the counters of a range in totals, and its memory.
     pub fn held(&self, shard: ShardId) -> SharesHeld {
         self.shares.held(shard)
     }
@@ -172,7 +179,7 @@ impl Hierarchy {
         self.vertex_of.get(usize::from(shard.0)).is_some_and(|of_shard| (slot as usize) < of_shard.len())
     }
 
-    /// Which buckets of totals are kept in a namespace; `None` where it keeps no series.
+    /// The buckets of totals that are kept in a namespace; `None` if it keeps no series.
     pub fn horizon(&self, namespace: &str) -> Option<&Horizon> {
         self.horizons.of_totals(self.horizons.number_of(namespace)?)
     }
@@ -232,7 +239,7 @@ impl Hierarchy {
         Some((Vertex(vertex), half))
     }
 
-    /// Reads of a slot what [`Hierarchy::on_raised`] will at first.
+    /// Prefetches the memory of a slot that [`Hierarchy::on_raised`] reads first.
     pub(super) fn warm_source(&self, shard: ShardId, slot: u32) -> u64 {
         let of_shard = self.vertex_of.get(usize::from(shard.0));
         of_shard.and_then(|of_shard| of_shard.get(slot as usize)).copied().unwrap_or(NONE).into()
@@ -240,7 +247,7 @@ impl Hierarchy {
 
     // ---- the ledger, and time ----
 
-    /// Takes over what changed in the ledger applied here. All changes have to be told, in their order.
+    /// Takes over the changes in the ledger applied here. All changes have to be told, in their order.
     pub fn on_ledger(&mut self, changes: &Changes, ledger: &Ledger, view: &impl DirectCounts) {
         self.take_in(ledger, view);
         for counter in &changes.resets {
@@ -264,7 +271,7 @@ impl Hierarchy {
         }
     }
 
-    /// Works on: looks at no more than about `budget` edges, pairs and buckets. Whether there is more to do.
+    /// Continues the work: looks at no more than about `budget` edges, pairs and buckets. Returns whether there is more to do.
     pub fn step(&mut self, budget: usize, ledger: &Ledger, view: &impl DirectCounts) -> bool {
         self.take_in(ledger, view);
         if self.must_recount {
@@ -354,7 +361,7 @@ impl Hierarchy {
         }
     }
 
-    /// A counter began again: what its earlier generation contributed is taken off, and what the present one has is added.
+    /// A counter began again: the part of its earlier generation is subtracted, and the count of the present one is added.
     fn begin_again(&mut self, vertex: Vertex, ledger: &Ledger, view: &impl DirectCounts) {
         let before = self.gather(vertex, view);
         if !bites(Bug::ResetStaysInTotals) {
@@ -384,7 +391,7 @@ impl Hierarchy {
         }
     }
 
-    /// What is counted of a counter directly, and kept there.
+    /// The kept direct count of a counter.
     fn gather(&self, vertex: Vertex, view: &impl DirectCounts) -> Sums {
         let mut sums = Sums::default();
         HALVES.into_iter().for_each(|half| self.gather_half(vertex, half, view, &mut sums));
@@ -416,7 +423,7 @@ impl Hierarchy {
         }
     }
 
-    /// Adds direct counts to totals as a batch says, or takes them off. How many buckets that were.
+    /// Adds direct counts to totals by a batch, or subtracts them. Returns the number of buckets.
     fn move_pairs(&mut self, batch: &Batch, view: &impl DirectCounts) -> usize {
         let mut moved = 0;
         if matches!(batch.change, EdgeChange::Insert(_)) && !bites(Bug::SourceUnnoted) {
@@ -442,7 +449,7 @@ impl Hierarchy {
         moved
     }
 
-    /// A counter flows to another one, and what flows to it from these ranges.
+    /// A counter flows to another one, with the counts that flow to it from these ranges.
     fn note_source(&mut self, from: u32, to: u32, above: ShardMask) {
         let mask = self.mask_of(ShardId(self.nodes[from as usize].shard));
         if let Some(sources) = self.sources.get_mut(to as usize) {
@@ -505,7 +512,7 @@ impl Hierarchy {
     }
 }
 
-/// Adds what is counted of one half of a counter directly, and kept there.
+/// Adds the kept direct count of one half of a counter.
 #[inline]
 fn gather(node: Node, half: Half, view: &impl DirectCounts, horizons: &Horizons, sums: &mut Sums) {
     let slot = node.slots[half as usize];

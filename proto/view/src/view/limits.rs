@@ -1,8 +1,8 @@
-//! Up to where a view may show each guarded counter: below the least milestone that is armed, or that this view has promised
+//! The limit of each guarded counter in a view. It lies below the least milestone that is armed, or that this view has promised
 //! not to reach while it is being armed.
 //!
-//! A promise must outlive the process that made it: the limit is persisted before the ledger hears of it, and after a restart
-//! a persisted limit holds until the replica here has applied at least as much as when the limit was noted.
+//! A promise must outlive the process that made it: the limit is persisted before the ledger hears of it. After a restart a
+//! persisted limit holds until the replica here has applied at least as much as when the limit was noted.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use tidemark_ledger::ledger::{Ledger, Pending};
 use tidemark_types::ids::{AggregatorId, CounterName};
 use tidemark_types::teeth::{Bug, bites};
 
-/// A persisted limit: show less than `at` until the ledger's entry `index` is applied here, and less than each of `promised`
+/// A persisted limit: show less than `at` until the ledger's entry `index` is applied here. Show less than each of `promised`
 /// until the ledger shows that it is no longer being armed (the answer about it may still be on its way).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotedLimit {
@@ -30,7 +30,7 @@ pub struct ReadLimits {
     /// Milestones (being armed) below which this view has promised to stay.
     promised: BTreeMap<CounterName, BTreeSet<Promised>>,
     noted: BTreeMap<CounterName, NotedLimit>,
-    /// Counters whose noted limit is not persisted as it is now.
+    /// Counters with a noted limit that is not persisted in its present form.
     dirty: BTreeSet<CounterName>,
 }
 
@@ -40,13 +40,14 @@ impl ReadLimits {
         let noted = self.noted.get(counter).filter(|_| self.is_ahead(counter, ledger));
         let promised = self.promised.get(counter).into_iter().flatten().copied();
         let promised = promised.filter(|&promised| self.holds(counter, promised, ledger)).map(|(at, _)| at).min();
-        // What was armed before the note was made, and not when it was, is awarded or gone: readers have seen what is above.
+        // A milestone that was armed before the note was made, and not when it was, is awarded or gone: readers have seen counts
+        // above it.
         let same = noted.is_some_and(|noted| noted.generation == ledger.resets().generation(counter));
         let armed = ledger.next_milestone(counter).filter(|_| !same || bites(Bug::NoteForgotten));
         [armed, promised, noted.map(|noted| noted.at)].into_iter().flatten().min()
     }
 
-    /// Counters of which less is shown than the ledger's state says by itself, and less than what.
+    /// Counters that are shown below the ledger's own limit, and the limit of each.
     pub fn beyond_ledger<'a>(&'a self, ledger: &'a Ledger) -> impl Iterator<Item = (&'a CounterName, u64)> + 'a {
         let noted = self.noted.keys().filter(|counter| self.is_ahead(counter, ledger));
         let counters: BTreeSet<&CounterName> = self.promised.keys().chain(noted).collect();
@@ -74,10 +75,10 @@ impl ReadLimits {
         self.promised.get(counter).is_some_and(|all| all.contains(&promised))
     }
 
-    /// Takes over the ledger's state of a counter of which this view shows `shown`. Promises about milestones that are armed by
-    /// now (the ledger's state limits) or gone are dropped, unless the replica here has not yet come to where they were made. A
-    /// milestone that is being armed and that this view has answered, in an earlier life and with its disk lost, counts as
-    /// promised.
+    /// Takes over the ledger's state of a counter that this view shows as `shown`. Promises about milestones that are armed by
+    /// now (the ledger's state limits) or gone are dropped, unless the replica here is still before the entry at which they were
+    /// made. A milestone that is being armed may have been answered by this view in an earlier life, with its disk lost: it
+    /// counts as promised.
     pub fn update(&mut self, counter: &CounterName, ledger: &Ledger, view: AggregatorId, shown: u64) {
         let (Some(state), false) = (ledger.counter(counter), self.is_ahead(counter, ledger)) else { return };
         let promised = self.promised.remove(counter).unwrap_or_default();
@@ -95,7 +96,7 @@ impl ReadLimits {
         self.note(counter, ledger);
     }
 
-    /// Whether the replica has not yet come to where the limit was noted.
+    /// Whether the replica is still before the entry at which the limit was noted.
     fn is_ahead(&self, counter: &CounterName, ledger: &Ledger) -> bool {
         self.noted.get(counter).is_some_and(|noted| ledger.applied().0 < noted.index)
     }

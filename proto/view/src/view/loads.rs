@@ -1,16 +1,16 @@
-//! Where the load of a view lies: what the counters of each range have counted since its process started, and what they add to totals.
+//! The load of a view's ranges: the counts of each range's counters since its process started, and their part in totals.
 
 use super::View;
 use super::hierarchy::SharesHeld;
 use tidemark_wire::shards::{Range, Ranges};
 
-/// One range of a view.
+/// The load of a view's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load<'v> {
     pub range: Range<'v>,
-    /// What was counted up and down of its counters, as far as this view has heard of it since its process started.
+    /// Increments and decrements of its counters, as far as this view has heard of them since its process started.
     pub weight: u64,
-    /// The totals to which they add, and what that takes.
+    /// The totals to which they add, and their memory.
     pub shares: SharesHeld,
 }
 
@@ -20,7 +20,7 @@ impl View {
         self.hierarchy.ranges()
     }
 
-    /// How much there is to do and to keep for the counters of each range.
+    /// The load of each range: the work and the memory of its counters.
     pub fn loads(&self) -> impl ExactSizeIterator<Item = Load<'_>> {
         self.ranges().iter().map(|range| {
             let weight = self.cells(range.shard).weight();

@@ -1,7 +1,8 @@
-//! Cells of what is over: once all views and groups have passed a reset, components and buckets of before are dropped here (decision 0074).
+//! Cells of ended generations: once all views and groups have passed a reset, earlier components and buckets are dropped here
+//! (decision 0074).
 //!
-//! Not sooner: whoever has not applied the reset shows them yet, and is told of them by others. What comes late for such a cell is not
-//! taken. Its name stays.
+//! Not sooner: a view that has not applied the reset still shows them, and is told of them by others. Late data for such a cell
+//! is not taken. Its name stays.
 
 use super::View;
 use super::cells::{Cells, component_hash};
@@ -13,7 +14,7 @@ use tidemark_types::ids::{Bucket, CellId, CounterName, Half};
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::shards::ShardId;
 
-/// Cells of what is over for everybody that may hold something: their shards and slots.
+/// Cells of generations that are over everywhere that may hold data: their shards and slots.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ending(BTreeSet<(ShardId, u32)>);
 
@@ -36,17 +37,17 @@ impl Ending {
 }
 
 impl Cells {
-    /// What resets up to this number ended is dropped.
+    /// Data that resets up to this number ended is dropped.
     pub fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// Whether a cell is of what is over, so that nothing is taken for it.
+    /// Whether a cell belongs to an ended generation, so that nothing is taken for it.
     pub fn is_over(&self, slot: u32) -> bool {
         self.over.contains(slot)
     }
 
-    /// Whether it is not known of some cells whether they are over.
+    /// Whether some cells are not known to be over or not.
     pub(super) fn has_unjudged(&self) -> bool {
         self.judged < self.len()
     }
@@ -56,7 +57,7 @@ impl Cells {
         self.judged = self.len();
     }
 
-    /// Of the cells that were named since all were judged those that are over for everybody.
+    /// The cells that are over everywhere, of those that were named since all were judged.
     fn over_of_new(&self, resets: &Resets) -> Vec<u32> {
         let is_over = |&slot: &u32| {
             let CellId { counter, generation, bucket, .. } = self.name(slot);
@@ -84,7 +85,7 @@ impl Cells {
         }
     }
 
-    /// A row goes, and what is on the shelf of it.
+    /// Drops a row, and its part on the shelf.
     fn drop_row(&mut self, slot: u32, number: u32) {
         let valve = usize::from(self.row_place(number).1);
         let key = self.cell_hashes[slot as usize] ^ self.valve_hashes[valve];
@@ -105,17 +106,17 @@ impl Cells {
 }
 
 impl View {
-    /// What resets up to this number ended is dropped.
+    /// Data that resets up to this number ended is dropped.
     pub fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// Whether there is something to drop, or a cell of which that is not known.
+    /// Whether there is data to drop, or a cell that is not judged yet.
     pub fn may_drop(&self, ledger: &Ledger) -> bool {
         !self.ending.0.is_empty() || self.ended < ledger.resets_passed() || self.shards.iter().any(Cells::has_unjudged)
     }
 
-    /// Drops what is over, no more than so many cells. Whether there is more to drop.
+    /// Drops ended cells, no more than `most`. Returns whether there is more to drop.
     pub fn drop_over(&mut self, ledger: &Ledger, most: usize) -> bool {
         self.judge_new(ledger);
         for _ in 0..most {
@@ -129,7 +130,7 @@ impl View {
         more
     }
 
-    /// By shard: cells of which something was dropped since the last call.
+    /// By shard: cells with data that was dropped since the last call.
     pub(crate) fn take_dropped(&mut self) -> Vec<(ShardId, Vec<u32>)> {
         let of_shards = (0..).map(ShardId).zip(&mut self.shards).filter(|(_, cells)| !cells.dropped.is_empty());
         of_shards.map(|(shard, cells)| (shard, std::mem::take(&mut cells.dropped))).collect()
@@ -137,7 +138,7 @@ impl View {
 
     /// After a start: drops all that is over by now. Nothing is counted of totals yet.
     pub(super) fn drop_all_over(&mut self, ledger: &Ledger) {
-        // What is of a first generation has no number in its name.
+        // A cell of the first generation has no number in its name.
         let first = ledger.resets().after(0).filter(|(_, counter, _)| ledger.resets().life(counter).over > 0);
         first.for_each(|(_, counter, _)| self.note_over(counter, 0..1));
         if ledger.resets().last() > 0 {
@@ -153,7 +154,7 @@ impl View {
         self.drop_over(ledger, usize::MAX);
     }
 
-    /// More of a counter is over for everybody. Totals have lost what they had of it when it began again.
+    /// More generations of a counter are over everywhere. Totals dropped their part of them when the counter began again.
     pub(super) fn on_over(&mut self, counter: &CounterName, before: u32, ledger: &Ledger) {
         self.note_over(counter, before..ledger.resets().life(counter).over);
     }

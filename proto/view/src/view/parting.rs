@@ -1,7 +1,8 @@
-//! A range of a view that is split: its cells are copied into those of the two that it becomes, in steps, while it is read and counted.
+//! A range of a view that is split: its cells are copied into those of the two new ranges, in steps, while it is read and
+//! counted.
 //!
-//! What is raised meanwhile is copied again, so that in the end both have all of it. Merging by maximum makes the order of copies no
-//! matter. What the range's counters add to totals is handed beside that ([`super::hierarchy`]).
+//! Cells that are raised meanwhile are copied again, so that in the end both parts have all of it. Merging by maximum makes the
+//! order of copies irrelevant. The part of the range's counters in totals is handed over beside that ([`super::hierarchy`]).
 
 use super::View;
 use super::cells::{Cells, Gathered};
@@ -13,15 +14,15 @@ use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::counter_order::CounterOrder;
 use tidemark_wire::shards::{ShardId, Split};
 
-/// So many cells that were raised since they were copied are left to the last step, for which readers wait.
+/// Cells that were raised since they were copied, at most, that are left to the last step. Readers wait for that step.
 const LAST_CELLS_MAX: usize = 256;
-/// To copy a cell is as long as to look at so many pairs or buckets, without its own.
+/// Copying a cell costs as much as looking at this number of pairs or buckets, without its own.
 const COPY: usize = 10;
-/// Of the number of a slot: it is in the second part.
+/// Flag of a slot's number: it is in the second part.
 const SECOND: u32 = 1 << 31;
 const _: () = assert!(super::CELLS_MAX <= SECOND);
 
-/// How far a range is copied.
+/// The progress of copying a range.
 #[derive(Clone, Debug)]
 pub(super) struct Parting {
     split: Split,
@@ -31,11 +32,11 @@ pub(super) struct Parting {
     places: Vec<u32>,
     /// Slots that were raised since.
     again: Numbers,
-    /// So many of them since the last step.
+    /// The number of them that were raised since the last step.
     raised: usize,
 }
 
-/// One of the two that a range becomes.
+/// One of the two parts of a range.
 #[derive(Clone, Debug)]
 struct Part {
     cells: Cells,
@@ -84,7 +85,7 @@ impl Part {
         *self.valves[at].get_or_insert_with(new)
     }
 
-    /// Copies a cell, and says where it is, and about what that took. No total is to follow: counters add as they did.
+    /// Copies a cell; returns its place, and about its cost. Totals do not follow: counters add as they did.
     fn copy(&mut self, range: &Cells, slot: u32, known: Option<u32>) -> (u32, usize) {
         let mut cost = COPY;
         let new = || self.cells.slot(&range.name(slot)).expect("a part has no more cells than the whole");
@@ -93,7 +94,7 @@ impl Part {
             let valve = self.valve(range, valve);
             self.cells.load_component(own, valve, value);
         }
-        // All of it each time: what was raised since the first may have left memory.
+        // The whole row each time: buckets that were raised since the first copy may have left memory.
         for (_, valve, row) in range.rows_of(slot) {
             let valve = self.valve(range, valve);
             self.cells.merge_row(own, valve, &row);
@@ -149,8 +150,8 @@ impl Parting {
         self.parts.iter().map(|part| part.cells.heap_bytes()).sum::<usize>() + 4 * self.places.capacity()
     }
 
-    /// Copies further cells: as long as the budget lasts, and, once each was copied, twice as many as were raised since the last step. Else
-    /// who counts faster than the budget is would never be done.
+    /// Copies further cells as long as the budget lasts. Once each was copied, it copies at least twice as many as were raised
+    /// since the last step. Otherwise counting that is faster than the budget would never let it end.
     fn step(&mut self, range: &Cells, budget: usize) {
         let mut left = budget;
         let raised = std::mem::take(&mut self.raised);
@@ -186,7 +187,7 @@ impl Parting {
         }
     }
 
-    /// How many cells are yet to be copied.
+    /// The number of cells that are yet to be copied.
     fn left(&self, range: &Cells) -> usize {
         range.len() as usize - self.places.len() + self.again.len()
     }
@@ -213,7 +214,7 @@ impl View {
         self.parting.as_ref().map(|parting| &parting.split)
     }
 
-    /// Of the cells of the range that is being split so many are in its parts as they are, of so many.
+    /// The number of cells of the splitting range that are in its parts in their present state, and the number of all.
     pub fn split_progress(&self) -> Option<(u64, u64)> {
         let parting = self.parting.as_ref()?;
         let cells = self.cells(parting.shard());
@@ -221,11 +222,11 @@ impl View {
         Some((u64::from(cells.len()) - left, cells.len().into()))
     }
 
-    /// Goes on, looking at about so many cells, pairs and buckets, and more where it would never be done. Whether the rest is so little that it
-    /// may be done at once.
+    /// Continues, looking at about `budget` cells, pairs and buckets, and more if it would never end otherwise. Returns whether
+    /// the rest is so small that it may be done at once.
     pub fn step_split(&mut self, budget: usize, ledger: &Ledger) -> bool {
         let Some(mut parting) = self.parting.take() else { return false };
-        // Of each half: what is raised all the time would leave nothing for the other.
+        // Half for each: cells that are raised all the time would leave nothing for the other.
         let half = budget.div_ceil(2).max(1);
         self.with_hierarchy(|hierarchy, view| {
             parting.step(view.cells(parting.shard()), half);

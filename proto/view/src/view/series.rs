@@ -1,8 +1,8 @@
 //! Series of cells: how namespaces keep them, how far they have expired here, and the rows of all components.
 //!
-//! A view expires by its own clock. Rows may come before this replica of the ledger knows how their namespace keeps series: then all
-//! of them is kept until it does. Old buckets may be on disk only ([`shelved`](super::shelved)): a row here is then what is newer, or
-//! was raised since.
+//! A view expires by its own clock. Rows may come before this replica of the ledger knows how their namespace keeps series: then
+//! all their buckets are kept until it does. Old buckets may be on disk only ([`shelved`](super::shelved)): a row here then has
+//! the newer buckets, and those raised since.
 
 use super::cells::{Cells, component_hash};
 use super::shelved::{HeldRow, Shelving};
@@ -20,7 +20,7 @@ use tidemark_wire::msg::SeriesTerms;
 
 const DAY_S: u64 = 86_400;
 const NO_ROW: u32 = u32::MAX;
-/// Rows of which what has expired is dropped whenever the clock goes on.
+/// Rows that are swept of expired buckets whenever the clock moves.
 const SWEPT_AT_ONCE: usize = 4_096;
 
 /// How a namespace keeps series, and how far they have expired in a view.
@@ -28,7 +28,7 @@ const SWEPT_AT_ONCE: usize = 4_096;
 pub struct SeriesView {
     pub policy: SeriesPolicy,
     pub horizon: Horizon,
-    /// From when on the namespace keeps them so: what was counted before may be in totals only.
+    /// The time from which the namespace keeps them so: earlier counts may be in totals only.
     pub since: UnixTime,
 }
 
@@ -37,7 +37,7 @@ pub struct SeriesView {
 pub struct RowRaised {
     /// The row's number in this view.
     pub number: u32,
-    /// What changed, as it is told to peers.
+    /// The changed parts, as they are told to peers.
     pub parts: Vec<Part>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Space {
 pub(super) struct Held {
     pub slot: u32,
     pub valve: u16,
-    /// How many buckets are on the shelf, about.
+    /// The number of buckets on the shelf, about.
     pub shelved: u16,
     /// The next row of the same slot.
     next: u32,
@@ -97,7 +97,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// No rows; what is kept and what has expired is the same.
+    /// The same without rows; the kept and expired buckets stay the same.
     pub fn emptied(&self) -> Series {
         let shelving = self.shelving.emptied();
         Series { now: self.now, spaces: self.spaces.clone(), shelving, ..Series::default() }
@@ -122,7 +122,7 @@ impl Series {
         self.number(slot, valve).unwrap_or_else(|| {
             let at = slot as usize;
             if self.rows.is_empty() {
-                // Where series are kept most cells have a row, and to grow copies all of them. What is not used takes no memory.
+                // With series most cells have a row, and growing copies all of them. Unused room takes no memory.
                 self.rows.reserve_exact(cells as usize);
                 self.heads.reserve_exact(cells as usize);
             }
@@ -145,7 +145,7 @@ impl Series {
         self.dirty.insert(number);
     }
 
-    /// Drops what has expired of the next few rows.
+    /// Drops expired buckets of the next few rows.
     fn sweep(&mut self, table: &CellTable) {
         for _ in 0..SWEPT_AT_ONCE.min(self.rows.len()) {
             let at = if self.sweep_next < self.rows.len() { self.sweep_next } else { 0 };
@@ -192,25 +192,25 @@ pub fn parts_of(buckets: impl IntoIterator<Item = BucketId>) -> Vec<Part> {
 }
 
 impl Cells {
-    /// How a namespace keeps series here; `None` where it keeps none.
+    /// How a namespace keeps series here; `None` if it keeps none.
     pub fn series_of(&self, namespace: &str) -> Option<&SeriesView> {
         self.series.spaces.iter().find(|space| space.namespace == namespace).map(|space| &space.view)
     }
 
-    /// What each namespace that keeps series keeps here.
+    /// The horizon here of each namespace that keeps series.
     pub(super) fn horizons(&self) -> impl Iterator<Item = (String, Horizon)> + '_ {
         self.series.spaces.iter().map(|space| (space.namespace.clone(), space.view.horizon.clone()))
     }
 
-    /// What is kept of the namespace of a slot's counter; everything where that is not known.
+    /// The kept buckets of the namespace of a slot's counter; everything if that is not known.
     pub fn horizon_of(&self, slot: u32) -> &Horizon {
         let name = self.table.namespaces().get(self.table.namespace_of(slot));
         let known = name.and_then(|name| self.series_of(name));
         known.map_or(&self.series.everything, |series| &series.horizon)
     }
 
-    /// The rows of one half of a counter in a generation, each of one valve. What has expired may still be in them: whoever reads
-    /// goes by a cover that was planned with the namespace's horizon.
+    /// The rows of one half of a counter in a generation, each of one valve. Expired buckets may still be in them: read them by a
+    /// cover that was planned with the namespace's horizon.
     pub fn rows(
         &self,
         counter: &CounterName,
@@ -223,7 +223,7 @@ impl Cells {
             .map(|(_, valve, row)| (self.valves[usize::from(valve)], row))
     }
 
-    /// The same for who reads only some of their buckets.
+    /// The same for a reader of only some of their buckets.
     pub fn held_rows(
         &self,
         counter: &CounterName,
@@ -239,12 +239,12 @@ impl Cells {
         self.row_numbers(slot).map(|(number, valve)| (number, valve, self.series.whole(number)))
     }
 
-    /// Which rows a slot has: number, valve.
+    /// The rows of a slot: number, valve.
     pub fn row_numbers(&self, slot: u32) -> impl Iterator<Item = (u32, u16)> + '_ {
         self.series.numbers(slot).map(|number| (number, self.series.rows[number as usize].valve))
     }
 
-    /// How many rows there are; their numbers are below.
+    /// The number of rows; their numbers are below.
     pub fn rows_len(&self) -> u32 {
         self.series.rows.len() as u32
     }
@@ -254,7 +254,7 @@ impl Cells {
         self.series.whole(number)
     }
 
-    /// What of a row is in memory, by its number. Panics if it was never given.
+    /// The part of a row in memory, by its number. Panics if it was never given.
     pub(crate) fn row_in_memory(&self, number: u32) -> &Row {
         &self.series.rows[number as usize].row
     }
@@ -268,22 +268,22 @@ impl Cells {
     /// These parts of a row, ascending, as far as they are kept.
     pub(crate) fn row_part(&self, number: u32, parts: &[Part]) -> Row {
         let held = &self.series.rows[number as usize];
-        // What is told mostly is of buckets that are still counted in.
+        // Told parts are mostly buckets that still get counts.
         let horizon = self.horizon_of(held.slot);
         let is_here = parts.iter().all(|part| part.is_after(held.shelved_until, horizon));
         let row = if is_here { Cow::Borrowed(&held.row) } else { self.series.whole(number) };
         part_of(&row, horizon, parts)
     }
 
-    /// Reads of a slot what [`Cells::merge_row`] will.
+    /// Prefetches the memory of a slot that [`Cells::merge_row`] will read.
     pub(crate) fn warm_row(&self, slot: u32) -> u64 {
         let head = self.series.heads.get(slot as usize).copied().unwrap_or(NO_ROW);
         let row = self.series.rows.get(head as usize).map_or(0, |held| held.row.warm());
         self.table.warm(slot).wrapping_add(row)
     }
 
-    /// Merges a part of a component's row: of each bucket that is kept the maximum of both. Says what that raised. Panics on a slot or
-    /// a valve that was never given.
+    /// Merges a part of a component's row: the maximum of both for each kept bucket. Returns the raised buckets. Panics on a slot
+    /// or a valve that was never given.
     pub fn merge_row(&mut self, slot: u32, valve: u16, part: &Row) -> Option<RowRaised> {
         if self.over.contains(slot) {
             return None;
@@ -324,7 +324,7 @@ impl Cells {
         Some(RowRaised { number, parts })
     }
 
-    /// What the host's clock shows. Where it goes back, the latest time stays.
+    /// Takes the host's clock. If it goes back, the latest time stays.
     pub fn on_time(&mut self, now: UnixTime) {
         if now <= self.series.now || bites(Bug::ExpiredKept) {
             return;
@@ -369,7 +369,7 @@ impl Cells {
                 (space.view.policy, space.view.since, space.revision) = (policy, since, revision);
             }
             None => {
-                // What an earlier life has dropped stays dropped: the time comes from the disk.
+                // Buckets that an earlier life has dropped stay dropped: the time comes from the disk.
                 let horizon = Horizon::begin(&policy, self.series.now);
                 let view = SeriesView { policy, horizon, since };
                 self.series.spaces.push(Space { namespace: namespace.to_owned(), revision, view });
@@ -378,7 +378,7 @@ impl Cells {
         }
     }
 
-    /// Sums all rows, by present terms; what has expired by these is dropped.
+    /// Sums all rows, by present terms; buckets that have expired by these are dropped.
     fn sum_anew(&mut self) {
         self.series.sums.clear();
         for number in 0..self.series.rows.len() {
@@ -408,14 +408,14 @@ impl Cells {
         self.sum_shelved();
     }
 
-    /// Sum over all buckets of a data centre that expire after a day (in days since 1970) of a hash of (cell, valve, bucket, value):
-    /// equal in two views that hold the same and keep series alike.
+    /// Sum over all buckets of a data centre that expire after a day (in days since 1970) of a hash of (cell, valve, bucket,
+    /// value). Equal in two views that hold the same and keep series alike.
     pub fn row_hash_of(&self, dc: DcId, after_day: u32) -> u64 {
         let behind = self.series.sums.range((dc, after_day.saturating_add(1))..=(dc, u32::MAX));
         behind.fold(0, |sum, (_, hash)| sum.wrapping_add(*hash))
     }
 
-    /// Buckets that expire after this day nobody has dropped whose clock is not a day ahead.
+    /// No side with a clock less than a day ahead has dropped buckets that expire after this day.
     pub fn comparable_after_day(&self) -> u32 {
         (self.series.now.s() / DAY_S) as u32 + 1
     }

@@ -1,11 +1,12 @@
-//! Buckets that ended a while ago and are on disk only, on the *shelf*, once rows take more memory than they may (decision 0051).
+//! Buckets that ended a while ago and are on disk only, on the *shelf*, once rows take more memory than the budget (decision
+//! 0051).
 //!
-//! What a row holds is what is in memory and what is on the shelf, merged. So whichever of the two has reached the disk when a process
-//! ends, nothing is lost and nothing counted twice; and a bucket on the shelf that is raised by a late part is raised in memory.
-//! To know by how much, it is read: only what comes that late waits for the disk. Readers that reach back do as well.
+//! A row is its part in memory and its part on the shelf, merged. So whichever of the two has reached the disk when a process
+//! ends, nothing is lost and nothing counted twice. A late part raises a bucket on the shelf in memory. To know by how much, the
+//! shelf is read: only such late data waits for the disk. Readers of old buckets do as well.
 //!
-//! A checkpoint writes what is to leave, and the rest of its row in the same transaction; memory lets go of it when that is durable, unless
-//! it was raised meanwhile.
+//! A checkpoint writes the buckets that are to leave, and the rest of their row in the same transaction. Memory drops them when
+//! that is durable, unless they were raised meanwhile.
 
 use super::View;
 use super::cells::Cells;
@@ -26,10 +27,10 @@ use tidemark_wire::shards::ShardId;
 /// About the most bytes that a bucket takes in a message.
 const BUCKET_BYTES: usize = 12;
 
-/// Where buckets are read that left memory: what this very view said to persist, once it was told that it is durable.
+/// Where evicted buckets are read: values that this very view gave out to persist, once it was told that they are durable.
 ///
-/// A value that cannot be read is not answered with less: what would be shown and told on were wrong. So whoever implements it ends the
-/// process, as it does where the disk takes no more.
+/// A value that cannot be read is not answered with less: shown and told counts would be wrong. So an implementation ends the
+/// process, as it does when the disk takes no more.
 pub trait Shelf: Debug + Send + Sync {
     /// The value under the key that [`shelf_key`](crate::aggregator::shelf_key) says of a row of a shard.
     fn read(&self, shard: ShardId, number: u32) -> Option<Vec<u8>>;
@@ -42,7 +43,7 @@ pub trait Shelf: Debug + Send + Sync {
         panic!("old buckets of row {number} of shard {}: {why}", shard.0)
     }
 
-    /// Old buckets of a total: what was written last under the number. They are of no use to another process.
+    /// Old buckets of a total: the last value written under the number. They are of no use to another process.
     fn read_total(&self, number: u32) -> Option<Vec<u8>>;
 
     /// Puts such a value there, to be read at once, or takes it away. False where the disk takes no more now: all stays as it is.
@@ -54,25 +55,25 @@ pub trait Shelf: Debug + Send + Sync {
     }
 }
 
-/// How much memory the buckets of a view may take.
+/// The memory budget of the buckets of a view.
 pub type Budget = shelf::Budget<dyn Shelf>;
 
-/// What rows of a shard take, and what of them is leaving.
+/// The memory of a shard's rows, and the buckets that are leaving.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelving {
     budget: Option<(Budget, ShardId)>,
-    /// Of the buckets of rows.
+    /// Bytes of the buckets of rows.
     pub bytes: usize,
-    /// Rows of which something is to leave, as it was when that was decided: in minutes since 1970, what ended by then.
+    /// Rows with buckets to evict, by the state when that was decided: buckets that ended by a time, in minutes since 1970.
     leaving: Numbers,
     until: u32,
     rounds: Rounds,
-    /// What is on the shelf of these has expired.
+    /// The shelf of these rows has expired.
     expired: Numbers,
-    /// Some of what is on the shelf of these was not kept any more when a policy changed: it is written anew without that, so that no later policy
-    /// keeps it again.
+    /// Some buckets on the shelf of these rows were not kept any more when a policy changed. The shelf is written anew without
+    /// them, so that no later policy keeps them again.
     unkept: Numbers,
-    /// Rows of which something is on the shelf.
+    /// Rows with buckets on the shelf.
     rows: usize,
 }
 
@@ -94,7 +95,7 @@ impl Shelving {
     /// Nothing of a row is on the shelf any more, or on its way to it.
     pub fn take_off(&mut self, number: u32, held: &mut Held) {
         self.rows -= usize::from(held.shelved_until > 0);
-        // What is leaving now is written to where the old is, and would go with it.
+        // Leaving buckets are written to the place of the old ones, and would be deleted with them.
         let is_leaving = self.leaving.remove(number);
         if is_leaving || held.shelved_until > 0 {
             self.expired.insert(number);
@@ -118,7 +119,7 @@ impl Shelving {
             true => drop(held.row.merge_with(part, kept, |bucket, by| raised.push((bucket, by)))),
             false => {
                 let news = Row::from_buckets(part.buckets().filter(|&(bucket, value)| value > shelved.get(bucket)));
-                // Of what memory and the shelf had, the larger was counted before.
+                // The larger value of memory and shelf was counted before.
                 let by = |bucket, by: u64| by.min(news.get(bucket) - shelved.get(bucket));
                 held.row.merge_with(&news, kept, |bucket, over| raised.push((bucket, by(bucket, over))));
             }
@@ -130,7 +131,7 @@ impl Shelving {
         raised
     }
 
-    /// What is on the shelf of a row. Panics where there is no shelf: nothing was put there.
+    /// The part of a row on the shelf. Panics if there is no shelf: nothing was put there.
     fn read(&self, number: u32) -> Row {
         let (Budget { shelf, .. }, shard) = self.budget.as_ref().expect("what left memory is on the shelf");
         let value = shelf.read(*shard, number);
@@ -142,24 +143,24 @@ impl Shelving {
     }
 }
 
-/// What a checkpoint writes of a row of which something leaves.
+/// The value that a checkpoint writes for a row with leaving buckets.
 pub(crate) struct Leaving {
     /// The value for the shelf.
     pub shelf: Vec<u8>,
-    /// What stays in memory.
+    /// The part that stays in memory.
     pub rest: Row,
     /// To be told when both are durable.
     pub left: Left,
 }
 
-/// What left a row when a part of a checkpoint is durable.
+/// The buckets that left a row when a part of a checkpoint is durable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     number: u32,
     buckets: usize,
 }
 
-/// A row as whoever reads it needs it: what is on the shelf is read where the buckets asked for may be there, once.
+/// A row for a reader: the shelf is read if the requested buckets may be there, once.
 #[derive(Clone, Debug)]
 pub struct HeldRow<'a> {
     memory: &'a Row,
@@ -193,7 +194,7 @@ impl HeldRow<'_> {
         self.behind(granularity, indexes.start).within(granularity, indexes)
     }
 
-    /// What has all buckets of a granularity from an index on.
+    /// The row with all buckets of a granularity from an index on.
     fn behind(&self, granularity: Granularity, index: u32) -> &Row {
         let is_in_memory = |until| minute_of(BucketId { granularity, index }.end()) > until;
         if self.shelved.is_none_or(|(until, ..)| is_in_memory(until)) { self.memory } else { self.whole() }
@@ -201,14 +202,14 @@ impl HeldRow<'_> {
 }
 
 impl Series {
-    /// A row for whoever reads it.
+    /// A row for a reader.
     pub fn held(&self, number: u32) -> HeldRow<'_> {
         let Held { row, shelved_until, .. } = &self.rows[number as usize];
         let shelved = (*shelved_until > 0).then_some((*shelved_until, self, number));
         HeldRow { memory: row, shelved, whole: OnceCell::new() }
     }
 
-    /// A row with what is on the shelf of it.
+    /// A row with its part on the shelf.
     pub fn whole(&self, number: u32) -> Cow<'_, Row> {
         let held = &self.rows[number as usize];
         if held.shelved_until == 0 {
@@ -221,7 +222,7 @@ impl Series {
 }
 
 impl Cells {
-    /// From here on, what rows take beyond a budget leaves memory. These are the cells of a shard.
+    /// From now on, buckets of rows beyond a budget leave memory. These are the cells of a shard.
     pub(crate) fn keep_within(&mut self, budget: &Budget, shard: ShardId) {
         self.series.shelving.budget = Some((budget.clone(), shard));
     }
@@ -236,7 +237,7 @@ impl Cells {
         self.series.shelving.bytes
     }
 
-    /// Rows of which something is on the shelf.
+    /// Rows with buckets on the shelf.
     pub fn rows_shelved(&self) -> usize {
         self.series.shelving.rows
     }
@@ -253,7 +254,7 @@ impl Cells {
         held.row.is_empty() && held.shelved_until == 0
     }
 
-    /// Takes over what is on the shelf of a row. Without one it is in memory. False: there is no such row.
+    /// Takes over the part of a row on the shelf. Without a shelf it is in memory. False: there is no such row.
     pub(crate) fn load_shelved(&mut self, number: u32, until: u32, shelved: &Row) -> bool {
         let has_shelf = self.has_shelf();
         let Some(held) = self.series.rows.get_mut(number as usize) else { return false };
@@ -269,7 +270,7 @@ impl Cells {
         true
     }
 
-    /// Adds the hashes of what is on the shelf to sums, as far as it is kept and was not raised since.
+    /// Adds the hashes of buckets on the shelf to sums, as far as they are kept and were not raised since.
     pub(super) fn sum_shelved(&mut self) {
         // A range that is not held here has no file.
         let shelved = self.series.shelving.budget.clone().filter(|_| self.series.shelving.rows > 0);
@@ -302,7 +303,7 @@ impl Cells {
         });
     }
 
-    /// A checkpoint begins: decides of which rows something is to leave, for about so many bytes. They are to be written.
+    /// A checkpoint begins: chooses rows with buckets to evict, for about `bytes` bytes. They are to be written.
     pub(crate) fn begin_leaving(&mut self, bytes: usize) {
         let Series { rows, dirty, shelving, now, .. } = &mut self.series;
         let Some((Budget { after_s, .. }, _)) = &shelving.budget else { return };
@@ -321,7 +322,7 @@ impl Cells {
         }
     }
 
-    /// What a checkpoint writes of a row of which something is to leave; `None` where nothing is.
+    /// The value that a checkpoint writes for a row with buckets to evict; `None` if it has none.
     pub(crate) fn leaving(&self, number: u32) -> Option<Leaving> {
         let Shelving { leaving, until, .. } = &self.series.shelving;
         if !leaving.contains(number) {
@@ -338,7 +339,7 @@ impl Cells {
         Some(Leaving { shelf: value_of(until, &shelved), rest, left })
     }
 
-    /// What left these rows is durable: memory lets go of it, where it was not raised since.
+    /// The buckets that left these rows are durable: memory drops them, unless they were raised since.
     pub(crate) fn let_go(&mut self, left: &[Left]) {
         let Series { rows, shelving, .. } = &mut self.series;
         for &Left { number, buckets } in left {
@@ -355,14 +356,14 @@ impl Cells {
         }
     }
 
-    /// Rows of which nothing on the shelf is kept any more; none is left.
+    /// Takes the rows without kept buckets on the shelf; none is left.
     pub(crate) fn take_expired_shelved(&mut self) -> Numbers {
         self.series.shelving.expired.take()
     }
 }
 
 impl View {
-    /// From here on, what rows take beyond a budget leaves memory.
+    /// From now on, buckets of rows beyond a budget leave memory.
     pub(crate) fn keep_within(&mut self, budget: &Budget) {
         for (shard, cells) in (0..).map(ShardId).zip(&mut self.shards) {
             cells.keep_within(budget, shard);
@@ -371,12 +372,12 @@ impl View {
         self.budget = Some(budget.clone());
     }
 
-    /// Rows of which something is on disk only.
+    /// Rows with buckets on disk only.
     pub fn rows_shelved(&self) -> usize {
         self.shards.iter().map(Cells::rows_shelved).sum()
     }
 
-    /// Totals, each as often as ranges add to it, of which something is on disk only.
+    /// Totals with buckets on disk only, each as often as ranges add to it.
     pub fn totals_shelved(&self) -> usize {
         self.hierarchy.shelved()
     }
@@ -391,13 +392,13 @@ impl View {
         (self.row_bytes() + self.hierarchy.bucket_bytes(), self.budget.as_ref().map(|budget| budget.bytes_max))
     }
 
-    /// How many of these bytes are to leave: their share of what is too much.
+    /// The number of these bytes that are to leave: their share of the excess.
     fn too_much(&self, of: usize) -> usize {
         let (bytes, Some(budget)) = (self.bucket_bytes().0, &self.budget) else { return 0 };
         (budget.too_much(bytes) as u128 * of as u128 / bytes.max(1) as u128) as usize
     }
 
-    /// How many bytes of a shard's rows are to leave.
+    /// The number of bytes of a shard's rows that are to leave.
     pub(crate) fn too_much_of_rows(&self, shard: ShardId) -> usize {
         self.too_much(self.cells(shard).row_bytes())
     }

@@ -1,4 +1,4 @@
-//! Totals in a view: what a counter has counted itself and what flows to it along edges.
+//! Totals in a view: a counter's own count and the counts that flow to it along edges.
 
 use super::View;
 use super::hierarchy::{DirectCounts, HeldSums, HeldTotals, Hierarchy, HierarchyProgress};
@@ -11,14 +11,14 @@ use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::msg::Reading;
 use tidemark_wire::shards::{ShardId, ShardMask};
 
-/// A counter's own count, and with what flows to it.
+/// A counter's own count, and its count with inflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Total {
     /// As it is read: never shows a milestone before its award.
     pub direct: Reading,
-    /// What was counted up of the counter and of its ancestors, each once.
+    /// The increments of the counter and of its ancestors, each once.
     pub up: u64,
-    /// What was counted down.
+    /// The decrements.
     pub down: u64,
 }
 
@@ -82,32 +82,33 @@ impl View {
         self.hierarchy.inherited(counter, ledger).map(move |(shard, share)| (shard, share.buckets(half)))
     }
 
-    /// What flows to a counter from the counters of each range: what its total is made of beside its own count.
+    /// The counts that flow to a counter from the counters of each range: the parts of its total beside its own count.
     pub fn shares(&self, counter: &CounterName, ledger: &Ledger) -> impl Iterator<Item = (ShardId, HeldSums<'_>)> + '_ {
         self.hierarchy.inherited(counter, ledger)
     }
 
-    /// The ranges of whose counters something may flow to a counter, wherever they are held.
+    /// The ranges with counters that may flow to a counter, at any holders.
     pub fn sources(&self, counter: &CounterName, ledger: &Ledger) -> ShardMask {
         self.hierarchy.sources(counter, ledger)
     }
 
-    /// Which buckets of totals a namespace keeps: those that all namespaces keep from which edges lead to it.
+    /// The buckets of totals that a namespace keeps: those that all namespaces with edges to it keep.
     pub fn total_horizon(&self, namespace: &str) -> Option<&Horizon> {
         self.hierarchy.horizon(namespace)
     }
 
-    /// Whether totals have taken a cell in: what is counted in it flows on.
+    /// Whether totals have taken a cell in: its counts flow on.
     pub fn has_taken_in(&self, shard: ShardId, slot: u32) -> bool {
         self.hierarchy.has_taken_in(shard, slot)
     }
 
-    /// How far totals have followed the graph.
+    /// The progress of totals in following the graph.
     pub fn graph_progress(&self) -> HierarchyProgress {
         self.hierarchy.progress()
     }
 
-    /// Works changes of the graph off, looking at no more than about so many edges, pairs and buckets. Whether there is more to do.
+    /// Works off changes of the graph, looking at no more than about `budget` edges, pairs and buckets. Returns whether there is
+    /// more to do.
     pub fn step_graph(&mut self, budget: usize, ledger: &Ledger) -> bool {
         self.with_hierarchy(|hierarchy, view| hierarchy.step(budget, ledger, view))
     }

@@ -1,7 +1,8 @@
-//! Bounds of what stands inside messages: accounts, batches, reasons, chunks of a feed.
+//! Bounds of the parts of messages: accounts, batches, reasons, chunks of a feed.
 //!
-//! Names are names, lists and texts have a greatest length, and numbers that are indexes or amounts have a greatest value. Ids, nonces,
-//! epochs, revisions, sequence numbers and positions in logs only stand for themselves: each value of their type is one.
+//! Names must be valid, lists and texts have a greatest length, and numbers that are indexes or amounts have a greatest value.
+//! Ids, nonces, epochs, revisions, sequence numbers and positions in logs are only identities: each value of their type is
+//! allowed.
 //!
 //! Two values of a client's batch are not checked here: deltas, and numbers of counters. A wrong one is answered with
 //! [`BatchError`] and the connection goes on.
@@ -63,7 +64,7 @@ pub(super) fn ids_valid(ids: &[ItemId]) -> Result<(), WireError> {
     ids.iter().try_for_each(|id| at_most("items of an id", id.items.into(), ID_ITEMS_MAX.into()))
 }
 
-/// What is in the log was checked before, and its deltas are when it is applied.
+/// Batches in the log were checked before, and their deltas are checked when they are applied.
 fn batch_valid(Batch { lane, items, times, .. }: &Batch) -> Result<(), WireError> {
     lane_valid(*lane)?;
     at_most("items of a batch", items.len() as u64, BATCH_ITEMS_MAX as u64)?;

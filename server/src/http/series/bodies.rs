@@ -34,7 +34,7 @@ pub struct IntervalBody {
 pub struct CountedBody {
     /// Exact for the covered interval.
     pub value: Signed,
-    /// Bounds of what was counted in the asked one.
+    /// Bounds of the count in the requested interval.
     pub at_least: Signed,
     pub at_most: Signed,
 }
@@ -237,7 +237,7 @@ pub struct ReadBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AsOfBody {
     pub at_unix_ms: u64,
-    /// Of how many instants it is: as many as answers of aggregators went into it.
+    /// The number of instants that the answer combines: one for each aggregator's answer in it.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub instants: usize,
     /// Of totals: what they are made of.

@@ -1,7 +1,6 @@
 //! The input of a plan: named numbers, each with a default and limits.
 
 use crate::error::InputError;
-use std::io;
 
 /// A number of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! The guard between the library and an untrusted or damaged file: nothing is made larger than a named limit before its size is checked,
-//! and a panic of the library is an error of the file.
+//! The guard between the library and an untrusted or damaged file. It checks each size against a named limit before memory is
+//! taken. A panic of the library becomes an error of the file.
 
 use super::walk::{Malformed, check_schema, delta_lengths, page_header};
 use bytes::Bytes;

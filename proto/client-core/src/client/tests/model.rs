@@ -1,5 +1,5 @@
 //! An exact model of nodes (dedupe, fences, pending places) and of links that keep their order until they break. Frames of a
-//! broken link may still reach the node, late: what a client must be safe against.
+//! broken link may still reach the node, late: a client must be safe against that.
 
 use super::super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ pub struct Faults {
     pub lose_answer: f64,
     pub overloaded: f64,
     pub not_serving: f64,
-    /// A leader of before answers, with fewer valves than there are; what was sent may be counted all the same.
+    /// An earlier leader answers, with fewer valves than there are; the sent batch may be counted all the same.
     pub stale_leader: f64,
     /// Share of hits and adds to a namespace that no node knows.
     pub bad_namespace: f64,
@@ -228,7 +228,7 @@ impl World {
         self.drain();
     }
 
-    /// What front ends do.
+    /// The work of front ends.
     fn work(&mut self) {
         if self.workload && self.rng.random_ratio(1, 10) {
             let counter = self.pick();
@@ -269,7 +269,8 @@ impl World {
         self.adds.entry(bucket(self.core.name(counter), event)).or_default()
     }
 
-    /// What is refused for its time is out of range, and is refused with its own time. What was ahead may be in range by now.
+    /// An increment that is refused for its time is out of range, and is refused with its own time. An event that was ahead may
+    /// be in range by now.
     fn check_refusal(&mut self, event: Option<UnixTime>, error: &AddError) {
         let AddError::Refused(BatchError::Event { why, .. }) = error else { return };
         let event = event.expect("what has no time is not refused for it");
@@ -311,7 +312,7 @@ impl World {
         }
     }
 
-    /// Breaks a link: the client hears of it; what it had sent is lost from some point on, the rest may arrive late.
+    /// Breaks a link: the client hears of it. Its messages are lost from some point on, and the others may arrive late.
     fn cut(&mut self, id: LinkId) {
         let late = Span(self.rng.random_range(0..2_000_000));
         let link = self.links.get_mut(&id).unwrap();
@@ -530,7 +531,7 @@ impl World {
         assert_eq!(self.hits[&ticket.0].1, Some(Granularity::MINUTE.index_at(event)), "the hit's own time");
     }
 
-    /// Streams that a node knows: whose, and whether they are fenced.
+    /// Streams that a node knows: their clients, and whether they are fenced.
     pub fn streams(&self, site: usize) -> Vec<(ClientId, bool)> {
         self.nodes[site].streams.iter().map(|((client, _), stream)| (*client, stream.fenced)).collect()
     }

@@ -5,14 +5,14 @@ use tidemark_types::ids::GroupId;
 
 const GATHER_MAX: Span = Span::from_millis(20);
 
-/// A client whose node has said welcome, driven by hand.
+/// A client with a welcomed link, driven by hand.
 struct Driven {
     core: ClientCore,
     now: Time,
     link: LinkId,
     counter: CounterRef,
     next_ticket: u64,
-    /// What answers say of the next commit.
+    /// The time of the next commit in answers.
     next_us: u32,
     /// Batches without an answer: lane, number, items.
     under_way: VecDeque<(u8, u64, usize)>,
@@ -41,7 +41,7 @@ impl Driven {
         self.tick(Span(0));
     }
 
-    /// Time passes, and what is due is done in between.
+    /// Time passes, and due actions are done in between.
     fn tick(&mut self, span: Span) {
         let end = self.now + span;
         while let Some(at) = self.core.poll_timeout().filter(|at| *at <= end) {

@@ -1,4 +1,4 @@
-//! What becomes of a block whose group does not say who is in it, and of what stands behind.
+//! A block with a group that does not name its increments, and the increments behind it.
 
 use super::super::{Fate, Ledger};
 use super::{Body, Deferred};
@@ -105,7 +105,7 @@ impl Stage {
         runs.iter().map(|run| (run.first_pos, run.count, run.place)).collect()
     }
 
-    /// `certain`, the window's weight, and what lost its turn.
+    /// `certain`, the window's weight, and the deferred weight.
     fn sums(&self) -> (u64, u64, u64) {
         let state = self.0.counter(&counter()).unwrap();
         (state.certain(), state.window().weight(), state.deferred().weight())
@@ -125,10 +125,10 @@ fn what_stands_behind_a_block_is_behind_a_timely_milestone_only_if_it_is_without
     assert_eq!(stage.places(0), [(0, 7, Place::Counted)]);
     stage.offer(1, 0, items(1, 3));
     assert_eq!((stage.places(1), stage.sums()), (vec![], (7, 16, 0)));
-    // Whatever becomes of the block, three others stand before these.
+    // Whatever the outcome of the block, three others stand before these.
     stage.offer(1, 3, items(1, 4));
     assert_eq!(stage.places(1), [(3, 4, Place::Counted)]);
-    // Not so of what goes with the block.
+    // Not so the increments that go with the block.
     stage.offer(0, 20, items(0, 50));
     assert_eq!(stage.places(0), [(0, 7, Place::Counted)]);
     stage.give_back(2, 2, 2);

@@ -1,4 +1,4 @@
-//! Changes of edges that somebody asks for, decided on the graph as it is.
+//! Requested changes of edges, decided on the present graph.
 
 use super::{EdgeFault, EdgesCount, EdgesError, Ledger};
 use serde::{Deserialize, Serialize};
@@ -10,23 +10,23 @@ use tidemark_types::time::WallMs;
 use tidemark_wire::framed::few;
 use tidemark_wire::msg::LedgerCmd;
 
-/// Changes of edges that somebody asks for.
+/// Requested changes of edges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgesAsked {
-    /// Drawn by who asks: two with one number are one, wherever they are asked for.
+    /// Drawn by the requester: two requests with one number are one, at any aggregator.
     pub id: u64,
     /// In the order in which they are to be carried out.
     #[serde(deserialize_with = "few::<EDGE_CHANGES_PER_COMMAND_MAX, _, _, _>")]
     pub changes: Vec<EdgeChange<CounterName>>,
-    /// What is there already is not inserted again, and what is not there not removed; else both are refused.
+    /// Edges that exist are not inserted again, and missing edges are not removed. Without it, both are refused.
     pub lenient: bool,
-    /// What is refused is left out and told, and the others are carried out; else one that is refused keeps all from it.
+    /// Refused changes are left out and reported, and the others are carried out. Without it, one refused change prevents all.
     pub each: bool,
-    /// Edges may be inserted of counters of which nothing was counted; else they are refused, as a slip of the pen would be.
+    /// Edges may be inserted of counters without increments. Without it they are refused, as a slip of the pen would be.
     pub allow_unknown: bool,
 }
 
-/// Who asks, when, and the number of what is asked for.
+/// The author, the time, and the number of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeAuthor<'a> {
     pub at: WallMs,
@@ -39,26 +39,26 @@ pub struct EdgeAuthor<'a> {
 pub struct EdgesDecided {
     /// To be carried out whole; none where no change is left, or where it was carried out before.
     pub cmd: Option<LedgerCmd>,
-    /// Positions of those that were left out, counted from 0, and why.
+    /// Positions of the changes that were left out, counted from 0, and why.
     pub refused: Vec<(usize, EdgeFault)>,
-    /// What it has changed, where one of its number was carried out.
+    /// The effect of an earlier command of this number, if one was carried out.
     pub before: Option<EdgesCount>,
 }
 
 impl<'a> EdgeAuthor<'a> {
-    /// Of who alone changes edges of a ledger, at no time: the revision is a number that was not given before.
+    /// For the only writer of a ledger's edges, at no time: the revision is a number that was not given before.
     pub fn alone(by: &'a str, ledger: &Ledger) -> EdgeAuthor<'a> {
         EdgeAuthor { at: WallMs(0), by, id: ledger.graph.revision }
     }
 }
 
 impl EdgesAsked {
-    /// Counters of which something has to have been counted.
+    /// Counters that must have increments.
     pub fn to_be_known(&self) -> impl Iterator<Item = &CounterName> {
         self.changes.iter().filter(|_| !self.allow_unknown).flat_map(inserted)
     }
 
-    /// Whether it may be asked for.
+    /// Checks the request's size and author.
     ///
     /// # Errors
     /// There are too many changes, or none, or the author is too long.
@@ -87,10 +87,10 @@ fn inserted(change: &EdgeChange<CounterName>) -> impl Iterator<Item = &CounterNa
 }
 
 impl Ledger {
-    /// The command that carries out what somebody asks for, decided on this state and on what is known of counters.
+    /// The command that carries out a request, decided on this state and on the known counters.
     ///
     /// # Errors
-    /// Apply would refuse it: as of [`EdgesAsked::check`], or, where not each is for itself, which change, and why.
+    /// Apply would refuse it: like [`EdgesAsked::check`], or, if the changes are not each for itself, which change, and why.
     pub fn edges_asked(
         &self,
         asked: &EdgesAsked,
@@ -119,11 +119,12 @@ impl Ledger {
         }
     }
 
-    /// The command that changes edges, all of these or none, whether or not anything was counted of their counters. With `lenient`, edges to
-    /// be inserted that are there and edges to be removed that are not are no fault: they are left out when it is applied, as the graph is then.
+    /// The command that changes edges, all of these or none, even if nothing was counted of their counters. With `lenient`, edges
+    /// to insert that exist and edges to remove that do not are no fault. They are left out when the command is applied, by the
+    /// graph at that time.
     ///
     /// # Errors
-    /// As of [`Ledger::edges_asked`].
+    /// Like [`Ledger::edges_asked`].
     pub fn edges(
         &self,
         changes: Vec<EdgeChange<CounterName>>,

@@ -59,7 +59,7 @@ pub(super) enum BadGraph {
     Names(#[from] tidemark_types::table::BadNames),
     #[error(transparent)]
     Edges(#[from] NoGraph),
-    #[error("what became of {remembered} of {revision} commands")]
+    #[error("outcomes of {remembered} commands are remembered after {revision} commands")]
     Remembered { remembered: usize, revision: u64 },
 }
 

@@ -1,4 +1,4 @@
-//! What the ledger promises of edges, and the whole of it against a naive model.
+//! The ledger's promises about edges, and all of them against a naive model.
 
 use super::*;
 use proptest::prelude::*;
@@ -92,7 +92,7 @@ fn a_cycle_is_refused_with_the_path_that_it_would_close() {
     let mut world = World::new();
     world.change(&[insert(a(1), a(2)), insert(a(2), a(3))]);
     let error = world.refused(&[insert(a(0), a(1)), insert(a(3), a(4)), insert(a(4), a(0))]);
-    let said = "change 2, insert a/4 → a/0: it would close a cycle: a/0 → a/1 → a/2 → a/3 → a/4";
+    let said = "change 2, insert a/4 → a/0: the edge would close a cycle: a/0 → a/1 → a/2 → a/3 → a/4";
     assert_eq!(error.to_string(), said);
     assert_eq!(world.edges().len(), 2);
     assert_eq!(world.0.graph().vertices(), 3, "counters of a refused batch get no numbers");
@@ -114,12 +114,12 @@ fn of_changes_that_are_asked_for_one_by_one_those_that_are_refused_are_left_out(
     let cycle = "2: it would close a cycle: a/1 → a/2 → a/3";
     assert_eq!(told(&decided), [to_itself, cycle]);
     let strict = world.0.edges_each(&asked, by(0), false).unwrap();
-    assert_eq!(told(&strict), [to_itself, cycle, "3: the edge is there already"]);
+    assert_eq!(told(&strict), [to_itself, cycle, "3: the edge exists already"]);
     world.apply(&decided.cmd.unwrap());
     assert_eq!((world.edges().len(), world.0.graph().vertices()), (3, 4), "what is refused gets no number");
 }
 
-/// Those of several data centres are decided on one graph, and come one after the other.
+/// Changes of several data centres are decided on one graph, and come one after the other.
 #[test]
 fn changes_that_come_together_are_all_carried_out_unless_they_are_of_the_same_edges() {
     let mut world = World::new();
@@ -132,7 +132,7 @@ fn changes_that_come_together_are_all_carried_out_unless_they_are_of_the_same_ed
     let refused = EdgesFate::Refused;
     assert_eq!(fates(&world), [done, done, refused, refused, EdgesFate::Open]);
     assert_eq!(world.edges(), BTreeSet::from([(a(1), a(2)), (a(2), a(3))]));
-    // What was refused is not carried out later either, and what was carried out not twice.
+    // A refused change is not carried out later either, and a change that was carried out not twice.
     world.change(&[remove(a(1), a(2))]);
     all.iter().for_each(|cmd| world.apply(cmd));
     assert_eq!(world.edges(), BTreeSet::from([(a(2), a(3))]));
@@ -168,7 +168,7 @@ fn a_command_that_was_decided_on_a_graph_of_long_ago_is_not_carried_out() {
     let edges = world.edges();
     world.apply(&old);
     world.apply(&forgotten);
-    // Nobody decides on what is yet to come.
+    // No command is decided on a future graph.
     let LedgerCmd::Edges { lenient, changes, at, by, .. } = old else { panic!("{old:?}") };
     let revision = world.0.graph().revision() + 1;
     let id = u64::MAX - 2;
@@ -196,7 +196,7 @@ fn edges_of_counters_of_which_nothing_was_counted_are_refused_unless_they_are_al
     assert_eq!((told(&decide(&all).unwrap()), all.to_be_known().count()), (vec![(1, cycle)], 0));
     let together = EdgesAsked { each: false, ..asked };
     let error = decide(&together).unwrap_err();
-    let said = "change 0, insert a/3 → a/7: nothing was counted of a/7: it may be a slip";
+    let said = "change 0, insert a/3 → a/7: counter a/7 has no increments: check its name";
     assert_eq!(error.to_string(), said);
     let only = EdgesAsked { changes: changes[3..].to_vec(), ..together };
     assert!(decide(&only).unwrap().cmd.is_some());
@@ -221,11 +221,11 @@ fn bad_changes_are_refused_by_position_name_and_reason() {
     world.change(&[insert(a(1), a(2)), insert(a(1), counter("b", 1))]);
     let told = |world: &mut World, change| world.refused(&[insert(a(3), a(2)), change]).to_string();
     for (change, said) in [
-        (insert(a(1), a(1)), "change 1, insert a/1 → a/1: an edge from a counter to itself"),
-        (insert(a(1), a(2)), "change 1, insert a/1 → a/2: the edge is there already"),
-        (insert(a(3), a(2)), "change 1, insert a/3 → a/2: the edge is there already"),
-        (remove(a(2), a(1)), "change 1, remove a/2 → a/1: no such edge"),
-        (remove(a(4), a(1)), "change 1, remove a/4 → a/1: no such edge"),
+        (insert(a(1), a(1)), "change 1, insert a/1 → a/1: an edge cannot lead from a counter to itself"),
+        (insert(a(1), a(2)), "change 1, insert a/1 → a/2: the edge exists already"),
+        (insert(a(3), a(2)), "change 1, insert a/3 → a/2: the edge exists already"),
+        (remove(a(2), a(1)), "change 1, remove a/2 → a/1: the edge does not exist"),
+        (remove(a(4), a(1)), "change 1, remove a/4 → a/1: the edge does not exist"),
         (insert(a(1), counter("c", 1)), "change 1, insert a/1 → c/1: unknown namespace \"c\""),
         (
             insert(counter("b", 1), a(4)),
@@ -266,7 +266,7 @@ fn late_copies_change_nothing_and_a_load_may_be_said_again() {
     assert_eq!((audit[1].revision, audit[1].entry, audit[1].changes.len()), (2, LogIndex(6), 1));
 }
 
-/// Who decides may not know yet what others have done.
+/// The proposer may not know yet of the changes of others.
 #[test]
 fn what_is_left_out_is_said_by_the_graph_that_a_change_meets() {
     let mut world = World::new();
@@ -328,11 +328,11 @@ fn of_many_changes_and_of_another_state_only_the_graph_is_told() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Inserts, or removes what is at such a place among the edges; whether it is lenient, and comes at once.
+    /// Inserts, or removes the edge at such a place; whether it is lenient, and comes at once.
     Batch(Vec<(bool, u8, u8, Index)>, bool, bool),
-    /// One that has not come does.
+    /// A command that has not come arrives.
     Come(Index),
-    /// One that has come does once more.
+    /// A command that has come arrives once more.
     Copy(Index),
     Restore,
 }
@@ -450,7 +450,7 @@ proptest! {
                 come.push(cmd);
             }
             prop_assert_eq!(world.edges(), model.clone());
-            // What is told, carried out in its order, is the graph.
+            // The reported changes, carried out in their order, give the graph.
             let EdgesChanged::Each { since, changes } = world.0.take_changes().edges else { panic!("few changes") };
             prop_assert!(changes.is_empty() || since + changes.len() as u64 == world.0.graph().index());
             for change in changes {

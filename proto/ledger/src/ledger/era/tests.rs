@@ -1,4 +1,4 @@
-//! What of an old era counts in the next, and what does not.
+//! The parts of an old era that count in the next, and the parts that do not.
 
 use super::super::{Fate, Ledger};
 use super::{ERA_INDEX_GAP, EraError, KnownCounts, OpenMilestones};
@@ -54,7 +54,7 @@ impl Stage {
     }
 }
 
-/// What a view shows of one group, in the first generation of the counter.
+/// A view's state of one group, in the first generation of the counter.
 struct Shown {
     group: GroupId,
     count: u64,
@@ -78,7 +78,7 @@ fn restored(copies: Vec<Ledger>, view: &Shown, open: OpenMilestones) -> Stage {
     let ledger = Ledger::in_new_era(copies, view, open).unwrap();
     ledger.check_invariants();
     let index = ledger.applied().0;
-    // It is what a snapshot holds.
+    // The same ledger, read from a snapshot.
     let ledger = postcard::from_bytes(&postcard::to_allocvec(&ledger).unwrap()).unwrap();
     Stage(ledger, index)
 }
@@ -89,13 +89,13 @@ fn what_was_awarded_stays_and_is_never_awarded_again() {
     let old = stage.0.clone();
     stage.hits(1, 0, 7);
     assert_eq!(stage.awarded(), [5]);
-    // The components are older than the award: what stood before it was counted all the same.
+    // The components are older than the award: the increments before it were counted all the same.
     let mut next = restored(vec![old, stage.0.clone()], &view(1, 3), OpenMilestones::Rearm);
     assert_eq!((next.0.certain(&counter()), next.awarded()), (7, vec![5]));
     assert!(next.0.is_lost(group(1)) && next.0.views().is_empty());
     assert!(next.1 >= stage.1 + ERA_INDEX_GAP, "later than whatever the old era decided");
     assert_eq!(next.0.fate(&counter(), 20), Fate::Armed);
-    // What was before is not heard; the new incarnation wins.
+    // Messages of an earlier group are ignored; the new incarnation wins.
     next.hits(1, 7, 30);
     assert_eq!(next.0.certain(&counter()), 7);
     next.begin(2, vec![]);

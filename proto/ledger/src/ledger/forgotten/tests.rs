@@ -1,4 +1,4 @@
-//! What becomes of groups, views and milestones when a data centre is forgotten.
+//! Groups, views and milestones when a data centre is forgotten.
 
 use super::super::{Fate, ForgetError, Ledger, SetAsideError};
 use tidemark_types::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
@@ -94,7 +94,7 @@ fn a_milestone_is_armed_and_awarded_though_a_data_centre_never_returns() {
     stage.acknowledge(0);
     assert_eq!(stage.fate(), Fate::Arming, "it waits for a base and a view of the other");
     stage.forget(1);
-    // What is known of the lost groups is heard from the view that is left.
+    // The known counts of the lost groups come from the remaining view.
     stage.acknowledge(0);
     assert_eq!((stage.fate(), stage.0.views().len()), (Fate::Armed, 1));
     stage.hits(10);

@@ -1,4 +1,4 @@
-//! What becomes of accounts, the window, milestones and certificates when a group is declared lost.
+//! Accounts, the window, milestones and certificates when a group is declared lost.
 
 use super::super::{DeclareError, Fate, Ledger};
 use tidemark_types::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
@@ -85,7 +85,7 @@ impl Stage {
         self.apply(LedgerCmd::Remains { counter: counter(), epoch: 1, group: group(dc), component });
     }
 
-    /// `certain`, `out`, what was written off and what has no place yet.
+    /// `certain`, `out`, the written-off weight and the weight without a place yet.
     fn sums(&self) -> (u64, u64, u64, u64) {
         let state = self.0.counter(&counter()).unwrap();
         (state.certain(), state.out(), state.losses().written_off(), state.losses().surplus())

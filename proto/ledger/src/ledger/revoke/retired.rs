@@ -1,5 +1,5 @@
-//! Counters of which an account comes near the limit of what it may be granted, with real groups: the account goes on in a new
-//! generation, nothing is lost or counted twice, and awards are exact.
+//! Counters with an account near the limit of its grants, with real groups. The account continues in a new generation, no
+//! increment is lost or counted twice, and awards are exact.
 
 use crate::ledger::Ledger;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use tidemark_wire::msg::{Batch, GroupCmd, GroupEntry, Item, LedgerCmd, Milestone
 
 /// A milestone at every multiple.
 const EVERY: u64 = 40;
-/// What the first group was granted and gave back before, short of where its generation is retired.
+/// The rights that the first group was granted and returned before, short of the limit of its generation.
 const SHORT_OF: u64 = 10;
 /// Rounds within which everything said has arrived.
 const ROUNDS_MAX: usize = 40;
@@ -102,7 +102,7 @@ impl World {
         self.commit(LedgerCmd::Grant { counter, epoch: 1, group, amount, if_awarded: None });
     }
 
-    /// What all say now.
+    /// All processes send their messages now.
     fn speak(&mut self) {
         for (number, group) in self.groups.iter().enumerate() {
             if !group.guards().is_empty() {
@@ -155,7 +155,7 @@ fn apply(group: &mut Group, cmd: GroupCmd) {
     while group.poll_effect().is_some() {}
 }
 
-/// Steps by chance, with whatever was said arriving at any time and again; then rest.
+/// Steps by chance, with messages that arrive at any time and again; then rest.
 fn run(policy: Policy, steps: &[(u8, u8)]) -> World {
     let mut world = World::new(policy);
     for &(what, which) in steps {

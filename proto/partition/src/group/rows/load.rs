@@ -1,4 +1,4 @@
-//! From the rows of a checkpoint to the group that made them: what counts of them, and whether it belongs together.
+//! From the rows of a checkpoint to the group that made them: checks the rows that count, and whether they belong together.
 
 use super::read::{Kind, Stored};
 use super::{
@@ -19,10 +19,10 @@ use tidemark_types::limits::{COMPONENT_MAX, LANES_MAX};
 use tidemark_types::series::Row as Buckets;
 use tidemark_types::table::CellTable;
 
-/// Room for so many slots or components is made without evidence that there are any.
+/// The number of slots or components that room is made for without evidence that there are any.
 const ROOM_MIN: usize = 1 << 16;
 
-/// A group being put together from what a [`RowReader`](super::RowReader) says, in its order.
+/// A group that is put together from the output of a [`RowReader`](super::RowReader), in its order.
 #[derive(Debug)]
 pub struct Loading {
     config: GroupConfig,
@@ -30,12 +30,12 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Of nothing yet.
+    /// A group without any state yet.
     pub fn new(config: GroupConfig) -> Loading {
         Loading { config, begun: None }
     }
 
-    /// Takes over what counts.
+    /// Takes over a row that counts.
     pub fn take(&mut self, stored: Stored) -> Result<(), LoadError> {
         match (stored.0, &mut self.begun) {
             (Kind::Closing(closing), begun) => *begun = Some(Box::new(Begun::new(self.config, *closing)?)),
@@ -55,14 +55,14 @@ impl Loading {
     }
 }
 
-/// Of a checkpoint that was completed.
+/// The state of a checkpoint that was completed.
 #[derive(Debug)]
 struct Begun {
     meta: Meta,
     generations: SavedGenerations,
     group: Group,
     ids: LoadingIds,
-    /// Room was made for so many slots and components.
+    /// The numbers of slots and components that room was made for.
     roomy: (usize, usize),
 }
 
@@ -128,7 +128,7 @@ impl Begun {
         loaded.map_err(|what| malformed(key, what))
     }
 
-    /// What a compaction has left on disk goes with the next checkpoint.
+    /// Blocks that a compaction has left on disk go with the next checkpoint.
     fn is_left(&mut self, is_there: bool, tag: u8, block: u32) -> bool {
         let is_left = !is_there && self.meta.compactions > 0;
         if is_left {
@@ -302,7 +302,7 @@ fn records_are_sound(group: &Group) -> bool {
     recorded == group.queued && group.streams.iter().all(agree)
 }
 
-/// How many items of a record are queued; `None` if it speaks of others.
+/// The number of queued items of a record; `None` if it names the items of others.
 fn queued_of(group: &Group, stream: u32, seq: u64, record: &Record) -> Option<u32> {
     let mut queued = 0;
     for part in &record.parts {
@@ -322,8 +322,8 @@ fn queued_of(group: &Group, stream: u32, seq: u64, record: &Record) -> Option<u3
     Some(queued)
 }
 
-/// How much room to make now, where `len` of `total` are read and room was made for `roomy`. A damaged file may claim anything:
-/// no more is believed than twice what is there.
+/// The room to make now, with `len` of `total` read and room made for `roomy`. A damaged file may claim anything: at most twice
+/// the number of read items is believed.
 fn room(roomy: &mut usize, len: u32, total: u32) -> Option<usize> {
     let len = len as usize;
     let more = (total as usize).saturating_sub(len).min(len.max(ROOM_MIN));

@@ -1,5 +1,6 @@
-//! What of a store's rows counts: of a block's two sides the later one that a completed checkpoint wrote. Rows are read one after the
-//! other, wherever the store is read; what counts is then put together by [`Loading`](super::Loading), perhaps elsewhere.
+//! The rows of a store that count: of a block's two sides, the later one that a completed checkpoint wrote. Rows are read one
+//! after the other, wherever the store is read. [`Loading`](super::Loading) then puts the rows that count together, perhaps
+//! elsewhere.
 
 use super::{
     BEFORE, BUCKETS, Closing, FORMAT, LoadError, META, Meta, block_of, get, get_place, get_varint, is_shelved,
@@ -9,19 +10,19 @@ use crate::group::shelved::Place;
 use tidemark_types::series::Row as Buckets;
 use tidemark_types::series::codec::Decoder;
 
-/// What a row says, or the two of a block.
+/// The content of a row, or of the two rows of a block.
 #[derive(Debug)]
 pub struct Stored(pub(super) Kind);
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// What completes a checkpoint; it comes first.
+    /// The row that completes a checkpoint; it comes first.
     Closing(Box<Closing>),
     /// A block as the checkpoint has it.
     Block { key: Vec<u8>, content: Vec<u8> },
     /// The buckets of a component, as the checkpoint has them.
     Buckets { number: u32, side: u8, row: Buckets, shelved: Option<Place> },
-    /// Of a checkpoint that was not completed.
+    /// A row of a checkpoint that was not completed.
     Leftover { key: Vec<u8> },
 }
 
@@ -29,7 +30,7 @@ pub(super) enum Kind {
 #[derive(Debug, Default)]
 pub struct RowReader {
     reads: Reads,
-    /// Of the row before.
+    /// The key of the row before.
     last: Vec<u8>,
     /// The checkpoint of the best row so far of the block that is being read; its key and content stand below.
     best: Option<u64>,
@@ -38,12 +39,12 @@ pub struct RowReader {
     decoder: Decoder,
 }
 
-/// What a store holds, as its first row says.
+/// The content of a store, by its first row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Reads {
     #[default]
     Nothing,
-    /// Parts of a checkpoint, of which none was ever completed.
+    /// Parts of checkpoints, and none was ever completed.
     Unfinished,
     Checkpoint {
         number: u64,
@@ -51,7 +52,7 @@ enum Reads {
 }
 
 impl RowReader {
-    /// Takes the next row; what it, or the one before, shows to count is appended to `counts`.
+    /// Takes the next row. Rows that turn out to count, this one or the one before, are appended to `counts`.
     pub fn row(&mut self, key: &[u8], value: &[u8], counts: &mut Vec<Stored>) -> Result<(), LoadError> {
         let number = match self.reads {
             Reads::Nothing => return self.on_first(key, value, counts),

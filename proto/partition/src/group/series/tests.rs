@@ -1,4 +1,4 @@
-//! Rows of a group equal a recount of what was admitted, whatever is retried, refused, cut off or told in pieces.
+//! Rows of a group equal a recount of the admitted increments, whatever is retried, refused, cut off or told in pieces.
 
 #![allow(clippy::disallowed_types, reason = "a disk beside the group, which a test writes")]
 
@@ -20,7 +20,7 @@ use tidemark_wire::scope::Scope;
 const BEGIN_S: u64 = 1_800_000_000;
 const LANES: u8 = 2;
 const HOUR_S: u64 = 3_600;
-/// What ended so long ago may leave memory.
+/// Buckets that ended this many seconds ago may leave memory.
 const AFTER_S: u64 = 120;
 
 fn id() -> GroupId {
@@ -82,7 +82,7 @@ fn apply(group: &mut Group, entry: &GroupEntry) -> Vec<Effect> {
     std::iter::from_fn(|| group.poll_effect()).collect()
 }
 
-/// Rows as they may be read: without what has expired.
+/// Rows as they may be read: without expired buckets.
 fn rows(group: &Group) -> BTreeMap<(u32, u8, BucketId), u64> {
     let mut all = BTreeMap::new();
     for number in 0..group.series.len() {
@@ -95,7 +95,7 @@ fn rows(group: &Group) -> BTreeMap<(u32, u8, BucketId), u64> {
     all
 }
 
-/// What rows ought to be.
+/// The expected rows.
 #[derive(Default)]
 struct Recount {
     events: Vec<(u32, u8, UnixTime, u64)>,
@@ -117,10 +117,10 @@ impl Recount {
     }
 }
 
-/// Who follows the feed, as an aggregator does.
+/// A consumer that follows the feed, as an aggregator does.
 #[derive(Default)]
 struct Consumer {
-    /// What it wants, if not all.
+    /// The counters that it wants, if not all.
     scope: Option<Scope>,
     cursor: LogIndex,
     walk: Option<FeedWalk>,
@@ -177,7 +177,7 @@ impl Consumer {
         self.take(FeedChunk { cells: all, ..told.chunk });
     }
 
-    /// Of what ought to be, what it wants.
+    /// The wanted part of the expected rows.
     fn wanted<V>(&self, group: &Group, all: BTreeMap<(u32, u8, BucketId), V>) -> BTreeMap<(u32, u8, BucketId), V> {
         let mut scope = self.scope.clone();
         let mut is_wanted = |slot| scope.as_mut().is_none_or(|scope| scope.has(slot, group.table()));
@@ -209,7 +209,7 @@ impl Shelf for Disk {
     }
 }
 
-/// The same, and how much memory buckets may take whose rows are there, if that has a limit.
+/// The same, and the memory limit of buckets with rows, if there is one.
 #[derive(Default)]
 struct Store {
     disk: Arc<Disk>,
@@ -264,7 +264,7 @@ fn save_some(group: &mut Group, store: &mut Store, log: &mut Vec<GroupEntry>, co
     }
 }
 
-/// The group after a crash amid its checkpoint, of which so many rows are on disk.
+/// The group after a crash amid its checkpoint, with this number of rows on disk.
 fn restarted(mut group: Group, store: &mut Store, log: &[GroupEntry], cut: u8) -> Group {
     let before_log = group.applied().0 - log.len() as u64;
     let saved = if group.is_making_checkpoint() { group.next_rows(usize::MAX) } else { group.checkpoint() };
@@ -277,7 +277,7 @@ fn restarted(mut group: Group, store: &mut Store, log: &[GroupEntry], cut: u8) -
     group
 }
 
-/// One entry: how far time goes on, who counts what and when, and what happens afterwards.
+/// One entry: how far time moves, which lane counts, what and when, and what happens afterwards.
 type Step = (u64, u8, Vec<(u32, u64, Option<u64>)>, u8, u8);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -352,7 +352,7 @@ proptest! {
                 1 => {
                     group = restarted(group, &mut store, &log, cut);
                     prop_assert_eq!(rows(&group), recount.rows(&group));
-                    // Who follows comes back, too: what it was told in part is void.
+                    // The consumer comes back, too: chunks that it was told in part are void.
                     (consumer.walk, consumer.rows_told, consumer.names) = (None, 0, 0);
                 }
                 2..5 => consumer.follow(&mut group, bytes_max),
@@ -496,7 +496,7 @@ fn a_stamp_that_goes_back_is_taken_for_the_latest_one() {
     assert_eq!(rows(&group).get(&(0, 0, bucket)), Some(&2));
 }
 
-/// Records of changes with room for all, of which nothing was told behind what is applied.
+/// Records of changes with room for all; nothing behind the applied state was told.
 fn remember_all(group: &mut Group) {
     let config = GroupConfig::new(id(), LANES);
     let version = group.applied().0;

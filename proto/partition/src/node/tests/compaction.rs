@@ -1,4 +1,4 @@
-//! A node gives back cells of what is over: it begins anew, and nobody counts twice or is forgotten.
+//! A node frees cells of ended generations: it begins anew, and no client counts twice or is forgotten.
 
 use super::*;
 
@@ -100,7 +100,7 @@ fn clients_come_again_where_slots_have_other_numbers_and_nothing_counts_twice() 
     assert!(driver.said.drain(..).any(|output| output == Output::EndClients), "they know slots by other numbers");
     let after = driver.core.group().start();
     assert_eq!(after.number, before.number + 1, "it is a start");
-    // Whatever the ended connection still says is not heard.
+    // Messages that still come over the ended connection are not heard.
     driver.send(1, batch(0, 2, &[(1, 9)]));
     assert_eq!(driver.durable(), [] as [u64; 0]);
     driver.connect(2);

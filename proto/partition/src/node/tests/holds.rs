@@ -1,11 +1,11 @@
-//! A view that takes less than is counted: how far it gets behind, what that does to counting, and whose lag does nothing.
+//! A view that is slower than the counting: its lag, its effect on counting, and the views without such an effect.
 
 use super::*;
 use crate::node::hold::{HELD_MAX, PACED_BYTES_MAX, STUCK_AFTER};
 
-/// Counters, counted in turn; so many changes can be behind a view.
+/// Counters, counted in turn; this number of changes can be behind a view.
 const COUNTERS: u64 = 100_000;
-/// What the client has to count, and what the view takes, in a second.
+/// The client's increments per second, and the view's speed.
 const OFFERED: u64 = 8_000;
 const TAKEN: u64 = 2_000;
 /// Most of a batch; as much goes into a chunk.
@@ -13,7 +13,7 @@ const ITEMS_MAX: u64 = 200;
 const CHUNK_BYTES: u32 = 15 * ITEMS_MAX as u32;
 const STEP: Span = Span::from_millis(10);
 const LIMIT: Span = Span::from_secs(4);
-/// So much more than the limit a view may be behind for a moment.
+/// The time that a view may be behind beyond the limit for a moment.
 const SLACK: Span = Span::from_secs(1);
 
 /// One client, one view, and the log on a disk that is quick.
@@ -22,7 +22,7 @@ struct Spike {
     now: Time,
     seq: u64,
     next: u64,
-    /// What waits at the client: all it could not say comes with the next batch.
+    /// Increments that wait at the client: all that it could not send come with the next batch.
     unsaid: u64,
     /// The batch without an answer: how much it holds, and since when it is out.
     out: Option<(u64, Time)>,
@@ -30,7 +30,7 @@ struct Spike {
     slowest: Span,
     counted: u64,
     view: View,
-    /// When what was applied by then, and how far that is.
+    /// Times, and the entry that was applied by then.
     applied: VecDeque<(Time, LogIndex)>,
 }
 
@@ -94,7 +94,7 @@ impl Spike {
         self.input(Input::AggregatorGone { seat: 0 });
     }
 
-    /// Handles one input and what comes of it at once; the ticks that were asked for.
+    /// Handles one input and its immediate effects; the ticks that were asked for.
     fn input(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         let mut ticks = 0;
@@ -145,7 +145,7 @@ impl Spike {
         self.view.asks_at = Some(self.now + Span(chunk.components.len() as u64 * 1_000_000 / TAKEN));
     }
 
-    /// The client counts on, and the view takes what it was told.
+    /// The client counts on, and the view takes its chunks.
     fn step(&mut self) {
         self.now = self.now + STEP;
         self.input(Input::Tick);
@@ -187,7 +187,7 @@ impl Spike {
         self.applied.front().map_or(Span(0), |&(at, _)| self.now - at)
     }
 
-    /// As much as is counted where nothing is held, but for what is on its way.
+    /// As much as is counted without holding, except for increments on their way.
     fn is_free(counted: u64, span: Span) -> bool {
         counted >= OFFERED * span.0 / 1_000_000 * 95 / 100
     }
@@ -283,7 +283,7 @@ fn a_view_that_comes_back_holds_nobody_for_what_it_missed() {
     let (_, counted) = spike.load(span);
     assert!(Spike::is_free(counted, span), "{counted} counted");
     assert_eq!(spike.core.held(spike.now), Span(0));
-    // Then counting is held for what comes since, and does not stand still until the view is as near as it should be.
+    // Then later counting is held, and does not stand still until the view is near enough.
     for _ in 0..60 {
         let (_, counted) = spike.load(Span::from_secs(1));
         assert!(counted >= TAKEN / 4, "{counted} counted in a second");
@@ -315,7 +315,7 @@ fn what_is_no_batch_passes_those_that_are_held() {
     let (cmds, still) = appended(ToGroup::Namespaces(vec!["test".into(), "more".into()]));
     assert!(matches!(&cmds[..], [GroupCmd::Ledger(ToGroup::Namespaces(_))]), "alone");
     assert_eq!(still, waiting);
-    // What gives a slot keeps its place among those that do.
+    // A command that gives a slot keeps its place among such commands.
     let (cmds, still) = appended(ToGroup::Resets { after: 0, upto: 0, begun: vec![(name(COUNTERS as usize + 1), 1)] });
     assert!(matches!(cmds.last(), Some(GroupCmd::Ledger(ToGroup::Resets { .. }))) && cmds.len() > 1);
     assert_eq!(still, 0, "with what was before it");

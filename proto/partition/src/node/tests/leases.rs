@@ -1,5 +1,5 @@
-//! Under `timely`: what a node answers while its lease runs and afterwards, and that nothing is lost or counted twice when its
-//! generation is revoked, whatever is cut off.
+//! Under `timely`: a node's answers while its lease runs and afterwards, and that no increment is lost or counted twice when its
+//! generation is revoked, wherever it is cut off.
 
 use super::*;
 use tidemark_types::limits::LEASE;
@@ -19,7 +19,7 @@ fn leased(amount: u64) -> World {
     world
 }
 
-/// Goes on until the lease runs, and what that lets be told is told.
+/// Continues until the lease runs, and the answers that it allows are given.
 fn until_leased(world: &mut World) {
     let leased = |world: &World| world.core.group().guards()[0].holds_lease();
     (0..200).find(|_| {
@@ -67,7 +67,7 @@ fn a_lease_runs_from_the_sending_of_its_report_however_late_that_is_acknowledged
     world.pass(Span::from_millis(50));
     world.define(1_000);
     let said_at = world.now;
-    // The report is applied, and what the ledger says of it is on its way for most of a lease.
+    // The report is applied, and the ledger's answer to it is on its way for most of a lease.
     let mut late = Vec::new();
     while let Some(input) = world.inbox.pop_front() {
         match input {
@@ -89,7 +89,7 @@ fn a_lease_runs_from_the_sending_of_its_report_however_late_that_is_acknowledged
     assert!(!world.core.group().guards()[0].holds_lease(), "it would have been over before it began");
 }
 
-/// Handles the first input that waits, and what it makes durable at once.
+/// Handles the first waiting input, and the entries that it makes durable at once.
 fn one_input(world: &mut World) {
     let rest = world.inbox.split_off(1);
     let Some(input) = world.inbox.pop_front() else { return };

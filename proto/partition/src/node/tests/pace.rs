@@ -5,7 +5,8 @@ use super::*;
 /// How long the disk takes for a flush.
 const FLUSH: Span = Span::from_millis(1);
 
-/// A node on a disk whose flushes take [`FLUSH`], one after the other, and clients that are answered over a link without delay.
+/// A node on a disk with flushes that take [`FLUSH`], one after the other, and clients that are answered over a link without
+/// delay.
 struct Paced {
     core: NodeCore,
     now: Time,

@@ -1,4 +1,4 @@
-//! Of much that is durable at once a part is applied, and what came meanwhile is heard before the next.
+//! Of many entries that become durable at once a part is applied, and inputs that came meanwhile are taken before the next.
 
 use super::*;
 

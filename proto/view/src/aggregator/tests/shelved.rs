@@ -1,4 +1,5 @@
-//! Old buckets leave memory and are read, raised, expired and added to totals as if they had stayed, whatever is late and wherever a crash comes.
+//! Old buckets leave memory and are read, raised, expired and added to totals as if they had stayed, with late parts and with
+//! crashes at any point.
 
 #![allow(clippy::disallowed_types, reason = "a disk beside the machine, which a test writes")]
 
@@ -14,10 +15,10 @@ use tidemark_types::time::WallMs;
 const BEGIN_S: u64 = 1_790_000_000;
 const MINUTE_S: u64 = 60;
 const COUNTERS: u32 = 6;
-/// What a bucket takes of memory.
+/// The bytes of a bucket in memory.
 const BUCKET: usize = 16;
 
-/// What is on disk of the one shard, as of the last part that is durable, and of its totals.
+/// The rows on disk of the one shard, as of the last durable part, and of its totals.
 #[derive(Debug, Default)]
 struct OnDisk(Mutex<BTreeMap<u32, Vec<u8>>>, Mutex<BTreeMap<u32, Vec<u8>>>);
 
@@ -120,7 +121,7 @@ impl Shelved {
         self.tell(self.world.core.feeds[&group(0)].cursor);
     }
 
-    /// What an aggregator has not heard since an entry, and the whole of rows from the first one on.
+    /// Tells an aggregator the changes since an entry, and the whole of rows from the first one on.
     fn tell(&mut self, base: LogIndex) {
         let upto = LogIndex(self.log.len() as u64);
         let whole = |&(slot, lane, component, _): &(u32, u8, u64, Row)| {
@@ -311,7 +312,7 @@ fn memory_falls_to_what_is_counted_in_now_and_what_comes_late_is_read_from_the_s
     assert_eq!((own.world.core.view().totals_shelved(), own.shelf.1.lock().unwrap().len()), (0, 0));
 }
 
-/// What a policy gave up stays given up, though a later one keeps it longer, also after a start.
+/// Buckets that a policy gave up stay given up, though a later one keeps them longer, also after a start.
 #[test]
 fn what_has_expired_on_the_shelf_does_not_come_back_under_a_longer_policy() {
     let mut own = Shelved::new(0, 3);

@@ -1,4 +1,4 @@
-//! Questions and answers between aggregators: bounds, garbage, and that what is sent arrives.
+//! Questions and answers between aggregators: bounds, garbage, and that sent messages arrive unchanged.
 
 use super::*;
 use crate::query::Wanted;

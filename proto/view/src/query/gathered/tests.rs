@@ -1,5 +1,5 @@
-//! What is gathered from processes that each hold some shards, against a view that holds them all: whatever is asked, and however the
-//! answers are cut.
+//! Data gathered from processes that each hold some shards, against a view that holds them all: for any question, and with
+//! answers cut at any place.
 
 use super::*;
 use crate::query::{
@@ -24,7 +24,7 @@ fn time(s: u64) -> UnixTime {
     UnixTime::try_from(s).unwrap()
 }
 
-/// Of two namespaces, of which the second keeps less.
+/// A counter of two namespaces; the second keeps fewer buckets.
 fn counter(number: u8) -> CounterName {
     CounterName::new(if number < 5 { "qa" } else { "shop" }, &[b'0' + number]).unwrap()
 }
@@ -159,7 +159,7 @@ impl World {
         held
     }
 
-    /// All that is told of some shards, in messages of at most so many buckets.
+    /// All data of some shards, in messages of at most `buckets_max` buckets.
     fn told(&self, gathering: &Gathering, shards: BTreeSet<ShardId>, wanted: &Wanted, buckets_max: usize) -> Inquiry {
         let mut inquiry = gathering.inquiry(shards, wanted);
         while let Some(ask) = inquiry.ask() {
@@ -183,7 +183,7 @@ impl World {
     }
 }
 
-/// What arrives of a message.
+/// A message after encoding and decoding.
 fn again<M: tidemark_wire::wire::Message + PartialEq + std::fmt::Debug>(message: &M) -> M {
     let arrived = decode(&encode(message)).unwrap();
     assert_eq!(&arrived, message);
@@ -201,7 +201,7 @@ impl Questions<'_> {
         read_series(source, AT, (counter.namespace(), std::slice::from_ref(counter)), self.series)
     }
 
-    /// Asks the processes for what the plans read, and for everything, and compares with one that holds all.
+    /// Asks the processes for the buckets of the plans, and for everything, and compares with one that holds all.
     fn compare(&self, world: &World, of: Of, whole: &impl Source, buckets_max: usize) -> Result<(), TestCaseError> {
         let all = counters();
         let begun = Gathering::begin(of, (&world.view, &world.ledger), &counters());
@@ -299,7 +299,7 @@ fn what_is_told_twice_or_not_at_all_is_never_shown() {
     let second = told(1);
     let both = gathering.inquiry(gathering.needs(), &Wanted::nothing());
     gathering.add(first.clone()).unwrap();
-    // Nothing flows to 0, so nobody else is asked about it.
+    // Nothing flows to 0, so no other process is asked about it.
     assert_eq!(gathering.inquiry(shard(1), &Wanted::nothing()).ask().unwrap().counters, [counter(6)]);
     assert_eq!(gathering.complete().unwrap_err(), missing(counter(6), 1));
     let twice = GatherError::Twice { counter: counter(0), shard: ShardId(0) };
@@ -341,7 +341,7 @@ fn an_answer_that_does_not_go_on_is_refused() {
     assert_eq!(inquiry.take(two), Err(GatherError::Length { asked: 1, counters: 2 }));
     inquiry.take(first.clone()).unwrap();
     assert_eq!(inquiry.take(first.clone()), Err(GatherError::GoesBack));
-    // Where the process that is asked has begun the counter again meanwhile, what it tells now is of another generation.
+    // If the asked process has begun the counter again meanwhile, its next answer is for another generation.
     let mut rest = CountsAnswer { cut: None, ..first };
     rest.counts[0].reading.as_mut().unwrap().generation += 1;
     assert_eq!(inquiry.take(rest), Err(GatherError::BeganAgain));
@@ -374,7 +374,7 @@ fn what_has_expired_elsewhere_is_asked_for_again_without_it() {
     assert_eq!(read.counters[0].windows[0].counted.value, 10);
 }
 
-/// A counter with more buckets than one message holds, each as large as can be.
+/// A counter with more buckets than one message holds, each as large as possible.
 #[test]
 fn the_largest_answer_fits_a_message_and_the_rest_follows() {
     let mut world = small();

@@ -27,7 +27,7 @@ fn time(s: u64) -> UnixTime {
     UnixTime::try_from(s).unwrap()
 }
 
-/// Value and what the last day counted, by the source.
+/// The value and the last day's count, by the source.
 fn asked(source: &impl Source, keys: &[&str]) -> Vec<(i128, i128)> {
     let last_day = Asked::Last("1d".parse().unwrap());
     let window = WindowQuery { asked: last_day, error_s: None, compare: false, zone: Zone::UTC };
@@ -67,7 +67,7 @@ impl Place {
         self.say(cmd.unwrap().unwrap());
     }
 
-    /// What a valve counted so long ago, which is all that it counted.
+    /// A valve's count this long ago, its only one.
     fn hear(&mut self, key: &str, half: Half, ago_s: u64, count: u64) {
         let cell = name(key).half_of(half, 0);
         let valve = ValveId { group: GroupId { dc: DcId(0), group: 0, incarnation: 1 }, lane: 0 };

@@ -1,9 +1,9 @@
-//! How a view's flow follows the ledger's graph: change by change, or, where these were too many or another replica's state was taken
-//! over, by comparing both graphs.
+//! How a view's flow follows the ledger's graph: change by change, or by comparing both graphs. A comparison is needed if changes
+//! were too many or another replica's state was taken over.
 //!
-//! While they are compared, what the view's flow will have when its queue is worked off is made to be a part of the ledger's graph first,
-//! by removals, and then all of it, by insertions, both in the order of edges. So it never has a cycle. Changes of the ledger meanwhile
-//! are carried out as well, as far as the comparison has passed them.
+//! A comparison takes the graph that the view's flow will have when its queue is worked off. First it becomes a part of the
+//! ledger's graph, by removals, and then all of it, by insertions, both in the order of edges. So it never has a cycle. Changes
+//! of the ledger meanwhile are carried out as well, as far as the comparison has passed them.
 
 use super::Hierarchy;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,20 +11,20 @@ use tidemark_ledger::ledger::{EdgesChanged, Graph};
 use tidemark_types::graph::{Edge, EdgeChange, FlowError, Vertex};
 use tidemark_types::limits::EDGE_CHANGES_QUEUED_MAX;
 
-/// With so many changes waiting, a comparison waits as well: the rest is for what the ledger changes meanwhile.
+/// With this number of changes waiting, a comparison waits as well: the rest of the queue is for changes of the ledger meanwhile.
 const COMPARED_QUEUED_MAX: usize = EDGE_CHANGES_QUEUED_MAX / 2;
 
-/// How far the ledger's graph has been taken over.
+/// The progress of taking over the ledger's graph.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Following {
     stage: Stage,
     /// Changes of the ledger that were told.
     heard: u64,
-    /// Edges whose changes wait in the flow: whether the last one inserts it, and how many wait.
+    /// Edges with changes that wait in the flow: whether the last one inserts it, and the number of waiting changes.
     waiting: BTreeMap<(Vertex, Vertex), (bool, u32)>,
-    /// So many changes were given to the flow.
+    /// The number of changes that were given to the flow.
     pushed: u64,
-    /// Which of the ledger's changes those of the flow stand for.
+    /// The ledger's changes that those of the flow stand for.
     marks: VecDeque<Mark>,
     /// The last mark that was reached.
     reached: Mark,
@@ -35,13 +35,13 @@ enum Stage {
     /// Each change is handed on.
     #[default]
     Abreast,
-    /// What is only in the view is removed. Edges up to this one are done.
+    /// Edges that are only in the view are removed. Edges up to this one are done.
     Removing(Option<Edge>),
-    /// What is only in the ledger is inserted. Edges up to this one are done.
+    /// Edges that are only in the ledger are inserted. Edges up to this one are done.
     Inserting(Option<Edge>),
 }
 
-/// When the flow has settled so many changes, its graph is the ledger's after `index`.
+/// When the flow has settled this number of changes, its graph is the ledger's after `index`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     settled: u64,
@@ -55,7 +55,7 @@ impl Following {
         matches!(self.stage, Stage::Abreast)
     }
 
-    /// Whether changes are carried out that a comparison has found.
+    /// Whether the changes that a comparison has found are carried out.
     pub fn is_catching_up(&self) -> bool {
         self.marks.front().is_some_and(|next| !next.is_each)
     }
@@ -114,7 +114,8 @@ impl Hierarchy {
     /// Takes over changes of the ledger's graph.
     pub(super) fn follow(&mut self, changes: &EdgesChanged, graph: &Graph) {
         match changes {
-            // A replica's graph after so many changes is every replica's: what a start has begun with is not compared again.
+            // The graph after `index` changes is the same in every replica: the graph that a start has begun with is not compared
+            // again.
             EdgesChanged::Replaced { index } if *index <= self.following.heard => {}
             EdgesChanged::Replaced { index } => {
                 self.following.heard = *index;
@@ -128,7 +129,7 @@ impl Hierarchy {
 
     fn follow_each(&mut self, since: u64, changes: &[EdgeChange]) {
         if since > self.following.heard {
-            // Some were told to somebody else.
+            // Some were told to another consumer.
             self.following.heard = since + changes.len() as u64;
             return self.compare_all();
         }
@@ -168,7 +169,7 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Whether there is something to be compared now: all that the ledger has changed has to be told first.
+    /// Whether graphs can be compared now: all changes of the ledger have to be told first.
     pub(super) fn can_compare(&self, graph: &Graph) -> bool {
         !self.following.is_abreast() && self.following.heard == graph.index() && self.has_room()
     }
@@ -189,7 +190,7 @@ impl Hierarchy {
     }
 
     fn compare_removing(&mut self, behind: Option<Edge>, budget: &mut usize, graph: &Graph) {
-        // What waits to be inserted may lie anywhere.
+        // Edges that wait to be inserted may lie anywhere.
         let waiting = if behind.is_none() { self.only_waiting(graph) } else { Vec::new() };
         let settled = self.flow.dag().edges_behind(behind).take(*budget);
         let part: Vec<Edge> = settled.collect();

@@ -1,4 +1,4 @@
-//! Which buckets namespaces keep, of direct counts and of totals.
+//! The buckets that namespaces keep, of direct counts and of totals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_ledger::ledger::Ledger;
@@ -20,7 +20,7 @@ struct Kept {
     of_totals: Option<Horizon>,
 }
 
-/// What another horizon brings with it.
+/// The effect of another horizon.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Effect {
     /// Buckets of totals have expired.
@@ -44,7 +44,7 @@ impl Horizons {
         })
     }
 
-    /// Of direct counts.
+    /// The horizon of direct counts.
     #[inline]
     pub fn own(&self, number: u16) -> Option<&Horizon> {
         self.kept[usize::from(number)].own.as_ref()
@@ -69,7 +69,7 @@ impl Horizons {
         Effect { expired: self.derive(sinks, ledger), regranulated }
     }
 
-    /// Edges may have been permitted. Whether buckets of totals have expired with that.
+    /// Edges may have been permitted. Returns whether buckets of totals have expired with that.
     pub fn on_permissions(&mut self, ledger: &Ledger) -> bool {
         let permissions = ledger.graph().allowed().count();
         if permissions == self.permissions {
@@ -80,7 +80,7 @@ impl Horizons {
         self.derive(all, ledger)
     }
 
-    /// Merges anew what namespaces keep of totals. Whether that is less than before.
+    /// Merges the totals' horizons of namespaces anew. Returns whether they keep less than before.
     fn derive(&mut self, namespaces: BTreeSet<String>, ledger: &Ledger) -> bool {
         let mut expired = false;
         for namespace in namespaces {

@@ -1,7 +1,7 @@
-//! A range that is split: what its counters add to totals is handed to the two that it becomes, counter by counter.
+//! A range that is split: the part of its counters in totals is handed to the two new ranges, counter by counter.
 //!
-//! Until all is handed, a counter adds to the share of the range or, once it is handed, to that of its part; each share is right by itself,
-//! and who asks for the range's is given all three. Then the range is none any more.
+//! Until all is handed, a counter adds to the share of the range or, once it is handed, to that of its part. Each share is right
+//! by itself, and a request for the range's share gets all three. Then the range no longer exists.
 
 use super::{DirectCounts, HALVES, Hierarchy, NONE, Share, heir};
 use tidemark_ledger::ledger::Ledger;
@@ -11,7 +11,7 @@ use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::counter_order::CounterOrder;
 use tidemark_wire::shards::{Ranges, ShardId, ShardMask, Split};
 
-/// How far the counters of a range are handed.
+/// The progress of handing over the counters of a range.
 #[derive(Clone, Debug)]
 pub(super) struct Parting {
     split: Split,
@@ -30,7 +30,7 @@ impl Parting {
         Parting::new(self.split)
     }
 
-    /// Beside those that there are, so many numbers are given to ranges.
+    /// The numbers given to ranges, beyond the present ranges.
     pub fn numbers(&self) -> usize {
         usize::from(self.split.parts()[1].0) + 1
     }
@@ -42,12 +42,12 @@ pub(in crate::view) fn part_of(split: &Split, counter: &CounterName, order: &Cou
 }
 
 impl Hierarchy {
-    /// Begins to hand what the counters of a range add.
+    /// Begins to hand over the part of a range's counters.
     pub(in crate::view) fn begin_parting(&mut self, split: &Split) {
         let parting = Parting::new(split.clone());
         self.shares.grow(parting.numbers());
         if !self.notes_sources() {
-            // Of a counter to which something flows it was not noted from where; what is under way may be about any.
+            // For a counter with inflow it was not noted from which ranges it comes; a change under way may concern any range.
             let is_under_way = self.flow.unsettled() > 0;
             let inherits = |vertex: usize| {
                 let mut parents = self.flow.dag().parents(Vertex(vertex as u32));
@@ -60,7 +60,7 @@ impl Hierarchy {
         self.note_parts();
     }
 
-    /// What flows from a range flows from its parts.
+    /// Counts that flow from a range flow from its parts.
     fn note_parts(&mut self) {
         let Some(Parting { split, .. }) = &self.parting else { return };
         let parts = split.parts().into_iter().fold(ShardMask::NONE, |mask, part| mask.with(ShardMask::of(part)));
@@ -69,25 +69,25 @@ impl Hierarchy {
         }
     }
 
-    /// Whether it is noted from which ranges something flows to a counter.
+    /// Whether the ranges from which counts flow to a counter are noted.
     pub(super) fn notes_sources(&self) -> bool {
         !self.ranges.is_whole() || self.parting.is_some()
     }
 
-    /// What stands for a range among sources.
+    /// The mask of a range among sources.
     pub(super) fn mask_of(&self, shard: ShardId) -> ShardMask {
         let parts = self.parting.iter().filter(|parting| parting.split.shard == shard);
         let parts = parts.flat_map(|parting| parting.split.parts());
         parts.fold(ShardMask::of(shard), |mask, part| mask.with(ShardMask::of(part)))
     }
 
-    /// Under which range's number a share is known to others.
+    /// The range by which other processes name a share.
     pub(super) fn shown_as(&self, shard: ShardId) -> ShardId {
         let parting = self.parting.as_ref().filter(|parting| parting.split.parts().contains(&shard));
         parting.map_or(shard, |parting| parting.split.shard)
     }
 
-    /// To which share a counter of a range adds.
+    /// The share to which a counter of a range adds.
     #[inline]
     pub(super) fn owner(&self, vertex: u32, shard: u16) -> u16 {
         match &self.parting {
@@ -98,12 +98,12 @@ impl Hierarchy {
         }
     }
 
-    /// Whether all counters that are known add to the shares of parts.
+    /// Whether all known counters add to the shares of parts.
     pub(in crate::view) fn is_handed(&self) -> bool {
         self.parting.as_ref().is_none_or(|parting| parting.handed.len() >= self.nodes.len())
     }
 
-    /// Hands further counters, looking at no more than about so many buckets and pairs.
+    /// Hands over further counters, looking at no more than about `budget` buckets and pairs.
     pub(in crate::view) fn hand(&mut self, mut budget: usize, ledger: &Ledger, view: &impl DirectCounts) {
         while budget > 0 && !self.is_handed() {
             let Some(Parting { split, handed }) = &self.parting else { return };
@@ -135,7 +135,8 @@ impl Hierarchy {
         }
     }
 
-    /// All is handed and copied: the range is none any more. `place` says where its slots are in the parts, which have so many.
+    /// All is handed and copied: the range no longer exists. `place` gives the places of its slots in the parts, which have
+    /// `cells` cells.
     pub(in crate::view) fn finish_parting(&mut self, ranges: Ranges, cells: [u32; 2], place: impl Fn(u32) -> u32) {
         let Some(Parting { split, handed }) = self.parting.take() else { return };
         self.vertex_of.resize_with(ranges.numbers(), Vec::new);

@@ -1,9 +1,9 @@
-//! All totals from nothing: what a process does when it starts.
+//! All totals from nothing: the recount of a process when it starts.
 //!
-//! Going through the graph in topological order, and handing on what has come together, would count a counter twice where two paths meet.
-//! But where all of a counter flows to one next counter only, its descendants are that one and those of that one: then what has come
-//! together is handed on as if it were counted there, and added to its total when all has come. Only counters that flow to several next
-//! ones walk to their descendants, once for themselves and for all that was handed to them.
+//! Going through the graph in topological order, and handing on collected counts, would count a counter twice where two paths
+//! meet. But if all of a counter flows to only one next counter, its descendants are that one and its descendants. Then the
+//! collected counts are handed on as if they were counted there, and added to its total when all have come. Only counters that
+//! flow to several next ones walk to their descendants, once for themselves and for all counts that were handed to them.
 
 use super::follow::Following;
 use super::parting::Parting;
@@ -24,7 +24,7 @@ struct Edges {
     open: Vec<u32>,
 }
 
-/// What was handed to counters that are not done yet.
+/// The counts that were handed to counters that are not done yet.
 struct Handed {
     /// By vertex: the place of the first of its parts.
     at: Vec<u32>,
@@ -32,7 +32,7 @@ struct Handed {
     free: Vec<u32>,
 }
 
-/// What came from the counters of one shard.
+/// The counts from the counters of one shard.
 #[derive(Clone, Default)]
 struct Part {
     shard: u16,
@@ -89,7 +89,7 @@ impl Handed {
         &mut self.parts[at as usize].sums
     }
 
-    /// Takes one part of what was handed to a counter, while there is any.
+    /// Takes one part of the counts that were handed to a counter, while there is any.
     fn take(&mut self, of: u32) -> Option<(u16, Sums)> {
         let at = self.at[of as usize];
         let part = std::mem::take(self.parts.get_mut(at as usize)?);
@@ -103,7 +103,7 @@ impl Walk {
     fn descendants(&mut self, of: u32, edges: &Edges) -> &[u32] {
         self.number += 1;
         self.found.clear();
-        // In a tree nobody walks.
+        // In a tree there are no walks.
         self.seen.resize(edges.open.len(), 0);
         let mut at = 0;
         let mut next = Some(of);
@@ -121,8 +121,8 @@ impl Walk {
 }
 
 impl Hierarchy {
-    /// Counts all totals anew from direct counts and the ledger's graph as it is, whatever was under way. Takes as long as there is to
-    /// count; horizons should have been told before.
+    /// Counts all totals anew from direct counts and the ledger's present graph, and drops all work under way. Takes as long as
+    /// there is to count; horizons should have been told before.
     pub fn recount(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
         let graph = ledger.graph();
         let progress = Progress { settled: graph.index(), done: None };
@@ -169,7 +169,8 @@ impl Hierarchy {
         }
     }
 
-    /// Takes in all counters, none of which was, by a walk over the view's cells: most counters have one, and each is looked up once.
+    /// Takes in all counters, none of which was taken in, by a walk over the view's cells: most counters have one, and each is
+    /// looked up once.
     fn take_in_all(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
         let graph = ledger.graph();
         let names = ledger.graph().names();
@@ -199,14 +200,15 @@ impl Hierarchy {
         self.vertex_of = (0..self.ranges.numbers() as u16).map(|shard| of_shard(ShardId(shard))).collect();
     }
 
-    /// Reads what the next counters from this one on will need.
+    /// Reads the memory that the next counters from this one on will need.
     fn warm(&self, first: usize, view: &impl DirectCounts) {
         let of_node = |node: &Node| node.slots.map(|slot| (ShardId(node.shard), slot));
         let slots = self.nodes[first..].iter().take(AHEAD).flat_map(of_node).filter(|&(_, slot)| slot != NONE);
         std::hint::black_box(slots.fold(0u64, |sum, (shard, slot)| sum.wrapping_add(view.warm(shard, slot))));
     }
 
-    /// All that flows to a counter has come together: adds to all totals below it what is counted there, directly or as if it were.
+    /// All counts that flow to a counter have come together: adds to all totals below it its direct count and the counts handed
+    /// to it.
     fn hand_on(&mut self, vertex: u32, edges: &Edges, handed: &mut Handed, walk: &mut Walk, view: &impl DirectCounts) {
         let node = self.nodes[vertex as usize];
         let children = edges.children(vertex);

@@ -1,6 +1,6 @@
-//! Totals as shares: what the counters of each shard add to each counter that inherits.
+//! Totals as shares: the part of the counters of each shard in each counter that inherits.
 //!
-//! Where there is one shard, a counter's share is found by its number at once, as one sum would be.
+//! With one shard, a counter's share is found by its number at once, as one sum would be.
 
 use super::{NONE, Sums};
 use tidemark_wire::shards::ShardId;
@@ -17,7 +17,7 @@ pub(super) struct Shares {
     held: Vec<SharesHeld>,
 }
 
-/// What the counters of one shard add to one total.
+/// The part of the counters of one shard in one total.
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     pub namespace: u16,
@@ -28,7 +28,7 @@ pub(super) struct Share {
     pub ticket: u32,
 }
 
-/// What shares of one shard take.
+/// The memory of one shard's shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharesHeld {
     /// Totals to which counters of the shard add, or once did.
@@ -38,7 +38,7 @@ pub struct SharesHeld {
 }
 
 impl SharesHeld {
-    /// Bytes of memory, of those totals what comes from the shard.
+    /// Bytes of memory of the part of those totals that comes from the shard.
     pub fn bytes(&self) -> u64 {
         self.totals * size_of::<Share>() as u64 + self.bucket_bytes as u64
     }
@@ -53,7 +53,7 @@ impl Shares {
         self.all.is_empty()
     }
 
-    /// There are so many shards from now on.
+    /// There are `shards` shards from now on.
     pub fn grow(&mut self, shards: usize) {
         if self.several == 0 {
             // Where there was one, an heir's number is the place of its share.
@@ -108,7 +108,7 @@ impl Shares {
         &self.all
     }
 
-    /// Those of a shard.
+    /// The shares of a shard.
     pub fn of_shard(&self, shard: ShardId) -> impl Iterator<Item = &Share> + '_ {
         self.all.iter().filter(move |share| share.shard == shard.0)
     }
@@ -118,7 +118,7 @@ impl Shares {
         self.held.iter().map(|held| held.bucket_bytes).sum()
     }
 
-    /// Changes the next share behind so many, if there is one.
+    /// Changes the next share behind the first `behind`, if there is one.
     pub fn change_next<R>(&mut self, behind: usize, change: impl FnOnce(&mut Share) -> R) -> Option<R> {
         (behind < self.all.len()).then(|| self.change_at(behind, change))
     }
@@ -177,7 +177,7 @@ impl Shares {
         }
     }
 
-    /// What the shares of a shard take.
+    /// The memory of a shard's shares.
     pub fn held(&self, shard: ShardId) -> SharesHeld {
         self.held.get(usize::from(shard.0)).copied().unwrap_or_default()
     }
@@ -199,7 +199,7 @@ impl Shares {
         }
     }
 
-    /// Panics unless what is said of each shard is what it has.
+    /// Panics unless the recorded memory of each shard is the true one.
     pub fn check_held(&self) {
         let mut held = vec![SharesHeld::default(); self.held.len()];
         for share in &self.all {

@@ -1,9 +1,9 @@
-//! Buckets of totals that ended a while ago and are on disk only, once buckets take more memory than they may (decision 0051).
+//! Buckets of totals that ended a while ago and are on disk only, once buckets take more memory than the budget (decision 0051).
 //!
-//! A total is a sum modulo 2^64, so what it holds is what is in memory and what is on the shelf, **added up**, whatever is added or taken off
-//! meanwhile: counting and moving edges read no disk, and a bucket in memory may be less than 0 of its own. Totals are derived: what is on
-//! their shelf is of use to this process only, so it is written and read at once. Each value has a number of its own, which is never given
-//! again: what is not read any more may go at leisure.
+//! A total is a sum modulo 2^64, so it is the **sum** of its part in memory and its part on the shelf, whatever is added or
+//! subtracted meanwhile. Counting and moving edges read no disk, and a bucket in memory may be less than 0 of its own. Totals are
+//! derived: their shelf is of use to this process only, so it is written and read at once. Each value has a number of its own,
+//! which is never given again: values that are not read any more may go at leisure.
 
 use super::shares::Share;
 use super::{DirectCounts, HALVES, Hierarchy};
@@ -18,14 +18,14 @@ use tidemark_wire::shards::ShardId;
 
 /// Shares that are looked at once leaving begins, for buckets that may.
 const LOOKED_AT: usize = 1 << 17;
-/// About so many bytes leave at once, of so many shares that are looked at.
+/// The bytes that leave at once, about, and the shares that are looked at.
 const BYTES_AT_ONCE: usize = 16 << 10;
 const LOOKED_AT_ONCE: usize = 256;
-/// Of the budget of a step, in which a share that is looked at is one: what a value costs that is put on the shelf, or taken away.
+/// The cost of a value that is put on the shelf, or taken away, in the budget of a step. A share that is looked at costs one.
 const SHELVED_COST: usize = 64;
 const REMOVED_COST: usize = 16;
 
-/// What is on the shelf, and what leaves.
+/// The values on the shelf, and the buckets that leave.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelving {
     budget: Option<Budget>,
@@ -33,28 +33,28 @@ pub(super) struct Shelving {
     leaving: Option<Leaving>,
     /// The number that was given to a value last.
     ticket: u32,
-    /// Shares of which something is on the shelf.
+    /// Shares with buckets on the shelf.
     shares: usize,
-    /// Values that nobody reads any more.
+    /// Values that are not read any more.
     unread: Vec<u32>,
     /// The disk took no more when it was tried last.
     is_full: bool,
-    /// So many shares in a row had nothing that ended by this minute (since 1970).
+    /// The number of shares in a row without buckets that ended by this minute (since 1970).
     barren: (usize, u32),
 }
 
 /// Some is to leave.
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
-    /// What ended by this minute (since 1970).
+    /// Buckets that ended by this minute (since 1970) leave.
     until: u32,
-    /// For about so many bytes, by looking at so many shares.
+    /// The bytes that are to leave, about, and the number of shares to look at.
     bytes: usize,
     shares: usize,
 }
 
 impl Shelving {
-    /// What is on the shelf of a share. Panics where there is no shelf: nothing was put there.
+    /// The part of a share on the shelf. Panics if there is no shelf: nothing was put there.
     fn read(&self, share: &Share) -> [Totals; 2] {
         if share.shelved_until == 0 {
             return Default::default();
@@ -92,7 +92,8 @@ impl Shelving {
         }
     }
 
-    /// Puts what ended by a minute on the shelf, with what is there. False: the disk takes no more, and all stays as it was.
+    /// Puts buckets that ended by a minute on the shelf, with the buckets there. False: the disk takes no more, and all stays as
+    /// it was.
     fn shelve(&mut self, share: &mut Share, until: u32, horizon: Option<&Horizon>) -> bool {
         let ended = start_of(until);
         let mut memory = share.sums.buckets.clone();
@@ -127,7 +128,7 @@ impl Shelving {
         true
     }
 
-    /// Takes away what nobody reads any more.
+    /// Deletes values that are not read any more.
     fn clear(&mut self, budget: &mut usize) {
         while let Some(&ticket) = self.unread.last().filter(|_| *budget > 0 && !self.is_full) {
             self.is_full = self.budget.as_ref().is_some_and(|budget| !budget.shelf.write_total(ticket, None));
@@ -138,7 +139,7 @@ impl Shelving {
         }
     }
 
-    /// Some of so many shares, for about so many bytes, and how many were looked at.
+    /// Some of the shares, for about this number of bytes, and the number of shares that were looked at.
     fn take(&mut self, shares: &[Share], Leaving { until, bytes, shares: most }: Leaving) -> (Vec<u32>, usize) {
         let ended = start_of(until);
         let count = |at: usize| shares[at].sums.buckets.iter().map(|buckets| buckets.count_closed(ended)).sum();
@@ -148,7 +149,7 @@ impl Shelving {
     }
 }
 
-/// What the counters of a range add to a total.
+/// The part of the counters of a range in a total.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldSums<'a> {
     share: &'a Share,
@@ -171,7 +172,7 @@ impl<'a> HeldSums<'a> {
     }
 }
 
-/// Buckets of a share as whoever reads them needs them: what is on the shelf is read where the buckets asked for may be there, once.
+/// Buckets of a share for a reader: the shelf is read if the requested buckets may be there, once.
 #[derive(Clone, Debug)]
 pub struct HeldTotals<'a> {
     of: HeldSums<'a>,
@@ -202,7 +203,7 @@ impl HeldTotals<'_> {
         self.behind(granularity, indexes.start).within(granularity, indexes)
     }
 
-    /// What has all buckets of a granularity from an index on.
+    /// The sums with all buckets of a granularity from an index on.
     fn behind(&self, granularity: Granularity, index: u32) -> &Totals {
         let share = self.of.share;
         let is_in_memory = minute_of(BucketId { granularity, index }.end()) > share.shelved_until;
@@ -211,7 +212,7 @@ impl HeldTotals<'_> {
 }
 
 impl Hierarchy {
-    /// From here on, what buckets take beyond a budget leaves memory when [`Hierarchy::begin_leaving`] says so.
+    /// From now on, buckets beyond a budget leave memory when [`Hierarchy::begin_leaving`] says so.
     pub fn keep_within(&mut self, budget: &Budget) {
         self.shelving.budget = Some(budget.clone());
     }
@@ -221,12 +222,13 @@ impl Hierarchy {
         self.shares.bucket_bytes()
     }
 
-    /// Totals, each as often as ranges add to it, of which something is on disk only.
+    /// Totals with buckets on disk only, each as often as ranges add to it.
     pub fn shelved(&self) -> usize {
         self.shelving.shares
     }
 
-    /// So many bytes are to leave, of what ended a while ago: the next steps see to it. Whether they have anything to do.
+    /// This number of bytes is to leave, of buckets that ended a while ago: the next steps evict them. Returns whether they have
+    /// anything to do.
     pub fn begin_leaving(&mut self, bytes: usize, now: UnixTime) -> bool {
         self.shelving.is_full = false;
         let (shares, Shelving { budget, barren, leaving, .. }) = (self.shares.all().len(), &mut self.shelving);
@@ -235,7 +237,7 @@ impl Hierarchy {
             if barren.1 != until {
                 *barren = (0, until);
             }
-            // All were looked at, also those of which little can leave.
+            // All were looked at, including those from which little can leave.
             if barren.0 < 2 * shares {
                 *leaving = Some(Leaving { until, bytes, shares: LOOKED_AT.min(shares) });
             }
@@ -243,8 +245,8 @@ impl Hierarchy {
         self.is_shelving()
     }
 
-    /// While all is counted anew: what is too much leaves at once. It is not tried again before there is an eighth more than `tried`, what there was
-    /// after the last time.
+    /// During a recount: buckets beyond the budget leave at once. That is not tried again before there is an eighth more than
+    /// `tried`, the bytes after the last time.
     pub(super) fn leave_beyond(&mut self, tried: &mut usize, view: &impl DirectCounts) {
         let held = self.bucket_bytes();
         let Some(budget) = self.shelving.budget.as_ref().filter(|_| held > *tried + *tried / 8) else { return };
@@ -263,13 +265,13 @@ impl Hierarchy {
         HeldSums { share, shelving: &self.shelving, horizon: self.horizons.of_totals(share.namespace) }
     }
 
-    /// Whether a step has something to do for the shelf.
+    /// Whether a step has work for the shelf.
     pub(super) fn is_shelving(&self) -> bool {
         let Shelving { leaving, unread, is_full, .. } = &self.shelving;
         leaving.is_some() || !unread.is_empty() && !is_full
     }
 
-    /// Puts on the shelf what is to leave, of some of the shares, and takes from there what nobody reads any more.
+    /// Evicts buckets of some of the shares to the shelf, and deletes values there that are not read any more.
     pub(super) fn leave(&mut self, budget: &mut usize) {
         self.shelving.clear(budget);
         while let Some(leaving) = self.shelving.leaving.filter(|_| *budget > 0) {

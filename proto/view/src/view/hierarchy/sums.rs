@@ -1,9 +1,10 @@
-//! What is counted in both halves, all-time and in buckets: of one counter directly, or of all that flows to it.
+//! The counts of both halves, all-time and in buckets: of one counter directly, or of all that flows to it.
 
 use tidemark_types::ids::Half;
 use tidemark_types::series::{Horizon, Totals};
 
-/// Sums of both halves, modulo 2^64: right as long as the true ones are below that, whatever was added and taken off in which order.
+/// Sums of both halves, modulo 2^64: right as long as the true ones are below that, after any order of additions and
+/// subtractions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub(super) counts: [u64; 2],
@@ -27,7 +28,7 @@ impl Sums {
         self.buckets.iter().map(Totals::len).sum()
     }
 
-    /// Adds all-time counts, and of the buckets what is kept.
+    /// Adds all-time counts, and the kept buckets.
     pub(super) fn add(&mut self, other: &Sums, horizon: Option<&Horizon>) {
         for half in 0..2 {
             self.counts[half] = self.counts[half].wrapping_add(other.counts[half]);
@@ -37,7 +38,7 @@ impl Sums {
         }
     }
 
-    /// Adds everything, whoever keeps it.
+    /// Adds all buckets, kept or not.
     pub(super) fn add_all(&mut self, other: &Sums) {
         for half in 0..2 {
             self.counts[half] = self.counts[half].wrapping_add(other.counts[half]);

@@ -1,4 +1,4 @@
-//! What leaves a view once a reset is passed, on disk and in memory, and what comes late.
+//! The data that leaves a view once a reset is passed, on disk and in memory, and late data.
 
 use super::*;
 use proptest::prelude::*;
@@ -20,14 +20,14 @@ fn valve(number: u16) -> ValveId {
     ValveId { group: GroupId { dc: DcId(number % DCS), group: 0, incarnation: 1 }, lane: (number / DCS) as u8 }
 }
 
-/// Everything that was ever merged, and what is over.
+/// Everything that was ever merged, and the ended generations.
 struct World {
     view: View,
     ledger: Ledger,
     splits: u16,
     counts: BTreeMap<CellId, BTreeMap<ValveId, u64>>,
     buckets: BTreeMap<CellId, BTreeMap<ValveId, Row>>,
-    /// Cells of which nothing is left: they were over when resets were passed.
+    /// Cells without any data left: they were over when resets were passed.
     over: BTreeSet<CellId>,
 }
 
@@ -66,7 +66,7 @@ impl World {
         self.apply(LedgerCmd::ResetsHeard { view: DcId(0).into(), upto });
     }
 
-    /// The generation of a counter, or one before, or the next one, of which the ledger has not heard here.
+    /// The generation of a counter, or an earlier one, or the next one, which the ledger here has not heard of.
     fn cell(&self, key: u8, earlier: u32) -> CellId {
         let generation = self.ledger.resets().generation(&name(key)) + 1;
         name(key).half_of(if key == 0 { Half::Down } else { Half::Up }, generation.saturating_sub(earlier))
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// One that was told everything, of what is over as well, and starts now.
+    /// A view that was told everything, ended generations included, and starts now.
     fn other(&self, told: &[(CellId, u16, u64)]) -> World {
         let mut other = World::new();
         told.iter().for_each(|(cell, at, value)| other.merge(cell.clone(), *at, *value));
@@ -153,7 +153,7 @@ proptest! {
         world.pass(u64::MAX);
         world.settle(usize::MAX);
         world.check();
-        // Whoever was told of all of it and has passed as many resets has the same sums.
+        // A view that was told of all of it and has passed as many resets has the same sums.
         let other = world.other(&told);
         other.view.check_all();
         let sums = |view: &View| {
@@ -188,7 +188,7 @@ fn what_not_all_have_passed_stays() {
     assert_eq!(world.view.down_of(&name(1), 0), 0);
 }
 
-/// The deliberate bug: what all have passed stays.
+/// The deliberate bug: data from before a passed reset stays.
 #[cfg(feature = "teeth")]
 #[test]
 fn what_is_over_and_kept_is_noticed() {

@@ -1,11 +1,11 @@
-//! A group gives back what is over and keeps what is present, whatever is interleaved: checkpoints, crashes, and a consumer of its feed.
+//! A group frees ended generations and keeps present ones, with checkpoints, crashes and a consumer of its feed interleaved.
 
 use super::*;
 use tidemark_types::ids::{CellId, Half};
 
 const KEYS: u32 = 8;
 
-/// What was counted in the present generation of each counter, by lane.
+/// The counts in the present generation of each counter, by lane.
 #[derive(Default)]
 struct Model {
     generations: BTreeMap<u32, u32>,
@@ -45,7 +45,7 @@ impl Model {
     }
 }
 
-/// Of what a group holds, what is present.
+/// The present part of a group's rows.
 fn present_rows(group: &Group, model: &Model) -> BTreeMap<(CellId, u8, BucketId), u64> {
     let all =
         rows(group).into_iter().map(|((slot, lane, bucket), value)| ((group.table().name(slot), lane, bucket), value));
@@ -111,7 +111,7 @@ impl Follower {
     }
 }
 
-/// One entry: how far time goes on, what is done, of which counter, and by how much.
+/// One entry: how far time moves, the action, its counter, and the amount.
 type Step = (u64, u8, u32, u64, u8);
 
 struct World {
@@ -124,7 +124,7 @@ struct World {
     now_s: u64,
     seqs: [u64; LANES as usize],
     nonce: u64,
-    /// It has crashed, and may have left buckets on disk of which no row knows.
+    /// It has crashed, and may have left buckets on disk that no row refers to.
     crashed: bool,
 }
 
@@ -148,7 +148,7 @@ impl World {
         effects
     }
 
-    /// Counts by whatever cell of the counter has a slot: the present one, or one of what is over.
+    /// Counts by any cell of the counter that has a slot: the present one, or one of an ended generation.
     fn count(&mut self, key: u32, delta: u64, lane: u8) {
         let slots = (0..self.group.table().len()).filter(|&slot| self.group.table().name(slot).counter == name(key));
         let slots: Vec<u32> = slots.collect();
@@ -204,7 +204,7 @@ impl World {
             15 => {
                 self.group = restarted(self.group.clone(), &mut self.store, &self.log, cut);
                 (self.covered, self.crashed) = (0, true);
-                // The consumer connects again, too: what it was told in part is void.
+                // The consumer connects again, too: chunks that it was told in part are void.
                 (self.follower.pull.walk, self.follower.pull.rows_told) = (None, 0);
                 self.follower.names.clear();
             }
@@ -230,7 +230,7 @@ proptest! {
         prop_assert_eq!(told, world.model.components());
         prop_assert_eq!(world.follower.present_rows(&world.group, &world.model), world.model.rows(&world.group));
         prop_assert_eq!(world.follower.names.len() as u32, world.group.table().len());
-        // What is not there any more is not on disk either.
+        // Cells that do not exist any more are not on disk either.
         while world.group.is_making_checkpoint() {
             save_some(&mut world.group, &mut world.store, &mut world.log, &mut world.covered, 1 << 20);
         }
