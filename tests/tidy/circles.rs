@@ -35,7 +35,12 @@ fn uses(sources: &[Source]) -> Uses {
     let mut uses = Uses::new();
     for source in product() {
         let Some(module) = top(&source.path) else { continue };
-        let named = named_modules(&without_tests(&source.code));
+        let code = without_tests(&source.code);
+        let mut named = named_behind("crate::", &code);
+        // To the file of a top module the root is `super`, too.
+        if [format!("{module}.rs"), format!("{module}/mod.rs")].contains(&source.path) {
+            named.extend(named_behind("super::", &code));
+        }
         let used = named.into_iter().filter(|used| used != module && modules.contains(used.as_str()));
         uses.entry(module.to_owned()).or_default().extend(used);
     }
@@ -64,10 +69,10 @@ fn without_tests(code: &str) -> String {
     kept + rest
 }
 
-/// What stands behind `crate::`, alone or in braces.
-fn named_modules(code: &str) -> BTreeSet<String> {
+/// Names behind a mark such as `crate::`, alone or in braces.
+fn named_behind(mark: &str, code: &str) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
-    for (at, mark) in code.match_indices("crate::") {
+    for (at, mark) in code.match_indices(mark) {
         let behind = &code[at + mark.len()..];
         match behind.strip_prefix('{') {
             Some(group) => named.extend(heads(group)),
@@ -137,6 +142,8 @@ mod tests {
         let long =
             found(&[("a.rs", "use crate::{b::{self, X}, d};"), ("b.rs", "use crate::c;"), ("c.rs", "use crate::a;")]);
         assert_eq!(long, ["modules use each other in a circle: a -> b -> c -> a"]);
+        assert_eq!(found(&[("a/mod.rs", "use super::b;"), ("b.rs", "use super::{c, a::X};")]).len(), 1);
+        assert_eq!(found(&[("a/d.rs", "use super::b;"), ("b.rs", "use crate::a;")]), [""; 0], "a::b is not b");
     }
 
     #[test]
