@@ -100,10 +100,7 @@ fn column<T: DataType>(group: &mut SerializedRowGroupWriter<'_, File>, values: &
 }
 
 fn failed(error: ParquetError) -> io::Error {
-    match error {
-        ParquetError::External(error) => io::Error::other(error),
-        error => io::Error::other(error),
-    }
+    if let ParquetError::External(error) = error { io::Error::other(error) } else { io::Error::other(error) }
 }
 
 #[cfg(test)]
