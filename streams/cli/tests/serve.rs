@@ -105,6 +105,37 @@ fn producer_that_retries_counts_once_though_the_server_is_killed_20_times() {
     assert!(blobs >= live);
 }
 
+#[test]
+fn server_goes_on_with_a_manifest_that_was_built_again() {
+    const SERVE: [&str; 4] = ["--flush-s", "1", "--flush-counts", "50"];
+    let place = Place::new();
+    let mut server = Server::start(&place.dir(), &SERVE);
+    let address = Arc::new(std::sync::Mutex::new(server.address.clone()));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    let producer = {
+        let (address, is_over, acknowledged) = (Arc::clone(&address), Arc::clone(&is_over), Arc::clone(&acknowledged));
+        std::thread::spawn(move || produce(0, &address, &is_over, &acknowledged))
+    };
+    for kill in 0..10_u64 {
+        let before = acknowledged.load(Ordering::SeqCst);
+        until("a batch", || acknowledged.load(Ordering::SeqCst) > before);
+        std::thread::sleep(Duration::from_millis(150 * (kill % 9)));
+        server.kill();
+        std::fs::remove_file(place.dir().join("manifest.redb")).unwrap();
+        let said = place.said(&["manifest", "rebuild", "--yes"]);
+        assert!(!said.contains("given up"), "{said}");
+        server = Server::start(&place.dir(), &SERVE);
+        address.lock().unwrap().clone_from(&server.address);
+    }
+    is_over.store(true, Ordering::SeqCst);
+    let expected = 10 * producer.join().unwrap();
+    until("the replay", || server.metric("tidemark_streams_lag_rows") == 0.0);
+    assert_eq!(server.total("t0"), expected);
+    server.stop();
+    assert!(place.said(&["audit"]).ends_with(&format!(" count {expected}\n")));
+}
+
 /// Sends numbered batches of 10 events, each again until it is acknowledged. Returns how many there were.
 fn produce(number: u64, address: &std::sync::Mutex<String>, is_over: &AtomicBool, acknowledged: &AtomicU64) -> u64 {
     let tenant = format!("t{number}");

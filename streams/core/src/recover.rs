@@ -353,3 +353,6 @@ fn choices(doubts: &[AppliedCommit]) -> Vec<Vec<AppliedCommit>> {
     let twos = doubts.iter().enumerate().flat_map(|(at, one)| doubts[at + 1..].iter().map(|two| vec![*one, *two]));
     [Vec::new()].into_iter().chain(ones).chain(twos).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! A manifest is built again as it was, or what is missing is named.
+
+use super::*;
+use crate::blob::{Level, StoredBlob};
+use crate::manifest::{Claim, Command, Commit, Committed, Generation, Gone, MemberId, Outcome, Progress};
+use crate::owner::SourceAfter;
+use crate::scope::Scope;
+use crate::source::ReadingId;
+use crate::time::{Hour, HourRange};
+
+const P: PartitionId = PartitionId(0);
+const SOURCE: SourceId = SourceId([7; 32]);
+
+/// A manifest, its head, and the files of its blobs.
+struct Directory {
+    manifest: Manifest,
+    head: Head,
+    files: Files,
+}
+
+fn blob(seq: u64, part: u32, total: u64) -> BlobMeta {
+    let key = BlobKey { partition: P, epoch: Epoch(1), seq: Seq(seq), part };
+    let stored = StoredBlob { bytes: 1, checksum: 1 };
+    BlobMeta { key, level: Level::Delta, scope: Scope::ALL, hours: HourRange::of(Hour(9)), rows: 1, total, stored }
+}
+
+impl Directory {
+    fn new() -> Directory {
+        let mut manifest = Manifest::new();
+        let claim = Claim { partition: P, generation: Generation(1), member: MemberId(1) };
+        manifest.apply(&Command::Claim(claim));
+        let head = manifest.head(Gone::default());
+        Directory { manifest, head, files: Files::default() }
+    }
+
+    fn flush(&mut self, seq: u64, from: u64, to: u64) {
+        let meta = blob(seq, 0, to - from);
+        let reading = ReadingId(1);
+        let total = to - from;
+        let progress = Progress { source: SOURCE, reading, from, to, dead_letters: 0, total, is_end: false };
+        self.write(Commit { progress: Some(progress), add: vec![meta], ..Commit::default() }, true);
+    }
+
+    /// Writes the files of a commit, which is applied or not.
+    fn write(&mut self, commit: Commit, is_applied: bool) {
+        let seq = commit.add[0].key.seq;
+        let commit = Commit { partition: P, epoch: Epoch(1), seq, ..commit };
+        let mut behind = self.manifest.clone();
+        let outcome = behind.apply(&Command::Commit(commit.clone()));
+        assert!(matches!(outcome, Outcome::Commit { result: Ok(Committed::Now), .. }), "{outcome:?}");
+        let partition = behind.partition(P).unwrap();
+        let sources = partition.sources.iter().map(|(id, state)| SourceAfter { id: *id, state: *state }).collect();
+        let parts = commit.add.len() as u32;
+        let after = After { parts, live: partition.live.digest(), erasures: 0, sources };
+        let origin = match commit.progress {
+            Some(progress) => Origin::Source { source: SOURCE, from: progress.from, to: progress.to },
+            None => Origin::Blobs(commit.remove.iter().copied().collect()),
+        };
+        let found = |meta: &BlobMeta| Found { meta: *meta, origin: origin.clone(), after: Some(after.clone()) };
+        self.files.whole.extend(commit.add.iter().map(found));
+        if is_applied {
+            self.manifest = behind;
+        }
+    }
+
+    fn merge(&mut self, seq: u64, inputs: &[BlobMeta], is_applied: bool) -> BlobMeta {
+        let merged = blob(seq, 0, inputs.iter().map(|meta| meta.total).sum());
+        let remove = inputs.iter().map(|meta| meta.key).collect();
+        self.write(Commit { add: vec![merged], remove, ..Commit::default() }, is_applied);
+        merged
+    }
+
+    fn lose(&mut self, meta: &BlobMeta) {
+        self.files.whole.retain(|found| found.meta.key != meta.key);
+    }
+
+    fn recovered(&self) -> Result<Report, CannotRecover> {
+        let (manifest, reports) = recover(self.head.clone(), &self.files)?;
+        let live: Vec<BlobKey> = manifest.live().map(|meta| meta.key).collect();
+        assert_eq!(live.len() as u64, reports[0].live.blobs);
+        Ok(reports[0].clone())
+    }
+
+    fn is_recovered(&self) -> bool {
+        let partition = self.manifest.partition(P).unwrap();
+        let report = self.recovered().unwrap();
+        report.live == partition.live.digest() && report.sources == partition.sources
+    }
+}
+
+#[test]
+fn replaced_blobs_are_not_live_whatever_files_are_left() {
+    let mut directory = Directory::new();
+    directory.flush(1, 0, 10);
+    directory.flush(2, 10, 30);
+    let first = directory.merge(3, &[blob(1, 0, 10), blob(2, 0, 20)], true);
+    directory.flush(4, 30, 31);
+    directory.merge(5, &[first, blob(4, 0, 1)], true);
+    assert!(directory.is_recovered());
+    // The collector deletes earlier commits first.
+    for collected in [blob(1, 0, 10), blob(2, 0, 20), first, blob(4, 0, 1)] {
+        directory.lose(&collected);
+        assert!(directory.is_recovered(), "{}", collected.key);
+    }
+}
+
+#[test]
+fn merge_that_was_given_up_does_not_count_beside_its_inputs() {
+    let mut directory = Directory::new();
+    directory.flush(1, 0, 10);
+    directory.flush(2, 10, 30);
+    directory.merge(3, &[blob(1, 0, 10)], false);
+    directory.merge(4, &[blob(1, 0, 10), blob(2, 0, 20)], true);
+    directory.flush(5, 30, 40);
+    assert!(directory.is_recovered());
+    // Without the merge that counts, and the flush behind it, the state before them is found.
+    directory.lose(&blob(4, 0, 30));
+    directory.lose(&blob(5, 0, 10));
+    let report = directory.recovered().unwrap();
+    assert_eq!((report.live.total, report.sources[&SOURCE].next_row), (30, 30));
+}
+
+#[test]
+fn missing_blob_is_named_or_the_state_before_it_is_found() {
+    let mut directory = Directory::new();
+    directory.flush(1, 0, 10);
+    directory.head = directory.manifest.head(Gone::default());
+    directory.flush(2, 10, 30);
+    directory.flush(3, 30, 31);
+    directory.lose(&blob(2, 0, 20));
+    let report = directory.recovered().unwrap();
+    assert_eq!((report.last, report.sources[&SOURCE].next_row), (None, 10));
+    assert_eq!(report.later, [blob(3, 0, 1).key]);
+    directory.lose(&blob(1, 0, 10));
+    let refused = directory.recovered();
+    assert!(matches!(refused, Err(CannotRecover::Undecided(_))), "{refused:?}");
+}
+
+#[test]
+fn blobs_of_a_later_epoch_than_the_head_are_refused() {
+    let mut directory = Directory::new();
+    directory.flush(1, 0, 10);
+    let mut later = directory.files.whole[0].clone();
+    later.meta.key.epoch = Epoch(2);
+    directory.files.whole.push(later.clone());
+    let refused = CannotRecover::OldHead { key: later.meta.key, known: Epoch(1) };
+    assert_eq!(directory.recovered(), Err(refused));
+}
