@@ -37,10 +37,17 @@ pub enum VoterChange {
     Replace { leaves: AggregatorId, joins: AggregatorId },
 }
 
+fn elsewhere(leader: Option<&str>) -> String {
+    match leader {
+        Some(leader) => format!("{leader} leads the ledger: ask that aggregator"),
+        None => "no leader of the ledger is known here: ask again, or at another aggregator".to_owned(),
+    }
+}
+
 /// Why the voters were not changed. Nothing was, unless the text says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VoterError {
-    #[error("{} leads the ledger: ask that aggregator", leader.as_deref().unwrap_or("another aggregator"))]
+    #[error("{}", elsewhere(leader.as_deref()))]
     NotLeader { leader: Option<String> },
     #[error("{0} was given up with `tidemark dc forget`: it never votes again")]
     Forgotten(String),

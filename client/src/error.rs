@@ -168,7 +168,7 @@ pub enum ChangeError {
     Fake,
     /// It was carried out, or will be soon, or not. To send the same [`EdgeChanges`](crate::EdgeChanges) again does no harm, and tells that
     /// they were carried out; changes that are refused then stay in doubt until the graph is looked at.
-    #[error("it is not known whether edges were changed: {0}; to send the same changes again does no harm")]
+    #[error("it is not known whether edges were changed: {0}; the same EdgeChanges may be sent again")]
     Unknown(String),
 }
 

@@ -37,7 +37,8 @@ impl Client {
     }
 
     fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<(), BenchError> {
-        let (address, length) = (&self.address, body.len());
+        let address = &self.address;
+        let length = body.len();
         let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\r\n");
         let stream = self.stream.get_mut();
         stream.write_all(head.as_bytes())?;

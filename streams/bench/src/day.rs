@@ -356,7 +356,8 @@ impl Draw {
         let record = |_| {
             *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let pair = (*seed >> 20) as usize % listings.len();
-            let (tenant, listing) = (&tenants[pair / *listings_per_tenant], &listings[pair]);
+            let tenant = &tenants[pair / *listings_per_tenant];
+            let listing = &listings[pair];
             Record::Event(RawEvent { tenant, listing, at_s, event_type: "impression", count: 1 })
         };
         (0..count).map(record).collect()

@@ -60,7 +60,8 @@ fn once(args: &FoldArgs) -> Result<Run, BenchError> {
         let (text, ids) = draw(&mut seed, args.pairs);
         let mut batch: Vec<Event<'_>> = Vec::with_capacity(BATCH);
         for &(start, middle, end) in &ids {
-            let (tenant, listing) = (&text[start..middle], &text[middle..end]);
+            let tenant = &text[start..middle];
+            let listing = &text[middle..end];
             let raw = RawEvent { tenant, listing, at_s: 1_799_999_000, event_type: "impression", count: 1 };
             batch.push(raw.check(NOW, &types)?);
         }

@@ -74,7 +74,8 @@ pub fn run(args: &LatencyArgs) -> Result<String, BenchError> {
     let blobs = (0..args.blob_probes).map(|number| in_blob(&mut client, number, args.flush_s));
     let blobs = blobs.collect::<Result<Vec<f64>, BenchError>>()?;
     server.stop()?;
-    let (answers, blobs) = (Times::new(answers), Times::new(blobs));
+    let answers = Times::new(answers);
+    let blobs = Times::new(blobs);
     if !args.json {
         return Ok(format!(
             "in an answer after {:.3} s (p99 {:.3}), in a blob after {:.1} s (p99 {:.1})",

@@ -78,8 +78,9 @@ fn producer_that_retries_counts_once_though_the_server_is_killed_20_times() {
     let acknowledged = Arc::new(AtomicU64::new(0));
     let producers: Vec<_> = (0..3)
         .map(|number| {
-            let (address, is_over, acknowledged) =
-                (Arc::clone(&address), Arc::clone(&is_over), Arc::clone(&acknowledged));
+            let address = Arc::clone(&address);
+            let is_over = Arc::clone(&is_over);
+            let acknowledged = Arc::clone(&acknowledged);
             std::thread::spawn(move || produce(number, &address, &is_over, &acknowledged))
         })
         .collect();
@@ -114,7 +115,9 @@ fn server_goes_on_with_a_manifest_that_was_built_again() {
     let is_over = Arc::new(AtomicBool::new(false));
     let acknowledged = Arc::new(AtomicU64::new(0));
     let producer = {
-        let (address, is_over, acknowledged) = (Arc::clone(&address), Arc::clone(&is_over), Arc::clone(&acknowledged));
+        let address = Arc::clone(&address);
+        let is_over = Arc::clone(&is_over);
+        let acknowledged = Arc::clone(&acknowledged);
         std::thread::spawn(move || produce(0, &address, &is_over, &acknowledged))
     };
     for kill in 0..10_u64 {

@@ -139,7 +139,8 @@ impl Fold {
         self.total += u64::from(event.count);
         let slot = slot(event.quarter, event.event_type);
         let count = event.count;
-        let (arena, tenants) = (&self.arena, &self.tenants);
+        let arena = &self.arena;
+        let tenants = &self.tenants;
         let is_same = |place: u32| {
             let place = Place(place);
             arena.is_of(place, event.listing) && tenants.name(arena.tenant(place)) == event.tenant

@@ -401,7 +401,8 @@ proptest! {
             let mut quarters = [0; 4];
             quarters[quarter.index()] = cell.count;
             for tenant in ["t", "other"] {
-                let (listing, event_type) = (LISTINGS[cell.listing], TYPES[cell.event_type]);
+                let listing = LISTINGS[cell.listing];
+                let event_type = TYPES[cell.event_type];
                 let row = RollupRow { tenant, listing, hour: quarter.hour(), event_type, quarters };
                 grouping.add(&row, cell.minute.map(minute)).unwrap();
             }

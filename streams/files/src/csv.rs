@@ -148,7 +148,8 @@ impl<R: BufRead> Records<R> {
         if line.len() > RECORD_BYTES_MAX || memchr::memchr2(b'"', b'\r', line).is_some() {
             return Ok(false);
         }
-        let (mut start, spans) = (0, &mut self.fields.spans);
+        let mut start = 0;
+        let spans = &mut self.fields.spans;
         for end in memchr::memchr_iter(self.delimiter, line).chain([line.len()]) {
             if spans.len() == FIELDS_MAX {
                 self.fields.clear();
@@ -200,7 +201,8 @@ impl<R: BufRead> Records<R> {
         }
         if let Some(breaks) = machine.misquoted {
             if machine.breaks > 0 {
-                let (end, at) = (self.breaks, line + breaks);
+                let end = self.breaks;
+                let at = line + breaks;
                 return Err(CsvError::Quote(format!(
                     "lines {line} to {end} would be one row: a quote opens a field, and text stands behind the quote that closes it in \
                      line {at}; a quote within a field is written twice"

@@ -108,7 +108,8 @@ impl Text {
         }
         // Text of one byte a letter has no zeros among its first letters.
         if begin.iter().take(4).any(|byte| *byte == 0) && begin.len() >= 4 {
-            let (what, advice) = ("UTF-16 text, or no text", "convert it with `iconv -f UTF-16LE -t UTF-8`");
+            let what = "UTF-16 text, or no text";
+            let advice = "convert it with `iconv -f UTF-16LE -t UTF-8`";
             return Err(unreadable(Unreadable::Kind { what, advice }));
         }
         if begin.starts_with(UTF8_MARK) {
@@ -231,7 +232,9 @@ mod tests {
 
     #[test]
     fn gzip_is_read_with_members_and_zeros_and_nothing_else_behind() {
-        let (one, two, none) = (gzip(b"one\n"), gzip(b"two\n"), gzip(b""));
+        let one = gzip(b"one\n");
+        let two = gzip(b"two\n");
+        let none = gzip(b"");
         assert_eq!(text(&[&one[..], &none, &two].concat()).as_deref(), Ok("one\ntwo\n"));
         assert_eq!(text(&[&one[..], &[0; 700_000]].concat()).as_deref(), Ok("one\n"));
         assert_eq!(text(&[&one[..], &[0; 3], &two, &[0]].concat()).as_deref(), Ok("one\ntwo\n"));
@@ -246,7 +249,8 @@ mod tests {
     #[test]
     fn zstd_is_read_with_skippable_frames_also_in_front() {
         let skippable = [&[0x5a, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
-        let (one, two) = (zstd(b"one\n"), zstd(b"two\n"));
+        let one = zstd(b"one\n");
+        let two = zstd(b"two\n");
         for frames in [vec![&skippable, &one, &two], vec![&one, &skippable, &two, &skippable]] {
             assert_eq!(text(&frames.into_iter().flatten().copied().collect::<Vec<_>>()).as_deref(), Ok("one\ntwo\n"));
         }

@@ -406,7 +406,8 @@ pub fn recovered(
     let expected = rows(&mut lost.live.values().chain(added));
     let built = rows(&mut found.live.values());
     if built != expected {
-        let (built, expected) = (built.total(), expected.total());
+        let built = built.total();
+        let expected = expected.total();
         return Err(wrong(format!("the manifest that was built again counts {built}, and {expected} were counted")));
     }
     let mut sources = lost.sources.clone();

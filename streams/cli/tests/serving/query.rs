@@ -27,7 +27,8 @@ fn folded(server: &Server) {
 fn query_compares_the_same_days_of_the_month_before() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &["--flush-s", "3600"]);
-    let (a, b) = ("a", "b");
+    let a = "a";
+    let b = "b";
     server.send(
         at("t", a, "2026-02-10T05:10:00Z", 4)
             + &at("t", a, "2026-02-28T05:10:00Z", 9)

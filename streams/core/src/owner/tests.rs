@@ -247,7 +247,8 @@ impl World {
         let below = partition.source(SOURCE).next_row as usize;
         let replayed = self.settled.iter().filter(|(_, is_replayed)| **is_replayed);
         let fixed = replayed.map(|(row, _)| self.rows[*row as usize].fixed());
-        let (mut bad, all): (Vec<u64>, Vec<Row>) = (Vec::new(), fixed.collect());
+        let mut bad: Vec<u64> = Vec::new();
+        let all: Vec<Row> = fixed.collect();
         let (mut rows, of_file) = brute_force(&self.rows[..below]);
         brute_force(&all).0.iter().for_each(|row| rows.push(row).unwrap());
         rows.combine();

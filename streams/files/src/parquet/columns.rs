@@ -118,7 +118,8 @@ impl Kind {
 
     /// `None` of what is not understood.
     fn of(column: &ColumnDescriptor) -> Option<Kind> {
-        let (logical, converted) = (column.logical_type_ref(), column.converted_type());
+        let logical = column.logical_type_ref();
+        let converted = column.converted_type();
         if matches!(logical, Some(LogicalType::Decimal(_))) || logical.is_none() && converted == ConvertedType::DECIMAL
         {
             let is_number = !matches!(column.physical_type(), Type::BOOLEAN | Type::INT96 | Type::FLOAT | Type::DOUBLE);

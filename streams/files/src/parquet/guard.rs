@@ -203,7 +203,8 @@ impl<R: ChunkReader> Pages<R> {
                 let size = usize::try_from(bytes).ok().filter(|size| *size <= PAGE_BYTES_MAX);
                 size.ok_or_else(|| refused(format!("a page has {bytes} bytes, and {PAGE_BYTES_MAX} are allowed")))
             };
-            let (compressed, uncompressed) = (size(header.compressed)?, size(header.uncompressed)?);
+            let compressed = size(header.compressed)?;
+            let uncompressed = size(header.uncompressed)?;
             let body = self.offset + header.bytes as u64;
             let whole = header.bytes as u64 + compressed as u64;
             self.left = self.left.checked_sub(whole).ok_or_else(|| refused("a page is longer than its column"))?;
@@ -232,7 +233,8 @@ impl<R: ChunkReader> Pages<R> {
 
     /// Looks at what is unpacked, before room is made for its values.
     fn check(&self, page: &Page) -> Result<(), ParquetError> {
-        let (buffer, values) = (page.buffer(), page.num_values());
+        let buffer = page.buffer();
+        let values = page.num_values();
         let lengths = match (page, page.encoding()) {
             (Page::DictionaryPage { .. }, _) => {
                 let values = values as usize;

@@ -56,7 +56,8 @@ pub fn check_schema(metadata: &[u8]) -> Result<(), Malformed> {
 
 /// The header of a page at the beginning of some bytes.
 pub fn page_header(bytes: &[u8]) -> Result<PageHeader, Malformed> {
-    let (mut walk, mut header) = (Walk::new(bytes), PageHeader::default());
+    let mut walk = Walk::new(bytes);
+    let mut header = PageHeader::default();
     walk.fields(&PAGE, &mut |walk, field, kind| {
         match field {
             1 => header.kind = walk.zigzag()?,
@@ -82,7 +83,9 @@ pub fn page_header(bytes: &[u8]) -> Result<PageHeader, Malformed> {
 pub fn delta_lengths(bytes: &[u8], values_max: u64) -> Result<(u64, usize), Malformed> {
     let too_long = Malformed("more lengths than values");
     let mut walk = Walk::new(bytes);
-    let (block, mini_blocks, values) = (walk.varint()?, walk.varint()?, walk.varint()?);
+    let block = walk.varint()?;
+    let mini_blocks = walk.varint()?;
+    let values = walk.varint()?;
     walk.zigzag()?;
     let per_mini_block = block.checked_div(mini_blocks).filter(|per| *per > 0).ok_or(Malformed("no blocks"))?;
     if values > values_max {
@@ -151,7 +154,8 @@ impl<'a> Walk<'a> {
         let mut last = 0i16;
         loop {
             let byte = self.byte()?;
-            let (step, kind) = (i16::from(byte >> 4), byte & 0xf);
+            let step = i16::from(byte >> 4);
+            let kind = byte & 0xf;
             if kind == 0 {
                 return Ok(());
             }
