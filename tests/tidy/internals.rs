@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn paths_that_do_not_exist_are_refused() {
-        assert_eq!(problems("`proto/partition/src/group.rs`, `proto/src` and `a/b`"), [""; 0]);
+        assert_eq!(problems("`proto/partition/src/group.rs`, `proto/partition/src` and `a/b`"), [""; 0]);
         assert_eq!(problems("`proto/src/gone.rs`"), ["`proto/src/gone.rs` does not exist"]);
         assert_eq!(problems("```text\n`proto/src/gone.rs`\n```\n"), [""; 0]);
     }
