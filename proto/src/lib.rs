@@ -14,8 +14,8 @@ pub use tidemark_client_core::{client, load};
 pub use tidemark_ledger::{claiming, edge_changes, leader, ledger};
 pub use tidemark_partition::{group, node};
 pub use tidemark_types::{
-    alloc, graph, hash, ids, limits, number_table, owners, placement, ring, row_changes, series, shelf, table, teeth,
-    time,
+    alloc, audit, graph, hash, ids, limits, number_table, owners, placement, ring, row_changes, series, shelf, table,
+    teeth, time,
 };
-pub use tidemark_view::{aggregator, asking, audit, gossip, queries, query, view};
+pub use tidemark_view::{aggregator, asking, gossip, queries, query, view};
 pub use tidemark_wire::{counter_order, framed, msg, named, read, scope, shards, wait, wire};

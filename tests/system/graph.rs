@@ -142,7 +142,7 @@ async fn counts_flow_along_edges_each_once_and_totals_outlive_kill_9() {
     assert_eq!(read(centre.http, "direct").await, Some(vec![6, 10, 100, 1_000]));
     for (body, code, what) in [
         (json!({"insert": [pair("topic", "answer")]}), "cycle", "search/answer → search/question → search/topic"),
-        (json!({"insert": [pair("answer", "author")]}), "duplicate", "there already"),
+        (json!({"insert": [pair("answer", "author")]}), "duplicate", "exists already"),
         (json!({"insert": [pair("answer", "answer")]}), "to_itself", "itself"),
         (json!({"remove": [pair("answer", "topic")]}), "absent", "the edge does not exist"),
         (json!({"insert": [pair("answer", "anwser")]}), "unknown_counter", "search/anwser"),

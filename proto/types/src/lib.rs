@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod alloc;
+pub mod audit;
 pub mod graph;
 pub mod hash;
 pub mod ids;

@@ -4,7 +4,6 @@
 
 pub mod aggregator;
 pub mod asking;
-pub mod audit;
 pub mod gossip;
 pub mod queries;
 pub mod query;

@@ -3,7 +3,7 @@
 
 use super::feed::Feed;
 use super::{AggregatorCore, Output};
-use crate::audit::Compared;
+use tidemark_types::audit::Compared;
 use tidemark_types::ids::{CellId, GroupId, LogIndex};
 use tidemark_types::limits::LANES_MAX;
 use tidemark_types::series::Horizon;
@@ -70,9 +70,9 @@ impl AggregatorCore {
 mod tests {
     use super::*;
     use crate::aggregator::{AggregatorConfig, Input, Output};
-    use crate::audit::Fault;
     use tidemark_ledger::ledger::Ledger;
     use tidemark_partition::group::{Group, GroupConfig};
+    use tidemark_types::audit::Fault;
     use tidemark_types::ids::{CounterName, DcId, Start, ValveId};
     use tidemark_types::series::{BucketId, Granularity, Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
     use tidemark_types::time::{Time, WallMs};

@@ -3,9 +3,9 @@
 use super::View;
 use super::cells::Cells;
 use super::hierarchy::HeldSums;
-use crate::audit::{Compared, Held, compare};
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_ledger::ledger::Ledger;
+use tidemark_types::audit::{Compared, Held, compare};
 use tidemark_types::graph::Vertex;
 use tidemark_types::ids::{CellId, CounterName, Half, ValveId};
 use tidemark_types::series::{BucketId, Horizon, Row};

@@ -7,9 +7,9 @@
 //! Each side's buckets are also checked against themselves: a bucket is the sum of the finer ones in it, if all of those are
 //! kept. And the buckets of one granularity hold no more than the total.
 
+use crate::ids::ValveId;
+use crate::series::{BucketId, Granularity, Horizon, Row};
 use std::collections::BTreeMap;
-use tidemark_types::ids::ValveId;
-use tidemark_types::series::{BucketId, Granularity, Horizon, Row};
 
 /// Faults of one component that are listed; the others are counted.
 pub const FAULTS_LISTED_MAX: usize = 32;
@@ -133,8 +133,8 @@ pub fn relayed(before: u64, held: u64, after: u64, has_all: bool) -> Relayed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemark_types::ids::{DcId, GroupId};
-    use tidemark_types::series::{Kept, OutOfRange, Retention, SeriesPolicy, UnixTime};
+    use crate::ids::{DcId, GroupId};
+    use crate::series::{Kept, OutOfRange, Retention, SeriesPolicy, UnixTime};
 
     const NOW_S: u64 = 1_000_000;
 
