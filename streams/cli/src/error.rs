@@ -65,6 +65,11 @@ pub enum CliError {
     Erase(#[from] EraseRefused),
     #[error("{pending} erasures are not done: run the command again")]
     ErasurePending { pending: usize },
+    #[error(
+        "live blobs hold no erased rows; older files may hold them, and stay while live blob {damaged} is damaged: run `tidemark-streams \
+         rebuild`, and then this command again"
+    )]
+    ErasureHeld { damaged: String },
     #[error("no tenant was marked: {0}")]
     TestTenants(#[from] TooManyTestTenants),
     #[error("no tenant is marked as a test: `tidemark-streams test-tenants add` marks one")]

@@ -66,7 +66,10 @@ pub fn run(args: &RebuildArgs, out: &mut impl Write) -> Result<(), CliError> {
             }
         }
     }
-    driver.directory.collect()?;
+    // What is not live may be an input of a blob that is still damaged. Without names all blobs were read.
+    if refused == 0 && args.blobs.is_empty() {
+        driver.directory.collect()?;
+    }
     match refused {
         0 => Ok(()),
         refused => Err(CliError::NotRebuilt { refused, damaged: damaged.len() }),

@@ -158,6 +158,38 @@ fn blob_is_rebuilt_from_the_files_that_it_was_merged_from() {
 }
 
 #[test]
+fn inputs_stay_while_a_live_blob_is_damaged() {
+    let shop = Shop::new();
+    let again = shop.file("again.csv", &rows(200, 6));
+    shop.load(&shop.file("january.csv", &rows(300, 5)));
+    let copy = |path: PathBuf| (path.clone(), std::fs::read(path).unwrap());
+    let inputs: Vec<(PathBuf, Vec<u8>)> = shop.live("period").into_iter().map(copy).collect();
+    shop.load(&again);
+    let before = shop.said(&["query", "shop-3", "--by", "listing"]);
+    inputs.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+    let are_there = || inputs.iter().all(|(path, _)| path.exists());
+    let merged = shop.live("period");
+    let whole = std::fs::read(&merged[0]).unwrap();
+    std::fs::write(&merged[0], &whole[..whole.len() / 2]).unwrap();
+    shop.load(&shop.file("may.csv", "z,x,2026-05-01,1\n"));
+    assert!(are_there(), "a load deletes no input");
+    let erased = shop.refused(&["erase", "nobody"]);
+    assert!(are_there() && erased.contains("`tidemark-streams rebuild`"), "{erased}");
+    std::fs::write(&merged[0], &whole).unwrap();
+    merged.iter().for_each(|path| damage(path));
+    assert!(shop.refused(&["rebuild"]).contains("2 of 2 damaged blobs were not rebuilt"));
+    assert!(are_there(), "a failed rebuild deletes no input");
+    let named = merged[0].file_name().unwrap().to_str().unwrap();
+    let mut of_one = shop.rebuild_from(&again);
+    of_one.push(named.to_owned());
+    shop.said(&text(&of_one));
+    assert!(are_there(), "another blob is still damaged");
+    shop.said(&text(&shop.rebuild_from(&again)));
+    assert_eq!(shop.said(&["query", "shop-3", "--by", "listing"]), before);
+    assert!(!are_there());
+}
+
+#[test]
 fn rebuild_that_is_killed_counts_each_row_once() {
     let shop = Shop::new();
     let file = shop.file("sales.csv", &rows(40_000, 5));
