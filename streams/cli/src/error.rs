@@ -99,6 +99,8 @@ pub enum CliError {
     NotRebuilt { refused: usize, damaged: usize },
     #[error(transparent)]
     CannotRebuild(#[from] CannotRebuild),
+    #[error("{why}; --types is {types}")]
+    OtherTypes { why: CannotRebuild, types: String },
     #[error("the blob was replaced meanwhile, or does not hold what was rebuilt: run the command again")]
     RebuildNotTaken,
     #[error("{}: its source is {source_id}, and the rows are of source {expected}: name the file that was loaded", path.display())]

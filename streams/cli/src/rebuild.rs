@@ -131,6 +131,9 @@ fn rebuild(
     let built = match (built, left.problem.take()) {
         (Ok(built), _) => built,
         (Err(CannotRebuild::NoSource { .. } | CannotRebuild::UnknownInputs(_)), Some(problem)) => return Err(problem),
+        (Err(why @ CannotRebuild::OtherRefused { .. }), _) => {
+            return Err(CliError::OtherTypes { why, types: args.types.join(",") });
+        }
         (Err(why), _) => return Err(CliError::CannotRebuild(why)),
     };
     let key = meta.key;

@@ -135,6 +135,28 @@ fn damaged_dead_letters_are_rebuilt_from_the_file() {
     assert!(shop.audit(&file).contains(" blobs are whole"));
 }
 
+/// With other event types as many rows are refused, and others.
+#[test]
+fn dead_letters_of_other_event_types_are_refused() {
+    let shop = Shop::new();
+    let file = shop.folder.path().join("typed.csv");
+    let row = |kind: &str, n: u32| format!("a,x,2026-01-05T10:00:00Z,{n},{kind}\n");
+    let rows = [row("click", 3), row("view", 4), row("other", 5)].concat();
+    std::fs::write(&file, format!("shop,item,at,n,kind\n{rows}")).unwrap();
+    let with = |command: &[&str], types: &str| {
+        let map = format!("{MAP},type=kind");
+        [command, &["--map", &map, "--types", types]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let path = file.to_str().unwrap();
+    shop.said(&text(&with(&["load", path], "click,view")));
+    let before = shop.said(&["dead-letters", "list"]);
+    damage(&shop.live("dead-letters")[0]);
+    let refused = shop.refused(&text(&with(&["rebuild", "--from", path], "view,other")));
+    assert!(refused.contains("--types is view,other") && refused.contains("not rebuilt: 1 dead letters"), "{refused}");
+    shop.said(&text(&with(&["rebuild", "--from", path], "click,view")));
+    assert_eq!(shop.said(&["dead-letters", "list"]), before);
+}
+
 #[test]
 fn blob_is_rebuilt_from_the_files_that_it_was_merged_from() {
     let shop = Shop::new();
