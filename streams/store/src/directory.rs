@@ -22,7 +22,7 @@ use crate::parquet_rows::Wanted;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use tidemark_consensus::local::OpenError;
@@ -160,6 +160,7 @@ impl Directory {
             None => create(path, if_missing)?,
         };
         let id = marker.id;
+        let lock = lock(path)?;
         let blobs = path.join(BLOBS);
         fs::create_dir_all(&blobs).map_err(io)?;
         let is_new = !path.join(MANIFEST).exists();
@@ -167,7 +168,8 @@ impl Directory {
         if is_new && files > 0 {
             return Err(DirectoryError::NoManifest { path: path.to_owned(), blobs: files });
         }
-        let host = ManifestHost::open(&path.join(MANIFEST), &id).map_err(|error| refused(path, error))?;
+        let mut host = ManifestHost::open(&path.join(MANIFEST), &id).map_err(|error| refused(path, error))?;
+        host.hold(lock);
         sync_folder(path).map_err(io)?;
         Ok(Directory { path: path.to_owned(), host, blobs: Blobs::open(blobs, id, layer)? })
     }
@@ -347,6 +349,17 @@ fn create(path: &Path, if_missing: IfMissing) -> Result<Marker, DirectoryError> 
 }
 
 const NEW_MARKER: &str = "streams.json.new";
+
+/// Keeps other processes out of a directory, also while it has no manifest.
+pub(crate) fn lock(path: &Path) -> Result<File, DirectoryError> {
+    let io = |error| DirectoryError::Io { path: path.to_owned(), error };
+    let marker = File::open(path.join(MARKER)).map_err(io)?;
+    match marker.try_lock() {
+        Ok(()) => Ok(marker),
+        Err(TryLockError::WouldBlock) => Err(DirectoryError::Locked { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(io(error)),
+    }
+}
 
 /// The id of a directory that is there.
 pub(crate) fn identity(path: &Path) -> Result<String, DirectoryError> {

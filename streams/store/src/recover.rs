@@ -1,15 +1,15 @@
 //! Builds the manifest of a directory again when its file is lost or damaged.
 
 use crate::dead_letters::{self, DeadLettersError};
-use crate::directory::{DirectoryError, MANIFEST, blobs_of, identity, refused};
+use crate::directory::{DirectoryError, MANIFEST, blobs_of, identity, lock, refused};
 use crate::disk::{LocalDisk, sync_folder};
 use crate::folder::{Folder, Found as FileFound, file_name};
 use crate::footer::{FooterError, Said};
-use crate::head::{self, HeadError};
+use crate::head::{self, HeadError, HeadOf};
 use crate::host::{ManifestError, ManifestHost};
 use crate::parquet_rows::{self, RowsError};
 use bytes::Bytes;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub struct Recovery {
     directory: String,
     manifest: Manifest,
     gone: Gone,
+    /// Held from the first look at the files until the manifest is written.
+    _lock: File,
     pub reports: Vec<Report>,
     /// Files that do not count, and why.
     pub passed_over: Vec<PassedOver>,
@@ -92,8 +94,10 @@ enum Judged {
 /// [`RecoverError`]: the manifest is whole, or what is there does not decide what counts.
 pub fn examine(path: &Path) -> Result<Recovery, RecoverError> {
     let directory = identity(path)?;
+    let lock = lock(path)?;
     check_lost(path, &directory)?;
-    let head = head::read(path, &directory)?.ok_or_else(|| RecoverError::NoHead { path: path.to_owned() })?;
+    let HeadOf { head, .. } =
+        head::read(path, &directory)?.ok_or_else(|| RecoverError::NoHead { path: path.to_owned() })?;
     let blobs = blobs_of(path);
     let of_folder = |error| DirectoryError::Folder { path: blobs.clone(), error };
     let folder = Folder::open(&blobs).map_err(of_folder)?;
@@ -113,7 +117,7 @@ pub fn examine(path: &Path) -> Result<Recovery, RecoverError> {
     }
     let gone = head.gone().clone();
     let (manifest, reports) = recover(head, &files)?;
-    Ok(Recovery { path: path.to_owned(), directory, manifest, gone, reports, passed_over })
+    Ok(Recovery { path: path.to_owned(), directory, manifest, gone, _lock: lock, reports, passed_over })
 }
 
 /// Whether the manifest cannot be opened, and no other process has it open.
@@ -178,9 +182,11 @@ impl Recovery {
         let io = |error| RecoverError::Io { path: self.path.clone(), error };
         let new = self.path.join(NEW_MANIFEST);
         remove(&new).map_err(io)?;
-        drop(ManifestHost::create(&new, &self.directory, &mut self.manifest)?);
-        // From here on the head stands for the new manifest. If the rest is cut off, it is built again from this head.
-        head::write(&self.path, &self.directory, &self.manifest, &self.gone)?;
+        let host = ManifestHost::create(&new, &self.directory, &mut self.manifest, self.gone.clone())?;
+        // From here on the head is of the new generation, and no older manifest is opened. If the rest is cut off, the manifest is built
+        // again from this head.
+        host.write_head()?;
+        drop(host);
         let file = self.path.join(MANIFEST);
         let lost = file.exists().then(|| lost_name(&self.path)).transpose().map_err(io)?;
         if let Some(lost) = &lost {
