@@ -272,3 +272,19 @@ fn rebuild_of_a_manifest_has_the_directory_for_itself() {
     drop(lock);
     shop.said(&["manifest", "rebuild", "--yes"]);
 }
+
+#[test]
+fn manifest_that_cannot_be_opened_is_not_taken_for_a_lost_one() {
+    let shop = Shop::new();
+    shop.load(&shop.file("first.csv", &rows(300, 5)));
+    let seen = shop.seen();
+    let aside = shop.dir().join("aside");
+    std::fs::rename(shop.manifest(), &aside).unwrap();
+    // No program may open a folder as a file.
+    std::fs::create_dir(shop.manifest()).unwrap();
+    let refused = shop.refused(&["manifest", "rebuild", "--yes"]);
+    assert!(refused.contains("this does not say that the manifest is damaged"), "{refused}");
+    std::fs::remove_dir(shop.manifest()).unwrap();
+    std::fs::rename(&aside, shop.manifest()).unwrap();
+    assert_eq!(shop.seen(), seen);
+}
