@@ -107,6 +107,11 @@ pub enum CliError {
     OtherSource { path: PathBuf, source_id: SourceId, expected: SourceId },
     #[error(transparent)]
     Recover(#[from] RecoverError),
+    #[error(
+        "the manifest is not built again: no server would start on it: {why}. Restore the missing or damaged blobs from a copy of the \
+         directory; nothing was changed"
+    )]
+    BesideIntake { why: LogError },
     #[error("the intake's log: {0}")]
     Intake(#[from] LogError),
     #[error("the directory has {sources} sources; --against compares a directory with one")]

@@ -210,6 +210,16 @@ fn read(bytes: Bytes, file: &FileFound) -> Result<(Option<Said>, Content), Unrea
 }
 
 impl Recovery {
+    /// The manifest as it would be.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The id of the directory.
+    pub fn directory(&self) -> &str {
+        &self.directory
+    }
+
     /// Writes the manifest. The old file, if there is one, gets the name that is returned.
     ///
     /// # Errors
