@@ -347,6 +347,8 @@ pub enum Compare {
     Previous,
     /// The same times of the week before
     Week,
+    /// The same days and times of the month before
+    Month,
 }
 
 #[derive(Debug, Args)]

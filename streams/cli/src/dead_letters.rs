@@ -153,7 +153,8 @@ fn give_up(args: &DropLettersArgs, out: &mut impl Write) -> Result<(), CliError>
 /// Merges what was counted, and deletes the files that count no longer.
 fn finish(driver: &mut Driver) -> Result<(), CliError> {
     driver.handle(Input::Seal)?;
-    Ok(driver.directory.collect()?)
+    driver.directory.collect()?;
+    Ok(())
 }
 
 /// Lines as `list` prints them.

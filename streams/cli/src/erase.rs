@@ -9,7 +9,7 @@ use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};
 use tidemark_streams_core::event::{EventTypes, check_listing, check_tenant};
 use tidemark_streams_core::manifest::{Command, Erase, Outcome};
-use tidemark_streams_store::directory::{Directory, IfMissing};
+use tidemark_streams_store::directory::{Collected, Directory, IfMissing};
 
 pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
     check_tenant(&args.tenant).map_err(CliError::EraseName)?;
@@ -53,10 +53,13 @@ pub fn erase(mut directory: Directory, keys: &[ErasureKey], again: bool) -> Resu
         }
     }
     let mut driver = Driver::claim_for_operator(directory, EventTypes::new(&["impression"])?)?;
-    driver.directory.collect()?;
+    let collected = driver.directory.collect()?;
     let known = driver.directory.manifest().partition(PARTITION);
     match known.map_or(0, |known| known.erasures.pending()) {
-        0 => Ok(driver),
+        0 => match collected {
+            Collected::Done => Ok(driver),
+            Collected::Held { damaged } => Err(CliError::ErasureHeld { damaged }),
+        },
         pending => Err(CliError::ErasurePending { pending }),
     }
 }

@@ -65,6 +65,11 @@ pub enum CliError {
     Erase(#[from] EraseRefused),
     #[error("{pending} erasures are not done: run the command again")]
     ErasurePending { pending: usize },
+    #[error(
+        "live blobs hold no erased rows; older files may hold them, and stay while live blob {damaged} is damaged: run `tidemark-streams \
+         rebuild`, and then this command again"
+    )]
+    ErasureHeld { damaged: String },
     #[error("no tenant was marked: {0}")]
     TestTenants(#[from] TooManyTestTenants),
     #[error("no tenant is marked as a test: `tidemark-streams test-tenants add` marks one")]
@@ -94,12 +99,19 @@ pub enum CliError {
     NotRebuilt { refused: usize, damaged: usize },
     #[error(transparent)]
     CannotRebuild(#[from] CannotRebuild),
+    #[error("{why}; --types is {types}")]
+    OtherTypes { why: CannotRebuild, types: String },
     #[error("the blob was replaced meanwhile, or does not hold what was rebuilt: run the command again")]
     RebuildNotTaken,
     #[error("{}: its source is {source_id}, and the rows are of source {expected}: name the file that was loaded", path.display())]
     OtherSource { path: PathBuf, source_id: SourceId, expected: SourceId },
     #[error(transparent)]
     Recover(#[from] RecoverError),
+    #[error(
+        "the manifest is not built again: no server would start on it: {why}. Restore the missing or damaged blobs from a copy of the \
+         directory; nothing was changed"
+    )]
+    BesideIntake { why: LogError },
     #[error("the intake's log: {0}")]
     Intake(#[from] LogError),
     #[error("the directory has {sources} sources; --against compares a directory with one")]

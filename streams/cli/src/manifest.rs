@@ -1,12 +1,15 @@
 //! `manifest rebuild`: builds a lost manifest again.
 
 use crate::args::ManifestRebuildArgs;
+use crate::driver::PARTITION;
 use crate::error::CliError;
 use std::io::Write;
+use std::path::Path;
 use tidemark_streams_core::blob::{BlobKey, LiveDigest};
 use tidemark_streams_core::recover::Report;
 use tidemark_streams_core::source::SourceState;
-use tidemark_streams_store::recover::examine;
+use tidemark_streams_serve::{LOG_FILE, SOURCE, check_log};
+use tidemark_streams_store::recover::{Recovery, examine};
 
 /// Files that are named one by one.
 const NAMED_MAX: usize = 20;
@@ -19,6 +22,7 @@ pub fn rebuild(args: &ManifestRebuildArgs, out: &mut impl Write) -> Result<(), C
     for file in &recovery.passed_over {
         writeln!(out, "passed over\t{}: {}", file.name, file.why)?;
     }
+    check_intake(&args.directory.dir, &recovery)?;
     if !args.yes {
         return Ok(writeln!(out, "nothing was changed: --yes writes this manifest")?);
     }
@@ -27,6 +31,16 @@ pub fn rebuild(args: &ManifestRebuildArgs, out: &mut impl Write) -> Result<(), C
         None => writeln!(out, "the manifest was built again")?,
     }
     Ok(())
+}
+
+/// An earlier state may end before the first event that is left in the intake's log. No server would start on it.
+fn check_intake(dir: &Path, recovery: &Recovery) -> Result<(), CliError> {
+    let path = dir.join(LOG_FILE);
+    if !path.exists() {
+        return Ok(());
+    }
+    let position = recovery.manifest().partition(PARTITION).map_or(0, |known| known.source(SOURCE).next_row);
+    check_log(&path, recovery.directory(), position).map_err(|why| CliError::BesideIntake { why })
 }
 
 fn print(report: &Report, out: &mut impl Write) -> Result<(), CliError> {

@@ -48,6 +48,7 @@ fn asked(args: &QueryArgs) -> Result<CountQuery, CliError> {
         None => None,
         Some(Compare::Previous) => Some(PreviousPeriod::of(&zone, range)?),
         Some(Compare::Week) => Some(PreviousPeriod::week_before(&zone, range)?),
+        Some(Compare::Month) => Some(PreviousPeriod::month_before(&zone, range)?),
     };
     let dimension = match args.by {
         By::Hour => Dimension::Hour,

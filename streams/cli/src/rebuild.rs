@@ -66,7 +66,10 @@ pub fn run(args: &RebuildArgs, out: &mut impl Write) -> Result<(), CliError> {
             }
         }
     }
-    driver.directory.collect()?;
+    // What is not live may be an input of a blob that is still damaged. Without names all blobs were read.
+    if refused == 0 && args.blobs.is_empty() {
+        driver.directory.collect()?;
+    }
     match refused {
         0 => Ok(()),
         refused => Err(CliError::NotRebuilt { refused, damaged: damaged.len() }),
@@ -128,6 +131,9 @@ fn rebuild(
     let built = match (built, left.problem.take()) {
         (Ok(built), _) => built,
         (Err(CannotRebuild::NoSource { .. } | CannotRebuild::UnknownInputs(_)), Some(problem)) => return Err(problem),
+        (Err(why @ CannotRebuild::OtherRefused { .. }), _) => {
+            return Err(CliError::OtherTypes { why, types: args.types.join(",") });
+        }
         (Err(why), _) => return Err(CliError::CannotRebuild(why)),
     };
     let key = meta.key;

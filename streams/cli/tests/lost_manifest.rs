@@ -234,3 +234,57 @@ fn emptied_or_damaged_manifest_is_refused_and_built_again() {
         assert_eq!(shop.seen(), seen);
     }
 }
+
+#[test]
+fn old_manifest_is_refused_behind_a_rebuild() {
+    let shop = Shop::new();
+    shop.load(&shop.file("first.csv", &rows(3_000, 5)));
+    let old = std::fs::read(shop.manifest()).unwrap();
+    shop.load(&shop.file("more.csv", &rows(900, 6)));
+    let seen = shop.seen();
+    let newest = std::fs::read(shop.manifest()).unwrap();
+    shop.rebuild();
+    // A rebuild that was killed behind the new head leaves the same: the head is of the new manifest, and the manifest is not.
+    for bytes in [&old, &newest] {
+        std::fs::write(shop.manifest(), bytes).unwrap();
+        std::fs::write(shop.dir().join("manifest.redb.new"), b"half").unwrap();
+        let refused = shop.refused(&["query", "shop-3"]);
+        assert!(refused.contains("and this manifest is not it"), "{refused}");
+        shop.said(&["manifest", "rebuild", "--yes"]);
+        assert_eq!(shop.seen(), seen);
+    }
+    // The head of a rebuilt directory is followed as that of any other.
+    shop.load(&shop.file("last.csv", &rows(300, 7)));
+    assert!(shop.said(&["audit"]).ends_with(" count 8400\n"));
+}
+
+#[test]
+fn rebuild_of_a_manifest_has_the_directory_for_itself() {
+    let shop = Shop::new();
+    shop.load(&shop.file("first.csv", &rows(300, 5)));
+    std::fs::remove_file(shop.manifest()).unwrap();
+    let lock = std::fs::File::open(shop.dir().join("streams.json")).unwrap();
+    lock.lock().unwrap();
+    for command in [&["manifest", "rebuild", "--yes"][..], &["query", "shop-3"]] {
+        let refused = shop.refused(command);
+        assert!(refused.contains("another process has it open"), "{refused}");
+    }
+    drop(lock);
+    shop.said(&["manifest", "rebuild", "--yes"]);
+}
+
+#[test]
+fn manifest_that_cannot_be_opened_is_not_taken_for_a_lost_one() {
+    let shop = Shop::new();
+    shop.load(&shop.file("first.csv", &rows(300, 5)));
+    let seen = shop.seen();
+    let aside = shop.dir().join("aside");
+    std::fs::rename(shop.manifest(), &aside).unwrap();
+    // No program may open a folder as a file.
+    std::fs::create_dir(shop.manifest()).unwrap();
+    let refused = shop.refused(&["manifest", "rebuild", "--yes"]);
+    assert!(refused.contains("this does not say that the manifest is damaged"), "{refused}");
+    std::fs::remove_dir(shop.manifest()).unwrap();
+    std::fs::rename(&aside, shop.manifest()).unwrap();
+    assert_eq!(shop.seen(), seen);
+}

@@ -135,6 +135,28 @@ fn damaged_dead_letters_are_rebuilt_from_the_file() {
     assert!(shop.audit(&file).contains(" blobs are whole"));
 }
 
+/// With other event types as many rows are refused, and others.
+#[test]
+fn dead_letters_of_other_event_types_are_refused() {
+    let shop = Shop::new();
+    let file = shop.folder.path().join("typed.csv");
+    let row = |kind: &str, n: u32| format!("a,x,2026-01-05T10:00:00Z,{n},{kind}\n");
+    let rows = [row("click", 3), row("view", 4), row("other", 5)].concat();
+    std::fs::write(&file, format!("shop,item,at,n,kind\n{rows}")).unwrap();
+    let with = |command: &[&str], types: &str| {
+        let map = format!("{MAP},type=kind");
+        [command, &["--map", &map, "--types", types]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let path = file.to_str().unwrap();
+    shop.said(&text(&with(&["load", path], "click,view")));
+    let before = shop.said(&["dead-letters", "list"]);
+    damage(&shop.live("dead-letters")[0]);
+    let refused = shop.refused(&text(&with(&["rebuild", "--from", path], "view,other")));
+    assert!(refused.contains("--types is view,other") && refused.contains("not rebuilt: 1 dead letters"), "{refused}");
+    shop.said(&text(&with(&["rebuild", "--from", path], "click,view")));
+    assert_eq!(shop.said(&["dead-letters", "list"]), before);
+}
+
 #[test]
 fn blob_is_rebuilt_from_the_files_that_it_was_merged_from() {
     let shop = Shop::new();
@@ -155,6 +177,38 @@ fn blob_is_rebuilt_from_the_files_that_it_was_merged_from() {
     assert_eq!(said.matches("\trebuilt: period, ").count(), 2, "{said}");
     assert_eq!(shop.said(&["query", "shop-3", "--by", "listing"]), before);
     assert!(inputs.iter().all(|(path, _)| !path.exists()), "what is not live is collected");
+}
+
+#[test]
+fn inputs_stay_while_a_live_blob_is_damaged() {
+    let shop = Shop::new();
+    let again = shop.file("again.csv", &rows(200, 6));
+    shop.load(&shop.file("january.csv", &rows(300, 5)));
+    let copy = |path: PathBuf| (path.clone(), std::fs::read(path).unwrap());
+    let inputs: Vec<(PathBuf, Vec<u8>)> = shop.live("period").into_iter().map(copy).collect();
+    shop.load(&again);
+    let before = shop.said(&["query", "shop-3", "--by", "listing"]);
+    inputs.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+    let are_there = || inputs.iter().all(|(path, _)| path.exists());
+    let merged = shop.live("period");
+    let whole = std::fs::read(&merged[0]).unwrap();
+    std::fs::write(&merged[0], &whole[..whole.len() / 2]).unwrap();
+    shop.load(&shop.file("may.csv", "z,x,2026-05-01,1\n"));
+    assert!(are_there(), "a load deletes no input");
+    let erased = shop.refused(&["erase", "nobody"]);
+    assert!(are_there() && erased.contains("`tidemark-streams rebuild`"), "{erased}");
+    std::fs::write(&merged[0], &whole).unwrap();
+    merged.iter().for_each(|path| damage(path));
+    assert!(shop.refused(&["rebuild"]).contains("2 of 2 damaged blobs were not rebuilt"));
+    assert!(are_there(), "a failed rebuild deletes no input");
+    let named = merged[0].file_name().unwrap().to_str().unwrap();
+    let mut of_one = shop.rebuild_from(&again);
+    of_one.push(named.to_owned());
+    shop.said(&text(&of_one));
+    assert!(are_there(), "another blob is still damaged");
+    shop.said(&text(&shop.rebuild_from(&again)));
+    assert_eq!(shop.said(&["query", "shop-3", "--by", "listing"]), before);
+    assert!(!are_there());
 }
 
 #[test]

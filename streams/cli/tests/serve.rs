@@ -638,3 +638,30 @@ fn health_and_metrics_say_what_they_mean() {
         assert!(page.contains(&format!("`{name}`")), "docs/reference/streams.md does not name {name}");
     }
 }
+
+/// The log of the intake has only events behind the newest blob, so an earlier manifest would leave a gap.
+#[test]
+fn manifest_that_ends_before_the_intake_log_is_not_built() {
+    let place = Place::new();
+    for time in ["00:10:00", "00:20:00"] {
+        let server = Server::start(&place.dir(), &LATE_FLUSH);
+        server.send(event("a", "x", time));
+        server.stop();
+    }
+    // No command opens the directory before, because it would write the head of the newest state.
+    let files = std::fs::read_dir(place.dir().join("blobs")).unwrap();
+    let path = files.map(|entry| entry.unwrap().path()).max().unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let manifest = place.dir().join("manifest.redb");
+    std::fs::remove_file(&manifest).unwrap();
+    for arguments in [&["manifest", "rebuild"][..], &["manifest", "rebuild", "--yes"]] {
+        let output = place.run(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("no server would start on it") && said.contains("up to row 1"), "{said}");
+        assert!(!output.status.success() && !manifest.exists());
+    }
+    std::fs::write(&path, whole).unwrap();
+    place.said(&["manifest", "rebuild", "--yes"]);
+    assert_eq!(Server::start(&place.dir(), &LATE_FLUSH).total("a"), 2);
+}

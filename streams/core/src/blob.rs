@@ -202,6 +202,13 @@ impl FromStr for Level {
 mod tests {
     use super::*;
 
+    /// Stored blobs and `manifest.head` depend on these values.
+    #[test]
+    fn hashes_of_names_are_what_they_were() {
+        let key = BlobKey { partition: PartitionId(3), epoch: Epoch(2), seq: Seq(258), part: 7 };
+        assert_eq!(key.hash(), 0xd78f_33ae_78e6_d2bf_9bed_d927_70fd_664d);
+    }
+
     #[test]
     fn blob_names_are_read_as_they_are_written() {
         let key = BlobKey { partition: PartitionId(3), epoch: Epoch(2), seq: Seq(u64::MAX), part: 7 };

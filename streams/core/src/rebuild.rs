@@ -69,8 +69,26 @@ pub enum CannotRebuild {
     TooManyInputs,
     #[error("the inputs of blob {key} give {found}, and the manifest says {expected}")]
     Differs { key: BlobKey, found: Holding, expected: Holding },
+    #[error(
+        "the source gives {found} for the commit of blob {key}, and the manifest says {expected}, or they are other rows: name the event \
+         types that were configured then"
+    )]
+    OtherRefused { key: BlobKey, found: Refused, expected: Refused },
     #[error("rows: {0}")]
     Rows(#[from] RowError),
+}
+
+/// How many rows of a commit were refused, and what the others count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub letters: u64,
+    pub accepted: Holding,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} dead letters beside {}", self.letters, self.accepted)
+    }
 }
 
 /// How much a blob holds.
@@ -78,6 +96,12 @@ pub enum CannotRebuild {
 pub struct Holding {
     pub rows: u64,
     pub total: u64,
+}
+
+impl Holding {
+    fn of(rows: &Rollups) -> Holding {
+        Holding { rows: rows.len() as u64, total: rows.total() }
+    }
 }
 
 impl fmt::Display for Holding {
@@ -89,6 +113,12 @@ impl fmt::Display for Holding {
 impl Lineages {
     pub fn get(&self, key: &BlobKey) -> Option<&Lineage> {
         self.0.get(key)
+    }
+
+    /// All blobs of the commit of a blob.
+    fn of_commit(&self, key: &BlobKey) -> impl Iterator<Item = &BlobMeta> {
+        let blobs = self.0.range(BlobKey { part: 0, ..*key }..=BlobKey { part: u32::MAX, ..*key });
+        blobs.map(|(_, lineage)| &lineage.meta)
     }
 
     /// Takes a blob over whose commit is not known, as its file says.
@@ -136,8 +166,13 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
                     None => Some(BTreeSet::new()),
                     Some(letters) => letters.map(|letters| letters.iter().map(|letter| letter.row).collect()),
                 };
+                let is_judged_again = refused.is_none();
                 self.read()?;
-                self.inputs.count(&rows, refused.as_ref()).ok_or(CannotRebuild::NoSource { rows })?.rows
+                let counted = self.inputs.count(&rows, refused.as_ref()).ok_or(CannotRebuild::NoSource { rows })?;
+                if is_judged_again {
+                    self.check_refused(&meta.key, &counted)?;
+                }
+                counted.rows
             }
             Origin::Blobs(inputs) => self.joined(&meta.key, &inputs.clone())?,
         };
@@ -155,12 +190,35 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
         };
         let rows = SourceRows { source, from, to };
         let counted = self.inputs.count(&rows, None).ok_or(CannotRebuild::NoSource { rows })?;
-        let found = Holding { rows: counted.letters.len() as u64, total: 0 };
-        let expected = Holding { rows: meta.rows, total: 0 };
-        match found == expected {
-            true => Ok(counted.letters),
-            false => Err(CannotRebuild::Differs { key: meta.key, found, expected }),
+        self.check_refused(&meta.key, &counted)?;
+        Ok(counted.letters)
+    }
+
+    /// Rows of a commit that were judged again are refused and accepted as they were then: as many letters, and the same rows beside them.
+    fn check_refused(&mut self, key: &BlobKey, counted: &Counted) -> Result<(), CannotRebuild> {
+        let of_commit: Vec<BlobMeta> = self.lineages.of_commit(key).copied().collect();
+        let of_rows = || of_commit.iter().filter(|meta| meta.level.is_of_rows());
+        let letters = of_commit.iter().filter(|meta| !meta.level.is_of_rows()).map(|meta| meta.rows).sum();
+        let accepted =
+            Holding { rows: of_rows().map(|meta| meta.rows).sum(), total: of_rows().map(|meta| meta.total).sum() };
+        // The blob was written without rows that were erased before, and erasures may have come since.
+        let kept = self.erasures.kept(&counted.rows)?;
+        let kept = kept.as_ref().unwrap_or(&counted.rows);
+        let is_as_many = [&counted.rows, kept].into_iter().any(|rows| Holding::of(rows) == accepted);
+        let is_same = match of_rows().map(|meta| self.inputs.rows(&meta.key)).collect::<Option<Vec<Rollups>>>() {
+            Some(files) => {
+                let mut then = Rollups::new();
+                files.iter().flat_map(Rollups::iter).try_for_each(|row| then.push(row))?;
+                then.combine();
+                self.erasures.kept(&then)?.as_ref().unwrap_or(&then) == kept
+            }
+            None => is_as_many,
+        };
+        if counted.letters.len() as u64 == letters && is_same {
+            return Ok(());
         }
+        let found = Refused { letters: counted.letters.len() as u64, accepted: Holding::of(&counted.rows) };
+        Err(CannotRebuild::OtherRefused { key: *key, found, expected: Refused { letters, accepted } })
     }
 
     /// The rows of blobs, each from its file or from its own inputs.
@@ -214,7 +272,7 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
                 return Ok(rows.clone());
             }
         }
-        let found = Holding { rows: by_layout.len() as u64, total: by_layout.total() };
+        let found = Holding::of(&by_layout);
         let expected = Holding { rows: meta.rows, total: meta.total };
         Err(CannotRebuild::Differs { key: meta.key, found, expected })
     }

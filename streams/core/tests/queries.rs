@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_proto::series::{UnixTime, Window};
 use tidemark_streams_core::query::View;
-use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Dimension, Grouping};
+use tidemark_streams_core::query::counts::{CountError, CountQuery, CountedGroup, Dimension, Grouping};
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::RollupRow;
@@ -424,5 +424,27 @@ proptest! {
         prop_assert_eq!(counts.has_more, groups.len() > case.limit);
         groups.truncate(case.limit);
         prop_assert_eq!(counts.groups, groups);
+    }
+}
+
+#[test]
+fn zeros_of_centuries_are_refused_before_they_are_made() {
+    let year_3000 = 36_100_000;
+    for dimension in [Dimension::Quarter, Dimension::Hour] {
+        let query = CountQuery {
+            tenant: "t".to_owned(),
+            range: QuarterRange { from: 0, to: year_3000 },
+            zone: Zone::UTC,
+            dimensions: vec![dimension],
+            types: Vec::new(),
+            listings: Vec::new(),
+            previous: None,
+            has_zeros: true,
+            limit: 10,
+        };
+        let view = View::default();
+        let mut grouping = Grouping::new(&query, &view);
+        assert_eq!(grouping.fill(), Err(CountError::TooManyGroups));
+        assert_eq!(grouping.counts().groups, [], "no group was made");
     }
 }

@@ -26,5 +26,5 @@ pub mod secret;
 pub mod settings;
 
 pub use engine::{LOG_FILE, SOURCE};
-pub use log::{LogError, read_rows};
+pub use log::{LogError, check_log, read_rows};
 pub use run::{ServeError, run};

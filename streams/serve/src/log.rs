@@ -20,6 +20,7 @@ use tidemark_streams_core::source::ReadingId;
 use tidemark_streams_core::time::Now;
 use tidemark_streams_intake::body::Decoded;
 use tidemark_streams_intake::entry::{Answer, Batch, BatchOf, DecodeError, Event, Head};
+use tidemark_streams_intake::event_ids::IdBounds;
 use tidemark_streams_intake::producers::{ProducerError, Turn};
 use tidemark_streams_intake::quota::{OverQuota, Quotas};
 use tidemark_streams_intake::state::{IDS, LATE, META, OutOfOrder, PRODUCERS, State, StateConfig, StateRow, Totals};
@@ -437,6 +438,21 @@ pub fn read_rows(
         next += records.len() as u64;
     }
     Ok(next == rows.to)
+}
+
+/// Checks that a log that no process has open goes on where a manifest has counted up to.
+///
+/// # Errors
+/// [`LogError`].
+pub fn check_log(path: &Path, directory: &str, position: u64) -> Result<(), LogError> {
+    let ids = IdBounds { kept_ms: u64::MAX, ids_max: usize::MAX };
+    let config = LogConfig {
+        directory: directory.to_owned(),
+        state: StateConfig { ids, lateness_s: 0 },
+        bytes_max: 0,
+        tenant_events_per_s: 0,
+    };
+    IntakeLog::open(path, &config, || {})?.check_position(position)
 }
 
 fn kept(index: u64, head: &Head, bytes: usize) -> Kept {

@@ -21,7 +21,8 @@ use crate::host::{ManifestError, ManifestHost};
 use crate::parquet_rows::Wanted;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use tidemark_consensus::local::OpenError;
@@ -55,6 +56,16 @@ pub struct Parts {
 pub enum IfMissing {
     Create,
     Refuse,
+}
+
+/// What a collection did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Collected {
+    Done,
+    /// A live blob is damaged, so no file was deleted.
+    Held {
+        damaged: String,
+    },
 }
 
 /// The content of `streams.json`.
@@ -149,6 +160,7 @@ impl Directory {
             None => create(path, if_missing)?,
         };
         let id = marker.id;
+        let lock = lock(path)?;
         let blobs = path.join(BLOBS);
         fs::create_dir_all(&blobs).map_err(io)?;
         let is_new = !path.join(MANIFEST).exists();
@@ -156,7 +168,8 @@ impl Directory {
         if is_new && files > 0 {
             return Err(DirectoryError::NoManifest { path: path.to_owned(), blobs: files });
         }
-        let host = ManifestHost::open(&path.join(MANIFEST), &id).map_err(|error| refused(path, error))?;
+        let mut host = ManifestHost::open(&path.join(MANIFEST), &id).map_err(|error| refused(path, error))?;
+        host.hold(lock);
         sync_folder(path).map_err(io)?;
         Ok(Directory { path: path.to_owned(), host, blobs: Blobs::open(blobs, id, layer)? })
     }
@@ -229,12 +242,16 @@ impl Directory {
         self.blobs.letters(meta)
     }
 
-    /// Deletes the files that no commit will name any more. Files of other directories, and what is no blob, stay.
+    /// Deletes the files that no commit will name any more. Files of other directories, and what is no blob, stay. All files stay while a
+    /// live blob is damaged, because they may be its inputs.
     ///
     /// # Errors
     /// The folder cannot be read or changed.
-    pub fn collect(&mut self) -> Result<(), DirectoryError> {
+    pub fn collect(&mut self) -> Result<Collected, DirectoryError> {
         let listing = self.blobs.list()?;
+        if let Some(damaged) = damaged_blob(self.host.manifest(), &listing.blobs) {
+            return Ok(Collected::Held { damaged });
+        }
         let is_unreachable = |found: &Found| match judge(self.host.manifest(), &found.key) {
             Verdict::Unreachable => true,
             Verdict::Live | Verdict::Pending | Verdict::Foreign => false,
@@ -242,13 +259,13 @@ impl Directory {
         let (unreachable, left): (Vec<Found>, Vec<Found>) = listing.blobs.into_iter().partition(is_unreachable);
         self.blobs.remove(&unreachable)?;
         self.host.forget_gone(|key| left.iter().any(|found| found.key == *key));
-        Ok(())
+        Ok(Collected::Done)
     }
 
     /// Names of live blobs are all there.
     fn check_blobs(&self) -> Result<(), DirectoryError> {
         let listing = self.blobs.list()?;
-        let names: std::collections::BTreeSet<&str> = listing.blobs.iter().map(|found| found.name.as_str()).collect();
+        let names: BTreeSet<&str> = listing.blobs.iter().map(|found| found.name.as_str()).collect();
         let live = self.host.manifest().live().map(|meta| file_name(&meta.key, meta.level));
         let live: Vec<String> = live.collect();
         let mut missing = Vec::new();
@@ -268,6 +285,16 @@ impl Directory {
             }),
         }
     }
+}
+
+/// The first live blob whose file is missing or has another length. Only a read finds other damage.
+pub fn damaged_blob(manifest: &Manifest, files: &[Found]) -> Option<String> {
+    let lengths: BTreeMap<&str, u64> = files.iter().map(|found| (found.name.as_str(), found.bytes)).collect();
+    let of_blob = |meta: BlobMeta| {
+        let name = file_name(&meta.key, meta.level);
+        (lengths.get(name.as_str()) != Some(&meta.stored.bytes)).then_some(name)
+    };
+    manifest.live().find_map(of_blob)
 }
 
 /// A live blob of a name.
@@ -322,6 +349,17 @@ fn create(path: &Path, if_missing: IfMissing) -> Result<Marker, DirectoryError> 
 }
 
 const NEW_MARKER: &str = "streams.json.new";
+
+/// Keeps other processes out of a directory, also while it has no manifest.
+pub(crate) fn lock(path: &Path) -> Result<File, DirectoryError> {
+    let io = |error| DirectoryError::Io { path: path.to_owned(), error };
+    let marker = File::open(path.join(MARKER)).map_err(io)?;
+    match marker.try_lock() {
+        Ok(()) => Ok(marker),
+        Err(TryLockError::WouldBlock) => Err(DirectoryError::Locked { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(io(error)),
+    }
+}
 
 /// The id of a directory that is there.
 pub(crate) fn identity(path: &Path) -> Result<String, DirectoryError> {

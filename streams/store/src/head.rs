@@ -33,6 +33,8 @@ pub enum HeadError {
 struct HeadFile {
     version: u32,
     directory: String,
+    /// Which manifest it is of. A manifest that was built again has another number.
+    generation: String,
     /// As a snapshot of the manifest has them, in hexadecimal digits.
     rows: Vec<HeadRow>,
     live: Vec<HeadLive>,
@@ -58,11 +60,26 @@ struct HeadLive {
     names: String,
 }
 
+/// A manifest, of which the head is written.
+pub struct Written<'a> {
+    pub directory: &'a str,
+    pub generation: u64,
+    pub manifest: &'a Manifest,
+    pub gone: &'a Gone,
+}
+
+/// A head that was read, and which manifest it is of.
+pub struct HeadOf {
+    pub head: Head,
+    pub generation: u64,
+}
+
 /// Writes the head of a manifest beside it.
 ///
 /// # Errors
 /// It cannot be written.
-pub fn write(folder: &Path, directory: &str, manifest: &Manifest, gone: &Gone) -> Result<(), HeadError> {
+pub fn write(folder: &Path, written: &Written<'_>) -> Result<(), HeadError> {
+    let Written { directory, generation, manifest, gone } = *written;
     let row = |row: Row| HeadRow { key: hex(&row.key), value: hex(&row.value.unwrap_or_default()) };
     let live = |of: LiveOf| {
         let LiveDigest { blobs, total, names } = of.live;
@@ -71,6 +88,7 @@ pub fn write(folder: &Path, directory: &str, manifest: &Manifest, gone: &Gone) -
     let mut file = HeadFile {
         version: VERSION,
         directory: directory.to_owned(),
+        generation: format!("{generation:016x}"),
         rows: manifest.head_rows().into_iter().map(row).collect(),
         live: manifest.live_digests().into_iter().map(live).collect(),
         gone: gone.iter().map(BlobKey::to_string).collect(),
@@ -85,7 +103,7 @@ pub fn write(folder: &Path, directory: &str, manifest: &Manifest, gone: &Gone) -
 ///
 /// # Errors
 /// [`HeadError`].
-pub fn read(folder: &Path, directory: &str) -> Result<Option<Head>, HeadError> {
+pub fn read(folder: &Path, directory: &str) -> Result<Option<HeadOf>, HeadError> {
     let bytes = match fs::read(folder.join(HEAD)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -104,6 +122,7 @@ pub fn read(folder: &Path, directory: &str) -> Result<Option<Head>, HeadError> {
         return Err(HeadError::OtherDirectory { found: file.directory, expected: directory.to_owned() });
     }
     let wrong = || HeadError::Damaged("a value is none".to_owned());
+    let generation = u64::from_str_radix(&file.generation, 16).map_err(|_| wrong())?;
     let row = |row: &HeadRow| Some(Row { key: bytes_of(&row.key)?, value: Some(bytes_of(&row.value)?) });
     let rows: Vec<Row> = file.rows.iter().map(row).collect::<Option<_>>().ok_or_else(wrong)?;
     let live = |of: &HeadLive| {
@@ -115,7 +134,7 @@ pub fn read(folder: &Path, directory: &str) -> Result<Option<Head>, HeadError> {
     let keys: Vec<BlobKey> = file.gone.iter().map(|name| name.parse().ok()).collect::<Option<_>>().ok_or_else(wrong)?;
     let mut gone = Gone::default();
     gone.extend(keys);
-    Ok(Some(Head::read(&rows, &live, gone)?))
+    Ok(Some(HeadOf { head: Head::read(&rows, &live, gone)?, generation }))
 }
 
 fn checksum(file: &HeadFile) -> Result<String, HeadError> {
@@ -136,7 +155,49 @@ fn bytes_of(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemark_streams_core::manifest::{Claim, Command, Generation, MemberId};
+    use tidemark_streams_core::blob::{BlobMeta, Epoch, Level, Seq, StoredBlob};
+    use tidemark_streams_core::manifest::{Claim, Command, Commit, Generation, MemberId, Progress};
+    use tidemark_streams_core::scope::Scope;
+    use tidemark_streams_core::source::{ReadingId, SourceId};
+    use tidemark_streams_core::time::{Hour, HourRange};
+
+    const GOLDEN: &str = include_str!("../tests/golden/manifest-1.head");
+    const GOLDEN_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-1.head");
+
+    /// Directories keep these bytes. Bless with `TIDEMARK_BLESS=1`.
+    #[test]
+    fn bytes_of_a_head_are_those_of_version_1() {
+        let folder = tempfile::tempdir().unwrap();
+        let partition = PartitionId(0);
+        let mut manifest = Manifest::new();
+        manifest.apply(&Command::Claim(Claim { partition, generation: Generation(5), member: MemberId(2) }));
+        let key = BlobKey { partition, epoch: Epoch(1), seq: Seq(1), part: 0 };
+        let hours = HourRange::of(Hour(412_018));
+        let stored = StoredBlob { bytes: 1_234, checksum: 0xfeed_beef };
+        let blob = BlobMeta { key, level: Level::Delta, scope: Scope::ALL, hours, rows: 3, total: 700, stored };
+        let progress = Progress {
+            source: SourceId([0xab; 32]),
+            reading: ReadingId(1),
+            from: 0,
+            to: 700,
+            dead_letters: 0,
+            total: 700,
+            is_end: false,
+        };
+        let commit =
+            Commit { epoch: Epoch(1), seq: Seq(1), progress: Some(progress), add: vec![blob], ..Commit::default() };
+        manifest.apply(&Command::Commit(commit));
+        assert_eq!(manifest.live().count(), 1);
+        let mut gone = Gone::default();
+        gone.extend([BlobKey { part: 7, ..key }]);
+        write(folder.path(), &Written { directory: "a", generation: 0xfeed, manifest: &manifest, gone: &gone })
+            .unwrap();
+        let written = fs::read_to_string(folder.path().join(HEAD)).unwrap();
+        if std::env::var_os("TIDEMARK_BLESS").is_some() {
+            fs::write(GOLDEN_PATH, &written).unwrap();
+        }
+        assert_eq!(written, GOLDEN);
+    }
 
     #[test]
     fn head_is_read_as_it_was_written() {
@@ -147,8 +208,10 @@ mod tests {
         assert!(read(folder.path(), "a").unwrap().is_none());
         let mut gone = Gone::default();
         gone.extend([BlobKey::FIRST, BlobKey::LAST]);
-        write(folder.path(), "a", &manifest, &gone).unwrap();
-        let head = read(folder.path(), "a").unwrap().unwrap();
+        let written = Written { directory: "a", generation: 0xfeed, manifest: &manifest, gone: &gone };
+        write(folder.path(), &written).unwrap();
+        let HeadOf { head, generation } = read(folder.path(), "a").unwrap().unwrap();
+        assert_eq!(generation, 0xfeed);
         assert_eq!((head.manifest(), head.gone()), (&manifest, &gone));
         assert!(matches!(read(folder.path(), "b"), Err(HeadError::OtherDirectory { .. })));
         let path = folder.path().join(HEAD);

@@ -3,7 +3,9 @@
 //! The log keeps commands; every [`SNAPSHOT_EVERY`] of them what changed of the state goes into rows beside the log, which is then
 //! cut, but for its last [`COMMANDS_KEPT`]. All rows of a snapshot are written in one transaction.
 
-use crate::head::{self, HeadError};
+use crate::head::{self, HeadError, Written};
+use std::cmp::Ordering;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemark_consensus::local::{
@@ -21,6 +23,9 @@ pub const SNAPSHOT_EVERY: u64 = 256;
 /// Commands that the log keeps behind its snapshot. They say where the rows of blobs come from.
 pub const COMMANDS_KEPT: u64 = 4_096;
 const TABLE: &str = "manifest";
+/// The one row that says which manifest it is, if it was built again.
+const TABLE_OF_GENERATION: &str = "generation";
+const KEY_OF_GENERATION: &[u8] = b"generation";
 /// The one row of a snapshot of version 1, which the next snapshot deletes.
 const KEY_OF_VERSION_1: &[u8] = b"snapshot";
 
@@ -54,6 +59,13 @@ pub enum ManifestError {
          copy; restore the manifest that belongs to manifest.head, or run `tidemark-streams manifest rebuild`"
     )]
     BehindHead { index: u64, head: u64 },
+    #[error(
+        "manifest.head is of the manifest that was built again ({head:016x}), and this manifest is not it ({found:016x}): it is older, or the \
+         rebuild was killed; restore the manifest that belongs to manifest.head, or run `tidemark-streams manifest rebuild`"
+    )]
+    OtherGeneration { found: u64, head: u64 },
+    #[error("the manifest's generation has {bytes} bytes: 8 are expected")]
+    Generation { bytes: usize },
 }
 
 /// The manifest of one directory.
@@ -66,21 +78,40 @@ pub struct ManifestHost {
     /// Where its head lies, and the id of its directory.
     folder: PathBuf,
     directory: String,
+    /// Which manifest it is: 0, or the random number that a rebuild has given it.
+    generation: u64,
     gone: Gone,
+    /// Held as long as the directory is open.
+    lock: Option<File>,
 }
 
 impl ManifestHost {
-    /// Creates the log of a manifest that was built again. Its first entry changes nothing: a snapshot stands for an entry.
+    /// Creates the log of a manifest that was built again. Its first entry changes nothing: a snapshot stands for an entry. Its generation
+    /// is a number that no earlier manifest has.
     ///
     /// # Errors
     /// [`ManifestError`].
-    pub fn create(path: &Path, directory: &str, manifest: &mut Manifest) -> Result<ManifestHost, ManifestError> {
+    pub fn create(
+        path: &Path,
+        directory: &str,
+        manifest: &mut Manifest,
+        gone: Gone,
+    ) -> Result<ManifestHost, ManifestError> {
         let mut host = ManifestHost::open_log(path, directory)?;
+        host.gone = gone;
+        host.generation = rand::random_range(1..=u64::MAX);
+        let row = Row {
+            table: TABLE_OF_GENERATION,
+            key: KEY_OF_GENERATION.into(),
+            value: Some(host.generation.to_le_bytes().to_vec().into()),
+        };
         let nothing = Command::Fence(Fence { partition: PartitionId(PARTITIONS_MAX - 1), epoch: Epoch(u64::MAX) });
         host.log.append(vec![nothing.encode()?.into()])?;
         host.check_written()?;
         manifest.apply(&nothing);
         host.manifest = manifest.clone();
+        let applied = host.manifest.index();
+        host.log.checkpoint(CheckpointPart { applied, last: false, rows: vec![row] })?;
         host.snapshot()?;
         Ok(host)
     }
@@ -92,23 +123,39 @@ impl ManifestHost {
     pub fn open(path: &Path, directory: &str) -> Result<ManifestHost, ManifestError> {
         let mut host = ManifestHost::open_log(path, directory)?;
         let index = host.manifest.index();
-        let head = head::read(&host.folder, directory);
-        if let Ok(Some(head)) = &head {
-            host.gone = head.gone().clone();
-        }
-        match head {
-            Ok(Some(head)) if head.manifest().index() == index => {}
-            Ok(Some(head)) if head.manifest().index() > index => {
-                return Err(ManifestError::BehindHead { index, head: head.manifest().index() });
-            }
+        let head = match head::read(&host.folder, directory) {
             // A damaged head is written again: the manifest is the truth.
-            Ok(_) | Err(_) => host.write_head()?,
+            Err(HeadError::Damaged(_) | HeadError::Snapshot(_)) => None,
+            read => read?,
+        };
+        let Some(head::HeadOf { head, generation }) = head else {
+            host.write_head()?;
+            return Ok(host);
+        };
+        if generation != host.generation {
+            return Err(ManifestError::OtherGeneration { found: host.generation, head: generation });
+        }
+        host.gone = head.gone().clone();
+        match head.manifest().index().cmp(&index) {
+            Ordering::Equal => {}
+            Ordering::Less => host.write_head()?,
+            Ordering::Greater => return Err(ManifestError::BehindHead { index, head: head.manifest().index() }),
         }
         Ok(host)
     }
 
-    fn write_head(&self) -> Result<(), HeadError> {
-        head::write(&self.folder, &self.directory, &self.manifest, &self.gone)
+    /// Keeps the lock of the directory.
+    pub(crate) fn hold(&mut self, lock: File) {
+        self.lock = Some(lock);
+    }
+
+    /// Writes the head.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn write_head(&self) -> Result<(), HeadError> {
+        let ManifestHost { directory, generation, manifest, gone, .. } = self;
+        head::write(&self.folder, &Written { directory, generation: *generation, manifest, gone })
     }
 
     /// The collector has deleted files: only these are there.
@@ -124,6 +171,12 @@ impl ManifestHost {
         let on_event = move |event| sink.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         let (log, recovered) = LocalLog::open(path, options, on_event)?;
         let Snapshot { mut manifest, has_row_of_version_1 } = read_snapshot(&log)?;
+        let generation = match log.rows()?.get(TABLE_OF_GENERATION, KEY_OF_GENERATION)? {
+            None => 0,
+            Some(bytes) => <[u8; 8]>::try_from(bytes.as_slice())
+                .map(u64::from_le_bytes)
+                .map_err(|_| ManifestError::Generation { bytes: bytes.len() })?,
+        };
         let applied = manifest.index();
         if recovered.first > applied + 1 || recovered.applied != applied {
             return Err(ManifestError::Missing { first: recovered.first, applied });
@@ -141,7 +194,9 @@ impl ManifestHost {
             has_row_of_version_1,
             folder: path.parent().unwrap_or(Path::new(".")).to_owned(),
             directory: directory.to_owned(),
+            generation,
             gone: Gone::default(),
+            lock: None,
         })
     }
 

@@ -1,21 +1,22 @@
 //! Builds the manifest of a directory again when its file is lost or damaged.
 
 use crate::dead_letters::{self, DeadLettersError};
-use crate::directory::{DirectoryError, MANIFEST, blobs_of, identity, refused};
-use crate::disk::{LocalDisk, sync_folder};
+use crate::directory::{DirectoryError, MANIFEST, blobs_of, identity, lock, refused};
+use crate::disk::sync_folder;
 use crate::folder::{Folder, Found as FileFound, file_name};
 use crate::footer::{FooterError, Said};
-use crate::head::{self, HeadError};
+use crate::head::{self, HeadError, HeadOf};
 use crate::host::{ManifestError, ManifestHost};
 use crate::parquet_rows::{self, RowsError};
 use bytes::Bytes;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemark_consensus::local::{OpenError, remove};
+use tidemark_consensus::local::{OpenError, PersistError, remove};
 use tidemark_streams_core::blob::{Level, StoredBlob};
-use tidemark_streams_core::manifest::{Gone, Manifest};
+use tidemark_streams_core::codec::DecodeError;
+use tidemark_streams_core::manifest::{Gone, Manifest, SnapshotError};
 use tidemark_streams_core::owner::{Content, Origin};
 use tidemark_streams_core::recover::{CannotRecover, Files, Found, Report, recover};
 use tidemark_streams_core::scope::Scope;
@@ -31,6 +32,8 @@ pub struct Recovery {
     directory: String,
     manifest: Manifest,
     gone: Gone,
+    /// Held from the first look at the files until the manifest is written.
+    _lock: File,
     pub reports: Vec<Report>,
     /// Files that do not count, and why.
     pub passed_over: Vec<PassedOver>,
@@ -50,6 +53,10 @@ pub enum RecoverError {
     Directory(#[from] DirectoryError),
     #[error("{}: the manifest is whole: there is nothing to build again", path.display())]
     Whole { path: PathBuf },
+    #[error(
+        "{error}; this does not say that the manifest is damaged: mend the cause, or move {MANIFEST} away to have it built again"
+    )]
+    NotLost { error: ManifestError },
     #[error(transparent)]
     Head(#[from] HeadError),
     #[error(
@@ -92,8 +99,10 @@ enum Judged {
 /// [`RecoverError`]: the manifest is whole, or what is there does not decide what counts.
 pub fn examine(path: &Path) -> Result<Recovery, RecoverError> {
     let directory = identity(path)?;
+    let lock = lock(path)?;
     check_lost(path, &directory)?;
-    let head = head::read(path, &directory)?.ok_or_else(|| RecoverError::NoHead { path: path.to_owned() })?;
+    let HeadOf { head, .. } =
+        head::read(path, &directory)?.ok_or_else(|| RecoverError::NoHead { path: path.to_owned() })?;
     let blobs = blobs_of(path);
     let of_folder = |error| DirectoryError::Folder { path: blobs.clone(), error };
     let folder = Folder::open(&blobs).map_err(of_folder)?;
@@ -102,7 +111,8 @@ pub fn examine(path: &Path) -> Result<Recovery, RecoverError> {
     let mut passed_over = Vec::new();
     for file in &listing.blobs {
         let name = file.name.clone();
-        match judged(&folder, file, &directory) {
+        let bytes = folder.read_file(&file.name).map_err(of_folder)?;
+        match judged(bytes, file, &directory) {
             Judged::Whole(found) => files.whole.push(*found),
             Judged::Damaged(why) => {
                 files.damaged.push(file.key);
@@ -113,7 +123,7 @@ pub fn examine(path: &Path) -> Result<Recovery, RecoverError> {
     }
     let gone = head.gone().clone();
     let (manifest, reports) = recover(head, &files)?;
-    Ok(Recovery { path: path.to_owned(), directory, manifest, gone, reports, passed_over })
+    Ok(Recovery { path: path.to_owned(), directory, manifest, gone, _lock: lock, reports, passed_over })
 }
 
 /// Whether the manifest cannot be opened, and no other process has it open.
@@ -127,15 +137,45 @@ fn check_lost(path: &Path, directory: &str) -> Result<(), RecoverError> {
         Err(error @ ManifestError::Open(OpenError::Locked { .. } | OpenError::Foreign { .. })) => {
             Err(refused(path, error).into())
         }
-        Err(_) => Ok(()),
+        Err(error) if is_lost(&error) => Ok(()),
+        Err(error) => Err(RecoverError::NotLost { error }),
     }
 }
 
-fn judged(folder: &Folder<LocalDisk>, file: &FileFound, directory: &str) -> Judged {
-    let bytes = match folder.read_file(&file.name) {
-        Ok(bytes) => bytes,
-        Err(error) => return Judged::Damaged(error.to_string()),
-    };
+/// Whether an error says that a manifest is damaged, was emptied, or is not that of its head. A device that fails or a later version does
+/// not say so.
+fn is_lost(error: &ManifestError) -> bool {
+    match error {
+        ManifestError::Open(error) => match error {
+            OpenError::Corrupt { .. } | OpenError::Rows { .. } => true,
+            OpenError::Locked { .. }
+            | OpenError::Foreign { .. }
+            | OpenError::OtherEra { .. }
+            | OpenError::Full { .. }
+            | OpenError::Io { .. } => false,
+        },
+        ManifestError::Read(error) => match error {
+            PersistError::Corrupt(_) => true,
+            PersistError::Full(_) | PersistError::Io(_) => false,
+        },
+        ManifestError::Entry { error, .. } | ManifestError::Snapshot(SnapshotError::Decode(error)) => {
+            !matches!(error, DecodeError::Version { .. })
+        }
+        ManifestError::Snapshot(_)
+        | ManifestError::Missing { .. }
+        | ManifestError::BehindHead { .. }
+        | ManifestError::OtherGeneration { .. }
+        | ManifestError::Generation { .. } => true,
+        ManifestError::Submit(_)
+        | ManifestError::Write(_)
+        | ManifestError::Checkpoint(_)
+        | ManifestError::Truncate(_)
+        | ManifestError::TooLong(_)
+        | ManifestError::Head(_) => false,
+    }
+}
+
+fn judged(bytes: Bytes, file: &FileFound, directory: &str) -> Judged {
     let stored = StoredBlob { bytes: bytes.len() as u64, checksum: xxh3_64(&bytes) };
     let (said, content) = match read(bytes, file) {
         Ok(read) => read,
@@ -170,6 +210,16 @@ fn read(bytes: Bytes, file: &FileFound) -> Result<(Option<Said>, Content), Unrea
 }
 
 impl Recovery {
+    /// The manifest as it would be.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The id of the directory.
+    pub fn directory(&self) -> &str {
+        &self.directory
+    }
+
     /// Writes the manifest. The old file, if there is one, gets the name that is returned.
     ///
     /// # Errors
@@ -178,9 +228,11 @@ impl Recovery {
         let io = |error| RecoverError::Io { path: self.path.clone(), error };
         let new = self.path.join(NEW_MANIFEST);
         remove(&new).map_err(io)?;
-        drop(ManifestHost::create(&new, &self.directory, &mut self.manifest)?);
-        // From here on the head stands for the new manifest. If the rest is cut off, it is built again from this head.
-        head::write(&self.path, &self.directory, &self.manifest, &self.gone)?;
+        let host = ManifestHost::create(&new, &self.directory, &mut self.manifest, self.gone.clone())?;
+        // From here on the head is of the new generation, and no older manifest is opened. If the rest is cut off, the manifest is built
+        // again from this head.
+        host.write_head()?;
+        drop(host);
         let file = self.path.join(MANIFEST);
         let lost = file.exists().then(|| lost_name(&self.path)).transpose().map_err(io)?;
         if let Some(lost) = &lost {
@@ -197,4 +249,33 @@ fn lost_name(path: &Path) -> io::Result<PathBuf> {
     let names = (1..=LOST_MAX).map(|number| path.join(format!("{MANIFEST}.lost-{number}")));
     let free = names.into_iter().find(|name| !name.exists());
     free.ok_or_else(|| io::Error::other(format!("{LOST_MAX} lost manifests are kept: delete some")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_that_fails_or_later_version_is_no_lost_manifest() {
+        let name = || "manifest.redb".to_owned();
+        let entry = |error| ManifestError::Entry { index: 7, error };
+        let kept = [
+            ManifestError::Open(OpenError::Io { source_name: name(), reason: "permission denied".to_owned() }),
+            ManifestError::Open(OpenError::Full { source_name: name() }),
+            ManifestError::Read(PersistError::Io("too many open files".to_owned())),
+            ManifestError::Write(PersistError::Full("no space is left".to_owned())),
+            entry(DecodeError::Version { found: 9, known: 3 }),
+            ManifestError::Snapshot(SnapshotError::Decode(DecodeError::Version { found: 9, known: 3 })),
+            ManifestError::Head(HeadError::Version { found: 9 }),
+        ];
+        kept.iter().for_each(|error| assert!(!is_lost(error), "{error}"));
+        let lost = [
+            ManifestError::Open(OpenError::Corrupt { source_name: name(), reason: "no database".to_owned() }),
+            ManifestError::Read(PersistError::Corrupt("a page".to_owned())),
+            entry(DecodeError::Empty),
+            ManifestError::BehindHead { index: 1, head: 7 },
+            ManifestError::OtherGeneration { found: 0, head: 7 },
+        ];
+        lost.iter().for_each(|error| assert!(is_lost(error), "{error}"));
+    }
 }

@@ -60,6 +60,12 @@ fn query_compares_the_same_days_of_the_month_before() {
         (&answer["rows"][0]["listing"], &answer["more"], &answer["total"]),
         (&json!(b), &json!(false), &json!(0))
     );
+    // The first day of a month beside that of the month before, and not beside yesterday.
+    let first =
+        json!({ "tenant": "t", "from": "2026-03-01", "to": "2026-03-01T12:00", "dimensions": [], "compare": "month" });
+    let previous = asked(&server, &first)["previous"].clone();
+    let of_february = ["2026-02-01T00:00:00+00:00", "2026-02-01T12:00:00+00:00"];
+    assert_eq!((&previous["from"], &previous["to"]), (&json!(of_february[0]), &json!(of_february[1])));
     // The 29th to 31st of January are no days of February.
     server.send(at("t", a, "2026-01-30T05:10:00Z", 7));
     folded(&server);
@@ -217,7 +223,7 @@ fn bad_queries_are_refused_with_value_and_limit() {
     };
     let many: Vec<String> = (0..101).map(|listing| listing.to_string()).collect();
     let cases = [
-        (json!({ "compare": "next" }), "compare", "compare \"next\": \"previous\" or \"week\""),
+        (json!({ "compare": "next" }), "compare", "compare \"next\": \"previous\", \"week\" or \"month\""),
         (
             json!({ "compare": "previous", "from": "1970-01-01", "to": "1970-01-02" }),
             "compare",

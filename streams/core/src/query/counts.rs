@@ -4,7 +4,7 @@ use super::View;
 use super::previous::PreviousPeriod;
 use super::range::{QuarterRange, time};
 use crate::rollup::RollupRow;
-use crate::time::{HourRange, QUARTER_S, Quarter};
+use crate::time::{DAY_S, HOUR_S, HourRange, QUARTER_S, Quarter};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Zone};
@@ -123,6 +123,19 @@ enum Unit {
     Calendar(CalendarUnit),
 }
 
+impl Unit {
+    /// How many of them a range has, but for changes of the clock.
+    fn steps(self, range: QuarterRange) -> u64 {
+        let quarters = u64::from(range.to.saturating_sub(range.from));
+        let quarters_each = match self {
+            Unit::Quarter => 1,
+            Unit::Calendar(CalendarUnit::Hour) => HOUR_S / QUARTER_S,
+            Unit::Calendar(_) => DAY_S / QUARTER_S,
+        };
+        quarters / quarters_each
+    }
+}
+
 impl Dimension {
     pub const ALL: [(Dimension, &'static str); 6] = [
         (Dimension::Quarter, "quarter"),
@@ -198,6 +211,9 @@ impl<'q> Grouping<'q> {
     /// [`CountError`].
     pub fn fill(&mut self) -> Result<(), CountError> {
         let Some(unit) = self.unit.filter(|_| self.query.has_zeros) else { return Ok(()) };
+        if unit.steps(self.query.range) > GROUPS_MAX as u64 {
+            return Err(CountError::TooManyGroups);
+        }
         let mut quarter = Quarter::of_s(self.query.range.start_s());
         while let Some(next) = quarter.filter(|quarter| self.query.range.contains(*quarter)) {
             let at = self.start_of(unit, next)?;

@@ -72,6 +72,25 @@ impl PreviousPeriod {
         Ok(PreviousPeriod { range: quarters(from, to.max(from)), shift: Shift::Seconds(shift_s) })
     }
 
+    /// The same days and times of the month before. A day that it does not have is its end.
+    ///
+    /// # Errors
+    /// It is not between 1970 and the end of the calendar.
+    pub fn month_before(zone: &Zone, range: QuarterRange) -> Result<PreviousPeriod, CalendarError> {
+        let earlier = |at_s: u64| {
+            let at = time(at_s)?;
+            let month = zone.unit(CalendarUnit::Month, at, 0)?;
+            if at == month.from() {
+                return Ok(zone.unit(CalendarUnit::Month, at, 1)?.from());
+            }
+            let same_day = months_later(zone.clock(at), -1).and_then(|clock| zone.at_clock(clock));
+            Ok::<UnixTime, CalendarError>(same_day.map_or(month.from(), |earlier| earlier.min(month.from())))
+        };
+        let from = earlier(range.start_s())?;
+        let to = earlier(range.end_s())?;
+        Ok(PreviousPeriod { range: quarters(from, to.max(from)), shift: Shift::Months(1) })
+    }
+
     /// The quarter of the later range that stands beside a quarter of this one.
     pub fn counterpart(&self, zone: &Zone, later: QuarterRange, quarter: Quarter) -> Option<Quarter> {
         let clock = zone.clock(time(quarter.start_s()).ok()?);
@@ -236,6 +255,33 @@ mod tests {
         let beside = previous.counterpart(&zone, later, quarter).unwrap();
         assert_eq!(zone.text(time(beside.start_s()).unwrap()), "2026-03-10T09:15:00-04:00");
         assert!(PreviousPeriod::week_before(&Zone::UTC, QuarterRange { from: 0, to: 4 }).is_err());
+    }
+
+    #[test]
+    fn month_before_has_the_same_days_and_times() {
+        let before = |name: &str, from: &str, to: &str| {
+            let zone = zone(name);
+            let PreviousPeriod { range, .. } = PreviousPeriod::month_before(&zone, range(&zone, from, to)).unwrap();
+            let text = |at_s: u64| zone.text(time(at_s).unwrap())[..16].to_owned();
+            format!("{} {}", text(range.start_s()), text(range.end_s()))
+        };
+        let utc = |from, to| before("UTC", from, to);
+        // The first day of a month: within it, and as a whole.
+        assert_eq!(utc("2026-03-01", "2026-03-01T12:00"), "2026-02-01T00:00 2026-02-01T12:00");
+        assert_eq!(utc("2026-03-01", "2026-03-02"), "2026-02-01T00:00 2026-02-02T00:00");
+        assert_eq!(utc("2026-03-01", "2026-03-16T10:00"), "2026-02-01T00:00 2026-02-16T10:00");
+        assert_eq!(utc("2026-03-01", "2026-03-30"), "2026-02-01T00:00 2026-03-01T00:00");
+        assert_eq!(utc("2026-03-01", "2026-04-01"), "2026-02-01T00:00 2026-03-01T00:00");
+        assert_eq!(utc("2026-03-31", "2026-03-31T12:00"), "2026-03-01T00:00 2026-03-01T00:00");
+        let new_york = before("America/New_York", "2026-04-01", "2026-04-08T02:30");
+        assert_eq!(new_york, "2026-03-01T00:00 2026-03-08T03:30");
+        let zone = zone("UTC");
+        let later = range(&zone, "2026-03-01", "2026-03-01T12:00");
+        let previous = PreviousPeriod::month_before(&zone, later).unwrap();
+        let quarter = Quarter::of_s(zone.time("2026-02-01T09:15").unwrap().s()).unwrap();
+        let beside = previous.counterpart(&zone, later, quarter).unwrap();
+        assert_eq!(beside.start_s(), zone.time("2026-03-01T09:15").unwrap().s());
+        assert!(PreviousPeriod::month_before(&zone, QuarterRange { from: 0, to: 4 }).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Ranges of quarters of an hour, and how far their counts are.
 
+use crate::limits::FUTURE_MAX_S;
 use crate::time::{HOUR_S, Hour, HourRange, QUARTER_S, QUARTERS_PER_HOUR, Quarter};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::CalendarError;
@@ -76,8 +77,9 @@ impl RangeState {
     ];
 
     pub fn of(range: QuarterRange, known: Known) -> RangeState {
-        let complete_to_s = known.complete_to_s.unwrap_or(0);
-        if complete_to_s <= range.start_s() {
+        let Some(complete_to_s) = known.complete_to_s else { return RangeState::NotYet };
+        // Events of the near future are accepted, and count.
+        if complete_to_s.saturating_add(FUTURE_MAX_S) < range.start_s() {
             return RangeState::NotYet;
         }
         if known.is_source_incomplete || complete_to_s < range.end_s() {
@@ -112,8 +114,10 @@ mod tests {
             RangeState::of(range, Known { complete_to_s, lateness_s: 3_600, is_source_incomplete })
         };
         assert_eq!(state(None, false), RangeState::NotYet);
-        assert_eq!(state(Some(hour_s), false), RangeState::NotYet);
-        assert_eq!(state(Some(hour_s + 1), false), RangeState::Partial);
+        // An event may be 300 s ahead of the clock.
+        assert_eq!(state(Some(hour_s - 301), false), RangeState::NotYet);
+        assert_eq!(state(Some(hour_s - 300), false), RangeState::Partial);
+        assert_eq!(state(Some(hour_s), false), RangeState::Partial);
         assert_eq!(state(Some(hour_s + 3_599), false), RangeState::Partial);
         assert_eq!(state(Some(hour_s + 3_600), false), RangeState::Complete);
         assert_eq!(state(Some(hour_s + 7_199), false), RangeState::Complete);

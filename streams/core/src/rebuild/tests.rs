@@ -147,3 +147,35 @@ fn blob_is_rebuilt_by_its_scope_though_the_layout_has_grown() {
     history.layout.buckets = vec![BucketsFrom { from: Day(0), buckets: 4 }];
     assert_eq!(history.rebuilt(1), Ok(expected));
 }
+
+/// Other event types refuse as many rows, and others: only the rows beside the letters tell.
+#[test]
+fn letters_of_other_event_types_are_refused() {
+    let delta = rows(&[("t0", 5, 3)]);
+    let letters = BlobMeta { rows: 1, ..meta(key(1, 1), Level::DeadLetters, Scope::ALL, &Rollups::new()) };
+    let mut commit = flush(1, 0, 2, &delta);
+    commit.add.push(letters);
+    let mut lineages = Lineages::default();
+    lineages.add(&commit);
+    let letter = |row| DeadLetter { source: SOURCE, row, reason: "r".to_owned(), text: "t".to_owned() };
+    let of_row = |row, rows: &Rollups| Counted { rows: rows.clone(), letters: vec![letter(row)] };
+    let rebuilt = |delta_file: Option<&Rollups>, counted: Counted| {
+        let mut left = Left::default();
+        left.blobs.extend(delta_file.map(|rows| (key(1, 0), rows.clone())));
+        left.source.insert(SourceRows { source: SOURCE, from: 0, to: 2 }, counted);
+        let layout = Layout::default();
+        let tests = BTreeSet::new();
+        let partition = Partition::default();
+        Rebuilder::new(&layout, &tests, &partition, &lineages, &mut left).letters(&letters)
+    };
+    for file in [None, Some(&delta)] {
+        assert_eq!(rebuilt(file, of_row(1, &delta)), Ok(vec![letter(1)]));
+        let refused = rebuilt(file, of_row(0, &rows(&[("t0", 5, 7)])));
+        assert!(matches!(refused, Err(CannotRebuild::OtherRefused { .. })), "{refused:?}");
+        let refused = rebuilt(file, Counted { rows: delta.clone(), letters: vec![letter(0), letter(1)] });
+        assert!(matches!(refused, Err(CannotRebuild::OtherRefused { .. })), "{refused:?}");
+    }
+    // The other row counts as much.
+    let refused = rebuilt(Some(&delta), of_row(0, &rows(&[("t1", 5, 3)])));
+    assert!(matches!(refused, Err(CannotRebuild::OtherRefused { .. })), "{refused:?}");
+}

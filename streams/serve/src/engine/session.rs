@@ -35,6 +35,8 @@ const KEEP_FLUSHED_MS: u64 = 10_000;
 const ENTRIES_PER_TURN: usize = 16;
 /// A query waits so long for rows that were durable before it. Then the answer says in `complete_to` what it lacks.
 const PIN_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Sets of replaced blobs that are remembered while a live blob cannot be read. The next start deletes the files of earlier ones.
+const REPLACED_MAX: usize = 65_536;
 /// The longest wait for a message.
 const TURN: Duration = Duration::from_millis(500);
 
@@ -367,6 +369,12 @@ impl<'e> Session<'e> {
     }
 
     fn remove_replaced(&mut self) {
+        // What was replaced may be an input of a blob that cannot be read.
+        if self.owner.unreadable_blobs() > 0 {
+            let over = self.replaced.len().saturating_sub(REPLACED_MAX);
+            self.replaced.drain(..over);
+            return;
+        }
         let grace = Duration::from_secs(self.node.settings.reader_grace_s);
         while self.replaced.front().is_some_and(|replaced| replaced.at.elapsed() >= grace) {
             let Some(Replaced { blobs, .. }) = self.replaced.pop_front() else { return };

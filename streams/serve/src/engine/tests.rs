@@ -16,7 +16,7 @@ use tidemark_streams_core::time::{Day, HourRange, Now};
 use tidemark_streams_intake::body::{self, Rules};
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::faulty::{Faults, Rates};
-use tidemark_streams_store::folder::StoreLayer;
+use tidemark_streams_store::folder::{StoreLayer, file_name};
 use tidemark_streams_store::parquet_rows::Wanted;
 use tokio::sync::oneshot;
 
@@ -187,6 +187,33 @@ fn store_that_is_down_is_tried_once_a_second_and_named() {
     worker.stop();
     Worker::start(&dir, &faults).stop();
     assert_eq!(sum(&dir), (sent + 1) * EVENTS_PER_BATCH);
+}
+
+/// What is not live may be an input of the damaged blob.
+#[test]
+fn server_deletes_no_file_while_a_live_blob_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("streams");
+    let faults = Faults::new(1, Rates::default());
+    let worker = Worker::start(&dir, &faults);
+    assert!(worker.send(1));
+    worker.stop();
+    let directory = Directory::open(&dir, IfMissing::Refuse).unwrap();
+    let live = directory.manifest().live().next().unwrap();
+    drop(directory);
+    let blobs = dir.join("blobs");
+    let path = blobs.join(file_name(&live.key, live.level));
+    let whole = std::fs::read(&path).unwrap();
+    let input = blobs.join("0-1-0-0.parquet");
+    std::fs::write(&input, &whole).unwrap();
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let worker = Worker::start(&dir, &faults);
+    std::thread::sleep(Duration::from_secs(1));
+    worker.stop();
+    assert!(input.exists(), "it stays while a live blob is damaged");
+    std::fs::write(&path, &whole).unwrap();
+    Worker::start(&dir, &faults).stop();
+    assert!(!input.exists());
 }
 
 /// A delta is rebuilt from the log as long as the log has its rows.

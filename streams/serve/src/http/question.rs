@@ -249,8 +249,9 @@ fn previous(
     let before = match compare {
         "previous" => PreviousPeriod::of(zone, range),
         "week" => PreviousPeriod::week_before(zone, range),
+        "month" => PreviousPeriod::month_before(zone, range),
         other => {
-            let message = format!("compare {:?}: \"previous\" or \"week\"", shown(other));
+            let message = format!("compare {:?}: \"previous\", \"week\" or \"month\"", shown(other));
             return Err(Failure::bad("compare", message));
         }
     };

@@ -13,10 +13,13 @@ use tidemark_streams_core::collector::{Verdict, judge};
 use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};
 use tidemark_streams_core::manifest::{Command, Erase, Outcome};
 use tidemark_streams_core::owner::Input;
+use tidemark_streams_store::directory::damaged_blob;
 use tidemark_streams_store::folder::Found;
 
 /// Between two looks for files of erased rows.
 const LEFTOVERS_AGAIN: Duration = Duration::from_millis(200);
+/// The same while a live blob is damaged: its inputs may be among the files.
+const DAMAGED_AGAIN: Duration = Duration::from_secs(60);
 
 /// An erasure that waits until events before it are in blobs.
 pub(super) struct Erasing {
@@ -133,7 +136,7 @@ impl Session<'_> {
         }
         let clean = *leftovers.clean.get_or_insert_with(|| Clean { at: Instant::now(), at_ms: now_ms(), epoch, seq });
         let is_due = clean.at.elapsed() >= leftovers.grace && leftovers.next_at.is_none_or(|at| at <= Instant::now());
-        if is_due && !leftovers.is_listing {
+        if is_due && !leftovers.is_listing && self.owner.unreadable_blobs() == 0 {
             leftovers.is_listing = true;
             leftovers.next_at = Some(Instant::now() + LEFTOVERS_AGAIN);
             self.jobs.push_back(Job::List);
@@ -146,6 +149,10 @@ impl Session<'_> {
         leftovers.is_listing = false;
         let Some(clean) = leftovers.clean else { return };
         let manifest = self.host.manifest();
+        if self.owner.unreadable_blobs() > 0 || damaged_blob(manifest, &found).is_some() {
+            leftovers.next_at = Some(Instant::now() + DAMAGED_AGAIN);
+            return;
+        }
         let mut is_pending = false;
         let mut unreachable = Vec::new();
         for found in found.into_iter().filter(|found| clean.covers(&found.key)) {

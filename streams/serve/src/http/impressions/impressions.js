@@ -58,7 +58,7 @@ function spanOf({ kind, date, from, to }) {
   if (kind === "hour") return { from, to, unit: "quarter", before: "previous" };
   if (kind === "day") return { from: date, to: addDays(date, 1), unit: "hour", before: "previous" };
   if (kind === "week") return { from: date, to: addDays(date, 7), unit: "day", before: "week" };
-  return { from: date, to: addMonths(date, 1), unit: "day", before: "previous" };
+  return { from: date, to: addMonths(date, 1), unit: "day", before: "month" };
 }
 
 const startOf = (kind, date) => kind === "week" ? weekOf(date) : kind === "month" ? monthOf(date) : date;
