@@ -110,8 +110,8 @@ fn of_changes_that_are_asked_for_one_by_one_those_that_are_refused_are_left_out(
     let told =
         |decided: &EdgesDecided| decided.refused.iter().map(|(at, why)| format!("{at}: {why}")).collect::<Vec<_>>();
     let decided = world.0.edges_each(&asked, by(0), true).unwrap();
-    let to_itself = "0: an edge from a counter to itself";
-    let cycle = "2: it would close a cycle: a/1 → a/2 → a/3";
+    let to_itself = "0: an edge cannot lead from a counter to itself";
+    let cycle = "2: the edge would close a cycle: a/1 → a/2 → a/3";
     assert_eq!(told(&decided), [to_itself, cycle]);
     let strict = world.0.edges_each(&asked, by(0), false).unwrap();
     assert_eq!(told(&strict), [to_itself, cycle, "3: the edge exists already"]);
