@@ -102,7 +102,7 @@ fn load_names_bad_lines(cluster: &Cluster, at: SocketAddr) {
     let load = load.to_str().unwrap();
     let (is_ok, said) = operate(cluster, at, &["graph", "load", load]);
     assert!(!is_ok && said.contains("5 lines were refused; 0 edges were added"), "{said}");
-    assert!(said.contains("line 6: nothing was counted of search/p"), "{said}");
+    assert!(said.contains("line 6: counter search/p has no increments"), "{said}");
     let (is_ok, said) = operate(cluster, at, &["graph", "load", load, "--unknown", "--by", "an importer"]);
     assert!(!is_ok && said.contains("2 lines were refused; 3 edges were added"), "{said}");
     assert!(said.contains("line 4: \"search/c3 search/p\": a tab or a comma"), "{said}");

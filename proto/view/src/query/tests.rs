@@ -438,7 +438,7 @@ fn a_series_is_refused_where_its_steps_cannot_be() {
     };
     assert_eq!(refused(query("1h", "30s", None)), "steps of 30s: the finest buckets that are kept are of 1m");
     assert_eq!(refused(query("30d", "1m", None)), "more than 8192 boundaries of steps of 1m");
-    assert!(refused(query("7d", "1d", Some(60))).starts_with("an error of 60 s is asked for: with"));
+    assert!(refused(query("7d", "1d", Some(60))).starts_with("the accepted error is 60 s: the kept buckets need"));
     // Minutes are kept for two days: older steps have no minutes, and the answer names those steps.
     let read = read_series(&source, at, (name(0).namespace(), &[name(0)]), &query("3d", "1m", None)).unwrap();
     let values = &read.counters[0].values;
