@@ -33,30 +33,30 @@ fn blob(key: BlobKey, level: Level, total: u64) -> BlobMeta {
     BlobMeta { key, level, scope: Scope::ALL, hours, rows: 3, total, stored }
 }
 
-/// A short life of a manifest with every command in it. Four blobs are live at its end: one chunk in the simulator's builds too.
+/// A short life of a manifest with every command in it. At most four blobs are live: one chunk in the simulator's builds, too.
 fn commands() -> Vec<(&'static str, Command)> {
-    let letters = BlobMeta { rows: 1, ..blob(key(1, 4, 1), Level::DeadLetters, 0) };
-    let settle = Commit {
+    // Three blobs become one, so that a chunk never holds more than four.
+    let join = Commit {
         partition: P,
         epoch: Epoch(1),
         seq: Seq(4),
-        add: vec![blob(key(1, 4, 0), Level::Delta, 10), letters],
+        add: vec![blob(key(1, 4, 0), Level::Day, 1_000)],
+        remove: vec![key(1, 2, 1), key(1, 3, 0), key(1, 3, 1)],
+        ..Commit::default()
+    };
+    let letters = BlobMeta { rows: 1, ..blob(key(1, 5, 1), Level::DeadLetters, 0) };
+    let settle = Commit {
+        partition: P,
+        epoch: Epoch(1),
+        seq: Seq(5),
+        add: vec![blob(key(1, 5, 0), Level::Delta, 10), letters],
         remove: vec![key(1, 1, 1)],
         settled: Some(Settled { source: SourceId([0xab; 32]), replayed: 1, dropped: 1, total: 10 }),
         ..Commit::default()
     };
-    // Two blobs of days become one, so that the blobs stay one chunk.
-    let join = Commit {
-        partition: P,
-        epoch: Epoch(1),
-        seq: Seq(5),
-        add: vec![blob(key(1, 5, 0), Level::Day, 410)],
-        remove: vec![key(1, 2, 1), key(1, 4, 0)],
-        ..Commit::default()
-    };
     let mut commands = commands_of_version_2();
     let pause = |target| Command::Pause(SetPause { target, paused_at_ms: Some(1_800_000_000_000) });
-    commands.splice(5..5, [("settle", Command::Commit(settle)), ("join", Command::Commit(join))]);
+    commands.splice(5..5, [("join", Command::Commit(join)), ("settle", Command::Commit(settle))]);
     let retention = Retention { late_days: 7, kept_days: 400 };
     commands.push(("retention", Command::Retention(SetRetention { retention })));
     commands.push(("expire", Command::Expire(Expire { partition: P, epoch: Epoch(2), today: Day(17_400) })));
