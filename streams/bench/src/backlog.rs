@@ -28,12 +28,12 @@ pub struct BacklogArgs {
     /// Seconds of the backlog
     #[arg(long, default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
-    /// Tenants, which events are spread over evenly
+    /// Number of tenants, over which events are spread evenly
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=99_999_999))]
     pub tenants: u64,
     #[arg(long, default_value_t = 3)]
     pub runs: usize,
-    /// Where directories are created [default: the folder of temporary files]
+    /// Folder in which directories are created [default: the folder of temporary files]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Print JSON
@@ -62,13 +62,13 @@ pub fn run(args: &BacklogArgs) -> Result<String, BenchError> {
     let worst = multiple(&runs[runs.len() - 1]);
     if !args.json {
         return Ok(format!(
-            "a backlog is counted in {median:.1} times real time (worst {worst:.1}); blobs equal the recount"
+            "a backlog is counted in {median:.1} times real time (worst {worst:.1}); the blobs have as many events as were sent"
         ));
     }
     let shown: Vec<Value> = runs.iter().map(Run::json).collect();
     Ok(json!({
         "bench": "backlog", "rate": args.rate, "seconds": args.seconds, "tenants": args.tenants,
-        "times_real_time_median": median, "times_real_time_worst": worst, "equals_recount": true, "runs": shown,
+        "times_real_time_median": median, "times_real_time_worst": worst, "total_equals_sent": true, "runs": shown,
     })
     .to_string())
 }

@@ -323,7 +323,7 @@ impl Measured {
             "puts_per_s_mean": mean, "puts_per_s_worst": worst, "worst_to_mean": f64::from(worst) / mean,
             "puts_per_s_measured": own_puts as f64 * scale, "mb_per_s": mb_per_s, "levels": shown,
             "cpu_s": cpu_s, "cpu_us_per_event": cpu_s * 1e6 / events.max(1) as f64, "seconds": seconds,
-            "equals_recount": true, "tenfold": tenfold.map(|ten| self.ratios(ten)),
+            "total_equals_sent": true, "tenfold": tenfold.map(|ten| self.ratios(ten)),
         })
         .to_string()
     }

@@ -34,7 +34,7 @@ pub struct DuckdbArgs {
     pub program: Option<PathBuf>,
     #[arg(long, default_value_t = 3)]
     pub runs: usize,
-    /// Where directories are created [default: the folder of temporary files]
+    /// Folder in which directories are created [default: the folder of temporary files]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Print JSON
@@ -69,7 +69,7 @@ pub fn run(args: &DuckdbArgs) -> Result<String, BenchError> {
     let shown: Vec<Value> = runs.iter().map(Run::json).collect();
     Ok(json!({
         "bench": "duckdb", "file": args.file.file_name().map(|name| name.to_string_lossy()),
-        "cpu_ratio_median": median, "cpu_ratio_worst": worst, "equals_duckdb": true, "runs": shown,
+        "cpu_ratio_median": median, "cpu_ratio_worst": worst, "total_equals_duckdb": true, "runs": shown,
     })
     .to_string())
 }

@@ -1,5 +1,6 @@
 //! `kill`: kills a server with `kill -9` again and again while it counts. Each time it is started on the same directory, and the time
-//! passes until an answer has every event that was acknowledged and one that came after the start. At the end blobs are recounted.
+//! passes until an answer has every event that was acknowledged and one that came after the start. At the end
+//! the total of the blobs equals the number of sent events.
 
 use crate::BenchError;
 use crate::client::Client;
@@ -33,7 +34,7 @@ pub struct KillArgs {
     /// Seconds between two flushes of the server
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub flush_s: u64,
-    /// Where the directory is created [default: the folder of temporary files]
+    /// Folder in which the directory is created [default: the folder of temporary files]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Print JSON
@@ -156,11 +157,11 @@ fn report(args: &KillArgs, mut again_s: Vec<f64>, producer: &Producer, cpu_s: f6
         true => json!({
             "bench": "kill", "kills": args.kills, "batch": args.batch, "life_ms": args.life_ms, "flush_s": args.flush_s,
             "events": sent, "counts_again_s_median": median, "counts_again_s_worst": worst,
-            "server_cpu_s": cpu_s, "server_cpu_us_per_event": cpu_s * 1e6 / sent.max(1) as f64, "equals_recount": true,
+            "server_cpu_s": cpu_s, "server_cpu_us_per_event": cpu_s * 1e6 / sent.max(1) as f64, "total_equals_sent": true,
         })
         .to_string(),
         false => format!(
-            "{} kills: counts again after {median:.2} s (worst {worst:.2}); {sent} events, all blobs equal the recount",
+            "{} kills: counts again after {median:.2} s (worst {worst:.2}); {sent} events, and as many in the blobs",
             args.kills
         ),
     }

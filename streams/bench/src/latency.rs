@@ -32,7 +32,7 @@ pub struct LatencyArgs {
     /// Seconds between two flushes of the server
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub flush_s: u64,
-    /// Where the directory is created [default: the folder of temporary files]
+    /// Folder in which the directory is created [default: the folder of temporary files]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Print JSON

@@ -30,7 +30,7 @@ enum Command {
     /// Send events to a server of its own, and compare the blobs with a recount
     #[command(after_help = "Example:\n  tidemark-streams-bench intake --seconds 10 --runs 1")]
     Intake(intake::IntakeArgs),
-    /// Kill a server again and again while it counts, and compare the blobs with a recount
+    /// Kill a server again and again while it counts, and compare the total of its blobs with the sent events
     Kill(kill::KillArgs),
     /// Have a paused server take the events of an hour, and measure how fast it counts them
     Backlog(backlog::BacklogArgs),
