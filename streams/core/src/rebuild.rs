@@ -121,11 +121,6 @@ impl Lineages {
         blobs.map(|(_, lineage)| &lineage.meta)
     }
 
-    /// Takes a blob over whose commit is not known, as its file says.
-    pub fn insert(&mut self, lineage: Lineage) {
-        self.0.entry(lineage.meta.key).or_insert(lineage);
-    }
-
     /// Takes the blobs of a commit over.
     pub fn add(&mut self, commit: &Commit) {
         let origin = match commit.progress {
