@@ -6,8 +6,7 @@ pub(crate) mod many;
 mod shared;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -163,8 +162,7 @@ impl LocalBackend {
 
     /// Notes what is added to a counter here.
     pub fn tallying(mut self, counter: CounterName) -> LocalBackend {
-        let tally = Tally { counter, sum: AtomicU64::new(0), names: Mutex::default() };
-        self.tallied = Some(Arc::new(tally));
+        self.tallied = Some(Arc::new(Tally::new(counter)));
         self
     }
 
@@ -176,7 +174,7 @@ impl LocalBackend {
 
     /// The durable sum that came here to the tallied counter.
     pub fn tally(&self) -> u64 {
-        self.tallied.as_ref().map_or(0, |tally| tally.sum.load(Ordering::Relaxed))
+        self.tallied.as_ref().map_or(0, |tally| tally.sum())
     }
 
     async fn count(&self, add: &Add) -> Result<Added, Failure> {

@@ -1,4 +1,4 @@
-//! What was added here to one counter, for experiments that compare it with what is counted.
+//! The increments of one counter that came to this process. Experiments compare them with its value.
 
 use crate::sync::lock;
 use std::collections::BTreeSet;
@@ -8,13 +8,22 @@ use tidemark_proto::ids::CounterName;
 
 /// The durable increments that came here to one counter.
 pub struct Tally {
-    pub(crate) counter: CounterName,
-    pub(crate) sum: AtomicU64,
+    counter: CounterName,
+    sum: AtomicU64,
     /// An increment under a name is counted once, but may be answered often.
-    pub(crate) names: Mutex<BTreeSet<[u8; 16]>>,
+    names: Mutex<BTreeSet<[u8; 16]>>,
 }
 
 impl Tally {
+    pub fn new(counter: CounterName) -> Tally {
+        Tally { counter, sum: AtomicU64::new(0), names: Mutex::default() }
+    }
+
+    /// The durable sum so far.
+    pub fn sum(&self) -> u64 {
+        self.sum.load(Ordering::Relaxed)
+    }
+
     /// Notes an increment.
     pub fn note(&self, counter: &CounterName, delta: u64) {
         if *counter == self.counter {
