@@ -403,6 +403,17 @@ mod tests {
         view
     }
 
+    #[test]
+    fn known_counts_of_a_group_are_the_sum_of_its_valves() {
+        let view = merged(&[(0, 3), (5, 4), (1, 10)]);
+        let group = |i| valve(i).group;
+        assert_eq!(view.groups(), [group(0), group(1)].into());
+        let known =
+            [(0, 0), (0, 1), (1, 0), (1, 2)].map(|(generation, i)| view.count_of(&counter(), generation, group(i)));
+        assert_eq!(known, [7, 10, 0, 0]);
+        assert_eq!(view.count_of(&CounterName::new("t", b"other").unwrap(), 0, group(0)), 0);
+    }
+
     fn shown(view: &View) -> Vec<(ValveId, u64)> {
         let mut all: Vec<_> = view.shards[0]
             .components(0)
