@@ -27,5 +27,5 @@ pub mod serve;
 /// The version, and in a release the commit that it was built from: build.rs says both.
 pub const VERSION: &str = env!("TIDEMARK_VERSION");
 
-/// What a subcommand ends with; an error's text names what was wrong.
+/// The result of a subcommand; an error's text names what was wrong.
 pub type Outcome = Result<std::process::ExitCode, Box<dyn std::error::Error>>;

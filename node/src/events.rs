@@ -7,7 +7,7 @@ use tidemark_proto::msg::{ForGroup, FromClient, KnownGroup};
 use tidemark_transport::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-/// What happens to a group's host.
+/// An event for a group's host.
 pub enum Event {
     ClientUp { conn: u64, owner: OwnerId, peer: Peer },
     Client { conn: u64, msg: FromClient },

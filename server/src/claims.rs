@@ -43,7 +43,7 @@ fn nobody() -> Fallback {
     Fallback::Nobody
 }
 
-/// How an award's claim stands.
+/// The state of an award's claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimBody {
     pub state: ClaimStateBody,

@@ -110,7 +110,7 @@ pub struct AuditBody {
 /// A change of edges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BatchBody {
-    /// Of the graph before it.
+    /// The revision of the graph before it.
     pub revision: u64,
     /// The entry of the ledger's log.
     pub entry: u64,

@@ -1,19 +1,19 @@
-//! How long requests wait, and what they answer then.
+//! The longest waits of requests, and the failure after them.
 
 use crate::api::Failure;
 use std::time::Duration;
 
-/// How long an increment's place is waited for; then it is `pending`, as it may be for as long as a data centre is away.
+/// The longest wait for an increment's place. Then the place is `pending`, for as long as a data centre is away.
 pub(crate) const PLACE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long an increment's durability is waited for; then it is in doubt.
+/// The longest wait until an increment is durable. Then it is in doubt.
 pub(crate) const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A group of which no node was heard for so long is gone: increments are refused at once, or in doubt if they were sent. A node that
+/// A group is gone after this silence of all its nodes: increments are refused at once, or in doubt if they were sent. A node that
 /// restarts is back before.
 pub(crate) const GONE_AFTER: Duration = Duration::from_millis(1_500);
 
-/// A group with reachable nodes but without a leader is waited for this long.
+/// The longest wait for a leader of a group with reachable nodes.
 pub(crate) const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 
 /// The failure of a command to the ledger that takes no effect in time.

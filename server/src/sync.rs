@@ -1,8 +1,8 @@
-//! Locks whose holders do not panic with something half done.
+//! Locks of values that are whole at every moment, also if a thread panicked that held one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, whoever panicked before.
+/// Locks a mutex, also after a panic of an earlier holder.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

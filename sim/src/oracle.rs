@@ -9,7 +9,7 @@ use tidemark_proto::msg::{Account, Batch, GroupCmd, GroupEntry, IdTerms, Item, I
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::time::Time;
 
-/// What was counted in each minute, in minutes since 1970.
+/// The counts of each minute, in minutes since 1970.
 pub type Minutes = BTreeMap<u64, u64>;
 
 /// A hit: its number is its session and its ticket.

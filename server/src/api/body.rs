@@ -446,7 +446,7 @@ pub fn parse<B: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<B, Failure> {
     json::from_slice(bytes).map_err(|error| Failure::invalid("malformed_body", format!("the body: {error}")))
 }
 
-/// What the session's pages are told.
+/// The message to the session's pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrialBody {
     pub counter: CounterBody,

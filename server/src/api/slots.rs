@@ -1,4 +1,4 @@
-//! Slots of a view: ranges of counters, and who holds them.
+//! Shards of a view: their ranges of counters, and the aggregators that hold them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct SlotsBody {
     /// By the data centre's clock, milliseconds since 1970: of two answers, how fast weight grew.
     pub at_unix_ms: u64,
-    /// In the order of their counters: of namespaces, and in one of its keys, by bytes; with `shard_by` of namespaces and spaces, and in one
-    /// of those of parts.
+    /// Ascending by their counters: by namespace, and within a namespace by the bytes of the key. With `shard_by`: by namespace or space,
+    /// and within a space by part.
     pub slots: Vec<SlotBody>,
     /// Connected aggregators with other boundaries of shards, or another order of counters, by their layouts: nothing is exchanged with
     /// them.
@@ -106,8 +106,8 @@ pub struct StaySlotBody {
 #[serde(deny_unknown_fields)]
 pub struct SplitSlotBody {
     pub slot: u16,
-    /// The first counter of the second of the two, as `NAMESPACE/KEY`, or any of the first part, with `shard_by`; left out: the middle one of
-    /// those that the aggregator that is asked has.
+    /// The first counter of the second part, as `NAMESPACE/KEY`; with `shard_by` any counter of its first part. Left out: the middle
+    /// counter of those that this aggregator has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::counter_or_null")]
     pub at: Option<String>,

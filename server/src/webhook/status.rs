@@ -145,7 +145,7 @@ impl From<&Delivery> for DeadLetter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WebhookTrial {
     pub webhook: String,
-    /// Whether an award would wait until somebody releases it.
+    /// Whether an award would wait until an operator releases it.
     pub held: bool,
     #[serde(flatten)]
     pub result: TestResult,

@@ -90,7 +90,8 @@ fn settle_replayed(
     types: &EventTypes,
     settled: &mut Settled,
 ) -> Result<(), CliError> {
-    // An operator may replay a row that is too old for the intake, as long as its day is kept. Ids of events are not compared, so the seed of their hashes says nothing.
+    // An operator may replay a row that is too old for the intake, as long as its day is kept. Ids of events are not compared, so any seed
+    // of their hashes does.
     let kept_from = driver.directory.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.kept);
     let rules = Rules { now: now(), types, kept_from, seed: 0 };
     let tries: Vec<_> = letters

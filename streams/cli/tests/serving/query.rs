@@ -41,7 +41,10 @@ fn query_compares_the_same_days_of_the_month_before() {
         "tenant": "t", "from": "2026-03-01", "to": "2026-03-20", "dimensions": ["day", "listing"], "compare": "previous",
     });
     let answer = asked(&server, &query);
-    let day = |day: &str, listing: &str, n: u32, previous: u32| json!({ "day": format!("2026-03-{day}T00:00:00+00:00"), "listing": listing, "n": n, "previous": previous });
+    let day = |day: &str, listing: &str, n: u32, previous: u32| {
+        let day = format!("2026-03-{day}T00:00:00+00:00");
+        json!({ "day": day, "listing": listing, "n": n, "previous": previous })
+    };
     assert_eq!(answer["rows"], json!([day("03", b, 0, 1), day("10", a, 6, 4)]));
     let previous = json!({
         "from": "2026-02-01T00:00:00+00:00", "to": "2026-02-20T00:00:00+00:00", "total": 5, "unmatched": 0,
@@ -138,7 +141,7 @@ fn answer_that_the_client_has_is_not_sent_again() {
     let again = asked(&server, &query);
     assert_eq!((&again["unchanged"], &again["version"]), (&json!(true), &first["version"]));
     assert!(again["rows"].is_null() && again["total"].is_null() && again["complete_to"].is_string(), "{again}");
-    // Events of others change nothing.
+    // Events of other tenants that are in no blob yet change nothing.
     server.send(event("u", "x", "00:10:00"));
     folded(&server);
     assert_eq!(asked(&server, &query)["unchanged"], json!(true));

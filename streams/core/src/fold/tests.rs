@@ -42,8 +42,14 @@ proptest! {
             }
             all.push((tenant, listing, quarter, event_type, count));
         }
-        let event = |(tenant, listing, quarter, event_type, count)| Event { tenant, listing, quarter, event_type, count };
-        let all: Vec<Event<'_>> = all.iter().map(|(tenant, listing, quarter, event_type, count)| event((tenant.as_str(), listing.as_str(), *quarter, *event_type, *count))).collect();
+        let events = all.iter().map(|(tenant, listing, quarter, event_type, count)| Event {
+            tenant: tenant.as_str(),
+            listing: listing.as_str(),
+            quarter: *quarter,
+            event_type: *event_type,
+            count: *count,
+        });
+        let all: Vec<Event<'_>> = events.collect();
         let mut at_once = Fold::new(types(), seed);
         at_once.add_all(&all);
         prop_assert_eq!(at_once.counts(), brute.clone());

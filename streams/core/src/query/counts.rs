@@ -13,7 +13,7 @@ use tidemark_proto::series::{UnixTime, Window};
 /// Distinct groups that a query may have. A query with more is refused.
 pub const GROUPS_MAX: usize = 1_000_000;
 
-/// What counts are grouped by.
+/// The grouping of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dimension {
     Quarter,

@@ -291,6 +291,14 @@ fn out_of_range(refuses: bool) -> OutOfRange {
     if refuses { OutOfRange::Refused } else { OutOfRange::TotalOnly }
 }
 
+/// The times of a batch; none if no item names one.
+fn times_of(items: &[(u32, u64, Option<u64>)], event: impl Fn(Option<u64>) -> UnixTime) -> Vec<UnixTime> {
+    if items.iter().all(|item| item.2.is_none()) {
+        return Vec::new();
+    }
+    items.iter().map(|item| event(item.2)).collect()
+}
+
 fn sums(group: &Group) -> Vec<u64> {
     (0..8).map(|slot| group.sum(slot)).collect()
 }
@@ -321,7 +329,7 @@ proptest! {
             let last = items.iter().map(|item| item.0).max().unwrap();
             let new_cells = (first_new_slot..=last).map(|key| name(key).total()).collect();
             let event = |ago: Option<u64>| UnixTime::try_from(now_s - ago.unwrap_or(0)).unwrap();
-            let times = if items.iter().any(|item| item.2.is_some()) { items.iter().map(|item| event(item.2)).collect() } else { Vec::new() };
+            let times = times_of(&items, event);
             let pairs: Vec<(u32, u64)> = items.iter().map(|&(slot, delta, _)| (slot, delta)).collect();
             let next = batch(lane, seqs[usize::from(lane)] + 1, &pairs, times);
             // A retry in the same entry counts nothing.
