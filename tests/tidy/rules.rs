@@ -122,8 +122,7 @@ const SHELLS_KNOW: &[&str] = &["tidemark-proto", "tidemark-transport", "tidemark
 const PROTO_DEPENDENCIES: [&str; 6] = ["hashbrown", "jiff", "postcard", "rand", "serde", "thiserror"];
 const PROTO_DEV_DEPENDENCIES: [&str; 4] = ["crdts", "postcard", "proptest", "rand"];
 
-const TOP_LEVEL: [&str; 28] = [
-    ".cargo",
+const TOP_LEVEL: [&str; 27] = [
     ".ci",
     ".gitignore",
     "ARCHITECTURE.md",

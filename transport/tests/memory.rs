@@ -322,7 +322,7 @@ fn print_what_happens() {
 
 #[test]
 fn a_seed_means_the_same_datagrams_in_two_fresh_processes() {
-    assert!(is_repeatable(), "built without the flags of .cargo/config.toml");
+    assert!(is_repeatable(), "build with `--config sim/repeatable.toml`");
     let happened = || {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let output = command.args(["--exact", "print_what_happens", "--nocapture"]).output().unwrap();

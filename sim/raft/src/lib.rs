@@ -63,8 +63,8 @@ pub const FLOORS: Floors = Floors {
 /// They are shorter, and some go by without a milestone.
 const LEAST: Least = Least { virtual_s: 30.0, increments: 1, milestones: 0 };
 
-/// Whether a seed means the same run in every process: only if this was built with `--cfg tokio_unstable`, which `.cargo/config.toml`
-/// says, unless the environment's `RUSTFLAGS` says otherwise.
+/// Whether a seed means the same run in every process: only if this was built with `--cfg tokio_unstable`, which
+/// `--config sim/repeatable.toml` sets, unless `RUSTFLAGS` in the environment replaces it.
 pub const fn is_repeatable() -> bool {
     cfg!(tokio_unstable)
 }

@@ -34,7 +34,7 @@ const SITUATIONS: [&str; 20] = [
 
 #[test]
 fn on_real_logs_the_first_seeds_hold_every_property_and_meet_the_situations_they_are_for() {
-    assert!(is_repeatable(), "built without the flags of .cargo/config.toml");
+    assert!(is_repeatable(), "build with `--config sim/repeatable.toml`");
     let plan = SweepPlan { first: 0, count: SEEDS, seconds: f64::MAX };
     let sweep = sweep_in(RAFT, plan, Mutation::None, &|_| {});
     assert_eq!((sweep.failures, &sweep.failed), (0, &Vec::new()));

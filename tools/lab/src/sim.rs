@@ -211,7 +211,7 @@ pub enum SimError {
     Part { list: &'static str, number: usize, seed: u64, of: usize },
     #[error(
         "--mode {0}: this program was built without `--cfg tokio_unstable`, so that a seed would mean another run each time; \
-         build it with the flags of .cargo/config.toml (RUSTFLAGS in the environment replaces them)"
+         build it with `cargo build --config sim/repeatable.toml`, without RUSTFLAGS in the environment"
     )]
     NotRepeatable(&'static str),
     #[error(
