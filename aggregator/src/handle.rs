@@ -225,12 +225,12 @@ impl Aggregator {
         let seat = (own, starting.directory.clone());
         let mesh = Mesh::new(endpoint.clone(), cluster.clone(), seat, events.clone(), services.clone(), ledger.clone());
         let raft = gathering(raft, own, &cluster);
-        let raft = start_raft(&data_dir, own, raft, (&mesh, &services), &ledger, &ledger_changed).await;
+        let raft = start_raft(&data_dir, own, raft, &mesh, &services, &ledger, &ledger_changed).await;
         let (core, store, raft) = both(recovering, raft).await?;
         store.delete_strays(&map)?;
         let core = SharedCore::new(core);
         let clock = Clock::start();
-        let held = serve_others(&services, own, (&core, &ledger), clock);
+        let held = serve_others(&services, own, &core, &ledger, clock);
         let inner = Inner {
             cluster,
             own,
@@ -375,7 +375,7 @@ impl Aggregator {
 
     /// The command of an operator that an aggregator of this data centre shall hold a slot in the place of another. It is on its way to the
     /// ledger when this returns.
-    pub async fn move_slot(&self, shard: ShardId, (leaves, to): (AggregatorId, AggregatorId)) -> Result<(), MoveError> {
+    pub async fn move_slot(&self, shard: ShardId, leaves: AggregatorId, to: AggregatorId) -> Result<(), MoveError> {
         self.order(|core, ledger| core.moving(shard, (leaves, to), ledger)).await
     }
 
@@ -894,7 +894,8 @@ fn gathering(mut raft: Config, own: AggregatorId, cluster: &Cluster) -> Config {
 fn serve_others(
     services: &Services,
     own: AggregatorId,
-    (core, ledger): (&SharedCore, &SharedLedger),
+    core: &SharedCore,
+    ledger: &SharedLedger,
     clock: Clock,
 ) -> Held {
     let held = Held::new(own, core.clone(), ledger.clone(), clock);
@@ -907,7 +908,8 @@ async fn start_raft(
     dir: &Path,
     own: AggregatorId,
     config: Config,
-    (mesh, services): (&Mesh, &Services),
+    mesh: &Mesh,
+    services: &Services,
     ledger: &SharedLedger,
     changed: &Arc<Notify>,
 ) -> Result<RaftNode, StartError> {

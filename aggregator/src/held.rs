@@ -357,7 +357,7 @@ impl Held {
         terms: Terms,
         begin: impl Fn(&BTreeSet<ShardId>) -> D,
     ) -> impl Iterator<Item = (AggregatorId, BTreeSet<ShardId>, Result<D, AskError>)> {
-        let asked = chosen.iter().map(|(&holder, shards)| self.ask_one(mesh, (holder, shards), terms, begin(shards)));
+        let asked = chosen.iter().map(|(&holder, shards)| self.ask_one(mesh, holder, shards, terms, begin(shards)));
         let told = join_all(asked).await;
         chosen.into_iter().zip(told).map(|((holder, shards), told)| (holder, shards, told))
     }
@@ -365,7 +365,8 @@ impl Held {
     async fn ask_one<D: Dialogue>(
         &self,
         mesh: &Mesh,
-        (holder, shards): (AggregatorId, &BTreeSet<ShardId>),
+        holder: AggregatorId,
+        shards: &BTreeSet<ShardId>,
         terms: Terms,
         mut dialogue: D,
     ) -> Result<D, AskError> {

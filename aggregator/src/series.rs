@@ -72,13 +72,14 @@ impl Aggregator {
         (namespace, counters): (&str, &[CounterName]),
         query: &SeriesQuery,
     ) -> Result<SeriesRead, GatheringError> {
-        self.series_of(of, (namespace, counters), query).await.map_err(|error| self.if_unknown(error))
+        self.series_of(of, namespace, counters, query).await.map_err(|error| self.if_unknown(error))
     }
 
     async fn series_of(
         &self,
         of: Of,
-        (namespace, counters): (&str, &[CounterName]),
+        namespace: &str,
+        counters: &[CounterName],
         query: &SeriesQuery,
     ) -> Result<SeriesRead, GatheringError> {
         // Of none there is a plan all the same.

@@ -230,7 +230,7 @@ impl State {
             FromClient::Keyed { lane, seq, defs, items, times, ids, .. } => {
                 let halves = defs.into_iter().map(|(definition, name)| (defined(definition), name));
                 link.names.extend(halves.map(|((number, half), name)| (number, (name, half))));
-                self.on_keyed(link, lane, seq, (&items, &times), &ids)
+                self.on_keyed(link, lane, seq, &items, &times, &ids)
             }
         }
     }
@@ -241,7 +241,8 @@ impl State {
         link: &FakeLink,
         lane: u8,
         seq: u64,
-        (items, times): (&[WireItem], &[UnixTime]),
+        items: &[WireItem],
+        times: &[UnixTime],
         ids: &[ItemId],
     ) -> Vec<ToClient> {
         let now = SystemTime::now().unix_time().unwrap_or(UnixTime::MAX);

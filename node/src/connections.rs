@@ -102,7 +102,7 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
         (channel::GROUP_RAFT_CALL, Some(raft), Some(from)) => serve_call(raft, from, channel).await,
         (channel::GROUP_RAFT_STREAM, Some(raft), Some(from)) => serve_stream(raft, from, channel).await,
         (channel::INCREMENTS, ..) => serve_clients(connection, channel, conn, group, &doors).await,
-        (channel::GROUP, ..) => serve_aggregator(connection, channel, conn, (group, known), &doors).await,
+        (channel::GROUP, ..) => serve_aggregator(connection, channel, conn, group, known, &doors).await,
         _ => tracing::debug!(peer = %peer, group, "this node does not hold the group"),
     }
 }
@@ -146,7 +146,8 @@ async fn serve_aggregator(
     connection: Connection,
     mut channel: Channel,
     conn: u64,
-    (group, known): (u16, Option<KnownGroup>),
+    group: u16,
+    known: Option<KnownGroup>,
     doors: &Doors,
 ) {
     let peer = connection.peer().clone();

@@ -240,7 +240,7 @@ impl Host {
                 }
             }
             Event::ClientGone { conn } => self.lose_client(conn),
-            Event::AggregatorUp { conn, dc, seat, known, peer } => self.on_aggregator(conn, (&dc, seat), known, peer),
+            Event::AggregatorUp { conn, dc, seat, known, peer } => self.on_aggregator(conn, &dc, seat, known, peer),
             Event::Aggregator { conn, msg } => {
                 let Some(seat) = self.seat_of(conn) else { return };
                 if let ForGroup::Lost { group } = msg {
@@ -277,7 +277,7 @@ impl Host {
     }
 
     /// The newest connection of each of this data centre's aggregators counts; another data centre's is refused.
-    fn on_aggregator(&mut self, conn: u64, (dc, seat): (&str, u8), known: Option<KnownGroup>, peer: Peer) {
+    fn on_aggregator(&mut self, conn: u64, dc: &str, seat: u8, known: Option<KnownGroup>, peer: Peer) {
         if dc != self.dc_name {
             tracing::warn!(dc, own = %self.dc_name, "aggregator of another data centre refused");
             return peer.end(&format!("this is a node of {}: it does not serve the aggregator of {dc}", self.dc_name));

@@ -207,7 +207,7 @@ fn compared_body(compared: &Compared, too_long: bool, with_rows: bool) -> Compon
         buckets: compared.buckets.len(),
         outside: Some(compared.outside),
         notes,
-        rows: rows.map(|&(bucket, _, held)| row_entry((bucket, held))).collect(),
+        rows: rows.map(|&(bucket, _, held)| row_entry(bucket, held)).collect(),
         ..ComponentBody::default()
     }
 }
@@ -235,7 +235,7 @@ fn half_name(half: Half) -> String {
     }
 }
 
-fn row_entry((bucket, value): (BucketId, u64)) -> (String, u64, u64) {
+fn row_entry(bucket: BucketId, value: u64) -> (String, u64, u64) {
     (bucket.granularity.to_string(), bucket.start().s(), value)
 }
 

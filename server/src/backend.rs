@@ -465,7 +465,7 @@ impl Backend for LocalBackend {
         };
         let leaves = named("from", &asked.from)?;
         let to = named("to", &asked.to)?;
-        self.aggregator.move_slot(shard, (leaves, to)).await?;
+        self.aggregator.move_slot(shard, leaves, to).await?;
         self.slot_changed(shard, |seats| seats.gathers(to, shard)).await
     }
 

@@ -384,7 +384,7 @@ pub async fn count_until(at: SocketAddr, counter: &str, is_over: &AtomicBool) ->
 }
 
 /// Reads what one key of an answer says again and again at an aggregator, and counts that: it never goes back.
-pub async fn read_until(at: SocketAddr, (path, key): (&str, &str), reads: &AtomicU64, is_over: &AtomicBool) {
+pub async fn read_until(at: SocketAddr, path: &str, key: &str, reads: &AtomicU64, is_over: &AtomicBool) {
     let mut last = 0;
     while !is_over.load(Ordering::Relaxed) {
         let Some((code, body)) = http::get(at, path).await else { continue };
@@ -455,7 +455,7 @@ async fn a_slot_moves_while_it_is_counted_and_read_and_is_forgotten_where_it_was
         let is_over = is_over.clone();
         let reads = Arc::new(AtomicU64::new(0));
         let count = reads.clone();
-        (tokio::spawn(async move { read_until(at, ("/v1/counters/search/c", "value"), &count, &is_over).await }), reads)
+        (tokio::spawn(async move { read_until(at, "/v1/counters/search/c", "value", &count, &is_over).await }), reads)
     });
     let all_read = async |times: u64| {
         for (_, reads) in &reads {

@@ -201,14 +201,14 @@ async fn slots_are_split_while_they_are_counted_and_read_and_their_halves_are_mo
     let counted = load.end(&[EARLY, LATE]).await;
     let early = 1 + counted[0];
     let late = 1 + counted[1];
-    are_right(&views, (early, late), TOPIC + early + late).await;
+    are_right(&views, early, late, TOPIC + early + late).await;
     until_alike(&views).await;
     until_true("files of what was split are deleted", || have_halves_only(&cluster)).await;
 
     // A holder of halves knows that when it comes back.
     for seat in [1, 2] {
         usa.kill(seat);
-        are_right(&[usa.http[0], usa.http[3], europe.http], (early, late), TOPIC + early + late).await;
+        are_right(&[usa.http[0], usa.http[3], europe.http], early, late, TOPIC + early + late).await;
         usa.restart(&cluster, seat).await;
     }
     let views: Vec<SocketAddr> = usa.http.iter().copied().chain([europe.http]).collect();
@@ -216,7 +216,7 @@ async fn slots_are_split_while_they_are_counted_and_read_and_their_halves_are_mo
     for counter in [EARLY, LATE] {
         send(usa.http[1], "POST", &format!("/v1/counters/{counter}/add"), json!({ "delta": 1 })).await;
     }
-    are_right(&views, (early + 1, late + 1), TOPIC + early + late + 2).await;
+    are_right(&views, early + 1, late + 1, TOPIC + early + late + 2).await;
     until_alike(&views).await;
     assert!(have_halves_only(&cluster));
 }
@@ -229,7 +229,7 @@ fn have_halves_only(cluster: &Cluster) -> bool {
 }
 
 /// All views show what was counted of two counters in the halves, and what flows from them, to one that others flow to as well.
-async fn are_right(views: &[SocketAddr], (early, late): (u64, u64), topic: u64) {
+async fn are_right(views: &[SocketAddr], early: u64, late: u64, topic: u64) {
     until_views_show(views, EARLY, early).await;
     until_views_show(views, LATE, late).await;
     for &view in views {
@@ -284,7 +284,7 @@ async fn splits_of_slots_outlive_kills_and_a_backup_has_what_was_in_them() {
     let counted = count.await.unwrap();
     let early = 1 + counted;
     let late = 1 + 2 * counted;
-    are_right(&[at], (early, late), early + late).await;
+    are_right(&[at], early, late, early + late).await;
     let data = cluster.data(0, Role::Aggregator);
     let files: Vec<usize> = (1..=2 * KILLED_AFTER.len()).filter(|slot| numbers.contains(&(*slot as u16))).collect();
     until_true("files of what was split are deleted", || files_in(&data) == files).await;
@@ -300,7 +300,7 @@ async fn splits_of_slots_outlive_kills_and_a_backup_has_what_was_in_them() {
     node.kill();
     restore(&cluster, &backup, &data);
     let centre = cluster.centres().await.remove(0);
-    are_right(&[centre.http], (early, late), early + late).await;
+    are_right(&[centre.http], early, late, early + late).await;
     until_listed(centre.http, &[0]).await;
     assert_eq!(files_in(&data), [0; 0]);
     let (_, listed) = http::get(centre.http, "/v1/slots").await.expect("it answers");

@@ -21,8 +21,8 @@ async fn answer(aggregator: &Aggregator, QueryRequest { of, query }: QueryReques
     match query {
         Query::At { counters, windows } => at(aggregator, of, &counters, &windows).await,
         Query::Series { counter, steps } => series(aggregator, of, &counter, &steps).await,
-        Query::Range { keys, limit, each } => range(aggregator, of, (&keys, limit as usize), &each).await,
-        Query::Top { among, places, window } => top(aggregator, of, (among, places as usize), &window).await,
+        Query::Range { keys, limit, each } => range(aggregator, of, &keys, limit as usize, &each).await,
+        Query::Top { among, places, window } => top(aggregator, of, among, places as usize, &window).await,
         Query::Relatives { counter, which, behind, limit } => {
             Ok(relatives(aggregator, &counter, which, behind.as_ref(), limit as usize))
         }
@@ -43,7 +43,7 @@ async fn series(aggregator: &Aggregator, of: Of, counter: &CounterName, steps: &
     Ok(QueryAnswer::Series(read.into()))
 }
 
-async fn range(aggregator: &Aggregator, of: Of, (keys, limit): (&KeyRange, usize), each: &Each) -> Answered {
+async fn range(aggregator: &Aggregator, of: Of, keys: &KeyRange, limit: usize, each: &Each) -> Answered {
     match each {
         Each::Windows(windows) => {
             let windows = planned(windows)?;
@@ -60,7 +60,7 @@ async fn range(aggregator: &Aggregator, of: Of, (keys, limit): (&KeyRange, usize
     }
 }
 
-async fn top(aggregator: &Aggregator, of: Of, (among, places): (Among, usize), window: &AskedWindow) -> Answered {
+async fn top(aggregator: &Aggregator, of: Of, among: Among, places: usize, window: &AskedWindow) -> Answered {
     let ranking = Ranking::new(among, places, window.query()?)?;
     Ok(QueryAnswer::Top(aggregator.top(of, ranking).await?.into()))
 }

@@ -499,7 +499,8 @@ pub fn found_with_state(
     id: u64,
     config: &Config,
     voters: BTreeSet<u64>,
-    (index, state): (u64, &[u8]),
+    index: u64,
+    state: &[u8],
 ) -> Result<(), FoundError> {
     if voters.is_empty() {
         return Err(FoundError::NoVoter);

@@ -172,8 +172,8 @@ impl RaftTransport for MemoryTransport {
             let service = self.network.service(target).ok_or_else(|| Self::unreachable(target, "nobody listens"))?;
             let (near, near_end) = Duplex::pair();
             let (far, far_end) = Duplex::pair();
-            tokio::spawn(carry(self.network.clone(), (self.id, target), near_end.receiver, far_end.sender));
-            tokio::spawn(carry(self.network.clone(), (target, self.id), far_end.receiver, near_end.sender));
+            tokio::spawn(carry(self.network.clone(), self.id, target, near_end.receiver, far_end.sender));
+            tokio::spawn(carry(self.network.clone(), target, self.id, far_end.receiver, near_end.sender));
             let id = self.id;
             tokio::spawn(async move {
                 if let Err(error) = service.on_stream(id, far).await {
@@ -189,7 +189,8 @@ impl RaftTransport for MemoryTransport {
 /// Moves messages of one direction, in order, each not before its time.
 async fn carry(
     network: MemoryNetwork,
-    (from, to): (u64, u64),
+    from: u64,
+    to: u64,
     mut source: mpsc::Receiver<Bytes>,
     sink: mpsc::Sender<Bytes>,
 ) {

@@ -242,10 +242,10 @@ async fn a_change_of_voters_whose_leader_is_lost_on_the_way_is_carried_on_by_the
 async fn a_group_that_begins_with_a_state_goes_on_from_there_and_who_has_nothing_is_sent_it() {
     let mut group = Group::new(config());
     for id in 1..=2 {
-        found_with_state(&group.path(id), id, &config(), [1, 2, 3].into(), (1_000, texts(0..3).join("\n").as_bytes()))
+        found_with_state(&group.path(id), id, &config(), [1, 2, 3].into(), 1_000, texts(0..3).join("\n").as_bytes())
             .unwrap();
     }
-    let again = found_with_state(&group.path(1), 1, &config(), [1].into(), (1, b""));
+    let again = found_with_state(&group.path(1), 1, &config(), [1].into(), 1, b"");
     assert!(matches!(again, Err(FoundError::Exists(_))));
     for id in 1..=4 {
         group.start(id).await;

@@ -752,11 +752,11 @@ impl ClientCore {
             return event.and_then(|event| self.event_barred(now, counter, event));
         }
         let mut bars = self.bars.iter().filter(|bar| bar.until > now);
-        let barred = bars.find_map(|bar| self.refuses(&bar.barred, counter, (waits, delta)));
+        let barred = bars.find_map(|bar| self.refuses(&bar.barred, counter, waits, delta));
         barred.or_else(|| event.and_then(|event| self.event_barred(now, counter, event)))
     }
 
-    fn refuses(&self, barred: &Barred, counter: CounterRef, (waits, delta): (u64, u64)) -> Option<BatchError> {
+    fn refuses(&self, barred: &Barred, counter: CounterRef, waits: u64, delta: u64) -> Option<BatchError> {
         let name = self.counters.name(counter);
         match barred {
             Barred::Unknown(namespace) if namespace == name.namespace() => {

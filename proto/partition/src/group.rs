@@ -686,8 +686,8 @@ impl Group {
                 all.iter().for_each(|(name, terms)| self.series.take_terms(name, terms));
                 self.settled(new);
             }
-            ToGroup::Generations(begun) => self.on_generations((0, 0), begun),
-            ToGroup::Resets { after, upto, begun } => self.on_generations((*after, *upto), begun),
+            ToGroup::Generations(begun) => self.on_generations(0, 0, begun),
+            ToGroup::Resets { after, upto, begun } => self.on_generations(*after, *upto, begun),
         }
     }
 

@@ -434,7 +434,7 @@ impl NodeCore {
     fn on_effect(&mut self, now: Time, effect: Effect) {
         match effect {
             Effect::Acked { client, lane, seq, pending, leased } => {
-                let pending = self.pending_now(now, (client, lane, seq), pending, &leased);
+                let pending = self.pending_now(now, client, lane, seq, pending, &leased);
                 let next_us = self.log.next_us(now, &self.config);
                 self.tell(client, ToClient::Durable { lane, seq, pending, next_us });
             }

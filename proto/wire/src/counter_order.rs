@@ -143,7 +143,7 @@ impl CounterOrder {
     }
 
     /// Whether a counter lies at the beginning of a range, or behind it.
-    pub fn is_from(&self, (namespace, key): (&str, &[u8]), first: &CounterName) -> bool {
+    pub fn is_from(&self, namespace: &str, key: &[u8], first: &CounterName) -> bool {
         // Asked for each new cell, of some cuts.
         if self.is_by_name() {
             return (first.namespace(), first.key()) <= (namespace, key);
@@ -152,7 +152,7 @@ impl CounterOrder {
     }
 
     /// Whether a counter lies in one of some spans.
-    pub fn is_in(&self, (namespace, key): (&str, &[u8]), spans: &[KeySpan]) -> bool {
+    pub fn is_in(&self, namespace: &str, key: &[u8], spans: &[KeySpan]) -> bool {
         let position = self.position(namespace, key);
         let is_from = |first: &CounterName| self.begin(first) <= position;
         let is_in =
@@ -215,7 +215,7 @@ mod tests {
         let order = order();
         let is_from = |counter: &str, first: &str| {
             let counter = name(counter);
-            order.is_from((counter.namespace(), counter.key()), &name(first))
+            order.is_from(counter.namespace(), counter.key(), &name(first))
         };
         assert!(is_from("answers/42", "views/x/42/z") && is_from("views/a/42", "answers/42/zzz"));
         assert!(!is_from("answers/41", "views/x/42/z") && !is_from("views/42", "views/x/42/z"));
@@ -257,7 +257,7 @@ mod tests {
             for pair in names.windows(2) {
                 let position = |name: &CounterName| (name.namespace().to_owned(), name.key().to_vec());
                 prop_assert_eq!(order.begin(&pair[0]).cmp(&order.begin(&pair[1])), position(&pair[0]).cmp(&position(&pair[1])));
-                prop_assert_eq!(order.is_from((pair[0].namespace(), pair[0].key()), &pair[1]), pair[0] >= pair[1]);
+                prop_assert_eq!(order.is_from(pair[0].namespace(), pair[0].key(), &pair[1]), pair[0] >= pair[1]);
             }
         }
 
@@ -266,7 +266,7 @@ mod tests {
         fn no_part_is_cut(names in names(), first in 0usize..30) {
             let order = order();
             let first = &names[first % names.len()];
-            let is_from = |name: &CounterName| order.is_from((name.namespace(), name.key()), first);
+            let is_from = |name: &CounterName| order.is_from(name.namespace(), name.key(), first);
             prop_assert!(is_from(first));
             for (one, other) in names.iter().flat_map(|one| names.iter().map(move |other| (one, other))) {
                 if order.part(one).is_some() && order.part(one) == order.part(other) {

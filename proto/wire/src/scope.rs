@@ -48,7 +48,7 @@ impl Scope {
             return known == INSIDE;
         }
         let (namespace, key, ..) = table.parts(slot);
-        let is_inside = self.order.is_in((namespace, key), &self.ranges);
+        let is_inside = self.order.is_in(namespace, key, &self.ranges);
         self.known[word] |= if is_inside { INSIDE } else { OUTSIDE } << shift;
         is_inside
     }

@@ -413,7 +413,7 @@ impl Ranges {
 
     /// The same by namespace and key.
     pub fn find_key(&self, namespace: &str, key: &[u8]) -> ShardId {
-        let begins_before = |cut: &CounterName| self.order.is_from((namespace, key), cut);
+        let begins_before = |cut: &CounterName| self.order.is_from(namespace, key, cut);
         self.shard_at(self.cuts.partition_point(begins_before))
     }
 
@@ -511,7 +511,7 @@ mod tests {
 
     fn holds(range: &Range<'_>, counter: &CounterName, order: &CounterOrder) -> bool {
         let span = KeySpan { from: range.from.cloned(), before: range.before.cloned() };
-        order.is_in((counter.namespace(), counter.key()), &[span])
+        order.is_in(counter.namespace(), counter.key(), &[span])
     }
 
     /// One or two aggregators hold all ranges, the first seat first. With more, each range is held by two neighbours, and the
@@ -558,7 +558,7 @@ mod tests {
             };
             prop_assert!(spans.windows(2).all(is_apart), "none could be joined: {:?}", spans);
             for counter in counters.iter().chain(&cuts) {
-                let is_in = order.is_in((counter.namespace(), counter.key()), &spans);
+                let is_in = order.is_in(counter.namespace(), counter.key(), &spans);
                 prop_assert_eq!(is_in, is_wanted(ranges.find(counter)));
             }
         }
@@ -602,7 +602,7 @@ mod tests {
                 for counter in &counters {
                     let was = before.find(counter);
                     let is = next.find(counter);
-                    let expected = if was == split.shard { split.parts()[usize::from(order.is_from((counter.namespace(), counter.key()), &split.at))] } else { was };
+                    let expected = if was == split.shard { split.parts()[usize::from(order.is_from(counter.namespace(), counter.key(), &split.at))] } else { was };
                     prop_assert_eq!(is, expected);
                     prop_assert!(next.lineage().is_within(is, was) && next.has(is));
                     prop_assert_eq!(next.lineage().root(is), founded.find(counter));

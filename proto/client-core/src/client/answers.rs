@@ -45,7 +45,7 @@ impl ClientCore {
             }
             ToClient::Spread { counters } => self.on_spread(id, counters),
             ToClient::Durable { lane, seq, pending, next_us } => {
-                self.on_durable(now, id, (lane, seq, next_us), pending);
+                self.on_durable(now, id, lane, seq, next_us, pending);
             }
             ToClient::Ids { lane, seq, answers } => self.on_ids(id, lane, seq, &answers),
             ToClient::Placed { lane, seq, idx, count, place } => self.on_placed(id, lane, seq, idx, count, place),
@@ -109,7 +109,7 @@ impl ClientCore {
         }
     }
 
-    fn on_durable(&mut self, now: Time, id: StayId, (lane, seq, next_us): (u8, u64, u32), mut pending: Vec<u32>) {
+    fn on_durable(&mut self, now: Time, id: StayId, lane: u8, seq: u64, next_us: u32, mut pending: Vec<u32>) {
         let config = &self.config;
         let stay = self.stays.get_mut(&id).expect("looked up by the caller");
         stay.trouble_since = None;

@@ -291,7 +291,7 @@ impl Group {
     }
 
     /// Counters began again: all with last resets between the two numbers.
-    pub(super) fn on_generations(&mut self, (after, upto): (u64, u64), begun: &[(CounterName, u32)]) {
+    pub(super) fn on_generations(&mut self, after: u64, upto: u64, begun: &[(CounterName, u32)]) {
         // Takes each of them, even if one did not fit.
         let all = begun.iter().filter(|(counter, generation)| !self.on_generation(counter, *generation)).count() == 0;
         if all && self.generations.is_next(after, upto) {

@@ -576,14 +576,14 @@ fn what_an_unfinished_checkpoint_left_of_blocks_that_are_not_there_again_is_no_h
         assert_eq!(dump(&store.load().expect("the second is complete")), before, "{kept} rows were left");
         apply_entry(&mut group, &grown);
         let third = group.checkpoint();
-        third_may_stop_anywhere(&store, &third, (&before, &full));
+        third_may_stop_anywhere(&store, &third, &before, &full);
         store.put(third);
         assert_eq!(dump(&store.load().expect("the third is complete")), full, "{kept} rows were left");
     }
 }
 
 /// Nothing of its rows is seen once another checkpoint is complete, though that has the same number and another state.
-fn third_may_stop_anywhere(store: &Store, rows: &[Row], (before, full): (&str, &str)) {
+fn third_may_stop_anywhere(store: &Store, rows: &[Row], before: &str, full: &str) {
     for kept in 0..=rows.len() {
         let mut store = Store(store.0.clone());
         store.put(rows.iter().take(kept).cloned());

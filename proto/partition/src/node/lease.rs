@@ -116,7 +116,9 @@ impl NodeCore {
     pub(super) fn pending_now(
         &mut self,
         now: Time,
-        (client, lane, seq): (ClientId, u8, u64),
+        client: ClientId,
+        lane: u8,
+        seq: u64,
         mut pending: Vec<u32>,
         leased: &[Leased],
     ) -> Vec<u32> {

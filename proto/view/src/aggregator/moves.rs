@@ -460,7 +460,7 @@ mod tests {
     }
 
     fn has(span: &KeySpan, key: &[u8]) -> bool {
-        CounterOrder::by_name().is_in(("t", key), std::slice::from_ref(span))
+        CounterOrder::by_name().is_in("t", key, std::slice::from_ref(span))
     }
 
     /// The second of four, which holds the first two of four ranges, and its pulls.

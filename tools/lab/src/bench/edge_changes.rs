@@ -91,10 +91,10 @@ async fn measure(plan: &Plan, folder: &Path) -> Result<Vec<Sample>, BenchError> 
         let reason = format!("{index} changes of the graph, {made} and {} were made", DCS.len());
         return Err(BenchError::Failed { who: "the ledger".to_owned(), reason });
     }
-    Ok(samples(&all, made as f64 / took_s, (cpu_s, took_s)))
+    Ok(samples(&all, made as f64 / took_s, cpu_s, took_s))
 }
 
-fn samples(all: &[(usize, Done)], per_s: f64, (cpu_s, took_s): (Option<f64>, f64)) -> Vec<Sample> {
+fn samples(all: &[(usize, Done)], per_s: f64, cpu_s: Option<f64>, took_s: f64) -> Vec<Sample> {
     let all_of_them =
         Asked::rate(format!("changes of one edge, {AT_ONCE} at a time in each of three continents"), "/s");
     let mut samples = vec![all_of_them.is(per_s).costing(cpu_s, took_s)];

@@ -200,7 +200,7 @@ pub async fn run(task: LoadTask) -> Result<LoadReport, Box<dyn Error>> {
         driver.connect().await?;
         connected.push(|moments| driver.run(moments));
     }
-    bring(connected, origin, task.pace, (task.warm_s, task.seconds)).await
+    bring(connected, origin, task.pace, task.warm_s, task.seconds).await
 }
 
 /// At the parent's order, has connected clients count, for a time to get warm and a measured time; returns the observations of all.
@@ -208,7 +208,8 @@ async fn bring<C, F>(
     connected: Vec<C>,
     origin: Instant,
     pace: Pace,
-    (warm_s, seconds): (f64, f64),
+    warm_s: f64,
+    seconds: f64,
 ) -> Result<LoadReport, Box<dyn Error>>
 where
     C: FnOnce(Moments) -> F,

@@ -145,7 +145,7 @@ impl<'a> Postgres<'a> {
     fn fill(&mut self, layout: Layout) -> Result<(), BenchError> {
         self.execute(layout.create())?;
         let choice = Choice { layout, ..FIRST };
-        let task = self.task(choice, Pace::Once { items: WINDOW }, (0.0, FILL.as_secs_f64()));
+        let task = self.task(choice, Pace::Once { items: WINDOW }, 0.0, FILL.as_secs_f64());
         let mut child = TaskChild::start("fill", &Task::Postgres(task), self.server.folder())?;
         child.wait_ready()?;
         child.go()?;
@@ -164,7 +164,7 @@ impl<'a> Postgres<'a> {
         self.execute(layout.drop())
     }
 
-    fn task(&self, choice: Choice, pace: Pace, (warm_s, seconds): (f64, f64)) -> PostgresTask {
+    fn task(&self, choice: Choice, pace: Pace, warm_s: f64, seconds: f64) -> PostgresTask {
         let Choice { layout, batch_rows, connections } = choice;
         let socket = self.server.socket().to_owned();
         let seed = u64::from(self.plan.run);
@@ -172,7 +172,7 @@ impl<'a> Postgres<'a> {
     }
 
     fn load(&mut self, choice: Choice, warm_s: f64, seconds: f64) -> Result<Measured, BenchError> {
-        let task = Task::Postgres(self.task(choice, Pace::Window { items: WINDOW }, (warm_s, seconds)));
+        let task = Task::Postgres(self.task(choice, Pace::Window { items: WINDOW }, warm_s, seconds));
         let measured = node::measure_task(&task, warm_s, seconds, self.server.folder());
         self.server.check()?;
         let measured = measured?;

@@ -166,7 +166,7 @@ impl SoakCluster {
     /// The data centres as a front end of one prefers them.
     pub fn sites_from(&self, dc: usize) -> Vec<Site> {
         let order = (dc..self.all.len()).chain(0..dc);
-        order.map(|dc| self.site((dc, 0))).collect()
+        order.map(|dc| self.site(dc, 0)).collect()
     }
 
     /// Every aggregator: its data centre, and which of a pair.
@@ -180,7 +180,7 @@ impl SoakCluster {
     }
 
     /// A data centre that is read at this aggregator of it.
-    pub fn site(&self, (dc, which): (usize, usize)) -> Site {
+    pub fn site(&self, dc: usize, which: usize) -> Site {
         let Dc { name, node_addresses, aggregator_addresses, .. } = &self.all[dc];
         Site {
             dc: name.clone(),
@@ -196,7 +196,7 @@ impl SoakCluster {
     }
 
     /// Does something to all ways between a node and its data centre's other nodes, or its aggregators.
-    pub fn links_of_node(&self, (dc, node): (usize, usize), with: Kind, change: impl Fn(&Relay)) {
+    pub fn links_of_node(&self, dc: usize, node: usize, with: Kind, change: impl Fn(&Relay)) {
         let seat = Seat { dc, kind: Kind::Node, number: node };
         let is_one =
             |&(from, to): &(Seat, Seat)| (from == seat && to.kind == with) || (to == seat && from.kind == with);

@@ -192,19 +192,19 @@ async fn begin(
             Undo::StartNodeWithRoom { dc, node }
         }
         CUT_FROM_NODES => {
-            cluster.links_of_node((dc, node), Kind::Node, |relay| relay.cut());
+            cluster.links_of_node(dc, node, Kind::Node, |relay| relay.cut());
             Undo::HealNode { dc, node }
         }
         SLOW_TO_NODES => {
-            cluster.links_of_node((dc, node), Kind::Node, |relay| relay.delay(NEAR_SLOW));
+            cluster.links_of_node(dc, node, Kind::Node, |relay| relay.delay(NEAR_SLOW));
             Undo::HealNode { dc, node }
         }
         "node cut off from its aggregators" => {
-            cluster.links_of_node((dc, node), Kind::Aggregator, |relay| relay.cut());
+            cluster.links_of_node(dc, node, Kind::Aggregator, |relay| relay.cut());
             Undo::HealNode { dc, node }
         }
         "node's links to its aggregators slow" => {
-            cluster.links_of_node((dc, node), Kind::Aggregator, |relay| relay.delay(NEAR_SLOW));
+            cluster.links_of_node(dc, node, Kind::Aggregator, |relay| relay.delay(NEAR_SLOW));
             Undo::HealNode { dc, node }
         }
         "aggregator killed" => {
@@ -243,7 +243,7 @@ fn carry_out(cluster: &mut SoakCluster, undo: Undo) -> Result<(), Box<dyn Error>
         Undo::Heal { dc } => cluster.links_of(dc, heal),
         Undo::HealNode { dc, node } => {
             let all = [Kind::Node, Kind::Aggregator].into_iter();
-            all.for_each(|with| cluster.links_of_node((dc, node), with, heal));
+            all.for_each(|with| cluster.links_of_node(dc, node, with, heal));
         }
     }
     Ok(())

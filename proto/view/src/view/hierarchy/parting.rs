@@ -38,7 +38,7 @@ impl Parting {
 
 /// The part of a range in which a counter is.
 pub(in crate::view) fn part_of(split: &Split, counter: &CounterName, order: &CounterOrder) -> usize {
-    usize::from(order.is_from((counter.namespace(), counter.key()), &split.at))
+    usize::from(order.is_from(counter.namespace(), counter.key(), &split.at))
 }
 
 impl Hierarchy {

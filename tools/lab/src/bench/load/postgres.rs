@@ -141,7 +141,7 @@ pub async fn run(task: PostgresTask) -> Result<LoadReport, Box<dyn Error>> {
         let writer = Writer::new(&task, at, origin).await?;
         connected.push(|moments| writer.run(moments));
     }
-    bring(connected, origin, task.pace, (task.warm_s, task.seconds)).await
+    bring(connected, origin, task.pace, task.warm_s, task.seconds).await
 }
 
 /// A connection to the server with a socket in this folder. Its other half runs until it is dropped.

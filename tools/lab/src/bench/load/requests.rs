@@ -93,7 +93,7 @@ pub async fn run(task: RequestTask) -> Result<LoadReport, Box<dyn Error>> {
     let connected = connections.into_iter().map(|connection| {
         move |moments| async move { connection.run(origin, pause, moments).await.map_err(io::Error::other) }
     });
-    bring(connected.collect(), origin, Pace::Window { items: task.connections }, (task.warm_s, task.seconds)).await
+    bring(connected.collect(), origin, Pace::Window { items: task.connections }, task.warm_s, task.seconds).await
 }
 
 impl Connection {
