@@ -1,4 +1,6 @@
 //! `duckdb`: loads a Parquet file, and has DuckDB add up the same file by tenant, listing and hour: processor time of each, one run.
+//!
+//! Without a file DuckDB writes one: a day of tenants with ten listings and 10,000 events each, in the order of their times.
 
 use crate::BenchError;
 use crate::process::children_cpu_s;
@@ -19,13 +21,29 @@ rows = duckdb.sql(f'''SELECT count(*), sum(n), sum(events) FROM (SELECT sum({nam
 print(json.dumps({'groups': rows[0], 'total': int(rows[1]), 'events': rows[2]}))
 ";
 
+/// Writes a file of events.
+const GENERATE: &str = "
+import sys, duckdb
+path, events = sys.argv[1], int(sys.argv[2])
+tenants = max(events // 10000, 1)
+duckdb.sql(f'''COPY (SELECT 'seller-' || lpad((hash(i) % {tenants})::VARCHAR, 8, '0') AS tenant,
+    'listing-' || lpad((hash(i) % {tenants} * 10 + hash(i + {events}) % 10)::VARCHAR, 8, '0') AS listing,
+    TIMESTAMP '2026-10-14' + to_seconds(i * 86400 // {events}) AS \"at\", 1 AS n
+    FROM range({events}) events(i)) TO '{path.replace(chr(39), chr(39) * 2)}' (FORMAT parquet)''')
+";
+const GENERATED_MAP: &str = "tenant=tenant,listing=listing,at=at,n=n";
+
 #[derive(Clone, Debug, Args)]
 pub struct DuckdbArgs {
-    /// The Parquet file
-    pub file: PathBuf,
-    /// Which column is what, as of `tidemark-streams load`
-    #[arg(long, value_name = "FIELD=COLUMN,...")]
-    pub map: String,
+    /// The Parquet file [default: one that DuckDB writes]
+    #[arg(requires = "map")]
+    pub file: Option<PathBuf>,
+    /// Which column of the file is what, as of `tidemark-streams load`
+    #[arg(long, value_name = "FIELD=COLUMN,...", requires = "file")]
+    pub map: Option<String>,
+    /// Number of events in the file that DuckDB writes
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub events: u64,
     /// A Python that has the package duckdb
     #[arg(long, value_name = "FILE", default_value = "python3")]
     pub python: PathBuf,
@@ -59,7 +77,13 @@ pub fn run(args: &DuckdbArgs) -> Result<String, BenchError> {
         Some(program) => program.clone(),
         None => std::env::current_exe()?.with_file_name("tidemark-streams"),
     };
-    let mut runs = (0..args.runs.max(1)).map(|_| once(args, &program)).collect::<Result<Vec<Run>, BenchError>>()?;
+    let generated = tempdir(args)?;
+    let input = match (&args.file, &args.map) {
+        (Some(file), Some(map)) => Input { file: file.clone(), map: map.clone() },
+        (Some(_), None) | (None, Some(_)) | (None, None) => generate(args, generated.path().join("events.parquet"))?,
+    };
+    let mut runs =
+        (0..args.runs.max(1)).map(|_| once(args, &input, &program)).collect::<Result<Vec<Run>, BenchError>>()?;
     runs.sort_by(|a, b| a.ratio().total_cmp(&b.ratio()));
     let median = runs[runs.len() / 2].ratio();
     let worst = runs[runs.len() - 1].ratio();
@@ -68,7 +92,7 @@ pub fn run(args: &DuckdbArgs) -> Result<String, BenchError> {
     }
     let shown: Vec<Value> = runs.iter().map(Run::json).collect();
     Ok(json!({
-        "bench": "duckdb", "file": args.file.file_name().map(|name| name.to_string_lossy()),
+        "bench": "duckdb", "file": input.file.file_name().map(|name| name.to_string_lossy()),
         "cpu_ratio_median": median, "cpu_ratio_worst": worst, "total_equals_duckdb": true, "runs": shown,
     })
     .to_string())
@@ -88,21 +112,38 @@ impl Run {
     }
 }
 
-fn once(args: &DuckdbArgs, program: &Path) -> Result<Run, BenchError> {
-    let folder = match &args.folder {
+/// The file that is loaded, and which column of it is what.
+struct Input {
+    file: PathBuf,
+    map: String,
+}
+
+fn generate(args: &DuckdbArgs, file: PathBuf) -> Result<Input, BenchError> {
+    let mut command = Command::new(&args.python);
+    command.args(["-c", GENERATE]).arg(&file).arg(args.events.to_string());
+    output(&mut command)?;
+    Ok(Input { file, map: GENERATED_MAP.to_owned() })
+}
+
+fn tempdir(args: &DuckdbArgs) -> Result<tempfile::TempDir, BenchError> {
+    Ok(match &args.folder {
         Some(folder) => tempfile::tempdir_in(folder)?,
         None => tempfile::tempdir()?,
-    };
+    })
+}
+
+fn once(args: &DuckdbArgs, input: &Input, program: &Path) -> Result<Run, BenchError> {
+    let folder = tempdir(args)?;
     let dir = folder.path().join("streams");
     let mut command = Command::new(program);
-    command.arg("load").arg(&args.file).args(["--map", &args.map, "--dir"]).arg(&dir);
+    command.arg("load").arg(&input.file).args(["--map", &input.map, "--dir"]).arg(&dir);
     let (_, load) = output(&mut command)?;
     let column = |field: &str| {
-        let pairs = args.map.split(',').filter_map(|pair| pair.split_once('='));
+        let pairs = input.map.split(',').filter_map(|pair| pair.split_once('='));
         pairs.into_iter().find(|(name, _)| *name == field).map_or(String::new(), |(_, column)| column.to_owned())
     };
     let mut command = Command::new(&args.python);
-    command.args(["-c", SCRIPT]).arg(&args.file).args(["tenant", "listing", "at", "n"].map(column));
+    command.args(["-c", SCRIPT]).arg(&input.file).args(["tenant", "listing", "at", "n"].map(column));
     let (said, duckdb) = output(&mut command)?;
     let said: Value = serde_json::from_str(said.trim()).map_err(std::io::Error::other)?;
     let total = said["total"].as_u64().unwrap_or_default();

@@ -17,6 +17,7 @@ use tidemark_streams_core::rollup::{RollupKey, RollupRow, Rollups};
 use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::time::Now;
 use tidemark_streams_source::mapping::{TYPE_DEFAULT, TypeOf};
+use tidemark_streams_source::rows::Rows;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::folder::file_name;
 use tidemark_streams_store::parquet_rows::Wanted;
@@ -112,11 +113,11 @@ fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Roll
     names.insert(&event_type);
     let types = EventTypes::new(&names.into_iter().collect::<Vec<_>>())?;
     let mut fold = Fold::new(types.clone(), rand::random());
-    let mut row = Vec::with_capacity(1);
+    let mut row = Rows::default();
     for number in 0..state.next_row {
         row.clear();
         rows.read(&mut row, 1).map_err(|error| CliError::Source { path: path.to_owned(), error })?;
-        let Some(Record::Event(event)) = row.first().map(|row| row.record(&event_type)) else { continue };
+        let Some(Record::Event(event)) = row.records(&event_type).next() else { continue };
         // The load has judged times by its clock. A row that is in no dead letter was accepted; where it cannot be counted now, its
         // count is missing here, and the comparison names it.
         if let Some(event) = event.check(Now(u64::MAX), &types).ok().filter(|_| !refused.contains(&number)) {

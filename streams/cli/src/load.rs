@@ -14,7 +14,8 @@ use tidemark_streams_core::source::{ReadingId, SourceId, SourceState};
 use tidemark_streams_source::digest::{reading_id, source_id};
 use tidemark_streams_source::file::{FileRows, SourceError};
 use tidemark_streams_source::mapping::{Mapping, TypeOf};
-use tidemark_streams_source::value::{Reading, Row};
+use tidemark_streams_source::rows::Rows;
+use tidemark_streams_source::value::Reading;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 
 /// Rows that are read at a time.
@@ -99,12 +100,12 @@ fn count(driver: &mut Driver, file: &mut OpenFile, args: &LoadArgs) -> Result<()
     };
     let begin = driver.owner.position(source).unwrap_or(0);
     let mut read = rows.skip(begin).map_err(of_file)?;
-    let mut batch: Vec<Row> = Vec::with_capacity(BATCH_ROWS);
+    let mut batch = Rows::default();
     let mut reported = begin;
     loop {
         batch.clear();
         rows.read(&mut batch, BATCH_ROWS).map_err(of_file)?;
-        let records: Vec<Record<'_>> = batch.iter().map(|row| row.record(&event_type)).collect();
+        let records: Vec<Record<'_>> = batch.records(&event_type).collect();
         let end = read + records.len() as u64;
         while driver.owner.position(source).is_some_and(|position| position < end) {
             driver.handle(Input::Rows(RowBatch { source, reading, from: read, records: &records }))?;

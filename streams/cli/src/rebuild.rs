@@ -17,7 +17,7 @@ use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_serve::{LOG_FILE, SOURCE, read_rows};
 use tidemark_streams_source::mapping::TypeOf;
-use tidemark_streams_source::value::Row;
+use tidemark_streams_source::rows::Rows;
 use tidemark_streams_store::directory::{Directory, DirectoryError, live_blob};
 use tidemark_streams_store::folder::file_name;
 use tidemark_streams_store::parquet_rows::Wanted;
@@ -206,14 +206,14 @@ impl Left<'_> {
         };
         let mut recount = Recount::new(types, refused);
         next += reader.skip(rows.from - next).map_err(of_file)?;
-        let mut batch: Vec<Row> = Vec::new();
+        let mut batch = Rows::default();
         while next < rows.to {
             batch.clear();
             reader.read(&mut batch, (rows.to - next).min(BATCH_ROWS) as usize).map_err(of_file)?;
             if batch.is_empty() {
                 return Ok(None);
             }
-            let records: Vec<Record<'_>> = batch.iter().map(|row| row.record(&event_type)).collect();
+            let records: Vec<Record<'_>> = batch.records(&event_type).collect();
             let of_rows = RowBatch { source: rows.source, reading: *reading, from: next, records: &records };
             recount.add(now(), &of_rows);
             next += records.len() as u64;

@@ -159,7 +159,7 @@ impl Erasures {
             return Ok(None);
         }
         let mut kept = Rollups::new();
-        rows.iter().filter(|row| !is_erased(row)).try_for_each(|row| kept.push(row))?;
+        rows.iter().filter(|row| !is_erased(row)).try_for_each(|row| kept.push_checked(row))?;
         Ok(Some(kept))
     }
 

@@ -192,10 +192,24 @@ pub fn check_listing(id: &str) -> Result<(), EventError> {
 }
 
 fn check_characters(field: &'static str, id: &str) -> Result<(), EventError> {
-    match id.chars().any(char::is_control) {
+    match is_suspect(id.as_bytes()) && id.chars().any(char::is_control) {
         true => Err(EventError::ControlCharacter { field, shown: cut(id) }),
         false => Ok(()),
     }
+}
+
+/// Whether a text may have a control character: it has a byte below a space, a DEL, or one that is not ASCII. Eight bytes are looked at
+/// together.
+fn is_suspect(text: &[u8]) -> bool {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = EACH * 0x80;
+    let (words, rest) = text.as_chunks::<8>();
+    let found = words.iter().fold(0, |found, word| {
+        let word = u64::from_le_bytes(*word);
+        // The highest bit of a byte: it was set, or the byte is below a space, or it is a DEL.
+        found | word | (word.wrapping_sub(EACH * 0x20) & !word) | ((word & !HIGH) + EACH)
+    });
+    found & HIGH != 0 || rest.iter().any(|byte| *byte < b' ' || *byte >= 0x7f)
 }
 
 fn cut(text: &str) -> String {
@@ -247,6 +261,19 @@ mod tests {
         let types = EventTypes::new(&["impression"]).unwrap();
         assert!(RawEvent { at_s: at_s + 300, ..raw() }.check(NOW, &types).is_ok());
         assert!(refused(RawEvent { at_s: at_s + 301, ..raw() }).contains("301 s ahead of now"));
+    }
+
+    #[test]
+    fn each_control_character_is_found_in_each_place() {
+        let controls = (0..0x100).filter_map(char::from_u32).filter(|sign| sign.is_control());
+        let plain = "aéß~ !zABCDEFGH";
+        assert_eq!(check_listing(plain), Ok(()));
+        for sign in controls {
+            for at in (0..=plain.len()).filter(|at| plain.is_char_boundary(*at)) {
+                let id = format!("{}{sign}{}", &plain[..at], &plain[at..]);
+                assert!(check_listing(&id).is_err(), "{id:?}");
+            }
+        }
     }
 
     #[test]

@@ -214,7 +214,7 @@ impl Fold {
     /// # Errors
     /// [`RowError::TooMuchText`]: the owner flushes before.
     pub fn rollups(&self) -> Result<Rollups, RowError> {
-        self.rows_of(|_| true)
+        self.rows_of(|_| true, self.size().cells)
     }
 
     /// The rows of one tenant.
@@ -223,7 +223,7 @@ impl Fold {
     /// As of [`Fold::rollups`].
     pub fn rollups_of(&self, tenant: &str) -> Result<Rollups, RowError> {
         match self.tenants.find(tenant, bytes_hash(self.seed, tenant.as_bytes())) {
-            Some(wanted) => self.rows_of(|tenant| tenant == wanted),
+            Some(wanted) => self.rows_of(|tenant| tenant == wanted, 0),
             None => Ok(Rollups::new()),
         }
     }
@@ -236,13 +236,13 @@ impl Fold {
         newest.chain(self.older.iter().copied()).chain(self.full.iter().copied())
     }
 
-    fn rows_of(&self, is_wanted: impl Fn(u32) -> bool) -> Result<Rollups, RowError> {
-        let mut rows = Rollups::new();
+    fn rows_of(&self, is_wanted: impl Fn(u32) -> bool, expected: usize) -> Result<Rollups, RowError> {
+        let mut rows = Rollups::with_room(expected);
         for cell in self.cells().filter(|cell| is_wanted(self.arena.tenant(cell.pair))) {
             let quarter = Quarter::from_number(cell.slot & QUARTER_MASK);
             let mut quarters = [0; 4];
             quarters[quarter.index()] = cell.count;
-            rows.push(RollupRow {
+            rows.push_checked(RollupRow {
                 tenant: self.tenants.name(self.arena.tenant(cell.pair)),
                 listing: self.arena.listing(cell.pair),
                 hour: quarter.hour(),

@@ -203,7 +203,7 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
         let is_same = match of_rows().map(|meta| self.inputs.rows(&meta.key)).collect::<Option<Vec<Rollups>>>() {
             Some(files) => {
                 let mut then = Rollups::new();
-                files.iter().flat_map(Rollups::iter).try_for_each(|row| then.push(row))?;
+                files.iter().flat_map(Rollups::iter).try_for_each(|row| then.push_checked(row))?;
                 then.combine();
                 self.erasures.kept(&then)?.as_ref().unwrap_or(&then) == kept
             }
@@ -236,7 +236,7 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
                     self.rows(&meta)?
                 }
             };
-            rows.iter().try_for_each(|row| joined.push(row))?;
+            rows.iter().try_for_each(|row| joined.push_checked(row))?;
         }
         joined.combine();
         Ok(joined)
@@ -275,7 +275,7 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
 
 fn selected(rows: &Rollups, is_wanted: impl Fn(&RollupRow<'_>) -> bool) -> Result<Rollups, RowError> {
     let mut selected = Rollups::new();
-    rows.iter().filter(|row| is_wanted(row)).try_for_each(|row| selected.push(row))?;
+    rows.iter().filter(|row| is_wanted(row)).try_for_each(|row| selected.push_checked(row))?;
     Ok(selected)
 }
 

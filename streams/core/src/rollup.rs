@@ -3,10 +3,11 @@
 //! [`Rollups`] holds many rows in little memory: 36 bytes a row and its texts, which equal neighbours share. Blobs are written from
 //! such rows and read into them.
 
+mod order;
+
 use crate::event::{EventError, check_listing, check_tenant, is_event_type_name};
 use crate::limits::{EVENT_TYPES_MAX, QUARTER_COUNT_MAX, ROWS_TEXT_BYTES_MAX};
 use crate::time::{Hour, HourRange};
-use std::cmp::Ordering;
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +81,11 @@ impl Rollups {
         Rollups::default()
     }
 
+    /// No rows, and room for some.
+    pub(crate) fn with_room(rows: usize) -> Rollups {
+        Rollups { rows: Vec::with_capacity(rows), ..Rollups::default() }
+    }
+
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -124,6 +130,14 @@ impl Rollups {
         if let Some(&count) = row.quarters.iter().find(|&&count| count > QUARTER_COUNT_MAX) {
             return Err(RowError::Quarter(count));
         }
+        self.push_checked(row)
+    }
+
+    /// Adds a row whose values are within their limits: they come from other rows, or from checked events.
+    ///
+    /// # Errors
+    /// There are too many rows of all together.
+    pub(crate) fn push_checked(&mut self, row: RollupRow<'_>) -> Result<(), RowError> {
         let event_type = self.type_index(row.event_type)?;
         if self.text.len() + row.tenant.len() + row.listing.len() > ROWS_TEXT_BYTES_MAX {
             return Err(RowError::TooMuchText);
@@ -152,25 +166,31 @@ impl Rollups {
     /// Sorts the rows by their keys and adds those of equal keys together. A sum beyond [`QUARTER_COUNT_MAX`] takes more than one
     /// row.
     pub fn combine(&mut self) {
-        let mut rows = std::mem::take(&mut self.rows);
-        rows.sort_unstable_by(|a, b| self.compare(a, b));
-        let mut combined: Vec<PackedRow> = Vec::with_capacity(rows.len());
-        for group in rows.chunk_by(|a, b| self.compare(a, b).is_eq()) {
+        let order = order::sorted(self);
+        let row = |at: &u32| &self.rows[*at as usize];
+        let mut combined: Vec<PackedRow> = Vec::with_capacity(order.len());
+        for group in order.chunk_by(|a, b| self.is_same(row(a), row(b))) {
+            let first = row(&group[0]);
+            if group.len() == 1 && first.quarters != [0; 4] {
+                combined.push(*first);
+                continue;
+            }
             let mut sums = [0_u64; 4];
-            for row in group {
+            for row in group.iter().map(row) {
                 sums.iter_mut().zip(row.quarters).for_each(|(sum, count)| *sum += u64::from(count));
             }
             while sums.iter().any(|&sum| sum > 0) {
                 let quarters = sums.map(|sum| sum.min(QUARTER_COUNT_MAX.into()) as u32);
                 sums.iter_mut().zip(quarters).for_each(|(sum, count)| *sum -= u64::from(count));
-                combined.push(PackedRow { quarters, ..group[0] });
+                combined.push(PackedRow { quarters, ..*first });
             }
         }
         self.rows = combined;
     }
 
-    fn compare(&self, a: &PackedRow, b: &PackedRow) -> Ordering {
-        self.unpacked(a).key().cmp(&self.unpacked(b).key())
+    /// Whether two rows have one key.
+    fn is_same(&self, a: &PackedRow, b: &PackedRow) -> bool {
+        (a.hour, a.event_type) == (b.hour, b.event_type) && self.unpacked(a).key() == self.unpacked(b).key()
     }
 
     fn unpacked(&self, row: &PackedRow) -> RollupRow<'_> {

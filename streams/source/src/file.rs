@@ -3,8 +3,9 @@
 pub use crate::error::SourceError;
 use crate::lines::Lines;
 use crate::mapping::Mapping;
+use crate::rows::Rows;
 use crate::table::Table;
-use crate::value::{Reading, Row};
+use crate::value::Reading;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek};
 use tidemark_files::unpack::{BUFFER_BYTES, PARQUET_MAGIC, Text};
@@ -54,15 +55,14 @@ impl FileRows {
     ///
     /// # Errors
     /// [`SourceError`]: the file is damaged from there on.
-    pub fn read(&mut self, rows: &mut Vec<Row>, most: usize) -> Result<(), SourceError> {
+    pub fn read(&mut self, rows: &mut Rows, most: usize) -> Result<(), SourceError> {
         for _ in 0..most {
-            let row = match &mut self.format {
-                Format::Lines(lines) => lines.next(&self.reading)?,
-                Format::Table(table) => table.next(&self.reading)?,
+            let is_read = match &mut self.format {
+                Format::Lines(lines) => lines.next(&self.reading, rows)?,
+                Format::Table(table) => table.next(&self.reading, rows)?,
             };
-            match row {
-                Some(row) => rows.push(row),
-                None => break,
+            if !is_read {
+                break;
             }
         }
         Ok(())
@@ -73,11 +73,11 @@ impl FileRows {
     /// # Errors
     /// As of [`FileRows::read`].
     pub fn skip(&mut self, count: u64) -> Result<u64, SourceError> {
-        let mut row = Vec::with_capacity(1);
+        let mut rows = Rows::default();
         for skipped in 0..count {
-            row.clear();
-            self.read(&mut row, 1)?;
-            if row.is_empty() {
+            rows.clear();
+            self.read(&mut rows, 1)?;
+            if rows.is_empty() {
                 return Ok(skipped);
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! * [`mapping`]: which column is what.
 //! * [`value`]: what stands in a column, and what it means.
+//! * [`rows`]: rows that were read.
 //! * [`mod@file`]: the rows of a file, from the first on, in the same order each time.
 //! * [`digest`]: which source a file is.
 
@@ -10,5 +11,6 @@ mod error;
 pub mod file;
 mod lines;
 pub mod mapping;
+pub mod rows;
 mod table;
 pub mod value;

@@ -2,7 +2,8 @@
 
 use crate::error::SourceError;
 use crate::mapping::{Columns, Mapping};
-use crate::value::{Reading, Row, Value};
+use crate::rows::{Row, Rows};
+use crate::value::{Reading, Value};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::io::{self, BufRead, Read};
@@ -46,36 +47,39 @@ impl Lines {
         Ok(Lines::Csv { records, columns, names })
     }
 
-    pub fn next(&mut self, reading: &Reading) -> Result<Option<Row>, SourceError> {
+    /// Adds the next row. `false`: there is none.
+    pub fn next(&mut self, reading: &Reading, rows: &mut Rows) -> Result<bool, SourceError> {
         match self {
             Lines::Csv { records, columns, names } => match records.read()? {
-                Record::End => Ok(None),
+                Record::End => return Ok(false),
                 Record::Broken(reason) => {
                     let text = format!("line {}", records.line());
-                    Ok(Some(Row::Broken { reason, text }))
+                    rows.push(&Row::Broken { reason, text });
                 }
-                Record::Sound => Ok(Some(csv_row(records.fields(), columns, *names, reading))),
+                Record::Sound => push_csv(records.fields(), columns, *names, reading, rows),
             },
-            Lines::Json { reader, line } => {
-                while next_line(reader, line)? {
-                    if !line.trim_ascii().is_empty() {
-                        return Ok(Some(json_row(line, reading)));
-                    }
+            Lines::Json { reader, line } => loop {
+                if !next_line(reader, line)? {
+                    return Ok(false);
                 }
-                Ok(None)
-            }
+                if !line.trim_ascii().is_empty() {
+                    push_json(line, reading, rows);
+                    break;
+                }
+            },
         }
+        Ok(true)
     }
 }
 
 /// A record has as many fields as there are names, or more where nothing is in them.
-fn csv_row(fields: &Fields, columns: &Columns<Option<usize>>, names: usize, reading: &Reading) -> Row {
+fn push_csv(fields: &Fields, columns: &Columns<Option<usize>>, names: usize, reading: &Reading, rows: &mut Rows) {
     let is_empty = |at: usize| fields.get(at).is_none_or(<[u8]>::is_empty);
     if fields.len() < names || !(names..fields.len()).all(is_empty) {
         let texts: Vec<_> = fields.iter().take(8).map(String::from_utf8_lossy).collect();
         let reason = format!("{} fields: the first line names {names} columns", fields.len());
         // Fields are no record, though one field may be the JSON of an event.
-        return Row::Broken { reason, text: format!("{}{CUT}", shown(&texts.join(","))) };
+        return rows.push(&Row::Broken { reason, text: format!("{}{CUT}", shown(&texts.join(","))) });
     }
     let values = columns.as_ref().try_map(|at| {
         let Some(at) = *at else { return Ok(Value::NoColumn) };
@@ -83,8 +87,8 @@ fn csv_row(fields: &Fields, columns: &Columns<Option<usize>>, names: usize, read
         text.map(text_value).map_err(|_| at + 1)
     });
     match values {
-        Ok(values) => reading.row(&values),
-        Err(field) => Row::Broken { reason: format!("field {field} is no UTF-8"), text: String::new() },
+        Ok(values) => rows.push(&reading.row(&values)),
+        Err(field) => rows.push(&Row::Broken { reason: format!("field {field} is no UTF-8"), text: String::new() }),
     }
 }
 
@@ -102,7 +106,7 @@ fn next_line(reader: &mut Reader, line: &mut Vec<u8>) -> io::Result<bool> {
     Ok(!line.is_empty())
 }
 
-fn json_row(line: &[u8], reading: &Reading) -> Row {
+fn push_json(line: &[u8], reading: &Reading, rows: &mut Rows) {
     let broken = |reason: String| {
         let text = match String::from_utf8_lossy(line) {
             Cow::Borrowed(text) => shown(text),
@@ -112,11 +116,11 @@ fn json_row(line: &[u8], reading: &Reading) -> Row {
         Row::Broken { reason, text }
     };
     if line.len() > RECORD_BYTES_MAX {
-        return broken(format!("a line of more than {RECORD_BYTES_MAX} bytes"));
+        return rows.push(&broken(format!("a line of more than {RECORD_BYTES_MAX} bytes")));
     }
     let object: serde_json::Map<String, Json> = match serde_json::from_slice(line) {
         Ok(object) => object,
-        Err(error) => return broken(format!("no JSON object: {error}")),
+        Err(error) => return rows.push(&broken(format!("no JSON object: {error}"))),
     };
     let value = |name: Option<&str>| {
         let Some(name) = name else { return Value::NoColumn };
@@ -126,7 +130,7 @@ fn json_row(line: &[u8], reading: &Reading) -> Row {
         });
         found.map_or(Value::NoColumn, json_value)
     };
-    reading.row(&reading.mapping.names().map(value))
+    rows.push(&reading.row(&reading.mapping.names().map(value)));
 }
 
 fn json_value(json: &Json) -> Value<'_> {
@@ -153,19 +157,20 @@ mod tests {
     use super::*;
     use std::io::Cursor;
     use tidemark_proto::series::calendar::Zone;
+    use tidemark_streams_core::event::RawEvent;
+    use tidemark_streams_core::owner::Record as Said;
 
     fn rows(text: &str) -> Result<Vec<String>, SourceError> {
         let mapping = Mapping::parse("tenant=t,listing=l,at=a,n=n", None).unwrap();
         let reading = Reading { mapping, zone: Zone::UTC };
         let mut lines = Lines::open(Text::open(Cursor::new(text.as_bytes().to_vec()))?, &reading.mapping)?;
-        let mut rows = Vec::new();
-        while let Some(row) = lines.next(&reading)? {
-            rows.push(match row {
-                Row::Event { tenant, listing, at_s, count, .. } => format!("{tenant} {listing} {at_s} {count}"),
-                Row::Broken { reason, .. } => format!("broken: {reason}"),
-            });
-        }
-        Ok(rows)
+        let mut rows = Rows::default();
+        while lines.next(&reading, &mut rows)? {}
+        let shown = |record| match record {
+            Said::Event(RawEvent { tenant, listing, at_s, count, .. }) => format!("{tenant} {listing} {at_s} {count}"),
+            Said::Broken { reason, .. } => format!("broken: {reason}"),
+        };
+        Ok(rows.records("").map(shown).collect())
     }
 
     #[test]
@@ -202,9 +207,11 @@ mod tests {
             let mapping = Mapping::parse("tenant=t,listing=l,at=a", None).unwrap();
             let reading = Reading { mapping, zone: Zone::UTC };
             let mut lines = Lines::open(Text::open(Cursor::new(bytes.to_vec())).unwrap(), &reading.mapping).unwrap();
-            match lines.next(&reading).unwrap() {
-                Some(Row::Broken { text, .. }) => text,
-                other => panic!("{other:?}"),
+            let mut rows = Rows::default();
+            assert!(lines.next(&reading, &mut rows).unwrap());
+            match rows.records("").next().unwrap() {
+                Said::Broken { text, .. } => text.to_owned(),
+                Said::Event(event) => panic!("{event:?}"),
             }
         };
         assert_eq!(texts(b"{\"t\":\"a\xff\",\"l\":\"x\",\"a\":1}\n"), "{\"t\":\"a\u{fffd}\",\"l\":\"x\",\"a\":1}…");

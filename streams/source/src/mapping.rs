@@ -82,6 +82,11 @@ impl<T> Columns<T> {
         let Columns { tenant, listing, at, count, event_type } = self;
         Columns { tenant, listing, at, count, event_type }
     }
+
+    pub fn as_mut(&mut self) -> Columns<&mut T> {
+        let Columns { tenant, listing, at, count, event_type } = self;
+        Columns { tenant, listing, at, count, event_type }
+    }
 }
 
 impl Mapping {

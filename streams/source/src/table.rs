@@ -2,16 +2,15 @@
 
 use crate::error::SourceError;
 use crate::mapping::{Columns, Mapping};
-use crate::value::{Reading, Row, Value};
-use parquet::data_type::ByteArray;
+use crate::rows::Rows;
+use crate::value::{Reading, Value};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::ChunkReader;
 use parquet::schema::types::ColumnDescriptor;
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::sync::Arc;
-use tidemark_files::parquet::columns::{Column, Kind, Reader, Value as Stored, metadata};
+use tidemark_files::parquet::columns::{Column, Kind, Reader, Text, Texts, Value as Stored, metadata};
 use tidemark_files::parquet::guard::{Bounded, caught};
 
 /// Rows that are read at a time.
@@ -23,20 +22,23 @@ pub struct Table<R: ChunkReader> {
     columns: Columns<Option<Column>>,
     begun: usize,
     open: Option<Group>,
-    ready: VecDeque<Columns<Cell>>,
+    ready: Ready,
     failed: Option<String>,
 }
 
-/// A value that was read.
-enum Cell {
-    NoColumn,
-    Missing,
-    Bytes(ByteArray),
-    Whole(i64),
-    Float(f64),
-    Instant(i64),
-    Clock(i64),
-    Other(&'static str),
+/// Rows that were read and not handed out yet.
+#[derive(Default)]
+struct Ready {
+    /// `None` of columns that are not read.
+    columns: Columns<Option<Cells>>,
+    next: usize,
+    rows: usize,
+}
+
+/// Some values of a column.
+enum Cells {
+    Texts(Texts),
+    Values(Vec<Stored>),
 }
 
 /// A row group, and how many of its rows are left.
@@ -72,19 +74,25 @@ impl<R: ChunkReader + 'static> Table<R> {
         self.columns.at.is_some_and(|at| at.kind.has_no_zone())
     }
 
-    /// The next row; `None` at the end. An error is the last that it says.
-    pub fn next(&mut self, reading: &Reading) -> Result<Option<Row>, SourceError> {
-        while self.ready.is_empty() && self.failed.is_none() {
+    /// Adds the next row. `false`: there is none. An error is the last that it says.
+    pub fn next(&mut self, reading: &Reading, rows: &mut Rows) -> Result<bool, SourceError> {
+        while self.ready.next == self.ready.rows && self.failed.is_none() {
             match caught(|| self.fill()) {
                 Ok(true) => {}
-                Ok(false) => return Ok(None),
-                Err(why) => self.failed = Some(why),
+                Ok(false) => return Ok(false),
+                Err(why) => {
+                    self.ready = Ready::default();
+                    self.failed = Some(why);
+                }
             }
         }
-        match (self.ready.pop_front(), &self.failed) {
-            (Some(cells), _) => Ok(Some(reading.row(&cells.as_ref().map(Cell::value)))),
-            (None, why) => Err(SourceError::Parquet(why.clone().unwrap_or_default())),
+        if let Some(why) = &self.failed {
+            return Err(SourceError::Parquet(why.clone()));
         }
+        let at = self.ready.next;
+        self.ready.next += 1;
+        rows.push(&reading.row(&self.ready.columns.as_ref().map(|cells| value_at(cells, at))));
+        Ok(true)
     }
 
     /// Makes a few more rows ready, or begins the next row group. `false`: there is none.
@@ -105,34 +113,16 @@ impl<R: ChunkReader + 'static> Table<R> {
             self.open = None;
             return Ok(true);
         }
-        let Columns { tenant, listing, at, count, event_type } = &mut group.readers;
-        let mut tenant = cells(tenant, rows)?.into_iter();
-        let mut listing = cells(listing, rows)?.into_iter();
-        let mut at = cells(at, rows)?.into_iter();
-        let mut count = cells(count, rows)?.into_iter();
-        let mut event_type = cells(event_type, rows)?.into_iter();
-        for _ in 0..rows {
-            self.ready.push_back(Columns {
-                tenant: next(&mut tenant),
-                listing: next(&mut listing),
-                at: next(&mut at),
-                count: next(&mut count),
-                event_type: next(&mut event_type),
-            });
-        }
+        let read = |reader: &mut Option<Reader>| reader.as_mut().map(|reader| Cells::read(reader, rows)).transpose();
+        let columns = group.readers.as_mut().try_map(read)?;
+        self.ready = Ready { columns, next: 0, rows };
         group.left -= rows;
         Ok(true)
     }
 }
 
-fn next(cells: &mut std::vec::IntoIter<Cell>) -> Cell {
-    cells.next().unwrap_or(Cell::NoColumn)
-}
-
-/// The next values of a column: as many as there are rows, or none where the column is not read.
-fn cells(reader: &mut Option<Reader>, rows: usize) -> Result<Vec<Cell>, ParquetError> {
-    let Some(reader) = reader else { return Ok(Vec::new()) };
-    Ok(reader.read(rows)?.into_iter().map(Cell::of).collect())
+fn value_at(cells: &Option<Cells>, at: usize) -> Value<'_> {
+    cells.as_ref().and_then(|cells| cells.get(at)).unwrap_or(Value::NoColumn)
 }
 
 fn unfit(name: &str, found: String) -> SourceError {
@@ -159,43 +149,60 @@ fn column_of(leaf: usize, column: &ColumnDescriptor) -> Result<Column, SourceErr
 impl Group {
     /// Checks that nothing is left of any column.
     fn end(&mut self) -> Result<(), ParquetError> {
-        let Columns { tenant, listing, at, count, event_type } = &mut self.readers;
+        let Columns { tenant, listing, at, count, event_type } = self.readers.as_mut();
         [tenant, listing, at, count, event_type].into_iter().flatten().try_for_each(Reader::end)
     }
 }
 
-impl Cell {
-    fn of(stored: Stored) -> Cell {
-        match stored {
-            Stored::Missing => Cell::Missing,
-            Stored::Text(bytes) => Cell::Bytes(bytes),
-            Stored::Signed(number) => Cell::Whole(number),
-            Stored::Unsigned(number) => {
-                i64::try_from(number).map_or(Cell::Other("a number that is too large"), Cell::Whole)
-            }
-            Stored::Single(value) => Cell::Float(value.into()),
-            Stored::Double(value) => Cell::Float(value),
-            Stored::Instant(seconds) => Cell::Instant(seconds),
-            Stored::Clock(seconds) => Cell::Clock(seconds),
-            Stored::Uuid(_) => Cell::Other("a UUID"),
-            Stored::Decimal(..) | Stored::DecimalBytes(..) => Cell::Other("a decimal number"),
+impl Cells {
+    /// The next values of a column.
+    fn read(reader: &mut Reader, rows: usize) -> Result<Cells, ParquetError> {
+        match reader.kind() {
+            Kind::Text => reader.read_texts(rows).map(Cells::Texts),
+            Kind::Uuid
+            | Kind::Signed
+            | Kind::Unsigned
+            | Kind::Float
+            | Kind::Decimal(_)
+            | Kind::Instant(_)
+            | Kind::Clock(_)
+            | Kind::Date
+            | Kind::JulianTime => reader.read(rows).map(Cells::Values),
         }
     }
 
-    fn value(&self) -> Value<'_> {
+    fn get(&self, at: usize) -> Option<Value<'_>> {
         match self {
-            Cell::NoColumn => Value::NoColumn,
-            Cell::Missing => Value::Missing,
-            Cell::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
-                Ok(text) if text.trim().is_empty() => Value::Missing,
-                Ok(text) => Value::Text(Cow::Borrowed(text)),
-                Err(_) => Value::Other("a text that is no UTF-8"),
-            },
-            Cell::Whole(number) => Value::Whole(*number),
-            Cell::Float(value) => Value::Float(*value),
-            Cell::Instant(seconds) => Value::Instant(*seconds),
-            Cell::Clock(seconds) => Value::Clock(*seconds),
-            Cell::Other(what) => Value::Other(what),
+            Cells::Texts(texts) => Some(match texts.get(at)? {
+                Text::Utf8(text) if is_blank(text) => Value::Missing,
+                Text::Utf8(text) => Value::Text(Cow::Borrowed(text)),
+                Text::Missing => Value::Missing,
+                Text::NoUtf8 => Value::Other("a text that is no UTF-8"),
+            }),
+            Cells::Values(values) => values.get(at).map(value),
         }
+    }
+}
+
+/// Whether a text is nothing but white space.
+fn is_blank(text: &str) -> bool {
+    let begins_visibly = text.as_bytes().first().is_some_and(u8::is_ascii_graphic);
+    !begins_visibly && text.trim().is_empty()
+}
+
+fn value(stored: &Stored) -> Value<'_> {
+    match stored {
+        Stored::Missing => Value::Missing,
+        Stored::Text(_) => Value::Other("a text in a column of other values"),
+        Stored::Signed(number) => Value::Whole(*number),
+        Stored::Unsigned(number) => {
+            i64::try_from(*number).map_or(Value::Other("a number that is too large"), Value::Whole)
+        }
+        Stored::Single(value) => Value::Float((*value).into()),
+        Stored::Double(value) => Value::Float(*value),
+        Stored::Instant(seconds) => Value::Instant(*seconds),
+        Stored::Clock(seconds) => Value::Clock(*seconds),
+        Stored::Uuid(_) => Value::Other("a UUID"),
+        Stored::Decimal(..) | Stored::DecimalBytes(..) => Value::Other("a decimal number"),
     }
 }

@@ -5,12 +5,11 @@
 //! * A count is a whole number. `5` and `5.0` are the same.
 
 use crate::mapping::{Columns, Mapping, TypeOf};
+use crate::rows::{Id, Row};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::{NoTime, Zone};
-use tidemark_streams_core::event::RawEvent;
-use tidemark_streams_core::owner::Record;
 
 /// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the file may have meant a neighbour.
 const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -32,13 +31,6 @@ pub enum Value<'a> {
     Clock(i64),
     /// Something that no column takes.
     Other(&'static str),
-}
-
-/// A row that was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Row {
-    Event { tenant: String, listing: String, at_s: i64, event_type: Option<String>, count: i64 },
-    Broken { reason: String, text: String },
 }
 
 /// Why values are no event. It becomes the reason of a dead letter.
@@ -64,28 +56,12 @@ pub struct Reading {
     pub zone: Zone,
 }
 
-impl Row {
-    /// The row as the core takes it. `event_type` is the type of all rows that do not name one.
-    pub fn record<'a>(&'a self, event_type: &'a str) -> Record<'a> {
-        match self {
-            Row::Broken { reason, text } => Record::Broken { reason, text },
-            Row::Event { tenant, listing, at_s, event_type: own, count } => Record::Event(RawEvent {
-                tenant,
-                listing,
-                at_s: *at_s,
-                event_type: own.as_deref().unwrap_or(event_type),
-                count: *count,
-            }),
-        }
-    }
-}
-
 impl Reading {
-    pub fn row(&self, values: &Columns<Value<'_>>) -> Row {
+    pub fn row<'a>(&self, values: &'a Columns<Value<'_>>) -> Row<'a> {
         self.event(values).unwrap_or_else(|error| Row::Broken { reason: error.to_string(), text: self.shown(values) })
     }
 
-    fn event(&self, values: &Columns<Value<'_>>) -> Result<Row, ValueError> {
+    fn event<'a>(&self, values: &'a Columns<Value<'_>>) -> Result<Row<'a>, ValueError> {
         let event_type = match self.mapping.event_type {
             TypeOf::All(_) => None,
             TypeOf::Column(_) => Some(id("type", &values.event_type)?),
@@ -180,11 +156,11 @@ fn number_of_seconds(seconds: i64) -> Result<i64, ValueError> {
     }
 }
 
-fn id(field: &'static str, value: &Value<'_>) -> Result<String, ValueError> {
+fn id<'a>(field: &'static str, value: &'a Value<'_>) -> Result<Id<'a>, ValueError> {
     let expected = "a text or a whole number";
     match value {
-        Value::Text(text) => Ok(text.clone().into_owned()),
-        Value::Whole(number) => Ok(number.to_string()),
+        Value::Text(text) => Ok(Id::Text(text)),
+        Value::Whole(number) => Ok(Id::Number(*number)),
         Value::NoColumn | Value::Missing => Err(ValueError::Missing(field)),
         Value::Float(value) => Err(ValueError::Value { field, shown: value.to_string(), expected }),
         Value::Instant(_) | Value::Clock(_) => Err(ValueError::Kind { field, found: "a time", expected }),
@@ -259,7 +235,8 @@ mod tests {
 
     #[test]
     fn broken_rows_say_why_and_what_they_were() {
-        let row = reading("UTC").row(&values(Value::Missing, Value::Text("many".into())));
+        let values = values(Value::Missing, Value::Text("many".into()));
+        let row = reading("UTC").row(&values);
         let Row::Broken { reason, text } = row else { panic!("{row:?}") };
         assert_eq!(reason, "n \"many\": a whole number is expected");
         assert_eq!(text, r#"{"at":"","listing":"x","n":"many","tenant":330,"type":"impression"}"#);
@@ -309,7 +286,8 @@ mod tests {
             }
             let mapping = Mapping::parse(&format!("tenant=t,listing=l,at=a{map}"), None).unwrap();
             let reading = Reading { mapping, zone: Zone::named("Europe/Berlin").unwrap() };
-            let row = reading.row(&Columns { tenant, listing, at, count, event_type });
+            let values = Columns { tenant, listing, at, count, event_type };
+            let row = reading.row(&values);
             if let Row::Broken { reason, text } = row {
                 let types = EventTypes::new(&["impression", "click"]).unwrap();
                 let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 0 };

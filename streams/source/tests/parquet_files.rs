@@ -8,9 +8,12 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 use tidemark_proto::series::calendar::Zone;
+use tidemark_streams_core::event::RawEvent;
+use tidemark_streams_core::owner::Record;
 use tidemark_streams_source::file::FileRows;
 use tidemark_streams_source::mapping::Mapping;
-use tidemark_streams_source::value::{Reading, Row};
+use tidemark_streams_source::rows::Rows;
+use tidemark_streams_source::value::Reading;
 
 const SCHEMA: &str = "message sales {
     optional binary shop (STRING);
@@ -60,9 +63,9 @@ fn file(bytes: &[u8]) -> File {
 }
 
 /// All rows up to the end or the first error.
-fn read(bytes: &[u8], map: &str, zone: &str) -> (Vec<Row>, Option<String>) {
+fn read(bytes: &[u8], map: &str, zone: &str) -> (Rows, Option<String>) {
     let reading = Reading { mapping: Mapping::parse(map, None).unwrap(), zone: Zone::named(zone).unwrap() };
-    let mut rows = Vec::new();
+    let mut rows = Rows::default();
     let read = FileRows::open(&file(bytes), reading).and_then(|mut file| file.read(&mut rows, 10 * ROWS));
     (rows, read.err().map(|error| error.to_string()))
 }
@@ -74,15 +77,16 @@ fn columns_are_read_by_their_types() {
     let (rows, error) = read(&sales(), MAP, "Asia/Kathmandu");
     assert_eq!((rows.len(), error), (ROWS, None));
     let at_s = AT_S - 20_700;
-    let event = Row::Event { tenant: "a".into(), listing: "0".into(), at_s, event_type: None, count: 2 };
-    assert_eq!(rows[0], event);
-    let reason = |row: &Row| match row {
-        Row::Broken { reason, .. } => reason.clone(),
-        Row::Event { .. } => String::new(),
+    let records: Vec<Record<'_>> = rows.records("view").collect();
+    let event = RawEvent { tenant: "a", listing: "0", at_s, event_type: "view", count: 2 };
+    assert_eq!(records[0], Record::Event(event));
+    let reason = |record: &Record<'_>| match record {
+        Record::Broken { reason, .. } => reason.to_string(),
+        Record::Event(_) => String::new(),
     };
-    assert_eq!(reason(&rows[1]), "tenant is missing");
-    assert_eq!(reason(&rows[2]), "n 0.5: a whole number is expected");
-    assert!(rows[3..].iter().all(|row| matches!(row, Row::Event { count: 2, .. })));
+    assert_eq!(reason(&records[1]), "tenant is missing");
+    assert_eq!(reason(&records[2]), "n 0.5: a whole number is expected");
+    assert!(records[3..].iter().all(|record| matches!(record, Record::Event(RawEvent { count: 2, .. }))));
 }
 
 #[test]

@@ -90,20 +90,34 @@ pub fn footer_of(put: &Put, directory: &str) -> Footer {
 
 /// A checksum over rows, in their order.
 #[derive(Default)]
-struct Checksum(Xxh3Default);
+struct Checksum {
+    hasher: Xxh3Default,
+    /// Rows that are hashed together: a call for each value takes longer than hashing it.
+    waiting: Vec<u8>,
+}
+
+/// Bytes that are hashed at once.
+const HASHED_BYTES: usize = 8 << 10;
 
 impl Checksum {
-    fn add(&mut self, row: &RollupRow<'_>) {
-        for text in [row.tenant, row.listing, row.event_type] {
-            self.0.update(&(text.len() as u32).to_le_bytes());
-            self.0.update(text.as_bytes());
-        }
-        self.0.update(&row.hour.0.to_le_bytes());
-        row.quarters.iter().for_each(|count| self.0.update(&count.to_le_bytes()));
+    fn of(rows: &Rollups) -> u64 {
+        let mut checksum = Checksum::default();
+        rows.iter().for_each(|row| checksum.add(&row));
+        checksum.hasher.update(&checksum.waiting);
+        checksum.hasher.digest()
     }
 
-    fn value(&self) -> u64 {
-        self.0.digest()
+    fn add(&mut self, row: &RollupRow<'_>) {
+        for text in [row.tenant, row.listing, row.event_type] {
+            self.waiting.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            self.waiting.extend_from_slice(text.as_bytes());
+        }
+        self.waiting.extend_from_slice(&row.hour.0.to_le_bytes());
+        row.quarters.iter().for_each(|count| self.waiting.extend_from_slice(&count.to_le_bytes()));
+        if self.waiting.len() >= HASHED_BYTES {
+            self.hasher.update(&self.waiting);
+            self.waiting.clear();
+        }
     }
 }
 

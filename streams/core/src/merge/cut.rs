@@ -55,7 +55,7 @@ pub fn cut(
     test_tenants: &BTreeSet<TenantHash>,
 ) -> Result<Vec<CutSet>, RowError> {
     let mut cutter = Cutter { merge, layout, test_tenants, days: BTreeMap::new() };
-    let mut sets: BTreeMap<Bin, Rollups> = BTreeMap::new();
+    let mut sets = Sets::default();
     let turns: &[bool] = if test_tenants.is_empty() { &[false] } else { &[false, true] };
     for of_tests in turns {
         let mut tenant = "";
@@ -69,12 +69,53 @@ pub fn cut(
                 continue;
             }
             let bin = cutter.bin(hash, &row);
-            let has_room = sets.len() + 1 < MERGE_BLOBS_MAX || sets.contains_key(&bin);
-            sets.entry(if has_room { bin } else { LEFT_OVER }).or_default().push(row)?;
+            sets.of(bin).push_checked(row)?;
         }
     }
-    sets.entry(LEFT_OVER).and_modify(Rollups::combine);
-    Ok(sets.into_iter().map(|(Bin { level, scope, .. }, rows)| CutSet { level, scope, rows }).collect())
+    Ok(sets.cut())
+}
+
+/// Rows by the blob that they go into.
+#[derive(Default)]
+struct Sets {
+    places: BTreeMap<Bin, usize>,
+    rows: Vec<Rollups>,
+    /// The last bin and its place: the next row mostly goes there too.
+    last: Option<(Bin, usize)>,
+}
+
+impl Sets {
+    /// The rows that go where a bin says, or that are left over.
+    fn of(&mut self, bin: Bin) -> &mut Rollups {
+        let place = match self.last {
+            Some((last, place)) if last == bin => place,
+            Some(_) | None => self.place(bin),
+        };
+        self.last = Some((bin, place));
+        &mut self.rows[place]
+    }
+
+    fn place(&mut self, bin: Bin) -> usize {
+        let has_room = self.places.len() + 1 < MERGE_BLOBS_MAX || self.places.contains_key(&bin);
+        let bin = if has_room { bin } else { LEFT_OVER };
+        if let Some(place) = self.places.get(&bin) {
+            return *place;
+        }
+        self.rows.push(Rollups::new());
+        self.places.insert(bin, self.rows.len() - 1);
+        self.rows.len() - 1
+    }
+
+    fn cut(mut self) -> Vec<CutSet> {
+        if let Some(place) = self.places.get(&LEFT_OVER) {
+            self.rows[*place].combine();
+        }
+        let of = |(Bin { level, scope, .. }, place): (Bin, usize)| {
+            let rows = std::mem::take(&mut self.rows[place]);
+            CutSet { level, scope, rows }
+        };
+        std::mem::take(&mut self.places).into_iter().map(of).collect()
+    }
 }
 
 /// The scope of the blob of a level that a row goes into.

@@ -274,7 +274,7 @@ impl Owner {
         if !load.waiting.remove(&key) {
             return;
         }
-        if let Err(error) = rows.iter().try_for_each(|row| load.rows.push(row)) {
+        if let Err(error) = rows.iter().try_for_each(|row| load.rows.push_checked(row)) {
             return self.stop(Stop::Rows(error));
         }
         if !load.waiting.is_empty() {

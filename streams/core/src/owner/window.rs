@@ -226,7 +226,7 @@ impl Fold {
 impl Flushed {
     pub fn rows_of(&self, epoch: Epoch, tenant: &str) -> Result<OwnerRows, RowError> {
         let mut rows = Rollups::new();
-        self.rows.iter().filter(|row| row.tenant == tenant).try_for_each(|row| rows.push(row))?;
+        self.rows.iter().filter(|row| row.tenant == tenant).try_for_each(|row| rows.push_checked(row))?;
         Ok(OwnerRows { epoch, source: self.source, from: self.from, to: self.to, rows })
     }
 }

@@ -12,6 +12,7 @@ use parquet::file::metadata::{
 };
 use parquet::file::reader::ChunkReader;
 use parquet::schema::types::ColumnDescriptor;
+use std::ops::Range;
 use std::sync::Arc;
 
 const DAY_S: i64 = 86_400;
@@ -65,6 +66,29 @@ pub enum Value {
     Instant(i64),
     /// Seconds since 1970-01-01 by a clock. The file does not name its zone.
     Clock(i64),
+}
+
+/// Texts of some rows, one behind the other in one piece of memory.
+#[derive(Debug)]
+pub struct Texts {
+    content: Content,
+    /// Where each text is; `None` of a missing one.
+    ranges: Vec<Option<Range<usize>>>,
+}
+
+#[derive(Debug)]
+enum Content {
+    Utf8(String),
+    /// Some of it is no UTF-8.
+    Bytes(Vec<u8>),
+}
+
+/// A text of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text<'a> {
+    Missing,
+    Utf8(&'a str),
+    NoUtf8,
 }
 
 /// A column of a row group.
@@ -209,6 +233,11 @@ impl Reader {
         Ok(Reader { values: get_column_reader(chunk.column_descr_ptr(), Box::new(pages)), column })
     }
 
+    /// The meaning of its values.
+    pub fn kind(&self) -> Kind {
+        self.column.kind
+    }
+
     /// The values of the next rows.
     ///
     /// # Errors
@@ -219,6 +248,37 @@ impl Reader {
             true => Ok(values),
             false => Err(damaged("a column has fewer values than there are rows")),
         }
+    }
+
+    /// The texts of the next rows, of a column of texts. It is faster than a value for each row.
+    ///
+    /// # Errors
+    /// As of [`Reader::read`], and the column is none of texts.
+    pub fn read_texts(&mut self, rows: usize) -> Result<Texts, ParquetError> {
+        let ColumnReader::ByteArrayColumnReader(reader) = &mut self.values else {
+            return Err(damaged("a column is of another type than it says"));
+        };
+        let mut levels = Vec::new();
+        let mut values = Vec::with_capacity(rows);
+        reader.read_records(rows, self.column.is_optional.then_some(&mut levels), None, &mut values)?;
+        let is_there = |at: usize| levels.get(at).is_none_or(|level| *level > 0);
+        let missing = levels.iter().filter(|level| **level == 0).count();
+        if values.len() + missing != rows {
+            return Err(damaged("a column has fewer values than there are rows"));
+        }
+        let mut bytes = Vec::with_capacity(values.iter().map(ByteArray::len).sum());
+        let mut values = values.iter();
+        let mut next = || {
+            let start = bytes.len();
+            bytes.extend_from_slice(values.next()?.data());
+            Some(start..bytes.len())
+        };
+        let ranges = (0..rows).map(|at| if is_there(at) { next() } else { None }).collect();
+        let content = match String::from_utf8(bytes) {
+            Ok(text) => Content::Utf8(text),
+            Err(error) => Content::Bytes(error.into_bytes()),
+        };
+        Ok(Texts { content, ranges })
     }
 
     /// Checks behind the last row that nothing is left.
@@ -256,6 +316,19 @@ impl Reader {
     }
 }
 
+impl Texts {
+    /// The text of a row; `None` behind the last.
+    pub fn get(&self, at: usize) -> Option<Text<'_>> {
+        let Some(range) = self.ranges.get(at)? else { return Some(Text::Missing) };
+        let text = match &self.content {
+            // Where a text ends within a character, it and the next one are no UTF-8.
+            Content::Utf8(all) => all.get(range.clone()),
+            Content::Bytes(all) => std::str::from_utf8(&all[range.clone()]).ok(),
+        };
+        Some(text.map_or(Text::NoUtf8, Text::Utf8))
+    }
+}
+
 fn values<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     is_optional: bool,
@@ -263,12 +336,12 @@ fn values<T: DataType>(
     value: impl Fn(T::T) -> Value,
 ) -> Result<Vec<Value>, ParquetError> {
     let mut levels = Vec::new();
-    let mut values = Vec::new();
+    let mut values = Vec::with_capacity(rows);
     reader.read_records(rows, is_optional.then_some(&mut levels), None, &mut values)?;
-    let mut values = values.into_iter().map(value);
-    if !is_optional {
-        return Ok(values.collect());
+    if levels.len() <= values.len() {
+        return Ok(values.into_iter().map(value).collect());
     }
+    let mut values = values.into_iter().map(value);
     let value = |level| if level > 0 { values.next() } else { Some(Value::Missing) };
     levels.into_iter().map(value).collect::<Option<_>>().ok_or_else(|| damaged("a column lacks values"))
 }

@@ -1,11 +1,11 @@
 //! Reading: all rows, or those of a tenant, of which only some pages are decoded.
 
 use super::{
-    CHECKSUM_KEY, COLUMNS, Checksum, FORMAT, FORMAT_KEY, Footer, HOUR, HOUR_US, LISTING, QUARTERS, RowsError, SCHEMA,
-    SUM, TENANT, TYPE,
+    CHECKSUM_KEY, COLUMNS, Checksum, FORMAT, FORMAT_KEY, Footer, HOUR, HOUR_US, LISTING, PAGE_ROWS, QUARTERS,
+    RowsError, SCHEMA, SUM, TENANT, TYPE,
 };
 use bytes::Bytes;
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
+use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
@@ -24,7 +24,10 @@ pub enum Wanted<'a> {
     Tenant(&'a str),
 }
 
+const FEWER_VALUES: RowsError = RowsError::Damaged("a column has fewer values than there are rows");
+
 /// Columns of some rows.
+#[derive(Default)]
 struct Columns {
     tenants: Vec<ByteArray>,
     listings: Vec<ByteArray>,
@@ -32,6 +35,16 @@ struct Columns {
     types: Vec<ByteArray>,
     quarters: [Vec<i32>; 4],
     sums: Vec<i64>,
+}
+
+/// The columns of a row group, read up to one row.
+struct Readers {
+    tenants: ColumnReaderImpl<ByteArrayType>,
+    listings: ColumnReaderImpl<ByteArrayType>,
+    hours: ColumnReaderImpl<Int64Type>,
+    types: ColumnReaderImpl<ByteArrayType>,
+    quarters: [ColumnReaderImpl<Int32Type>; 4],
+    sums: ColumnReaderImpl<Int64Type>,
 }
 
 /// The rows of a blob. Its bytes are those that were stored: the checksum in the manifest was compared before.
@@ -62,13 +75,11 @@ fn read(bytes: Bytes, wanted: Wanted<'_>) -> Result<(Rollups, Footer), RowsError
             Wanted::Tenant(tenant) => rows_of(reader.metadata(), number, tenant)?,
         };
         if !range.is_empty() {
-            push_rows(&Columns::read(group.as_ref(), &range)?, wanted, &mut rows)?;
+            push_group(group.as_ref(), range, wanted, &mut rows)?;
         }
     }
     if wanted == Wanted::All {
-        let mut checksum = Checksum::default();
-        rows.iter().for_each(|row| checksum.add(&row));
-        let found = checksum.value();
+        let found = Checksum::of(&rows);
         let expected = footer.get(CHECKSUM_KEY).unwrap_or_default();
         if format!("{found:016x}") != expected {
             return Err(RowsError::Checksum { found, expected: expected.to_owned() });
@@ -115,6 +126,22 @@ pub(super) fn rows_of(metadata: &ParquetMetaData, group: usize, tenant: &str) ->
     Ok(start(*first).unwrap_or(0).min(all)..start(last + 1).unwrap_or(all).min(all))
 }
 
+/// Adds the rows of a group, some at a time: their values stay in the processor's caches.
+fn push_group(
+    group: &dyn RowGroupReader,
+    range: Range<usize>,
+    wanted: Wanted<'_>,
+    rows: &mut Rollups,
+) -> Result<(), RowsError> {
+    let mut readers = Readers::open(group, range.start)?;
+    let mut columns = Columns::default();
+    for start in range.clone().step_by(PAGE_ROWS) {
+        readers.read(range.end.min(start + PAGE_ROWS) - start, &mut columns)?;
+        push_rows(&columns, wanted, rows)?;
+    }
+    Ok(())
+}
+
 fn push_rows(columns: &Columns, wanted: Wanted<'_>, rows: &mut Rollups) -> Result<(), RowsError> {
     for at in 0..columns.tenants.len() {
         let tenant = text(&columns.tenants[at])?;
@@ -151,31 +178,58 @@ fn hour(at_us: i64) -> Result<Hour, RowsError> {
     hour.map(Hour).ok_or(RowsError::Damaged("a time is no whole hour"))
 }
 
-impl Columns {
-    fn read(group: &dyn RowGroupReader, range: &Range<usize>) -> Result<Columns, RowsError> {
+impl Readers {
+    /// The columns from a row on.
+    fn open(group: &dyn RowGroupReader, start: usize) -> Result<Readers, RowsError> {
         if group.num_columns() != COLUMNS {
             return Err(RowsError::Schema);
         }
         let [q0, q1, q2, q3] = QUARTERS;
-        let quarter = |column| values::<Int32Type>(group.get_column_reader(column)?, range);
-        Ok(Columns {
-            tenants: values::<ByteArrayType>(group.get_column_reader(TENANT)?, range)?,
-            listings: values::<ByteArrayType>(group.get_column_reader(LISTING)?, range)?,
-            hours: values::<Int64Type>(group.get_column_reader(HOUR)?, range)?,
-            types: values::<ByteArrayType>(group.get_column_reader(TYPE)?, range)?,
-            quarters: [quarter(q0)?, quarter(q1)?, quarter(q2)?, quarter(q3)?],
-            sums: values::<Int64Type>(group.get_column_reader(SUM)?, range)?,
+        Ok(Readers {
+            tenants: column(group, TENANT, start)?,
+            listings: column(group, LISTING, start)?,
+            hours: column(group, HOUR, start)?,
+            types: column(group, TYPE, start)?,
+            quarters: [
+                column(group, q0, start)?,
+                column(group, q1, start)?,
+                column(group, q2, start)?,
+                column(group, q3, start)?,
+            ],
+            sums: column(group, SUM, start)?,
         })
+    }
+
+    /// Replaces the values of columns by those of the next rows.
+    fn read(&mut self, rows: usize, columns: &mut Columns) -> Result<(), RowsError> {
+        values(&mut self.tenants, rows, &mut columns.tenants)?;
+        values(&mut self.listings, rows, &mut columns.listings)?;
+        values(&mut self.hours, rows, &mut columns.hours)?;
+        values(&mut self.types, rows, &mut columns.types)?;
+        for (reader, found) in self.quarters.iter_mut().zip(&mut columns.quarters) {
+            values(reader, rows, found)?;
+        }
+        values(&mut self.sums, rows, &mut columns.sums)
     }
 }
 
-fn values<T: DataType>(reader: ColumnReader, range: &Range<usize>) -> Result<Vec<T::T>, RowsError> {
-    let mut reader: ColumnReaderImpl<T> = get_typed_column_reader(reader);
-    let mut values = Vec::new();
-    let skipped = reader.skip_records(range.start)?;
-    let (read, _, _) = reader.read_records(range.len(), None, None, &mut values)?;
-    match skipped == range.start && read == range.len() && values.len() == range.len() {
-        true => Ok(values),
-        false => Err(RowsError::Damaged("a column has fewer values than there are rows")),
+fn column<T: DataType>(
+    group: &dyn RowGroupReader,
+    column: usize,
+    start: usize,
+) -> Result<ColumnReaderImpl<T>, RowsError> {
+    let mut reader: ColumnReaderImpl<T> = get_typed_column_reader(group.get_column_reader(column)?);
+    match reader.skip_records(start)? == start {
+        true => Ok(reader),
+        false => Err(FEWER_VALUES),
+    }
+}
+
+fn values<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize, values: &mut Vec<T::T>) -> Result<(), RowsError> {
+    values.clear();
+    let (read, _, _) = reader.read_records(rows, None, None, values)?;
+    match read == rows && values.len() == rows {
+        true => Ok(()),
+        false => Err(FEWER_VALUES),
     }
 }

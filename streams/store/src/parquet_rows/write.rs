@@ -4,14 +4,16 @@ use super::{
     CHECKSUM_KEY, Checksum, Footer, GROUP_ROWS, HOUR, HOUR_US, LISTING, PAGE_ROWS, QUARTERS, RowsError, SCHEMA, SUM,
     TENANT, TYPE,
 };
+use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
+use std::ops::Range;
 use std::sync::Arc;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
 
@@ -23,15 +25,15 @@ const ZSTD_LEVEL: i32 = 3;
 /// # Errors
 /// [`RowsError`].
 pub fn encode(rows: &Rollups, footer: &Footer) -> Result<Vec<u8>, RowsError> {
-    let mut checksum = Checksum::default();
-    rows.iter().for_each(|row| checksum.add(&row));
+    let checksum = Checksum::of(rows);
     let schema = Arc::new(parse_message_type(SCHEMA)?);
-    let properties = Arc::new(properties(footer, checksum.value())?);
+    let properties = Arc::new(properties(footer, checksum)?);
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
-    let rows: Vec<RollupRow<'_>> = rows.iter().collect();
-    for group in rows.chunks(GROUP_ROWS) {
+    for start in (0..rows.len()).step_by(GROUP_ROWS) {
+        let end = rows.len().min(start + GROUP_ROWS);
+        let group: Vec<RollupRow<'_>> = (start..end).map(|at| rows.get(at)).collect();
         let mut columns = writer.next_row_group()?;
-        write_group(&mut columns, group)?;
+        write_group(&mut columns, &group)?;
         columns.close()?;
     }
     Ok(writer.into_inner()?)
@@ -60,14 +62,13 @@ fn properties(footer: &Footer, checksum: u64) -> Result<WriterProperties, Parque
 }
 
 fn write_group(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[RollupRow<'_>]) -> Result<(), RowsError> {
-    let text = |text: &str| ByteArray::from(text.as_bytes().to_vec());
     let mut column = 0;
     while let Some(mut writer) = group.next_column()? {
         match column {
-            TENANT => write::<ByteArrayType>(&mut writer, rows, |row| text(row.tenant))?,
-            LISTING => write::<ByteArrayType>(&mut writer, rows, |row| text(row.listing))?,
+            TENANT => write_texts(&mut writer, rows, |row| row.tenant)?,
+            LISTING => write_texts(&mut writer, rows, |row| row.listing)?,
             HOUR => write::<Int64Type>(&mut writer, rows, |row| i64::from(row.hour.0) * HOUR_US)?,
-            TYPE => write::<ByteArrayType>(&mut writer, rows, |row| text(row.event_type))?,
+            TYPE => write_texts(&mut writer, rows, |row| row.event_type)?,
             SUM => write::<Int64Type>(&mut writer, rows, |row| row.count() as i64)?,
             quarter => {
                 let at = quarter - QUARTERS[0];
@@ -80,12 +81,53 @@ fn write_group(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[Rollup
     Ok(())
 }
 
+/// The texts of a page share one piece of memory, and equal neighbours their bytes of it.
+fn write_texts<'a>(
+    writer: &mut SerializedColumnWriter<'_>,
+    rows: &[RollupRow<'a>],
+    text: impl Fn(&RollupRow<'a>) -> &'a str,
+) -> Result<(), RowsError> {
+    let writer = writer.typed::<ByteArrayType>();
+    let mut values: Vec<ByteArray> = Vec::with_capacity(PAGE_ROWS);
+    let mut ranges: Vec<Range<usize>> = Vec::with_capacity(PAGE_ROWS);
+    for page in rows.chunks(PAGE_ROWS) {
+        let mut all = String::new();
+        let mut last = "";
+        ranges.clear();
+        for text in page.iter().map(&text) {
+            match ranges.last() {
+                Some(range) if is_same(last, text) => ranges.push(range.clone()),
+                Some(_) | None => {
+                    ranges.push(all.len()..all.len() + text.len());
+                    all.push_str(text);
+                }
+            }
+            last = text;
+        }
+        let all = Bytes::from(all);
+        values.clear();
+        values.extend(ranges.iter().map(|range| ByteArray::from(all.slice(range.clone()))));
+        writer.write_batch(&values, None, None)?;
+    }
+    Ok(())
+}
+
+/// Whether two texts are equal. Neighbours that are equal lie in one place mostly.
+fn is_same(a: &str, b: &str) -> bool {
+    std::ptr::eq(a, b) || a == b
+}
+
 fn write<T: DataType>(
-    writer: &mut parquet::file::writer::SerializedColumnWriter<'_>,
+    writer: &mut SerializedColumnWriter<'_>,
     rows: &[RollupRow<'_>],
     value: impl Fn(&RollupRow<'_>) -> T::T,
 ) -> Result<(), RowsError> {
-    let values: Vec<T::T> = rows.iter().map(value).collect();
-    writer.typed::<T>().write_batch(&values, None, None)?;
+    let writer = writer.typed::<T>();
+    let mut values: Vec<T::T> = Vec::with_capacity(PAGE_ROWS);
+    for page in rows.chunks(PAGE_ROWS) {
+        values.clear();
+        values.extend(page.iter().map(&value));
+        writer.write_batch(&values, None, None)?;
+    }
     Ok(())
 }
