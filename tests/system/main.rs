@@ -20,6 +20,7 @@ mod event_ids;
 mod first;
 mod forget;
 mod graph;
+mod guides;
 mod hops;
 mod http;
 mod ids;
