@@ -4,12 +4,14 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 use std::fmt::{self, Write};
 use tracing::field::{Field, Visit};
+use tracing::span::Record;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 /// Added to a plain level. openraft reports every lost connection by itself, and, while a connection is being closed, that messages no
 /// longer arrive; the transport logs both already.
@@ -34,7 +36,7 @@ pub struct LogOptions {
 pub enum LogFormat {
     /// For people
     Text,
-    /// An object per line: time (RFC 3339), level, target, message, and the event's fields
+    /// An object per line: time (RFC 3339), level, target, message, the event's fields, and its spans with theirs
     Json,
 }
 
@@ -63,7 +65,7 @@ impl LogOptions {
                 let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
                 logs.with_ansi(ansi).try_init()
             }
-            LogFormat::Json => logs.event_format(JsonLines).try_init(),
+            LogFormat::Json => logs.fmt_fields(SpanFields).event_format(JsonLines).try_init(),
         };
         Ok(())
     }
@@ -111,12 +113,45 @@ where
         line.0.insert("target".to_owned(), metadata.target().into());
         event.record(&mut line);
         let spans = context.event_scope().into_iter().flat_map(|scope| scope.from_root());
-        let spans: Vec<Value> = spans.map(|span| span.name().into()).collect();
+        let spans: Vec<Value> = spans.map(|span| as_object::<S, N>(&span)).collect();
         if !spans.is_empty() {
             line.0.insert("spans".to_owned(), spans.into());
         }
         writeln!(out, "{}", Value::Object(line.0))
     }
+}
+
+/// Keeps the fields of a span as the text of a JSON object.
+struct SpanFields;
+
+impl<'writer> FormatFields<'writer> for SpanFields {
+    fn format_fields<R: RecordFields>(&self, mut out: Writer<'writer>, recorded: R) -> fmt::Result {
+        let mut fields = Fields::default();
+        recorded.record(&mut fields);
+        write!(out, "{}", Value::Object(fields.0))
+    }
+
+    /// A field that becomes known later takes its place among the others.
+    fn add_fields(&self, current: &'writer mut FormattedFields<Self>, recorded: &Record<'_>) -> fmt::Result {
+        let mut fields = Fields(serde_json::from_str(&current.fields).unwrap_or_default());
+        recorded.record(&mut fields);
+        current.fields = Value::Object(fields.0).to_string();
+        Ok(())
+    }
+}
+
+/// A span with its name and its fields.
+fn as_object<S, N>(span: &SpanRef<'_, S>) -> Value
+where
+    S: for<'span> LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+{
+    let mut object = Fields::default();
+    object.0.insert("span".to_owned(), span.name().into());
+    if let Some(known) = span.extensions().get::<FormattedFields<N>>() {
+        object.0.extend(serde_json::from_str::<Map<String, Value>>(&known.fields).unwrap_or_default());
+    }
+    Value::Object(object.0)
 }
 
 /// Fields of an event as JSON. A field does not replace what every line has.
@@ -202,8 +237,12 @@ mod tests {
     fn json_line_has_time_level_target_message_and_fields() {
         let lines = Lines::default();
         let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt().event_format(JsonLines).with_writer(move || writer.clone()).finish();
+        let subscriber = tracing_subscriber::fmt().fmt_fields(SpanFields).event_format(JsonLines);
+        let subscriber = subscriber.with_writer(move || writer.clone()).finish();
         tracing::subscriber::with_default(subscriber, || {
+            let span = tracing::info_span!("channel", number = 3_u64, group = tracing::field::Empty);
+            span.record("group", 9_u64);
+            let _in_span = span.enter();
             tracing::warn!(count = 7_u64, name = "a \"b\"\n", level = true, "it happened");
         });
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
@@ -212,6 +251,7 @@ mod tests {
         assert_eq!((&line["level"], &line["message"]), (&"warn".into(), &"it happened".into()));
         assert_eq!((&line["count"], &line["name"], &line["level_"]), (&7.into(), &"a \"b\"\n".into(), &true.into()));
         assert_eq!(line["target"], "tidemark::logs::tests");
+        assert_eq!(line["spans"], serde_json::json!([{"span": "channel", "number": 3, "group": 9}]));
         assert!(line["time"].as_str().unwrap().ends_with('Z'), "{text}");
     }
 }

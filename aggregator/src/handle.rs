@@ -52,6 +52,7 @@ use tidemark_proto::view::Budget;
 use tidemark_transport::{Clock, Connection, Credentials, Endpoint, Refusals, Role};
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 /// Live events that a subscriber may be behind; past it it is told how many it missed and asks for the present state.
 pub const LIVE_EVENTS_MAX: usize = 1_024;
@@ -929,7 +930,10 @@ async fn accept_all(endpoint: Endpoint, mesh: Mesh, aggregator: Aggregator) {
     let mut refusals = Refusals::default();
     while let Some(accepted) = endpoint.accept().await {
         match accepted {
-            Ok(connection) => drop(tokio::spawn(serve(connection, mesh.clone(), aggregator.clone()))),
+            Ok(connection) => {
+                let span = tracing::info_span!("connection", peer = %connection.peer());
+                drop(tokio::spawn(serve(connection, mesh.clone(), aggregator.clone()).instrument(span)));
+            }
             Err(error) => refusals.note(&error),
         }
     }

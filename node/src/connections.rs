@@ -13,6 +13,8 @@ use tidemark_proto::placement::Placement;
 use tidemark_proto::wire::{self, Message, channel};
 use tidemark_transport::{Channel, Connection, Endpoint, FrameReader, FrameWriter, Refusals, Role};
 use tokio::sync::mpsc;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 /// Messages that may wait for one connection's writer; a peer that reads slower is disconnected and will ask again.
 pub const WRITER_QUEUE_MAX: usize = 4_096;
@@ -70,7 +72,10 @@ async fn serve(connection: Connection, first: u64, doors: Arc<Doors>) {
     for conn in first..first + CHANNELS_PER_CONNECTION_MAX {
         match connection.accept_channel().await {
             Ok((kind, channel)) => {
-                drop(tokio::spawn(serve_kind(connection.clone(), kind, channel, conn, doors.clone())))
+                let span =
+                    tracing::info_span!("channel", number = conn, peer = %connection.peer(), kind, group = Empty);
+                let serving = serve_kind(connection.clone(), kind, channel, conn, doors.clone());
+                drop(tokio::spawn(serving.instrument(span)));
             }
             Err(error) => return tracing::debug!(%error, peer = %connection.peer(), "connection ended"),
         }
@@ -97,6 +102,7 @@ async fn serve_kind(connection: Connection, kind: u8, mut channel: Channel, conn
             return connection.close(&reason);
         }
     };
+    Span::current().record("group", group);
     let raft = doors.rafts.get(&group).map_or_else(|| Some(doors.absent.clone()), RaftDoor::enter);
     match (kind, raft, neighbour) {
         (channel::GROUP_RAFT_CALL, Some(raft), Some(from)) => serve_call(raft, from, channel).await,

@@ -19,6 +19,7 @@ use tidemark_proto::placement::Placement;
 use tidemark_proto::time::WallMs;
 use tidemark_transport::{Endpoint, HostPort};
 use tokio::sync::{oneshot, watch};
+use tracing::Instrument;
 
 /// Events that may wait for a group's core; past it readers wait, and with them their connections.
 const EVENTS_MAX: usize = 4_096;
@@ -195,7 +196,9 @@ async fn start_group(options: &NodeOptions, neighbours: &Arc<Neighbours>, group:
     let keeping =
         Keeping { options: options.clone(), neighbours: neighbours.clone(), group, publish, raft: raft.clone() };
     raft.lead_to(opened.replica.as_ref().map(Replica::service));
-    Ok(Running { events, status, host: tokio::spawn(keeping.run(opened, receiver)), raft, number: group })
+    let span = tracing::info_span!("group", dc = options.dc_name, number = group);
+    let host = tokio::spawn(keeping.run(opened, receiver).instrument(span));
+    Ok(Running { events, status, host, raft, number: group })
 }
 
 /// A group's state and log, ready to be hosted.

@@ -111,15 +111,20 @@ fn has(answer: &Value, expected: &Value, names: &mut BTreeMap<String, String>) -
     }
 }
 
-/// A data centre as the page's first block starts it, but on any port and with the tests' token.
+/// A data centre as the page's first block starts it.
 async fn served(block: &Block, data: &Path) -> (Process, SocketAddr) {
+    let said: Vec<&str> = block.text.split_whitespace().collect();
+    assert_eq!((block.kind, &said[..2]), ("serve", &["tidemark", "serve"][..]));
+    serve(&said[1..], data).await
+}
+
+/// A data centre as `serve` starts it, on any port and with the tests' token.
+pub async fn serve(arguments: &[&str], data: &Path) -> (Process, SocketAddr) {
     std::fs::create_dir_all(data).unwrap();
     let mut options = std::fs::OpenOptions::new();
     let mut token = options.write(true).create_new(true).mode(0o600).open(data.join("token")).unwrap();
     token.write_all(TOKEN.as_bytes()).unwrap();
-    let said: Vec<&str> = block.text.split_whitespace().collect();
-    assert_eq!((block.kind, &said[..2]), ("serve", &["tidemark", "serve"][..]));
-    let arguments = [&said[1..], &["--port", "0", "--data-dir", data.to_str().unwrap()]].concat();
+    let arguments = [arguments, &["--port", "0", "--data-dir", data.to_str().unwrap()]].concat();
     let mut process = Process::start(command(&arguments), data.with_extension("log"));
     let at = process.until_said("serves at http://").await.parse().unwrap();
     (process, at)

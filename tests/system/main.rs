@@ -26,6 +26,7 @@ mod http;
 mod ids;
 mod lives;
 mod load;
+mod logs;
 mod lost;
 mod names;
 mod network;

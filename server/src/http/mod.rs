@@ -37,6 +37,7 @@ mod routes;
 pub mod series;
 mod server;
 mod slots;
+mod spans;
 mod totals;
 mod typed;
 mod webhooks;

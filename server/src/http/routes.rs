@@ -12,7 +12,7 @@ use super::server::Shared;
 use super::typed::{Answer, AnswerForm, Exposition, InTime, Json, Line};
 use super::{
     AWARDS_MAX, Add, Added, AwardFilter, AwardPosition, BODY_BYTES_MAX, Backend, Failure, GivenPosition, MilestoneList,
-    ProgressBody, READ_COUNTERS_MAX, REQUEST_TIMEOUT, StatusBody, body, letter, pages, series,
+    ProgressBody, READ_COUNTERS_MAX, REQUEST_TIMEOUT, StatusBody, body, letter, pages, series, spans,
 };
 use crate::certificate::Certificate;
 use crate::names::{parse_counter, session_id};
@@ -49,6 +49,7 @@ pub(super) fn router<B: Backend>(shared: Arc<Shared<B>>, front: Option<Router>) 
         .layer(from_fn(letter::check))
         .layer(from_fn_with_state(shared, across_origins::<B>))
         .layer(from_fn(in_time))
+        .layer(from_fn(spans::in_a_span))
 }
 
 /// Bounds the time of an answer, and counts it.

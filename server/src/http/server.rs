@@ -2,6 +2,7 @@
 
 use super::own_errors::OwnErrors;
 use super::patient::Patient;
+use super::spans::of_connection;
 use super::totals::Totals;
 use super::winners::Winners;
 use super::{Access, BULKS_MAX, Backend, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, TLS_TIMEOUT, routes};
@@ -19,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tracing::Instrument;
 
 /// After a failed accept (too many open files) the next try waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -149,8 +151,9 @@ async fn accept(
             () = stopped(&mut stopping) => break,
         };
         match accepted {
-            Ok((stream, _)) if connections.len() < max => {
-                connections.spawn(serve(stream, tls.clone(), router.clone(), stopping.clone()));
+            Ok((stream, peer)) if connections.len() < max => {
+                let serving = serve(stream, tls.clone(), router.clone(), stopping.clone());
+                connections.spawn(serving.instrument(of_connection(peer)));
             }
             // To say so over TLS would cost what there is no room for.
             Ok((stream, _)) if tls.is_some() => drop(stream),
