@@ -1,11 +1,8 @@
-//! Runs seeds, or explores configurations of the model, and says how it went: one run, a replay with its trace, a sweep on two
-//! threads. The only file of this crate that asks a clock or starts a thread; neither reaches a run.
+//! Runs seeds and says how it went: one run, a replay with its trace, a sweep on two threads. The only file of this crate that asks a clock or starts a thread; neither reaches a run.
 
 use crate::checkers::sizes::{Day, Size};
 use crate::coverage::{Coverage, Floors, Unmet};
 use crate::engine::{Least, Mode};
-use crate::model::config::Config;
-use crate::model::search::{Explored, explore};
 use crate::plan::{Only, Plan};
 use crate::shrink::{self, Part};
 use crate::teeth::Mutation;
@@ -376,59 +373,6 @@ impl Sweep {
             "coverage": self.coverage.json(),
         })
     }
-}
-
-/// A configuration of the model, explored.
-#[derive(Clone, Debug)]
-pub struct Checked {
-    pub config: &'static Config,
-    pub explored: Explored,
-    pub seconds: f64,
-}
-
-impl Checked {
-    /// The line of one configuration.
-    pub fn json(&self) -> Value {
-        let explored = &self.explored;
-        json!({
-            "config": self.config.name,
-            "about": self.config.about,
-            "states": explored.states,
-            "transitions": explored.transitions,
-            "depth": explored.depth,
-            "group_states": explored.group_states,
-            "ledger_states": explored.ledger_states,
-            "machine_states": explored.machine_states,
-            "machine_states_without_one_group": explored.machine_states_without,
-            "ledger_states_with": { "award": explored.met[0], "passed": explored.met[1], "undecided": explored.met[2] },
-            "seconds": self.seconds,
-            "violation": explored.violation.as_ref().map(|violation| violation.to_string()),
-            "trace": explored.trace,
-        })
-    }
-}
-
-/// Explores configurations on two threads, each on one. Every one is handed to `report` when it is done; returned in their order.
-#[expect(clippy::disallowed_methods, reason = "configurations are explored in parallel; each is single-threaded")]
-pub fn check_models(configs: &[&'static Config], report: &(dyn Fn(&Checked) + Sync)) -> Vec<Checked> {
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        while let Some(&config) = configs.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-            let began = now();
-            let explored = explore(config, Mutation::None);
-            let checked = Checked { config, explored, seconds: seconds_since(began) };
-            report(&checked);
-            done.push(checked);
-        }
-        done
-    };
-    let parts: Vec<Checked> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
-    });
-    let of = |config: &&'static Config| parts.iter().find(|checked| checked.config.name == config.name).cloned();
-    configs.iter().filter_map(of).collect()
 }
 
 /// Seeds of a list: one per line, words after a `#` say what failed.

@@ -8,12 +8,13 @@ use tidemark::{errln, out, outln};
 use tidemark_sim::checkers::sizes;
 use tidemark_sim::coverage::Unmet;
 use tidemark_sim::engine::Mode;
-use tidemark_sim::model::config::{self, Config};
 use tidemark_sim::plan::Only;
-use tidemark_sim::report::{self, Extent, RunLine};
-use tidemark_sim::runner::{self, Checked, SweepPlan, Timed, replay_command};
+use tidemark_sim::runner::{self, SweepPlan, Timed, replay_command};
 use tidemark_sim::teeth::Mutation;
+use tidemark_sim_model::check::{Checked, check_models};
+use tidemark_sim_model::config::{self, Config};
 use tidemark_sim_raft::{QUIC, RAFT, is_repeatable};
+use tidemark_sim_report::{self as report, Extent, RunLine};
 
 /// The simulator's subcommands.
 #[derive(Debug, Subcommand)]
@@ -353,7 +354,7 @@ fn model(args: &ModelArgs) -> Result<(), SimError> {
         None => config.quick || !args.quick,
     };
     let configs: Vec<&'static Config> = config::all().filter(wanted).collect();
-    let checked = runner::check_models(&configs, &|checked| {
+    let checked = check_models(&configs, &|checked| {
         errln!("{}: {} states", checked.config.name, checked.explored.states);
     });
     if args.json {

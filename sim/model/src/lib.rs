@@ -6,6 +6,7 @@
 //! protocol must be able to come to rest without new increments. What is left out and why that is sound: `docs/model-check.md`.
 
 pub mod channel;
+pub mod check;
 pub mod config;
 pub mod groups;
 pub mod ledgers;

@@ -1,7 +1,6 @@
 //! Explores the rights protocol in its smallest forms: `model [CONFIG [BUG]]`, with one rule left out if a bug is named.
-use tidemark_sim::model::{config, search::explore};
-use tidemark_sim::runner::check_models;
 use tidemark_sim::teeth::{ALL, INSIDE, Mutation, SMALL};
+use tidemark_sim_model::{check::check_models, config, search::explore};
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let configs: Vec<_> = config::all().filter(|config| args.first().is_none_or(|name| name == config.name)).collect();

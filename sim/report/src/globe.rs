@@ -1,8 +1,8 @@
 //! Locations of data centres without measured distances: sites drawn inside the four regions of the reference layout, with round trips
 //! along great circles, calibrated on the measured ones.
 
-use crate::rng::Rng;
-use crate::rtt::RTT_US;
+use tidemark_sim::rng::Rng;
+use tidemark_sim::rtt::RTT_US;
 
 /// A place on the globe, in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,7 +11,7 @@ pub struct Place {
     pub longitude: f64,
 }
 
-/// The reference sites, in the order of [`crate::rtt::SITES`].
+/// The reference sites, in the order of [`tidemark_sim::rtt::SITES`].
 pub const REFERENCE: [Place; 15] = [
     place(33.06, -80.04),
     place(41.22, -95.86),

@@ -5,13 +5,13 @@ use super::channel::{Channel, MessageNo, counter};
 use super::config::{Config, Decision, GROUPS_MAX};
 use super::table::{Memory, Table};
 use super::{Violation, without_panic};
-use crate::teeth::Mutation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tidemark_proto::ids::{GroupId, LogIndex};
 use tidemark_proto::ledger::window::{Body, Slot};
 use tidemark_proto::ledger::{AccountState, CounterLedger, Ledger};
 use tidemark_proto::msg::{Account, Award, LedgerCmd, Opened, Place, Placed, PlacedRun, Policy, ToGroup};
+use tidemark_sim::teeth::Mutation;
 
 /// Every entry has this index: it only joins a grant to the award in its own entry, and riders are left out.
 const INDEX: LogIndex = LogIndex(1);

@@ -6,8 +6,8 @@ use super::channel::{Channel, NOTHING};
 use super::config::{Config, GROUPS_MAX};
 use super::groups::{Groups, Input};
 use super::ledgers::Ledgers;
-use crate::teeth::Mutation;
 use tidemark_proto::msg::{LedgerCmd, ToGroup};
+use tidemark_sim::teeth::Mutation;
 
 /// Of the channels to the ledger the one behind the groups' is the operator's.
 pub const CHANNELS_MAX: usize = GROUPS_MAX + 1;

@@ -1,9 +1,9 @@
 //! The rights protocol in its smallest forms, explored whole: every invariant holds in every state, and every state can come to
 //! rest. And of rules left out, each is caught, with a shortest way to it
-//! (`cargo test -p tidemark-sim --features teeth --test model`).
+//! (`cargo test -p tidemark-sim-model --features teeth`).
 
-use tidemark_sim::model::config::{self, Config};
-use tidemark_sim::runner::{Checked, check_models};
+use tidemark_sim_model::check::{Checked, check_models};
+use tidemark_sim_model::config::{self, Config};
 
 /// States, transitions and depth of the small configurations. They change when the protocol or the model does.
 const EXPLORED: &[(&str, u32, u64, u32)] = &[
@@ -48,8 +48,8 @@ fn every_state_of_the_smallest_forms_holds_every_invariant_and_can_come_to_rest(
 mod left_out {
     use super::config;
     use tidemark_proto::teeth::Bug;
-    use tidemark_sim::model::search::explore;
     use tidemark_sim::teeth::Mutation;
+    use tidemark_sim_model::search::explore;
 
     /// A rule left out, where, the property that shows it, and the steps that it takes.
     const CAUGHT: &[(Mutation, &str, &str, usize)] = &[

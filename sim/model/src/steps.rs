@@ -6,7 +6,7 @@ use super::groups::{self, Part};
 use super::ledgers;
 use super::order;
 use super::state::{Model, State};
-use crate::teeth::Mutation;
+use tidemark_sim::teeth::Mutation;
 
 /// One step of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

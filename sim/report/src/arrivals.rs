@@ -3,12 +3,12 @@
 //! Increments that a group will certify anyway are one weighted increment: rights, reports and components cannot tell it from as many of
 //! one each. Increments that it may have to queue are sent one by one, each with its session:
 
-use crate::rng::Rng;
 use std::collections::VecDeque;
 use tidemark_proto::ids::{ClientId, CounterName, OwnerId, SessionId};
 use tidemark_proto::msg::{FromClient, WireItem};
 use tidemark_proto::time::{Span, Time};
 use tidemark_proto::wire;
+use tidemark_sim::rng::Rng;
 
 /// How often a front end flushes what it has counted.
 pub const FLUSH_INTERVAL: Span = Span::from_millis(15);

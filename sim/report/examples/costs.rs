@@ -1,7 +1,7 @@
 //! The report while developing, without building the whole command: `costs whole|quick|tiny FOLDER [SECTION [CENTRES]]`, or
 //! `costs LINES FOLDER` from lines that were printed before.
 #![expect(clippy::disallowed_methods, reason = "an example reads and writes files")]
-use tidemark_sim::report::{Extent, RunLine, files, from_json, plans, run, to_json};
+use tidemark_sim_report::{Extent, RunLine, files, from_json, plans, run, to_json};
 
 fn main() {
     let a: Vec<String> = std::env::args().skip(1).collect();

@@ -9,7 +9,7 @@ use super::rest::Rest;
 use super::state::{Model, State};
 use super::steps::Step;
 use super::table::Table;
-use crate::teeth::Mutation;
+use tidemark_sim::teeth::Mutation;
 
 /// States of one configuration; a configuration with more is too large to be searched, and says so.
 pub const STATES_MAX: u32 = 40_000_000;

@@ -48,7 +48,7 @@ pub fn noted(config: &Config, notes: u32, (of, pos): (usize, u64), group: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::config::named;
+    use crate::config::named;
 
     #[test]
     fn a_note_is_found_under_its_position_and_group() {
@@ -57,6 +57,6 @@ mod tests {
         let notes = placed << field_bits(config);
         let of = |group| noted(config, notes, (1, 1), group);
         assert_eq!((of(0), of(2), noted(config, notes, (1, 0), 0)), (0b01, 0b10, 0));
-        assert!(crate::model::config::all().all(fits));
+        assert!(crate::config::all().all(fits));
     }
 }

@@ -8,8 +8,6 @@ use super::layout::Layout;
 use super::log::{Log, SYNC};
 use super::wake::Wake;
 use super::watch::Watch;
-use crate::queue::Queue;
-use crate::rng::Rng;
 use tidemark_proto::aggregator::{self, AggregatorConfig, AggregatorCore};
 use tidemark_proto::hash::lane_of;
 use tidemark_proto::ids::{CounterName, DcId, GroupId, LogIndex};
@@ -18,6 +16,8 @@ use tidemark_proto::msg::{ForGroup, FromClient, FromGroup, LedgerCmd, MilestoneS
 use tidemark_proto::node::{self, ConnId, NodeConfig, NodeCore};
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time};
+use tidemark_sim::queue::Queue;
+use tidemark_sim::rng::Rng;
 
 /// Lanes of each group, and the reference layout's valves per data centre.
 const LANES: u8 = 10;

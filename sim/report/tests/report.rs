@@ -2,7 +2,7 @@
 //! numbers.
 
 use std::path::PathBuf;
-use tidemark_sim::report::{Extent, RunLine, Section, files, from_json, measure, to_json};
+use tidemark_sim_report::{Extent, RunLine, Section, files, from_json, measure, to_json};
 
 /// A plot is kept in the tree, and shown in a page.
 const PLOT_BYTES_MAX: usize = 60_000;
@@ -45,7 +45,7 @@ fn a_line_that_is_none_of_a_report_is_named() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "documents are files")]
 fn the_documented_costs_are_made_of_the_documented_lines() {
-    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let json = std::fs::read_to_string(docs.join("costs.json")).expect("docs/costs.json");
     let lines = from_json(&json).expect("lines of a report");
     for file in files(&lines, &json) {
@@ -63,7 +63,7 @@ fn the_documented_costs_are_made_of_the_documented_lines() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "documents are files")]
 fn the_documented_costs_hold_what_is_claimed() {
-    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let json = std::fs::read_to_string(docs.join("costs.json")).expect("docs/costs.json");
     let lines = from_json(&json).expect("lines of a report");
     assert!(lines.iter().all(|line| line.told_bytes == line.carried_bytes && line.weighted_queued == 0));

@@ -1,8 +1,8 @@
 //! A cluster on the map: data centres, round trips, their parts of all increments, the ledger's leader and voters.
 
 use super::globe::{Calibration, REGION_OF, REGIONS, sites};
-use crate::rng::Rng;
-use crate::rtt::RTT_US;
+use tidemark_sim::rng::Rng;
+use tidemark_sim::rtt::RTT_US;
 
 /// Voters of the ledger where there are enough data centres.
 const VOTERS: usize = 5;
@@ -127,7 +127,7 @@ fn spread_voters(from_leader_us: &[u32], leader: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rtt::SITES;
+    use tidemark_sim::rtt::SITES;
 
     #[test]
     fn the_reference_layout_has_the_zone_that_is_written_down() {
