@@ -69,7 +69,8 @@ impl Aggregator {
     pub async fn read_series(
         &self,
         of: Of,
-        (namespace, counters): (&str, &[CounterName]),
+        namespace: &str,
+        counters: &[CounterName],
         query: &SeriesQuery,
     ) -> Result<SeriesRead, GatheringError> {
         self.series_of(of, namespace, counters, query).await.map_err(|error| self.if_unknown(error))
@@ -83,14 +84,13 @@ impl Aggregator {
         query: &SeriesQuery,
     ) -> Result<SeriesRead, GatheringError> {
         // Of none there is a plan all the same.
-        let many = (namespace, counters);
         let of = if counters.is_empty() { Of::Direct } else { of };
         let here = self.look_if_shown(of, counters, |core, ledger| {
             let view = core.view();
             match of {
-                Of::Direct => read_series(&Shown { view, ledger }, wall_now(), many, query),
+                Of::Direct => read_series(&Shown { view, ledger }, wall_now(), namespace, counters, query),
                 Of::Total => {
-                    let read = read_series(&ShownTotals { view, ledger }, wall_now(), many, query)?;
+                    let read = read_series(&ShownTotals { view, ledger }, wall_now(), namespace, counters, query)?;
                     Ok(SeriesRead { basis: Some(core.basis(ledger)), ..read })
                 }
             }
@@ -101,7 +101,7 @@ impl Aggregator {
         let now = wall_now();
         let wanted = |gathering: &Gathering| gathering.wanted_series(now, namespace, query);
         let Together { counts, instants, basis } = self.gather(of, counters, wanted).await?;
-        Ok(SeriesRead { instants, basis, ..read_series(&counts, now, many, query)? })
+        Ok(SeriesRead { instants, basis, ..read_series(&counts, now, namespace, counters, query)? })
     }
 
     /// All that is shown of counters, of as many of them as have not too many buckets together; at least of one.

@@ -165,7 +165,11 @@ fn components_of(aggregator: &Aggregator, found: &CounterAudit, with_rows: bool)
             (false, _) => (AuditState::Elsewhere, Vec::new()),
             (true, why) => (AuditState::NotReached, why.map(ToString::to_string).into_iter().collect()),
         };
-        let rows = if with_rows { held.row.buckets().map(row_entry).collect() } else { Vec::new() };
+        let rows = if with_rows {
+            held.row.buckets().map(|(bucket, value)| row_entry(bucket, value)).collect()
+        } else {
+            Vec::new()
+        };
         components.push(ComponentBody {
             group: aggregator.incarnation_name(group),
             lane,
@@ -316,7 +320,7 @@ impl AuditBody {
             let of_after = after.components.iter().find(|component| same(component, there));
             let known = self.components.iter().position(|component| same(component, there));
             let before = known.map(|at| self.components[at].clone()).unwrap_or_default();
-            let joined = self.joined(&before, there, (of_after, after), (elsewhere, has_all));
+            let joined = self.joined(&before, there, of_after, after, elsewhere, has_all);
             match known {
                 Some(at) => self.components[at] = joined,
                 None => self.components.push(joined),
@@ -328,8 +332,10 @@ impl AuditBody {
         &self,
         before: &ComponentBody,
         there: &ComponentBody,
-        (of_after, after): (Option<&ComponentBody>, &AuditBody),
-        (elsewhere, has_all): (&AuditBody, bool),
+        of_after: Option<&ComponentBody>,
+        after: &AuditBody,
+        elsewhere: &AuditBody,
+        has_all: bool,
     ) -> ComponentBody {
         let rows = |of: Option<&ComponentBody>| -> BTreeMap<(String, u64), u64> {
             let rows = of.into_iter().flat_map(|component| component.rows.iter().cloned());

@@ -407,10 +407,11 @@ impl Backend for LocalBackend {
     async fn read_series(
         &self,
         of: Of,
-        many: (&str, &[CounterName]),
+        namespace: &str,
+        counters: &[CounterName],
         query: &SeriesQuery,
     ) -> Result<SeriesRead, Failure> {
-        Ok(self.aggregator.read_series(of.into(), many, query).await?)
+        Ok(self.aggregator.read_series(of.into(), namespace, counters, query).await?)
     }
 
     async fn export(&self, counters: &[CounterName]) -> Result<(WallMs, Vec<Exported>), Failure> {

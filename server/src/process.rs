@@ -128,7 +128,8 @@ pub trait Backend: Send + Sync + 'static {
     fn read_series(
         &self,
         _: Of,
-        _many: (&str, &[CounterName]),
+        _namespace: &str,
+        _counters: &[CounterName],
         _: &SeriesQuery,
     ) -> impl Future<Output = Result<SeriesRead, Failure>> + Send {
         async { Err(no_view()) }

@@ -190,7 +190,7 @@ impl Series {
         let look = |orders: &[KeyOrder], core: &AggregatorCore, ledger: &Ledger| {
             let slot = |load: Load<'_>| {
                 let order = &orders[usize::from(load.range.shard.0)];
-                self.slot_body((core, ledger), &load, order)
+                self.slot_body(core, ledger, &load, order)
             };
             Some(SlotsBody {
                 at_unix_ms: wall_now().0,
@@ -301,11 +301,11 @@ impl Series {
     pub fn slot(&self, shard: ShardId) -> Option<SlotBody> {
         self.look_around(|core, ledger| {
             let range = core.view().ranges().range(shard)?;
-            Some(self.held_body((core, ledger), &range))
+            Some(self.held_body(core, ledger, &range))
         })
     }
 
-    fn held_body(&self, (core, ledger): (&AggregatorCore, &Ledger), range: &Range<'_>) -> SlotBody {
+    fn held_body(&self, core: &AggregatorCore, ledger: &Ledger, range: &Range<'_>) -> SlotBody {
         let missing = core.waits_for(range.shard, ledger);
         let dc = self.aggregator.dc();
         let seats = core.seats();
@@ -331,15 +331,15 @@ impl Series {
         }
     }
 
-    fn slot_body(&self, all: (&AggregatorCore, &Ledger), load: &Load<'_>, order: &KeyOrder) -> SlotBody {
+    fn slot_body(&self, core: &AggregatorCore, ledger: &Ledger, load: &Load<'_>, order: &KeyOrder) -> SlotBody {
         let Load { range, weight, shares } = load;
-        let here = |value: u64| all.0.holds(range.shard).then_some(value);
+        let here = |value: u64| core.holds(range.shard).then_some(value);
         SlotBody {
             counters: here(order.len() as u64),
             weight: here(*weight),
             totals: here(shares.totals),
             totals_bytes: here(shares.bytes()),
-            ..self.held_body(all, range)
+            ..self.held_body(core, ledger, range)
         }
     }
 }

@@ -43,7 +43,7 @@ pub fn of_all(aggregator: &Aggregator, counter: &CounterName, places: &[Option<P
             let dc = |(number, layout): (u16, &DataCentre)| {
                 let place = places.get(usize::from(number)).cloned().flatten();
                 let part = |of: &BTreeMap<DcId, u64>| of.get(&DcId(number)).copied().unwrap_or(0);
-                known.of(DcId(number), layout.name.clone(), place, (part(&up), part(&down)))
+                known.of(DcId(number), layout.name.clone(), place, part(&up), part(&down))
             };
             let shown = |award: &Award| AwardBody::new(award, ledger.births());
             ClusterBody {
@@ -75,7 +75,7 @@ struct Known<'a> {
 
 impl Known<'_> {
     /// A data centre with this part of the counter, up and down.
-    fn of(&self, dc: DcId, name: String, place: Option<Place>, (counted, down): (u64, u64)) -> DcBody {
+    fn of(&self, dc: DcId, name: String, place: Option<Place>, counted: u64, down: u64) -> DcBody {
         let round_trip = self.core.rtts().get(&dc).copied();
         let reachable = self.aggregator.reaches(dc);
         let rights = rights(self.ledger, self.counter, dc);

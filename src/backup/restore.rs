@@ -235,8 +235,8 @@ impl NewEra {
             }
             let member = Cluster::member(DcId(number as u16));
             if self.voters.contains(&member) {
-                let begins = (self.ledger.applied().0, state.as_slice());
-                found_with_state(&dir.join(LEDGER_FILE), member, &config, self.voters.clone(), begins)?;
+                let index = self.ledger.applied().0;
+                found_with_state(&dir.join(LEDGER_FILE), member, &config, self.voters.clone(), index, &state)?;
             }
         }
         let layout = ClusterFile { era: self.era, ..layout.clone() };

@@ -322,10 +322,11 @@ impl Backend for Memory {
     async fn read_series(
         &self,
         _: Of,
-        many: (&str, &[CounterName]),
+        namespace: &str,
+        counters: &[CounterName],
         query: &SeriesQuery,
     ) -> Result<SeriesRead, Failure> {
-        Ok(read_series(&self.state.lock().unwrap().counted(), NOW, many, query)?)
+        Ok(read_series(&self.state.lock().unwrap().counted(), NOW, namespace, counters, query)?)
     }
 
     async fn scan(&self, _: Of, keys: &KeyRange, most: usize) -> Result<Page, Failure> {

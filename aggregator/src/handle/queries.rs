@@ -38,8 +38,8 @@ async fn at(aggregator: &Aggregator, of: Of, counters: &[CounterName], windows: 
 }
 
 async fn series(aggregator: &Aggregator, of: Of, counter: &CounterName, steps: &AskedSteps) -> Answered {
-    let many = (counter.namespace(), std::slice::from_ref(counter));
-    let read = aggregator.read_series(of, many, &steps.query()?).await?;
+    let counters = std::slice::from_ref(counter);
+    let read = aggregator.read_series(of, counter.namespace(), counters, &steps.query()?).await?;
     Ok(QueryAnswer::Series(read.into()))
 }
 
@@ -54,7 +54,7 @@ async fn range(aggregator: &Aggregator, of: Of, keys: &KeyRange, limit: usize, e
         Each::Steps(steps) => {
             let query = steps.query()?;
             let page = aggregator.scan(of, keys, limit).await?;
-            let read = aggregator.read_series(of, (&keys.namespace, &page.counters), &query).await?;
+            let read = aggregator.read_series(of, &keys.namespace, &page.counters, &query).await?;
             Ok(QueryAnswer::Series(SeriesTold::from(read).of_page(page)))
         }
     }

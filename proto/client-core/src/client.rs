@@ -590,7 +590,7 @@ impl ClientCore {
             return Err(AddError::Delta { delta });
         }
         let waits = self.counters.waits(counter);
-        if let Some(error) = self.barred(now, counter, (waits, delta), event) {
+        if let Some(error) = self.barred(now, counter, waits, delta, event) {
             return Err(AddError::Refused(error));
         }
         if delta > WEIGHT_HELD_MAX - self.weight_held() {
@@ -745,7 +745,8 @@ impl ClientCore {
         &self,
         now: Time,
         counter: CounterRef,
-        (waits, delta): (u64, u64),
+        waits: u64,
+        delta: u64,
         event: Option<UnixTime>,
     ) -> Option<BatchError> {
         if self.counters.barred_until(counter).is_none_or(|until| until <= now) {

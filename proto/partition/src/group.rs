@@ -502,9 +502,10 @@ impl Group {
     /// The current answer to a batch applied earlier.
     fn answer_again(&mut self, number: u32, seq: u64) {
         let stream = self.streams.get(number);
-        let answered = (stream.client, stream.lane, seq);
+        let client = stream.client;
+        let lane = stream.lane;
         let (pending, placed, leased) = self.standing_of(number, seq);
-        self.answer(answered, pending, placed, leased);
+        self.answer(client, lane, seq, pending, placed, leased);
     }
 
     /// The items of an applied batch that have no place yet or a place to report; those places; and the items certified under a
@@ -521,7 +522,9 @@ impl Group {
 
     fn answer(
         &mut self,
-        (client, lane, seq): (ClientId, u8, u64),
+        client: ClientId,
+        lane: u8,
+        seq: u64,
         pending: Vec<u32>,
         placed: Vec<(u32, Place)>,
         leased: Vec<Leased>,

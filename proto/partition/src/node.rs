@@ -477,7 +477,7 @@ impl NodeCore {
     fn on_pull(&mut self, now: Time, seat: u8, pull: FeedPull, wanted: Option<(ScopedPull, CounterOrder)>) {
         let fills = wanted.as_ref().is_some_and(|(pull, _)| pull.fills);
         let feed = &mut self.feeds[usize::from(seat) + if fills { SEATS } else { 0 }];
-        feed.scope = wanted.map(|wanted| Scope::next(feed.scope.take(), wanted));
+        feed.scope = wanted.map(|(pull, order)| Scope::next(feed.scope.take(), pull, order));
         let is_old = feed.untold.is_some_and(|held| pull.cursor > held) && !bites(Bug::OldDiskTrusted);
         let group = pull.group;
         feed.parked = Some(pull);

@@ -55,8 +55,16 @@ impl Compared {
     }
 }
 
-/// Compares a component at one log index; `kept` are the horizons of the view and of the writer, where either keeps series.
-pub fn compare(valve: ValveId, view: &Held, held: &Held, kept: (&Horizon, Option<&Horizon>)) -> Compared {
+/// The buckets that both sides of a comparison keep.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptBy<'a> {
+    pub by_view: &'a Horizon,
+    /// `None`: the writer keeps no series.
+    pub by_writer: Option<&'a Horizon>,
+}
+
+/// Compares a component at one log index.
+pub fn compare(valve: ValveId, view: &Held, held: &Held, kept: KeptBy<'_>) -> Compared {
     let mut faults = Vec::new();
     if view.value != held.value {
         faults.push(Fault::Total { view: view.value, held: held.value });
@@ -64,7 +72,7 @@ pub fn compare(valve: ValveId, view: &Held, held: &Held, kept: (&Horizon, Option
     let buckets = side_by_side(&view.row, &held.row, kept);
     let differs = buckets.iter().filter(|(_, view, held)| view != held);
     faults.extend(differs.map(|&(bucket, view, held)| Fault::Bucket { bucket, view, held }));
-    let outside = match kept.1 {
+    let outside = match kept.by_writer {
         Some(horizon) => recount(held, horizon, &mut faults),
         None => held.value,
     };
@@ -74,8 +82,8 @@ pub fn compare(valve: ValveId, view: &Held, held: &Held, kept: (&Horizon, Option
 }
 
 /// Each bucket that both keep and either has.
-fn side_by_side(view: &Row, held: &Row, kept: (&Horizon, Option<&Horizon>)) -> Vec<(BucketId, u64, u64)> {
-    let is_kept = |bucket| kept.0.keeps(bucket) && kept.1.is_some_and(|horizon| horizon.keeps(bucket));
+fn side_by_side(view: &Row, held: &Row, kept: KeptBy<'_>) -> Vec<(BucketId, u64, u64)> {
+    let is_kept = |bucket| kept.by_view.keeps(bucket) && kept.by_writer.is_some_and(|horizon| horizon.keeps(bucket));
     let mut both: BTreeMap<BucketId, (u64, u64)> = BTreeMap::new();
     for (bucket, value) in view.buckets().filter(|&(bucket, _)| is_kept(bucket)) {
         both.entry(bucket).or_default().0 = value;
@@ -173,17 +181,20 @@ mod tests {
 
     #[test]
     fn what_is_equal_agrees_and_what_is_in_no_bucket_is_said() {
-        let compared = compare(valve(), &counted(), &counted(), (&horizon(), Some(&horizon())));
+        let compared =
+            compare(valve(), &counted(), &counted(), KeptBy { by_view: &horizon(), by_writer: Some(&horizon()) });
         assert!(compared.agrees(), "{compared:?}");
         assert_eq!((compared.view, compared.held, compared.outside, compared.buckets.len()), (10, 10, 2, 4));
-        let compared = compare(valve(), &counted(), &counted(), (&Horizon::everything(), None));
+        let compared =
+            compare(valve(), &counted(), &counted(), KeptBy { by_view: &Horizon::everything(), by_writer: None });
         assert!(compared.agrees() && compared.buckets.is_empty() && compared.outside == 10, "{compared:?}");
     }
 
     #[test]
     fn what_was_altered_is_named_with_both_values() {
         let good = counted();
-        let kept = (&horizon(), Some(&horizon()));
+        let horizon = horizon();
+        let kept = KeptBy { by_view: &horizon, by_writer: Some(&horizon) };
         let raised = Held { value: 12, ..good.clone() };
         assert_eq!(compare(valve(), &raised, &good, kept).faults, [Fault::Total { view: 12, held: 10 }]);
         let minute = bucket("1m", 0);
@@ -197,7 +208,8 @@ mod tests {
     #[test]
     fn a_writer_whose_own_buckets_do_not_add_up_is_told_from_itself() {
         let good = counted();
-        let kept = (&horizon(), Some(&horizon()));
+        let horizon = horizon();
+        let kept = KeptBy { by_view: &horizon, by_writer: Some(&horizon) };
         let hour = bucket("1h", 0);
         let wrong = changed(&good, hour, 4);
         let faults = compare(valve(), &wrong, &wrong, kept).faults;
@@ -213,8 +225,12 @@ mod tests {
         let later = Horizon::begin(&policy(), UnixTime::default().plus(NOW_S + 3_600));
         let mut expired = counted();
         expired.row.expire(&later);
-        assert!(compare(valve(), &expired, &counted(), (&later, Some(&horizon()))).agrees());
-        assert!(compare(valve(), &counted(), &expired, (&horizon(), Some(&later))).agrees());
+        assert!(
+            compare(valve(), &expired, &counted(), KeptBy { by_view: &later, by_writer: Some(&horizon()) }).agrees()
+        );
+        assert!(
+            compare(valve(), &counted(), &expired, KeptBy { by_view: &horizon(), by_writer: Some(&later) }).agrees()
+        );
     }
 
     #[test]

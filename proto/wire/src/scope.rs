@@ -30,7 +30,7 @@ impl Scope {
     }
 
     /// The ranges of a pull. Takes over the checked slots of the pull before, if its ranges were the same.
-    pub fn next(before: Option<Scope>, (pull, order): (ScopedPull, CounterOrder)) -> Scope {
+    pub fn next(before: Option<Scope>, pull: ScopedPull, order: CounterOrder) -> Scope {
         let ScopedPull { ranges, scope: number, fills, .. } = pull;
         let known = before.filter(|before| before.ranges == ranges && before.order == order);
         Scope { number, fills, ..known.unwrap_or_else(|| Scope { ranges, order, ..Scope::default() }) }

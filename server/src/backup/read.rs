@@ -173,7 +173,7 @@ impl ImageFile {
         }
         let image = contents.finish().map_err(refused)?;
         let entry_of = image.entry(&entry.file, bytes, &hex(digest.finish().as_ref()));
-        image.compare(&path, (manifest, entry), &entry_of)?;
+        image.compare(&path, manifest, entry, &entry_of)?;
         Ok(image)
     }
 
@@ -195,7 +195,8 @@ impl ImageFile {
     fn compare(
         &self,
         path: &Path,
-        (manifest, said): (&Manifest, &ImageEntry),
+        manifest: &Manifest,
+        said: &ImageEntry,
         found: &ImageEntry,
     ) -> Result<(), ReadError> {
         let groups = |entry: &ImageEntry| format!("{:?}", entry.groups);

@@ -36,7 +36,7 @@ pub async fn stream(aggregator: &Aggregator) -> Result<ImageStream, ImageError> 
     let head = head(aggregator, image.ledger_index, image.rows.shards().len());
     let (reader, receiver) = Reader::new(READER_PATIENCE);
     let part = aggregator.is_split().then(|| slots.part(aggregator));
-    tokio::task::spawn_blocking(move || write(&image, (&head, part.as_ref()), &slots, &reader));
+    tokio::task::spawn_blocking(move || write(&image, &head, part.as_ref(), &slots, &reader));
     Ok(receiver)
 }
 
@@ -121,7 +121,7 @@ impl Reader {
 }
 
 /// Ends early when the reader is gone.
-fn write(image: &Image, (head, part): (&Head, Option<&Part>), slots: &Slots, reader: &Reader) {
+fn write(image: &Image, head: &Head, part: Option<&Part>, slots: &Slots, reader: &Reader) {
     let send = |record: Vec<u8>| reader.hand(Ok(record.into()));
     let (mut writer, first) = RecordWriter::new(head);
     let part = part.map(|part| writer.part(part));

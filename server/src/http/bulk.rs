@@ -141,11 +141,11 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<BulkAnswe
         }
     }
     refused.sort_by_key(|(line, _)| *line);
-    Ok(answer((added, known), &refused))
+    Ok(answer(added, known, &refused))
 }
 
 /// Where nothing was added, the status and the code are those of all lines, if they are the same; a line in doubt goes before others.
-fn answer((added, known): (u64, u64), refused: &[(u64, Failure)]) -> BulkAnswer {
+fn answer(added: u64, known: u64, refused: &[(u64, Failure)]) -> BulkAnswer {
     let errors = refused.iter().map(BulkErrorBody::of).collect();
     if added > 0 {
         return BulkAnswer { status: StatusCode::OK, body: BulkBody { error: None, added, known, errors } };

@@ -128,8 +128,9 @@ impl<B: Backend> Feed<B> {
         let namespace = session.as_ref().map(|session| session.namespace.clone());
         let awards = wanted.map(|wanted| Awards::new(&*shared.backend, wanted, namespace));
         let own = session.map(|session| Own::new(&shared.winners, session)).transpose()?;
-        let given = (after.filter(|_| awards.is_some()), own_after.filter(|_| own.is_some()));
-        let placing = Some(placed(shared.backend.clone(), given).boxed());
+        let after = after.filter(|_| awards.is_some());
+        let own_after = own_after.filter(|_| own.is_some());
+        let placing = Some(placed(shared.backend.clone(), after, own_after).boxed());
         let watching = shared.totals.watch(counters)?;
         let told = vec![None; watching.counters.len()];
         let quiet_until = Instant::now() + LIVE_PING_INTERVAL;
@@ -300,10 +301,7 @@ impl Awards {
     }
 }
 
-async fn placed<B: Backend>(
-    backend: Arc<B>,
-    (after, own_after): (Option<GivenPosition>, Option<GivenPosition>),
-) -> Placed {
+async fn placed<B: Backend>(backend: Arc<B>, after: Option<GivenPosition>, own_after: Option<GivenPosition>) -> Placed {
     let birth = process::birth_in_time(&*backend).await;
     let awards = found(&*backend, after).await;
     Placed { birth, awards, own: found(&*backend, own_after).await }

@@ -65,8 +65,9 @@ pub(super) async fn series<B: Backend>(ask: Ask<B>) -> Result<Json<SeriesBody>, 
     let every =
         value(params, "every").ok_or_else(|| Failure::invalid("every", "every=PERIOD is needed, such as 1d"))?;
     let query = steps_of(params, every)?;
-    let many = (counter.namespace(), std::slice::from_ref(&counter));
-    let read = ask.shared.backend.read_series(Of::asked(params)?, many, &query).await?;
+    let of = Of::asked(params)?;
+    let counters = std::slice::from_ref(&counter);
+    let read = ask.shared.backend.read_series(of, counter.namespace(), counters, &query).await?;
     Ok(Json(SeriesBody::new(&counter, &read, &query.zone, every)))
 }
 
@@ -116,7 +117,7 @@ pub(super) async fn range<B: Backend>(Ask { shared, params, .. }: Ask<B>) -> Res
     };
     let query = steps_of(&params, every)?;
     let page = shared.backend.scan(of, &keys, limit).await?;
-    let read = shared.backend.read_series(of, (&keys.namespace, &page.counters), &query).await?;
+    let read = shared.backend.read_series(of, &keys.namespace, &page.counters, &query).await?;
     let body = RangeSeriesBody::new(&page.counters, &read, &query.zone, every);
     Ok(Json(RangeBody::Series(RangeSeriesBody { next: page.next.as_deref().map(key_text), ..body })))
 }

@@ -342,16 +342,16 @@ impl ClientCore {
             stream.undurable -= 1;
             let batch = stream.batches.remove(at).expect("in range");
             self.batch_bytes -= batch.bytes();
-            self.put_back(now, (site, lane), batch);
+            self.put_back(now, site, lane, batch);
         }
     }
 
     /// A batch that was surely not counted, and never will be under its number, is unsent again, without its wrong items. It was
     /// for this lane of this site.
-    pub(super) fn put_back(&mut self, now: Time, of: (SiteId, u8), batch: Batch) {
+    pub(super) fn put_back(&mut self, now: Time, site: SiteId, lane: u8, batch: Batch) {
         let wrong = batch.doom.as_ref().map(|error| self.refusals(&batch, error)).unwrap_or_default();
         if let Some(error) = batch.doom.as_ref().filter(|_| !wrong.is_empty()) {
-            self.bar(now, of, error, &batch);
+            self.bar(now, site, lane, error, &batch);
         }
         let mut wrong = wrong.into_iter().peekable();
         let mut hits = batch.hits.iter().peekable();
@@ -457,7 +457,7 @@ impl ClientCore {
     }
 
     /// Content of a kind that would be refused again is refused here for a while: a refusal costs a stay.
-    fn bar(&mut self, now: Time, (site, lane): (SiteId, u8), error: &BatchError, batch: &Batch) {
+    fn bar(&mut self, now: Time, site: SiteId, lane: u8, error: &BatchError, batch: &Batch) {
         let until = now + self.config.bar_for;
         let barred = match error {
             BatchError::UnknownNamespace(namespace) => {

@@ -73,9 +73,9 @@ impl ClientCore {
             false => self.batch_items_max,
             true => self.batch_items_max.div_ceil(2),
         };
-        self.take_adds(now, (lane, kind), adds_first, &mut batch, &mut bytes);
-        self.take_hits(now, (lane, kind), &mut batch, &mut bytes);
-        self.take_adds(now, (lane, kind), self.batch_items_max, &mut batch, &mut bytes);
+        self.take_adds(now, lane, kind, adds_first, &mut batch, &mut bytes);
+        self.take_hits(now, lane, kind, &mut batch, &mut bytes);
+        self.take_adds(now, lane, kind, self.batch_items_max, &mut batch, &mut bytes);
         let queue = self.counters.queue_mut(lane);
         if queue.is_empty() {
             queue.due = None;
@@ -85,11 +85,11 @@ impl ClientCore {
         }
     }
 
-    fn take_adds(&mut self, now: Time, of: (u8, Kind), items_max: usize, batch: &mut Batch, bytes: &mut usize) {
+    fn take_adds(&mut self, now: Time, lane: u8, kind: Kind, items_max: usize, batch: &mut Batch, bytes: &mut usize) {
         while batch.items.len() < items_max && *bytes < BATCH_BYTES_MAX {
-            let Some(unsent) = self.counters.take_add(of.0, of.1, DELTA_MAX) else { break };
+            let Some(unsent) = self.counters.take_add(lane, kind, DELTA_MAX) else { break };
             let Unsent { counter, delta, epoch, event } = unsent;
-            if let Some(error) = self.barred(now, counter, (0, delta), event) {
+            if let Some(error) = self.barred(now, counter, 0, delta, event) {
                 self.fail_add(unsent, AddError::Refused(error));
                 continue;
             }
@@ -99,11 +99,11 @@ impl ClientCore {
         }
     }
 
-    fn take_hits(&mut self, now: Time, of: (u8, Kind), batch: &mut Batch, bytes: &mut usize) {
+    fn take_hits(&mut self, now: Time, lane: u8, kind: Kind, batch: &mut Batch, bytes: &mut usize) {
         while batch.items.len() < self.batch_items_max && *bytes < BATCH_BYTES_MAX {
-            let Some(hit) = self.counters.take_hit(of.0, of.1) else { break };
+            let Some(hit) = self.counters.take_hit(lane, kind) else { break };
             let QueuedHit { counter, session, delta, ticket, epoch, event, key } = hit;
-            let barred = self.barred(now, counter, (0, delta), event).map(AddError::Refused);
+            let barred = self.barred(now, counter, 0, delta, event).map(AddError::Refused);
             if let Some(error) = barred.or_else(|| self.id_refused(now, key)) {
                 self.fail_hit(ticket, delta, error);
                 continue;

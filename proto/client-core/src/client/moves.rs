@@ -173,7 +173,7 @@ impl ClientCore {
             self.batch_bytes -= batch.bytes();
             match batch.durable || batch.ever_sent {
                 true => self.abandon_batch(batch, &mut in_doubt),
-                false => self.put_back(now, (site, lane), batch),
+                false => self.put_back(now, site, lane, batch),
             }
         }
         in_doubt

@@ -164,7 +164,7 @@ impl Group {
         }
         let Answer { mut pending, placed, leased } = answer;
         pending.sort_unstable();
-        self.answer((client, lane, seq), pending, placed, leased);
+        self.answer(client, lane, seq, pending, placed, leased);
     }
 
     /// Whether the place of an increment that counted before is not known yet, and will not be reported; else its place goes into

@@ -249,7 +249,8 @@ pub(super) fn plan_at<'a>(
 pub fn read_series(
     source: &impl Source,
     at: WallMs,
-    (namespace, counters): (&str, &[CounterName]),
+    namespace: &str,
+    counters: &[CounterName],
     query: &SeriesQuery,
 ) -> Result<SeriesRead, QueryError> {
     let plan = plan_series(source.horizon(namespace), at, namespace, query)?;

@@ -201,7 +201,7 @@ proptest! {
         let anchor = if calendar { Anchor::Calendar } else { Anchor::End };
         let query = SeriesQuery { asked, every, anchor, zone: zone.clone(), error_s };
         let counters = [name(0)];
-        let read = match read_series(&source, WallMs(now_s * 1_000), (counters[0].namespace(), &counters), &query) {
+        let read = match read_series(&source, WallMs(now_s * 1_000), counters[0].namespace(), &counters, &query) {
             Ok(read) => read,
             Err(refused) => return may_be(&refused, error_s),
         };
@@ -279,7 +279,7 @@ proptest! {
         let source = fake(horizon, &events);
         let anchor = if calendar { Anchor::Calendar } else { Anchor::End };
         let query = SeriesQuery { asked, every: every.parse().unwrap(), anchor, zone, error_s };
-        let read = match read_series(&source, WallMs(NOW_S * 1_000), (name(0).namespace(), &[name(1), name(0)]), &query) {
+        let read = match read_series(&source, WallMs(NOW_S * 1_000), name(0).namespace(), &[name(1), name(0)], &query) {
             Ok(read) => read,
             Err(refused) => return may_be(&refused, error_s),
         };
@@ -328,7 +328,7 @@ proptest! {
             zone: Zone::UTC,
             error_s: None,
         };
-        let read = read_series(&source, at, (name(0).namespace(), &[name(0)]), &query).unwrap();
+        let read = read_series(&source, at, name(0).namespace(), &[name(0)], &query).unwrap();
         let steps = &read.counters[0].values;
         let sum: i128 = steps.iter().flatten().map(|counted| counted.value).sum();
         // Only whole days are kept so long ago, and the first step is a part of one.
@@ -433,20 +433,19 @@ fn a_series_is_refused_where_its_steps_cannot_be() {
         zone: Zone::UTC,
         error_s,
     };
-    let refused = |query: SeriesQuery| {
-        read_series(&source, at, (name(0).namespace(), &[name(0)]), &query).unwrap_err().to_string()
-    };
+    let refused =
+        |query: SeriesQuery| read_series(&source, at, name(0).namespace(), &[name(0)], &query).unwrap_err().to_string();
     assert_eq!(refused(query("1h", "30s", None)), "steps of 30s: the finest buckets that are kept are of 1m");
     assert_eq!(refused(query("30d", "1m", None)), "more than 8192 boundaries of steps of 1m");
     assert!(refused(query("7d", "1d", Some(60))).starts_with("the accepted error is 60 s: the kept buckets need"));
     // Minutes are kept for two days: older steps have no minutes, and the answer names those steps.
-    let read = read_series(&source, at, (name(0).namespace(), &[name(0)]), &query("3d", "1m", None)).unwrap();
+    let read = read_series(&source, at, name(0).namespace(), &[name(0)], &query("3d", "1m", None)).unwrap();
     let values = &read.counters[0].values;
     let known = read.plan.steps.iter().filter(|step| step.cover.own().is_some()).count();
     assert!((2_880..2_960).contains(&known) && values.len() == 4_320, "{known}");
     assert!(values.iter().all(Option::is_some), "the others are in hours");
     let many = vec![name(0); SERIES_VALUES_MAX / 4_320 + 1];
-    let refused = read_series(&source, at, (name(0).namespace(), &many), &query("3d", "1m", None)).unwrap_err();
+    let refused = read_series(&source, at, name(0).namespace(), &many, &query("3d", "1m", None)).unwrap_err();
     assert_eq!(refused.to_string(), "47 counters in 4320 steps: at most 200000 values allowed in one answer");
 }
 

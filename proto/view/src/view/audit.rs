@@ -5,7 +5,7 @@ use super::cells::Cells;
 use super::hierarchy::HeldSums;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_ledger::ledger::Ledger;
-use tidemark_types::audit::{Compared, Held, compare};
+use tidemark_types::audit::{Compared, Held, KeptBy, compare};
 use tidemark_types::graph::Vertex;
 use tidemark_types::ids::{CellId, CounterName, Half, ValveId};
 use tidemark_types::series::{BucketId, Horizon, Row};
@@ -66,7 +66,8 @@ impl View {
             let is_any = view != Held::default() || held != Held::default();
             let view = if audited.too_long { Held { row: Row::default(), ..view } } else { view };
             let valve = ValveId { group: audited.group, lane };
-            is_any.then(|| compare(valve, &view, &held, (kept, audited.horizon.as_ref())))
+            let kept = KeptBy { by_view: kept, by_writer: audited.horizon.as_ref() };
+            is_any.then(|| compare(valve, &view, &held, kept))
         });
         lanes.collect()
     }

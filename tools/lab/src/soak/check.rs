@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::Report;
 use super::account::{Account, HitFate};
 use super::awards;
-use super::cluster::{NAMESPACE, SoakCluster};
+use super::cluster::{AggregatorAt, NAMESPACE, SoakCluster};
 use super::edges::{self, WithEdges};
 use super::load::HITS;
 use super::verdict::{self, Difference, Expected, Totals};
@@ -22,7 +22,7 @@ const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// Awards of one page.
 const AWARDS_PAGE: usize = 1_000;
 /// Certificates are fetched from this aggregator.
-const WHERE_CERTIFIED: (usize, usize) = (0, 0);
+const WHERE_CERTIFIED: AggregatorAt = AggregatorAt { dc: 0, which: 0 };
 
 /// Fills the report in.
 pub async fn all(cluster: &SoakCluster, account: &Account, every: u64, within: Duration, report: &mut Report) {
@@ -54,13 +54,7 @@ pub async fn all(cluster: &SoakCluster, account: &Account, every: u64, within: D
 type Must<'a> = (&'a [Expected], &'a [WithEdges]);
 
 /// Waits so long until an aggregator shows what it must, and says what is missing or too much if it does not.
-async fn view(
-    cluster: &SoakCluster,
-    at: (usize, usize),
-    (own, totals): Must<'_>,
-    within: Duration,
-    report: &mut Report,
-) {
+async fn view(cluster: &SoakCluster, at: AggregatorAt, (own, totals): Must<'_>, within: Duration, report: &mut Report) {
     let name = cluster.name_of(at);
     let client = match cluster.client_credentials() {
         Ok(credentials) => Client::builder().credentials(credentials).site(cluster.site(at)).connect().await,
@@ -190,7 +184,7 @@ async fn certificate(cluster: &SoakCluster, award: &AwardBody, deadline: Instant
 }
 
 /// The awards that an aggregator shows, all pages of them.
-async fn all_awards(cluster: &SoakCluster, at: (usize, usize)) -> Option<Vec<AwardBody>> {
+async fn all_awards(cluster: &SoakCluster, at: AggregatorAt) -> Option<Vec<AwardBody>> {
     let mut found = Vec::new();
     let mut after = String::new();
     loop {

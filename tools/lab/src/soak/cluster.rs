@@ -79,6 +79,15 @@ impl Seat {
 /// By the dialler and the dialled process.
 type Relays = BTreeMap<(Seat, Seat), Relay>;
 
+/// An aggregator of the soak.
+#[derive(Clone, Copy, Debug)]
+pub struct AggregatorAt {
+    /// Its data centre.
+    pub dc: usize,
+    /// Which of a pair.
+    pub which: usize,
+}
+
 /// All of it. Dropping it kills every process.
 pub struct SoakCluster {
     pub all: Vec<Dc>,
@@ -166,21 +175,23 @@ impl SoakCluster {
     /// The data centres as a front end of one prefers them.
     pub fn sites_from(&self, dc: usize) -> Vec<Site> {
         let order = (dc..self.all.len()).chain(0..dc);
-        order.map(|dc| self.site(dc, 0)).collect()
+        order.map(|dc| self.site(AggregatorAt { dc, which: 0 })).collect()
     }
 
-    /// Every aggregator: its data centre, and which of a pair.
-    pub fn aggregators(&self) -> Vec<(usize, usize)> {
-        let of = |(dc, Dc { aggregators, .. }): (usize, &Dc)| (0..aggregators.len()).map(move |which| (dc, which));
+    /// Every aggregator.
+    pub fn aggregators(&self) -> Vec<AggregatorAt> {
+        let of = |(dc, Dc { aggregators, .. }): (usize, &Dc)| {
+            (0..aggregators.len()).map(move |which| AggregatorAt { dc, which })
+        };
         self.all.iter().enumerate().flat_map(of).collect()
     }
 
-    pub fn name_of(&self, (dc, which): (usize, usize)) -> &str {
-        &self.all[dc].aggregators[which].name
+    pub fn name_of(&self, at: AggregatorAt) -> &str {
+        &self.all[at.dc].aggregators[at.which].name
     }
 
     /// A data centre that is read at this aggregator of it.
-    pub fn site(&self, dc: usize, which: usize) -> Site {
+    pub fn site(&self, AggregatorAt { dc, which }: AggregatorAt) -> Site {
         let Dc { name, node_addresses, aggregator_addresses, .. } = &self.all[dc];
         Site {
             dc: name.clone(),
@@ -229,7 +240,7 @@ impl SoakCluster {
     }
 
     /// The answer of an aggregator to a question, if it has any.
-    pub async fn ask(&self, (dc, which): (usize, usize), path: &str) -> Option<String> {
+    pub async fn ask(&self, AggregatorAt { dc, which }: AggregatorAt, path: &str) -> Option<String> {
         let http = self.all[dc].aggregators[which].http;
         let (status, body) = request(http, "GET", path, Some(&self.token), "").await.ok()?;
         (status == 200).then_some(body)

@@ -145,7 +145,7 @@ impl Faults {
         *self.counts.entry(kind).or_default() += 1;
         let node = self.rng.random_range(0..cluster.all[dc].nodes.len());
         let which = self.rng.random_range(0..cluster.all[dc].aggregators.len());
-        let undo = begin(cluster, kind, dc, (node, which)).await?;
+        let undo = begin(cluster, kind, dc, node, which).await?;
         self.undo.push((until, undo));
         Ok(())
     }
@@ -165,7 +165,8 @@ async fn begin(
     cluster: &mut SoakCluster,
     kind: &str,
     dc: usize,
-    (node, which): (usize, usize),
+    node: usize,
+    which: usize,
 ) -> Result<Undo, Box<dyn Error>> {
     let centre = &mut cluster.all[dc];
     Ok(match kind {

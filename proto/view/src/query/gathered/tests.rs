@@ -198,7 +198,7 @@ struct Questions<'a> {
 
 impl Questions<'_> {
     fn series_of(&self, source: &impl Source, counter: &CounterName) -> Result<SeriesRead, QueryError> {
-        read_series(source, AT, (counter.namespace(), std::slice::from_ref(counter)), self.series)
+        read_series(source, AT, counter.namespace(), std::slice::from_ref(counter), self.series)
     }
 
     /// Asks the processes for the buckets of the plans, and for everything, and compares with one that holds all.

@@ -111,7 +111,7 @@ fn windows_of_totals_have_each_ancestor_once_and_those_of_direct_counts_none() {
         zone: Zone::UTC,
     };
     let source = ShownTotals { view: &place.view, ledger: &place.ledger };
-    let read = read_series(&source, WallMs(NOW_S * 1_000), ("qa", &[name("site")]), &days).unwrap();
+    let read = read_series(&source, WallMs(NOW_S * 1_000), "qa", &[name("site")], &days).unwrap();
     assert_eq!(read.counters[0].values.iter().flatten().map(|counted| counted.value).collect::<Vec<_>>(), [106]);
 }
 
