@@ -104,7 +104,7 @@ impl Load {
             let is_over = is_over.clone();
             let reads = Arc::new(AtomicU64::new(0));
             let count = reads.clone();
-            (tokio::spawn(async move { read_until(at, what, &count, &is_over).await }), reads)
+            (tokio::spawn(async move { read_until(at, what.0, what.1, &count, &is_over).await }), reads)
         };
         let counts = counted.iter().map(count).collect();
         let reads = read.iter().map(read_one).collect();
