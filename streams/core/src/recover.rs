@@ -232,7 +232,8 @@ impl<'f> Search<'f> {
         Err(CannotRecover::Undecided(Box::new(undecided)))
     }
 
-    /// Commits that may never have been applied although no later one contradicts them. Those with missing blobs come first.
+    /// Commits that may never have been applied although no later one contradicts them. Those with missing blobs come first. A torn write may
+    /// have been given up, so it says nothing about the commits before it.
     fn doubts(&self) -> Vec<AppliedCommit> {
         let mut doubts: Vec<(bool, AppliedCommit)> = Vec::new();
         let mut later: Option<&CommitFiles<'_>> = None;
@@ -242,7 +243,9 @@ impl<'f> Search<'f> {
             if is_last || later.is_some_and(|later| erasures(later) != erasures(commit)) {
                 doubts.push((commit.is_complete(), commit.id));
             }
-            later = Some(commit);
+            if !commit.is_damaged {
+                later = Some(commit);
+            }
         }
         doubts.truncate(RECOVER_DOUBTS_MAX);
         doubts.sort_by_key(|(is_complete, _)| *is_complete);
