@@ -109,6 +109,13 @@ impl Erasures {
         self.known.iter().map(|(key, erasure)| (*key, *erasure))
     }
 
+    /// The erasures that the owner of a commit knew. Of an erasure that came again, only the last time is known.
+    pub(crate) fn known_by(&self, commit: Seq) -> Erasures {
+        let is_earlier = |(_, erasure): &(&ErasureKey, &Erasure)| erasure.seq < commit;
+        let known = self.known.iter().filter(is_earlier).map(|(key, erasure)| (*key, *erasure)).collect();
+        Erasures { known, ..Erasures::default() }
+    }
+
     /// Erasures that are not done.
     pub fn pending(&self) -> usize {
         self.pending.len()

@@ -10,10 +10,12 @@ use crate::layout::Layout;
 use crate::limits::REBUILD_READS_MAX;
 use crate::manifest::{Commit, Partition, Progress};
 use crate::merge::scope_of;
+use crate::names::Names;
 use crate::owner::{Counted, DeadLetter, Origin};
 use crate::rollup::{RollupRow, Rollups, RowError};
 use crate::scope::TenantHash;
 use crate::source::SourceId;
+use crate::time::Now;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -163,8 +165,10 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
                 };
                 let is_judged_again = refused.is_none();
                 self.read()?;
-                let counted = self.inputs.count(&rows, refused.as_ref()).ok_or(CannotRebuild::NoSource { rows })?;
+                let mut counted =
+                    self.inputs.count(&rows, refused.as_ref()).ok_or(CannotRebuild::NoSource { rows })?;
                 if is_judged_again {
+                    self.leave_out_erased(&meta.key, &mut counted.letters);
                     self.check_refused(&meta.key, &counted)?;
                 }
                 counted.rows
@@ -184,9 +188,17 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
             return Err(CannotRebuild::Replayed(meta.key));
         };
         let rows = SourceRows { source, from, to };
-        let counted = self.inputs.count(&rows, None).ok_or(CannotRebuild::NoSource { rows })?;
+        let mut counted = self.inputs.count(&rows, None).ok_or(CannotRebuild::NoSource { rows })?;
+        self.leave_out_erased(&meta.key, &mut counted.letters);
         self.check_refused(&meta.key, &counted)?;
         Ok(counted.letters)
+    }
+
+    /// Letters as the commit wrote them, which knew the erasures before it.
+    fn leave_out_erased(&self, key: &BlobKey, letters: &mut Vec<DeadLetter>) {
+        let known = self.erasures.known_by(key.seq);
+        // A text without a time was held under the time of its arrival, which is not known any more: it counts as earlier.
+        letters.retain(|letter| !known.erases_held_letter(&Names::of_text(&letter.text, Now(0))));
     }
 
     /// Rows of a commit that were judged again are refused and accepted as they were then: as many letters, and the same rows beside them.
@@ -260,11 +272,15 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
         let is_in_scope = |row: &RollupRow<'_>| meta.scope.holds(hash(row), row.listing);
         let by_layout = selected(all, |row| meta.hours.contains(row.hour) && is_placed(row))?;
         let by_scope = selected(all, |row| meta.hours.contains(row.hour) && is_in_scope(row))?;
-        for rows in [&by_layout, &by_scope] {
-            // Inputs may be older than an erasure that the blob does without.
-            let kept = self.erasures.kept(rows)?;
-            if let Some(rows) = [Some(rows), kept.as_ref()].into_iter().flatten().find(|rows| meta.holds(rows)) {
-                return Ok(rows.clone());
+        // Inputs may be older than an erasure that the blob does without. Its commit knew the erasures before it.
+        let known = self.erasures.known_by(meta.key.seq);
+        for erasures in [&known, &Erasures::default(), &self.erasures] {
+            for rows in [&by_layout, &by_scope] {
+                let kept = erasures.kept(rows)?;
+                let rows = kept.as_ref().unwrap_or(rows);
+                if meta.holds(rows) {
+                    return Ok(rows.clone());
+                }
             }
         }
         let found = Holding::of(&by_layout);
