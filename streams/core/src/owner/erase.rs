@@ -15,7 +15,8 @@ use std::sync::Arc;
 impl Owner {
     /// Reads a blob that may hold erased rows, to write it again. `false`: there is none.
     pub(super) fn begin_erase(&mut self) -> bool {
-        let Some(meta) = self.erasures.unclean(&self.unreadable.left_out_of(&self.live)) else { return false };
+        let unclean = self.erasures.unclean(&self.live, |key| self.unreadable.is_left(key));
+        let Some(meta) = unclean else { return false };
         self.outputs.push_back(Output::Load(meta.key));
         self.state = State::Loading(Load {
             purpose: Purpose::Rewrite(meta),
