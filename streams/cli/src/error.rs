@@ -70,6 +70,8 @@ pub enum CliError {
          rebuild`, and then this command again"
     )]
     ErasureHeld { damaged: String },
+    #[error("event type {name} was deleted: `tidemark-streams types add {name}` begins a new type of this name")]
+    TypeDeleted { name: String },
     #[error("no tenant was marked: {0}")]
     TestTenants(#[from] TooManyTestTenants),
     #[error("no tenant is marked as a test: `tidemark-streams test-tenants add` marks one")]

@@ -27,7 +27,7 @@ fn blob(seq: u64, part: u32, total: u64) -> BlobMeta {
 impl Directory {
     fn new() -> Directory {
         let mut manifest = Manifest::new();
-        let claim = Claim { partition: P, generation: Generation(1), member: MemberId(1) };
+        let claim = Claim { partition: P, generation: Generation(1), member: MemberId(1), types: Some(Vec::new()) };
         manifest.apply(&Command::Claim(claim));
         let head = manifest.head(Gone::default());
         Directory { manifest, head, files: Files::default() }
@@ -51,7 +51,7 @@ impl Directory {
         let partition = behind.partition(P).unwrap();
         let sources = partition.sources.iter().map(|(id, state)| SourceAfter { id: *id, state: *state }).collect();
         let parts = commit.add.len() as u32;
-        let after = After { parts, live: partition.live.digest(), erasures: 0, sources };
+        let after = After { parts, live: partition.live.digest(), revision: 0, sources };
         let origin = match commit.progress {
             Some(progress) => Origin::Source { source: SOURCE, from: progress.from, to: progress.to },
             None => Origin::Blobs(commit.remove.iter().copied().collect()),
@@ -131,7 +131,7 @@ fn commits_before_a_torn_write_may_have_been_given_up() {
     directory.files.whole.iter_mut().filter(|found| found.meta.key == merged.key).for_each(parts);
     directory.files.damaged = vec![blob(2, 0, 0).key, blob(3, 0, 0).key];
     // The next owner knows nothing of it, and its numbers are higher.
-    let claim = Claim { partition: P, generation: Generation(2), member: MemberId(2) };
+    let claim = Claim { partition: P, generation: Generation(2), member: MemberId(2), types: Some(Vec::new()) };
     directory.manifest.apply(&Command::Claim(claim));
     let mut meta = blob(4, 0, 5);
     meta.key.epoch = Epoch(2);
