@@ -57,6 +57,11 @@ const ERASE_EXAMPLES: &str = "Examples:
 const TESTS_EXAMPLES: &str = "Examples:
   tidemark-streams test-tenants add demo load-test --dir shop
   tidemark-streams test-tenants delete-rows --dir shop";
+const TYPES_EXAMPLES: &str = "Examples:
+  tidemark-streams types list --dir shop
+  tidemark-streams types rename view impression-view --dir shop
+  tidemark-streams types delete click --dir shop
+  curl -X POST -H \"authorization: Bearer $TOKEN\" 'http://127.0.0.1:7180/v1/types/delete?type=click'";
 const LAYOUT_EXAMPLES: &str = "Examples:
   tidemark-streams layout --dir shop --virtual-partitions 10 --buckets 100
   tidemark-streams layout --dir shop --split 367 --parts 8 --from 2027-01-01";
@@ -126,6 +131,11 @@ pub enum Command {
     /// Merges keep the rows of a test tenant in blobs of its own. They count like those of others.
     #[command(subcommand)]
     TestTenants(TestTenantsCommand),
+    /// List, rename, merge, delete and use again event types that have counts
+    ///
+    /// The server that has the directory open is asked over HTTP: POST /v1/types/rename, /v1/types/delete and /v1/types/add.
+    #[command(subcommand)]
+    Types(TypesCommand),
     /// Check all blobs against the manifest, and recount a file if one is named
     ///
     /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of a file are counted again and
@@ -149,7 +159,7 @@ pub enum Command {
     Serve(ServeArgs),
     /// Print the token of producers, of operators, or of one tenant
     ///
-    /// The token of producers sends events and reads all tenants. The token of operators pauses and resumes. The token of a tenant
+    /// The token of producers sends events and reads all tenants. The token of operators pauses, erases and changes event types. The token of a tenant
     /// reads the rows of that tenant only.
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
@@ -285,6 +295,52 @@ pub enum TestTenantsCommand {
     /// It erases these tenants, as `erase` does. The marks stay.
     #[command(after_help = TESTS_EXAMPLES)]
     DeleteRows(DirectoryArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TypesCommand {
+    /// Print the event types, their earlier names, and the deleted ones
+    ///
+    /// The first list of a directory of an earlier version reads all blobs, and keeps the names that they have.
+    #[command(after_help = TYPES_EXAMPLES)]
+    List(DirectoryArgs),
+    /// Rename an event type
+    ///
+    /// Rows answer under the new name at once, and no file is written. Events that still come under the old name count under the new one.
+    #[command(after_help = TYPES_EXAMPLES)]
+    Rename(RenameTypeArgs),
+    /// Delete an event type with all its rows
+    ///
+    /// Queries leave its rows out at once. All blobs that may hold some are written again without them, and the old files are deleted. Later
+    /// events of the type become dead letters. A delete that was killed is run again: it goes on where it was.
+    #[command(after_help = TYPES_EXAMPLES)]
+    Delete(TypeArgs),
+    /// Let a deleted or renamed name stand for a new event type
+    ///
+    /// Rows that were deleted or renamed do not come back under it.
+    #[command(after_help = TYPES_EXAMPLES)]
+    Add(TypeArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RenameTypeArgs {
+    /// The name now
+    pub from: String,
+    /// The new name
+    pub to: String,
+    /// Make one type of both if the new name is in use; this cannot be undone
+    #[arg(long)]
+    pub merge: bool,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct TypeArgs {
+    /// The name
+    pub name: String,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
 }
 
 #[derive(Debug, Args)]

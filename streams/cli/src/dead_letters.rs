@@ -56,6 +56,7 @@ fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError
     let mut fixed = args.fixed.as_deref().map(read_fixed).transpose()?;
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
     let mut driver = Driver::claim(directory, types.clone(), FLUSH_COUNTS)?;
+    let types = driver.directory.manifest().schema().effective(&types);
     let mut settled = Settled::default();
     let metas: Vec<BlobMeta> = blobs(&driver.directory).collect();
     for meta in metas {
@@ -133,7 +134,7 @@ fn give_up(args: &DropLettersArgs, out: &mut impl Write) -> Result<(), CliError>
         return Err(CliError::DropNothing);
     }
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
-    let mut driver = Driver::claim(directory, EventTypes::new(&["impression"])?, FLUSH_COUNTS)?;
+    let mut driver = Driver::claim(directory, EventTypes::none(), FLUSH_COUNTS)?;
     let mut settled = Settled::default();
     let metas: Vec<BlobMeta> = blobs(&driver.directory).collect();
     for meta in metas {

@@ -59,29 +59,30 @@ impl Driver {
             return Err(CliError::Paused { since: time(at_ms) });
         }
         let paused = |(name, at_ms): (&str, u64)| CliError::TypePaused { name: name.to_owned(), since: time(at_ms) };
-        if let Some(found) = pauses.types().find(|(name, _)| types.find(name).is_some()) {
+        let effective = directory.manifest().schema().effective(&types);
+        if let Some(found) = pauses.types().find(|(name, _)| effective.find(name).is_some()) {
             return Err(paused(found));
         }
         Driver::new(directory, types, flush_counts, Unreadable::EndsCommand)
     }
 
-    /// Claims the partition of a directory whose blobs may be damaged.
+    /// Claims the partition of a directory with blobs that may be damaged, and counts no rows.
     ///
     /// # Errors
     /// The directory fails, the partition is paused, or the claim is refused.
-    pub fn claim_for_repair(directory: Directory, types: EventTypes) -> Result<Driver, CliError> {
+    pub fn claim_for_repair(directory: Directory) -> Result<Driver, CliError> {
         if let Some(at_ms) = directory.manifest().pauses().of_partition(PARTITION) {
             return Err(CliError::Paused { since: time(at_ms) });
         }
-        Driver::new(directory, types, OPERATOR_COUNTS, Unreadable::IsPassedOver)
+        Driver::new(directory, EventTypes::none(), OPERATOR_COUNTS, Unreadable::IsPassedOver)
     }
 
     /// Claims the partition for an operator, which counts no rows.
     ///
     /// # Errors
     /// The directory fails, or the claim is refused.
-    pub fn claim_for_operator(directory: Directory, types: EventTypes) -> Result<Driver, CliError> {
-        Driver::new(directory, types, OPERATOR_COUNTS, Unreadable::EndsCommand)
+    pub fn claim_for_operator(directory: Directory) -> Result<Driver, CliError> {
+        Driver::new(directory, EventTypes::none(), OPERATOR_COUNTS, Unreadable::EndsCommand)
     }
 
     fn new(

@@ -7,7 +7,7 @@ use crate::error::CliError;
 use std::io::Write;
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};
-use tidemark_streams_core::event::{EventTypes, check_listing, check_tenant};
+use tidemark_streams_core::event::{check_listing, check_tenant};
 use tidemark_streams_core::manifest::{Command, Erase, Outcome};
 use tidemark_streams_store::directory::{Collected, Directory, IfMissing};
 
@@ -52,7 +52,7 @@ pub fn erase(mut directory: Directory, keys: &[ErasureKey], again: bool) -> Resu
             return Err(CliError::Erase(refused));
         }
     }
-    let mut driver = Driver::claim_for_operator(directory, EventTypes::new(&["impression"])?)?;
+    let mut driver = Driver::claim_for_operator(directory)?;
     let collected = driver.directory.collect()?;
     let known = driver.directory.manifest().partition(PARTITION);
     match known.map_or(0, |known| known.erasures.pending()) {

@@ -11,6 +11,7 @@ use tidemark_streams_core::query::counts::CountError;
 use tidemark_streams_core::rebuild::CannotRebuild;
 use tidemark_streams_core::retention::RetentionError;
 use tidemark_streams_core::rollup::RowError;
+use tidemark_streams_core::schema::SchemaRefused;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_serve::secret::SecretError;
 use tidemark_streams_serve::{LogError, ServeError};
@@ -66,10 +67,16 @@ pub enum CliError {
     #[error("{pending} erasures are not done: run the command again")]
     ErasurePending { pending: usize },
     #[error(
-        "live blobs hold no erased rows; older files may hold them, and stay while live blob {damaged} is damaged: run `tidemark-streams \
+        "live blobs hold no erased rows, and none of deleted types; older files may hold them, and stay while live blob {damaged} is damaged: run `tidemark-streams \
          rebuild`, and then this command again"
     )]
     ErasureHeld { damaged: String },
+    #[error("the event types stay as they are: {0}")]
+    TypesChange(SchemaRefused),
+    #[error("event type {name} was deleted: `tidemark-streams types add {name}` begins a new type of this name")]
+    TypeDeleted { name: String },
+    #[error("{blobs} blobs may hold rows of deleted types: run the command again")]
+    DeletionPending { blobs: usize },
     #[error("no tenant was marked: {0}")]
     TestTenants(#[from] TooManyTestTenants),
     #[error("no tenant is marked as a test: `tidemark-streams test-tenants add` marks one")]

@@ -10,6 +10,7 @@ use std::path::Path;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::owner::{Input, Record, RowBatch};
+use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::source::{ReadingId, SourceId, SourceState};
 use tidemark_streams_source::digest::{reading_id, source_id};
 use tidemark_streams_source::file::{FileRows, SourceError};
@@ -35,6 +36,13 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
         TypeOf::Column(_) => EventTypes::new(&args.types)?,
     };
     let directory = Directory::open(&args.directory.dir, IfMissing::Create)?;
+    let schema = directory.manifest().schema();
+    if let TypeOf::All(name) = &file.rows.mapping().event_type
+        && schema.present(name).is_none()
+    {
+        return Err(CliError::TypeDeleted { name: name.clone() });
+    }
+    file = file.identified(&args.file, schema)?;
     let known = known(&directory, file.source);
     if let Some(known) = known.filter(|known| known.reading != file.reading) {
         let path = args.file.clone();
@@ -64,6 +72,23 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
         false => writeln!(out, "{path}: {next_row} rows: {accepted} counted, {dead_letters} dead letters")?,
     }
     Ok(())
+}
+
+impl OpenFile {
+    /// The same source as under an earlier name of its event type, so that its rows count once.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn identified(mut self, path: &Path, schema: &Schema) -> Result<OpenFile, CliError> {
+        let TypeOf::All(name) = &self.rows.mapping().event_type else { return Ok(self) };
+        let identity = schema.identity(name);
+        if identity != *name {
+            let of_file = |error: io::Error| CliError::Source { path: path.to_owned(), error: error.into() };
+            let mut file = File::open(path).map_err(of_file)?;
+            self.source = source_id(&mut file, &TypeOf::All(identity)).map_err(of_file)?;
+        }
+        Ok(self)
+    }
 }
 
 /// Opens a file and its first rows, so that a file that cannot be read changes nothing.

@@ -19,6 +19,7 @@ mod rebuild;
 mod retention;
 mod serve;
 mod test_tenants;
+mod types;
 
 use args::{Cli, Command, ManifestCommand};
 use clap::Parser;
@@ -53,6 +54,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
         Command::Retention(args) => retention::run(args, out),
         Command::Erase(args) => erase::run(args, out),
         Command::TestTenants(command) => test_tenants::run(command, out),
+        Command::Types(command) => types::run(command, out),
         Command::Audit(args) => audit::run(args, out),
         Command::Rebuild(args) => rebuild::run(args, out),
         Command::Manifest(ManifestCommand::Rebuild(args)) => manifest::rebuild(args, out),

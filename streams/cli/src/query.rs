@@ -25,9 +25,8 @@ pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
     warn_of_retention(&plan, query.range.hours())?;
     let mut grouping = Grouping::new(&query, &plan.view);
     for meta in &plan.blobs {
-        for row in directory.rows(meta, Wanted::Tenant(&args.tenant))?.iter() {
-            grouping.add(&row, None)?;
-        }
+        let rows = directory.rows(meta, Wanted::Tenant(&args.tenant))?;
+        grouping.add_blob(&meta.key, &rows, None)?;
     }
     let counts = grouping.counts();
     counts.groups.iter().try_for_each(|group| print(group, &query, args, out))?;

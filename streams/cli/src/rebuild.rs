@@ -14,6 +14,7 @@ use tidemark_streams_core::manifest::Partition;
 use tidemark_streams_core::owner::{Counted, DeadLetter, Input, Record, Recount, RowBatch};
 use tidemark_streams_core::rebuild::{CannotRebuild, Inputs, Lineages, Rebuilder, SourceRows};
 use tidemark_streams_core::rollup::Rollups;
+use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_serve::{LOG_FILE, SOURCE, read_rows};
 use tidemark_streams_source::mapping::TypeOf;
@@ -53,7 +54,7 @@ pub fn run(args: &RebuildArgs, out: &mut impl Write) -> Result<(), CliError> {
         return Ok(writeln!(out, "{blobs} blobs are whole: nothing is rebuilt")?);
     }
     let lineages = directory.lineages()?;
-    let mut driver = Driver::claim_for_repair(directory, types.clone())?;
+    let mut driver = Driver::claim_for_repair(directory)?;
     let mut refused = 0;
     for (meta, problem) in &damaged {
         let name = file_name(&meta.key, meta.level);
@@ -123,7 +124,14 @@ fn rebuild(
     let mut left = Left { directory, lineages, args, types, file: None, problem: None };
     let manifest = directory.manifest();
     let partition = manifest.partition(PARTITION).cloned().unwrap_or_default();
-    let mut rebuilder = Rebuilder::new(manifest.layout(), manifest.test_tenants(), &partition, lineages, &mut left);
+    let mut rebuilder = Rebuilder::new(
+        manifest.layout(),
+        manifest.test_tenants(),
+        &partition,
+        manifest.types_of(PARTITION),
+        lineages,
+        &mut left,
+    );
     let built = match meta.level.is_of_rows() {
         true => rebuilder.rows(meta).map(Built::Rows),
         false => rebuilder.letters(meta).map(Built::Letters),
@@ -164,10 +172,10 @@ impl Inputs for Left<'_> {
         self.directory.letters(&meta).ok()
     }
 
-    fn count(&mut self, rows: &SourceRows, refused: Option<&BTreeSet<u64>>) -> Option<Counted> {
+    fn count(&mut self, rows: &SourceRows, schema: &Schema, refused: Option<&BTreeSet<u64>>) -> Option<Counted> {
         let counted = match rows.source == SOURCE {
-            true => self.count_log(rows, refused),
-            false => self.count_file(rows, refused),
+            true => self.count_log(rows, schema, refused),
+            false => self.count_file(rows, schema, refused),
         };
         counted.unwrap_or_else(|problem| {
             self.problem = Some(problem);
@@ -177,17 +185,27 @@ impl Inputs for Left<'_> {
 }
 
 impl Left<'_> {
-    fn count_log(&self, rows: &SourceRows, refused: Option<&BTreeSet<u64>>) -> Result<Option<Counted>, CliError> {
+    fn count_log(
+        &self,
+        rows: &SourceRows,
+        schema: &Schema,
+        refused: Option<&BTreeSet<u64>>,
+    ) -> Result<Option<Counted>, CliError> {
         let path: PathBuf = self.args.directory.dir.join(LOG_FILE);
         if !path.exists() {
             return Ok(None);
         }
-        let mut recount = Recount::new(self.types.clone(), refused);
+        let mut recount = Recount::new(schema.effective(self.types), refused);
         let is_whole = read_rows(&path, self.directory.id(), rows, |now, batch| recount.add(now, batch))?;
         Ok(if is_whole { Some(recount.finish()?) } else { None })
     }
 
-    fn count_file(&mut self, rows: &SourceRows, refused: Option<&BTreeSet<u64>>) -> Result<Option<Counted>, CliError> {
+    fn count_file(
+        &mut self,
+        rows: &SourceRows,
+        schema: &Schema,
+        refused: Option<&BTreeSet<u64>>,
+    ) -> Result<Option<Counted>, CliError> {
         let Some(path) = &self.args.from else { return Ok(None) };
         let of_file = |error| CliError::Source { path: path.to_owned(), error };
         let AtRow { mut file, mut next } = match self.file.take().filter(|at| at.next <= rows.from) {
@@ -204,7 +222,7 @@ impl Left<'_> {
             "" => self.types.clone(),
             name => EventTypes::new(&[name])?,
         };
-        let mut recount = Recount::new(types, refused);
+        let mut recount = Recount::new(schema.effective(&types), refused);
         next += reader.skip(rows.from - next).map_err(of_file)?;
         let mut batch = Rows::default();
         while next < rows.to {
@@ -241,6 +259,6 @@ impl Left<'_> {
             event_type: self.args.event_type.clone(),
             file_zone: self.args.file_zone.clone(),
         };
-        open(path, &reading)
+        open(path, &reading)?.identified(path, self.directory.manifest().schema())
     }
 }

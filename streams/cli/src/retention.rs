@@ -6,7 +6,6 @@ use crate::error::CliError;
 use std::io::Write;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
-use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::manifest::{Command, Manifest, Outcome, SetRetention};
 use tidemark_streams_core::retention::Retention;
 use tidemark_streams_core::time::{DAY_S, Day};
@@ -29,7 +28,7 @@ pub fn run(args: &RetentionArgs, out: &mut impl Write) -> Result<(), CliError> {
         }
         // The owner expires old blobs as soon as it has claimed the partition. A paused partition stays as it is.
         if directory.manifest().pauses().of_partition(PARTITION).is_none() {
-            let mut driver = Driver::claim_for_operator(directory, EventTypes::new(&["impression"])?)?;
+            let mut driver = Driver::claim_for_operator(directory)?;
             driver.directory.collect()?;
             directory = driver.directory;
         }

@@ -6,13 +6,14 @@ use tidemark_streams_intake::limits;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
-const HTTP: [&str; 6] = [
+const HTTP: [&str; 7] = [
     include_str!("../../serve/src/http/answer.rs"),
     include_str!("../../serve/src/http/counted.rs"),
     include_str!("../../serve/src/http/events.rs"),
     include_str!("../../serve/src/http/operate.rs"),
     include_str!("../../serve/src/http/question.rs"),
     include_str!("../../serve/src/http/request.rs"),
+    include_str!("../../serve/src/http/types.rs"),
 ];
 const BODY: &str = include_str!("../../intake/src/body.rs");
 

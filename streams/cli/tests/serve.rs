@@ -8,6 +8,8 @@ mod guide;
 mod page;
 #[path = "serving/query.rs"]
 mod query;
+#[path = "serving/types.rs"]
+mod types;
 
 use serde_json::json;
 use serving::{PROGRAM, Place, Server, event, until};

@@ -47,7 +47,12 @@ fn build(blobs: u64) -> Result<Manifest, Box<dyn Error>> {
     let per_partition = blobs.div_ceil(PARTITIONS);
     for id in 0..PARTITIONS.min(blobs) {
         let partition = PartitionId(id as u32);
-        manifest.apply(&Command::Claim(Claim { partition, generation: Generation(1), member: MemberId(id) }));
+        manifest.apply(&Command::Claim(Claim {
+            partition,
+            generation: Generation(1),
+            member: MemberId(id),
+            types: Some(Vec::new()),
+        }));
         for (seq, first) in (1..).zip((0..per_partition).step_by(COMMIT_BLOBS as usize)) {
             let count = COMMIT_BLOBS.min(per_partition - first);
             let add: Vec<BlobMeta> = (0..count).map(|part| blob(partition, Seq(seq), part, first + part)).collect();

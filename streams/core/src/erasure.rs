@@ -58,17 +58,17 @@ pub fn before(now: Now) -> Hour {
 
 impl Erasure {
     /// A live blob that may hold erased rows or letters.
-    fn unclean(&self, key: &ErasureKey, live: &BlobSet) -> Option<BlobMeta> {
+    fn unclean(&self, key: &ErasureKey, live: &BlobSet, is_left: impl Fn(&BlobKey) -> bool) -> Option<BlobMeta> {
         let hours = HourRange { first: Hour(0), last: Hour(self.before.0.checked_sub(1)?) };
         let rows = live.of_tenant(key.tenant, hours).into_iter();
         let letters = live.of_level(Level::DeadLetters);
-        rows.chain(letters).find(|meta| meta.key.seq <= self.seq)
+        rows.chain(letters).find(|meta| meta.key.seq <= self.seq && !is_left(&meta.key))
     }
 
     /// Whether a live blob may hold erased rows. A witness that is live tells it without a search.
     fn is_open(&mut self, key: &ErasureKey, witness: &mut Option<BlobKey>, live: &BlobSet) -> bool {
         if witness.is_none_or(|witness| !live.contains_key(&witness)) {
-            *witness = self.unclean(key, live).map(|meta| meta.key);
+            *witness = self.unclean(key, live, |_| false).map(|meta| meta.key);
         }
         self.is_done = witness.is_none();
         !self.is_done
@@ -107,6 +107,13 @@ impl Erasures {
 
     pub fn iter(&self) -> impl Iterator<Item = (ErasureKey, Erasure)> {
         self.known.iter().map(|(key, erasure)| (*key, *erasure))
+    }
+
+    /// The erasures that the owner of a commit knew. Of an erasure that came again, only the last time is known.
+    pub(crate) fn known_by(&self, commit: Seq) -> Erasures {
+        let is_earlier = |(_, erasure): &(&ErasureKey, &Erasure)| erasure.seq < commit;
+        let known = self.known.iter().filter(is_earlier).map(|(key, erasure)| (*key, *erasure)).collect();
+        Erasures { known, ..Erasures::default() }
     }
 
     /// Erasures that are not done.
@@ -163,9 +170,9 @@ impl Erasures {
         Ok(Some(kept))
     }
 
-    /// A live blob that may hold erased rows.
-    pub fn unclean(&self, live: &BlobSet) -> Option<BlobMeta> {
-        self.pending.keys().find_map(|key| self.known.get(key)?.unclean(key, live))
+    /// A live blob that may hold erased rows. Blobs that are left until later are passed over.
+    pub fn unclean(&self, live: &BlobSet, is_left: impl Fn(&BlobKey) -> bool) -> Option<BlobMeta> {
+        self.pending.keys().find_map(|key| self.known.get(key)?.unclean(key, live, &is_left))
     }
 
     /// Notes which erasures are done.

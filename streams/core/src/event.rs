@@ -5,6 +5,7 @@ use crate::limits::{
 };
 use crate::teeth::{Bug, bites};
 use crate::time::{DAY_S, Day, Now, Quarter};
+use std::collections::BTreeMap;
 
 /// Bytes of a value that an error shows.
 const SHOWN_BYTES_MAX: usize = 40;
@@ -38,7 +39,29 @@ pub struct EventType(pub(crate) u8);
 
 /// The event types that are accepted, in the order in which they were configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventTypes(Vec<String>);
+pub struct EventTypes {
+    names: Vec<String>,
+    /// What names mean that were renamed, deleted or used again, from the earliest events to those of now.
+    eras: Vec<Meanings>,
+    /// The name under which a type has always been known, where it is another one.
+    identities: BTreeMap<String, String>,
+}
+
+/// What names mean in events that came before a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Meanings {
+    /// In milliseconds since 1970.
+    pub before_ms: u64,
+    /// `None`: the name is not configured.
+    pub meanings: BTreeMap<String, Option<Meaning>>,
+}
+
+/// What a name means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    Type(EventType),
+    Deleted,
+}
 
 /// Why event types are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +93,8 @@ pub enum EventError {
     ControlCharacter { field: &'static str, shown: String },
     #[error("event type {shown:?} is not configured; configured are: {known}")]
     UnknownType { shown: String, known: String },
+    #[error("event type {shown:?} was deleted")]
+    DeletedType { shown: String },
     #[error("count {count} is negative: at least 0")]
     NegativeCount { count: i64 },
     #[error("count {count} is too large: at most {EVENT_COUNT_MAX}")]
@@ -104,19 +129,58 @@ impl EventTypes {
             }
             types.push(name.to_owned());
         }
-        Ok(EventTypes(types))
+        Ok(EventTypes { names: types, ..EventTypes::none() })
     }
 
+    /// No type: of an owner that counts no events.
+    pub fn none() -> EventTypes {
+        EventTypes { names: Vec::new(), eras: Vec::new(), identities: BTreeMap::new() }
+    }
+
+    /// Types of which names were changed.
+    pub(crate) fn renamed(names: Vec<String>, eras: Vec<Meanings>, identities: BTreeMap<String, String>) -> EventTypes {
+        EventTypes { names, eras, identities }
+    }
+
+    /// The type of an event that came at a time.
+    fn meaning(&self, name: &str, accepted: Now) -> Option<Meaning> {
+        let era = self.eras.iter().find(|era| accepted.0 < era.before_ms).or(self.eras.last());
+        if let Some(meaning) = era.and_then(|era| era.meanings.get(name)) {
+            return *meaning;
+        }
+        self.names.iter().position(|known| known == name).map(Meaning::of_position)
+    }
+
+    /// The type that a name stands for now.
     pub fn find(&self, name: &str) -> Option<EventType> {
-        self.0.iter().position(|known| known == name).map(|at| EventType(at as u8))
+        match self.meaning(name, Now(u64::MAX))? {
+            Meaning::Type(event_type) => Some(event_type),
+            Meaning::Deleted => None,
+        }
     }
 
     pub fn name(&self, event_type: EventType) -> &str {
-        self.0.get(usize::from(event_type.0)).map_or("", String::as_str)
+        self.names.get(usize::from(event_type.0)).map_or("", String::as_str)
+    }
+
+    /// The name that a name stands for now.
+    pub fn present<'a>(&'a self, name: &'a str) -> &'a str {
+        self.find(name).map_or(name, |event_type| self.name(event_type))
+    }
+
+    /// The name under which a type has always been known. Ids of events are made of it: a rename does not change them.
+    pub fn identity<'a>(&'a self, name: &'a str) -> &'a str {
+        self.identities.get(name).map_or(name, String::as_str)
     }
 
     pub fn names(&self) -> &[String] {
-        &self.0
+        &self.names
+    }
+}
+
+impl Meaning {
+    pub(crate) fn of_position(at: usize) -> Meaning {
+        Meaning::Type(EventType(at as u8))
     }
 }
 
@@ -145,11 +209,24 @@ impl<'a> RawEvent<'a> {
     /// # Errors
     /// [`EventError`]: the row becomes a dead letter.
     pub fn check(&self, now: Now, types: &EventTypes) -> Result<Event<'a>, EventError> {
+        self.check_accepted(now, now, types)
+    }
+
+    /// The same for a row that was accepted at another time than now.
+    ///
+    /// # Errors
+    /// As of [`RawEvent::check`].
+    pub fn check_accepted(&self, now: Now, accepted: Now, types: &EventTypes) -> Result<Event<'a>, EventError> {
         check_tenant(self.tenant)?;
         check_listing(self.listing)?;
-        let event_type = types
-            .find(self.event_type)
-            .ok_or_else(|| EventError::UnknownType { shown: cut(self.event_type), known: types.0.join(", ") })?;
+        let event_type = match types.meaning(self.event_type, accepted) {
+            Some(Meaning::Type(event_type)) => event_type,
+            Some(Meaning::Deleted) => return Err(EventError::DeletedType { shown: cut(self.event_type) }),
+            None => {
+                let known = types.names.join(", ");
+                return Err(EventError::UnknownType { shown: cut(self.event_type), known });
+            }
+        };
         let at_s = self.at_s;
         let count = self.count;
         if count < 0 {

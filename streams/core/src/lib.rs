@@ -8,7 +8,7 @@
 //!   a source in memory, writes blobs, and commits them to the manifest.
 //!
 //! Reading order: [`limits`], [`event`], [`rollup`], [`fold`], [`scope`], [`layout`], [`blob`], [`pause`], [`retention`], [`erasure`],
-//! [`manifest`], [`owner`], [`merge`], [`collector`], [`query`], [`rebuild`], [`recover`].
+//! [`schema`], [`manifest`], [`owner`], [`merge`], [`collector`], [`query`], [`rebuild`], [`recover`].
 
 pub mod blob;
 pub mod codec;
@@ -29,6 +29,7 @@ pub mod rebuild;
 pub mod recover;
 pub mod retention;
 pub mod rollup;
+pub mod schema;
 pub mod scope;
 pub mod source;
 pub mod teeth;

@@ -16,6 +16,7 @@ mod snapshot;
 mod tests;
 mod version_1;
 mod version_2;
+mod version_3;
 
 pub use crate::live::{BlobSet, ChunkId, RestoreError};
 pub use apply::{
@@ -23,7 +24,7 @@ pub use apply::{
 };
 pub use command::{
     Claim, Command, Commit, Erase, Expire, Fence, Generation, MemberId, Progress, SetLayout, SetPause, SetRetention,
-    SetTestTenant, Settled,
+    SetTestTenant, SetTypes, Settled, TypesSet,
 };
 pub use expire::{ExpireRefused, Expired};
 pub use head::{Gone, Head, LiveOf, Recovered, replaces_head};
@@ -34,9 +35,11 @@ use crate::erasure::Erasures;
 use crate::layout::Layout;
 use crate::pause::Pauses;
 use crate::retention::{Horizons, Retention};
+use crate::schema::{Schema, TypesOf};
 use crate::scope::TenantHash;
 use crate::source::{SourceId, SourceState};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The replicated state.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +52,7 @@ pub struct Manifest {
     retention: Retention,
     /// Tenants with test rows: merges keep them in blobs of their own.
     test_tenants: BTreeSet<TenantHash>,
+    schema: Arc<Schema>,
     partitions: BTreeMap<PartitionId, Partition>,
     /// Partitions that changed since the last snapshot, apart from their blobs.
     changed: BTreeSet<PartitionId>,
@@ -73,8 +77,10 @@ pub struct Partition {
     /// The sum of all counts that have expired.
     pub expired_total: u128,
     pub erasures: Erasures,
-    /// The sum of all counts that were erased from blobs.
+    /// The sum of all counts that were erased from blobs, or were of types that were deleted.
     pub erased_total: u128,
+    /// The last commit before each change of event types.
+    pub type_changes: Vec<Seq>,
 }
 
 /// Which commit was applied last.
@@ -122,6 +128,17 @@ impl Manifest {
         &self.test_tenants
     }
 
+    /// The names of event types.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// The event types as the blobs of a partition have them.
+    pub fn types_of(&self, id: PartitionId) -> TypesOf {
+        let before = self.partitions.get(&id).map_or_else(Vec::new, |partition| partition.type_changes.clone());
+        TypesOf { schema: Arc::clone(&self.schema), before }
+    }
+
     /// The pauses.
     pub fn pauses(&self) -> &Pauses {
         &self.pauses
@@ -136,10 +153,12 @@ impl Manifest {
 /// The changes since the last snapshot are no part of the state.
 impl PartialEq for Manifest {
     fn eq(&self, other: &Manifest) -> bool {
-        let Manifest { index, layout, layout_version, pauses, retention, test_tenants, partitions, changed: _ } = self;
+        let Manifest { index, layout, layout_version, pauses, retention, test_tenants, schema, partitions, changed: _ } =
+            self;
         let others = (&other.index, &other.layout, &other.layout_version, &other.pauses, &other.retention);
         (index, layout, layout_version, pauses, retention) == others
             && *test_tenants == other.test_tenants
+            && *schema == other.schema
             && *partitions == other.partitions
     }
 }
@@ -150,6 +169,11 @@ impl Partition {
     /// How far a source is counted.
     pub fn source(&self, id: SourceId) -> SourceState {
         self.sources.get(&id).copied().unwrap_or_default()
+    }
+
+    /// How many erasures and changes of event types there are. A commit names it.
+    pub fn revision(&self) -> u64 {
+        self.erasures.count() + self.type_changes.len() as u64
     }
 
     /// The number of the last commit; 0 before the first.

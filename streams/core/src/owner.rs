@@ -12,6 +12,7 @@ mod expire;
 mod job;
 mod letters;
 mod rebuild;
+mod types;
 mod unreadable;
 mod window;
 
@@ -27,6 +28,7 @@ use crate::merge::{MergePolicy, Scheduler};
 use crate::query::OwnerRows;
 use crate::retention::{Horizons, Retention};
 use crate::rollup::{Rollups, RowError};
+use crate::schema::TypesOf;
 use crate::scope::{Scope, TenantHash};
 use crate::source::{ReadingId, SourceId, SourceState};
 use crate::teeth::{Bug, bites};
@@ -176,8 +178,8 @@ pub struct After {
     /// Blobs that the commit adds.
     pub parts: u32,
     pub live: LiveDigest,
-    /// How many erasures the owner knew.
-    pub erasures: u64,
+    /// How many erasures and changes of event types the owner knew.
+    pub revision: u64,
     /// The sources of which rows or letters were counted since the claim.
     pub sources: Arc<[SourceAfter]>,
 }
@@ -223,7 +225,10 @@ pub enum Stop {
 
 /// The machine.
 pub struct Owner {
+    /// Its event types are those that have the names of now.
     config: OwnerConfig,
+    /// The event types as they were configured.
+    configured: EventTypes,
     state: State,
     epoch: Epoch,
     last_seq: Seq,
@@ -239,6 +244,9 @@ pub struct Owner {
     expire_at: Now,
     clock: Option<Now>,
     erasures: Erasures,
+    types: TypesOf,
+    /// Live blobs that may hold rows of deleted types.
+    deleting: VecDeque<BlobKey>,
     scheduler: Scheduler,
     /// Live blobs that could not be read a moment ago.
     unreadable: Unreadable,
@@ -276,6 +284,9 @@ impl Owner {
             expire_at: now,
             clock: None,
             erasures: Erasures::default(),
+            types: TypesOf::default(),
+            deleting: VecDeque::new(),
+            configured: config.types.clone(),
             scheduler: Scheduler::new(now, config.partition, config.merge),
             unreadable: Unreadable::default(),
             plan_at: now,

@@ -6,6 +6,7 @@
 use crate::blob::PartitionId;
 use crate::event::is_event_type_name;
 use crate::limits::{EVENT_TYPES_MAX, PARTITIONS_MAX};
+use crate::schema::{Schema, TypeChange};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -28,6 +29,16 @@ pub enum PauseRefused {
     TypeName(String),
     #[error("{EVENT_TYPES_MAX} event types are paused: resume one")]
     TooManyTypes,
+}
+
+impl PauseTarget {
+    /// The target under the present name of an event type.
+    pub(crate) fn present(&self, schema: &Schema) -> PauseTarget {
+        match self {
+            PauseTarget::Partition(id) => PauseTarget::Partition(*id),
+            PauseTarget::EventType(name) => PauseTarget::EventType(schema.present(name).unwrap_or(name).to_owned()),
+        }
+    }
 }
 
 impl Pauses {
@@ -60,6 +71,23 @@ impl Pauses {
             Some(_) if self.0.contains_key(target) => Ok(false),
             Some(_) if is_type && self.types().count() >= EVENT_TYPES_MAX => Err(PauseRefused::TooManyTypes),
             Some(at_ms) => Ok(self.0.insert(target.clone(), at_ms).is_none()),
+        }
+    }
+
+    /// The pause of a type goes with its name, and ends with the type.
+    pub(crate) fn follow(&mut self, change: &TypeChange) {
+        let of_type = |name: &String| PauseTarget::EventType(name.clone());
+        match change {
+            TypeChange::Rename { from, to, .. } => {
+                if let Some(at_ms) = self.0.remove(&of_type(from)) {
+                    let known = self.0.entry(of_type(to)).or_insert(at_ms);
+                    *known = at_ms.min(*known);
+                }
+            }
+            TypeChange::Delete { name } => {
+                self.0.remove(&of_type(name));
+            }
+            TypeChange::Add { .. } => {}
         }
     }
 

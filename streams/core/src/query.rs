@@ -8,10 +8,11 @@ pub mod counts;
 pub mod previous;
 pub mod range;
 
-use crate::blob::{BlobMeta, Epoch, PartitionId};
+use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId};
 use crate::erasure::{Erasure, ErasureKey, ListingHash};
 use crate::manifest::{Manifest, Partition};
 use crate::rollup::{RollupRow, Rollups};
+use crate::schema::{Renaming, TypesOf};
 use crate::scope::{Scope, Slice, TenantHash};
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
@@ -37,14 +38,21 @@ pub struct View {
     pub kept_from: Day,
     /// Of the tenant that is asked for.
     pub erased: Vec<(ErasureKey, Erasure)>,
+    /// The names of event types in blobs.
+    pub types: TypesOf,
 }
 
 impl View {
-    /// The view of a tenant in a partition.
-    pub fn of(partition: &Partition, tenant: TenantHash) -> View {
+    /// The view of a tenant in a partition, of which these are the event types.
+    pub fn of(partition: &Partition, tenant: TenantHash, types: TypesOf) -> View {
         let kept_from = if bites(Bug::ExpiredRowsShown) { Day(0) } else { partition.horizons.kept };
         let erased = partition.erasures.of_tenant(tenant).collect();
-        View { kept_from, erased }
+        View { kept_from, erased, types }
+    }
+
+    /// What became of the names of a blob's rows.
+    pub fn renaming(&self, blob: &BlobKey) -> Renaming {
+        if bites(Bug::OldNamesShown) { Renaming::default() } else { self.types.since(blob.seq) }
     }
 
     /// Whether a row is shown.
@@ -101,7 +109,8 @@ pub fn plan_of_tenant(manifest: &Manifest, id: PartitionId, tenant: &str, hours:
         };
         blobs.retain(is_of_today);
     }
-    let view = manifest.partition(id).map(|partition| View::of(partition, tenant)).unwrap_or_default();
+    let view = manifest.partition(id).map(|partition| View::of(partition, tenant, manifest.types_of(id)));
+    let view = view.unwrap_or_default();
     Plan { blobs, view, ..empty_plan(manifest, id) }
 }
 

@@ -4,16 +4,19 @@
 //! lie in the store. What is rebuilt has to hold what the manifest says of the blob: rows, sum and hours. The owner replaces the blob
 //! then by a commit like a merge of this one blob, so its rows count once.
 
-use crate::blob::{BlobKey, BlobMeta, Level};
+use crate::blob::{BlobKey, BlobMeta, Level, Seq};
 use crate::erasure::Erasures;
 use crate::layout::Layout;
 use crate::limits::REBUILD_READS_MAX;
 use crate::manifest::{Commit, Partition, Progress};
 use crate::merge::scope_of;
+use crate::names::Names;
 use crate::owner::{Counted, DeadLetter, Origin};
 use crate::rollup::{RollupRow, Rollups, RowError};
+use crate::schema::{Schema, TypesOf};
 use crate::scope::TenantHash;
 use crate::source::SourceId;
+use crate::time::Now;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -42,8 +45,8 @@ pub struct SourceRows {
 pub trait Inputs {
     fn rows(&mut self, key: &BlobKey) -> Option<Rollups>;
     fn letters(&mut self, key: &BlobKey) -> Option<Vec<DeadLetter>>;
-    /// Counts rows of a source again. Rows that are known to be dead letters are passed over.
-    fn count(&mut self, rows: &SourceRows, refused: Option<&BTreeSet<u64>>) -> Option<Counted>;
+    /// Counts rows of a source again, by the names of event types of that time. Rows that are known to be dead letters are passed over.
+    fn count(&mut self, rows: &SourceRows, schema: &Schema, refused: Option<&BTreeSet<u64>>) -> Option<Counted>;
 }
 
 /// What a blob is rebuilt by.
@@ -51,6 +54,7 @@ pub struct Rebuilder<'a, I> {
     layout: &'a Layout,
     test_tenants: &'a BTreeSet<TenantHash>,
     erasures: Erasures,
+    types: TypesOf,
     lineages: &'a Lineages,
     inputs: &'a mut I,
     reads: usize,
@@ -65,6 +69,10 @@ pub enum CannotRebuild {
     NoSource { rows: SourceRows },
     #[error("blob {0} has rows of replayed dead letters, and a replay cannot be repeated")]
     Replayed(BlobKey),
+    #[error(
+        "a name of an event type was used again while the rows of blob {0} were counted: nothing says which of its rows came before"
+    )]
+    NameUsedAgain(BlobKey),
     #[error("more than {REBUILD_READS_MAX} inputs would be read")]
     TooManyInputs,
     #[error("the inputs of blob {key} give {found}, and the manifest says {expected}")]
@@ -139,11 +147,12 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
         layout: &'a Layout,
         test_tenants: &'a BTreeSet<TenantHash>,
         partition: &Partition,
+        types: TypesOf,
         lineages: &'a Lineages,
         inputs: &'a mut I,
     ) -> Rebuilder<'a, I> {
         let erasures = partition.erasures.clone();
-        Rebuilder { layout, test_tenants, erasures, lineages, inputs, reads: 0 }
+        Rebuilder { layout, test_tenants, erasures, types, lineages, inputs, reads: 0 }
     }
 
     /// The rows of a blob of rows.
@@ -163,8 +172,12 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
                 };
                 let is_judged_again = refused.is_none();
                 self.read()?;
-                let counted = self.inputs.count(&rows, refused.as_ref()).ok_or(CannotRebuild::NoSource { rows })?;
+                self.check_names(&meta.key, &rows)?;
+                let schema = self.types.known_by(meta.key.seq);
+                let mut counted =
+                    self.inputs.count(&rows, &schema, refused.as_ref()).ok_or(CannotRebuild::NoSource { rows })?;
                 if is_judged_again {
+                    self.leave_out_erased(&meta.key, &mut counted.letters);
                     self.check_refused(&meta.key, &counted)?;
                 }
                 counted.rows
@@ -184,9 +197,31 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
             return Err(CannotRebuild::Replayed(meta.key));
         };
         let rows = SourceRows { source, from, to };
-        let counted = self.inputs.count(&rows, None).ok_or(CannotRebuild::NoSource { rows })?;
+        let schema = self.types.known_by(meta.key.seq);
+        let mut counted = self.inputs.count(&rows, &schema, None).ok_or(CannotRebuild::NoSource { rows })?;
+        self.leave_out_erased(&meta.key, &mut counted.letters);
         self.check_refused(&meta.key, &counted)?;
         Ok(counted.letters)
+    }
+
+    /// Rows of a source are read again under the names that the commit knew. The owner may have taken them before it knew the last names.
+    fn check_names(&self, key: &BlobKey, rows: &SourceRows) -> Result<(), CannotRebuild> {
+        let ends_there = |lineage: &&Lineage| match lineage.origin {
+            Origin::Source { source, to, .. } => source == rows.source && to == rows.from,
+            Origin::Blobs(_) => false,
+        };
+        let before = self.lineages.0.values().filter(ends_there).map(|lineage| lineage.meta.key.seq).max();
+        match self.types.has_additions(before.unwrap_or(Seq(0)), key.seq) {
+            true => Err(CannotRebuild::NameUsedAgain(*key)),
+            false => Ok(()),
+        }
+    }
+
+    /// Letters as the commit wrote them, which knew the erasures before it.
+    fn leave_out_erased(&self, key: &BlobKey, letters: &mut Vec<DeadLetter>) {
+        let known = self.erasures.known_by(key.seq);
+        // A text without a time was held under the time of its arrival, which is not known any more: it counts as earlier.
+        letters.retain(|letter| !known.erases_held_letter(&Names::of_text(&letter.text, Now(0))));
     }
 
     /// Rows of a commit that were judged again are refused and accepted as they were then: as many letters, and the same rows beside them.
@@ -236,7 +271,9 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
                     self.rows(&meta)?
                 }
             };
-            rows.iter().try_for_each(|row| joined.push_checked(row))?;
+            // The commit knew the changes of event types since its input.
+            let renaming = self.types.between(input.seq, key.seq);
+            rows.iter().filter_map(|row| renaming.row(&row).map(|row| joined.push(row))).collect::<Result<(), _>>()?;
         }
         joined.combine();
         Ok(joined)
@@ -260,11 +297,15 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
         let is_in_scope = |row: &RollupRow<'_>| meta.scope.holds(hash(row), row.listing);
         let by_layout = selected(all, |row| meta.hours.contains(row.hour) && is_placed(row))?;
         let by_scope = selected(all, |row| meta.hours.contains(row.hour) && is_in_scope(row))?;
-        for rows in [&by_layout, &by_scope] {
-            // Inputs may be older than an erasure that the blob does without.
-            let kept = self.erasures.kept(rows)?;
-            if let Some(rows) = [Some(rows), kept.as_ref()].into_iter().flatten().find(|rows| meta.holds(rows)) {
-                return Ok(rows.clone());
+        // Inputs may be older than an erasure that the blob does without. Its commit knew the erasures before it.
+        let known = self.erasures.known_by(meta.key.seq);
+        for erasures in [&known, &Erasures::default(), &self.erasures] {
+            for rows in [&by_layout, &by_scope] {
+                let kept = erasures.kept(rows)?;
+                let rows = kept.as_ref().unwrap_or(rows);
+                if meta.holds(rows) {
+                    return Ok(rows.clone());
+                }
             }
         }
         let found = Holding::of(&by_layout);

@@ -7,9 +7,11 @@
 //! 1. A blob that an applied commit has replaced is not live. The head names those that were removed without a replacement.
 //! 2. The owner of a later commit, applied or not, knew what was applied before it. If it replaces the same blob or counts the same row
 //!    as an earlier commit, the earlier one was given up.
-//! 3. Numbers of applied commits rise from epoch to epoch, and a commit knew all erasures of its time.
+//! 3. Numbers of applied commits rise from epoch to epoch, and a commit knew all erasures and changes of event types of its time. The head
+//!    says before which commits they came.
 //! 4. **The digest decides.** The blobs that are found live must be those that the last commit, or the head, says are live. If they are
-//!    not, each commit that may never have been applied is left out in turn: the last one of an epoch, or one before an erasure. If the
+//!    not, each commit that may never have been applied is left out in turn: the last one of an epoch, or one before an erasure or a
+//!    change of event types. If the
 //!    blobs fit in no way, nothing is built.
 //!
 //! So no row counts twice: rules 1 to 3 may be wrong about a commit whose traces were collected, and then rule 4 says so.
@@ -232,17 +234,20 @@ impl<'f> Search<'f> {
         Err(CannotRecover::Undecided(Box::new(undecided)))
     }
 
-    /// Commits that may never have been applied although no later one contradicts them. Those with missing blobs come first.
+    /// Commits that may never have been applied although no later one contradicts them. Those with missing blobs come first. A torn write may
+    /// have been given up, so it says nothing about the commits before it.
     fn doubts(&self) -> Vec<AppliedCommit> {
         let mut doubts: Vec<(bool, AppliedCommit)> = Vec::new();
         let mut later: Option<&CommitFiles<'_>> = None;
         for commit in &self.commits {
-            let erasures = |commit: &CommitFiles<'_>| commit.after().map_or(0, |after| after.erasures);
+            let revision = |commit: &CommitFiles<'_>| commit.after().map_or(0, |after| after.revision);
             let is_last = later.is_none_or(|later| later.id.epoch != commit.id.epoch);
-            if is_last || later.is_some_and(|later| erasures(later) != erasures(commit)) {
+            if is_last || later.is_some_and(|later| revision(later) != revision(commit)) {
                 doubts.push((commit.is_complete(), commit.id));
             }
-            later = Some(commit);
+            if !commit.is_damaged {
+                later = Some(commit);
+            }
         }
         doubts.truncate(RECOVER_DOUBTS_MAX);
         doubts.sort_by_key(|(is_complete, _)| *is_complete);
@@ -279,12 +284,21 @@ impl<'f> Search<'f> {
         is_behind_claim || self.head.last_commit.is_some_and(|last| id.epoch < last.epoch && id.seq >= last.seq)
     }
 
+    /// Whether as many erasures and changes of event types had come before a commit as its owner knew. Of an erasure that came again, only
+    /// the last time is known.
+    fn may_have_known(&self, id: AppliedCommit, revision: u64) -> bool {
+        let erased = self.head.erasures.iter().map(|(_, erasure)| erasure.seq);
+        let known: Vec<Seq> = erased.chain(self.head.type_changes.iter().copied()).collect();
+        let repeated = self.head.revision().saturating_sub(known.len() as u64);
+        let before = known.iter().filter(|seq| **seq < id.seq).count() as u64;
+        (before..=before + repeated).contains(&revision)
+    }
+
     /// Commits that were not applied. The owner of a later commit, applied or not, knew what was applied before: if it replaces the same
     /// blob, or counts the same row, the earlier commit was given up.
     fn refute(&mut self) {
         let mut replaced: BTreeSet<BlobKey> = self.gone.iter().copied().collect();
         let mut begins: BTreeMap<SourceId, u64> = BTreeMap::new();
-        let erasures = self.head.erasures.count();
         for commit in &self.commits {
             let origin = commit.blobs.first().map(|found| &found.origin);
             let is_replaced_again = commit.removed().iter().any(|key| replaced.contains(key));
@@ -292,8 +306,7 @@ impl<'f> Search<'f> {
                 Some(Origin::Source { source, to, .. }) => begins.get(source).is_some_and(|from| to > from),
                 Some(Origin::Blobs(_)) | None => false,
             };
-            let knew_less = commit.after().is_some_and(|after| after.erasures != erasures);
-            let is_void = self.is_behind_head(commit.id) && knew_less;
+            let is_void = commit.after().is_some_and(|after| !self.may_have_known(commit.id, after.revision));
             if is_replaced_again || is_counted_again || is_void || self.is_fenced(commit.id) {
                 self.refuted.insert(commit.id);
             }

@@ -104,6 +104,11 @@ impl Rollups {
         self.rows.iter().map(|row| self.unpacked(row))
     }
 
+    /// The names of the event types of its rows. Some may have no rows any more.
+    pub fn types(&self) -> &[String] {
+        &self.types
+    }
+
     /// The sum of all counts.
     pub fn total(&self) -> u64 {
         self.iter().map(|row| row.count()).sum()

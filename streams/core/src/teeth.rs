@@ -42,6 +42,20 @@ pub enum Bug {
     ErasedRowsInFlushes,
     /// Dead letters that were read before an erasure are flushed with it.
     ErasedLettersInFlushes,
+    /// A commit applies although its owner did not know a change of event types.
+    CommitsBeforeTypeChange,
+    /// A rename takes a name that has rows of its own.
+    RenameMergesUnasked,
+    /// A merge keeps the earlier names of its rows.
+    OldNamesInMerges,
+    /// Rows that were read before a change of event types are flushed under their earlier names.
+    OldNamesInFlushes,
+    /// A query shows rows under the names of their blobs.
+    OldNamesShown,
+    /// A blob is taken for clean of deleted types without being written again.
+    DeletedRowsStay,
+    /// A claim does not take the changes of event types over.
+    TypesForgottenByClaim,
     /// A merge puts rows of test tenants into the blobs of others.
     TestRowsShared,
     /// A blob that was rebuilt stays live beside its replacement.

@@ -9,18 +9,20 @@ use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit
 use tidemark_streams_core::limits::COMMAND_BYTES_MAX;
 use tidemark_streams_core::manifest::{
     Claim, Command, Commit, Erase, Expire, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout,
-    SetPause, SetRetention, SetTestTenant, Settled, SnapshotError,
+    SetPause, SetRetention, SetTestTenant, SetTypes, Settled, SnapshotError, TypesSet,
 };
 use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::retention::Retention;
+use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::scope::{Part, Scope, Slice, TenantHash};
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::{Day, Hour, HourRange};
 
-const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-3.txt");
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-4.txt");
 /// The output of earlier versions: it is read for ever.
 const VERSION_1: &str = include_str!("golden/manifest-1.txt");
 const VERSION_2: &str = include_str!("golden/manifest-2.txt");
+const VERSION_3: &str = include_str!("golden/manifest-3.txt");
 const P: PartitionId = PartitionId(7);
 
 fn key(epoch: u64, seq: u64, part: u32) -> BlobKey {
@@ -35,6 +37,24 @@ fn blob(key: BlobKey, level: Level, total: u64) -> BlobMeta {
 
 /// A short life of a manifest with every command in it. At most four blobs are live: one chunk in the simulator's builds, too.
 fn commands() -> Vec<(&'static str, Command)> {
+    let mut commands = commands_of_version_3();
+    let name = |name: &str| name.to_owned();
+    let types = Some(vec![name("impression"), name("view"), name("click")]);
+    let claim = Claim { partition: P, generation: Generation(2), member: MemberId(3), types };
+    let set = |set| Command::Types(SetTypes { set, asked_at_ms: 1_800_000_000_000 });
+    let change = |change| set(TypesSet::Change(change));
+    let rename = |from, to, merges| TypeChange::Rename { from: name(from), to: name(to), merges };
+    commands.push(("claim-types", Command::Claim(claim)));
+    commands.push(("list-types", set(TypesSet::List(vec![name("click"), name("old")]))));
+    commands.push(("rename-type", change(rename("view", "impression-view", false))));
+    commands.push(("merge-type", change(rename("impression-view", "impression", true))));
+    commands.push(("delete-type", change(TypeChange::Delete { name: name("click") })));
+    commands.push(("add-type", change(TypeChange::Add { name: name("click") })));
+    commands
+}
+
+/// The same without changes of event types.
+fn commands_of_version_3() -> Vec<(&'static str, Command)> {
     // Three blobs become one, so that a chunk never holds more than four.
     let join = Commit {
         partition: P,
@@ -127,7 +147,10 @@ fn commands_of_version_1() -> Vec<(&'static str, Command)> {
         ..Commit::default()
     };
     vec![
-        ("claim", Command::Claim(Claim { partition: P, generation: Generation(1), member: MemberId(u64::MAX) })),
+        (
+            "claim",
+            Command::Claim(Claim { partition: P, generation: Generation(1), member: MemberId(u64::MAX), types: None }),
+        ),
         ("flush", Command::Commit(flush)),
         ("merge", Command::Commit(merge)),
         ("fence", Command::Fence(Fence { partition: P, epoch: Epoch(1) })),
@@ -170,6 +193,17 @@ fn bytes_of_version_2_are_understood() {
     assert_eq!(restored(VERSION_2), Ok(manifest));
 }
 
+#[test]
+fn bytes_of_version_3_are_understood() {
+    let mut manifest = Manifest::new();
+    for (name, command) in commands_of_version_3() {
+        assert_eq!(Command::decode(&bytes(VERSION_3, name)), Ok(command.clone()), "{name}");
+        manifest.apply(&command);
+    }
+    assert_eq!(restored(VERSION_3), Ok(manifest.clone()));
+    assert!(!manifest.schema().is_whole(), "owners of that version did not say their event types");
+}
+
 /// The bytes of a line of a name.
 fn bytes(golden: &str, name: &str) -> Vec<u8> {
     let line = golden.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -187,7 +221,7 @@ fn restored(golden: &str) -> Result<Manifest, SnapshotError> {
 }
 
 #[test]
-fn bytes_of_the_log_are_those_of_version_3() {
+fn bytes_of_the_log_are_those_of_version_4() {
     let mut manifest = Manifest::new();
     let mut lines = Vec::new();
     for (name, command) in commands() {
@@ -212,8 +246,8 @@ fn bytes_of_the_log_are_those_of_version_3() {
 fn bytes_that_are_none_are_refused_with_value_and_limit() {
     let (_, claim) = commands_of_version_1().remove(0);
     let bytes = claim.encode().unwrap();
-    let later = [&[4], &bytes[1..]].concat();
-    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 4, known: 3 }));
+    let later = [&[5], &bytes[1..]].concat();
+    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 5, known: 4 }));
     assert_eq!(Command::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Tail(1)));
     assert!(matches!(Command::decode(&bytes[..bytes.len() - 1]), Err(DecodeError::Damaged(_))));
     assert_eq!(Command::decode(&[]), Err(DecodeError::Empty));

@@ -108,6 +108,7 @@ impl EventRefused {
                 EventError::NoListing | EventError::LongListing { .. } => "event_listing",
                 EventError::ControlCharacter { .. } => "event_characters",
                 EventError::UnknownType { .. } => "event_type",
+                EventError::DeletedType { .. } => "event_type_deleted",
                 EventError::NegativeCount { .. } | EventError::LargeCount { .. } => "event_count",
                 EventError::BeforeEpoch { .. } | EventError::Future { .. } | EventError::TooLate { .. } => "event_time",
                 EventError::NotKept { .. } => "event_not_kept",
@@ -254,7 +255,8 @@ fn number_of_seconds(seconds: i64) -> Result<i64, EventRefused> {
 
 fn key(rules: &Rules<'_>, tenant: &str, event_type: &str, id: &str) -> Result<EventKey, EventRefused> {
     match id.len() {
-        1..=EVENT_ID_BYTES_MAX => Ok(event_key(rules.seed, tenant, event_type, id)),
+        // A rename of the type does not change the key.
+        1..=EVENT_ID_BYTES_MAX => Ok(event_key(rules.seed, tenant, rules.types.identity(event_type), id)),
         bytes => Err(EventRefused::EventId { bytes }),
     }
 }

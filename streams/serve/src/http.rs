@@ -8,6 +8,7 @@ mod health;
 mod operate;
 mod question;
 mod request;
+mod types;
 
 use crate::node::Node;
 use crate::settings::{CONNECTIONS_MAX, HEAD_BYTES_MAX};
@@ -116,6 +117,10 @@ impl Server {
             Route::Page(page) => Ok(page.answer(request.headers())),
             Route::Pause => operate::pause(&self.node, request.headers(), &params).await,
             Route::Erase => operate::erase(&self.node, request.headers(), &params).await,
+            Route::Types => types::list(&self.node, request.headers()),
+            Route::RenameType => types::rename(&self.node, request.headers(), &params).await,
+            Route::DeleteType => types::delete(&self.node, request.headers(), &params).await,
+            Route::AddType => types::add(&self.node, request.headers(), &params).await,
             Route::Resume => operate::resume(&self.node, request.headers(), &params).await,
         }
     }

@@ -208,6 +208,12 @@ fn owner(node: &Node) -> Vec<Metric> {
             owner.erasures_pending as f64,
         ),
         gauge(
+            "tidemark_streams_deleting_blobs",
+            "count",
+            "Live blobs that are to be written again without rows of deleted event types.",
+            owner.deleting_blobs as f64,
+        ),
+        gauge(
             "tidemark_streams_manifest_index",
             "count",
             "Entries of the manifest's log that are applied.",

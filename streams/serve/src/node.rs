@@ -9,7 +9,9 @@ use crate::settings::{CACHED_BYTES_MAX, Settings};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::pause::Pauses;
+use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::time::Day;
 use tidemark_streams_store::directory::BlobReader;
 
@@ -30,8 +32,23 @@ struct Shared {
     log: Option<Arc<IntakeLog>>,
     problem: Option<String>,
     pauses: Arc<Pauses>,
+    names: Names,
     owner: OwnerView,
     is_stopping: bool,
+}
+
+/// What event types are called.
+#[derive(Clone)]
+pub struct Names {
+    pub schema: Arc<Schema>,
+    /// The types that are taken, under these names.
+    pub types: Arc<EventTypes>,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        Names { schema: Arc::default(), types: Arc::new(EventTypes::none()) }
+    }
 }
 
 /// The report of the owner's thread.
@@ -51,6 +68,10 @@ pub struct OwnerView {
     /// In live blobs.
     pub dead_letters: u64,
     pub erasures_pending: u64,
+    /// Live blobs that may hold rows of deleted types.
+    pub deleting_blobs: u64,
+    /// No file holds rows of types that were deleted up to then.
+    pub cleaned_ms: u64,
     pub manifest_index: u64,
     /// Events of earlier days are not kept.
     pub kept_from: Day,
@@ -97,6 +118,19 @@ impl Node {
         let mut shared = self.shared();
         if *shared.pauses != *pauses {
             shared.pauses = Arc::new(pauses.clone());
+        }
+    }
+
+    /// What event types are called.
+    pub fn names(&self) -> Names {
+        self.shared().names.clone()
+    }
+
+    pub fn set_schema(&self, schema: &Arc<Schema>) {
+        let mut shared = self.shared();
+        if !Arc::ptr_eq(&shared.names.schema, schema) {
+            let types = Arc::new(schema.effective(&self.settings.types));
+            shared.names = Names { schema: Arc::clone(schema), types };
         }
     }
 

@@ -48,7 +48,7 @@ impl RowSources<'_> {
         grouping.fill()?;
         for meta in &pinned.blobs {
             let counted_at = self.commits.of(&meta.key).and_then(minute);
-            self.rows(query, meta)?.iter().try_for_each(|row| grouping.add(&row, counted_at))?;
+            grouping.add_blob(&meta.key, &*self.rows(query, meta)?, counted_at)?;
         }
         let now = minute(pinned.pinned_at_ms);
         for rows in &pinned.unwritten {
@@ -78,6 +78,7 @@ pub fn version(query_text: &str, query: &CountQuery, pinned: &Pinned) -> String 
     let mut bytes = query_text.as_bytes().to_vec();
     let mut add = |number: u64| bytes.extend(number.to_le_bytes());
     add(pinned.view.kept_from.0.into());
+    add(pinned.view.types.before.len() as u64);
     for (_, erasure) in &pinned.view.erased {
         add(erasure.asked_at_ms);
     }

@@ -49,6 +49,7 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let node = Arc::new(Node::new(settings, directory.reader()?, sender));
     node.set_log(Some(Arc::clone(&log)));
     node.set_pauses(directory.manifest().pauses());
+    node.set_schema(directory.manifest().schema());
     let engine = Engine { node: Arc::clone(&node), inbox, sessions: 0 };
     let thread = std::thread::Builder::new().name("owner".to_owned());
     let owner = thread.spawn(move || engine.run(Opened { directory, log }))?;

@@ -2,6 +2,7 @@
 
 use crate::oracle::{Row, Source, combined};
 use crate::store::{Store, checksum};
+use crate::type_names::{Fate, Known, TypeNames};
 use crate::worker::PARTITION;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,7 +11,7 @@ use tidemark_streams_core::erasure::Erasures;
 use tidemark_streams_core::manifest::{Command, Committed, Manifest, Outcome, Partition, Restore};
 use tidemark_streams_core::names::Names;
 use tidemark_streams_core::owner::{Content, DeadLetter, Origin};
-use tidemark_streams_core::query::Plan;
+use tidemark_streams_core::query::{OwnerRows, Plan};
 use tidemark_streams_core::recover::{CannotRecover, Files, Found, Report};
 use tidemark_streams_core::retention::Horizons;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
@@ -43,6 +44,9 @@ pub const MERGED: &str = "merged";
 pub const RETENTION: &str = "retention";
 /// Once an erasure is done, no live blob holds its rows and letters. From its entry on no query shows them.
 pub const ERASED: &str = "erased";
+/// No blob of a commit has a name that was renamed or deleted before. A rename takes no name that is in use, unless both become one type. In
+/// the end no blob holds rows of deleted types.
+pub const TYPES: &str = "types";
 /// An owner that was told that its partition is paused takes no rows.
 pub const PAUSED: &str = "paused";
 /// A lost manifest is built again from what blobs say of themselves: as it was, or with the one commit that was under way.
@@ -59,14 +63,24 @@ pub struct Positions(BTreeMap<SourceId, u64>);
 /// Which dead letters were settled, by the entry of which index, and which rows were refused because they were too old.
 #[derive(Debug, Default)]
 pub struct Settled {
-    at: BTreeMap<LetterId, u64>,
+    /// What event types are called.
+    pub names: TypeNames,
+    at: BTreeMap<LetterId, SettledAt>,
     /// Letters that went with an erasure.
     erased: BTreeSet<LetterId>,
     too_old: BTreeSet<LetterId>,
     /// Rows that an owner took when it knew that they are too old.
     must_refuse: BTreeSet<LetterId>,
-    /// Rows of blobs that have expired.
-    expired: Rollups,
+    /// Rows of blobs that have expired, with what their owners knew.
+    expired: Vec<(Known, Rollups)>,
+}
+
+/// When a letter was settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SettledAt {
+    index: u64,
+    /// How many changes of event types there were.
+    known: Known,
 }
 
 /// A dead letter: the row of a source.
@@ -115,7 +129,7 @@ impl Settled {
             if is_erased || settled.replayed == 0 {
                 self.erased.insert(letter);
             }
-            if self.at.insert(letter, index).is_some() {
+            if self.at.insert(letter, SettledAt { index, known: self.names.known() }).is_some() {
                 let what = format!("at index {index} row {} of source {} is settled again", letter.row, letter.source);
                 return Err(Violation { checker: CONSERVATION, what });
             }
@@ -123,12 +137,30 @@ impl Settled {
         Ok(())
     }
 
-    /// The counts of a source's letters that were replayed up to an index.
-    fn replayed<'s>(&'s self, source: &'s Source, index: u64) -> impl Iterator<Item = &'s Row> {
+    /// The counts of a source's letters that were replayed up to an index, under the names behind some changes.
+    fn add_replayed(&self, source: &Source, index: u64, now: Known, into: &mut Rollups) {
         let range = LetterId { source: source.id, row: 0 }..=LetterId { source: source.id, row: u64::MAX };
         let is_counted = |letter: &LetterId| is_replayed(letter.row) && !self.erased.contains(letter);
-        let settled = self.at.range(range).filter(move |(letter, at)| **at <= index && is_counted(letter));
-        settled.filter_map(|(letter, _)| source.fixed.get(letter.row as usize))
+        for (letter, at) in self.at.range(range).filter(|(letter, at)| at.index <= index && is_counted(letter)) {
+            let Some(row) = source.fixed.get(letter.row as usize) else { continue };
+            self.add(row, at.known, now, into);
+        }
+    }
+
+    fn add(&self, row: &Row, taken: Known, now: Known, into: &mut Rollups) {
+        match self.names.fate(row.event_type(), taken.min(now), now) {
+            Fate::Counts(name) => {
+                // Names of types are valid, and few.
+                let _ = into.push(row.rollup(&name));
+            }
+            Fate::Refused | Fate::Deleted => {}
+        }
+    }
+
+    /// Whether a row is refused because its type was deleted.
+    fn is_refused_by_type(&self, source: SourceId, number: u64, row: &Row) -> bool {
+        let taken = self.names.taken(source, number);
+        self.names.fate(row.event_type(), taken, taken) == Fate::Refused
     }
 
     fn has(&self, source: SourceId, row: u64) -> bool {
@@ -158,16 +190,24 @@ impl Settled {
                     );
                     return Err(Violation { checker: RETENTION, what });
                 }
-                let _ = self.expired.push(row);
             }
+            self.expired.push((self.names.known_by(meta.key.seq), Rollups::clone(rows)));
         }
         Ok(())
     }
 
-    /// The rows below a position that were counted: neither bad nor too old.
-    fn counted<'s>(&'s self, source: &'s Source, below: u64) -> impl Iterator<Item = &'s Row> {
+    /// The rows below a position that were counted: neither bad, nor too old, nor of a deleted type. They have the names behind some changes.
+    /// Rows of an owner's sets are not committed yet.
+    fn add_counted(&self, source: &Source, below: u64, sets: &[OwnerRows], now: Known, into: &mut Rollups) {
         let id = |row| LetterId { source: source.id, row };
-        source.good(below).filter(move |(number, _)| !self.too_old.contains(&id(*number))).map(|(_, row)| row)
+        for (number, row) in source.good(below).filter(|(number, _)| !self.too_old.contains(&id(*number))) {
+            let has = |set: &&OwnerRows| set.source == source.id && (set.from..set.to).contains(&number);
+            let taken = match sets.iter().find(has) {
+                Some(set) => self.names.taken_by(set.epoch, source.id, number),
+                None => self.names.taken(source.id, number),
+            };
+            self.add(row, taken, now, into);
+        }
     }
 }
 
@@ -198,7 +238,7 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
             None => {}
             Some(Content::Rows(rows)) => {
                 placed(manifest, &meta, rows)?;
-                rows.iter().for_each(|row| {
+                settled.names.of_blob(meta.key.seq, rows).iter().for_each(|row| {
                     let _ = found.push(row);
                 });
             }
@@ -206,9 +246,11 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
         }
     }
     let live = found.clone();
-    settled.expired.iter().for_each(|row| {
-        let _ = found.push(row);
-    });
+    for (known, rows) in &settled.expired {
+        settled.names.rows_of(*known, rows).iter().for_each(|row| {
+            let _ = found.push(row);
+        });
+    }
     found.combine();
     letters.sort_unstable();
     look_for_old_rows(partition, sources, settled, &letters)?;
@@ -222,10 +264,14 @@ pub fn state(manifest: &Manifest, store: &Store, sources: &[Source], settled: &m
         let what = format!("at index {index} all erasures are done, and a blob holds rows of {}", row.tenant);
         return Err(Violation { checker: ERASED, what });
     }
-    let counted = sources.iter().flat_map(|source| settled.counted(source, position(source)).map(Row::rollup));
-    let replayed = sources.iter().flat_map(|source| settled.replayed(source, index).map(Row::rollup));
+    let now = settled.names.known();
+    let mut counted = Rollups::new();
+    for source in sources {
+        settled.add_counted(source, position(source), &[], now, &mut counted);
+        settled.add_replayed(source, index, now, &mut counted);
+    }
     // Until an erasure is done, blobs may hold its rows.
-    let expected = combined(counted.chain(replayed).filter(|row| !is_erased(row)));
+    let expected = combined(counted.iter().filter(|row| !is_erased(row)));
     let found = combined(found.iter().filter(|row| !is_erased(row)));
     if found != expected {
         let found = found.total();
@@ -250,9 +296,14 @@ fn look_for_letters(
         sources.iter().flat_map(|source| source.refused(position(source)).into_iter().map(|row| (source.id, row)));
     let too_old = settled.too_old.iter().map(|letter| (letter.source, letter.row));
     let is_below = |(id, row): &(SourceId, u64)| *row < partition.source(*id).next_row;
-    let refused = refused.chain(too_old.filter(is_below));
+    let of_deleted_type = sources.iter().flat_map(|source| {
+        let is_refused = |(number, row): &(u64, &Row)| settled.is_refused_by_type(source.id, *number, row);
+        source.good(position(source)).filter(is_refused).map(|(number, _)| (source.id, number))
+    });
+    let refused = refused.chain(too_old.filter(is_below)).chain(of_deleted_type);
     let mut refused: Vec<_> = refused.filter(|(source, row)| !settled.has(*source, *row)).collect();
     refused.sort_unstable();
+    refused.dedup();
     // Until an erasure is done, its letters may be live, and then none is. A text that cannot be read names no tenant.
     let is_erased = |(id, row): &(SourceId, u64)| {
         let source = sources.iter().find(|source| source.id == *id);
@@ -298,7 +349,7 @@ fn look_for_old_rows(
     for source in sources {
         let below = partition.source(source.id).next_row;
         for (row, known) in source.good(below) {
-            if known.is_erased(&partition.erasures) {
+            if known.is_erased(&partition.erasures) || settled.is_refused_by_type(source.id, row, known) {
                 continue;
             }
             let id = LetterId { source: source.id, row };
@@ -377,6 +428,7 @@ pub fn recovered(
     found: Result<(Manifest, Vec<Report>), CannotRecover>,
     files: &Files,
     store: &Store,
+    names: &TypeNames,
 ) -> Result<bool, Violation> {
     let index = lost.index();
     let wrong = |what: String| Violation { checker: RECOVERED, what: format!("at index {index} {what}") };
@@ -389,11 +441,12 @@ pub fn recovered(
         ahead.is_some_and(|ahead| (epoch, seq) == (ahead.epoch, ahead.seq))
     });
     let rows = |metas: &mut dyn Iterator<Item = BlobMeta>| {
-        let contents: Vec<&Content> = metas.filter_map(|meta| store.truth(&meta.key)).collect();
-        let rows = contents.iter().filter_map(|content| match content {
-            Content::Rows(rows) => Some(rows.iter()),
+        let of_blob = |meta: BlobMeta| match store.truth(&meta.key)? {
+            Content::Rows(rows) => Some(names.of_blob(meta.key.seq, rows)),
             Content::DeadLetters(_) => None,
-        });
+        };
+        let sets: Vec<Rollups> = metas.filter_map(of_blob).collect();
+        let rows = sets.iter().map(Rollups::iter);
         let is_erased = |row: &RollupRow<'_>| lost.erasures.erases(TenantHash::of(row.tenant), row.listing, row.hour);
         combined(rows.flatten().filter(|row| !is_erased(row)))
     };
@@ -439,6 +492,10 @@ pub struct Asked<'a> {
     /// The manifest's state of retention.
     pub kept_from: Day,
     pub not_kept_before: Day,
+    /// How many changes of event types there were.
+    pub known_types: Known,
+    /// The owner's sets that were added to the blobs.
+    pub added: &'a [OwnerRows],
     pub erasures: &'a Erasures,
 }
 
@@ -453,10 +510,13 @@ pub fn answer(
     let Asked { tenant, hours, .. } = *asked;
     let position = |source: &Source| plan.sources.get(&source.id).map_or(0, |state| state.next_row);
     let is_kept = |hour: Hour| hour.day() >= asked.not_kept_before;
-    let is_asked = |row: &&Row| row.tenant() == tenant && hours.contains(row.hour()) && is_kept(row.hour());
-    let rows = sources.iter().flat_map(|source| settled.counted(source, position(source)));
-    let replayed = sources.iter().flat_map(|source| settled.replayed(source, plan.index));
-    let expected = combined(rows.chain(replayed).filter(is_asked).map(Row::rollup));
+    let is_asked = |row: &RollupRow<'_>| row.tenant == tenant && hours.contains(row.hour) && is_kept(row.hour);
+    let mut rows = Rollups::new();
+    for source in sources {
+        settled.add_counted(source, position(source), asked.added, asked.known_types, &mut rows);
+        settled.add_replayed(source, plan.index, asked.known_types, &mut rows);
+    }
+    let expected = combined(rows.iter().filter(is_asked));
     if let Some(row) = found.iter().find(|row| row.hour.day() < asked.kept_from) {
         let what = format!("at index {} {tenant} is shown hour {}, which is not kept", plan.index, row.hour.0);
         return Err(Violation { checker: RETENTION, what });

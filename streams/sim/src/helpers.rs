@@ -16,6 +16,7 @@ use tidemark_streams_core::owner::{Content, Counted, DeadLetter, Record, Recount
 use tidemark_streams_core::query::{self, Continues, OwnerRows, Plan};
 use tidemark_streams_core::rebuild::{Inputs, Lineages, Rebuilder, SourceRows};
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
+use tidemark_streams_core::schema::{Renaming, Schema};
 use tidemark_streams_core::scope::Scope;
 use tidemark_streams_core::source::ReadingId;
 use tidemark_streams_core::time::{Day, HOUR_S, Hour, HourRange, Now};
@@ -27,11 +28,16 @@ pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<C
         partition.live.values().filter(|meta| meta.level.is_of_rows() && rng.percent(60)).collect();
     let contents: Option<Vec<&Content>> = inputs.iter().map(|meta| store.read(&meta.key)).collect();
     let contents: Vec<Content> = contents?.into_iter().cloned().collect();
-    let rows = combined(contents.iter().flat_map(rows_of));
+    // It knows the names of its copy.
+    let types = old.types_of(PARTITION);
+    let renamings: Vec<Renaming> = inputs.iter().map(|meta| types.since(meta.key.seq)).collect();
+    let renamed = contents.iter().zip(&renamings);
+    let stored: u64 = inputs.iter().map(|meta| meta.total).sum();
+    let rows = combined(renamed.flat_map(|(content, renaming)| rows_of(content).filter_map(|row| renaming.row(&row))));
     // It knows the erasures of its copy.
     let kept = partition.erasures.kept(&rows).ok()?;
-    let erased = kept.as_ref().map_or(0, |kept| rows.total() - kept.total());
     let rows = kept.unwrap_or(rows);
+    let erased = stored - rows.total();
     if inputs.is_empty() || rows.is_empty() {
         return None;
     }
@@ -58,7 +64,7 @@ pub fn stale_merge(old: &Manifest, store: &mut Store, rng: &mut Rng) -> Option<C
         progress: None,
         add: vec![meta],
         remove: inputs.iter().map(|meta| meta.key).collect(),
-        erasures: partition.erasures.count(),
+        revision: partition.revision(),
         erased,
         ..Commit::default()
     }))
@@ -97,9 +103,9 @@ impl Inputs for Left<'_> {
         }
     }
 
-    fn count(&mut self, rows: &SourceRows, refused: Option<&BTreeSet<u64>>) -> Option<Counted> {
+    fn count(&mut self, rows: &SourceRows, schema: &Schema, refused: Option<&BTreeSet<u64>>) -> Option<Counted> {
         let source = self.sources.iter().find(|source| source.id == rows.source)?;
-        let mut recount = Recount::new(types().ok()?, refused);
+        let mut recount = Recount::new(schema.effective(&types().ok()?), refused);
         let of_range = source.rows.get(rows.from as usize..rows.to as usize)?;
         let records: Vec<Record<'_>> = of_range.iter().map(|row| row.record()).collect();
         let reading = ReadingId(0);
@@ -119,7 +125,8 @@ pub fn rebuilt(
 ) -> Option<Content> {
     let mut left = Left { now, store, sources };
     let partition = copy.partition(PARTITION)?;
-    let mut rebuilder = Rebuilder::new(copy.layout(), copy.test_tenants(), partition, lineages, &mut left);
+    let mut rebuilder =
+        Rebuilder::new(copy.layout(), copy.test_tenants(), partition, copy.types_of(PARTITION), lineages, &mut left);
     match meta.level.is_of_rows() {
         true => Some(Content::Rows(Arc::new(rebuilder.rows(meta).ok()?))),
         false => Some(Content::DeadLetters(Arc::new(rebuilder.letters(meta).ok()?))),
@@ -159,6 +166,8 @@ pub struct Query {
     kept_from: Day,
     not_kept_before: Day,
     erasures: Erasures,
+    /// How many changes of event types there were.
+    pub known_types: usize,
     /// The owner's rows, once it was asked.
     owner_rows: Vec<OwnerRows>,
 }
@@ -183,7 +192,8 @@ impl Query {
         let kept_from = partition.map_or(Day(0), |partition| partition.horizons.kept);
         let not_kept_before = kept_from;
         let erasures = partition.map(|partition| partition.erasures.clone()).unwrap_or_default();
-        Query { tenant, hours, plan, kept_from, not_kept_before, erasures, owner_rows: Vec::new() }
+        let known_types = manifest.schema().changes().len();
+        Query { tenant, hours, plan, kept_from, not_kept_before, erasures, known_types, owner_rows: Vec::new() }
     }
 
     /// Rows that their owner may refuse are not compared.
@@ -204,10 +214,15 @@ impl Query {
         let view = self.plan.view.clone();
         let of_tenant = |row: &RollupRow<'_>| row.tenant == tenant && hours.contains(row.hour) && view.shows(row);
         let mut answered = Answered::FromBlobs;
-        let mut rows: Vec<RollupRow<'_>> = contents.into_iter().flat_map(rows_of).filter(of_tenant).collect();
+        let renamings: Vec<Renaming> = self.plan.blobs.iter().map(|meta| view.renaming(&meta.key)).collect();
+        let renamed = contents.into_iter().zip(&renamings);
+        let renamed = renamed.flat_map(|(content, renaming)| rows_of(content).filter_map(|row| renaming.row(&row)));
+        let mut rows: Vec<RollupRow<'_>> = renamed.filter(of_tenant).collect();
+        let mut added = Vec::new();
         for set in &self.owner_rows {
             match self.plan.join(set) {
                 Continues::Yes => {
+                    added.push(set.clone());
                     rows.extend(set.rows.iter().filter(of_tenant));
                     answered = Answered::WithOwnerRows;
                 }
@@ -217,7 +232,16 @@ impl Query {
         }
         let kept_from = self.kept_from;
         let not_kept_before = self.not_kept_before;
-        let asked = checkers::Asked { tenant, hours, kept_from, not_kept_before, erasures: &self.erasures };
+        let known_types = self.known_types;
+        let asked = checkers::Asked {
+            tenant,
+            hours,
+            kept_from,
+            not_kept_before,
+            known_types,
+            added: &added,
+            erasures: &self.erasures,
+        };
         checkers::answer(&self.plan, &asked, &combined(rows.into_iter()), sources, settled)?;
         Ok(answered)
     }

@@ -12,6 +12,7 @@ pub mod oracle;
 pub mod rng;
 pub mod spread;
 pub mod store;
+pub mod type_names;
 pub mod worker;
 pub mod world;
 

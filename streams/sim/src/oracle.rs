@@ -9,6 +9,7 @@ use tidemark_streams_core::manifest::Erase;
 use tidemark_streams_core::owner::Record;
 use tidemark_streams_core::retention::Retention;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
+use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::{DAY_S, Day, HOUR_S, Hour, Now};
@@ -16,6 +17,8 @@ use tidemark_streams_core::time::{DAY_S, Day, HOUR_S, Hour, Now};
 /// When the run begins, and what events are near.
 pub const START_S: u64 = 1_700_000_000;
 const TYPES: [&str; 2] = ["impression", "click"];
+/// What types are called in the course of a run.
+const NAMES: [&str; 4] = ["impression", "click", "view", "impression-view"];
 /// The tenant that is marked as a test in some runs.
 pub const TEST_TENANT: &str = "tenant-2";
 /// A row of this type cannot be read.
@@ -103,13 +106,18 @@ impl Row {
         self.count < 0 || self.event_type == BROKEN
     }
 
-    pub fn rollup(&self) -> RollupRow<'_> {
+    /// What the source calls its type.
+    pub fn event_type(&self) -> &str {
+        self.event_type
+    }
+
+    /// Its count under a name.
+    pub fn rollup<'a>(&'a self, event_type: &'a str) -> RollupRow<'a> {
         let at_s = self.at_s as u64;
         let mut quarters = [0; 4];
         quarters[(at_s % 3_600 / 900) as usize] = self.count as u32;
         let tenant = &self.tenant;
         let listing = &self.listing;
-        let event_type = self.event_type;
         RollupRow { tenant, listing, hour: self.hour(), event_type, quarters }
     }
 }
@@ -119,6 +127,18 @@ pub fn erase(partition: PartitionId, now: Now, rng: &mut Rng) -> Erase {
     let listing = format!("listing-{}", rng.below(4));
     let key = ErasureKey::of(&format!("tenant-{}", rng.below(3)), rng.percent(40).then_some(&listing));
     Erase { partition, key, before: Hour((START_S / HOUR_S) as u32 + 1), asked_at_ms: now.0 }
+}
+
+/// Renames, deletes or uses a name again. Some of it is refused.
+pub fn type_change(rng: &mut Rng) -> TypeChange {
+    let mut name = || NAMES[rng.below(NAMES.len() as u64) as usize].to_owned();
+    let from = name();
+    let to = name();
+    match rng.below(8) {
+        0..=3 => TypeChange::Rename { from, to, merges: rng.percent(20) },
+        4 | 5 => TypeChange::Delete { name: from },
+        _ => TypeChange::Add { name: from },
+    }
 }
 
 /// Nothing expires in most runs.

@@ -25,6 +25,8 @@ pub struct Worker {
     pub is_told_to_pause: bool,
     /// The horizons that it was told.
     pub told_horizons: Horizons,
+    /// How many changes of event types it was told.
+    pub told_types: usize,
 }
 
 impl Worker {
@@ -36,6 +38,7 @@ impl Worker {
             last_delivery: Now(0),
             is_told_to_pause: false,
             told_horizons: Horizons::default(),
+            told_types: 0,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The event loop of a run: virtual time, faults, and deliveries between the machines.
 
-use crate::checkers::{self, COMPLETE, MERGED, Merged, PAUSED, Positions, Settled, Violation};
+use crate::checkers::{self, COMPLETE, MERGED, Merged, PAUSED, Positions, Settled, TYPES, Violation};
 use crate::helpers::{self, Answered, Query};
 use crate::oracle::{self, START_S, Source};
 use crate::rng::Rng;
@@ -12,12 +12,13 @@ use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::collector;
 use tidemark_streams_core::manifest::{
     ClaimRefused, Command, Commit, CommitRefused, Committed, Gone, Head, Manifest, Outcome as Applied, SetLayout,
-    SetPause, SetRetention, SetTestTenant, replaces_head,
+    SetPause, SetRetention, SetTestTenant, SetTypes, TypesSet, replaces_head,
 };
 use tidemark_streams_core::owner::{Content, Fate, Input, Letter, Letters, Output, Put, Record, RowBatch, Stop};
 use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::rebuild::Lineages;
 use tidemark_streams_core::recover::recover;
+use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::scope::{Scope, TenantHash};
 use tidemark_streams_core::source::ReadingId;
 use tidemark_streams_core::time::{Day, Now};
@@ -102,6 +103,7 @@ struct World {
     head: Head,
     gone: Gone,
     has_compaction_worker: bool,
+    has_type_changes: bool,
     situations: Situations,
     trace: u64,
     violation: Option<Violation>,
@@ -118,7 +120,9 @@ pub fn run(seed: u64) -> Outcome {
         }
         if at >= Now(START_S * 1_000 + END_MS) {
             let position = world.manifest.partition(PARTITION).map(|partition| partition.sources.clone());
+            let is_clean = world.settled.names.is_clean(&world.manifest, &world.store);
             world.violation = Some(match world.is_counted() {
+                true if !is_clean => Violation { checker: TYPES, what: "rows of deleted types stay".to_owned() },
                 true => Violation {
                     checker: MERGED,
                     what: format!("live blobs: {:?}", world.manifest.live().collect::<Vec<_>>()),
@@ -155,6 +159,7 @@ impl World {
             rows_max: if rng.percent(30) { rng.between(8, 200) } else { ROWS_UNBOUNDED },
             rows: BTreeMap::new(),
             has_compaction_worker: rng.percent(30),
+            has_type_changes: rng.percent(50),
             rng,
             queue: BTreeMap::new(),
             queued: 0,
@@ -206,7 +211,8 @@ impl World {
         };
         let partition = self.manifest.partition(PARTITION);
         let is_erased = partition.is_none_or(|partition| partition.erasures.pending() == 0);
-        !self.has_faults() && is_merged && is_erased && self.is_counted() && self.damaged().is_none()
+        let is_over = !self.has_faults() && is_merged && is_erased && self.is_counted() && self.damaged().is_none();
+        is_over && self.settled.names.is_clean(&self.manifest, &self.store)
     }
 
     /// A live blob that is damaged.
@@ -250,6 +256,7 @@ impl World {
                     let partition = manifest.partition(PARTITION);
                     self.workers[worker].told_horizons =
                         partition.map(|partition| partition.horizons).unwrap_or_default();
+                    self.workers[worker].told_types = manifest.schema().changes().len();
                 }
                 self.give(worker, life, Input::Applied { outcome: &outcome, manifest: &manifest });
             }
@@ -314,6 +321,7 @@ impl World {
         let now = self.clock();
         let is_told_to_pause = self.workers[worker].is_told_to_pause;
         let told_horizons = self.workers[worker].told_horizons;
+        let told_types = self.workers[worker].told_types;
         if let Some(owner) = &mut self.workers[worker].owner {
             let position = owner.position(source.id).unwrap_or(0);
             let begin = (position as usize).min(source.rows.len());
@@ -327,6 +335,7 @@ impl World {
                 }
                 let taken_to = owner.position(source.id).unwrap_or(position);
                 self.settled.on_taken(&source, position..taken_to, &told_horizons);
+                self.settled.names.on_taken(owner.epoch(), source.id, position..taken_to, told_types);
                 if is_told_to_pause && taken_to > position {
                     let what = format!("rows {position} to {taken_to} are taken while the partition is paused");
                     self.violation = Some(Violation { checker: PAUSED, what });
@@ -426,6 +435,8 @@ impl World {
         self.count(command, &outcome);
         self.look_at_merge(command, &outcome);
         self.positions.on_applied(command, &outcome)?;
+        let named = self.settled.names.on_applied(command, &outcome, &self.store);
+        named.map_err(|what| Violation { checker: TYPES, what: format!("at index {} {what}", manifest.index()) })?;
         self.settled.on_applied(&manifest, command, &outcome, &self.store)?;
         self.settled.on_expired(&manifest, &outcome, &self.store)?;
         checkers::state(&manifest, &self.store, &self.sources, &mut self.settled)?;
@@ -518,9 +529,21 @@ impl World {
             (_, Applied::Commit { result: Err(CommitRefused::OtherEpoch { .. }), .. }) => {
                 self.meet("commit of a deposed owner");
             }
-            (_, Applied::Commit { result: Err(CommitRefused::OtherErasures { .. }), .. }) => {
-                self.meet("commit before an erasure");
+            (_, Applied::Commit { result: Err(CommitRefused::OtherRevision { .. }), .. }) => {
+                let has_changes = !self.manifest.schema().changes().is_empty();
+                self.meet(if has_changes { "commit before a type change" } else { "commit before an erasure" });
             }
+            (Command::Types(set), Applied::Types { result: Ok(true) }) => {
+                self.meet(match &set.set {
+                    TypesSet::Change(TypeChange::Rename { merges: true, .. }) => "type merged",
+                    TypesSet::Change(TypeChange::Rename { .. }) => "type renamed",
+                    TypesSet::Change(TypeChange::Delete { .. }) => "type deleted",
+                    TypesSet::Change(TypeChange::Add { .. }) => "type used again",
+                    TypesSet::List(_) => "types listed",
+                });
+            }
+            (_, Applied::Types { result: Err(_) }) => self.meet("type change refused"),
+            (_, Applied::Types { .. }) => {}
             (_, Applied::Commit { result: Err(CommitRefused::NotLive(_)), .. }) => self.meet("merge of a removed blob"),
             (_, Applied::Commit { result: Err(_), .. }) => self.meet("commit refused"),
             (_, Applied::Fence { result: Ok(_), .. }) => self.meet("fence"),
@@ -559,7 +582,7 @@ impl World {
         // An owner is not told what the compaction worker has merged. It learns it by a claim, of which faults bring more.
         let last_compaction = Now(START_S * 1_000 + FAULTS_MS - COMPACTION_MS);
         let worker = self.rng.below(WORKERS as u64) as usize;
-        match self.rng.below(26) {
+        match self.rng.below(27) {
             0..=2 => {
                 self.workers[worker].kill();
                 self.meet("worker killed");
@@ -593,6 +616,10 @@ impl World {
                 let erase = oracle::erase(PARTITION, self.clock(), &mut self.rng);
                 self.propose(Command::Erase(erase));
             }
+            26 if self.has_type_changes => {
+                let set = TypesSet::Change(oracle::type_change(&mut self.rng));
+                self.propose(Command::Types(SetTypes { set, asked_at_ms: self.clock().0 }));
+            }
             23 => self.damage(),
             24 | 25 => self.rebuild(worker),
             20..=22 => {
@@ -611,7 +638,7 @@ impl World {
         }
         let files = self.store.files();
         let found = recover(self.head.clone(), &files);
-        let is_ahead = checkers::recovered(manifest, found, &files, &self.store)?;
+        let is_ahead = checkers::recovered(manifest, found, &files, &self.store, &self.settled.names)?;
         self.meet(if is_ahead { "manifest built again with a commit under way" } else { "manifest built again" });
         Ok(())
     }
@@ -700,7 +727,9 @@ impl World {
 
     fn ask_owner(&mut self, mut query: Query) {
         let worker = self.rng.below(WORKERS as u64) as usize;
+        // The names of the owner's rows are those of the blobs.
         if let Some(owner) = &self.workers[worker].owner
+            && self.workers[worker].told_types == query.known_types
             && let Ok(rows) = owner.rows_of(self.clock(), &query.tenant)
         {
             // The owner refuses rows behind a horizon that was raised after the query began.

@@ -22,7 +22,8 @@ const REMOVED: &str = "tidemark.removed";
 /// Of the state behind the commit of the blob.
 const PARTS: &str = "tidemark.parts";
 const LIVE: &str = "tidemark.live";
-const ERASURES: &str = "tidemark.erasures";
+/// How many erasures and changes of event types there were. Its name is of a version that had no such changes.
+const REVISION: &str = "tidemark.erasures";
 const SOURCES: &str = "tidemark.sources";
 /// XXH3 with 64 bits of all keys and values, but of those that say how the content is written.
 const FOOTER: &str = "tidemark.footer";
@@ -56,7 +57,7 @@ pub struct FooterError {
 impl Footer {
     pub fn of(put: &Put, directory: &str) -> Footer {
         let BlobKey { partition, epoch, seq, part } = put.key;
-        let After { parts, live, erasures, sources } = &put.after;
+        let After { parts, live, revision, sources } = &put.after;
         let LiveDigest { blobs, total, names } = live;
         let mut values = vec![
             (DIRECTORY, directory.to_owned()),
@@ -68,7 +69,7 @@ impl Footer {
             (PART, part.to_string()),
             (PARTS, parts.to_string()),
             (LIVE, format!("{blobs} {total} {names:032x}")),
-            (ERASURES, erasures.to_string()),
+            (REVISION, revision.to_string()),
             (SOURCES, joined(sources.iter().map(source_text), ";")),
         ];
         match &put.origin {
@@ -158,7 +159,7 @@ impl Footer {
         Ok(Some(After {
             parts: self.number(PARTS)?,
             live,
-            erasures: self.number(ERASURES)?,
+            revision: self.number(REVISION)?,
             sources: sources.ok_or_else(|| self.wrong(SOURCES))?,
         }))
     }
@@ -245,7 +246,7 @@ mod tests {
             level: Level::Day,
             scope: "3/70".parse().unwrap(),
             origin,
-            after: After { parts: 5, live, erasures: 6, sources: sources.into() },
+            after: After { parts: 5, live, revision: 6, sources: sources.into() },
             content: Content::DeadLetters(Arc::new(Vec::new())),
         }
     }

@@ -161,16 +161,46 @@ mod tests {
     use tidemark_streams_core::source::{ReadingId, SourceId};
     use tidemark_streams_core::time::{Hour, HourRange};
 
-    const GOLDEN: &str = include_str!("../tests/golden/manifest-1.head");
-    const GOLDEN_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-1.head");
+    const GOLDEN: &str = include_str!("../tests/golden/manifest-1-types.head");
+    const GOLDEN_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-1-types.head");
+    /// Its rows are of version 3 of snapshots, which say no event types.
+    const GOLDEN_WITHOUT_TYPES: &str = include_str!("../tests/golden/manifest-1.head");
 
     /// Directories keep these bytes. Bless with `TIDEMARK_BLESS=1`.
     #[test]
     fn bytes_of_a_head_are_those_of_version_1() {
         let folder = tempfile::tempdir().unwrap();
+        let (manifest, gone) = short_life();
+        write(folder.path(), &Written { directory: "a", generation: 0xfeed, manifest: &manifest, gone: &gone })
+            .unwrap();
+        let written = fs::read_to_string(folder.path().join(HEAD)).unwrap();
+        if std::env::var_os("TIDEMARK_BLESS").is_some() {
+            fs::write(GOLDEN_PATH, &written).unwrap();
+        }
+        assert_eq!(written, GOLDEN);
+    }
+
+    #[test]
+    fn head_without_event_types_is_understood() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(HEAD), GOLDEN_WITHOUT_TYPES).unwrap();
+        let HeadOf { head, generation } = read(folder.path(), "a").unwrap().unwrap();
+        let (manifest, gone) = short_life();
+        let without_blobs = manifest.head(gone);
+        assert_eq!((head.manifest(), generation), (without_blobs.manifest(), 0xfeed));
+        assert!(!head.manifest().schema().is_whole());
+    }
+
+    /// A claim of an earlier version and a commit.
+    fn short_life() -> (Manifest, Gone) {
         let partition = PartitionId(0);
         let mut manifest = Manifest::new();
-        manifest.apply(&Command::Claim(Claim { partition, generation: Generation(5), member: MemberId(2) }));
+        manifest.apply(&Command::Claim(Claim {
+            partition,
+            generation: Generation(5),
+            member: MemberId(2),
+            types: None,
+        }));
         let key = BlobKey { partition, epoch: Epoch(1), seq: Seq(1), part: 0 };
         let hours = HourRange::of(Hour(412_018));
         let stored = StoredBlob { bytes: 1_234, checksum: 0xfeed_beef };
@@ -190,13 +220,7 @@ mod tests {
         assert_eq!(manifest.live().count(), 1);
         let mut gone = Gone::default();
         gone.extend([BlobKey { part: 7, ..key }]);
-        write(folder.path(), &Written { directory: "a", generation: 0xfeed, manifest: &manifest, gone: &gone })
-            .unwrap();
-        let written = fs::read_to_string(folder.path().join(HEAD)).unwrap();
-        if std::env::var_os("TIDEMARK_BLESS").is_some() {
-            fs::write(GOLDEN_PATH, &written).unwrap();
-        }
-        assert_eq!(written, GOLDEN);
+        (manifest, gone)
     }
 
     #[test]
@@ -204,7 +228,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut manifest = Manifest::new();
         let member = MemberId(2);
-        manifest.apply(&Command::Claim(Claim { partition: PartitionId(0), generation: Generation(5), member }));
+        manifest.apply(&Command::Claim(Claim {
+            partition: PartitionId(0),
+            generation: Generation(5),
+            member,
+            types: None,
+        }));
         assert!(read(folder.path(), "a").unwrap().is_none());
         let mut gone = Gone::default();
         gone.extend([BlobKey::FIRST, BlobKey::LAST]);

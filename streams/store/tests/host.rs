@@ -10,6 +10,7 @@ fn claim(generation: u64) -> Command {
         partition: PartitionId(0),
         generation: Generation(generation),
         member: MemberId(generation),
+        types: Some(vec!["impression".to_owned()]),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     AppliedCommit, Claim, Command, Commit, Erase, Expire, ExpireRefused, Expired, Fence, Generation, Manifest,
-    MemberId, Partition, Progress, SetLayout, SetRetention, SetTestTenant, Settled,
+    MemberId, Partition, Progress, SetLayout, SetRetention, SetTestTenant, SetTypes, Settled, TypesSet,
 };
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq};
 use crate::erasure::{Erasure, TooManyErasures};
@@ -10,10 +10,12 @@ use crate::layout::LayoutError;
 use crate::limits::{COMMIT_BLOBS_MAX, PARTITIONS_MAX, SOURCES_MAX, TEST_TENANTS_MAX};
 use crate::pause::PauseRefused;
 use crate::retention::RetentionError;
+use crate::schema::SchemaRefused;
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
 use crate::time::{Day, HOURS_PER_DAY, Hour};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The result of a command. It names the command, so that the proposing owner knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +61,10 @@ pub enum Outcome {
     TestTenant {
         result: Result<bool, TooManyTestTenants>,
     },
+    /// Whether it was otherwise before.
+    Types {
+        result: Result<bool, SchemaRefused>,
+    },
 }
 
 /// How a commit is in the state.
@@ -70,12 +76,14 @@ pub enum Committed {
     Already,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimRefused {
     #[error("partition {} is too high: a manifest has {PARTITIONS_MAX}", .0.0)]
     NoSuchPartition(PartitionId),
     #[error("generation {} is not above {}, of another member", generation.0, known.0)]
     OldGeneration { generation: Generation, known: Generation },
+    #[error(transparent)]
+    Types(#[from] SchemaRefused),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -139,9 +147,9 @@ pub enum CommitRefused {
     ForeignName(BlobKey),
     #[error("blob {0} is removed, and is not live, or stands twice")]
     NotLive(BlobKey),
-    #[error("its owner knew {named} erasures, and there are {known}")]
-    OtherErasures { named: u64, known: u64 },
-    #[error("{erased} counts are erased, and no erasure is known")]
+    #[error("its owner knew {named} erasures and changes of event types, and there are {known}")]
+    OtherRevision { named: u64, known: u64 },
+    #[error("{erased} counts are erased, and no erasure and no deleted type is known")]
     NothingErased { erased: u64 },
     #[error(
         "it adds blobs and erases rows that count {added}, and removes blobs and counts rows that count {accounted}"
@@ -163,7 +171,7 @@ impl Manifest {
         self.index += 1;
         match command {
             Command::Claim(claim) => {
-                let Claim { partition, generation, member } = *claim;
+                let &Claim { partition, generation, member, types: _ } = claim;
                 Outcome::Claim { partition, generation, member, result: self.claim(claim) }
             }
             Command::Commit(commit) => {
@@ -179,12 +187,16 @@ impl Manifest {
             }
             Command::Erase(erase) => Outcome::Erase { partition: erase.partition, result: self.erase(erase) },
             Command::TestTenant(set) => Outcome::TestTenant { result: self.set_test_tenant(set) },
-            Command::Pause(set) => Outcome::Pause { result: self.pauses.set(&set.target, set.paused_at_ms) },
+            Command::Types(set) => Outcome::Types { result: self.set_types(set) },
+            Command::Pause(set) => {
+                let target = set.target.present(&self.schema);
+                Outcome::Pause { result: self.pauses.set(&target, set.paused_at_ms) }
+            }
         }
     }
 
     fn claim(&mut self, claim: &Claim) -> Result<Epoch, ClaimRefused> {
-        let Claim { partition: id, generation, member } = *claim;
+        let &Claim { partition: id, generation, member, ref types } = claim;
         if id.0 >= PARTITIONS_MAX {
             return Err(ClaimRefused::NoSuchPartition(id));
         }
@@ -195,8 +207,11 @@ impl Manifest {
                 return Err(ClaimRefused::OldGeneration { generation, known });
             }
         }
+        Arc::make_mut(&mut self.schema).claim(types.as_deref())?;
         self.changed.insert(id);
-        let partition = self.partitions.entry(id).or_default();
+        let before = vec![Seq(0); self.schema.changes().len()];
+        let new = || Partition { type_changes: before, ..Partition::default() };
+        let partition = self.partitions.entry(id).or_insert_with(new);
         partition.epoch = Epoch(partition.epoch.0 + 1);
         (partition.generation, partition.owner) = (generation, Some(member));
         Ok(partition.epoch)
@@ -258,6 +273,23 @@ impl Manifest {
         }
     }
 
+    fn set_types(&mut self, set: &SetTypes) -> Result<bool, SchemaRefused> {
+        let schema = Arc::make_mut(&mut self.schema);
+        let change = match &set.set {
+            TypesSet::List(names) => return schema.list_all(names),
+            TypesSet::Change(change) => change,
+        };
+        if !schema.change(change, set.asked_at_ms)? {
+            return Ok(false);
+        }
+        self.pauses.follow(change);
+        for (id, partition) in &mut self.partitions {
+            partition.type_changes.push(partition.last_seq());
+            self.changed.insert(*id);
+        }
+        Ok(true)
+    }
+
     fn set_retention(&mut self, set: &SetRetention) -> Result<(), RetentionError> {
         set.retention.check()?;
         self.retention = set.retention;
@@ -266,6 +298,7 @@ impl Manifest {
 
     fn commit(&mut self, commit: &Commit) -> Result<Committed, CommitRefused> {
         let id = commit.partition;
+        let has_deletions = self.schema.has_deletions();
         let partition = self.partitions.get_mut(&id).ok_or(CommitRefused::NoSuchPartition(id))?;
         let this = AppliedCommit { epoch: commit.epoch, seq: commit.seq };
         if commit.epoch != partition.epoch {
@@ -273,6 +306,10 @@ impl Manifest {
         }
         if partition.last_commit == Some(this) {
             return Ok(Committed::Already);
+        }
+        let may_erase = has_deletions || !partition.erasures.is_empty();
+        if commit.erased > 0 && !may_erase {
+            return Err(CommitRefused::NothingErased { erased: commit.erased });
         }
         partition.check(commit)?;
         partition.replace(commit);
@@ -288,12 +325,13 @@ impl Partition {
         if commit.seq <= last {
             return Err(CommitRefused::OldSeq { seq: commit.seq, last });
         }
-        let known = self.erasures.count();
-        if commit.erasures != known && !bites(Bug::CommitsBeforeErasure) {
-            return Err(CommitRefused::OtherErasures { named: commit.erasures, known });
-        }
-        if commit.erased > 0 && self.erasures.is_empty() {
-            return Err(CommitRefused::NothingErased { erased: commit.erased });
+        let known = self.revision();
+        let is_passed_over = match self.type_changes.is_empty() {
+            true => bites(Bug::CommitsBeforeErasure),
+            false => bites(Bug::CommitsBeforeTypeChange) && self.erasures.is_empty(),
+        };
+        if commit.revision != known && !is_passed_over {
+            return Err(CommitRefused::OtherRevision { named: commit.revision, known });
         }
         let blobs = commit.add.len().max(commit.remove.len());
         if blobs > COMMIT_BLOBS_MAX {

@@ -5,6 +5,7 @@ use crate::erasure::ErasureKey;
 use crate::layout::Layout;
 use crate::pause::PauseTarget;
 use crate::retention::Retention;
+use crate::schema::TypeChange;
 use crate::scope::TenantHash;
 use crate::source::{ReadingId, SourceId};
 use crate::time::{Day, Hour};
@@ -29,14 +30,17 @@ pub enum Command {
     Expire(Expire),
     Erase(Erase),
     TestTenant(SetTestTenant),
+    Types(SetTypes),
 }
 
 /// Makes a member the owner of a partition, under a new epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     pub partition: PartitionId,
     pub generation: Generation,
     pub member: MemberId,
+    /// The names of event types that the member counts. `None`: it is of an earlier version, which does not say them.
+    pub types: Option<Vec<String>>,
 }
 
 /// Replaces blobs by others, and moves the position of a source with the blobs that hold its rows.
@@ -51,9 +55,9 @@ pub struct Commit {
     pub remove: Vec<BlobKey>,
     /// Dead letters that leave the blobs which are removed.
     pub settled: Option<Settled>,
-    /// How many erasures the owner knew. The command is void where there are more.
-    pub erasures: u64,
-    /// The sum of the counts of erased rows, which the blobs that are removed held.
+    /// How many erasures and changes of event types the owner knew. The command is void where there are more.
+    pub revision: u64,
+    /// The sum of the counts of erased rows and of deleted types, which the blobs that are removed held.
     pub erased: u64,
 }
 
@@ -148,4 +152,19 @@ pub struct Erase {
 pub struct SetTestTenant {
     pub tenant: TenantHash,
     pub is_test: bool,
+}
+
+/// Changes event types, or says which there are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetTypes {
+    pub set: TypesSet,
+    /// When it was asked for, in milliseconds since 1970.
+    pub asked_at_ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TypesSet {
+    Change(TypeChange),
+    /// The names of all live blobs, of a directory with blobs of an earlier version.
+    List(Vec<String>),
 }

@@ -1,11 +1,11 @@
 //! The encoding of commands. Every bound is checked when bytes are read.
 
-use super::{Claim, Command, Commit, Erase, Expire, Fence, SetLayout, version_1, version_2};
+use super::{Claim, Command, Commit, Erase, Expire, Fence, SetLayout, version_1, version_2, version_3};
 use crate::codec::{CommandTooLong, DecodeError, check_meta, check_partition, decode_versioned, encode_versioned};
 use crate::limits::{COMMAND_BYTES_MAX, COMMIT_BLOBS_MAX};
 
 /// The version of encoded commands. Earlier versions are read too.
-const COMMAND_VERSION: u8 = 3;
+const COMMAND_VERSION: u8 = 4;
 
 impl Command {
     /// # Errors
@@ -24,6 +24,7 @@ impl Command {
         let command: Command = match bytes.first() {
             Some(&version_1::VERSION) => version_1::decode_command(bytes)?,
             Some(&version_2::VERSION) => version_2::decode_command(bytes)?,
+            Some(&version_3::VERSION) => version_3::decode_command(bytes)?,
             _ => decode_versioned(COMMAND_VERSION, bytes)?,
         };
         match &command {
@@ -32,8 +33,8 @@ impl Command {
             }
             Command::Commit(commit) => check_commit(commit)?,
             Command::Layout(SetLayout { layout, .. }) => layout.check()?,
-            // The machine judges what may be paused, and how long blobs may be kept.
-            Command::Pause(_) | Command::Retention(_) | Command::TestTenant(_) => {}
+            // The machine judges what may be paused, how long blobs may be kept, and what event types are called.
+            Command::Pause(_) | Command::Retention(_) | Command::TestTenant(_) | Command::Types(_) => {}
             Command::Expire(Expire { partition, .. }) | Command::Erase(Erase { partition, .. }) => {
                 check_partition(partition.0)?;
             }

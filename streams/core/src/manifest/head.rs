@@ -89,6 +89,7 @@ pub fn replaces_head(command: &Command, outcome: &Outcome) -> bool {
         (_, Outcome::Expire { result, .. }) => result.is_ok(),
         (_, Outcome::Erase { result, .. }) => result.is_ok(),
         (_, Outcome::TestTenant { result }) => result.is_ok(),
+        (_, Outcome::Types { result }) => result.is_ok(),
     }
 }
 

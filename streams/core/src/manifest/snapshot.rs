@@ -5,10 +5,11 @@
 
 use super::version_1::{self, Manifest1, Partition1};
 use super::version_2::{self, Head2, Partition2};
+use super::version_3::{self, Head3, Partition3};
 use super::{
     AppliedCommit, BlobSet, ChunkId, Generation, Manifest, MemberId, Partition, RestoreError, TooManyTestTenants,
 };
-use crate::blob::{BlobKey, Epoch, PartitionId};
+use crate::blob::{BlobKey, Epoch, PartitionId, Seq};
 use crate::codec::{DecodeError, decode_versioned, encode_versioned};
 use crate::erasure::{Erasure, ErasureKey, Erasures, TooManyErasures};
 use crate::layout::{Layout, LayoutError};
@@ -16,14 +17,15 @@ use crate::limits::{PARTITIONS_MAX, SOURCES_MAX, TEST_TENANTS_MAX};
 use crate::live::ChangedChunk;
 use crate::pause::{PauseRefused, Pauses};
 use crate::retention::{Horizons, Retention, RetentionError};
+use crate::schema::{Changed, Schema, SchemaRefused};
 use crate::scope::TenantHash;
 use crate::source::{SourceId, SourceState};
 use crate::time::Hour;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The version of the encoding of the head and of partitions. Rows of version 2 are read, and written again when they change.
-const VERSION: u8 = 3;
+/// The version of the encoding of the head and of partitions. Rows of versions 2 and 3 are read, and written again when they change.
+const VERSION: u8 = 4;
 /// The version of chunks.
 const CHUNK_VERSION: u8 = 2;
 const HEAD: u8 = b'h';
@@ -66,6 +68,10 @@ pub enum SnapshotError {
     #[error("the snapshot of the manifest: {0}")]
     Erasures(#[from] TooManyErasures),
     #[error("the snapshot of the manifest: {0}")]
+    Types(#[from] SchemaRefused),
+    #[error("the snapshot of the manifest: partition {partition} follows {found} changes of event types, of {known}")]
+    TypeChanges { partition: u32, found: usize, known: usize },
+    #[error("the snapshot of the manifest: {0}")]
     TestTenants(#[from] TooManyTestTenants),
     #[error("the snapshot of the manifest: partition {0} keeps no rows of days that it accepts rows for")]
     Horizons(u32),
@@ -86,6 +92,14 @@ struct StoredHead {
     pauses: Pauses,
     retention: Retention,
     test_tenants: Vec<TenantHash>,
+    types: StoredTypes,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredTypes {
+    listed: Vec<String>,
+    is_whole: bool,
+    changes: Vec<Changed>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -102,16 +116,17 @@ struct StoredPartition {
     erasures: Vec<StoredErasure>,
     erasure_count: u64,
     erased_total: u128,
+    type_changes: Vec<Seq>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct StoredErasure {
+pub(crate) struct StoredErasure {
     key: ErasureKey,
     erasure: Erasure,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct StoredSource {
+pub(crate) struct StoredSource {
     id: SourceId,
     state: SourceState,
 }
@@ -156,6 +171,11 @@ impl Manifest {
             pauses: self.pauses.clone(),
             retention: self.retention,
             test_tenants: self.test_tenants.iter().copied().collect(),
+            types: StoredTypes {
+                listed: self.schema.listed().iter().cloned().collect(),
+                is_whole: self.schema.is_whole(),
+                changes: self.schema.changes().to_vec(),
+            },
         };
         Row { key: vec![HEAD], value: Some(encode_versioned(VERSION, &head)) }
     }
@@ -167,6 +187,7 @@ impl Manifest {
     pub fn from_version_1(bytes: &[u8]) -> Result<Manifest, SnapshotError> {
         let stored: Manifest1 = decode_versioned(version_1::VERSION, bytes)?;
         let mut manifest = Manifest { index: stored.index, ..Manifest::new() };
+        manifest.schema = StoredTypes::unsaid(stored.partitions.len()).checked()?.into();
         for partition in stored.partitions {
             let id = partition.id;
             let is_in_order = manifest.partitions.last_key_value().is_none_or(|(last, _)| *last < id);
@@ -195,6 +216,7 @@ impl Partition {
             erasures: self.erasures.iter().map(|(key, erasure)| StoredErasure { key, erasure }).collect(),
             erasure_count: self.erasures.count(),
             erased_total: self.erased_total,
+            type_changes: self.type_changes.clone(),
         };
         let key = [&[PARTITION][..], &id.0.to_be_bytes()].concat();
         Row { key, value: Some(encode_versioned(VERSION, &stored)) }
@@ -221,6 +243,7 @@ impl Restore {
             [HEAD] => {
                 let head = match value.first() {
                     Some(&version_2::VERSION) => decode_versioned::<Head2>(version_2::VERSION, value)?.into(),
+                    Some(&version_3::VERSION) => decode_versioned::<Head3>(version_3::VERSION, value)?.into(),
                     _ => decode_versioned::<StoredHead>(VERSION, value)?,
                 };
                 head.layout.check()?;
@@ -236,6 +259,7 @@ impl Restore {
                 let id = PartitionId(number(id).unwrap_or(u32::MAX));
                 let stored = match value.first() {
                     Some(&version_2::VERSION) => decode_versioned::<Partition2>(version_2::VERSION, value)?.into(),
+                    Some(&version_3::VERSION) => decode_versioned::<Partition3>(version_3::VERSION, value)?.into(),
                     _ => decode_versioned::<StoredPartition>(VERSION, value)?,
                 };
                 if id.0 >= PARTITIONS_MAX || self.partitions.insert(id, stored).is_some() {
@@ -286,12 +310,18 @@ impl Restore {
         if found != head.partitions as usize {
             return Err(SnapshotError::Partitions { found, expected: head.partitions as usize });
         }
-        let StoredHead { index, layout, layout_version, pauses, retention, test_tenants, .. } = head;
+        let StoredHead { index, layout, layout_version, pauses, retention, test_tenants, types, partitions: _ } = head;
         let test_tenants = test_tenants.into_iter().collect();
+        let schema = types.checked()?.into();
         let mut manifest =
-            Manifest { index, layout, layout_version, pauses, retention, test_tenants, ..Manifest::new() };
+            Manifest { index, layout, layout_version, pauses, retention, test_tenants, schema, ..Manifest::new() };
         for (id, stored) in std::mem::take(&mut self.partitions) {
             let live = self.live.remove(&id).unwrap_or_default();
+            let found = stored.type_changes.len();
+            let known = manifest.schema.changes().len();
+            if found != known {
+                return Err(SnapshotError::TypeChanges { partition: id.0, found, known });
+            }
             manifest.partitions.insert(id, partition(stored, id, live)?);
         }
         match self.live.first_key_value() {
@@ -306,7 +336,47 @@ impl From<Head2> for StoredHead {
         let Head2 { index, layout, layout_version, partitions } = head;
         let pauses = Pauses::default();
         let retention = Retention::default();
-        StoredHead { index, layout, layout_version, partitions, pauses, retention, test_tenants: Vec::new() }
+        Head3 { index, layout, layout_version, partitions, pauses, retention, test_tenants: Vec::new() }.into()
+    }
+}
+
+impl From<Head3> for StoredHead {
+    fn from(head: Head3) -> StoredHead {
+        let Head3 { index, layout, layout_version, partitions, pauses, retention, test_tenants } = head;
+        let types = StoredTypes::unsaid(partitions as usize);
+        StoredHead { index, layout, layout_version, partitions, pauses, retention, test_tenants, types }
+    }
+}
+
+impl StoredTypes {
+    /// Of an earlier version, which did not say the event types of its partitions.
+    fn unsaid(partitions: usize) -> StoredTypes {
+        StoredTypes { listed: Vec::new(), is_whole: partitions == 0, changes: Vec::new() }
+    }
+
+    fn checked(self) -> Result<Schema, SchemaRefused> {
+        let StoredTypes { listed, is_whole, changes } = self;
+        Schema::restored(listed, is_whole, changes)
+    }
+}
+
+impl From<Partition3> for StoredPartition {
+    fn from(stored: Partition3) -> StoredPartition {
+        StoredPartition {
+            epoch: stored.epoch,
+            generation: stored.generation,
+            owner: stored.owner,
+            last_commit: stored.last_commit,
+            total: stored.total,
+            blobs: stored.blobs,
+            sources: stored.sources,
+            horizons: stored.horizons,
+            expired_total: stored.expired_total,
+            erasures: stored.erasures,
+            erasure_count: stored.erasure_count,
+            erased_total: stored.erased_total,
+            type_changes: Vec::new(),
+        }
     }
 }
 
@@ -327,6 +397,7 @@ impl From<Partition2> for StoredPartition {
             erasures: Vec::new(),
             erasure_count: 0,
             erased_total: 0,
+            type_changes: Vec::new(),
         }
     }
 }
@@ -366,6 +437,7 @@ impl StoredPartition {
             expired_total: self.expired_total,
             erasures: Erasures::restored(erasures.collect(), self.erasure_count)?,
             erased_total: self.erased_total,
+            type_changes: self.type_changes,
         })
     }
 }

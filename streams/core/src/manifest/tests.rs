@@ -7,6 +7,7 @@ use crate::erasure::{Erasure, ErasureKey, Erasures};
 use crate::layout::{BucketsFrom, LargeTenant, LayoutError, PeriodUnit};
 use crate::pause::PauseTarget;
 use crate::retention::{Horizons, Retention};
+use crate::schema::{SchemaRefused, TypeChange};
 use crate::scope::{Scope, TenantHash};
 use crate::source::ReadingId;
 use crate::time::{Day, Hour, HourRange};
@@ -35,7 +36,12 @@ fn restored<'a>(rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Resul
 }
 
 fn claim(generation: u64, member: u64) -> Command {
-    Command::Claim(Claim { partition: P, generation: Generation(generation), member: MemberId(member) })
+    Command::Claim(Claim {
+        partition: P,
+        generation: Generation(generation),
+        member: MemberId(member),
+        types: Some(vec!["impression".to_owned(), "click".to_owned()]),
+    })
 }
 
 /// Counts rows `from` to `to` of the source, each once.
@@ -74,7 +80,7 @@ fn claim_needs_a_higher_generation_or_the_same_member() {
     assert_eq!(result(manifest.apply(&claim(1, 1))), Ok(Epoch(2)));
     assert_eq!(result(manifest.apply(&claim(2, 2))), Ok(Epoch(3)));
     assert!(result(manifest.apply(&claim(1, 1))).is_err());
-    let far = Claim { partition: PartitionId(1 << 16), generation: Generation(1), member: MemberId(1) };
+    let far = Claim { partition: PartitionId(1 << 16), generation: Generation(1), member: MemberId(1), types: None };
     assert!(result(manifest.apply(&Command::Claim(far))).is_err());
 }
 
@@ -297,13 +303,13 @@ fn erasure_is_done_once_earlier_blobs_are_written_again_without_its_rows() {
     assert_eq!(manifest.apply(&erase(2)), Outcome::Erase { partition: P, result: Ok(1) });
     let is_done = |manifest: &Manifest| manifest.partition(P).unwrap().erasures.get(&key_of_a).unwrap().is_done;
     // An owner that did not know it is refused.
-    let unknowing = CommitRefused::OtherErasures { named: 0, known: 1 };
+    let unknowing = CommitRefused::OtherRevision { named: 0, known: 1 };
     assert_eq!(result(&mut manifest, &flush(1, 3, 15, 20)), Err(unknowing));
-    assert_eq!(result(&mut manifest, &Commit { erasures: 1, ..flush(1, 3, 15, 20) }), Ok(Committed::Now));
+    assert_eq!(result(&mut manifest, &Commit { revision: 1, ..flush(1, 3, 15, 20) }), Ok(Committed::Now));
     // Blob by blob is written again: ten counts become four, and five stay.
     let rewrite = |seq, removed, total, erased| Commit {
         progress: None,
-        erasures: 1,
+        revision: 1,
         erased,
         add: vec![blob(key(1, seq, 0), total)],
         remove: vec![removed],
@@ -365,6 +371,55 @@ fn names_of_another_commit_are_refused() {
     }
 }
 
+fn change_types(manifest: &mut Manifest, change: TypeChange) -> Result<bool, SchemaRefused> {
+    match manifest.apply(&Command::Types(SetTypes { set: TypesSet::Change(change), asked_at_ms: 7 })) {
+        Outcome::Types { result } => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn commit_that_did_not_know_a_type_change_is_refused() {
+    let mut manifest = manifest();
+    let rename = TypeChange::Rename { from: "click".to_owned(), to: "press".to_owned(), merges: false };
+    assert_eq!(change_types(&mut manifest, rename.clone()), Ok(true));
+    let unknowing = CommitRefused::OtherRevision { named: 0, known: 1 };
+    assert_eq!(result(&mut manifest, &flush(1, 3, 15, 20)), Err(unknowing));
+    assert_eq!(result(&mut manifest, &Commit { revision: 1, ..flush(1, 3, 15, 20) }), Ok(Committed::Now));
+    // Blobs up to the commit before it are read through it, later ones are not.
+    let types = manifest.types_of(P);
+    assert_eq!((types.since(Seq(2)).name("click"), types.since(Seq(3)).name("click")), (Some("press"), Some("click")));
+    // Counts leave a blob only if a type was deleted.
+    let less = Commit { revision: 1, erased: 1, ..flush(1, 4, 20, 25) };
+    assert_eq!(result(&mut manifest, &less), Err(CommitRefused::NothingErased { erased: 1 }));
+    assert_eq!((change_types(&mut manifest, rename), manifest.partition(P).unwrap().revision()), (Ok(false), 1));
+}
+
+#[test]
+fn pause_of_a_type_goes_with_its_name_and_ends_with_it() {
+    let mut manifest = manifest();
+    let pause = |name: &str, at_ms| {
+        Command::Pause(SetPause { target: PauseTarget::EventType(name.to_owned()), paused_at_ms: Some(at_ms) })
+    };
+    manifest.apply(&pause("click", 5));
+    let rename = TypeChange::Rename { from: "click".to_owned(), to: "press".to_owned(), merges: false };
+    change_types(&mut manifest, rename).unwrap();
+    assert_eq!(manifest.pauses().types().collect::<Vec<_>>(), [("press", 5)]);
+    assert_eq!(manifest.apply(&pause("click", 9)), Outcome::Pause { result: Ok(false) }, "it is paused already");
+    change_types(&mut manifest, TypeChange::Delete { name: "press".to_owned() }).unwrap();
+    assert!(manifest.pauses().is_empty());
+}
+
+#[test]
+fn snapshot_whose_partitions_lack_type_changes_is_refused() {
+    let mut manifest = manifest();
+    change_types(&mut manifest, TypeChange::Delete { name: "click".to_owned() }).unwrap();
+    manifest.partitions.get_mut(&P).unwrap().type_changes.clear();
+    let rows: Vec<(Vec<u8>, Vec<u8>)> = manifest.rows().map(|row| (row.key, row.value.unwrap())).collect();
+    let refused = restored(rows.iter().map(|(key, value)| (key, value)));
+    assert_eq!(refused, Err(SnapshotError::TypeChanges { partition: P.0, found: 0, known: 1 }));
+}
+
 fn set_layout(manifest: &mut Manifest, version: u64, layout: Layout) -> Result<u64, LayoutRefused> {
     match manifest.apply(&Command::Layout(SetLayout { version, layout })) {
         Outcome::Layout { result } => result,
@@ -414,12 +469,21 @@ fn rows_of_a_snapshot_that_do_not_fit_together_are_refused() {
 fn command() -> impl Strategy<Value = Command> {
     let numbers = (0..4_u64, 0..6_u64, 0..8_u64, 0..5_u64);
     let removed = proptest::collection::vec((0..4_u64, 0..6_u64, 0..2_u32), 0..3);
-    (0..12_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
+    (0..14_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
         0 => claim(epoch, seq),
         6 => {
             let buckets = vec![BucketsFrom { from: Day(0), buckets: 1 + seq as u32 % 2 }];
             let layout = Layout { buckets, ..Layout::default() };
             Command::Layout(SetLayout { version: epoch % 2, layout })
+        }
+        12 => {
+            let name = |number: u64| ["impression", "click", "view"][number as usize % 3].to_owned();
+            let change = match rows {
+                0 | 1 => TypeChange::Rename { from: name(seq), to: name(from), merges: rows == 0 },
+                2 => TypeChange::Delete { name: name(seq) },
+                _ => TypeChange::Add { name: name(seq) },
+            };
+            Command::Types(SetTypes { set: TypesSet::Change(change), asked_at_ms: epoch })
         }
         11 => Command::TestTenant(SetTestTenant { tenant: TenantHash(seq), is_test: from > 3 }),
         10 => Command::Erase(Erase {
@@ -445,7 +509,7 @@ fn command() -> impl Strategy<Value = Command> {
             let add = vec![blob(key(epoch, seq, 0), from), blob(key(epoch, seq, 1), rows)];
             Command::Commit(Commit { progress: None, add, remove, ..flush(epoch, seq, 0, 0) })
         }
-        _ => Command::Commit(Commit { erasures: seq / 3, ..flush(epoch, seq, from, from + rows) }),
+        _ => Command::Commit(Commit { revision: seq / 3, ..flush(epoch, seq, from, from + rows) }),
     })
 }
 
@@ -471,6 +535,7 @@ proptest! {
                     | Outcome::Expire { result: Err(_), .. }
                     | Outcome::Erase { result: Err(_), .. }
                     | Outcome::TestTenant { result: Err(_) | Ok(false) }
+                    | Outcome::Types { result: Err(_) | Ok(false) }
             );
             if is_refused {
                 prop_assert_eq!(&manifest.partitions, &before.partitions);
@@ -478,6 +543,7 @@ proptest! {
                 prop_assert_eq!(&manifest.pauses, &before.pauses);
                 prop_assert_eq!(&manifest.retention, &before.retention);
                 prop_assert_eq!(&manifest.test_tenants, &before.test_tenants);
+                prop_assert_eq!(&manifest.schema, &before.schema);
             }
             if let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) {
                 counted += commit.progress.map_or(0, |progress| progress.to - progress.from);
@@ -507,7 +573,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_are_refused_or_understood(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        for version in [0, 1, 2, 3] {
+        for version in [0, 1, 2, 3, 4] {
             let bytes = [&[version][..], &bytes].concat();
             if let Ok(command) = Command::decode(&bytes) {
                 Manifest::new().apply(&command);

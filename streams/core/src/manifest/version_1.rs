@@ -1,7 +1,8 @@
 //! Version 1 of commands and snapshots, which directories of that time have: blobs had no scope.
 
 use super::version_2::Source2;
-use super::{AppliedCommit, Claim, Command, Commit, Fence, Generation, MemberId, Progress};
+use super::version_3::Claim3;
+use super::{AppliedCommit, Command, Commit, Fence, Generation, MemberId, Progress};
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
 use crate::codec::{DecodeError, decode_versioned};
 use crate::scope::Scope;
@@ -12,7 +13,7 @@ pub(crate) const VERSION: u8 = 1;
 
 #[derive(Deserialize)]
 enum Command1 {
-    Claim(Claim),
+    Claim(Claim3),
     Commit(Commit1),
     Fence(Fence),
 }
@@ -64,7 +65,7 @@ impl From<BlobMeta1> for BlobMeta {
 
 pub(super) fn decode_command(bytes: &[u8]) -> Result<Command, DecodeError> {
     Ok(match decode_versioned(VERSION, bytes)? {
-        Command1::Claim(claim) => Command::Claim(claim),
+        Command1::Claim(claim) => Command::Claim(claim.into()),
         Command1::Fence(fence) => Command::Fence(fence),
         Command1::Commit(Commit1 { partition, epoch, seq, progress, add, remove }) => {
             let add = add.into_iter().map(BlobMeta::from).collect();

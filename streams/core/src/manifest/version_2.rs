@@ -1,6 +1,7 @@
 //! Version 2 of commands and snapshots: a dead letter stayed one for ever.
 
-use super::{AppliedCommit, Claim, Command, Commit, Fence, Generation, MemberId, Progress, SetLayout};
+use super::version_3::Claim3;
+use super::{AppliedCommit, Command, Commit, Fence, Generation, MemberId, Progress, SetLayout};
 use crate::blob::{BlobKey, BlobMeta, Epoch, PartitionId, Seq};
 use crate::codec::{DecodeError, decode_versioned};
 use crate::layout::Layout;
@@ -11,7 +12,7 @@ pub(crate) const VERSION: u8 = 2;
 
 #[derive(Deserialize)]
 enum Command2 {
-    Claim(Claim),
+    Claim(Claim3),
     Commit(Commit2),
     Fence(Fence),
     Layout(SetLayout),
@@ -71,7 +72,7 @@ impl From<SourceState2> for SourceState {
 
 pub(super) fn decode_command(bytes: &[u8]) -> Result<Command, DecodeError> {
     Ok(match decode_versioned(VERSION, bytes)? {
-        Command2::Claim(claim) => Command::Claim(claim),
+        Command2::Claim(claim) => Command::Claim(claim.into()),
         Command2::Fence(fence) => Command::Fence(fence),
         Command2::Layout(set) => Command::Layout(set),
         Command2::Commit(Commit2 { partition, epoch, seq, progress, add, remove }) => {

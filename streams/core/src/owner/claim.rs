@@ -12,7 +12,8 @@ impl Owner {
         let partition = self.config.partition;
         let generation = self.config.generation;
         let member = self.config.member;
-        self.outputs.push_back(Output::Propose(Command::Claim(Claim { partition, generation, member })));
+        let types = Some(self.configured.names().to_vec());
+        self.outputs.push_back(Output::Propose(Command::Claim(Claim { partition, generation, member, types })));
         self.retry_later(now);
     }
 
@@ -29,7 +30,7 @@ impl Owner {
                 let is_own = (*generation, *member) == (self.config.generation, self.config.member);
                 match (is_own, result) {
                     (true, Ok(epoch)) => self.adopt(now, *epoch, manifest),
-                    (true, Err(refused)) => self.stop(Stop::Claim(*refused)),
+                    (true, Err(refused)) => self.stop(Stop::Claim(refused.clone())),
                     (false, Ok(epoch)) if *epoch > self.epoch && !matches!(self.state, State::Claiming) => {
                         self.stop(Stop::Deposed);
                     }
@@ -63,6 +64,7 @@ impl Owner {
             }
             Outcome::TestTenant { .. } => self.test_tenants.clone_from(manifest.test_tenants()),
             Outcome::Erase { .. } => self.adopt_erasures(now, manifest),
+            Outcome::Types { .. } => self.adopt_types(now, manifest),
             Outcome::Retention { .. } => {
                 self.retention = *manifest.retention();
                 self.expire_at = now;
@@ -88,6 +90,7 @@ impl Owner {
         self.test_tenants.clone_from(manifest.test_tenants());
         self.horizons = partition.horizons;
         self.erasures = partition.erasures.clone();
+        self.claim_types(manifest);
         self.expire_at = now;
         self.is_paused =
             manifest.pauses().of_partition(self.config.partition).is_some() && !bites(Bug::PauseForgottenByClaim);

@@ -13,14 +13,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Owner {
-    /// Reads a blob that may hold erased rows, to write it again. `false`: there is none.
+    /// Reads a blob that may hold erased rows, or rows of deleted types, to write it again. `false`: there is none.
     pub(super) fn begin_erase(&mut self) -> bool {
-        let Some(meta) = self.erasures.unclean(&self.unreadable.left_out_of(&self.live)) else { return false };
+        let erased = self.erasures.unclean(&self.live, |key| self.unreadable.is_left(key));
+        let Some(meta) = erased.or_else(|| self.next_deleting()) else { return false };
         self.outputs.push_back(Output::Load(meta.key));
         self.state = State::Loading(Load {
             purpose: Purpose::Rewrite(meta),
             waiting: BTreeSet::from([meta.key]),
             rows: Rollups::new(),
+            deleted: 0,
             planned_by: None,
         });
         self.retry_at = None;
@@ -46,7 +48,7 @@ impl Owner {
         }
     }
 
-    fn write_anew(&mut self, now: Now, write: Write) -> Result<(), RowError> {
+    pub(super) fn write_anew(&mut self, now: Now, write: Write) -> Result<(), RowError> {
         match write.job {
             Job::Flush { mut progress, mut set, letters } => {
                 set.rows = self.without_erased(&set.rows)?;

@@ -19,6 +19,8 @@ pub(super) struct Load {
     pub purpose: Purpose,
     pub waiting: BTreeSet<BlobKey>,
     pub rows: Rollups,
+    /// The sum of the counts of rows of deleted types, which are left out.
+    pub deleted: u64,
     /// The scheduler before it planned this: it plans it again if a blob cannot be read.
     pub planned_by: Option<Scheduler>,
 }
@@ -26,7 +28,7 @@ pub(super) struct Load {
 /// The purpose of reading blobs.
 pub(super) enum Purpose {
     Merge(Merge),
-    /// A blob is written again without erased rows.
+    /// A blob is written again without erased rows, and without those of deleted types.
     Rewrite(BlobMeta),
 }
 
@@ -160,6 +162,13 @@ impl Write {
         }
     }
 
+    pub fn flushing_mut(&mut self) -> Option<&mut Flushed> {
+        match &mut self.job {
+            Job::Flush { set, .. } => Some(set),
+            Job::Merge { .. } | Job::Settle { .. } => None,
+        }
+    }
+
     /// Whether it counts a source to its end.
     pub fn ends(&self, source: SourceId) -> bool {
         match &self.job {
@@ -226,7 +235,7 @@ impl Owner {
         let waiting: BTreeSet<BlobKey> = merge.inputs.iter().map(|meta| meta.key).collect();
         self.outputs.extend(waiting.iter().map(|key| Output::Load(*key)));
         let rows = Rollups::new();
-        self.state = State::Loading(Load { purpose: Purpose::Merge(merge), waiting, rows, planned_by });
+        self.state = State::Loading(Load { purpose: Purpose::Merge(merge), waiting, rows, deleted: 0, planned_by });
         self.retry_at = None;
     }
 
@@ -274,7 +283,7 @@ impl Owner {
         if !load.waiting.remove(&key) {
             return;
         }
-        if let Err(error) = rows.iter().try_for_each(|row| load.rows.push_checked(row)) {
+        if let Err(error) = load.take(&self.types.since(key.seq), rows) {
             return self.stop(Stop::Rows(error));
         }
         if !load.waiting.is_empty() {
@@ -289,9 +298,9 @@ impl Owner {
 
     /// Writes the rows that were loaded, without those that are erased.
     pub(super) fn replace(&mut self, now: Now, load: Load) -> Result<(), RowError> {
-        let Load { purpose, rows, .. } = load;
+        let Load { purpose, rows, deleted, .. } = load;
         let kept = self.erasures.kept(&rows)?.filter(|_| !bites(Bug::ErasedRowsInMerges));
-        let erased = kept.as_ref().map_or(0, |kept| rows.total() - kept.total());
+        let erased = deleted + kept.as_ref().map_or(0, |kept| rows.total() - kept.total());
         let rows = kept.unwrap_or(rows);
         let pending = |level, scope, rows| Pending::new(level, scope, Content::Rows(Arc::new(rows)));
         let (inputs, blobs) = match purpose {
@@ -334,6 +343,11 @@ impl Owner {
         self.propose_if_stored(now);
     }
 
+    /// How many erasures and changes of event types it knows.
+    fn revision(&self) -> u64 {
+        self.erasures.count() + self.types.before.len() as u64
+    }
+
     /// What the manifest holds once a job is committed that adds these blobs.
     fn after(&self, job: &Job, added: impl Iterator<Item = BlobMeta>) -> After {
         let removed = job.inputs();
@@ -347,7 +361,7 @@ impl Owner {
         let is_other = |id: &&SourceId| this.is_none_or(|this| this.id != **id);
         let others = self.touched.iter().filter(is_other);
         let others = others.filter_map(|id| Some(SourceAfter { id: *id, state: *self.sources.get(id)? }));
-        After { parts, live, erasures: self.erasures.count(), sources: others.chain(this).collect() }
+        After { parts, live, revision: self.revision(), sources: others.chain(this).collect() }
     }
 
     /// Writes the blobs that are due. Those of a flush do not wait, and none while the partition is sealed.
@@ -410,7 +424,7 @@ impl Owner {
             epoch: self.epoch,
             seq: write.seq,
             add: write.blobs.iter().filter_map(|blob| blob.meta).collect(),
-            erasures: self.erasures.count(),
+            revision: self.revision(),
             ..Commit::default()
         };
         let commit = match &write.job {

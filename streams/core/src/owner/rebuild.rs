@@ -17,7 +17,11 @@ impl Owner {
         let is_same = |meta: &BlobMeta| meta.level.is_of_rows() && meta.holds(rows);
         let Some(meta) = self.live.get(&key).filter(is_same).filter(|_| self.may_rebuild()) else { return };
         let waiting = BTreeSet::new();
-        let load = Load { purpose: Purpose::Rewrite(meta), waiting, rows: rows.clone(), planned_by: None };
+        let none = Rollups::new();
+        let mut load = Load { purpose: Purpose::Rewrite(meta), waiting, rows: none, deleted: 0, planned_by: None };
+        if let Err(error) = load.take(&self.types.since(key.seq), rows) {
+            return self.stop(Stop::Rows(error));
+        }
         if let Err(error) = self.replace(now, load) {
             self.stop(Stop::Rows(error));
         }
@@ -75,8 +79,9 @@ impl Recount {
 
     /// Counts rows, which follow those before them.
     pub fn add(&mut self, now: Now, batch: &RowBatch<'_>) {
+        let accepted = Some(now);
         let now = if self.refused.is_some() { Now(u64::MAX) } else { now };
-        let rules = Rules { types: &self.config.types, kept_from: Day(0) };
+        let rules = Rules { types: &self.config.types, kept_from: Day(0), accepted };
         for (row, record) in (batch.from..).zip(batch.records) {
             let is_refused = self.refused.as_ref().is_some_and(|refused| refused.contains(&row));
             if !is_refused {

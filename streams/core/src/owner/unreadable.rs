@@ -53,6 +53,11 @@ impl Unreadable {
         self.0.values().filter_map(|failed| failed.until).min()
     }
 
+    /// Whether a blob is left until later.
+    pub fn is_left(&self, key: &BlobKey) -> bool {
+        self.0.get(key).is_some_and(|failed| failed.until.is_some())
+    }
+
     /// The live blobs without those that are left until later.
     pub fn left_out_of<'l>(&self, live: &'l BlobSet) -> Cow<'l, BlobSet> {
         if self.until().is_none() {

@@ -10,7 +10,9 @@ use crate::merge::phase_s;
 use crate::names::{CUT, Names};
 use crate::query::OwnerRows;
 use crate::rollup::{Rollups, RowError};
+use crate::schema::{Renaming, TypeChange};
 use crate::source::{ReadingId, SourceId};
+use crate::teeth::{Bug, bites};
 use crate::time::{Day, Now};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ pub(super) struct Window {
     dead_letters: Vec<Held>,
     open: Option<Open>,
     limits: Limits,
+    /// What became of the names of its rows since it was begun.
+    renaming: Renaming,
 }
 
 /// Which rows the window holds.
@@ -53,11 +57,13 @@ struct Limits {
 pub(super) struct Rules<'a> {
     pub types: &'a EventTypes,
     pub kept_from: Day,
+    /// When the rows were accepted; `None`: now. Names of event types mean what they meant then.
+    pub accepted: Option<Now>,
 }
 
 impl Rules<'_> {
     fn checked<'r>(&self, now: Now, raw: &RawEvent<'r>) -> Result<Event<'r>, EventError> {
-        let event = raw.check(now, self.types)?;
+        let event = raw.check_accepted(now, self.accepted.unwrap_or(now), self.types)?;
         event.check_kept(self.kept_from)?;
         Ok(event)
     }
@@ -98,7 +104,13 @@ impl Window {
             flush_every_ms: config.flush_after_ms.max(1),
             flush_phase_ms: phase_s(&config.partition.0.to_le_bytes(), config.flush_after_ms),
         };
-        Window { fold: Fold::new(config.types.clone(), config.seed), dead_letters: Vec::new(), open: None, limits }
+        Window {
+            fold: Fold::new(config.types.clone(), config.seed),
+            dead_letters: Vec::new(),
+            open: None,
+            limits,
+            renaming: Renaming::default(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -116,6 +128,11 @@ impl Window {
     /// Whether a flush has to come before any further row.
     pub fn is_due(&self) -> bool {
         self.open.is_some_and(|open| open.is_due)
+    }
+
+    /// Its rows go under the names behind a change.
+    pub fn rename(&mut self, change: &TypeChange) {
+        self.renaming.push(change);
     }
 
     pub fn flush_soon(&mut self, now: Now) {
@@ -190,14 +207,18 @@ impl Window {
 
     pub fn rows_of(&self, epoch: Epoch, tenant: &str) -> Result<Option<OwnerRows>, RowError> {
         let Some(Open { source, from, to, .. }) = self.open else { return Ok(None) };
-        Ok(Some(OwnerRows { epoch, source, from, to, rows: self.fold.rollups_of(tenant)? }))
+        let rows = self.fold.rollups_of(tenant)?;
+        let rows = self.renaming.rows(&rows)?.unwrap_or(rows);
+        Ok(Some(OwnerRows { epoch, source, from, to, rows }))
     }
 
     /// All that it holds; it is empty then.
     pub fn take(&mut self, config: &OwnerConfig) -> Result<Option<Taken>, RowError> {
         let Some(Open { source, reading, from, to, is_end, .. }) = self.open.take() else { return Ok(None) };
         let full = std::mem::replace(self, Window::new(config));
-        let rows = Arc::new(full.fold.rollups()?);
+        let rows = full.fold.rollups()?;
+        let renamed = full.renaming.rows(&rows)?.filter(|_| !bites(Bug::OldNamesInFlushes));
+        let rows = Arc::new(renamed.unwrap_or(rows));
         let set = Flushed { source, from, to, rows, until: Now(u64::MAX) };
         Ok(Some(Taken { reading, set, dead_letters: full.dead_letters, is_end }))
     }
@@ -249,7 +270,7 @@ impl Owner {
         let skipped = usize::try_from(expected - batch.from).unwrap_or(usize::MAX);
         if let Some(records) = batch.records.get(skipped..) {
             let rest = RowBatch { from: expected, records, ..*batch };
-            let rules = Rules { types: &self.config.types, kept_from: self.horizons.late };
+            let rules = Rules { types: &self.config.types, kept_from: self.horizons.late, accepted: None };
             self.window.fold(now, rules, &rest);
         }
     }

@@ -3,7 +3,8 @@
 use super::View;
 use super::previous::PreviousPeriod;
 use super::range::{QuarterRange, time};
-use crate::rollup::RollupRow;
+use crate::blob::BlobKey;
+use crate::rollup::{RollupRow, Rollups};
 use crate::time::{DAY_S, HOUR_S, HourRange, QUARTER_S, Quarter};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -107,6 +108,8 @@ struct Texts {
 pub struct Grouping<'q> {
     query: &'q CountQuery,
     view: &'q View,
+    /// The names of now of the types that are asked for.
+    types: Vec<&'q str>,
     unit: Option<Unit>,
     counts: BTreeMap<Key, Pair>,
     texts: Texts,
@@ -184,8 +187,8 @@ impl CountQuery {
     }
 
     fn wants(&self, row: &RollupRow<'_>) -> bool {
-        let has = |wanted: &[String], found: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == found);
-        row.tenant == self.tenant && has(&self.types, row.event_type) && has(&self.listings, row.listing)
+        let is_listing = |wanted: &String| wanted == row.listing;
+        row.tenant == self.tenant && (self.listings.is_empty() || self.listings.iter().any(is_listing))
     }
 }
 
@@ -194,6 +197,7 @@ impl<'q> Grouping<'q> {
         Grouping {
             query,
             view,
+            types: query.types.iter().filter_map(|name| view.types.schema.present(name)).collect(),
             unit: query.unit(),
             counts: BTreeMap::new(),
             texts: Texts::default(),
@@ -231,12 +235,23 @@ impl<'q> Grouping<'q> {
         Ok(())
     }
 
+    /// Counts the rows of a blob, under the names of now.
+    ///
+    /// # Errors
+    /// [`CountError`].
+    pub fn add_blob(&mut self, blob: &BlobKey, rows: &Rollups, counted_at: Option<UnixTime>) -> Result<(), CountError> {
+        let renaming = self.view.renaming(blob);
+        rows.iter().filter_map(|row| renaming.row(&row).map(|row| self.add(&row, counted_at))).collect()
+    }
+
     /// Counts a row. `counted_at` is when a server counted its events, if that is known.
     ///
     /// # Errors
     /// [`CountError`].
     pub fn add(&mut self, row: &RollupRow<'_>, counted_at: Option<UnixTime>) -> Result<(), CountError> {
-        if !self.query.wants(row) || !self.view.shows(row) {
+        // A type that is asked for and deleted has no rows.
+        let is_type = self.query.types.is_empty() || self.types.contains(&row.event_type);
+        if !is_type || !self.query.wants(row) || !self.view.shows(row) {
             return Ok(());
         }
         for (at, &count) in row.quarters.iter().enumerate().filter(|(_, count)| **count > 0) {

@@ -27,7 +27,7 @@ fn blob(seq: u64, part: u32, total: u64) -> BlobMeta {
 impl Directory {
     fn new() -> Directory {
         let mut manifest = Manifest::new();
-        let claim = Claim { partition: P, generation: Generation(1), member: MemberId(1) };
+        let claim = Claim { partition: P, generation: Generation(1), member: MemberId(1), types: Some(Vec::new()) };
         manifest.apply(&Command::Claim(claim));
         let head = manifest.head(Gone::default());
         Directory { manifest, head, files: Files::default() }
@@ -43,15 +43,15 @@ impl Directory {
 
     /// Writes the files of a commit, which is applied or not.
     fn write(&mut self, commit: Commit, is_applied: bool) {
-        let seq = commit.add[0].key.seq;
-        let commit = Commit { partition: P, epoch: Epoch(1), seq, ..commit };
+        let BlobKey { epoch, seq, .. } = commit.add[0].key;
+        let commit = Commit { partition: P, epoch, seq, ..commit };
         let mut behind = self.manifest.clone();
         let outcome = behind.apply(&Command::Commit(commit.clone()));
         assert!(matches!(outcome, Outcome::Commit { result: Ok(Committed::Now), .. }), "{outcome:?}");
         let partition = behind.partition(P).unwrap();
         let sources = partition.sources.iter().map(|(id, state)| SourceAfter { id: *id, state: *state }).collect();
         let parts = commit.add.len() as u32;
-        let after = After { parts, live: partition.live.digest(), erasures: 0, sources };
+        let after = After { parts, live: partition.live.digest(), revision: 0, sources };
         let origin = match commit.progress {
             Some(progress) => Origin::Source { source: SOURCE, from: progress.from, to: progress.to },
             None => Origin::Blobs(commit.remove.iter().copied().collect()),
@@ -118,6 +118,28 @@ fn merge_that_was_given_up_does_not_count_beside_its_inputs() {
     directory.lose(&blob(5, 0, 10));
     let report = directory.recovered().unwrap();
     assert_eq!((report.live.total, report.sources[&SOURCE].next_row), (30, 30));
+}
+
+#[test]
+fn commits_before_a_torn_write_may_have_been_given_up() {
+    let mut directory = Directory::new();
+    directory.flush(1, 0, 10);
+    // One of two files of a merge is whole. It was written anew under another number, and torn again.
+    let merged = blob(2, 1, 10);
+    directory.write(Commit { add: vec![merged], remove: vec![blob(1, 0, 10).key], ..Commit::default() }, false);
+    let parts = |found: &mut Found| found.after.iter_mut().for_each(|after| after.parts = 2);
+    directory.files.whole.iter_mut().filter(|found| found.meta.key == merged.key).for_each(parts);
+    directory.files.damaged = vec![blob(2, 0, 0).key, blob(3, 0, 0).key];
+    // The next owner knows nothing of it, and its numbers are higher.
+    let claim = Claim { partition: P, generation: Generation(2), member: MemberId(2), types: Some(Vec::new()) };
+    directory.manifest.apply(&Command::Claim(claim));
+    let mut meta = blob(4, 0, 5);
+    meta.key.epoch = Epoch(2);
+    let reading = ReadingId(1);
+    let progress = Progress { source: SOURCE, reading, from: 10, to: 15, dead_letters: 0, total: 5, is_end: false };
+    directory.write(Commit { progress: Some(progress), add: vec![meta], ..Commit::default() }, true);
+    directory.head = directory.manifest.head(Gone::default());
+    assert!(directory.is_recovered());
 }
 
 #[test]

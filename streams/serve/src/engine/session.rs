@@ -307,6 +307,8 @@ impl<'e> Session<'e> {
         self.owner.handle(now, Input::Applied { outcome: &outcome, manifest: self.host.manifest() });
         self.node.set_problem(None);
         self.node.set_pauses(self.host.manifest().pauses());
+        self.node.set_schema(self.host.manifest().schema());
+        self.look_at_types(command, &outcome);
         Ok(outcome)
     }
 
@@ -322,7 +324,8 @@ impl<'e> Session<'e> {
             | Command::Retention(_)
             | Command::Expire(_)
             | Command::Erase(_)
-            | Command::TestTenant(_) => Vec::new(),
+            | Command::TestTenant(_)
+            | Command::Types(_) => Vec::new(),
         }
     }
 
@@ -418,6 +421,8 @@ impl<'e> Session<'e> {
             dead_letters,
             erasures_pending: self.host.manifest().partition(PARTITION).map_or(0, |known| known.erasures.pending())
                 as u64,
+            deleting_blobs: self.owner.deleting() as u64,
+            cleaned_ms: self.cleaned_ms,
             manifest_index: self.host.manifest().index(),
             kept_from: self.host.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.late),
         });

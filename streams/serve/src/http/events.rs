@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use tidemark_consensus::local::PersistError;
 use tidemark_proto::hash::bytes_hash;
+use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::time::Now;
 use tidemark_streams_intake::body::{self, BodyError, Decoded, Named, Rules};
 use tidemark_streams_intake::entry::{Answer as Counted, BatchOf, Event};
@@ -76,14 +77,15 @@ fn submit(
     })?;
     let now_ms = now_ms();
     let kept_from = node.owner().kept_from;
-    let rules = Rules { now: Now(now_ms), types: &node.settings.types, kept_from, seed: log.seed() };
+    let types = node.names().types;
+    let rules = Rules { now: Now(now_ms), types: &types, kept_from, seed: log.seed() };
     let mut decoded = body::decode(&unpacked, &rules).map_err(|error| match error {
         BodyError::Empty | BodyError::NoJson(_) | BodyError::Array(_) => Failure::bad("malformed_body", error),
         BodyError::TooManyEvents { .. } | BodyError::TooManyRows { .. } => {
             Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_events", error)
         }
     })?;
-    check_pauses(node, &decoded)?;
+    check_pauses(node, &decoded, &types)?;
     check_dead_letters(node, &decoded)?;
     let producer = sender.map(|Sender { name, seq }| BatchOf {
         name: Cow::Borrowed(name.as_str()),
@@ -96,11 +98,11 @@ fn submit(
 }
 
 /// A batch with events of a paused type is not taken. It is sent again, and counts once the type is resumed.
-fn check_pauses(node: &Node, decoded: &Decoded<'_>) -> Result<(), Failure> {
+fn check_pauses(node: &Node, decoded: &Decoded<'_>, types: &EventTypes) -> Result<(), Failure> {
     let pauses = node.pauses();
     let paused = pauses.types().find(|(paused, _)| {
         decoded.events.iter().any(|event| match event {
-            Event::Valid(event) => event.event_type == *paused,
+            Event::Valid(event) => types.present(&event.event_type) == *paused,
             Event::Broken { .. } => false,
         })
     });

@@ -50,14 +50,7 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
     let listing = params.get("listing").map(String::as_str);
     check_tenant(tenant).map_err(|error| Failure::bad("parameter", error))?;
     listing.map_or(Ok(()), check_listing).map_err(|error| Failure::bad("parameter", error))?;
-    let again = match params.get("again").map(String::as_str) {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(other) => {
-            let message = format!("again {:?}: true or false", request::shown(other));
-            return Err(Failure::bad("parameter", message));
-        }
-    };
+    let again = request::flag(params, "again")?;
     let key = ErasureKey::of(tenant, listing);
     let (sender, receiver) = oneshot::channel();
     let request = EraseRequest { key, again, answer: sender };
@@ -87,7 +80,7 @@ pub fn time(at_ms: u64) -> Value {
 }
 
 /// Has the owner's thread propose a command.
-async fn propose(node: &Node, command: Command) -> Result<Outcome, Failure> {
+pub(super) async fn propose(node: &Node, command: Command) -> Result<Outcome, Failure> {
     let (sender, receiver) = oneshot::channel();
     node.engine.try_send(Message::Propose(Proposal { command, answer: sender })).map_err(|_| overloaded())?;
     receiver.await.map_err(|_| ended())?.map_err(failed)

@@ -33,10 +33,14 @@ pub enum Route {
     Pause,
     Resume,
     Erase,
+    Types,
+    RenameType,
+    DeleteType,
+    AddType,
     Page(Page),
 }
 
-const ROUTES: [(&str, Route); 8] = [
+const ROUTES: [(&str, Route); 12] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
@@ -45,6 +49,10 @@ const ROUTES: [(&str, Route); 8] = [
     ("/v1/pause", Route::Pause),
     ("/v1/resume", Route::Resume),
     ("/v1/erase", Route::Erase),
+    ("/v1/types", Route::Types),
+    ("/v1/types/rename", Route::RenameType),
+    ("/v1/types/delete", Route::DeleteType),
+    ("/v1/types/add", Route::AddType),
 ];
 
 impl Route {
@@ -63,18 +71,20 @@ impl Route {
 
     pub fn method(self) -> Method {
         match self {
-            Route::Healthz | Route::Readyz | Route::Metrics | Route::Page(_) => Method::GET,
+            Route::Healthz | Route::Readyz | Route::Metrics | Route::Types | Route::Page(_) => Method::GET,
             Route::Events | Route::Query | Route::Pause | Route::Resume | Route::Erase => Method::POST,
+            Route::RenameType | Route::DeleteType | Route::AddType => Method::POST,
         }
     }
 
     /// Parameters behind `?`.
     pub fn params(self) -> &'static [&'static str] {
         match self {
-            Route::Healthz | Route::Metrics | Route::Query | Route::Page(_) => &[],
+            Route::Healthz | Route::Metrics | Route::Query | Route::Types | Route::Page(_) => &[],
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
-            Route::Pause | Route::Resume => &["type"],
+            Route::Pause | Route::Resume | Route::DeleteType | Route::AddType => &["type"],
+            Route::RenameType => &["from", "to", "merge"],
             Route::Erase => &["tenant", "listing", "again"],
         }
     }
@@ -105,6 +115,15 @@ pub fn params(query: Option<&str>, known: &[&str]) -> Result<Params, Failure> {
         }
     }
     Ok(params)
+}
+
+/// A parameter that is true or false; without it false.
+pub fn flag(params: &Params, name: &str) -> Result<bool, Failure> {
+    match params.get(name).map(String::as_str) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(Failure::bad("parameter", format!("{name} {:?}: true or false", shown(other)))),
+    }
 }
 
 fn decoded(text: &str) -> Option<String> {

@@ -84,7 +84,7 @@ fn golden_file_is_read_and_written() {
         after: After {
             parts: 2,
             live: LiveDigest { blobs: 3, total: 4_000, names: 0xfeed },
-            erasures: 1,
+            revision: 1,
             sources: [SourceAfter { id: SourceId([0xab; 32]), state: SourceState::default() }].into(),
         },
         content: Content::Rows(Arc::new(rows.clone())),

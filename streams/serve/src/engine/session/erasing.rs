@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use tidemark_streams_core::blob::{BlobKey, Epoch, Seq};
 use tidemark_streams_core::collector::{Verdict, judge};
 use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};
-use tidemark_streams_core::manifest::{Command, Erase, Outcome};
+use tidemark_streams_core::manifest::{Command, Erase, Outcome, SetTypes, TypesSet};
 use tidemark_streams_core::owner::Input;
+use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_store::directory::damaged_blob;
 use tidemark_streams_store::folder::Found;
 
@@ -124,9 +125,23 @@ impl Session<'_> {
         Ok(Erased { erasure, is_done, files_until_ms })
     }
 
+    /// Files of a deleted type have to go, as those of an erasure.
+    pub(super) fn look_at_types(&mut self, command: &Command, outcome: &Outcome) {
+        let Command::Types(SetTypes { set: TypesSet::Change(TypeChange::Delete { name }), .. }) = command else {
+            return;
+        };
+        let Outcome::Types { result: Ok(true) } = outcome else { return };
+        self.leftovers = Some(Leftovers::new(self.node.settings.reader_grace_s));
+        let deleted_at_ms = self.host.manifest().schema().deleted_at_ms(name).unwrap_or_default();
+        self.cleaned_ms = self.cleaned_ms.min(deleted_at_ms.saturating_sub(1));
+        // The answer to the operator does not say that it is done.
+        self.publish();
+    }
+
     /// Looks for files of erased rows once all erasures are done in live blobs, and no query reads older ones.
     pub(super) fn look_for_leftovers(&mut self) {
-        let is_pending = self.host.manifest().partition(PARTITION).is_none_or(|known| known.erasures.pending() > 0);
+        let is_pending = self.host.manifest().partition(PARTITION).is_none_or(|known| known.erasures.pending() > 0)
+            || self.owner.deleting() > 0;
         let epoch = self.owner.epoch();
         let seq = self.owner.last_seq();
         let Some(leftovers) = &mut self.leftovers else { return };
@@ -169,7 +184,8 @@ impl Session<'_> {
             self.leftovers = None;
             let known = manifest.partition(PARTITION).map(|known| known.erasures.iter());
             let asked = known.into_iter().flatten().map(|(_, erasure)| erasure.asked_at_ms);
-            self.cleaned_ms = asked.max().unwrap_or_default();
+            let changed = manifest.schema().changes().last().map(|changed| changed.at_ms);
+            self.cleaned_ms = asked.chain(changed).max().unwrap_or_default();
         }
     }
 

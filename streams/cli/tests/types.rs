@@ -1,0 +1,243 @@
+//! `types` on a directory with counts: what is renamed answers at once, what is deleted is in no file, and nothing counts twice.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+use tidemark_streams_core::blob::PartitionId;
+use tidemark_streams_core::manifest::{self, Claim, Generation, MemberId};
+use tidemark_streams_store::directory::{Directory, IfMissing};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
+const MAP: &str = "tenant=shop,listing=item,at=at,n=n";
+const MAP_WITH_TYPE: &str = "tenant=shop,listing=item,at=at,n=n,type=type";
+const CSV: &str = "shop,item,at,n,type\na,x,2026-01-01T00:10:00Z,2,view\na,y,2026-01-01T00:50:00Z,3,click\n\
+                   b,x,2026-02-02T05:00:00Z,4,view\n";
+
+struct Shop {
+    folder: TempDir,
+}
+
+impl Shop {
+    fn new() -> Shop {
+        Shop { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A directory with views and clicks.
+    fn loaded() -> Shop {
+        let shop = Shop::new();
+        shop.load_typed(CSV, "view,click");
+        shop
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.folder.path().join("streams")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).arg("--dir").arg(self.dir());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn said(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn file(&self, rows: &str) -> PathBuf {
+        let path = self.folder.path().join("rows.csv");
+        std::fs::write(&path, rows).unwrap();
+        path
+    }
+
+    /// Loads rows with a column of types.
+    fn load_typed(&self, rows: &str, types: &str) {
+        let file = self.file(rows);
+        self.said(&["load", file.to_str().unwrap(), "--map", MAP_WITH_TYPE, "--types", types]);
+    }
+
+    /// The counts of a tenant by type names.
+    fn counts<const N: usize>(&self, tenant: &str, types: [&str; N]) -> [u64; N] {
+        let count = |line: &str| line.split('\t').nth(1).and_then(|count| count.parse::<u64>().ok());
+        types.map(|name| self.said(&["query", tenant, "--type", name]).lines().filter_map(count).sum())
+    }
+
+    /// The names of the files of blobs, with their bytes.
+    fn blobs(&self) -> Vec<(String, Vec<u8>)> {
+        let entries = std::fs::read_dir(self.dir().join("blobs")).unwrap().map(|entry| entry.unwrap().path());
+        let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+        let mut blobs: Vec<_> = entries.map(|path| (name(&path), std::fs::read(&path).unwrap())).collect();
+        blobs.sort();
+        blobs
+    }
+
+    fn files_with(&self, text: &str) -> usize {
+        let has = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        self.blobs().iter().filter(|(_, bytes)| has(bytes)).count()
+    }
+}
+
+#[test]
+fn renamed_type_answers_at_once_and_no_file_is_written() {
+    let shop = Shop::loaded();
+    let before = shop.blobs();
+    assert_eq!(shop.said(&["types", "list"]), "click\nview\n");
+    assert_eq!(
+        shop.said(&["types", "rename", "view", "impression-view"]),
+        "click\nimpression-view\nview\tcounts as impression-view\n"
+    );
+    assert_eq!(shop.blobs(), before);
+    // A query under the old name means the same type.
+    assert_eq!(shop.counts("a", ["impression-view", "view", "click"]), [2, 2, 3]);
+    // Rows that come under either name count under the new one.
+    shop.load_typed(&CSV.replace(",2,", ",20,").replace("b,x", "c,x"), "view,click");
+    shop.load_typed(
+        &CSV.replace(",2,view", ",200,impression-view").replace("b,x", "d,x"),
+        "impression-view,click,view",
+    );
+    assert_eq!(shop.counts("a", ["impression-view", "click"]), [222, 9]);
+    assert!(shop.said(&["audit"]).contains(" count 243\n"));
+    // Run again it changes nothing; a name that is in use is refused.
+    shop.said(&["types", "rename", "view", "impression-view"]);
+    assert!(
+        shop.refused(&["types", "rename", "click", "impression-view"]).contains("event type impression-view exists")
+    );
+    assert!(shop.refused(&["types", "rename", "vew", "x"]).contains("known are: click, impression-view"));
+    shop.said(&["types", "rename", "click", "impression-view", "--merge"]);
+    assert_eq!(shop.counts("a", ["impression-view", "click", "view"]), [231, 231, 231]);
+    assert!(shop.said(&["audit"]).contains(" count 243\n"));
+}
+
+#[test]
+fn file_that_was_loaded_before_a_rename_counts_once() {
+    let shop = Shop::new();
+    let file = shop.file(CSV);
+    let load = |name: &str| shop.said(&["load", file.to_str().unwrap(), "--map", MAP, "--type", name]);
+    load("view");
+    shop.said(&["types", "rename", "view", "seen"]);
+    assert!(load("seen").contains("already counted: 3 rows") && load("view").contains("already counted"));
+    let audited = ["audit", "--map", MAP, "--type", "seen", "--against", file.to_str().unwrap()];
+    assert!(shop.said(&audited).contains("count 9"));
+    shop.said(&["types", "delete", "seen"]);
+    let refused = shop.refused(&["load", file.to_str().unwrap(), "--map", MAP, "--type", "seen"]);
+    assert!(refused.contains("event type seen was deleted"), "{refused}");
+    // The name stands for another type then: the same rows count for it.
+    shop.said(&["types", "add", "seen"]);
+    assert_eq!(shop.counts("a", ["seen"]), [0]);
+    assert!(load("seen").contains("3 rows: 3 counted"));
+    assert_eq!(shop.counts("a", ["seen"]), [5]);
+}
+
+#[test]
+fn deleted_type_is_in_no_file_and_later_rows_are_dead_letters() {
+    let shop = Shop::loaded();
+    let said = shop.said(&["types", "delete", "click"]);
+    assert!(said.starts_with("no file holds rows of event type click"), "{said}");
+    assert_eq!(shop.counts("a", ["view", "click"]), [2, 0]);
+    assert_eq!((shop.files_with("click"), shop.blobs().len()), (0, shop.said(&["blobs"]).lines().count() - 1));
+    assert!(shop.said(&["audit"]).contains(" count 6\n"));
+    assert!(shop.said(&["types", "delete", "click"]).contains("\nclick\tdeleted 20"), "run again it only reports");
+    shop.load_typed(&CSV.replace(",3,", ",30,"), "view,click");
+    assert_eq!(shop.counts("a", ["view", "click"]), [4, 0]);
+    let letters = shop.said(&["dead-letters", "list", "--reason", "was deleted"]);
+    assert!(letters.lines().count() == 1 && letters.contains("event type \\\"click\\\" was deleted"), "{letters}");
+    let replay = ["dead-letters", "replay", "--types", "view,click"];
+    assert!(shop.said(&replay).starts_with("0 dead letters were replayed"));
+    assert!(shop.refused(&["types", "rename", "click", "x"]).contains("event type click is deleted"));
+    // Used again, the name has the rows that come from now on, and letters that an operator replays.
+    assert_eq!(shop.said(&["types", "add", "click"]), "click\nview\n");
+    assert_eq!(shop.counts("a", ["click"]), [0]);
+    assert!(shop.said(&replay).starts_with("1 dead letters were replayed"));
+    assert_eq!(shop.counts("a", ["view", "click"]), [4, 30]);
+    assert!(shop.said(&["audit"]).contains(" count 42\n"));
+}
+
+#[test]
+fn deletion_that_is_killed_anywhere_is_done_by_the_next_run() {
+    let shop = Shop::new();
+    let mut rows = "shop,item,at,n,type\n".to_owned();
+    let name = |row: u32| if row.is_multiple_of(3) { "view" } else { "click" };
+    rows.extend(
+        (0..4_000).map(|row| format!("shop-{},item-{row},2026-{:02}-05,1,{}\n", row % 4, 1 + row % 11, name(row))),
+    );
+    shop.load_typed(&rows, "view,click");
+    let mut was_cut = false;
+    for after_ms in (5..300).step_by(5) {
+        let mut delete = shop.command(&["types", "delete", "view"]);
+        let mut child = delete.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(after_ms));
+        let is_done = child.try_wait().unwrap().is_some();
+        let _ = child.kill();
+        child.wait().unwrap();
+        was_cut |= !is_done && shop.counts("shop-1", ["view"]) == [0];
+        if is_done {
+            break;
+        }
+    }
+    assert!(was_cut, "no kill came behind the begin of a deletion");
+    shop.said(&["types", "delete", "view"]);
+    assert_eq!((shop.files_with("view"), shop.counts("shop-1", ["view"])), (0, [0]));
+    assert!(shop.said(&["audit"]).contains(" count 2666\n"));
+    let counted: u64 = (0..4).map(|shop_number| shop.counts(&format!("shop-{shop_number}"), ["click"])[0]).sum();
+    assert_eq!(counted, 2_666);
+}
+
+#[test]
+fn lost_manifest_is_built_again_with_its_changes_of_types() {
+    let shop = Shop::loaded();
+    shop.said(&["types", "rename", "view", "seen"]);
+    shop.load_typed(&CSV.replace(",2,", ",20,"), "view,click");
+    shop.said(&["types", "delete", "click"]);
+    shop.said(&["types", "rename", "seen", "looked-at"]);
+    let types = shop.said(&["types", "list"]);
+    let counts = shop.counts("a", ["looked-at", "click"]);
+    assert_eq!(counts, [22, 0]);
+    std::fs::remove_file(shop.dir().join("manifest.redb")).unwrap();
+    shop.said(&["manifest", "rebuild", "--yes"]);
+    assert_eq!((shop.said(&["types", "list"]), shop.counts("a", ["looked-at", "click"])), (types, counts));
+    assert!(shop.said(&["audit"]).contains(" count 30\n"));
+}
+
+#[test]
+fn damaged_blob_is_rebuilt_under_the_names_of_its_commit() {
+    let shop = Shop::new();
+    let file = shop.file(CSV);
+    let load = ["load", file.to_str().unwrap(), "--map", MAP_WITH_TYPE, "--types", "view,click"];
+    shop.said(&load);
+    shop.said(&["types", "rename", "view", "seen"]);
+    shop.said(&["types", "delete", "click"]);
+    for (name, bytes) in shop.blobs().iter().filter(|(name, _)| name.ends_with(".parquet")) {
+        std::fs::write(shop.dir().join("blobs").join(name), &bytes[..bytes.len() / 2]).unwrap();
+    }
+    let source = ["--from", file.to_str().unwrap(), "--map", MAP_WITH_TYPE, "--types", "view,click"];
+    let said = shop.said(&[&["rebuild"][..], &source].concat());
+    assert!(said.contains("\trebuilt: "), "{said}");
+    assert_eq!(shop.counts("a", ["seen", "click"]), [2, 0]);
+    assert!(shop.said(&["audit"]).contains(" count 6\n"));
+}
+
+#[test]
+fn types_of_an_earlier_version_are_read_from_its_blobs_once() {
+    let shop = Shop::loaded();
+    let mut directory = Directory::open(&shop.dir(), IfMissing::Refuse).unwrap();
+    // An owner of an earlier version does not say which types it counts.
+    let claim = Claim { partition: PartitionId(0), generation: Generation(99), member: MemberId(1), types: None };
+    directory.propose(&manifest::Command::Claim(claim)).unwrap();
+    assert!(!directory.manifest().schema().is_whole());
+    drop(directory);
+    assert!(shop.refused(&["types", "rename", "click", "view"]).contains("event type view exists"));
+    let directory = Directory::open(&shop.dir(), IfMissing::Refuse).unwrap();
+    assert!(directory.manifest().schema().is_whole());
+}

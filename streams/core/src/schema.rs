@@ -1,0 +1,516 @@
+//! Event types that are renamed, deleted, and used again.
+//!
+//! A blob keeps the names of its commit for ever. Each change of a name is an entry of the manifest, and each partition notes its last
+//! commit before that entry. So the blob of an earlier commit is read through the changes behind it, and no file is written for a rename. A
+//! commit that did not know a change is refused, as with erasures: blobs of later commits have the new names.
+//!
+//! Owners name their event types when they claim, so the manifest knows which names are in use.
+
+use crate::blob::Seq;
+use crate::event::{EventTypes, Meaning, Meanings, is_event_type_name};
+use crate::limits::{EVENT_TYPES_MAX, TYPE_CHANGES_MAX};
+use crate::rollup::{RollupRow, Rollups, RowError};
+use crate::teeth::{Bug, bites};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A change of the names of event types.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TypeChange {
+    /// Rows of a type count under another name, and so do events that still come under the old name.
+    Rename {
+        from: String,
+        to: String,
+        /// Whether `to` may have rows of its own. Then both are one type from now on.
+        merges: bool,
+    },
+    /// Rows of a type are taken away, and its events are refused.
+    Delete { name: String },
+    /// A name that was deleted or renamed stands for a new type, without the rows of before.
+    Add { name: String },
+}
+
+/// A change, and when it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    pub change: TypeChange,
+    /// In milliseconds since 1970, by the clock of the proposer. It is never before that of an earlier change.
+    pub at_ms: u64,
+}
+
+/// A name that is no event type any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FormerName {
+    /// Its events count under this name.
+    Alias(String),
+    Deleted,
+}
+
+/// The event types of a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    listed: BTreeSet<String>,
+    /// Whether blobs have no other names than the listed ones. Blobs of directories of earlier versions may have.
+    is_whole: bool,
+    changes: Vec<Changed>,
+    /// It follows from the changes.
+    former: BTreeMap<String, FormerName>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaRefused {
+    #[error("event type {0:?} is no name: lower-case letters, digits, `_` or `-`, beginning with a letter")]
+    Name(String),
+    #[error("event type {name} is unknown; known are: {known}")]
+    Unknown { name: String, known: String },
+    #[error("event type {name} is now called {now}: name that one")]
+    Renamed { name: String, now: String },
+    #[error("event type {0} is deleted: `tidemark-streams types add` begins a new type of this name")]
+    Deleted(String),
+    #[error("event type {0} has this name already")]
+    SameName(String),
+    #[error(
+        "event type {0} exists: choose another name, or ask for a merge (`--merge`, `merge=true`), which cannot be undone"
+    )]
+    Exists(String),
+    #[error("{name} is an earlier name of event type {now}: `tidemark-streams types add {name}` frees the name first")]
+    AliasInUse { name: String, now: String },
+    #[error("{EVENT_TYPES_MAX} event types are in use: delete a type that is not needed, or name fewer")]
+    TooManyTypes,
+    #[error("{TYPE_CHANGES_MAX} changes of event types were made, the most that a manifest keeps")]
+    TooManyChanges,
+    #[error(
+        "blobs of an earlier version do not say their event types: stop the server and run `tidemark-streams types list`, which reads \
+         them once"
+    )]
+    Unlisted,
+}
+
+impl Default for Schema {
+    fn default() -> Schema {
+        Schema { listed: BTreeSet::new(), is_whole: true, changes: Vec::new(), former: BTreeMap::new() }
+    }
+}
+
+impl Schema {
+    /// The names that are in use.
+    pub fn listed(&self) -> &BTreeSet<String> {
+        &self.listed
+    }
+
+    /// Whether blobs have no other names than the listed ones.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    pub fn changes(&self) -> &[Changed] {
+        &self.changes
+    }
+
+    /// Names that are no event types any more.
+    pub fn former(&self) -> &BTreeMap<String, FormerName> {
+        &self.former
+    }
+
+    /// The present name of an event type; `None`: it is deleted.
+    pub fn present<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        match self.former.get(name) {
+            None => Some(name),
+            Some(FormerName::Alias(now)) => Some(now),
+            Some(FormerName::Deleted) => None,
+        }
+    }
+
+    /// When a name was deleted, itself or with the type that it was an earlier name of.
+    pub fn deleted_at_ms(&self, name: &str) -> Option<u64> {
+        let mut former = BTreeMap::new();
+        let mut deleted_at_ms = None;
+        for changed in &self.changes {
+            follow(&mut former, &changed.change);
+            deleted_at_ms = match former.get(name) {
+                Some(FormerName::Deleted) => deleted_at_ms.or(Some(changed.at_ms)),
+                Some(FormerName::Alias(_)) | None => None,
+            };
+        }
+        deleted_at_ms
+    }
+
+    pub fn has_deletions(&self) -> bool {
+        self.changes.iter().any(|changed| matches!(changed.change, TypeChange::Delete { .. }))
+    }
+
+    /// Takes over the names that an owner counts. `None`: an owner of an earlier version did not say them.
+    pub(crate) fn claim(&mut self, names: Option<&[String]>) -> Result<(), SchemaRefused> {
+        let Some(names) = names else {
+            self.is_whole = false;
+            return Ok(());
+        };
+        self.list(names)
+    }
+
+    /// Takes over the names of the blobs of earlier versions.
+    pub(crate) fn list_all(&mut self, names: &[String]) -> Result<bool, SchemaRefused> {
+        self.list(names)?;
+        Ok(!std::mem::replace(&mut self.is_whole, true))
+    }
+
+    fn list(&mut self, names: &[String]) -> Result<(), SchemaRefused> {
+        let new: BTreeSet<&String> =
+            names.iter().filter(|name| !self.former.contains_key(*name) && !self.listed.contains(*name)).collect();
+        if let Some(name) = new.iter().find(|name| !is_event_type_name(name)) {
+            return Err(SchemaRefused::Name(name.chars().take(40).collect()));
+        }
+        if !new.is_empty() && self.listed.len() + new.len() > EVENT_TYPES_MAX {
+            return Err(SchemaRefused::TooManyTypes);
+        }
+        self.listed.extend(new.into_iter().cloned());
+        Ok(())
+    }
+
+    /// Makes a change. `false`: it was made before.
+    pub(crate) fn change(&mut self, change: &TypeChange, at_ms: u64) -> Result<bool, SchemaRefused> {
+        if self.is_made(change) {
+            return Ok(false);
+        }
+        self.check(change)?;
+        if self.changes.len() >= TYPE_CHANGES_MAX {
+            return Err(SchemaRefused::TooManyChanges);
+        }
+        let at_ms = self.changes.last().map_or(at_ms, |last| last.at_ms.max(at_ms));
+        self.changes.push(Changed { change: change.clone(), at_ms });
+        follow(&mut self.former, change);
+        match change {
+            TypeChange::Rename { from, to, .. } => {
+                self.listed.remove(from);
+                self.listed.insert(to.clone());
+            }
+            TypeChange::Delete { name } => {
+                self.listed.remove(name);
+            }
+            TypeChange::Add { name } => {
+                self.listed.insert(name.clone());
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_made(&self, change: &TypeChange) -> bool {
+        match change {
+            TypeChange::Rename { from, to, .. } => {
+                from != to && matches!(self.former.get(from), Some(FormerName::Alias(now)) if now == to)
+            }
+            TypeChange::Delete { name } => self.former.get(name) == Some(&FormerName::Deleted),
+            TypeChange::Add { name } => self.listed.contains(name),
+        }
+    }
+
+    fn check(&self, change: &TypeChange) -> Result<(), SchemaRefused> {
+        if !self.is_whole {
+            return Err(SchemaRefused::Unlisted);
+        }
+        match change {
+            TypeChange::Rename { from, to, merges } => self.check_rename(from, to, *merges),
+            TypeChange::Delete { name } => self.check_listed(name),
+            TypeChange::Add { name } => {
+                check_name(name)?;
+                match self.listed.len() < EVENT_TYPES_MAX {
+                    true => Ok(()),
+                    false => Err(SchemaRefused::TooManyTypes),
+                }
+            }
+        }
+    }
+
+    fn check_rename(&self, from: &str, to: &str, merges: bool) -> Result<(), SchemaRefused> {
+        self.check_listed(from)?;
+        check_name(to)?;
+        if from == to {
+            return Err(SchemaRefused::SameName(from.to_owned()));
+        }
+        if self.listed.contains(to) && !merges && !bites(Bug::RenameMergesUnasked) {
+            return Err(SchemaRefused::Exists(to.to_owned()));
+        }
+        match self.former.get(to) {
+            Some(FormerName::Alias(now)) if now != from => {
+                Err(SchemaRefused::AliasInUse { name: to.to_owned(), now: now.clone() })
+            }
+            Some(FormerName::Alias(_) | FormerName::Deleted) | None => Ok(()),
+        }
+    }
+
+    fn check_listed(&self, name: &str) -> Result<(), SchemaRefused> {
+        check_name(name)?;
+        if self.listed.contains(name) {
+            return Ok(());
+        }
+        Err(match self.former.get(name) {
+            Some(FormerName::Alias(now)) => SchemaRefused::Renamed { name: name.to_owned(), now: now.clone() },
+            Some(FormerName::Deleted) => SchemaRefused::Deleted(name.to_owned()),
+            None => {
+                let known = self.listed.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                SchemaRefused::Unknown { name: name.to_owned(), known }
+            }
+        })
+    }
+
+    /// Takes over what a snapshot has.
+    pub(crate) fn restored(
+        listed: Vec<String>,
+        is_whole: bool,
+        changes: Vec<Changed>,
+    ) -> Result<Schema, SchemaRefused> {
+        let mut schema = Schema { is_whole, ..Schema::default() };
+        if changes.len() > TYPE_CHANGES_MAX {
+            return Err(SchemaRefused::TooManyChanges);
+        }
+        for changed in changes {
+            changed.change.names().try_for_each(check_name)?;
+            follow(&mut schema.former, &changed.change);
+            schema.changes.push(changed);
+        }
+        schema.list(&listed)?;
+        Ok(schema)
+    }
+
+    /// The names of events that an owner or a server takes which is configured with these types.
+    pub fn effective(&self, configured: &EventTypes) -> EventTypes {
+        if self.changes.is_empty() {
+            return configured.clone();
+        }
+        let names = self.taken(configured);
+        let all: BTreeSet<&str> = self.changes.iter().flat_map(|changed| changed.change.names()).collect();
+        let mut eras: Vec<Meanings> = Vec::new();
+        let mut former = BTreeMap::new();
+        for known in 0..=self.changes.len() {
+            let renaming = Renaming::of(self.changes[known..].iter().map(|changed| &changed.change));
+            let meaning = |name: &str| match former_name(&former, name).and_then(|name| renaming.name(name)) {
+                None => Some(Meaning::Deleted),
+                Some(now) => names.iter().position(|known| known == now).map(Meaning::of_position),
+            };
+            let meanings: BTreeMap<String, Option<Meaning>> =
+                all.iter().map(|name| ((*name).to_owned(), meaning(name))).collect();
+            // Events that came before a change mean what they meant then.
+            match eras.last_mut().filter(|era| era.meanings == meanings) {
+                Some(era) => era.before_ms = self.at_ms_of(known),
+                None => eras.push(Meanings { before_ms: self.at_ms_of(known), meanings }),
+            }
+            if let Some(next) = self.changes.get(known) {
+                follow(&mut former, &next.change);
+            }
+        }
+        EventTypes::renamed(names, eras, self.identities())
+    }
+
+    /// The names of now of the configured types, and of the types that had these names before.
+    fn taken(&self, configured: &EventTypes) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        let mut take = |name: Option<&str>| {
+            if let Some(name) = name.filter(|name| !names.iter().any(|known| known == name)) {
+                names.push(name.to_owned());
+            }
+        };
+        configured.names().iter().for_each(|name| take(self.present(name)));
+        let mut former = BTreeMap::new();
+        for (known, changed) in self.changes.iter().enumerate() {
+            let renaming = Renaming::of(self.changes[known..].iter().map(|changed| &changed.change));
+            for name in configured.names() {
+                take(former_name(&former, name).and_then(|name| renaming.name(name)));
+            }
+            follow(&mut former, &changed.change);
+        }
+        names
+    }
+
+    fn at_ms_of(&self, change: usize) -> u64 {
+        self.changes.get(change).map_or(u64::MAX, |changed| changed.at_ms)
+    }
+
+    /// The name under which a type has always been known.
+    pub fn identity(&self, name: &str) -> String {
+        self.identities().remove(name).unwrap_or_else(|| name.to_owned())
+    }
+
+    /// The same for each name that is not its own. Ids of events and of files are made of it: they
+    /// stay the same when a type is renamed, and differ when its name is used again.
+    fn identities(&self) -> BTreeMap<String, String> {
+        let mut identities: BTreeMap<String, String> = BTreeMap::new();
+        let mut listed: BTreeSet<&str> = BTreeSet::new();
+        for (number, changed) in self.changes.iter().enumerate() {
+            match &changed.change {
+                TypeChange::Rename { from, to, merges } => {
+                    let is_merged = *merges && listed.contains(to.as_str());
+                    let identity = identities.get(from).cloned().unwrap_or_else(|| from.clone());
+                    if !is_merged {
+                        identities.insert(to.clone(), identity);
+                    }
+                    listed.remove(from.as_str());
+                    listed.insert(to);
+                }
+                TypeChange::Delete { name } => {
+                    listed.remove(name.as_str());
+                }
+                TypeChange::Add { name } => {
+                    // No name of a type has this sign.
+                    identities.insert(name.clone(), format!("{name}#{number}"));
+                    listed.insert(name);
+                }
+            }
+        }
+        identities
+    }
+}
+
+fn check_name(name: &str) -> Result<(), SchemaRefused> {
+    if is_event_type_name(name) { Ok(()) } else { Err(SchemaRefused::Name(name.chars().take(40).collect())) }
+}
+
+fn former_name<'a>(former: &'a BTreeMap<String, FormerName>, name: &'a str) -> Option<&'a str> {
+    match former.get(name) {
+        None => Some(name),
+        Some(FormerName::Alias(now)) => Some(now),
+        Some(FormerName::Deleted) => None,
+    }
+}
+
+/// Follows a change in the names that are no types any more.
+fn follow(former: &mut BTreeMap<String, FormerName>, change: &TypeChange) {
+    let mut replace = |name: &String, by: &FormerName| {
+        let is_alias = |known: &&mut FormerName| matches!(known, FormerName::Alias(now) if now == name);
+        former.values_mut().filter(is_alias).for_each(|known| *known = by.clone());
+        former.insert(name.clone(), by.clone());
+    };
+    match change {
+        TypeChange::Rename { from, to, .. } => {
+            replace(from, &FormerName::Alias(to.clone()));
+            former.remove(to);
+        }
+        TypeChange::Delete { name } => replace(name, &FormerName::Deleted),
+        TypeChange::Add { name } => {
+            former.remove(name);
+        }
+    }
+}
+
+impl TypeChange {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let (first, second) = match self {
+            TypeChange::Rename { from, to, .. } => (from, Some(to)),
+            TypeChange::Delete { name } | TypeChange::Add { name } => (name, None),
+        };
+        [Some(first), second].into_iter().flatten().map(String::as_str)
+    }
+}
+
+/// What some changes, one after the other, make of the names of rows. Other names stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renaming(Vec<Renamed>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Renamed {
+    from: String,
+    /// `None`: rows of it are deleted.
+    to: Option<String>,
+}
+
+impl Renaming {
+    pub fn of<'a>(changes: impl Iterator<Item = &'a TypeChange>) -> Renaming {
+        let mut renaming = Renaming::default();
+        changes.for_each(|change| renaming.push(change));
+        renaming
+    }
+
+    /// A further change.
+    pub fn push(&mut self, change: &TypeChange) {
+        let (from, to) = match change {
+            TypeChange::Rename { from, to, .. } => (from, Some(to)),
+            TypeChange::Delete { name } => (name, None),
+            TypeChange::Add { .. } => return,
+        };
+        let is_known = self.0.iter().any(|renamed| renamed.from == *from);
+        for renamed in self.0.iter_mut().filter(|renamed| renamed.to.as_ref() == Some(from)) {
+            renamed.to = to.cloned();
+        }
+        if !is_known {
+            self.0.push(Renamed { from: from.clone(), to: to.cloned() });
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The name of a row now; `None`: it is deleted.
+    pub fn name<'a>(&'a self, stored: &'a str) -> Option<&'a str> {
+        match self.0.iter().find(|renamed| renamed.from == stored) {
+            None => Some(stored),
+            Some(renamed) => renamed.to.as_deref(),
+        }
+    }
+
+    /// A row under its name now; `None`: it is deleted.
+    pub fn row<'a>(&'a self, row: &RollupRow<'a>) -> Option<RollupRow<'a>> {
+        Some(RollupRow { event_type: self.name(row.event_type)?, ..*row })
+    }
+
+    /// Rows under their names now, without those that are deleted. `None`: none of them changes.
+    ///
+    /// # Errors
+    /// Never for rows that came from one set.
+    pub fn rows(&self, rows: &Rollups) -> Result<Option<Rollups>, RowError> {
+        if rows.types().iter().all(|name| self.name(name) == Some(name)) {
+            return Ok(None);
+        }
+        let mut renamed = Rollups::new();
+        rows.iter().filter_map(|row| self.row(&row).map(|row| renamed.push(row))).collect::<Result<(), _>>()?;
+        renamed.combine();
+        Ok(Some(renamed))
+    }
+}
+
+/// The event types of a partition: the schema, and the last commit before each change of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypesOf {
+    pub schema: Arc<Schema>,
+    pub before: Vec<Seq>,
+}
+
+impl TypesOf {
+    /// What became of the names of a commit since.
+    pub fn since(&self, commit: Seq) -> Renaming {
+        self.between(commit, Seq(u64::MAX))
+    }
+
+    /// What became of the names of a commit until a later one.
+    pub fn between(&self, from: Seq, to: Seq) -> Renaming {
+        let changes = self.schema.changes.iter().zip(&self.before);
+        let is_between = |(_, before): &(&Changed, &Seq)| from <= **before && **before < to;
+        Renaming::of(changes.filter(is_between).map(|(changed, _)| &changed.change))
+    }
+
+    /// Whether a name was used again between a commit and a later one.
+    pub fn has_additions(&self, from: Seq, to: Seq) -> bool {
+        let changes = self.schema.changes.iter().zip(&self.before);
+        let mut between = changes.filter(|(_, before)| from <= **before && **before < to);
+        between.any(|(changed, _)| matches!(changed.change, TypeChange::Add { .. }))
+    }
+
+    /// The schema that the owner of a commit knew.
+    pub fn known_by(&self, commit: Seq) -> Schema {
+        let known = self.before.iter().take_while(|before| **before < commit).count();
+        let mut former = BTreeMap::new();
+        let changes: Vec<Changed> = self.schema.changes.iter().take(known).cloned().collect();
+        changes.iter().for_each(|changed| follow(&mut former, &changed.change));
+        Schema { listed: self.schema.listed.clone(), is_whole: self.schema.is_whole, changes, former }
+    }
+
+    /// Commits up to this one may have added rows of types that were deleted since. `None`: no type was deleted.
+    pub fn deleted_to(&self) -> Option<Seq> {
+        let changes = self.schema.changes.iter().zip(&self.before).rev();
+        let is_deletion = |(changed, _): &(&Changed, &Seq)| matches!(changed.change, TypeChange::Delete { .. });
+        changes.into_iter().find(is_deletion).map(|(_, before)| *before)
+    }
+}
+
+#[cfg(test)]
+mod tests;

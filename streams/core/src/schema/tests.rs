@@ -1,0 +1,205 @@
+//! Names are followed as users expect, and rows of before never count under a name that is used again.
+
+use super::*;
+use crate::event::{EventError, RawEvent};
+use crate::time::{Hour, Now};
+use proptest::prelude::*;
+
+fn rename(from: &str, to: &str) -> TypeChange {
+    TypeChange::Rename { from: from.to_owned(), to: to.to_owned(), merges: false }
+}
+
+fn merge(from: &str, to: &str) -> TypeChange {
+    TypeChange::Rename { from: from.to_owned(), to: to.to_owned(), merges: true }
+}
+
+fn delete(name: &str) -> TypeChange {
+    TypeChange::Delete { name: name.to_owned() }
+}
+
+fn add(name: &str) -> TypeChange {
+    TypeChange::Add { name: name.to_owned() }
+}
+
+/// A schema of impressions, clicks and views, with changes at 10 ms, 20 ms and so on.
+fn schema(changes: &[TypeChange]) -> Schema {
+    let mut schema = Schema::default();
+    schema.claim(Some(&["impression", "click", "view"].map(str::to_owned))).unwrap();
+    for (number, change) in (1..).zip(changes) {
+        assert_eq!(schema.change(change, 10 * number), Ok(true), "{change:?}");
+    }
+    schema
+}
+
+fn refused(changes: &[TypeChange], change: &TypeChange) -> String {
+    schema(changes).change(change, 1_000).unwrap_err().to_string()
+}
+
+fn configured() -> EventTypes {
+    EventTypes::new(&["impression", "click", "view"]).unwrap()
+}
+
+/// The type that an event of a name counts as which came at a time; `None`: it is refused.
+fn counted_as(schema: &Schema, name: &str, at_ms: u64) -> Option<String> {
+    let types = schema.effective(&configured());
+    let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: name, count: 1 };
+    raw.check_accepted(Now(u64::MAX), Now(at_ms), &types).ok().map(|event| types.name(event.event_type).to_owned())
+}
+
+#[test]
+fn events_of_the_old_name_count_under_the_new_one() {
+    let schema = schema(&[rename("view", "impression-view")]);
+    for name in ["view", "impression-view"] {
+        assert_eq!(counted_as(&schema, name, 5).as_deref(), Some("impression-view"));
+        assert_eq!(counted_as(&schema, name, 50).as_deref(), Some("impression-view"));
+    }
+    assert_eq!((schema.present("view"), schema.present("click")), (Some("impression-view"), Some("click")));
+}
+
+#[test]
+fn name_that_is_in_use_is_taken_by_a_merge_only() {
+    assert!(refused(&[], &rename("view", "click")).starts_with("event type click exists"));
+    let merged = schema(&[merge("view", "click")]);
+    assert_eq!(counted_as(&merged, "view", 50).as_deref(), Some("click"));
+    assert!(!merged.listed().contains("view"));
+}
+
+#[test]
+fn changes_that_are_none_are_refused_with_the_next_step() {
+    assert_eq!(refused(&[], &rename("vew", "x")), "event type vew is unknown; known are: click, impression, view");
+    assert_eq!(refused(&[], &rename("view", "view")), "event type view has this name already");
+    assert!(refused(&[], &rename("view", "View")).starts_with("event type \"View\" is no name"));
+    let renamed = [rename("view", "seen")];
+    assert_eq!(refused(&renamed, &delete("view")), "event type view is now called seen: name that one");
+    assert!(refused(&renamed, &rename("click", "view")).contains("`tidemark-streams types add view` frees the name"));
+    assert!(refused(&[delete("view")], &rename("view", "x")).contains("types add"));
+    let mut unlisted = Schema::default();
+    unlisted.claim(None).unwrap();
+    assert_eq!(unlisted.change(&delete("view"), 1), Err(SchemaRefused::Unlisted));
+    assert_eq!(unlisted.list_all(&["view".to_owned()]), Ok(true));
+    assert_eq!(unlisted.change(&delete("view"), 1), Ok(true));
+}
+
+#[test]
+fn change_that_was_made_is_not_made_again() {
+    for change in [rename("view", "seen"), delete("view")] {
+        let mut schema = schema(std::slice::from_ref(&change));
+        assert_eq!((schema.change(&change, 99), schema.changes().len()), (Ok(false), 1));
+    }
+    assert_eq!(schema(&[]).change(&add("view"), 9), Ok(false));
+}
+
+#[test]
+fn rename_can_be_undone() {
+    let schema = schema(&[rename("view", "seen"), rename("seen", "view")]);
+    assert_eq!(counted_as(&schema, "view", 50).as_deref(), Some("view"));
+    assert_eq!(counted_as(&schema, "seen", 50).as_deref(), Some("view"));
+    assert_eq!((schema.identity("view"), schema.identity("seen")), ("view".to_owned(), "view".to_owned()));
+}
+
+#[test]
+fn events_of_a_deleted_type_are_refused_by_name() {
+    let schema = schema(&[rename("view", "seen"), delete("seen")]);
+    let types = schema.effective(&configured());
+    for name in ["view", "seen"] {
+        let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: name, count: 1 };
+        let expected = EventError::DeletedType { shown: name.to_owned() };
+        assert_eq!(raw.check(Now(u64::MAX), &types), Err(expected));
+        assert_eq!(schema.deleted_at_ms(name), Some(20));
+    }
+    assert_eq!(types.names(), ["impression", "click"]);
+}
+
+#[test]
+fn name_that_is_used_again_has_no_rows_of_before() {
+    let deleted = schema(&[delete("view"), add("view")]);
+    // An event that was accepted before the name was used again, and is counted later.
+    assert_eq!((counted_as(&deleted, "view", 5), counted_as(&deleted, "view", 19)), (None, None));
+    assert_eq!(counted_as(&deleted, "view", 20).as_deref(), Some("view"));
+    let renamed = schema(&[rename("view", "click-view"), add("view")]);
+    assert_eq!(renamed.identity("click-view"), "view");
+    assert_eq!(renamed.identity("view"), "view#1", "ids of the new type are not those of the old one");
+    let types = TypesOf { schema: Arc::new(renamed), before: vec![Seq(4), Seq(7)] };
+    assert_eq!(types.since(Seq(4)).name("view"), Some("click-view"));
+    assert_eq!(types.since(Seq(5)).name("view"), Some("view"));
+    // Both are taken where the one name is configured.
+    assert_eq!(types.schema.effective(&configured()).names(), ["impression", "click", "view", "click-view"]);
+    assert_eq!(counted_as(&types.schema, "click-view", 50).as_deref(), Some("click-view"));
+}
+
+#[test]
+fn owner_of_a_commit_knew_the_changes_before_it() {
+    let schema = Arc::new(schema(&[rename("view", "seen"), delete("seen")]));
+    let types = TypesOf { schema, before: vec![Seq(4), Seq(4)] };
+    assert_eq!((types.known_by(Seq(4)).changes().len(), types.known_by(Seq(5)).changes().len()), (0, 2));
+    assert_eq!((types.between(Seq(4), Seq(5)).name("view"), types.deleted_to()), (None, Some(Seq(4))));
+    assert!(types.between(Seq(1), Seq(4)).is_empty() && types.since(Seq(5)).is_empty());
+}
+
+#[test]
+fn changes_and_names_in_use_are_bounded() {
+    let mut schema = schema(&[]);
+    let names: Vec<String> = (0..=EVENT_TYPES_MAX - 3).map(|number| format!("t{number}")).collect();
+    assert_eq!(schema.claim(Some(&names)), Err(SchemaRefused::TooManyTypes));
+    assert_eq!(schema.claim(Some(&names[1..])), Ok(()));
+    assert_eq!(schema.change(&add("more"), 1), Err(SchemaRefused::TooManyTypes));
+    for number in 0..TYPE_CHANGES_MAX {
+        let change = if number % 2 == 0 { rename("view", "seen") } else { rename("seen", "view") };
+        assert_eq!(schema.change(&change, 1), Ok(true));
+    }
+    assert_eq!(schema.change(&delete("view"), 1), Err(SchemaRefused::TooManyChanges));
+}
+
+#[test]
+fn rows_are_joined_under_one_name_and_deleted_ones_left_out() {
+    let mut rows = Rollups::new();
+    for event_type in ["click", "impression", "view"] {
+        let row = RollupRow { tenant: "a", listing: "x", hour: Hour(1), event_type, quarters: [1, 0, 0, 0] };
+        rows.push(row).unwrap();
+    }
+    let changes = [merge("view", "click"), delete("impression")];
+    let found = Renaming::of(changes.iter()).rows(&rows).unwrap().unwrap();
+    let found: Vec<_> = found.iter().map(|row| (row.event_type, row.count())).collect();
+    assert_eq!(found, [("click", 2)]);
+    assert_eq!(Renaming::of([add("view")].iter()).rows(&rows), Ok(None));
+}
+
+fn any_change() -> impl Strategy<Value = TypeChange> {
+    let name = || (0..4_usize).prop_map(|at| ["impression", "click", "view", "seen"][at].to_owned());
+    (0..4_u8, name(), name(), any::<bool>()).prop_map(|(kind, from, to, merges)| match kind {
+        0 | 1 => TypeChange::Rename { from, to, merges },
+        2 => TypeChange::Delete { name: from },
+        _ => TypeChange::Add { name: from },
+    })
+}
+
+proptest! {
+    /// An event that is counted early and renamed later is counted as one that waited in a log.
+    #[test]
+    fn events_that_wait_count_as_those_that_were_counted_at_once(
+        changes in proptest::collection::vec(any_change(), 0..12),
+        known in 0..12_usize,
+        name in 0..4_usize,
+    ) {
+        let name = ["impression", "click", "view", "seen"][name];
+        let mut all = schema(&[]);
+        let mut then = None;
+        for (number, change) in changes.iter().enumerate() {
+            if number == known {
+                then = Some((all.clone(), all.changes().len()));
+            }
+            let _ = all.change(change, 10 * (number as u64 + 1));
+        }
+        let (then, made) = then.unwrap_or_else(|| (all.clone(), all.changes().len()));
+        let at_ms = 10 * known as u64 + 5;
+        let renaming = Renaming::of(all.changes()[made..].iter().map(|changed| &changed.change));
+        // What is refused at once does not wait in a log.
+        if let Some(at_once) = counted_as(&then, name, at_ms) {
+            let later = counted_as(&all, name, at_ms);
+            prop_assert_eq!(later.as_deref(), renaming.name(&at_once));
+        }
+        let listed: Vec<String> = all.listed().iter().cloned().collect();
+        let restored = Schema::restored(listed, true, all.changes().to_vec());
+        prop_assert_eq!(restored.as_ref(), Ok(&all));
+    }
+}

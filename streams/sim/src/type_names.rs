@@ -1,0 +1,193 @@
+//! What event types are called, followed by the entries of the log alone.
+//!
+//! A row has the name that its source says. What the name stood for is decided when an owner takes the row, by the changes that the owner
+//! was told. Later changes rename or delete the row.
+
+use crate::store::Store;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use tidemark_streams_core::blob::{BlobMeta, Epoch, Seq};
+use tidemark_streams_core::manifest::{Command, Commit, Committed, Manifest, Outcome, Progress, TypesSet};
+use tidemark_streams_core::owner::Content;
+use tidemark_streams_core::rollup::{RollupRow, Rollups};
+use tidemark_streams_core::schema::TypeChange;
+use tidemark_streams_core::source::SourceId;
+
+/// How many changes were known.
+pub type Known = usize;
+
+/// What became of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It counts under this name.
+    Counts(String),
+    /// Its type was deleted before it came.
+    Refused,
+    /// Its type was deleted since.
+    Deleted,
+}
+
+#[derive(Debug, Default)]
+pub struct TypeNames {
+    changes: Vec<TypeChange>,
+    in_use: BTreeSet<String>,
+    /// What owners knew when they took rows.
+    taken: BTreeMap<(Epoch, SourceId, u64), Known>,
+    /// The same for rows that were committed.
+    counted: BTreeMap<(SourceId, u64), Known>,
+    /// What there was when commits were applied.
+    commits: BTreeMap<Seq, Known>,
+}
+
+impl TypeNames {
+    pub fn known(&self) -> Known {
+        self.changes.len()
+    }
+
+    /// An owner takes rows.
+    pub fn on_taken(&mut self, epoch: Epoch, source: SourceId, rows: Range<u64>, known: Known) {
+        rows.for_each(|row| {
+            self.taken.insert((epoch, source, row), known);
+        });
+    }
+
+    /// # Errors
+    /// What is wrong with the names.
+    pub fn on_applied(&mut self, command: &Command, outcome: &Outcome, store: &Store) -> Result<(), String> {
+        match (command, outcome) {
+            (Command::Types(set), Outcome::Types { result: Ok(true) }) => match &set.set {
+                TypesSet::Change(change) => self.follow(change),
+                TypesSet::List(_) => Ok(()),
+            },
+            (Command::Claim(claim), Outcome::Claim { result: Ok(_), .. }) => {
+                for name in claim.types.iter().flatten() {
+                    if self.bound(name, self.changes.len()).as_deref() == Some(name) {
+                        self.in_use.insert(name.clone());
+                    }
+                }
+                Ok(())
+            }
+            (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) => {
+                self.committed(commit, store)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn follow(&mut self, change: &TypeChange) -> Result<(), String> {
+        match change {
+            TypeChange::Rename { from, to, merges } => {
+                self.in_use.remove(from);
+                if !self.in_use.insert(to.clone()) && !merges {
+                    return Err(format!("{from} was renamed to {to}, which was in use"));
+                }
+            }
+            TypeChange::Delete { name } => {
+                self.in_use.remove(name);
+            }
+            TypeChange::Add { name } => {
+                self.in_use.insert(name.clone());
+            }
+        }
+        self.changes.push(change.clone());
+        Ok(())
+    }
+
+    /// The blobs of a commit have names that are in use.
+    fn committed(&mut self, commit: &Commit, store: &Store) -> Result<(), String> {
+        self.commits.insert(commit.seq, self.changes.len());
+        if let Some(Progress { source, from, to, .. }) = commit.progress {
+            for row in from..to {
+                let known = self.taken.get(&(commit.epoch, source, row)).copied().unwrap_or_default();
+                self.counted.insert((source, row), known);
+            }
+        }
+        for meta in &commit.add {
+            let Some(Content::Rows(rows)) = store.truth(&meta.key) else { continue };
+            if let Some(row) = rows.iter().find(|row| !self.in_use.contains(row.event_type)) {
+                return Err(format!(
+                    "blob {} was committed with rows of {}, which is no type",
+                    meta.key, row.event_type
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a name stood for behind some changes; `None`: it was deleted.
+    fn bound(&self, name: &str, known: Known) -> Option<String> {
+        let binding = (0..known).rev().find_map(|at| match &self.changes[at] {
+            TypeChange::Rename { from, to, .. } if from == name => Some((at, Some(to.clone()))),
+            TypeChange::Rename { to, .. } if to == name => Some((at, Some(to.clone()))),
+            TypeChange::Delete { name: deleted } if deleted == name => Some((at, None)),
+            TypeChange::Add { name: added } if added == name => Some((at, Some(added.clone()))),
+            TypeChange::Rename { .. } | TypeChange::Delete { .. } | TypeChange::Add { .. } => None,
+        });
+        match binding {
+            None => Some(name.to_owned()),
+            Some((at, now)) => now.and_then(|now| self.moved(&now, at + 1..known)),
+        }
+    }
+
+    /// What became of a stored name by some changes; `None`: it was deleted.
+    fn moved(&self, name: &str, changes: Range<usize>) -> Option<String> {
+        let mut now = name.to_owned();
+        for change in &self.changes[changes] {
+            match change {
+                TypeChange::Rename { from, to, .. } if *from == now => now.clone_from(to),
+                TypeChange::Delete { name } if *name == now => return None,
+                TypeChange::Rename { .. } | TypeChange::Delete { .. } | TypeChange::Add { .. } => {}
+            }
+        }
+        Some(now)
+    }
+
+    /// What became of a row that was taken by an owner with some knowledge, up to a later time.
+    pub fn fate(&self, name: &str, taken: Known, now: Known) -> Fate {
+        match self.bound(name, taken) {
+            None => Fate::Refused,
+            Some(name) => self.moved(&name, taken..now).map_or(Fate::Deleted, Fate::Counts),
+        }
+    }
+
+    /// What the owner of an epoch knew when it took a row.
+    pub fn taken_by(&self, epoch: Epoch, source: SourceId, row: u64) -> Known {
+        self.taken.get(&(epoch, source, row)).copied().unwrap_or_default()
+    }
+
+    /// What the owner knew that took a row which is counted.
+    pub fn taken(&self, source: SourceId, row: u64) -> Known {
+        self.counted.get(&(source, row)).copied().unwrap_or_default()
+    }
+
+    /// The rows of a blob under their names now. A commit that is not applied knows all changes.
+    pub fn of_blob(&self, seq: Seq, rows: &Rollups) -> Rollups {
+        self.rows_of(self.known_by(seq), rows)
+    }
+
+    /// What there was when a commit was applied.
+    pub fn known_by(&self, seq: Seq) -> Known {
+        self.commits.get(&seq).copied().unwrap_or(self.changes.len())
+    }
+
+    /// Rows that were stored at a time under their names now.
+    pub fn rows_of(&self, known: Known, rows: &Rollups) -> Rollups {
+        let mut moved = Rollups::new();
+        for row in rows.iter() {
+            if let Some(name) = self.moved(row.event_type, known..self.changes.len()) {
+                // Names of types are valid, and few.
+                let _ = moved.push(RollupRow { event_type: &name, ..row });
+            }
+        }
+        moved
+    }
+
+    /// Whether no live blob holds rows of deleted types.
+    pub fn is_clean(&self, manifest: &Manifest, store: &Store) -> bool {
+        let is_clean = |meta: &BlobMeta| match store.truth(&meta.key) {
+            Some(Content::Rows(rows)) => self.of_blob(meta.key.seq, rows).len() == rows.len(),
+            Some(Content::DeadLetters(_)) | None => true,
+        };
+        manifest.live().all(|meta| is_clean(&meta))
+    }
+}
