@@ -273,7 +273,9 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
             };
             // The commit knew the changes of event types since its input.
             let renaming = self.types.between(input.seq, key.seq);
-            rows.iter().filter_map(|row| renaming.row(&row).map(|row| joined.push(row))).collect::<Result<(), _>>()?;
+            rows.iter()
+                .filter_map(|row| renaming.row(&row).map(|row| joined.push_checked(row)))
+                .collect::<Result<(), _>>()?;
         }
         joined.combine();
         Ok(joined)

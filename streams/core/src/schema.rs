@@ -462,7 +462,7 @@ impl Renaming {
             return Ok(None);
         }
         let mut renamed = Rollups::new();
-        rows.iter().filter_map(|row| self.row(&row).map(|row| renamed.push(row))).collect::<Result<(), _>>()?;
+        rows.iter().filter_map(|row| self.row(&row).map(|row| renamed.push_checked(row))).collect::<Result<(), _>>()?;
         renamed.combine();
         Ok(Some(renamed))
     }

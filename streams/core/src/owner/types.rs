@@ -112,7 +112,7 @@ impl Load {
         let renamed = renaming.rows(rows)?.filter(|_| !bites(Bug::OldNamesInMerges));
         let kept = renamed.as_ref().unwrap_or(rows);
         self.deleted += rows.total() - kept.total();
-        kept.iter().try_for_each(|row| self.rows.push(row))
+        kept.iter().try_for_each(|row| self.rows.push_checked(row))
     }
 }
 
