@@ -11,7 +11,7 @@ const ARCHITECTURE_LINES_MAX: usize = 250;
 const ARCHITECTURE_WORDS_MAX: usize = 2000;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
-const MAY_KNOW: [(&str, &[&str]); 27] = [
+const MAY_KNOW: [(&str, &[&str]); 28] = [
     ("tidemark-proto", CORE),
     ("tidemark-types", &[]),
     ("tidemark-wire", &["tidemark-types"]),
@@ -27,7 +27,10 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
     ("tidemark-files", &[]),
     ("tidemark-sim", &["tidemark-proto"]),
     ("tidemark-sim-raft", &["tidemark-proto", "tidemark-consensus", "tidemark-sim", "tidemark-transport"]),
-    ("tidemark-streams-bench", &["tidemark-streams-core", "tidemark-streams-sim", "tidemark-streams-store"]),
+    (
+        "tidemark-streams-bench",
+        &["tidemark-streams-core", "tidemark-streams-sim", "tidemark-streams-sql", "tidemark-streams-store"],
+    ),
     ("tidemark-streams-core", &["tidemark-proto"]),
     ("tidemark-streams-intake", &["tidemark-proto", "tidemark-streams-core"]),
     (
@@ -37,9 +40,11 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
             "tidemark-proto",
             "tidemark-streams-core",
             "tidemark-streams-intake",
+            "tidemark-streams-sql",
             "tidemark-streams-store",
         ],
     ),
+    ("tidemark-streams-sql", &["tidemark-proto"]),
     ("tidemark-streams-sim", &["tidemark-streams-core"]),
     (
         "tidemark-streams-source",
