@@ -6,11 +6,13 @@ use crate::log::IntakeLog;
 use crate::messages::Message;
 use crate::row_cache::RowCache;
 use crate::settings::{CACHED_BYTES_MAX, Settings};
+use crate::sql::QueryLog;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tidemark_streams_core::pause::Pauses;
 use tidemark_streams_core::time::Day;
+use tidemark_streams_sql::pool::Pool;
 use tidemark_streams_store::directory::BlobReader;
 
 /// A running server.
@@ -21,6 +23,8 @@ pub struct Node {
     pub commits: CommitTimes,
     pub engine: SyncSender<Message>,
     pub counters: Counters,
+    pub sql: Arc<Pool>,
+    pub sql_log: QueryLog,
     pub started: Instant,
     state: Mutex<Shared>,
 }
@@ -58,6 +62,8 @@ pub struct OwnerView {
 
 impl Node {
     pub fn new(settings: Settings, reader: BlobReader, engine: SyncSender<Message>) -> Node {
+        let sql = Pool::new(settings.sql.pool());
+        let sql_log = QueryLog::new(settings.sql.log.clone());
         Node {
             settings,
             reader,
@@ -65,6 +71,8 @@ impl Node {
             commits: CommitTimes::default(),
             engine,
             counters: Counters::default(),
+            sql,
+            sql_log,
             started: Instant::now(),
             state: Mutex::default(),
         }
