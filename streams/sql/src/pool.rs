@@ -3,6 +3,9 @@
 //! [`Pool::begin`] waits for a child and returns a [`Session`]. The session sends the query, then the tenant's rows, and takes the
 //! result. While the child works, the parent looks at its memory each 20 ms, and kills a child that takes too much memory or time.
 //! A session that is dropped before its end kills its child, so a reader that went away costs nothing more.
+//!
+//! A child answers queries of one tenant only, and ends when another tenant needs its place. So no process has rows of two tenants, not
+//! even in memory that it has freed.
 
 mod error;
 mod process;
@@ -114,9 +117,12 @@ impl Pool {
         let mut charged = self.charged(tenant)?;
         charged._turn = Some(self.turn().await?);
         charged.began = Some(Instant::now());
-        let process = match self.idle() {
+        let process = match self.idle(tenant) {
             Some(process) => process,
-            None => Process::start(&self.settings, self).await?,
+            None => {
+                self.make_room();
+                Process::start(self, tenant).await?
+            }
         };
         Ok(Session::new(charged, process))
     }
@@ -138,15 +144,34 @@ impl Pool {
         turn.ok().and_then(Result::ok).ok_or(SqlError::Waited { seconds: wait.as_secs() })
     }
 
-    /// A child that waits for a query and still runs.
-    fn idle(&self) -> Option<Process> {
+    /// A child that has had rows of this tenant only, waits for a query, and still runs.
+    fn idle(&self, tenant: &str) -> Option<Process> {
         loop {
-            let mut process = self.shared().idle.pop()?;
+            let mut process = self.take_idle(tenant)?;
             if process.runs() {
                 return Some(process);
             }
             process.end(Ended::Crashed);
         }
+    }
+
+    fn take_idle(&self, tenant: &str) -> Option<Process> {
+        let mut shared = self.shared();
+        let at = shared.idle.iter().rposition(|process| process.tenant() == tenant)?;
+        Some(shared.idle.remove(at))
+    }
+
+    /// Ends children that wait for other tenants, the oldest first, so that one may start. Its query has a turn.
+    fn make_room(&self) {
+        let running = self.settings.children - self.turns.available_permits();
+        while let Some(process) = self.take_surplus(self.settings.children.saturating_sub(running)) {
+            process.end(Ended::Tenant);
+        }
+    }
+
+    fn take_surplus(&self, idle_max: usize) -> Option<Process> {
+        let mut shared = self.shared();
+        (shared.idle.len() > idle_max).then(|| shared.idle.remove(0))
     }
 
     /// Takes a child back that has answered a query.

@@ -1,7 +1,7 @@
 //! A child as a process: its start, its memory, and its end.
 
 use super::stats::Ended;
-use super::{Pool, PoolSettings, SqlError};
+use super::{Pool, SqlError};
 use crate::frames::{self, FrameError, HEAD_BYTES, Reply, VERSION};
 use crate::limits::{CHILD_GROWTH_BYTES_MAX, CHILD_QUERIES_MAX};
 use serde::Serialize;
@@ -24,6 +24,8 @@ const POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Process {
     pool: Weak<Pool>,
+    /// Whose rows it may have.
+    tenant: String,
     child: Child,
     socket: UnixStream,
     /// Resident memory once it was ready.
@@ -52,8 +54,9 @@ pub enum Stop {
 
 impl Process {
     /// Starts a child, and waits until it says that it is ready.
-    pub async fn start(settings: &PoolSettings, pool: &Arc<Pool>) -> Result<Process, SqlError> {
-        let started = Process::spawn(settings, pool).map_err(SqlError::Start)?;
+    pub async fn start(pool: &Arc<Pool>, tenant: &str) -> Result<Process, SqlError> {
+        let settings = pool.settings();
+        let started = Process::spawn(pool, tenant).map_err(SqlError::Start)?;
         pool.shared().stats.started += 1;
         let mut process = started;
         let allowed = Allowed { until: Instant::now() + START_MAX, memory_bytes: settings.memory_bytes };
@@ -83,7 +86,8 @@ impl Process {
         }
     }
 
-    fn spawn(settings: &PoolSettings, pool: &Arc<Pool>) -> io::Result<Process> {
+    fn spawn(pool: &Arc<Pool>, tenant: &str) -> io::Result<Process> {
+        let settings = pool.settings();
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let child = Command::new(&settings.program)
@@ -97,7 +101,12 @@ impl Process {
             .spawn()?;
         let socket = UnixStream::from_std(ours)?;
         let pool = Arc::downgrade(pool);
-        Ok(Process { pool, child, socket, start_bytes: 0, base_bytes: u64::MAX, queries: 0, has_ended: false })
+        let tenant = tenant.to_owned();
+        Ok(Process { pool, tenant, child, socket, start_bytes: 0, base_bytes: u64::MAX, queries: 0, has_ended: false })
+    }
+
+    pub fn tenant(&self) -> &str {
+        &self.tenant
     }
 
     pub fn id(&self) -> Option<u32> {

@@ -58,8 +58,7 @@ impl Session {
         let is_used = self.process.as_ref().is_some_and(Process::is_used);
         let reply = match self.ask(&request).await {
             Err(SqlError::Crashed { .. }) if is_used => {
-                let pool = &self.charged.pool;
-                self.process = Some(Process::start(pool.settings(), pool).await?);
+                self.process = Some(Process::start(&self.charged.pool, &self.charged.tenant).await?);
                 self.ask(&request).await?
             }
             replied => replied?,

@@ -9,6 +9,8 @@ pub enum Ended {
     Queries,
     /// It held more memory after a query than at its start.
     Growth,
+    /// Another tenant needed its place.
+    Tenant,
     /// A query needed more memory than it may have.
     Memory,
     /// A query took longer than it may.
@@ -39,9 +41,10 @@ pub struct Stats {
 }
 
 impl Ended {
-    pub const ALL: [(Ended, &'static str); 8] = [
+    pub const ALL: [(Ended, &'static str); 9] = [
         (Ended::Queries, "queries"),
         (Ended::Growth, "growth"),
+        (Ended::Tenant, "tenant"),
         (Ended::Memory, "memory"),
         (Ended::Time, "time"),
         (Ended::Abandoned, "abandoned"),

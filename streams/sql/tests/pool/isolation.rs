@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use tidemark_streams_sql::pool::Ended;
 
 const CASES: usize = 200;
 /// Counts of each tenant have digits that the other's never have.
@@ -84,5 +85,20 @@ async fn tenants_see_nothing_of_each_other() {
         }
     }
     assert!(answers > CASES / 3, "{answers}");
-    assert_eq!(pool.stats().started, 1, "both tenants used one child in turn");
+    assert_eq!(pool.stats().started, 2, "each tenant has a child of its own");
+}
+
+#[tokio::test]
+async fn child_has_one_tenant_in_its_life() {
+    let pool = Pool::new(settings());
+    let mut tenants = std::collections::BTreeMap::new();
+    for at in 0..12 {
+        let tenant = ["a", "b", "c"][at % 3];
+        let session = pool.begin(tenant).await.unwrap();
+        let known = tenants.insert(session.id().unwrap(), tenant);
+        assert!(known.is_none_or(|known| known == tenant), "{known:?} and {tenant}");
+        carry_out(session, query(pool.settings(), "SELECT sum(n) FROM click"), &rows(tenant, 2, 2)).await.unwrap();
+        assert!(pool.stats().alive() <= 2);
+    }
+    assert_eq!(pool.stats().ended.get(&Ended::Tenant), Some(&10));
 }
