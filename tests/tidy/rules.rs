@@ -11,7 +11,7 @@ const ARCHITECTURE_LINES_MAX: usize = 250;
 const ARCHITECTURE_WORDS_MAX: usize = 2000;
 
 /// Which crates of the workspace each crate may know. A crate that is not here has no place yet.
-const MAY_KNOW: [(&str, &[&str]); 29] = [
+const MAY_KNOW: [(&str, &[&str]); 30] = [
     ("tidemark-proto", CORE),
     ("tidemark-types", &[]),
     ("tidemark-wire", &["tidemark-types"]),
@@ -29,7 +29,10 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     ("tidemark-sim-model", &["tidemark-proto", "tidemark-sim"]),
     ("tidemark-sim-raft", &["tidemark-proto", "tidemark-consensus", "tidemark-sim", "tidemark-transport"]),
     ("tidemark-sim-report", &["tidemark-proto", "tidemark-sim"]),
-    ("tidemark-streams-bench", &["tidemark-streams-core", "tidemark-streams-sim", "tidemark-streams-store"]),
+    (
+        "tidemark-streams-bench",
+        &["tidemark-streams-core", "tidemark-streams-sim", "tidemark-streams-sql", "tidemark-streams-store"],
+    ),
     ("tidemark-streams-core", &["tidemark-proto"]),
     ("tidemark-streams-intake", &["tidemark-proto", "tidemark-streams-core"]),
     (
@@ -39,9 +42,11 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
             "tidemark-proto",
             "tidemark-streams-core",
             "tidemark-streams-intake",
+            "tidemark-streams-sql",
             "tidemark-streams-store",
         ],
     ),
+    ("tidemark-streams-sql", &["tidemark-proto"]),
     ("tidemark-streams-sim", &["tidemark-streams-core"]),
     (
         "tidemark-streams-source",

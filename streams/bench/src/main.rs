@@ -1,4 +1,5 @@
-//! `tidemark-streams-bench`: measures the intake over HTTP, kills, a backlog, latencies, the fold alone, and a day of one partition.
+//! `tidemark-streams-bench`: measures the intake over HTTP, kills, a backlog, latencies, the fold alone, SQL, and a day of one
+//! partition.
 //!
 //! It is a program of its own, so the product has no load generator.
 
@@ -12,6 +13,7 @@ mod kill;
 mod latency;
 mod process;
 mod recount;
+mod sql;
 
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
@@ -41,6 +43,9 @@ enum Command {
     /// Fold decoded events on one core
     #[command(after_help = "Example:\n  tidemark-streams-bench fold --runs 1")]
     Fold(fold::FoldArgs),
+    /// Ask children of SQL: a scan with a filter and groups on one core, and a large query
+    #[command(after_help = "Example:\n  tidemark-streams-bench sql --rows 1000000 --runs 5")]
+    Sql(sql::SqlArgs),
     /// Pass a virtual day of one partition, and count the blobs and bytes of all partitions
     #[command(after_help = "Example:\n  tidemark-streams-bench day --partitions 1000")]
     Day(day::DayArgs),
@@ -83,6 +88,10 @@ pub enum BenchError {
     NotTaken { position: Option<u64>, expected: u64 },
     #[error("the owner stopped: {0}")]
     Stopped(tidemark_streams_core::owner::Stop),
+    #[error("{0}")]
+    Sql(#[from] tidemark_streams_sql::pool::SqlError),
+    #[error("{query}: the child counts {found:?}, and {other:?} is expected")]
+    Answers { query: &'static str, found: String, other: String },
     #[error(transparent)]
     Directory(#[from] tidemark_streams_store::directory::DirectoryError),
     #[error(transparent)]
@@ -100,6 +109,7 @@ fn main() -> ExitCode {
         Command::Duckdb(args) => duckdb::run(&args),
         Command::Fold(args) => fold::run(&args),
         Command::Day(args) => day::run(&args),
+        Command::Sql(args) => sql::run(&args),
     };
     let said = match &measured {
         Ok(text) => writeln!(io::stdout(), "{text}"),

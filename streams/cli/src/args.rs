@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::Period;
 use tidemark_streams_core::layout::PeriodUnit;
+use tidemark_streams_serve::settings::{SQL_CHILDREN_MAX, SQL_CHILDREN_MIN};
 
 const LOAD_EXAMPLE: &str = "Example:
   tidemark-streams load transactions.parquet --dir shop \\
@@ -569,6 +570,40 @@ pub struct ServeArgs {
     /// A file with a secret; then requests need a token (`tidemark-streams token`)
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub sql: SqlArgs,
+}
+
+/// Options of POST /v1/sql. It needs the program `tidemark-sql`.
+#[derive(Debug, Args)]
+pub struct SqlArgs {
+    /// The program that carries out queries in SQL [default: tidemark-sql beside this program]
+    #[arg(long, value_name = "FILE")]
+    pub sql_program: Option<PathBuf>,
+    /// Processes for SQL, and so queries in SQL at a time
+    #[arg(long, value_name = "PROCESSES", default_value_t = 4, value_parser = clap::value_parser!(u64).range(SQL_CHILDREN_MIN as u64..=SQL_CHILDREN_MAX as u64))]
+    pub sql_children: u64,
+    /// Memory in MiB of a query in SQL, with the rows that it reads; a query that needs more is refused
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(64..=16_384))]
+    pub sql_memory_mib: u64,
+    /// Seconds that a query in SQL may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub sql_timeout_s: u64,
+    /// Rows that a query in SQL may read; a query that reads more is refused
+    #[arg(long, value_name = "ROWS", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub sql_rows_max: u64,
+    /// Queries in SQL of one tenant at a time
+    #[arg(long, value_name = "QUERIES", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=8))]
+    pub sql_tenant_queries: u64,
+    /// Seconds that the queries in SQL of one tenant may take in a minute
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=480))]
+    pub sql_tenant_s: u64,
+    /// Rows that the queries in SQL of one tenant may read in a minute
+    #[arg(long, value_name = "ROWS", default_value_t = 50_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub sql_tenant_rows: u64,
+    /// A file for a line about each query in SQL: tenant, time, rows, outcome and shape [default: no log]
+    #[arg(long, value_name = "FILE")]
+    pub sql_log: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,13 +1,13 @@
 //! `serve` and `token`: the settings of the server, and the permissions of callers.
 
-use crate::args::{ServeArgs, TokenArgs};
+use crate::args::{ServeArgs, SqlArgs, TokenArgs};
 use crate::error::CliError;
 use std::io::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_serve::secret::{Role, Secret};
-use tidemark_streams_serve::settings::Settings;
+use tidemark_streams_serve::settings::{Settings, SqlSettings};
 use tidemark_streams_store::folder::StoreLayer;
 
 pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
@@ -24,10 +24,32 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         log_bytes_max: args.log_bytes_max,
         tenant_events_per_s: args.tenant_events_per_s,
         dead_letters_max: args.dead_letters_max,
+        sql: sql(&args.sql)?,
         secret: args.secret_file.as_deref().map(secret).transpose()?,
         store_layer: StoreLayer::default(),
     };
     Ok(tidemark_streams_serve::run(settings, out).map_err(Box::new)?)
+}
+
+/// The name of the program that carries out queries in SQL.
+const SQL_PROGRAM: &str = "tidemark-sql";
+
+fn sql(args: &SqlArgs) -> Result<SqlSettings, CliError> {
+    let program = match &args.sql_program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?.with_file_name(SQL_PROGRAM),
+    };
+    Ok(SqlSettings {
+        program,
+        children: args.sql_children as usize,
+        memory_bytes: args.sql_memory_mib << 20,
+        timeout_s: args.sql_timeout_s,
+        rows_max: args.sql_rows_max,
+        tenant_queries: args.sql_tenant_queries as usize,
+        tenant_s: args.sql_tenant_s,
+        tenant_rows: args.sql_tenant_rows,
+        log: args.sql_log.clone(),
+    })
 }
 
 pub fn token(args: &TokenArgs, out: &mut impl Write) -> Result<(), CliError> {

@@ -1,5 +1,9 @@
 //! 1.47 million real purchases: a load that is killed with kill -9 in several places and run again counts what DuckDB counts.
 
+#[cfg(feature = "sql")]
+#[allow(dead_code, reason = "the tests of the server use the rest")]
+mod serving;
+
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -130,4 +134,42 @@ fn purchases_are_counted_as_duckdb_counts_them_though_the_load_is_killed() {
     let live = blobs.lines().count() - 1;
     assert_eq!((blobs.matches("\tperiod\t").count(), live), (13, 13), "a blob for each month of UTC: {blobs}");
     assert_eq!(std::fs::read_dir(dir.join("blobs")).unwrap().count(), live, "what was killed half way left no file");
+}
+
+/// Sums by hour and day of a zone's clock, sums by listing, and a ranking, in SQL of the server and in SQL of DuckDB.
+#[cfg(feature = "sql")]
+#[test]
+fn sql_counts_what_duckdb_counts() {
+    const SQLS: [(&str, &str); 4] = [
+        (
+            "hours",
+            "SELECT to_char(local_hour, '%Y-%m-%dT%H') AS key, sum(n) AS n FROM impressions_local($1) GROUP BY key",
+        ),
+        ("days", "SELECT to_char(local_day, '%Y-%m-%d') AS key, sum(n) AS n FROM impressions_local($1) GROUP BY key"),
+        ("listings", "SELECT listing AS key, sum(n) AS n FROM impression WHERE $1 <> '' GROUP BY listing"),
+        (
+            "places",
+            "SELECT listing AS key, rank() OVER (ORDER BY sum(n) DESC) AS n FROM impressions WHERE $1 <> '' GROUP BY listing",
+        ),
+    ];
+    let python = python();
+    let file = transactions(&python);
+    let place = serving::Place::new();
+    must(&mut load(&file, &place.dir()));
+    let server = serving::Server::start(&place.dir(), &["--sql-timeout-s", "120", "--sql-memory-mib", "1024"]);
+    for (store, zone) in QUERIES {
+        let said = must(Command::new(&python).arg(format!("{FOLDER}/count.py")).arg(&file).args([store, zone]));
+        let duckdb: Value = serde_json::from_str(&said).unwrap();
+        for (name, sql) in SQLS {
+            let query = serde_json::json!({
+                "tenant": store, "from": "2016-12-01", "to": "2018-02-01", "query": sql, "params": [zone],
+            });
+            let answer = server.post("/v1/sql", query.to_string());
+            assert_eq!(answer.status, 200, "{name}: {answer:?}");
+            let rows = answer.json()["rows"].as_array().unwrap().clone();
+            let pair = |row: &Value| (row["key"].as_str().unwrap().to_owned(), row["n"].as_u64().unwrap());
+            let found: BTreeMap<String, u64> = rows.iter().map(pair).collect();
+            assert_eq!(found, counts(&duckdb[name]), "{name} of store {store} by the clock of {zone}");
+        }
+    }
 }

@@ -6,21 +6,29 @@ use tidemark_streams_intake::limits;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
-const HTTP: [&str; 7] = [
+const HTTP: [&str; 8] = [
     include_str!("../../serve/src/http/answer.rs"),
     include_str!("../../serve/src/http/counted.rs"),
     include_str!("../../serve/src/http/events.rs"),
     include_str!("../../serve/src/http/operate.rs"),
     include_str!("../../serve/src/http/question.rs"),
     include_str!("../../serve/src/http/request.rs"),
+    include_str!("../../serve/src/http/sql.rs"),
     include_str!("../../serve/src/http/types.rs"),
 ];
+const SQL_PAGE: &str = include_str!("../../../docs/reference/sql.md");
+const SQL_ERRORS: &str = include_str!("../../sql/src/pool/error.rs");
+const SQL_LIMITS: &str = include_str!("../../sql/src/limits.rs");
 const BODY: &str = include_str!("../../intake/src/body.rs");
 
 /// Words in backquotes that stand in the first cells of the tables of a section.
 fn first_cells(section: &str) -> BTreeSet<String> {
-    let begin = PAGE.find(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
-    let rest = &PAGE[begin + 4..];
+    cells_of(PAGE, section)
+}
+
+fn cells_of(page: &str, section: &str) -> BTreeSet<String> {
+    let begin = page.find(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
+    let rest = &page[begin + 4..];
     let text = &rest[..rest.find("\n## ").unwrap_or(rest.len())];
     let cells = text.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
@@ -68,9 +76,30 @@ fn codes_of_requests_are_those_of_the_page() {
         "StatusCode::NOT_IMPLEMENTED,",
     ];
     let given: BTreeSet<String> = HTTP.iter().flat_map(|source| codes(source, &MARKS)).collect();
+    let is_of_sql = |code: &String| code.starts_with("sql_");
+    let others = ["none", "day", "hour"];
     let given: BTreeSet<String> =
-        given.into_iter().filter(|code| !["none", "day", "hour"].contains(&code.as_str())).collect();
+        given.into_iter().filter(|code| !is_of_sql(code) && !others.contains(&code.as_str())).collect();
     assert_eq!(first_cells("Error codes of requests"), given);
+}
+
+#[test]
+fn codes_and_limits_of_sql_are_those_of_their_page() {
+    let given: BTreeSet<String> = codes(SQL_ERRORS, &["=>"]).collect();
+    assert_eq!(cells_of(SQL_PAGE, "Error codes of SQL"), given);
+    let listed = cells_of(SQL_PAGE, "Limits of SQL");
+    for name in &listed {
+        let line = SQL_PAGE.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
+        let cell: u64 = line.split('|').nth(2).unwrap().trim().replace(',', "").parse().unwrap();
+        let value = SQL_LIMITS.split(&format!("pub const {name}: ")).nth(1).unwrap_or_else(|| panic!("no {name}"));
+        let value = value.split(['=', ';']).nth(1).unwrap().trim().replace('_', "");
+        let value = match value.split_once(" << ") {
+            Some((number, shift)) => number.parse::<u64>().unwrap() << shift.parse::<u32>().unwrap(),
+            None => value.parse().unwrap(),
+        };
+        assert_eq!(cell, value, "{name}");
+    }
+    assert!(listed.len() >= 14, "{listed:?}");
 }
 
 #[test]
@@ -106,12 +135,13 @@ fn limits_are_those_of_the_page() {
 fn alerts_read_metrics_of_the_page_and_have_a_runbook() {
     const ALERTS: &str = include_str!("../../../docs/operate/metrics.md");
     const RUNBOOKS: &str = include_str!("../../../docs/operate/runbooks.md");
-    let known = first_cells("Metrics");
+    let mut known = first_cells("Metrics");
+    known.extend(cells_of(SQL_PAGE, "Metrics of SQL"));
     let group = &ALERTS[ALERTS.find("- name: tidemark-streams").unwrap()..];
     let (rules, table) = group.split_once("```").unwrap();
     let is_of_name = |sign: char| sign.is_ascii_lowercase() || sign == '_';
     let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    for rule in ["Lag", "NotFresh", "Refused", "Stuck"] {
+    for rule in ["Lag", "NotFresh", "Refused", "SqlEnds", "Stuck"] {
         assert!(alerts.contains(&format!("TidemarkStreams{rule}").as_str()), "{rule}");
     }
     let read: Vec<&str> = rules.split(|sign| !is_of_name(sign)).filter(|word| word.starts_with("tidemark_")).collect();

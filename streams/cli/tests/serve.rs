@@ -8,6 +8,9 @@ mod guide;
 mod page;
 #[path = "serving/query.rs"]
 mod query;
+#[cfg(feature = "sql")]
+#[path = "serving/sql.rs"]
+mod sql;
 #[path = "serving/types.rs"]
 mod types;
 
@@ -621,6 +624,16 @@ fn log_that_is_full_is_answered_503_until_blobs_are_written() {
 }
 
 #[test]
+fn sql_without_its_program_is_answered_501() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &["--sql-program", "/nowhere/tidemark-sql"]);
+    let query = json!({ "tenant": "a", "from": "2026-01-01", "to": "2026-01-02", "query": "SELECT 1" });
+    let answer = server.post("/v1/sql", query.to_string());
+    assert_eq!((answer.status, answer.code().as_str()), (501, "sql_not_installed"), "{answer:?}");
+    assert!(answer.text.contains("--features sql") && !answer.text.contains("/nowhere"), "{answer:?}");
+}
+
+#[test]
 fn health_and_metrics_say_what_they_mean() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &LATE_FLUSH);
@@ -630,14 +643,15 @@ fn health_and_metrics_say_what_they_mean() {
     assert_eq!((&ready["ready"], ready["checks"].as_array().unwrap().len()), (&json!(true), 4));
     let text = server.get("/metrics").text;
     let names: Vec<&str> =
-        text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(' ').next().unwrap()).collect();
+        text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split([' ', '{']).next().unwrap()).collect();
     assert!(names.len() >= 25, "{names:?}");
-    let page = include_str!("../../../docs/reference/streams.md");
+    let page =
+        concat!(include_str!("../../../docs/reference/streams.md"), include_str!("../../../docs/reference/sql.md"));
     for name in names {
         for kind in ["HELP", "TYPE", "UNIT"] {
             assert!(text.contains(&format!("# {kind} {name} ")), "{kind} of {name}");
         }
-        assert!(page.contains(&format!("`{name}`")), "docs/reference/streams.md does not name {name}");
+        assert!(page.contains(&format!("`{name}`")), "no page of the reference names {name}");
     }
 }
 

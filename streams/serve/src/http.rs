@@ -8,6 +8,7 @@ mod health;
 mod operate;
 mod question;
 mod request;
+mod sql;
 mod types;
 
 use crate::node::Node;
@@ -114,6 +115,7 @@ impl Server {
             }
             Route::Events => events::take(self, request, &params).await,
             Route::Query => question::ask(self, request).await,
+            Route::Sql => sql::ask(self, request).await,
             Route::Page(page) => Ok(page.answer(request.headers())),
             Route::Pause => operate::pause(&self.node, request.headers(), &params).await,
             Route::Erase => operate::erase(&self.node, request.headers(), &params).await,

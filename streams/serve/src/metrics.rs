@@ -5,6 +5,7 @@ use crate::engine::PARTITION;
 use crate::log::LogSize;
 use crate::node::{Node, now_ms};
 use std::fmt::Write;
+use tidemark_streams_sql::pool::{Ended, Stats};
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -29,6 +30,15 @@ fn gauge(name: &'static str, unit: &'static str, help: &'static str, value: f64)
     Metric { name, kind: Kind::Gauge, unit, help, value }
 }
 
+/// A metric with a value for each value of a label.
+struct Labelled {
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    label: &'static str,
+    values: Vec<(&'static str, u64)>,
+}
+
 /// All metrics, by name.
 pub fn text(node: &Node) -> String {
     let size = node.log().map(|log| log.size()).unwrap_or_default();
@@ -37,6 +47,8 @@ pub fn text(node: &Node) -> String {
     metrics.extend(progress(node, &size));
     metrics.extend(owner(node));
     metrics.extend(blobs(node));
+    let sql = node.sql.stats();
+    metrics.extend(queries_in_sql(node, &sql));
     metrics.sort_by_key(|metric| metric.name);
     let mut text = String::new();
     for Metric { name, kind, unit, help, value } in metrics {
@@ -47,7 +59,50 @@ pub fn text(node: &Node) -> String {
         // Writing to a text cannot fail.
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n# UNIT {name} {unit}\n{name} {value}\n");
     }
+    for Labelled { name, unit, help, label, values } in by_reason(&sql) {
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} counter\n# UNIT {name} {unit}\n");
+        for (value, count) in values {
+            let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {count}");
+        }
+    }
     text
+}
+
+fn queries_in_sql(node: &Node, sql: &Stats) -> Vec<Metric> {
+    let total = |name, unit, help, value| Metric { kind: Kind::Counter, ..gauge(name, unit, help, value) };
+    vec![
+        total("tidemark_streams_sql_queries_total", "count", "Queries in SQL with a result.", sql.answered as f64),
+        total("tidemark_streams_sql_seconds_total", "seconds", "Time that queries in SQL had a process.", sql.seconds),
+        total("tidemark_streams_sql_scanned_rows_total", "count", "Rows that queries in SQL read.", sql.rows as f64),
+        gauge("tidemark_streams_sql_children", "count", "Processes for SQL that run.", sql.alive() as f64),
+        counter(
+            "tidemark_streams_sql_log_errors_total",
+            "count",
+            "Lines that could not be written to the log of queries in SQL.",
+            &node.sql_log.errors,
+        ),
+    ]
+}
+
+/// Refusals and ends of children. A reason that did not happen has no line, but for ends.
+fn by_reason(sql: &Stats) -> [Labelled; 2] {
+    let ended = |(reason, name): (Ended, &'static str)| (name, sql.ended.get(&reason).copied().unwrap_or_default());
+    [
+        Labelled {
+            name: "tidemark_streams_sql_refused_total",
+            unit: "count",
+            help: "Queries in SQL without a result, by the code of the error.",
+            label: "code",
+            values: sql.refused.iter().map(|(code, count)| (*code, *count)).collect(),
+        },
+        Labelled {
+            name: "tidemark_streams_sql_children_ended_total",
+            unit: "count",
+            help: "Processes for SQL that ended, by reason.",
+            label: "reason",
+            values: Ended::ALL.map(ended).to_vec(),
+        },
+    ]
 }
 
 fn intake(node: &Node) -> Vec<Metric> {

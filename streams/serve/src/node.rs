@@ -4,6 +4,7 @@ use crate::commit_times::CommitTimes;
 use crate::counters::Counters;
 use crate::log::IntakeLog;
 use crate::messages::Message;
+use crate::query_log::QueryLog;
 use crate::row_cache::RowCache;
 use crate::settings::{CACHED_BYTES_MAX, Settings};
 use std::sync::mpsc::SyncSender;
@@ -13,6 +14,7 @@ use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::pause::Pauses;
 use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::time::Day;
+use tidemark_streams_sql::pool::Pool;
 use tidemark_streams_store::directory::BlobReader;
 
 /// A running server.
@@ -23,6 +25,8 @@ pub struct Node {
     pub commits: CommitTimes,
     pub engine: SyncSender<Message>,
     pub counters: Counters,
+    pub sql: Arc<Pool>,
+    pub sql_log: QueryLog,
     pub started: Instant,
     state: Mutex<Shared>,
 }
@@ -79,6 +83,8 @@ pub struct OwnerView {
 
 impl Node {
     pub fn new(settings: Settings, reader: BlobReader, engine: SyncSender<Message>) -> Node {
+        let sql = Pool::new(settings.sql.pool());
+        let sql_log = QueryLog::new(settings.sql.log.clone());
         Node {
             settings,
             reader,
@@ -86,6 +92,8 @@ impl Node {
             commits: CommitTimes::default(),
             engine,
             counters: Counters::default(),
+            sql,
+            sql_log,
             started: Instant::now(),
             state: Mutex::default(),
         }

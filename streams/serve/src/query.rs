@@ -48,7 +48,7 @@ impl RowSources<'_> {
         grouping.fill()?;
         for meta in &pinned.blobs {
             let counted_at = self.commits.of(&meta.key).and_then(minute);
-            grouping.add_blob(&meta.key, &*self.rows(query, meta)?, counted_at)?;
+            grouping.add_blob(&meta.key, &*self.rows(&query.tenant, meta)?, counted_at)?;
         }
         let now = minute(pinned.pinned_at_ms);
         for rows in &pinned.unwritten {
@@ -58,12 +58,15 @@ impl RowSources<'_> {
     }
 
     /// A tenant's rows of a blob. A blob never changes, so they are read once.
-    fn rows(&self, query: &CountQuery, meta: &BlobMeta) -> Result<Arc<Rollups>, DirectoryError> {
-        if let Some(rows) = self.cache.get(&meta.key, &query.tenant) {
+    ///
+    /// # Errors
+    /// The blob is missing or damaged.
+    pub fn rows(&self, tenant: &str, meta: &BlobMeta) -> Result<Arc<Rollups>, DirectoryError> {
+        if let Some(rows) = self.cache.get(&meta.key, tenant) {
             return Ok(rows);
         }
-        let rows = Arc::new(self.reader.rows(meta, Wanted::Tenant(&query.tenant))?);
-        self.cache.put(meta.key, &query.tenant, &rows);
+        let rows = Arc::new(self.reader.rows(meta, Wanted::Tenant(tenant))?);
+        self.cache.put(meta.key, tenant, &rows);
         Ok(rows)
     }
 }

@@ -3,7 +3,11 @@
 use crate::secret::Secret;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_sql::budget::TenantLimits;
+pub use tidemark_streams_sql::limits::{CHILDREN_MAX as SQL_CHILDREN_MAX, CHILDREN_MIN as SQL_CHILDREN_MIN};
+use tidemark_streams_sql::pool::PoolSettings;
 use tidemark_streams_store::folder::StoreLayer;
 
 /// Connections at a time. A further one waits until another is closed.
@@ -25,6 +29,14 @@ pub const QUERY_LISTINGS_MAX: usize = 100;
 pub const CACHED_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the body of a query. More: the request is refused.
 pub const QUERY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the body of a query in SQL, with its values. More: the request is refused.
+pub const SQL_BODY_BYTES_MAX: usize = 1 << 20;
+/// Rows of the result of a query in SQL. More: the query is refused.
+pub const SQL_RESULT_ROWS_MAX: u64 = 100_000;
+/// Bytes of the result of a query in SQL. More: the query is refused.
+pub const SQL_RESULT_BYTES_MAX: u64 = 16 << 20;
+/// Seconds that a query in SQL waits for others. Then it is answered 503.
+pub const SQL_WAIT_S: u64 = 5;
 /// Bytes of a request's head. More: the connection is closed with 431.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Entries of the intake's log that wait for their commit. More: requests are answered 503.
@@ -33,6 +45,47 @@ pub const LOG_ENTRIES_MAX: usize = 1_000_000;
 pub const RECENT_BYTES_MAX: usize = 64 << 20;
 /// Seconds that a stop takes at most. Events that are not written by then are in the log.
 pub const STOP_S: u64 = 20;
+
+/// Settings of SQL.
+#[derive(Clone, Debug)]
+pub struct SqlSettings {
+    /// The program of a child. If it is missing, queries in SQL are answered 501.
+    pub program: PathBuf,
+    /// Children, and so queries at a time.
+    pub children: usize,
+    /// Memory of a query, with the rows that it reads.
+    pub memory_bytes: u64,
+    pub timeout_s: u64,
+    /// Rows that a query reads.
+    pub rows_max: u64,
+    /// Of each tenant: queries at a time, and seconds and rows of a minute.
+    pub tenant_queries: usize,
+    pub tenant_s: u64,
+    pub tenant_rows: u64,
+    /// The log of queries.
+    pub log: Option<PathBuf>,
+}
+
+impl SqlSettings {
+    /// The settings of a pool of children.
+    pub fn pool(&self) -> PoolSettings {
+        PoolSettings {
+            program: self.program.clone(),
+            children: self.children,
+            memory_bytes: self.memory_bytes,
+            timeout: Duration::from_secs(self.timeout_s),
+            wait: Duration::from_secs(SQL_WAIT_S),
+            scan_rows_max: self.rows_max,
+            rows_max: SQL_RESULT_ROWS_MAX,
+            bytes_max: SQL_RESULT_BYTES_MAX,
+            tenant: TenantLimits {
+                queries: self.tenant_queries,
+                time: Duration::from_secs(self.tenant_s),
+                rows: self.tenant_rows,
+            },
+        }
+    }
+}
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -60,6 +113,7 @@ pub struct Settings {
     pub dead_letters_max: u64,
     /// Requests need a token that is made of this.
     pub secret: Option<Secret>,
+    pub sql: SqlSettings,
     /// What is in front of the store of blobs: nothing, but in tests.
     pub store_layer: StoreLayer,
 }

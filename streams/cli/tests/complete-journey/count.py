@@ -2,7 +2,8 @@
 
     count.py FILE STORE ZONE
 
-prints one JSON object: `listings`, counts by product; `hours`, counts by the clock's hour, such as "2017-04-02T01".
+prints one JSON object: `listings`, counts by product; `hours` and `days`, counts by the clock's hour, such as "2017-04-02T01", and day;
+`places`, the rank of each product by its count.
 """
 
 import json
@@ -24,7 +25,17 @@ def main(file, store, zone):
         grouped = f"select {key} as key, sum(n)::bigint from ({SALES}) group by key having sum(n) > 0"
         return dict(db.execute(grouped, values).fetchall())
 
-    print(json.dumps({"listings": counted("product_id::varchar"), "hours": counted("strftime(clock, '%Y-%m-%dT%H')")}))
+    ranked = f"select product_id::varchar, rank() over (order by sum(n) desc) from ({SALES}) group by product_id having sum(n) > 0"
+    print(
+        json.dumps(
+            {
+                "listings": counted("product_id::varchar"),
+                "hours": counted("strftime(clock, '%Y-%m-%dT%H')"),
+                "days": counted("strftime(clock, '%Y-%m-%d')"),
+                "places": dict(db.execute(ranked, values).fetchall()),
+            }
+        )
+    )
 
 
 main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

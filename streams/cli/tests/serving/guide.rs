@@ -1,28 +1,27 @@
-//! The guide "Count impressions", block by block: `serve` starts a server, `sh` runs, a `text` block behind it is what it says, `stop`
+//! Guides, block by block: `serve` starts a server, `sh` runs, a `text` block behind it is what it says, `stop`
 //! ends the server. `console` blocks are for readers.
 
 use crate::serving::{PROGRAM, Server, until};
 use std::path::Path;
 use std::process::Command;
 
-const GUIDE: &str = include_str!("../../../../docs/guides/impressions.md");
-/// Where the guide says that it listens.
+/// Where a guide says that it listens.
 const ADDRESS: &str = "127.0.0.1:7180";
 
 struct Block {
     line: usize,
-    kind: &'static str,
+    kind: String,
     text: String,
 }
 
-fn blocks() -> Vec<Block> {
+fn blocks(guide: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut is_open = false;
-    for (at, line) in GUIDE.lines().enumerate() {
+    for (at, line) in guide.lines().enumerate() {
         match line.strip_prefix("```") {
             Some("") => is_open = false,
             Some(kind) => {
-                blocks.push(Block { line: at + 1, kind, text: String::new() });
+                blocks.push(Block { line: at + 1, kind: kind.to_owned(), text: String::new() });
                 is_open = true;
             }
             None if is_open => blocks.last_mut().unwrap().text += &format!("{line}\n"),
@@ -42,18 +41,22 @@ fn sh(script: &str, folder: &Path, line: usize) -> String {
 
 #[test]
 fn guide_says_what_the_program_does() {
+    runs(include_str!("../../../../docs/guides/impressions.md"));
+}
+
+/// Runs each block of a guide.
+pub fn runs(guide: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mut server: Option<Server> = None;
     let mut said = String::new();
     let mut ran = 0;
-    for Block { line, kind, text } in blocks() {
-        match kind {
+    for Block { line, kind, text } in blocks(guide) {
+        match kind.as_str() {
             "serve" => {
                 let words: Vec<&str> = text.split_whitespace().collect();
-                let dir = words.iter().position(|word| *word == "--dir").map(|at| words[at + 1]).unwrap();
-                let rest: Vec<&str> =
-                    words[2..].iter().filter(|word| **word != "--dir" && **word != dir).copied().collect();
-                server = Some(Server::start(&folder.path().join(dir), &rest));
+                let mut command = Command::new(PROGRAM);
+                command.args(&words[1..]).args(["--listen", "127.0.0.1:0"]).current_dir(folder.path());
+                server = Some(Server::of(command).unwrap_or_else(|said| panic!("line {line}: {said}")));
             }
             "sh" => {
                 let address = server.as_ref().map_or(ADDRESS, |server| server.address.as_str());

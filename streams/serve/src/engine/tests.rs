@@ -3,8 +3,8 @@
 use super::{Engine, LOG_FILE, MESSAGES_MAX, Message, Opened, PARTITION, Pin, SOURCE, open_log};
 use crate::log::{Submission, read_rows};
 use crate::node::{Node, now_ms};
-use crate::settings::Settings;
-use std::path::Path;
+use crate::settings::{Settings, SqlSettings};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -44,6 +44,17 @@ fn settings(dir: &Path, faults: &Faults) -> Settings {
         log_bytes_max: 1 << 20,
         tenant_events_per_s: 0,
         dead_letters_max: 1_000,
+        sql: SqlSettings {
+            program: PathBuf::new(),
+            children: 2,
+            memory_bytes: 1 << 20,
+            timeout_s: 1,
+            rows_max: 1,
+            tenant_queries: 1,
+            tenant_s: 1,
+            tenant_rows: 1,
+            log: None,
+        },
         secret: None,
         store_layer: StoreLayer::new(move |store| faults.before(store)),
     }

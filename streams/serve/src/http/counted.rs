@@ -1,9 +1,10 @@
 //! The answer to a query: JSON, or rows as CSV.
 
 use super::answer::{Answer, Failure};
+use super::request;
 use crate::engine::Pinned;
 use crate::node::Node;
-use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_DISPOSITION, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONTENT_DISPOSITION, HeaderMap, HeaderName, HeaderValue};
 use hyper::{StatusCode, header};
 use serde_json::{Map, Value, json};
 use tidemark_proto::series::UnixTime;
@@ -11,6 +12,13 @@ use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Counts, Dimension};
 use tidemark_streams_core::query::range::{Known, QuarterRange, RangeState};
 use tidemark_streams_core::time::DAY_S;
+
+/// What was asked for.
+pub struct Asked<'a> {
+    pub tenant: &'a str,
+    pub zone: &'a Zone,
+    pub range: QuarterRange,
+}
 
 /// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,30 +39,25 @@ pub struct Counted<'a> {
 impl Format {
     /// The first format that a request accepts.
     pub fn of(headers: &HeaderMap) -> Result<Format, Failure> {
-        let mut accepted =
-            headers.get_all(ACCEPT).iter().flat_map(|value| value.to_str().unwrap_or("").split(',')).peekable();
-        if accepted.peek().is_none() {
-            return Ok(Format::Json);
-        }
-        let known = |range: &str| {
-            let (name, parameters) = range.split_once(';').unwrap_or((range, ""));
-            let is_refused = parameters.split(';').any(|part| {
-                part.trim()
-                    .strip_prefix("q=")
-                    .is_some_and(|weight| weight.parse::<f32>().is_ok_and(|weight| weight <= 0.0))
-            });
-            match name.trim().to_ascii_lowercase().as_str() {
-                _ if is_refused => None,
-                "application/json" | "application/*" | "*/*" => Some(Format::Json),
-                "text/csv" | "text/*" => Some(Format::Csv),
-                _ => None,
-            }
+        let known = |name: &str| match name {
+            "application/json" | "application/*" | "*/*" => Some(Format::Json),
+            "text/csv" | "text/*" => Some(Format::Csv),
+            _ => None,
         };
         let missing = || {
             let message = "accept: an answer is application/json or text/csv";
             Failure::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message)
         };
-        accepted.find_map(known).ok_or_else(missing)
+        match request::accepted(headers, known) {
+            None => Ok(Format::Json),
+            Some(found) => found.ok_or_else(missing),
+        }
+    }
+}
+
+impl<'a> Asked<'a> {
+    fn of(query: &'a CountQuery) -> Asked<'a> {
+        Asked { tenant: &query.tenant, zone: &query.zone, range: query.range }
     }
 }
 
@@ -69,7 +72,8 @@ impl Counted<'_> {
     fn json(&self) -> Value {
         let Counted { node, query, pinned, counts, version } = self;
         let rows: Vec<Value> = counts.groups.iter().map(|group| self.row(group)).collect();
-        let mut body = moment(node, query, pinned, version);
+        let mut body = moment(node, &Asked::of(query), pinned);
+        body.insert("version".to_owned(), json!(version));
         body.insert("rows".to_owned(), json!(rows));
         body.insert("total".to_owned(), json!(counts.total));
         body.insert("more".to_owned(), json!(counts.has_more));
@@ -140,7 +144,7 @@ impl Counted<'_> {
             }
             text += "\r\n";
         }
-        let body = moment(self.node, self.query, self.pinned, self.version);
+        let body = moment(self.node, &Asked::of(self.query), self.pinned);
         let said = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
         let mut answer = of_now(Answer::of_kind("text/csv; charset=utf-8; header=present", text));
         let disposition = HeaderValue::from_static("attachment; filename=\"impressions.csv\"");
@@ -162,21 +166,22 @@ impl Counted<'_> {
 
 /// The answer to a client that has these rows.
 pub fn unchanged(node: &Node, query: &CountQuery, pinned: &Pinned, version: &str) -> Answer {
-    let mut body = moment(node, query, pinned, version);
+    let mut body = moment(node, &Asked::of(query), pinned);
+    body.insert("version".to_owned(), json!(version));
     body.insert("unchanged".to_owned(), json!(true));
     of_now(Answer::json(&Value::Object(body)))
 }
 
 /// Counts of now, for the asking client only.
-fn of_now(answer: Answer) -> Answer {
+pub fn of_now(answer: Answer) -> Answer {
     answer
         .with(CACHE_CONTROL, HeaderValue::from_static("no-store"))
         .with(header::VARY, HeaderValue::from_static("accept"))
 }
 
 /// What an answer says beside its rows.
-fn moment(node: &Node, query: &CountQuery, pinned: &Pinned, version: &str) -> Map<String, Value> {
-    let zone = &query.zone;
+pub fn moment(node: &Node, asked: &Asked<'_>, pinned: &Pinned) -> Map<String, Value> {
+    let Asked { tenant, zone, range } = *asked;
     let of_ms = |at_ms: u64| if at_ms == 0 { Value::Null } else { time(zone, at_ms / 1_000) };
     let lateness_s = node.settings.lateness_s;
     let known = Known {
@@ -184,21 +189,20 @@ fn moment(node: &Node, query: &CountQuery, pinned: &Pinned, version: &str) -> Ma
         lateness_s,
         is_source_incomplete: !pinned.incomplete.is_empty(),
     };
-    let late = node.log().and_then(|log| log.late_of(&query.tenant));
+    let late = node.log().and_then(|log| log.late_of(tenant));
     let body = json!({
-        "tenant": query.tenant,
+        "tenant": tenant,
         "zone": zone.name(),
-        "from": time(zone, query.range.start_s()),
-        "to": time(zone, query.range.end_s()),
-        "state": RangeState::of(query.range, known).name(),
-        "version": version,
+        "from": time(zone, range.start_s()),
+        "to": time(zone, range.end_s()),
+        "state": RangeState::of(range, known).name(),
         "complete_to": of_ms(pinned.complete_to_ms),
         "last_updated_at": of_ms(pinned.last_updated_at_ms),
-        "settled_at": time(zone, query.range.last_hour_end_s() + lateness_s),
+        "settled_at": time(zone, range.last_hour_end_s() + lateness_s),
         "settled_to": known.settled_to_s().map_or(Value::Null, |at_s| time(zone, at_s)),
         "late_total": late,
         "incomplete_because": pinned.incomplete,
-        "not_kept_before": not_kept_before(zone, query.range, pinned),
+        "not_kept_before": not_kept_before(zone, range, pinned),
         "paused_since": pinned.paused_at_ms.map(of_ms),
         "as_of": { "index": pinned.manifest_index, "blobs": pinned.blobs.len() },
     });
@@ -232,6 +236,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::header::ACCEPT;
 
     #[test]
     fn format_is_the_first_that_is_accepted() {

@@ -19,7 +19,7 @@ use tidemark_streams_core::limits::TENANT_BYTES_MAX;
 use tidemark_streams_core::query::counts::{CountError, CountQuery, Dimension};
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
-use tidemark_streams_core::time::Quarter;
+use tidemark_streams_core::time::{HourRange, Quarter};
 use tidemark_streams_intake::unpack::Coding;
 use tokio::sync::{SemaphorePermit, oneshot};
 
@@ -97,7 +97,7 @@ async fn turn(server: &Server) -> Result<SemaphorePermit<'_>, Failure> {
 }
 
 async fn answer(node: &Arc<Node>, question: Question) -> Result<Answer, Failure> {
-    let pinned = pin(node, &question.query).await?;
+    let pinned = pin(node, &question.query.tenant, question.query.hours()).await?;
     let version = query::version(&question.text, &question.query, &pinned);
     let is_known = question.unless_version.as_deref() == Some(&version);
     if is_known && question.format == Format::Json {
@@ -129,10 +129,10 @@ fn failure(error: &QueryError) -> Failure {
     }
 }
 
-/// Asks the owner's thread.
-async fn pin(node: &Node, query: &CountQuery) -> Result<Pinned, Failure> {
+/// Asks the owner's thread for the rows of a tenant.
+pub async fn pin(node: &Node, tenant: &str, hours: HourRange) -> Result<Pinned, Failure> {
     let (sender, receiver) = oneshot::channel();
-    let pin = Pin { tenant: query.tenant.clone(), hours: query.hours(), answer: sender };
+    let pin = Pin { tenant: tenant.to_owned(), hours, answer: sender };
     node.engine
         .try_send(Message::Pin(pin))
         .map_err(|_| Failure::later("overloaded", "the owner has too many messages"))?;
@@ -147,12 +147,9 @@ async fn pin(node: &Node, query: &CountQuery) -> Result<Pinned, Failure> {
 impl QueryBody {
     fn checked(self, tenant: String, format: Format) -> Result<Question, Failure> {
         let text = serde_json::to_string(&(&tenant, &self)).unwrap_or_default();
-        if tenant.is_empty() || tenant.len() > TENANT_BYTES_MAX {
-            let message = format!("tenant has {} bytes: 1 to {TENANT_BYTES_MAX}", tenant.len());
-            return Err(Failure::bad("tenant", message));
-        }
-        let zone = Zone::named(self.zone.as_deref().unwrap_or("UTC")).map_err(|error| Failure::bad("zone", error))?;
-        let range = self.range(&zone)?;
+        check_tenant(&tenant)?;
+        let zone = zone(self.zone.as_deref())?;
+        let range = range(&zone, &self.from, &self.to)?;
         let limit = self.limit.unwrap_or(ROWS_DEFAULT as i64);
         let limit = usize::try_from(limit).ok().filter(|limit| (1..=ROWS_MAX).contains(limit));
         let limit = limit.ok_or_else(|| {
@@ -177,21 +174,33 @@ impl QueryBody {
         };
         Ok(Question { query, text, unless_version: self.unless_version, format })
     }
+}
 
-    fn range(&self, zone: &Zone) -> Result<QuarterRange, Failure> {
-        let quarter = |name: &str, text: &str| {
-            let at = zone.time(text).map_err(|error| Failure::bad("range", format!("{name}: {error}")))?;
-            let quarter = Quarter::of_s(at.s()).map(Quarter::number);
-            quarter.ok_or_else(|| Failure::bad("range", format!("{name} {:?} is behind the last hour", shown(text))))
-        };
-        let range = QuarterRange { from: quarter("from", &self.from)?, to: quarter("to", &self.to)? };
-        if range.from >= range.to {
-            let message =
-                format!("from {:?} is not before to {:?} by a quarter of an hour", shown(&self.from), shown(&self.to));
-            return Err(Failure::bad("range", message));
-        }
-        Ok(range)
+pub fn check_tenant(tenant: &str) -> Result<(), Failure> {
+    if (1..=TENANT_BYTES_MAX).contains(&tenant.len()) {
+        return Ok(());
     }
+    Err(Failure::bad("tenant", format!("tenant has {} bytes: 1 to {TENANT_BYTES_MAX}", tenant.len())))
+}
+
+/// The zone of a query: UTC unless it names one.
+pub fn zone(name: Option<&str>) -> Result<Zone, Failure> {
+    Zone::named(name.unwrap_or("UTC")).map_err(|error| Failure::bad("zone", error))
+}
+
+/// The quarters of an hour between two times of a zone's clock.
+pub fn range(zone: &Zone, from: &str, to: &str) -> Result<QuarterRange, Failure> {
+    let quarter = |name: &str, text: &str| {
+        let at = zone.time(text).map_err(|error| Failure::bad("range", format!("{name}: {error}")))?;
+        let quarter = Quarter::of_s(at.s()).map(Quarter::number);
+        quarter.ok_or_else(|| Failure::bad("range", format!("{name} {:?} is behind the last hour", shown(text))))
+    };
+    let range = QuarterRange { from: quarter("from", from)?, to: quarter("to", to)? };
+    if range.from >= range.to {
+        let message = format!("from {:?} is not before to {:?} by a quarter of an hour", shown(from), shown(to));
+        return Err(Failure::bad("range", message));
+    }
+    Ok(range)
 }
 
 fn dimensions(names: Option<&[String]>) -> Result<Vec<Dimension>, Failure> {

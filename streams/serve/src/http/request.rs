@@ -7,7 +7,9 @@ use crate::secret::{Ending, Role, Secret};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
+};
 use hyper::{Method, Request, StatusCode};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,6 +32,7 @@ pub enum Route {
     Metrics,
     Events,
     Query,
+    Sql,
     Pause,
     Resume,
     Erase,
@@ -40,12 +43,13 @@ pub enum Route {
     Page(Page),
 }
 
-const ROUTES: [(&str, Route); 12] = [
+const ROUTES: [(&str, Route); 13] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
     ("/v1/events", Route::Events),
     ("/v1/impressions/query", Route::Query),
+    ("/v1/sql", Route::Sql),
     ("/v1/pause", Route::Pause),
     ("/v1/resume", Route::Resume),
     ("/v1/erase", Route::Erase),
@@ -72,7 +76,7 @@ impl Route {
     pub fn method(self) -> Method {
         match self {
             Route::Healthz | Route::Readyz | Route::Metrics | Route::Types | Route::Page(_) => Method::GET,
-            Route::Events | Route::Query | Route::Pause | Route::Resume | Route::Erase => Method::POST,
+            Route::Events | Route::Query | Route::Sql | Route::Pause | Route::Resume | Route::Erase => Method::POST,
             Route::RenameType | Route::DeleteType | Route::AddType => Method::POST,
         }
     }
@@ -80,7 +84,7 @@ impl Route {
     /// Parameters behind `?`.
     pub fn params(self) -> &'static [&'static str] {
         match self {
-            Route::Healthz | Route::Metrics | Route::Query | Route::Types | Route::Page(_) => &[],
+            Route::Healthz | Route::Metrics | Route::Query | Route::Sql | Route::Types | Route::Page(_) => &[],
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
             Route::Pause | Route::Resume | Route::DeleteType | Route::AddType => &["type"],
@@ -145,6 +149,21 @@ fn decoded(text: &str) -> Option<String> {
 
 pub fn shown(text: &str) -> String {
     text.chars().take(SHOWN_MAX).collect()
+}
+
+/// The first kind of answer that a request accepts, of those that are known; `None`: it accepts any.
+pub fn accepted<T>(headers: &HeaderMap, known: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+    let mut accepted =
+        headers.get_all(ACCEPT).iter().flat_map(|value| value.to_str().unwrap_or("").split(',')).peekable();
+    accepted.peek()?;
+    let found = accepted.find_map(|range| {
+        let (name, parameters) = range.split_once(';').unwrap_or((range, ""));
+        let is_refused = parameters.split(';').any(|part| {
+            part.trim().strip_prefix("q=").is_some_and(|weight| weight.parse::<f32>().is_ok_and(|weight| weight <= 0.0))
+        });
+        if is_refused { None } else { known(&name.trim().to_ascii_lowercase()) }
+    });
+    Some(found)
 }
 
 /// How the body of a request is packed.

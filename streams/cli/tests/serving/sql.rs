@@ -1,0 +1,248 @@
+//! SQL over HTTP, on a real server and real children: what tenants see, what is refused, and what is left behind.
+
+use crate::serving::{Answer, PROGRAM, Place, Server, event, request, until};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef\n";
+const SQL: &str = "/v1/sql";
+/// A query that takes longer than any test.
+const ENDLESS: &str = "SELECT count(*) FROM impressions a, impressions b, impressions c, impressions d, impressions e";
+
+/// The program is built by another crate: `cargo build -p tidemark-streams-sql --features sql`.
+fn start(place: &Place, arguments: &[&str]) -> Server {
+    let program = Path::new(PROGRAM).with_file_name("tidemark-sql");
+    assert!(program.is_file(), "{} is missing: build it with the feature tidemark-streams-sql/sql", program.display());
+    Server::start(&place.dir(), &[&["--flush-s", "1"], arguments].concat())
+}
+
+fn body(tenant: &str, sql: &str) -> Value {
+    json!({ "tenant": tenant, "from": "2026-01-01", "to": "2026-01-03", "query": sql })
+}
+
+fn ask(server: &Server, tenant: &str, sql: &str) -> Answer {
+    server.post(SQL, body(tenant, sql).to_string())
+}
+
+fn rows(server: &Server, tenant: &str, sql: &str) -> Value {
+    let answer = ask(server, tenant, sql);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["rows"].clone()
+}
+
+fn folded(server: &Server) {
+    until("the fold", || server.metric("tidemark_streams_lag_rows") == 0.0);
+}
+
+#[test]
+fn sql_sees_rows_of_memory_and_blobs_in_the_range() {
+    let place = Place::new();
+    let server = start(&place, &[]);
+    server.send(event("a", "lamp", "00:10:00") + &event("a", "lamp", "00:50:00") + &event("b", "sofa", "00:10:00"));
+    folded(&server);
+    let all = "SELECT listing, type, hour, n FROM impressions";
+    let expected = json!([{ "listing": "lamp", "type": "impression", "hour": "2026-01-01T00:00:00Z", "n": 2 }]);
+    assert_eq!(rows(&server, "a", all), expected, "from memory or blobs, a listing, hour and type is one row");
+    until("blobs", || server.metric("tidemark_streams_counts_held") == 0.0);
+    server.send(event("a", "lamp", "00:20:00"));
+    folded(&server);
+    assert_eq!(rows(&server, "a", "SELECT sum(n) AS n, count(*) AS c FROM impression"), json!([{ "n": 3, "c": 1 }]));
+    let part = json!({ "tenant": "a", "from": "2026-01-01T00:15", "to": "2026-01-01T00:30", "query": all });
+    let answer = server.post(SQL, part.to_string()).json();
+    assert_eq!((&answer["rows"][0]["n"], &answer["scanned_rows"]), (&json!(1), &json!(1)), "{answer}");
+    assert_eq!(answer["state"], "settled");
+    assert_eq!(answer["columns"][3], json!({ "name": "n", "type": "Int64" }));
+}
+
+#[test]
+fn answers_have_the_format_that_is_accepted() {
+    let place = Place::new();
+    let server = start(&place, &[]);
+    server.send(event("a", "la,mp", "00:10:00"));
+    folded(&server);
+    let sent = body("a", "SELECT listing, n FROM impressions").to_string();
+    let asked = |accept: &str| server.request("POST", SQL, &[accept], sent.as_bytes()).unwrap();
+    let csv = asked("accept: text/csv");
+    assert_eq!(csv.text, "listing,n\r\n\"la,mp\",1\r\n");
+    assert_eq!(csv.header("tidemark-rows").as_deref(), Some("1"));
+    let arrow = asked("accept: application/vnd.apache.arrow.stream");
+    assert_eq!(arrow.header("content-type").as_deref(), Some("application/vnd.apache.arrow.stream"));
+    assert!(arrow.text.contains("la,mp"), "{arrow:?}");
+    assert_eq!(asked("accept: image/png").code(), "not_acceptable");
+}
+
+#[test]
+fn token_of_a_tenant_opens_no_other_rows() {
+    let place = Place::new();
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    let secret = secret.to_str().unwrap();
+    let token = |arguments: &[&str]| {
+        let output = Command::new(PROGRAM).args(["token", "--secret-file", secret]).args(arguments).output().unwrap();
+        format!("authorization: Bearer {}", String::from_utf8(output.stdout).unwrap().trim())
+    };
+    let producer = token(&[]);
+    let apple = token(&["--tenant", "apple", "--expires-in", "1h"]);
+    let server = start(&place, &["--secret-file", secret]);
+    let events = event("apple", "apple-1", "00:10:00") + &event("birch", "birch-1", "00:10:00").repeat(7_919);
+    for part in events.as_bytes().chunks(events.len()) {
+        assert_eq!(server.request("POST", "/v1/events", &[&producer], part).unwrap().status, 200);
+    }
+    let sees = |named: Option<&str>, sql: &str| {
+        let mut sent = body("", sql);
+        match named {
+            Some(named) => sent["tenant"] = json!(named),
+            None => drop(sent.as_object_mut().unwrap().remove("tenant")),
+        }
+        server.request("POST", SQL, &[&apple], sent.to_string().as_bytes()).unwrap()
+    };
+    let all = "SELECT * FROM impressions";
+    until("the fold", || sees(None, all).text.contains("apple-1"));
+    for named in ["birch", "nobody"] {
+        let refused = sees(Some(named), all);
+        assert_eq!((refused.status, refused.code().as_str()), (403, "forbidden"), "{refused:?}");
+    }
+    assert_eq!(server.request("POST", SQL, &[], body("apple", all).to_string().as_bytes()).unwrap().status, 401);
+    let texts = [
+        all,
+        "SELECT min(listing), max(listing), count(*), sum(n) FROM impressions",
+        "EXPLAIN SELECT * FROM impressions WHERE n > 3",
+        "EXPLAIN ANALYZE SELECT listing, sum(n) FROM impressions GROUP BY listing",
+        "SELECT * FROM birch",
+        "SELECT listing / 0 FROM impressions",
+        "SELECT CAST(listing AS INT) FROM impressions",
+        "SELECT tenant FROM impressions",
+        "SELECT * FROM information_schema.tables",
+        "SELECT approx_distinct(listing) AS d, median(n) AS m FROM impressions",
+    ];
+    for sql in texts {
+        let answer = sees(None, sql);
+        let text = answer.text.replace("'tidemark.streams.birch'", "");
+        assert!(!text.contains("birch") && !text.contains("7919"), "{sql}: {text}");
+        for foreign in [".parquet", "/", "apple.", SECRET.trim()] {
+            let text = text.replace("https://", "").replace(" / ", "");
+            assert!(!text.contains(foreign), "{sql}: {foreign}: {text}");
+        }
+    }
+}
+
+#[test]
+fn errors_have_codes_with_values_and_limits() {
+    let place = Place::new();
+    let server = start(&place, &["--sql-timeout-s", "1", "--sql-rows-max", "2000"]);
+    let listings: String = (0..1_200).map(|number| event("a", &format!("l{number}"), "00:10:00")).collect();
+    server
+        .send(listings + &(0..2_500).map(|number| event("big", &format!("l{number}"), "00:10:00")).collect::<String>());
+    folded(&server);
+    let cases = [
+        ("a", "SELEC 1", 400, "sql_syntax", "SELEC"),
+        ("a", "DROP TABLE impressions", 400, "sql_not_allowed", "one SELECT"),
+        ("a", "SELECT nothing FROM impressions", 400, "sql_plan", "nothing"),
+        ("a", "SELECT $1", 400, "sql_params", "0 values for 1"),
+        ("a", "SELECT 1 / (n - n) AS x FROM impressions", 400, "sql_execution", "zero"),
+        ("a", ENDLESS, 504, "sql_time", "1000 ms"),
+        ("a", "SELECT a.n FROM impressions a, impressions b", 422, "sql_result_rows", "100000 rows"),
+        ("big", "SELECT n FROM impressions", 422, "sql_scan_rows", "2000 rows"),
+    ];
+    for (tenant, sql, status, code, value) in cases {
+        let answer = ask(&server, tenant, sql);
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{sql}: {answer:?}");
+        assert!(answer.text.contains(value), "{sql}: {answer:?}");
+    }
+    let long = ask(&server, "a", &format!("SELECT '{}'", "x".repeat(70_000)));
+    assert_eq!((long.status, long.code().as_str()), (400, "sql_text"));
+    let mut wrong = body("a", "SELECT $1");
+    wrong["params"] = json!([[1]]);
+    assert_eq!(server.post(SQL, wrong.to_string()).code(), "sql_params");
+    wrong["params"] = json!(["x"]);
+    assert_eq!(server.post(SQL, wrong.to_string()).status, 200);
+    assert_eq!(server.post(SQL, r#"{"query": "SELECT 1", "form": 1}"#).code(), "malformed_body");
+    assert!(server.metric("tidemark_streams_sql_refused_total{code=\"sql_time\"}") == 1.0);
+    assert!(server.metric("tidemark_streams_sql_children_ended_total{reason=\"time\"}") == 1.0);
+    assert_eq!(rows(&server, "a", "SELECT sum(n) AS n FROM impressions"), json!([{ "n": 1_200 }]));
+}
+
+#[test]
+fn tenant_over_its_budget_is_told_when_to_ask_again() {
+    let place = Place::new();
+    let server = start(&place, &["--sql-tenant-rows", "1"]);
+    server.send(event("a", "x", "00:10:00") + &event("b", "x", "00:10:00"));
+    folded(&server);
+    // The minute may end in between.
+    until("the budget", || {
+        let answer = ask(&server, "a", "SELECT n FROM impressions");
+        let is_over = answer.status == 429;
+        assert!(is_over || answer.status == 200, "{answer:?}");
+        if is_over {
+            let seconds: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+            assert!((1..=60).contains(&seconds) && answer.code() == "sql_over_budget", "{answer:?}");
+        }
+        is_over
+    });
+    assert_eq!(ask(&server, "b", "SELECT n FROM impressions").status, 200);
+}
+
+#[test]
+fn client_that_goes_away_ends_its_query() {
+    let place = Place::new();
+    let log = place.path().join("sql.log");
+    let server = start(&place, &["--sql-log", log.to_str().unwrap(), "--sql-timeout-s", "600"]);
+    let listings: String = (0..1_000).map(|number| event("a", &format!("l{number}"), "00:10:00")).collect();
+    server.send(listings);
+    folded(&server);
+    let sent = body("a", ENDLESS).to_string();
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    write!(stream, "POST {SQL} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{sent}", sent.len()).unwrap();
+    until("a child", || server.metric("tidemark_streams_sql_children") == 1.0);
+    stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(stream.read(&mut [0]).is_err(), "there is no answer yet");
+    drop(stream);
+    let ended = "tidemark_streams_sql_children_ended_total{reason=\"abandoned\"}";
+    until("the end of the query", || server.metric(ended) == 1.0);
+    let text = std::fs::read_to_string(log).unwrap();
+    assert!(text.contains(r#""outcome":"abandoned""#), "{text}");
+}
+
+#[test]
+fn queries_go_on_after_children_are_killed() {
+    let place = Place::new();
+    let server = start(&place, &["--sql-timeout-s", "600"]);
+    let listings: String = (0..1_000).map(|number| event("a", &format!("l{number}"), "00:10:00")).collect();
+    server.send(listings);
+    folded(&server);
+    let address = server.address.clone();
+    let sent = body("a", ENDLESS).to_string();
+    let asked = std::thread::spawn(move || request(&address, "POST", SQL, &[], sent.as_bytes()).unwrap());
+    until("work", || children(server.id()).iter().any(|child| worked(child) > 50));
+    for child in children(server.id()) {
+        assert!(Command::new("kill").args(["-9", &child]).status().unwrap().success());
+    }
+    let answer = asked.join().unwrap();
+    assert_eq!((answer.status, answer.code().as_str()), (422, "sql_crashed"), "{answer:?}");
+    assert_eq!(rows(&server, "a", "SELECT sum(n) AS n FROM impressions"), json!([{ "n": 1_000 }]));
+}
+
+/// Hundredths of a second that a process has worked.
+fn worked(id: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
+/// Processes that a process has started.
+fn children(id: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap();
+    let of_task = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default()
+    };
+    tasks.flat_map(|task| of_task(task).split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn guide_about_sql_says_what_the_program_does() {
+    crate::guide::runs(include_str!("../../../../docs/guides/sql.md"));
+}

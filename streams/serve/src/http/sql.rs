@@ -1,0 +1,296 @@
+//! `POST /v1/sql`: SQL over the rows of one tenant.
+
+use super::Server;
+use super::answer::{Answer, Failure};
+use super::counted::{self, Asked};
+use super::question;
+use super::request;
+use crate::engine::Pinned;
+use crate::node::Node;
+use crate::query::RowSources;
+use crate::query_log::LogLine;
+use crate::settings::{SQL_BODY_BYTES_MAX, SQL_RESULT_BYTES_MAX, SQL_RESULT_ROWS_MAX};
+use crate::sql_rows::{SqlRowsError, TenantRange, check_kept, frames, gather};
+use hyper::body::Incoming;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tidemark_proto::series::calendar::Zone;
+use tidemark_streams_core::query::range::QuarterRange;
+use tidemark_streams_core::rollup::Rollups;
+use tidemark_streams_intake::unpack::Coding;
+use tidemark_streams_sql::frames::{Format, Param, Query};
+use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX};
+use tidemark_streams_sql::pool::{QueryResult, SqlError};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SqlBody {
+    query: String,
+    #[serde(default)]
+    params: Vec<Value>,
+    #[serde(default)]
+    tenant: Option<String>,
+    from: String,
+    to: String,
+    #[serde(default)]
+    zone: Option<String>,
+}
+
+/// A query as it is carried out.
+struct SqlQuestion {
+    tenant: String,
+    zone: Zone,
+    range: QuarterRange,
+    query: Query,
+}
+
+/// Why a query has no answer.
+enum Refused {
+    Sql(SqlError),
+    Other(Failure),
+}
+
+impl From<SqlError> for Refused {
+    fn from(error: SqlError) -> Refused {
+        Refused::Sql(error)
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Refused {
+        Refused::Other(failure)
+    }
+}
+
+pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, Failure> {
+    let node = &server.node;
+    if request::coding(request.headers())? != Coding::Identity {
+        let message = "content-encoding: packed queries are not read";
+        return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message));
+    }
+    request::check_token(node, request.headers())?;
+    let format = format(request.headers())?;
+    let headers = request.headers().clone();
+    let busy = |_| Failure::later("overloaded", "too many bodies are read at a time");
+    let permit = server.bodies.try_acquire().map_err(busy)?;
+    let body = request::body(request, SQL_BODY_BYTES_MAX).await?;
+    drop(permit);
+    let body: SqlBody = serde_json::from_slice(&body).map_err(|error| {
+        Failure::bad("malformed_body", format!("the body is no JSON object of query, params, from, to, …: {error}"))
+    })?;
+    let tenant = request::authorize_tenant(node, &headers, body.tenant.as_deref())?;
+    let mut line = node.sql_log.begin(&tenant, &body.query);
+    let answered = match body.checked(node, tenant, format) {
+        Ok(question) => answer(node, question, &mut line).await,
+        Err(failure) => Err(failure.into()),
+    };
+    match answered {
+        Ok(answer) => {
+            line.outcome = "ok";
+            Ok(answer)
+        }
+        Err(Refused::Sql(error)) => {
+            line.outcome = error.code();
+            node.sql.count_refusal(&error);
+            Err(failure(&error))
+        }
+        Err(Refused::Other(failure)) => {
+            line.outcome = failure.code;
+            Err(failure)
+        }
+    }
+}
+
+async fn answer(node: &Arc<Node>, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, Refused> {
+    let SqlQuestion { tenant, zone, range, query } = question;
+    let format = query.format;
+    let asked = TenantRange { tenant, range, rows_max: node.sql.settings().scan_rows_max };
+    let mut pinned = question::pin(node, &asked.tenant, range.hours()).await?;
+    check_kept(&asked, &pinned).map_err(|error| unread(&error))?;
+    let mut session = node.sql.begin(&asked.tenant).await?;
+    if session.plan(query).await?.reads_rows {
+        let gathered = gathered(node, &asked, pinned).await?;
+        for frame in frames(&gathered.rows, &asked.tenant) {
+            let sent = session.rows(frame.map_err(|error| unread(&error))?).await;
+            line.scanned = session.scanned();
+            sent?;
+        }
+        pinned = gathered.pinned;
+    }
+    let result = session.finish().await?;
+    line.rows = result.rows;
+    line.bytes = result.output.len() as u64;
+    let asked = Asked { tenant: &asked.tenant, zone: &zone, range };
+    Ok(written(node, &asked, &pinned, format, result))
+}
+
+/// Rows, and what they were read of.
+struct Gathered {
+    rows: Rollups,
+    pinned: Pinned,
+}
+
+async fn gathered(node: &Arc<Node>, asked: &TenantRange, pinned: Pinned) -> Result<Gathered, Failure> {
+    let shared = Arc::clone(node);
+    let asked = asked.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let sources = RowSources { reader: &shared.reader, cache: &shared.cache, commits: &shared.commits };
+        let rows = gather(&asked, &pinned, &sources)?;
+        Ok::<_, SqlRowsError>(Gathered { rows, pinned })
+    });
+    match reading.await {
+        Ok(Ok(gathered)) => Ok(gathered),
+        Ok(Err(error)) => Err(unread(&error)),
+        Err(error) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error)),
+    }
+}
+
+fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, format: Format, result: QueryResult) -> Answer {
+    let QueryResult { columns, output, rows, scanned } = result;
+    let mut body = counted::moment(node, asked, pinned);
+    let said = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
+    let headers = [
+        ("tidemark-state", said("state")),
+        ("tidemark-complete-to", said("complete_to")),
+        ("tidemark-rows", rows.to_string()),
+        ("tidemark-scanned", scanned.to_string()),
+    ];
+    let answer = match format {
+        Format::Json => {
+            let columns: Vec<Value> =
+                columns.iter().map(|column| json!({ "name": column.name, "type": column.kind })).collect();
+            body.insert("columns".to_owned(), json!(columns));
+            body.insert("row_count".to_owned(), json!(rows));
+            body.insert("scanned_rows".to_owned(), json!(scanned));
+            let mut text = Value::Object(body).to_string().into_bytes();
+            text.pop();
+            text.extend(b",\"rows\":[");
+            text.extend(output);
+            text.extend(b"]}");
+            return counted::of_now(Answer::of_kind("application/json", text));
+        }
+        Format::Csv => Answer::of_kind("text/csv; charset=utf-8; header=present", output),
+        Format::Arrow => Answer::of_kind(ARROW, output),
+    };
+    let mut answer = counted::of_now(answer);
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            answer = answer.with(HeaderName::from_static(name), value);
+        }
+    }
+    answer
+}
+
+const ARROW: &str = "application/vnd.apache.arrow.stream";
+
+/// The first format that a request accepts.
+fn format(headers: &HeaderMap) -> Result<Format, Failure> {
+    let known = |name: &str| match name {
+        "application/json" | "application/*" | "*/*" => Some(Format::Json),
+        "text/csv" | "text/*" => Some(Format::Csv),
+        ARROW => Some(Format::Arrow),
+        _ => None,
+    };
+    let missing = || {
+        let message = format!("accept: an answer is application/json, text/csv or {ARROW}");
+        Failure::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message)
+    };
+    match request::accepted(headers, known) {
+        None => Ok(Format::Json),
+        Some(found) => found.ok_or_else(missing),
+    }
+}
+
+impl SqlBody {
+    fn checked(self, node: &Node, tenant: String, format: Format) -> Result<SqlQuestion, Failure> {
+        let SqlBody { query, params, tenant: _, from, to, zone } = self;
+        question::check_tenant(&tenant)?;
+        let zone = question::zone(zone.as_deref())?;
+        let range = question::range(&zone, &from, &to)?;
+        let sent = params.len();
+        if sent > PARAMS_MAX {
+            return Err(Failure::bad("sql_params", format!("{sent} values in params: at most {PARAMS_MAX}")));
+        }
+        let params = params.into_iter().map(param).collect::<Result<_, _>>()?;
+        let query = Query {
+            sql: query,
+            params,
+            zone: zone.name().to_owned(),
+            types: node.names().types.names().to_vec(),
+            format,
+            rows_max: SQL_RESULT_ROWS_MAX,
+            bytes_max: SQL_RESULT_BYTES_MAX,
+            memory_bytes: node.sql.settings().memory_bytes,
+        };
+        Ok(SqlQuestion { tenant, zone, range, query })
+    }
+}
+
+fn param(value: Value) -> Result<Param, Failure> {
+    match value {
+        Value::Null => Ok(Param::Null),
+        Value::Bool(value) => Ok(Param::Bool(value)),
+        Value::Number(number) => {
+            let float = number.as_f64().filter(|_| !number.is_u64()).map(Param::Float);
+            let large = || Failure::bad("sql_params", format!("params: {number} is larger than 2^63 - 1"));
+            number.as_i64().map(Param::Int).or(float).ok_or_else(large)
+        }
+        Value::String(text) if text.len() > PARAM_BYTES_MAX => {
+            let message = format!("params: a text has {} bytes: at most {PARAM_BYTES_MAX}", text.len());
+            Err(Failure::bad("sql_params", message))
+        }
+        Value::String(text) => Ok(Param::Text(text)),
+        Value::Array(_) | Value::Object(_) => {
+            Err(Failure::bad("sql_params", "params: a value is a text, a number, true, false or null"))
+        }
+    }
+}
+
+fn unread(error: &SqlRowsError) -> Failure {
+    match error {
+        // The name of a blob is for operators: `tidemark-streams audit` tells it.
+        SqlRowsError::Directory(_) => {
+            let message =
+                "a blob of the range cannot be read: tell the operator of the server, or ask for another range";
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", message)
+        }
+        SqlRowsError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error),
+        SqlRowsError::TooMany { .. } => Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "sql_scan_rows", error),
+        SqlRowsError::Row(_) | SqlRowsError::Foreign => {
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error)
+        }
+    }
+}
+
+fn failure(error: &SqlError) -> Failure {
+    let status = match error {
+        SqlError::NotInstalled { .. } | SqlError::Version { .. } => StatusCode::NOT_IMPLEMENTED,
+        SqlError::Start(_) | SqlError::QueueFull { .. } | SqlError::Waited { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        SqlError::OverBudget(_) => StatusCode::TOO_MANY_REQUESTS,
+        SqlError::Text { .. } | SqlError::Params(_) => StatusCode::BAD_REQUEST,
+        SqlError::Refused { refusal, .. } => refused_status(*refusal),
+        SqlError::Memory { .. } | SqlError::ScanRows { .. } | SqlError::Crashed { .. } => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        SqlError::Time { .. } => StatusCode::GATEWAY_TIMEOUT,
+        SqlError::Protocol(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    Failure { retry_after_s: error.retry_after_s(), ..Failure::new(status, error.code(), error) }
+}
+
+fn refused_status(refusal: tidemark_streams_sql::frames::Refusal) -> StatusCode {
+    use tidemark_streams_sql::frames::Refusal;
+    match refusal {
+        Refusal::Syntax
+        | Refusal::NotAllowed
+        | Refusal::Complex
+        | Refusal::Plan
+        | Refusal::Params
+        | Refusal::Execution => StatusCode::BAD_REQUEST,
+        Refusal::Memory | Refusal::ResultRows | Refusal::ResultBytes => StatusCode::UNPROCESSABLE_ENTITY,
+        Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

@@ -1,0 +1,164 @@
+//! The rows of a tenant in a range, as messages to a child of SQL. Tenant and range are decided by the request, and never by the text of
+//! a query. Each row is checked again before it is sent, so that none of another tenant is among them.
+
+use crate::engine::Pinned;
+use crate::query::RowSources;
+use bytes::Bytes;
+use tidemark_streams_core::query::range::QuarterRange;
+use tidemark_streams_core::rollup::{RollupRow, Rollups, RowError};
+use tidemark_streams_core::time::DAY_S;
+use tidemark_streams_sql::frames::{ListingRun, Rows};
+use tidemark_streams_sql::limits::FRAME_ROWS_MAX;
+use tidemark_streams_store::directory::DirectoryError;
+
+/// Whose rows are read, and of which time.
+#[derive(Clone, Debug)]
+pub struct TenantRange {
+    pub tenant: String,
+    pub range: QuarterRange,
+    /// Rows that a query may read.
+    pub rows_max: u64,
+}
+
+/// Why rows are not read.
+#[derive(Debug, thiserror::Error)]
+pub enum SqlRowsError {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Row(#[from] RowError),
+    #[error("the range is not kept: counts are kept from {kept_from} s since 1970 on")]
+    NotKept { kept_from: u64 },
+    #[error("the query reads more than {max} rows: ask for a shorter range")]
+    TooMany { max: u64 },
+    #[error("a row of another tenant was read: nothing is answered; report this with the server's log")]
+    Foreign,
+}
+
+/// Refuses a range of which nothing is kept.
+///
+/// # Errors
+/// [`SqlRowsError::NotKept`].
+pub fn check_kept(asked: &TenantRange, pinned: &Pinned) -> Result<(), SqlRowsError> {
+    match pinned.view.is_behind(asked.range.hours()) {
+        true => Err(SqlRowsError::NotKept { kept_from: u64::from(pinned.view.kept_from.0) * DAY_S }),
+        false => Ok(()),
+    }
+}
+
+/// Reads what was pinned. Rows of one listing, hour and type are one.
+///
+/// # Errors
+/// [`SqlRowsError`].
+pub fn gather(asked: &TenantRange, pinned: &Pinned, sources: &RowSources<'_>) -> Result<Rollups, SqlRowsError> {
+    let mut gathered = Rollups::new();
+    for meta in &pinned.blobs {
+        let renaming = pinned.view.renaming(&meta.key);
+        let rows = sources.rows(&asked.tenant, meta)?;
+        add(&mut gathered, asked, pinned, rows.iter().filter_map(|row| renaming.row(&row)))?;
+    }
+    for rows in &pinned.unwritten {
+        add(&mut gathered, asked, pinned, rows.iter())?;
+    }
+    gathered.combine();
+    Ok(gathered)
+}
+
+fn add<'r>(
+    to: &mut Rollups,
+    asked: &TenantRange,
+    pinned: &Pinned,
+    rows: impl Iterator<Item = RollupRow<'r>>,
+) -> Result<(), SqlRowsError> {
+    for row in rows.filter(|row| row.tenant == asked.tenant && pinned.view.shows(row)) {
+        let row = within(row, asked.range);
+        if row.count() > 0 {
+            to.push(row)?;
+        }
+        if to.len() as u64 > asked.rows_max {
+            return Err(SqlRowsError::TooMany { max: asked.rows_max });
+        }
+    }
+    Ok(())
+}
+
+/// The counts of a row that are in a range.
+fn within(mut row: RollupRow<'_>, range: QuarterRange) -> RollupRow<'_> {
+    for (at, count) in row.quarters.iter_mut().enumerate() {
+        if !range.contains(row.hour.quarter(at)) {
+            *count = 0;
+        }
+    }
+    row
+}
+
+/// A message for some of the rows, from the one at `from` on.
+///
+/// # Errors
+/// A row is another tenant's.
+pub fn frames<'r>(rows: &'r Rollups, tenant: &'r str) -> impl Iterator<Item = Result<Rows, SqlRowsError>> + use<'r> {
+    (0..rows.len()).step_by(FRAME_ROWS_MAX).map(move |from| frame(rows, tenant, from))
+}
+
+fn frame(rows: &Rollups, tenant: &str, from: usize) -> Result<Rows, SqlRowsError> {
+    let to = rows.len().min(from + FRAME_ROWS_MAX);
+    let mut frame = Rows::default();
+    let mut type_of = Vec::with_capacity(to - from);
+    for row in (from..to).map(|at| rows.get(at)) {
+        if row.tenant != tenant {
+            return Err(SqlRowsError::Foreign);
+        }
+        match frame.listings.last_mut().filter(|run| run.listing == row.listing) {
+            Some(run) => run.rows += 1,
+            None => frame.listings.push(ListingRun { listing: row.listing.to_owned(), rows: 1 }),
+        }
+        let known = frame.types.iter().position(|name| name == row.event_type);
+        // There are 64 types at most.
+        type_of.push(known.unwrap_or(frame.types.len()) as u8);
+        if known.is_none() {
+            frame.types.push(row.event_type.to_owned());
+        }
+        frame.hours.push(row.hour.0);
+        frame.quarters.push(row.quarters);
+    }
+    frame.type_of = Bytes::from(type_of);
+    Ok(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemark_streams_core::time::Hour;
+
+    const ROW: RollupRow<'static> =
+        RollupRow { tenant: "a", listing: "l", hour: Hour(10), event_type: "click", quarters: [1, 2, 3, 4] };
+
+    #[test]
+    fn frames_have_each_row_of_the_tenant_once() {
+        let mut rows = Rollups::new();
+        for at in 0..FRAME_ROWS_MAX as u32 + 1 {
+            rows.push(RollupRow { hour: Hour(at), event_type: if at % 2 == 0 { "click" } else { "buy" }, ..ROW })
+                .unwrap();
+        }
+        let found: Vec<Rows> = frames(&rows, "a").map(Result::unwrap).collect();
+        assert_eq!(found.iter().map(Rows::len).collect::<Vec<_>>(), [FRAME_ROWS_MAX, 1]);
+        assert_eq!(found[0].types, ["click", "buy"]);
+        assert_eq!(found[1].listings, [ListingRun { listing: "l".to_owned(), rows: 1 }]);
+        assert!(found.iter().all(|rows| rows.check().is_ok()));
+    }
+
+    #[test]
+    fn row_of_another_tenant_is_an_error() {
+        let mut rows = Rollups::new();
+        rows.push(ROW).unwrap();
+        rows.push(RollupRow { tenant: "b", ..ROW }).unwrap();
+        assert!(matches!(frames(&rows, "a").next(), Some(Err(SqlRowsError::Foreign))));
+    }
+
+    #[test]
+    fn counts_outside_the_range_are_left_out() {
+        let range = QuarterRange { from: 41, to: 43 };
+        assert_eq!(within(ROW, range).quarters, [0, 2, 3, 0]);
+        assert_eq!(within(RollupRow { hour: Hour(11), ..ROW }, range).quarters, [0; 4]);
+    }
+}

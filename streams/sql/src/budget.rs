@@ -1,0 +1,139 @@
+//! What each tenant uses: queries at a time, and seconds and rows of the present minute.
+//!
+//! A query begins if its tenant is below each limit, and is charged when it ends. So the last query of a minute may go beyond a
+//! limit, by no more than the limits of one query.
+
+use crate::limits::{BUDGET_WINDOW_S, TENANTS_MAX};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The limits of each tenant. Its memory is `queries` times the memory of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantLimits {
+    /// Queries at a time.
+    pub queries: usize,
+    /// Time of children in a minute.
+    pub time: Duration,
+    /// Rows that are read in a minute.
+    pub rows: u64,
+}
+
+/// Why a query does not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OverBudget {
+    #[error("the tenant runs {running} queries: at most {max} at a time; wait for one of them")]
+    Queries { running: usize, max: usize },
+    #[error(
+        "the tenant's queries of this minute took {used_ms} ms: at most {max_ms} ms in {BUDGET_WINDOW_S} s; \
+         ask for shorter ranges, or again in {again_s} s"
+    )]
+    Time { used_ms: u128, max_ms: u128, again_s: u64 },
+    #[error(
+        "the tenant's queries of this minute read {used} rows: at most {max} in {BUDGET_WINDOW_S} s; \
+         ask for shorter ranges, or again in {again_s} s"
+    )]
+    Rows { used: u64, max: u64, again_s: u64 },
+}
+
+/// The use of a tenant.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    running: usize,
+    window: u64,
+    time: Duration,
+    rows: u64,
+}
+
+/// The use of all tenants.
+#[derive(Debug)]
+pub struct Budgets {
+    limits: TenantLimits,
+    tenants: BTreeMap<String, Use>,
+}
+
+/// The cost of a query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    pub time: Duration,
+    pub rows: u64,
+}
+
+impl Budgets {
+    pub fn new(limits: TenantLimits) -> Budgets {
+        Budgets { limits, tenants: BTreeMap::new() }
+    }
+
+    /// Lets a query begin. `now_s` never goes back.
+    ///
+    /// # Errors
+    /// [`OverBudget`].
+    pub fn begin(&mut self, tenant: &str, now_s: u64) -> Result<(), OverBudget> {
+        let window = now_s / BUDGET_WINDOW_S;
+        if self.tenants.len() >= TENANTS_MAX {
+            self.tenants.retain(|_, known| known.running > 0 || known.window == window);
+        }
+        if self.tenants.len() >= TENANTS_MAX {
+            self.tenants.retain(|_, known| known.running > 0);
+        }
+        let known = self.tenants.entry(tenant.to_owned()).or_default();
+        if known.window != window {
+            *known = Use { running: known.running, window, ..Use::default() };
+        }
+        let TenantLimits { queries, time, rows } = self.limits;
+        let again_s = (window + 1) * BUDGET_WINDOW_S - now_s;
+        if known.running >= queries {
+            return Err(OverBudget::Queries { running: known.running, max: queries });
+        }
+        if known.time >= time {
+            return Err(OverBudget::Time { used_ms: known.time.as_millis(), max_ms: time.as_millis(), again_s });
+        }
+        if known.rows >= rows {
+            return Err(OverBudget::Rows { used: known.rows, max: rows, again_s });
+        }
+        known.running += 1;
+        Ok(())
+    }
+
+    /// Charges a query that began.
+    pub fn end(&mut self, tenant: &str, cost: Cost) {
+        let Some(known) = self.tenants.get_mut(tenant) else { return };
+        known.running = known.running.saturating_sub(1);
+        known.time += cost.time;
+        known.rows = known.rows.saturating_add(cost.rows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: TenantLimits = TenantLimits { queries: 2, time: Duration::from_secs(10), rows: 100 };
+
+    #[test]
+    fn tenant_over_a_limit_waits_for_the_next_minute() {
+        let mut budgets = Budgets::new(LIMITS);
+        budgets.begin("a", 30).unwrap();
+        budgets.begin("a", 30).unwrap();
+        assert_eq!(budgets.begin("a", 30), Err(OverBudget::Queries { running: 2, max: 2 }));
+        assert_eq!(budgets.begin("b", 30), Ok(()), "other tenants go on");
+        budgets.end("a", Cost { time: Duration::from_secs(10), rows: 1 });
+        let slow = OverBudget::Time { used_ms: 10_000, max_ms: 10_000, again_s: 25 };
+        assert_eq!(budgets.begin("a", 35), Err(slow));
+        assert_eq!(budgets.begin("a", 60), Ok(()));
+        budgets.end("a", Cost { time: Duration::ZERO, rows: 100 });
+        assert_eq!(budgets.begin("a", 61), Err(OverBudget::Rows { used: 100, max: 100, again_s: 59 }));
+    }
+
+    #[test]
+    fn idle_tenants_are_forgotten_when_there_are_too_many() {
+        let mut budgets = Budgets::new(LIMITS);
+        budgets.begin("busy", 0).unwrap();
+        for number in 0..TENANTS_MAX {
+            let tenant = number.to_string();
+            budgets.begin(&tenant, 0).unwrap();
+            budgets.end(&tenant, Cost::default());
+        }
+        assert!(budgets.tenants.len() <= TENANTS_MAX);
+        assert_eq!(budgets.tenants["busy"].running, 1);
+    }
+}

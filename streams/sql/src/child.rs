@@ -1,0 +1,166 @@
+//! The child: it takes a query, says whether it may run, takes rows, and gives the result.
+//!
+//! * `guard`: what the process takes from itself before it reads anything.
+//! * `walls`: the texts that are refused before they are planned.
+//! * `session`: a catalog of the tenant's tables, and the functions that there are.
+//! * `tables`: the rows.
+//! * `output`: the result as JSON, CSV or Arrow.
+//! * `refused`: errors of DataFusion, as the parent shows them.
+
+mod guard;
+mod output;
+mod refused;
+mod session;
+mod tables;
+mod walls;
+
+use crate::frames::{self, FrameError, Planned, Query, Refusal, Reply, Request, VERSION};
+use crate::limits::STACK_BYTES;
+use output::Output;
+use refused::Refused;
+use session::Prepared;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Why a child ends.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the parent: {0}")]
+    Frame(#[from] FrameError),
+    #[error("the parent sent {0} out of turn")]
+    Turn(&'static str),
+    #[error("a query failed within the engine")]
+    Internal,
+}
+
+/// The functions that a query may name.
+pub fn functions() -> impl Iterator<Item = &'static str> {
+    walls::SCALARS.into_iter().chain(walls::AGGREGATES).chain(walls::WINDOWS)
+}
+
+/// Answers queries on the socket that is the standard input, until the parent closes it.
+///
+/// # Errors
+/// [`ChildError`].
+pub fn run(memory_bytes: u64) -> Result<(), ChildError> {
+    guard::close_inherited()?;
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    guard::before_threads(memory_bytes)?;
+    let thread = std::thread::Builder::new().name("query".to_owned()).stack_size(STACK_BYTES);
+    let thread = thread.spawn(move || {
+        guard::after_threads()?;
+        serve(socket)
+    })?;
+    thread.join().unwrap_or(Err(ChildError::Internal))
+}
+
+/// Answers queries on a socket until its other end is closed.
+fn serve(socket: UnixStream) -> Result<(), ChildError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let mut child = Child { socket, runtime };
+    child.reply(&Reply::Hello { version: VERSION })?;
+    while let Some(request) = child.request()? {
+        match request {
+            Request::Query(query) => child.answer(&query)?,
+            Request::Rows(_) => return Err(ChildError::Turn("rows")),
+            Request::RowsEnd => return Err(ChildError::Turn("an end of rows")),
+        }
+    }
+    Ok(())
+}
+
+struct Child {
+    socket: UnixStream,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// A query ends with a refusal, or the child ends.
+enum Ended {
+    Refused(Refused),
+    Child(ChildError),
+}
+
+impl From<Refused> for Ended {
+    fn from(refused: Refused) -> Ended {
+        Ended::Refused(refused)
+    }
+}
+
+impl From<ChildError> for Ended {
+    fn from(error: ChildError) -> Ended {
+        Ended::Child(error)
+    }
+}
+
+impl Child {
+    /// The next message; `None` once the parent has closed the socket.
+    fn request(&mut self) -> Result<Option<Request>, ChildError> {
+        let Some(bytes) = frames::read(&mut self.socket)? else { return Ok(None) };
+        Ok(Some(Request::decode(&bytes)?))
+    }
+
+    fn reply(&mut self, reply: &Reply) -> Result<(), ChildError> {
+        Ok(frames::write(&mut self.socket, reply)?)
+    }
+
+    fn answer(&mut self, query: &Query) -> Result<(), ChildError> {
+        // A panic is an error of the engine. The child ends behind it.
+        let answered = catch_unwind(AssertUnwindSafe(|| self.executed(query)));
+        let refused = match answered {
+            Ok(Ok(rows)) => return self.reply(&Reply::Done { rows }),
+            Ok(Err(Ended::Child(error))) => return Err(error),
+            Ok(Err(Ended::Refused(refused))) => refused,
+            Err(_) => Refused::internal(),
+        };
+        let Refused { refusal, message } = refused;
+        self.reply(&Reply::Refused { refusal, message })?;
+        if refusal == Refusal::Internal { Err(ChildError::Internal) } else { Ok(()) }
+    }
+
+    /// Executes a query, and returns the number of rows of its result.
+    fn executed(&mut self, query: &Query) -> Result<u64, Ended> {
+        let prepared = self.runtime.block_on(Prepared::of(query))?;
+        self.reply(&Reply::Planned(Planned { reads_rows: prepared.reads_rows() }))?;
+        self.take_rows(&prepared)?;
+        let mut batches = self.runtime.block_on(prepared.execute())?;
+        let mut output = Output::of(query, batches.schema())?;
+        self.reply(&Reply::Columns(output.columns()))?;
+        while let Some(batch) = self.runtime.block_on(session::next(&mut batches))? {
+            output.add(&batch)?;
+            self.send(&mut output)?;
+        }
+        output.finish()?;
+        self.send(&mut output)?;
+        Ok(output.rows())
+    }
+
+    fn take_rows(&mut self, prepared: &Prepared) -> Result<(), Ended> {
+        let mut full = None;
+        loop {
+            match self.request()? {
+                // After a refusal the rest is passed over.
+                Some(Request::Rows(rows)) if full.is_none() => full = prepared.tables().add(&rows).err(),
+                Some(Request::Rows(_)) => {}
+                Some(Request::RowsEnd) => break,
+                Some(Request::Query(_)) => return Err(ChildError::Turn("a query").into()),
+                None => return Err(ChildError::Turn("the end of the socket").into()),
+            }
+        }
+        prepared.tables().close();
+        full.map_or(Ok(()), |refused| Err(refused.into()))
+    }
+
+    fn send(&mut self, output: &mut Output) -> Result<(), Ended> {
+        while let Some(bytes) = output.take() {
+            self.reply(&Reply::Output(bytes))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! The result of a query as JSON, CSV or Arrow, within its limits.
+
+use super::refused::Refused;
+use crate::frames::{Column, Format, Query, Refusal};
+use bytes::Bytes;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::buffer::NullBuffer;
+use datafusion::arrow::datatypes::{DataType, Float64Type, SchemaRef};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Bytes of one message.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A result that is being written.
+pub struct Output {
+    schema: SchemaRef,
+    writer: Writer,
+    /// What was not taken.
+    text: Vec<u8>,
+    taken: u64,
+    rows: u64,
+    rows_max: u64,
+    bytes_max: u64,
+    is_finished: bool,
+}
+
+enum Writer {
+    /// Each column with its name as JSON.
+    Json(Vec<String>),
+    Csv,
+    Arrow(Box<StreamWriter<Vec<u8>>>),
+}
+
+/// A column of a batch.
+struct Cells<'a> {
+    array: &'a ArrayRef,
+    formatter: ArrayFormatter<'a>,
+    nulls: Option<NullBuffer>,
+    is_bare: bool,
+}
+
+impl Output {
+    /// # Errors
+    /// Two columns have one name.
+    pub fn of(query: &Query, schema: SchemaRef) -> Result<Output, Refused> {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = schema.fields().iter().find(|field| !names.insert(field.name())) {
+            let message = format!("two columns of the result are named {:?}: name one with AS", twice.name());
+            return Err(Refused::new(Refusal::Plan, message));
+        }
+        let mut text = Vec::new();
+        let names = schema.fields().iter().map(|field| field.name());
+        let writer = match query.format {
+            Format::Json => Writer::Json(names.map(|name| json(name)).collect()),
+            Format::Csv => {
+                let names: Vec<String> = names.map(|name| quoted(name)).collect();
+                text = (names.join(",") + "\r\n").into_bytes();
+                Writer::Csv
+            }
+            Format::Arrow => Writer::Arrow(Box::new(StreamWriter::try_new(Vec::new(), &schema).map_err(failed)?)),
+        };
+        let Query { rows_max, bytes_max, .. } = *query;
+        Ok(Output { schema, writer, text, taken: 0, rows: 0, rows_max, bytes_max, is_finished: false })
+    }
+
+    pub fn columns(&self) -> Vec<Column> {
+        let column = |name: &String, kind: &DataType| Column { name: name.clone(), kind: kind.to_string() };
+        self.schema.fields().iter().map(|field| column(field.name(), field.data_type())).collect()
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// # Errors
+    /// The result has more rows or bytes than it may have.
+    pub fn add(&mut self, batch: &RecordBatch) -> Result<(), Refused> {
+        let before = self.rows;
+        self.rows += batch.num_rows() as u64;
+        if self.rows > self.rows_max {
+            let message = format!("the result has more than {} rows: add a LIMIT, or group the rows", self.rows_max);
+            return Err(Refused::new(Refusal::ResultRows, message));
+        }
+        match &mut self.writer {
+            Writer::Arrow(writer) => {
+                writer.write(batch).map_err(failed)?;
+                self.text.append(writer.get_mut());
+                return self.below_limit();
+            }
+            Writer::Json(_) | Writer::Csv => {}
+        }
+        let options = FormatOptions::default();
+        let cells = batch.columns().iter().map(|array| Cells::of(array, &options)).collect::<Result<Vec<_>, _>>()?;
+        for row in 0..batch.num_rows() {
+            match &self.writer {
+                Writer::Json(names) => write_json(&mut self.text, names, &cells, row, before + row as u64 == 0)?,
+                Writer::Csv => write_csv(&mut self.text, &cells, row)?,
+                Writer::Arrow(_) => {}
+            }
+            self.below_limit()?;
+        }
+        Ok(())
+    }
+
+    /// No batch follows.
+    ///
+    /// # Errors
+    /// As of [`Output::add`].
+    pub fn finish(&mut self) -> Result<(), Refused> {
+        self.is_finished = true;
+        if let Writer::Arrow(writer) = &mut self.writer {
+            writer.finish().map_err(failed)?;
+            self.text.append(writer.get_mut());
+        }
+        self.below_limit()
+    }
+
+    /// Bytes for one message, once there are enough of them.
+    pub fn take(&mut self) -> Option<Bytes> {
+        let is_due = self.text.len() >= PIECE_BYTES || self.is_finished && !self.text.is_empty();
+        if !is_due {
+            return None;
+        }
+        let rest = self.text.split_off(self.text.len().min(PIECE_BYTES));
+        let piece = std::mem::replace(&mut self.text, rest);
+        self.taken += piece.len() as u64;
+        Some(Bytes::from(piece))
+    }
+
+    fn below_limit(&self) -> Result<(), Refused> {
+        if self.taken + self.text.len() as u64 <= self.bytes_max {
+            return Ok(());
+        }
+        let message = format!("the result has more than {} bytes: ask for fewer rows or columns", self.bytes_max);
+        Err(Refused::new(Refusal::ResultBytes, message))
+    }
+}
+
+impl<'a> Cells<'a> {
+    fn of(array: &'a ArrayRef, options: &FormatOptions<'a>) -> Result<Cells<'a>, Refused> {
+        let kind = array.data_type();
+        let is_bare = kind.is_integer() || kind.is_decimal() || *kind == DataType::Boolean || kind.is_floating();
+        let formatter = ArrayFormatter::try_new(array, options).map_err(failed)?;
+        Ok(Cells { array, formatter, nulls: array.logical_nulls(), is_bare })
+    }
+
+    fn text(&self, row: usize) -> Result<String, Refused> {
+        self.formatter.value(row).try_to_string().map_err(failed)
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
+    }
+
+    /// NaN and the infinite are no numbers of JSON.
+    fn is_number(&self, row: usize) -> bool {
+        self.array.as_primitive_opt::<Float64Type>().is_none_or(|floats| floats.value(row).is_finite())
+    }
+
+    fn json(&self, row: usize) -> Result<String, Refused> {
+        if self.is_null(row) || !self.is_number(row) {
+            return Ok("null".to_owned());
+        }
+        let text = self.text(row)?;
+        // A number that JSON does not know, such as one of 32 bits that is infinite, is a text.
+        let is_bare = self.is_bare && serde_json::from_str::<serde_json::Value>(&text).is_ok();
+        Ok(if is_bare { text } else { json(&text) })
+    }
+}
+
+fn failed(error: ArrowError) -> Refused {
+    Refused::new(Refusal::Execution, error)
+}
+
+fn json(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn write_json(
+    to: &mut Vec<u8>,
+    names: &[String],
+    cells: &[Cells<'_>],
+    row: usize,
+    is_first: bool,
+) -> Result<(), Refused> {
+    let mut line = if is_first { String::from("{") } else { String::from(",\n{") };
+    for (at, (name, cell)) in names.iter().zip(cells).enumerate() {
+        // Writing to a text cannot fail.
+        let _ = write!(line, "{}{name}:{}", if at == 0 { "" } else { "," }, cell.json(row)?);
+    }
+    line.push('}');
+    to.extend(line.into_bytes());
+    Ok(())
+}
+
+fn write_csv(to: &mut Vec<u8>, cells: &[Cells<'_>], row: usize) -> Result<(), Refused> {
+    for (at, cell) in cells.iter().enumerate() {
+        if at > 0 {
+            to.push(b',');
+        }
+        if !cell.is_null(row) {
+            to.extend(quoted(&cell.text(row)?).into_bytes());
+        }
+    }
+    to.extend(b"\r\n");
+    Ok(())
+}
+
+/// A field of CSV (RFC 4180). An empty text is quoted, so that it is not taken for NULL.
+fn quoted(text: &str) -> String {
+    let has_signs = text.contains([',', '"', '\r', '\n']);
+    match has_signs || text.is_empty() || text.starts_with(' ') || text.ends_with(' ') {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}

@@ -1,0 +1,156 @@
+//! A session for one query: a catalog with the tenant's tables and nothing else, and the functions that there are.
+
+use super::refused::Refused;
+use super::tables::{LocalFunction, Table, TableKind, Tables};
+use super::walls::{self, AGGREGATES, Checked, LOCAL, SCALARS, WINDOWS};
+use crate::frames::{Param, Query, Refusal};
+use crate::limits::{COLUMNS_MAX, FRAME_ROWS_MAX};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{ParamValues, ScalarValue, TableReference};
+use datafusion::error::DataFusionError;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::{SessionState, SessionStateDefaults};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement;
+use futures_util::StreamExt;
+use std::sync::Arc;
+use tidemark_proto::series::calendar::Zone;
+
+/// The name of the catalog, and of its only schema. They stand in messages about tables that do not exist.
+const CATALOG: &str = "tidemark";
+const SCHEMA: &str = "streams";
+/// The table of all rows.
+const IMPRESSIONS: &str = "impressions";
+
+/// A query that was planned.
+pub struct Prepared {
+    context: SessionContext,
+    plan: LogicalPlan,
+    tables: Arc<Tables>,
+    memory_bytes: u64,
+}
+
+impl Prepared {
+    /// Checks a text and plans it.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn of(query: &Query) -> Result<Prepared, Refused> {
+        let Checked { statement, params } = walls::check(&query.sql)?;
+        if params != query.params.len() {
+            let message = format!("{} values for {params} parameters of the query", query.params.len());
+            return Err(Refused::new(Refusal::Params, message));
+        }
+        let zone = Zone::named(&query.zone).map_err(|error| Refused::new(Refusal::Params, error))?;
+        let memory_bytes = query.memory_bytes;
+        let refused = |error: DataFusionError| Refused::of(&error, memory_bytes);
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(memory_bytes as usize));
+        let tables = Arc::new(Tables::new(&pool, memory_bytes));
+        let context = SessionContext::new_with_state(state(&pool).map_err(refused)?);
+        let local = LocalFunction { tables: Arc::clone(&tables), zone, params: query.params.clone() };
+        context.register_udtf(LOCAL, Arc::new(local));
+        let all = Table::new(&tables, TableKind::All);
+        context.register_table(IMPRESSIONS, Arc::new(all)).map_err(refused)?;
+        for name in query.types.iter().filter(|name| *name != IMPRESSIONS) {
+            let table = Table::new(&tables, TableKind::Type(name.clone()));
+            let reference = TableReference::bare(name.as_str());
+            context.register_table(reference, Arc::new(table)).map_err(refused)?;
+        }
+        let statement = Statement::Statement(Box::new(statement));
+        let plan = context.state().statement_to_plan(statement).await.map_err(refused)?;
+        let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+        options.verify_plan(&plan).map_err(refused)?;
+        let values: Vec<ScalarValue> = query.params.iter().map(value).collect();
+        let plan = plan.with_param_values(ParamValues::from(values)).map_err(refused)?;
+        let columns = plan.schema().fields().len();
+        if columns > COLUMNS_MAX {
+            return Err(Refused::complex("columns of the result", columns, COLUMNS_MAX));
+        }
+        Ok(Prepared { context, plan, tables, memory_bytes })
+    }
+
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Whether it names a table. A query without one needs no rows.
+    pub fn reads_rows(&self) -> bool {
+        self.tables.are_named()
+    }
+
+    /// # Errors
+    /// [`Refused`].
+    pub async fn execute(&self) -> Result<Batches, Refused> {
+        let refused = |error: DataFusionError| Refused::of(&error, self.memory_bytes);
+        let frame = self.context.execute_logical_plan(self.plan.clone()).await.map_err(refused)?;
+        let stream = frame.execute_stream().await.map_err(refused)?;
+        Ok(Batches { stream, memory_bytes: self.memory_bytes })
+    }
+}
+
+/// The result of a query, as it comes.
+pub struct Batches {
+    stream: SendableRecordBatchStream,
+    memory_bytes: u64,
+}
+
+impl Batches {
+    pub fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+}
+
+/// The next batch of a result.
+///
+/// # Errors
+/// [`Refused`].
+pub async fn next(batches: &mut Batches) -> Result<Option<RecordBatch>, Refused> {
+    let memory_bytes = batches.memory_bytes;
+    batches.stream.next().await.transpose().map_err(|error| Refused::of(&error, memory_bytes))
+}
+
+/// A session without files, stores, and functions of tables. It uses one thread.
+fn state(pool: &Arc<dyn MemoryPool>) -> Result<SessionState, DataFusionError> {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(1)
+        .with_batch_size(FRAME_ROWS_MAX)
+        .with_information_schema(false)
+        .with_create_default_catalog_and_schema(true)
+        .with_default_catalog_and_schema(CATALOG, SCHEMA);
+    let options = config.options_mut();
+    options.execution.enable_recursive_ctes = false;
+    options.execution.collect_statistics = false;
+    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+    let runtime =
+        RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(pool)).with_disk_manager_builder(disk).build_arc()?;
+    runtime.deregister_object_store(ObjectStoreUrl::local_filesystem().as_ref())?;
+    let scalars = datafusion::functions::all_default_functions();
+    let aggregates = datafusion::functions_aggregate::all_default_aggregate_functions();
+    let windows = datafusion::functions_window::all_default_window_functions();
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_expr_planners(SessionStateDefaults::default_expr_planners())
+        .with_scalar_functions(scalars.into_iter().filter(|known| SCALARS.contains(&known.name())).collect())
+        .with_aggregate_functions(aggregates.into_iter().filter(|known| AGGREGATES.contains(&known.name())).collect())
+        .with_window_functions(windows.into_iter().filter(|known| WINDOWS.contains(&known.name())).collect())
+        .build();
+    Ok(state)
+}
+
+fn value(param: &Param) -> ScalarValue {
+    match param {
+        Param::Null => ScalarValue::Null,
+        Param::Bool(value) => ScalarValue::Boolean(Some(*value)),
+        Param::Int(value) => ScalarValue::Int64(Some(*value)),
+        Param::Float(value) => ScalarValue::Float64(Some(*value)),
+        Param::Text(value) => ScalarValue::Utf8(Some(value.clone())),
+    }
+}

@@ -1,0 +1,380 @@
+//! The tenant's rows as tables: all rows, rows of one event type, and quarters by the clock of a zone.
+//!
+//! The rows stand once in memory. Each table makes its batches of them when a query reads it. No table gives statistics.
+
+use super::refused::Refused;
+use crate::frames::{Param, Refusal, Rows};
+use async_trait::async_trait;
+use datafusion::arrow::array::{
+    Array, ArrayRef, Date32Array, Int64Array, StringViewArray, StringViewBuilder, TimestampMicrosecondArray,
+    UInt8Array, UInt32Array,
+};
+use datafusion::arrow::compute::take;
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::{ScalarValue, plan_err};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tidemark_proto::series::UnixTime;
+use tidemark_proto::series::calendar::{CalendarUnit, Zone};
+
+const UTC: &str = "UTC";
+const HOUR_US: i64 = 3_600_000_000;
+const QUARTER_US: i64 = HOUR_US / 4;
+const SECOND_US: i64 = 1_000_000;
+const DAY_S: i64 = 86_400;
+/// Memory of a row: views of its texts, its type, its hour, its quarters and their sum.
+const ROW_BYTES: usize = 16 + 1 + 8 + 16 + 8;
+
+/// The rows of a query.
+#[derive(Debug)]
+pub struct Tables {
+    filling: Mutex<Filling>,
+    chunks: OnceLock<Vec<Chunk>>,
+    are_named: AtomicBool,
+    memory_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Filling {
+    chunks: Vec<Chunk>,
+    reservation: MemoryReservation,
+}
+
+/// Rows that came in one message.
+#[derive(Debug)]
+struct Chunk {
+    listings: StringViewArray,
+    types: StringViewArray,
+    type_of: UInt8Array,
+    hours: TimestampMicrosecondArray,
+    quarters: Vec<[u32; 4]>,
+    n: Int64Array,
+}
+
+/// Which rows a table has.
+#[derive(Clone, Debug)]
+pub enum TableKind {
+    All,
+    Type(String),
+    /// A row for each quarter of an hour with a count, with the hour and the day of a zone's clock.
+    Local(Zone),
+}
+
+/// A table of a tenant.
+#[derive(Debug)]
+pub struct Table {
+    partition: Arc<Partition>,
+}
+
+/// What a table reads.
+#[derive(Clone)]
+struct Partition {
+    tables: Arc<Tables>,
+    kind: TableKind,
+    schema: SchemaRef,
+}
+
+/// `impressions_local(zone)`.
+#[derive(Debug)]
+pub struct LocalFunction {
+    pub tables: Arc<Tables>,
+    /// The zone without an argument.
+    pub zone: Zone,
+    pub params: Vec<Param>,
+}
+
+impl Tables {
+    /// Tables whose rows take memory of a pool. `memory_bytes` is what a message says.
+    pub fn new(pool: &Arc<dyn MemoryPool>, memory_bytes: u64) -> Tables {
+        let reservation = MemoryConsumer::new("rows").register(pool);
+        Tables {
+            filling: Mutex::new(Filling { chunks: Vec::new(), reservation }),
+            chunks: OnceLock::new(),
+            are_named: AtomicBool::new(false),
+            memory_bytes,
+        }
+    }
+
+    /// Adds rows.
+    ///
+    /// # Errors
+    /// They need more memory than the query may have.
+    pub fn add(&self, rows: &Rows) -> Result<(), Refused> {
+        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        let text: usize = rows.listings.iter().map(|run| run.listing.len()).sum();
+        let bytes = rows.len() * ROW_BYTES + text;
+        filling.reservation.try_grow(bytes).map_err(|_| Refused::memory(self.memory_bytes))?;
+        filling.chunks.push(Chunk::of(rows)?);
+        Ok(())
+    }
+
+    /// No rows follow.
+    pub fn close(&self) {
+        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.chunks.set(std::mem::take(&mut filling.chunks));
+    }
+
+    /// Whether a query names one of them.
+    pub fn are_named(&self) -> bool {
+        self.are_named.load(Ordering::Relaxed)
+    }
+
+    fn chunk(&self, at: usize) -> Option<&Chunk> {
+        self.chunks.get()?.get(at)
+    }
+}
+
+impl Chunk {
+    /// Rows that were checked.
+    fn of(rows: &Rows) -> Result<Chunk, Refused> {
+        let mut listings = StringViewBuilder::with_capacity(rows.len());
+        let invalid = |_| Refused::new(Refusal::Internal, "rows with texts that are too long");
+        for run in &rows.listings {
+            if run.listing.len() <= INLINE_BYTES {
+                (0..run.rows).for_each(|_| listings.append_value(&run.listing));
+                continue;
+            }
+            let block = listings.append_block(run.listing.as_bytes().to_vec().into());
+            for _ in 0..run.rows {
+                listings.try_append_view(block, 0, run.listing.len() as u32).map_err(invalid)?;
+            }
+        }
+        let sum = |quarters: &[u32; 4]| quarters.iter().map(|&count| i64::from(count)).sum();
+        Ok(Chunk {
+            listings: listings.finish(),
+            types: StringViewArray::from_iter_values(&rows.types),
+            type_of: UInt8Array::from(rows.type_of.to_vec()),
+            hours: rows.hours.iter().map(|&hour| Some(i64::from(hour) * HOUR_US)).collect(),
+            n: rows.quarters.iter().map(|quarters| Some(sum(quarters))).collect(),
+            quarters: rows.quarters.clone(),
+        })
+    }
+
+    fn types(&self) -> Result<ArrayRef> {
+        Ok(take(&self.types, &self.type_of, None)?)
+    }
+
+    fn hours(&self) -> ArrayRef {
+        Arc::new(self.hours.clone().with_timezone(UTC))
+    }
+
+    fn all(&self, schema: SchemaRef) -> Result<RecordBatch> {
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(self.listings.clone()), self.types()?, self.hours(), Arc::new(self.n.clone())];
+        Ok(RecordBatch::try_new(schema, columns)?)
+    }
+
+    fn of_type(&self, schema: SchemaRef, name: &str) -> Result<RecordBatch> {
+        let wanted = self.types.iter().position(|known| known == Some(name));
+        let rows = self.type_of.values().iter().zip(0_u32..);
+        let rows = rows.filter(|(at, _)| Some(usize::from(**at)) == wanted).map(|(_, row)| row);
+        let rows = UInt32Array::from_iter_values(rows);
+        let columns: [&dyn Array; 3] = [&self.listings, &self.hours(), &self.n];
+        let columns = columns.iter().map(|column| take(*column, &rows, None)).collect::<Result<Vec<_>, _>>()?;
+        Ok(RecordBatch::try_new(schema, columns)?)
+    }
+
+    fn local(&self, schema: SchemaRef, zone: &Zone) -> Result<RecordBatch> {
+        let mut columns = LocalColumns::default();
+        let mut known = BTreeMap::new();
+        for ((row, quarters), hour) in (0_u32..).zip(&self.quarters).zip(self.hours.values()) {
+            for (at, &count) in (0_i64..).zip(quarters).filter(|(_, count)| **count > 0) {
+                let quarter = hour + at * QUARTER_US;
+                let local = match known.get(&quarter) {
+                    Some(local) => *local,
+                    None => *known.entry(quarter).or_insert(LocalTime::of(zone, quarter)?),
+                };
+                columns.push(row, quarter, local, count);
+            }
+        }
+        let LocalColumns { rows, quarters, hours, local_hours, days, n } = columns;
+        let rows = UInt32Array::from(rows);
+        let time = |times: Vec<i64>| TimestampMicrosecondArray::from(times);
+        let columns: Vec<ArrayRef> = vec![
+            take(&self.listings, &rows, None)?,
+            take(&self.types()?, &rows, None)?,
+            Arc::new(time(quarters).with_timezone(UTC)),
+            Arc::new(time(hours).with_timezone(UTC)),
+            Arc::new(time(local_hours)),
+            Arc::new(Date32Array::from(days)),
+            Arc::new(Int64Array::from(n)),
+        ];
+        Ok(RecordBatch::try_new(schema, columns)?)
+    }
+}
+
+/// A view holds so many bytes of a text itself.
+const INLINE_BYTES: usize = 12;
+
+#[derive(Default)]
+struct LocalColumns {
+    rows: Vec<u32>,
+    quarters: Vec<i64>,
+    hours: Vec<i64>,
+    local_hours: Vec<i64>,
+    days: Vec<i32>,
+    n: Vec<i64>,
+}
+
+impl LocalColumns {
+    fn push(&mut self, row: u32, quarter: i64, local: LocalTime, count: u32) {
+        self.rows.push(row);
+        self.quarters.push(quarter);
+        self.hours.push(local.hour);
+        self.local_hours.push(local.clock);
+        self.days.push(local.day);
+        self.n.push(count.into());
+    }
+}
+
+/// The hour of a zone that holds a quarter.
+#[derive(Clone, Copy)]
+struct LocalTime {
+    /// When it begins, since 1970 in UTC.
+    hour: i64,
+    /// What the zone's clock shows then.
+    clock: i64,
+    day: i32,
+}
+
+impl LocalTime {
+    fn of(zone: &Zone, quarter: i64) -> Result<LocalTime> {
+        let error = |error: &dyn fmt::Display| DataFusionError::Execution(error.to_string());
+        let at = UnixTime::from_s(quarter / SECOND_US).map_err(|outside| error(&outside))?;
+        let hour = zone.unit(CalendarUnit::Hour, at, 0).map_err(|outside| error(&outside))?.from();
+        let clock_s = zone.clock(hour);
+        let day = zone.clock(at).div_euclid(DAY_S) as i32;
+        Ok(LocalTime { hour: hour.s() as i64 * SECOND_US, clock: clock_s * SECOND_US, day })
+    }
+}
+
+impl TableKind {
+    fn schema(&self) -> SchemaRef {
+        let time = |zone: Option<&str>| DataType::Timestamp(TimeUnit::Microsecond, zone.map(Arc::from));
+        let field = |name: &str, kind: DataType| Field::new(name, kind, false);
+        let text = |name: &str| field(name, DataType::Utf8View);
+        let n = field("n", DataType::Int64);
+        let fields = match self {
+            TableKind::All => vec![text("listing"), text("type"), field("hour", time(Some(UTC))), n],
+            TableKind::Type(_) => vec![text("listing"), field("hour", time(Some(UTC))), n],
+            TableKind::Local(_) => vec![
+                text("listing"),
+                text("type"),
+                field("quarter", time(Some(UTC))),
+                field("hour", time(Some(UTC))),
+                field("local_hour", time(None)),
+                field("local_day", DataType::Date32),
+                n,
+            ],
+        };
+        Arc::new(Schema::new(fields))
+    }
+}
+
+impl Table {
+    pub fn new(tables: &Arc<Tables>, kind: TableKind) -> Table {
+        let schema = kind.schema();
+        Table { partition: Arc::new(Partition { tables: Arc::clone(tables), kind, schema }) }
+    }
+}
+
+#[async_trait]
+impl TableProvider for Table {
+    fn schema(&self) -> SchemaRef {
+        self.partition.tables.are_named.store(true, Ordering::Relaxed);
+        Arc::clone(&self.partition.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Partition { schema, .. } = &*self.partition;
+        let partition = Arc::clone(&self.partition) as Arc<dyn PartitionStream>;
+        let scan = StreamingTableExec::try_new(Arc::clone(schema), vec![partition], projection, None, false, limit)?;
+        Ok(Arc::new(scan))
+    }
+}
+
+impl fmt::Debug for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("rows")
+    }
+}
+
+impl Partition {
+    fn batch(&self, at: usize) -> Option<Result<RecordBatch>> {
+        let chunk = self.tables.chunk(at)?;
+        let schema = Arc::clone(&self.schema);
+        Some(match &self.kind {
+            TableKind::All => chunk.all(schema),
+            TableKind::Type(name) => chunk.of_type(schema, name),
+            TableKind::Local(zone) => chunk.local(schema, zone),
+        })
+    }
+}
+
+impl PartitionStream for Partition {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let partition = self.clone();
+        let batches = (0..).map_while(move |at| partition.batch(at));
+        let stream = futures_util::stream::iter(batches);
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), stream))
+    }
+}
+
+impl TableFunctionImpl for LocalFunction {
+    fn call_with_args(&self, args: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
+        let zone = match args.exprs() {
+            [] => self.zone.clone(),
+            [argument] => self.named(argument)?,
+            [_, _, ..] => return plan_err!("impressions_local takes one time zone, such as 'Europe/Berlin'"),
+        };
+        Ok(Arc::new(Table::new(&self.tables, TableKind::Local(zone))))
+    }
+}
+
+impl LocalFunction {
+    fn named(&self, argument: &Expr) -> Result<Zone> {
+        let name = match argument {
+            Expr::Literal(ScalarValue::Utf8(Some(name)) | ScalarValue::Utf8View(Some(name)), _) => Some(name.as_str()),
+            Expr::Placeholder(placeholder) => self.param(&placeholder.id),
+            _ => None,
+        };
+        let Some(name) = name else {
+            return plan_err!("impressions_local takes a text with the name of a time zone, such as 'Europe/Berlin'");
+        };
+        Zone::named(name).map_err(|error| DataFusionError::Plan(error.to_string()))
+    }
+
+    /// The text for `$1` and so on.
+    fn param(&self, name: &str) -> Option<&str> {
+        let number: usize = name.strip_prefix('$')?.parse().ok()?;
+        match self.params.get(number.checked_sub(1)?)? {
+            Param::Text(text) => Some(text),
+            Param::Null | Param::Bool(_) | Param::Int(_) | Param::Float(_) => None,
+        }
+    }
+}

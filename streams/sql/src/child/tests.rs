@@ -1,0 +1,179 @@
+//! A child on a socket of this process: hand-fed rows, and what it answers.
+
+use super::*;
+use crate::frames::{Format, ListingRun, Param, Rows};
+use crate::limits::COLUMNS_MAX;
+use bytes::Bytes;
+use datafusion::arrow::array::Array;
+use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::arrow::record_batch::RecordBatch;
+
+type Answered = Result<String, (Refusal, String)>;
+type Output = Result<Vec<u8>, (Refusal, String)>;
+
+fn query(sql: &str) -> Query {
+    Query {
+        sql: sql.to_owned(),
+        params: Vec::new(),
+        zone: "Asia/Kathmandu".to_owned(),
+        types: vec!["click".to_owned(), "impression".to_owned(), "impressions".to_owned()],
+        format: Format::Csv,
+        rows_max: 10_000,
+        bytes_max: 1 << 20,
+        memory_bytes: 64 << 20,
+    }
+}
+
+/// Two hours of 2015-08-19, from 16:00 UTC on: clicks of `a`, and impressions of a listing with a long name.
+fn rows() -> Rows {
+    Rows {
+        listings: vec![
+            ListingRun { listing: "a".to_owned(), rows: 2 },
+            ListingRun { listing: "a listing with a long name".to_owned(), rows: 1 },
+        ],
+        types: vec!["impression".to_owned(), "click".to_owned()],
+        type_of: Bytes::from_static(&[1, 1, 0]),
+        hours: vec![400_000, 400_001, 400_001],
+        quarters: vec![[1, 0, 0, 0], [0, 0, 0, 2], [5, 0, 7, 0]],
+    }
+}
+
+/// Sends queries to a child, and returns the answer of each.
+fn asked(queries: &[Query], rows: &Rows) -> Vec<Output> {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    let child = thread.spawn(move || serve(theirs)).unwrap();
+    assert_eq!(reply(&mut ours), Reply::Hello { version: VERSION });
+    let answers = queries.iter().map(|query| answer(&mut ours, query, rows)).collect();
+    drop(ours);
+    child.join().unwrap().unwrap();
+    answers
+}
+
+fn answer(socket: &mut UnixStream, query: &Query, rows: &Rows) -> Output {
+    frames::write(socket, &Request::Query(query.clone())).unwrap();
+    match reply(socket) {
+        Reply::Planned(planned) if planned.reads_rows => {
+            frames::write(socket, &Request::Rows(rows.clone())).unwrap();
+        }
+        Reply::Planned(_) => {}
+        Reply::Refused { refusal, message } => return Err((refusal, message)),
+        other => panic!("{other:?}"),
+    }
+    frames::write(socket, &Request::RowsEnd).unwrap();
+    let mut text = Vec::new();
+    loop {
+        match reply(socket) {
+            Reply::Columns(_) => {}
+            Reply::Output(bytes) => text.extend(bytes),
+            Reply::Done { .. } => return Ok(text),
+            Reply::Refused { refusal, message } => return Err((refusal, message)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn reply(socket: &mut UnixStream) -> Reply {
+    Reply::decode(&frames::read(socket).unwrap().unwrap()).unwrap()
+}
+
+fn ask(query: Query) -> Answered {
+    asked(&[query], &rows()).remove(0).map(|bytes| String::from_utf8(bytes).unwrap())
+}
+
+fn ask_sql(sql: &str) -> Answered {
+    ask(query(sql))
+}
+
+#[test]
+fn tables_show_rows_by_hour_type_and_local_quarter() {
+    let long = "a listing with a long name";
+    let all = format!(
+        "listing,type,hour,n\r\na,click,2015-08-19T16:00:00Z,1\r\na,click,2015-08-19T17:00:00Z,2\r\n\
+         {long},impression,2015-08-19T17:00:00Z,12\r\n"
+    );
+    assert_eq!(ask_sql("SELECT * FROM impressions ORDER BY listing, hour"), Ok(all));
+    let clicks = "listing,hour,n\r\na,2015-08-19T16:00:00Z,1\r\na,2015-08-19T17:00:00Z,2\r\n";
+    assert_eq!(ask_sql("SELECT * FROM click"), Ok(clicks.to_owned()));
+    assert_eq!(ask_sql("SELECT sum(n) AS n FROM impression"), Ok("n\r\n12\r\n".to_owned()));
+    // Nepal is 5:45 ahead, so its hours begin at a quarter past.
+    let local = "SELECT hour, local_hour, local_day, sum(n) AS n FROM impressions_local() GROUP BY 1, 2, 3 ORDER BY 1";
+    let expected = "hour,local_hour,local_day,n\r\n\
+                    2015-08-19T15:15:00Z,2015-08-19T21:00:00,2015-08-19,1\r\n\
+                    2015-08-19T16:15:00Z,2015-08-19T22:00:00,2015-08-19,5\r\n\
+                    2015-08-19T17:15:00Z,2015-08-19T23:00:00,2015-08-19,9\r\n";
+    assert_eq!(ask_sql(local), Ok(expected.to_owned()));
+    let auckland = "SELECT local_day, sum(n) AS n FROM impressions_local('Pacific/Auckland') GROUP BY local_day";
+    assert_eq!(ask_sql(auckland), Ok("local_day,n\r\n2015-08-20,15\r\n".to_owned()));
+}
+
+#[test]
+fn values_and_formats_are_those_of_the_query() {
+    let sql = "SELECT listing, sum(n) AS n, avg(n) AS mean, min(hour) AS first, NULL AS nothing \
+               FROM impressions WHERE listing = $1 AND hour >= $2 GROUP BY listing";
+    let params = vec![Param::Text("a".to_owned()), Param::Text("1970-01-01T00:00:00Z".to_owned())];
+    let json = ask(Query { params: params.clone(), format: Format::Json, ..query(sql) }).unwrap();
+    assert_eq!(json, r#"{"listing":"a","n":3,"mean":1.5,"first":"2015-08-19T16:00:00Z","nothing":null}"#);
+    let zone = vec![Param::Text("UTC".to_owned())];
+    let local = Query { params: zone, ..query("SELECT count(*) AS n FROM impressions_local($1)") };
+    assert_eq!(ask(local), Ok("n\r\n4\r\n".to_owned()));
+    let none = Query { params: Vec::new(), ..query(sql) };
+    assert_eq!(ask(none).unwrap_err().0, Refusal::Params);
+    let many = Query { params: [params.clone(), params].concat(), ..query(sql) };
+    assert_eq!(ask(many).unwrap_err().0, Refusal::Params);
+    let two_rows = Query { format: Format::Json, ..query("SELECT hour FROM click ORDER BY hour") };
+    let expected = "{\"hour\":\"2015-08-19T16:00:00Z\"},\n{\"hour\":\"2015-08-19T17:00:00Z\"}";
+    assert_eq!(ask(two_rows), Ok(expected.to_owned()));
+    let signs = Query { format: Format::Csv, ..query("SELECT 'a,\"b' AS x, '' AS y, NULL AS z, 1.0 / 0 AS w") };
+    assert_eq!(ask(signs), Ok("x,y,z,w\r\n\"a,\"\"b\",\"\",,inf\r\n".to_owned()));
+}
+
+#[test]
+fn arrow_streams_are_read_by_arrow() {
+    let sql = "SELECT * FROM impressions UNION ALL SELECT listing, type, hour, NULL FROM impressions ORDER BY n";
+    let query = Query { format: Format::Arrow, ..query(sql) };
+    let bytes = asked(&[query], &rows()).remove(0).unwrap();
+    let reader = StreamReader::try_new(bytes.as_slice(), None).unwrap();
+    let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
+    assert_eq!(names, ["listing", "type", "hour", "n"]);
+    let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+    assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 6);
+    let nulls: usize = batches.iter().map(|batch| batch.column(3).null_count()).sum();
+    assert_eq!(nulls, 3);
+}
+
+#[test]
+fn child_goes_on_behind_a_refusal() {
+    let sqls = ["SELECT nothing FROM click", "SELECT sum(n) AS n FROM click", "SELECT", "SELECT 1 AS one"];
+    let answers = asked(&sqls.map(query), &rows());
+    assert_eq!(answers[0].as_ref().unwrap_err().0, Refusal::Plan);
+    assert_eq!(answers[1].as_deref(), Ok(&b"n\r\n3\r\n"[..]));
+    assert_eq!(answers[2].as_ref().unwrap_err().0, Refusal::Syntax);
+    assert_eq!(answers[3].as_deref(), Ok(&b"one\r\n1\r\n"[..]));
+}
+
+#[test]
+fn results_beyond_a_limit_are_refused() {
+    let all = query("SELECT * FROM impressions");
+    assert_eq!(ask(Query { rows_max: 2, ..all.clone() }).unwrap_err().0, Refusal::ResultRows);
+    assert_eq!(ask(Query { bytes_max: 20, ..all.clone() }).unwrap_err().0, Refusal::ResultBytes);
+    assert_eq!(ask(Query { memory_bytes: 10, ..all }).unwrap_err().0, Refusal::Memory);
+    let columns: Vec<String> = (0..=COLUMNS_MAX).map(|at| format!("n AS n{at}")).collect();
+    let wide = format!("SELECT {} FROM click", columns.join(", "));
+    assert_eq!(ask_sql(&wide).unwrap_err().0, Refusal::Complex);
+    let twice = "SELECT a.n, b.n FROM click a JOIN click b ON a.hour = b.hour";
+    assert_eq!(ask_sql(twice).unwrap_err().0, Refusal::Plan);
+    assert_eq!(ask_sql("SELECT 1 / (n - n) AS x FROM click").unwrap_err().0, Refusal::Execution);
+}
+
+#[test]
+fn explain_names_tables_and_columns_only() {
+    let text = ask_sql("EXPLAIN ANALYZE SELECT type, sum(n) FROM impressions WHERE n > 1 GROUP BY type").unwrap();
+    assert!(text.contains("StreamingTableExec"), "{text}");
+    for sql in ["EXPLAIN SELECT * FROM click", "EXPLAIN VERBOSE SELECT * FROM impressions_local()"] {
+        let text = ask_sql(sql).unwrap();
+        for foreign in ["/", "Exact", "Kathmandu"] {
+            assert!(!text.contains(foreign), "{foreign}: {text}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Texts that are refused before they are planned: a list of what is allowed, of bounded size and depth.
+
+use super::refused::Refused;
+use crate::frames::Refusal;
+use crate::limits::{CHAIN_MAX, NESTING_MAX, RELATIONS_MAX, SELECTS_MAX, SQL_BYTES_MAX, TOKENS_MAX};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, ObjectName, Query, Select, SetExpr, Statement, TableFactor, Value, ValueWithSpan, Visit, Visitor,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use std::ops::ControlFlow;
+
+/// The table function that there is.
+pub const LOCAL: &str = "impressions_local";
+
+/// Functions of one row. None makes a text much longer than its arguments, and none reads anything but them.
+pub const SCALARS: [&str; 79] = [
+    "abs",
+    "acos",
+    "ascii",
+    "asin",
+    "atan",
+    "atan2",
+    "bit_length",
+    "btrim",
+    "cbrt",
+    "ceil",
+    "character_length",
+    "chr",
+    "coalesce",
+    "concat",
+    "concat_ws",
+    "contains",
+    "cos",
+    "current_date",
+    "current_time",
+    "date_bin",
+    "date_part",
+    "date_trunc",
+    "degrees",
+    "ends_with",
+    "exp",
+    "find_in_set",
+    "floor",
+    "from_unixtime",
+    "gcd",
+    "greatest",
+    "initcap",
+    "isnan",
+    "iszero",
+    "lcm",
+    "least",
+    "left",
+    "levenshtein",
+    "ln",
+    "log",
+    "log10",
+    "log2",
+    "lower",
+    "ltrim",
+    "make_date",
+    "nanvl",
+    "now",
+    "nullif",
+    "nvl",
+    "nvl2",
+    "octet_length",
+    "pi",
+    "power",
+    "radians",
+    "replace",
+    "reverse",
+    "right",
+    "round",
+    "rtrim",
+    "signum",
+    "sin",
+    "split_part",
+    "sqrt",
+    "starts_with",
+    "strpos",
+    "substr",
+    "substr_index",
+    "tan",
+    "to_char",
+    "to_date",
+    "to_hex",
+    "to_local_time",
+    "to_timestamp",
+    "to_timestamp_micros",
+    "to_timestamp_millis",
+    "to_timestamp_seconds",
+    "to_unixtime",
+    "translate",
+    "trunc",
+    "upper",
+];
+/// Functions of many rows.
+pub const AGGREGATES: [&str; 22] = [
+    "approx_distinct",
+    "approx_median",
+    "approx_percentile_cont",
+    "avg",
+    "bool_and",
+    "bool_or",
+    "corr",
+    "count",
+    "covar_pop",
+    "covar_samp",
+    "first_value",
+    "last_value",
+    "max",
+    "median",
+    "min",
+    "nth_value",
+    "percentile_cont",
+    "stddev",
+    "stddev_pop",
+    "sum",
+    "var",
+    "var_pop",
+];
+/// Functions of a window.
+pub const WINDOWS: [&str; 9] =
+    ["cume_dist", "dense_rank", "lag", "lead", "nth_value", "ntile", "percent_rank", "rank", "row_number"];
+/// Other names of functions above.
+const ALIASES: [(&str, &str); 18] = [
+    ("character_length", "char_length"),
+    ("character_length", "length"),
+    ("date_part", "datepart"),
+    ("date_part", "extract"),
+    ("date_trunc", "datetrunc"),
+    ("current_date", "today"),
+    ("btrim", "trim"),
+    ("strpos", "instr"),
+    ("strpos", "position"),
+    ("substr", "substring"),
+    ("power", "pow"),
+    ("to_char", "date_format"),
+    ("now", "current_timestamp"),
+    ("nvl", "ifnull"),
+    ("avg", "mean"),
+    ("stddev", "stddev_samp"),
+    ("var", "var_samp"),
+    ("var", "var_sample"),
+];
+
+/// A text that may be planned.
+#[derive(Debug)]
+pub struct Checked {
+    pub statement: Statement,
+    /// The largest number behind a `$`.
+    pub params: usize,
+}
+
+/// Parses a text and looks at each part of it.
+///
+/// # Errors
+/// [`Refused`].
+pub fn check(sql: &str) -> Result<Checked, Refused> {
+    if sql.len() > SQL_BYTES_MAX {
+        return Err(Refused::complex("bytes of text", sql.len(), SQL_BYTES_MAX));
+    }
+    let syntax = |error: ParserError| match error {
+        ParserError::RecursionLimitExceeded => {
+            Refused::new(Refusal::Complex, format!("the query is nested more than {NESTING_MAX} deep: divide it"))
+        }
+        error @ (ParserError::TokenizerError(_) | ParserError::ParserError(_)) => {
+            Refused::new(Refusal::Syntax, error.to_string())
+        }
+    };
+    let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location().map_err(|e| syntax(e.into()))?;
+    let count = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).count();
+    if count > TOKENS_MAX {
+        return Err(Refused::complex("tokens", count, TOKENS_MAX));
+    }
+    let mut parser =
+        Parser::new(&GenericDialect {}).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
+    let mut statements = parser.parse_statements().map_err(syntax)?;
+    let statement = match (statements.pop(), statements.is_empty()) {
+        (Some(statement), true) => statement,
+        (Some(_), false) => return Err(Refused::not_allowed("more than one statement")),
+        (None, _) => return Err(Refused::not_allowed("an empty text")),
+    };
+    let params = Walls::look_at(&statement)?;
+    Ok(Checked { statement, params })
+}
+
+/// Looks at a statement while it walks through it.
+#[derive(Default)]
+struct Walls {
+    depth: usize,
+    selects: usize,
+    relations: usize,
+    params: usize,
+}
+
+impl Walls {
+    fn look_at(statement: &Statement) -> Result<usize, Refused> {
+        let query = match statement {
+            Statement::Query(query) => query,
+            Statement::Explain { statement, .. } => match &**statement {
+                Statement::Query(query) => query,
+                _ => return Err(Refused::not_allowed("EXPLAIN of a statement that is no query")),
+            },
+            _ => return Err(Refused::not_allowed("a statement that is no query")),
+        };
+        let mut walls = Walls::default();
+        match query.visit(&mut walls) {
+            ControlFlow::Continue(()) => Ok(walls.params),
+            ControlFlow::Break(refused) => Err(refused),
+        }
+    }
+}
+
+fn not_allowed(what: &str) -> ControlFlow<Refused> {
+    ControlFlow::Break(Refused::not_allowed(what))
+}
+
+fn below(what: &str, found: usize, max: usize) -> ControlFlow<Refused> {
+    if found > max { ControlFlow::Break(Refused::complex(what, found, max)) } else { ControlFlow::Continue(()) }
+}
+
+impl Visitor for Walls {
+    type Break = Refused;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Refused> {
+        let Query { with, body, order_by: _, limit_clause: _, fetch: _, locks, for_clause, settings, .. } = query;
+        if with.as_ref().is_some_and(|with| with.recursive) {
+            return not_allowed("WITH RECURSIVE");
+        }
+        if !locks.is_empty() || for_clause.is_some() || settings.is_some() {
+            return not_allowed("FOR or SETTINGS behind a query");
+        }
+        if query.format_clause.is_some() || !query.pipe_operators.is_empty() {
+            return not_allowed("FORMAT or |> behind a query");
+        }
+        // The chain of UNIONs is on the left.
+        let mut body = &**body;
+        let mut operations = 0;
+        while let SetExpr::SetOperation { left, .. } = body {
+            operations += 1;
+            below("UNIONs in a row", operations, SELECTS_MAX)?;
+            body = left;
+        }
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<Refused> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Refused> {
+        self.selects += 1;
+        below("SELECTs", self.selects, SELECTS_MAX)?;
+        if select.into.is_some() {
+            return not_allowed("SELECT INTO");
+        }
+        if !select.lateral_views.is_empty() || !select.connect_by.is_empty() {
+            return not_allowed("LATERAL VIEW or CONNECT BY");
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Refused> {
+        self.relations += 1;
+        below("tables", self.relations, RELATIONS_MAX)?;
+        match relation.0.as_slice() {
+            [_] => ControlFlow::Continue(()),
+            _ => not_allowed("a name of a table with a dot"),
+        }
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Refused> {
+        match factor {
+            TableFactor::Table { args: Some(_), name, .. } if !name.to_string().eq_ignore_ascii_case(LOCAL) => {
+                not_allowed(&format!("the table function {name}, where only {LOCAL} is"))
+            }
+            TableFactor::Table { with_hints, version, with_ordinality, partitions, json_path, sample, .. } => {
+                let is_plain = with_hints.is_empty() && version.is_none() && !with_ordinality && partitions.is_empty();
+                match is_plain && json_path.is_none() && sample.is_none() {
+                    true => ControlFlow::Continue(()),
+                    false => not_allowed("a table with hints, versions, samples or parts"),
+                }
+            }
+            TableFactor::Derived { lateral: false, .. } | TableFactor::NestedJoin { .. } => ControlFlow::Continue(()),
+            _ => not_allowed("LATERAL, UNNEST, PIVOT or a function in place of a table"),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Refused> {
+        self.depth += 1;
+        below("parts of an expression within each other or in a chain", self.depth, CHAIN_MAX)?;
+        match expr {
+            Expr::Function(function) => allowed_function(function),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<Refused> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_value(&mut self, value: &ValueWithSpan) -> ControlFlow<Refused> {
+        let Value::Placeholder(name) = &value.value else { return ControlFlow::Continue(()) };
+        match name.strip_prefix('$').and_then(|number| number.parse().ok()) {
+            Some(number @ 1..) => {
+                self.params = self.params.max(number);
+                ControlFlow::Continue(())
+            }
+            Some(0) | None => {
+                let message = format!("{name}: values are named $1, $2 and so on");
+                ControlFlow::Break(Refused::new(Refusal::Params, message))
+            }
+        }
+    }
+}
+
+fn allowed_function(function: &Function) -> ControlFlow<Refused> {
+    let name = function.name.to_string().to_ascii_lowercase();
+    let of_alias = ALIASES.iter().find(|(_, alias)| *alias == name).map(|(name, _)| *name);
+    let known = of_alias.unwrap_or(&name);
+    let is_known = SCALARS.contains(&known) || AGGREGATES.contains(&known) || WINDOWS.contains(&known);
+    if is_known {
+        return ControlFlow::Continue(());
+    }
+    let message = format!("there is no function {name:?}: the reference of SQL lists the functions");
+    ControlFlow::Break(Refused::new(Refusal::NotAllowed, message))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! Messages between parent and child: a length of four bytes, and a postcard encoding.
+//!
+//! Parent and child are of one release: the first message of a child names the version, and a parent refuses any other.
+
+use crate::limits::{FRAME_BYTES_MAX, FRAME_ROWS_MAX, PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+
+/// The version of the messages.
+pub const VERSION: u32 = 1;
+/// Bytes of the length in front of a message.
+pub const HEAD_BYTES: usize = 4;
+/// The largest count of a quarter of an hour in one row.
+const QUARTER_COUNT_MAX: u32 = i32::MAX as u32;
+/// The hour behind the last one of a row, since 1970: in the year 2448.
+const HOURS_MAX: u32 = 1 << 22;
+
+/// From the parent to a child.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    Query(Query),
+    Rows(Rows),
+    /// All rows were sent.
+    RowsEnd,
+}
+
+/// From a child to the parent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    /// The child runs.
+    Hello { version: u32 },
+    /// The text is a query that may run. The child waits for rows.
+    Planned(Planned),
+    /// The query has no result. The child waits for the next query.
+    Refused { refusal: Refusal, message: String },
+    /// The columns of the result.
+    Columns(Vec<Column>),
+    /// Bytes of the result in the format of the query.
+    Output(Bytes),
+    /// The result is whole.
+    Done { rows: u64 },
+}
+
+/// A query of a tenant. The child never learns the tenant's name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Query {
+    pub sql: String,
+    pub params: Vec<Param>,
+    /// The zone of `impressions_local()`.
+    pub zone: String,
+    /// Event types with a view of their own.
+    pub types: Vec<String>,
+    pub format: Format,
+    /// Rows of the result.
+    pub rows_max: u64,
+    /// Bytes of the result.
+    pub bytes_max: u64,
+    /// Memory of the query, with the rows that it reads.
+    pub memory_bytes: u64,
+}
+
+/// A value for `$1`, `$2`, and so on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Param {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+}
+
+/// The format of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Format {
+    /// Objects, separated by commas.
+    Json,
+    Csv,
+    /// Arrow's stream of record batches.
+    Arrow,
+}
+
+/// What a planned query reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planned {
+    /// False: it names no table.
+    pub reads_rows: bool,
+}
+
+/// Rows of the tenant, by columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rows {
+    /// Listings, and the number of rows of each in turn.
+    pub listings: Vec<ListingRun>,
+    /// Names of event types.
+    pub types: Vec<String>,
+    /// The type of each row: its place in `types`.
+    pub type_of: Bytes,
+    /// Hours since 1970.
+    pub hours: Vec<u32>,
+    /// Counts of the quarters of the hour.
+    pub quarters: Vec<[u32; 4]>,
+}
+
+/// Rows of one listing, one behind the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListingRun {
+    pub listing: String,
+    pub rows: u32,
+}
+
+/// A column of a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    pub name: String,
+    /// The type, as SQL and Arrow name it.
+    pub kind: String,
+}
+
+/// Why a child refuses a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Refusal {
+    /// It is not SQL.
+    Syntax,
+    /// It is SQL that no tenant may run.
+    NotAllowed,
+    /// It is nested too deeply, or has too many parts.
+    Complex,
+    /// It names a table, a column or a function that there is not, or types do not fit.
+    Plan,
+    /// Values for `$1` and so on are missing or wrong.
+    Params,
+    /// A value could not be computed, such as a division by zero.
+    Execution,
+    Memory,
+    ResultRows,
+    ResultBytes,
+    /// The child found an error in itself, and ends.
+    Internal,
+}
+
+/// Why bytes are no message.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("a message of {bytes} bytes: at most {FRAME_BYTES_MAX}")]
+    TooLong { bytes: usize },
+    #[error("no message: {0}")]
+    Malformed(#[from] postcard::Error),
+    #[error("no message: bytes behind its end")]
+    Rest,
+    #[error("a message with {0}")]
+    Invalid(&'static str),
+}
+
+impl Rows {
+    pub fn len(&self) -> usize {
+        self.hours.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.hours.is_empty()
+    }
+
+    /// # Errors
+    /// Columns of different lengths, or a value outside its limit.
+    pub fn check(&self) -> Result<(), FrameError> {
+        let len = self.hours.len();
+        let of_listings = self.listings.iter().try_fold(0_u32, |sum, run| sum.checked_add(run.rows));
+        if len > FRAME_ROWS_MAX {
+            return Err(FrameError::Invalid("too many rows"));
+        }
+        if self.type_of.len() != len || self.quarters.len() != len || of_listings.map(|sum| sum as usize) != Some(len) {
+            return Err(FrameError::Invalid("columns of different lengths"));
+        }
+        if self.type_of.iter().any(|&at| usize::from(at) >= self.types.len()) {
+            return Err(FrameError::Invalid("an event type that it does not name"));
+        }
+        if self.hours.iter().any(|&hour| hour >= HOURS_MAX) {
+            return Err(FrameError::Invalid("an hour behind the last one"));
+        }
+        if self.quarters.iter().flatten().any(|&count| count > QUARTER_COUNT_MAX) {
+            return Err(FrameError::Invalid("a count above the limit of a quarter of an hour"));
+        }
+        Ok(())
+    }
+}
+
+impl Query {
+    /// # Errors
+    /// A part is outside its limit. The parent refuses such a query before.
+    pub fn check(&self) -> Result<(), FrameError> {
+        let is_long = |param: &Param| matches!(param, Param::Text(text) if text.len() > PARAM_BYTES_MAX);
+        if self.sql.len() > SQL_BYTES_MAX {
+            return Err(FrameError::Invalid("a query that is too long"));
+        }
+        if self.params.len() > PARAMS_MAX || self.params.iter().any(is_long) {
+            return Err(FrameError::Invalid("too many values, or a value that is too long"));
+        }
+        Ok(())
+    }
+}
+
+impl Request {
+    /// # Errors
+    /// The bytes are no message.
+    pub fn decode(bytes: &[u8]) -> Result<Request, FrameError> {
+        let request: Request = decode(bytes)?;
+        match &request {
+            Request::Query(query) => query.check()?,
+            Request::Rows(rows) => rows.check()?,
+            Request::RowsEnd => {}
+        }
+        Ok(request)
+    }
+}
+
+impl Reply {
+    /// # Errors
+    /// The bytes are no message.
+    pub fn decode(bytes: &[u8]) -> Result<Reply, FrameError> {
+        decode(bytes)
+    }
+}
+
+fn decode<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> Result<T, FrameError> {
+    match postcard::take_from_bytes(bytes)? {
+        (message, []) => Ok(message),
+        (_, _) => Err(FrameError::Rest),
+    }
+}
+
+/// A message with its length in front.
+///
+/// # Errors
+/// It is too long.
+pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, FrameError> {
+    let mut bytes = postcard::to_extend(message, vec![0; HEAD_BYTES])?;
+    let length = body_length((bytes.len() - HEAD_BYTES) as u32)?;
+    bytes[..HEAD_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
+    Ok(bytes)
+}
+
+/// The length of a message, by the number in front of it.
+///
+/// # Errors
+/// It is too long.
+pub fn body_length(number: u32) -> Result<usize, FrameError> {
+    match number as usize {
+        bytes if bytes > FRAME_BYTES_MAX => Err(FrameError::TooLong { bytes }),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Writes a message.
+///
+/// # Errors
+/// [`FrameError`].
+pub fn write(to: &mut impl Write, message: &impl Serialize) -> Result<(), FrameError> {
+    Ok(to.write_all(&encode(message)?)?)
+}
+
+/// Reads the bytes of a message; `None` at the end.
+///
+/// # Errors
+/// [`FrameError`].
+pub fn read(from: &mut impl Read) -> Result<Option<Vec<u8>>, FrameError> {
+    let mut head = [0; HEAD_BYTES];
+    match from.read_exact(&mut head) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let mut body = vec![0; body_length(u32::from_le_bytes(head))?];
+    from.read_exact(&mut body)?;
+    Ok(Some(body))
+}
+
+#[cfg(test)]
+mod tests;

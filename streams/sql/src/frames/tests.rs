@@ -1,0 +1,93 @@
+//! Messages come back as they were sent, and nothing else is taken.
+
+use super::*;
+use proptest::prelude::*;
+
+fn rows() -> Rows {
+    Rows {
+        listings: vec![
+            ListingRun { listing: "a".to_owned(), rows: 1 },
+            ListingRun { listing: "b".to_owned(), rows: 1 },
+        ],
+        types: vec!["click".to_owned()],
+        type_of: Bytes::from_static(&[0, 0]),
+        hours: vec![7, 8],
+        quarters: vec![[0, 1, 2, 3], [QUARTER_COUNT_MAX, 0, 0, 0]],
+    }
+}
+
+fn query() -> Query {
+    Query {
+        sql: "SELECT 1".to_owned(),
+        params: vec![Param::Null, Param::Text("x".to_owned())],
+        zone: "UTC".to_owned(),
+        types: vec!["click".to_owned()],
+        format: Format::Csv,
+        rows_max: 1,
+        bytes_max: 2,
+        memory_bytes: 3,
+    }
+}
+
+#[test]
+fn messages_come_back_as_they_were_sent() {
+    let requests = [Request::Query(query()), Request::Rows(rows()), Request::RowsEnd];
+    let replies = [
+        Reply::Hello { version: VERSION },
+        Reply::Planned(Planned { reads_rows: true }),
+        Reply::Refused { refusal: Refusal::Memory, message: "full".to_owned() },
+        Reply::Columns(vec![Column { name: "n".to_owned(), kind: "Int64".to_owned() }]),
+        Reply::Output(Bytes::from_static(b"1\r\n")),
+        Reply::Done { rows: 1 },
+    ];
+    let mut bytes = Vec::new();
+    requests.iter().for_each(|request| write(&mut bytes, request).unwrap());
+    replies.iter().for_each(|reply| write(&mut bytes, reply).unwrap());
+    let mut from = bytes.as_slice();
+    for request in requests {
+        assert_eq!(Request::decode(&read(&mut from).unwrap().unwrap()).unwrap(), request);
+    }
+    for reply in replies {
+        assert_eq!(Reply::decode(&read(&mut from).unwrap().unwrap()).unwrap(), reply);
+    }
+    assert!(read(&mut from).unwrap().is_none());
+}
+
+#[test]
+fn rows_with_values_outside_their_limits_are_refused() {
+    let changes: [fn(&mut Rows); 6] = [
+        |rows| rows.hours.push(1),
+        |rows| rows.listings[0].rows = 2,
+        |rows| rows.listings[0].rows = u32::MAX,
+        |rows| rows.types.clear(),
+        |rows| rows.hours[0] = HOURS_MAX,
+        |rows| rows.quarters[0][0] = QUARTER_COUNT_MAX + 1,
+    ];
+    assert!(rows().check().is_ok());
+    for change in changes {
+        let mut rows = rows();
+        change(&mut rows);
+        let encoded = encode(&Request::Rows(rows)).unwrap();
+        assert!(matches!(Request::decode(&encoded[HEAD_BYTES..]), Err(FrameError::Invalid(_))));
+    }
+}
+
+#[test]
+fn long_messages_and_rests_are_refused() {
+    assert!(matches!(body_length(FRAME_BYTES_MAX as u32 + 1), Err(FrameError::TooLong { .. })));
+    let output = Reply::Output(Bytes::from(vec![0; FRAME_BYTES_MAX]));
+    assert!(matches!(encode(&output), Err(FrameError::TooLong { .. })));
+    let mut bytes = encode(&Reply::Done { rows: 1 }).unwrap();
+    bytes.push(0);
+    assert!(matches!(Reply::decode(&bytes[HEAD_BYTES..]), Err(FrameError::Rest)));
+    let long = Query { sql: "x".repeat(SQL_BYTES_MAX + 1), ..query() };
+    assert!(matches!(long.check(), Err(FrameError::Invalid(_))));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Request::decode(&bytes);
+        let _ = Reply::decode(&bytes);
+    }
+}

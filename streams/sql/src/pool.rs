@@ -1,0 +1,200 @@
+//! The parent's side: a few children, each of which answers one query at a time.
+//!
+//! [`Pool::begin`] waits for a child and returns a [`Session`]. The session sends the query, then the tenant's rows, and takes the
+//! result. While the child works, the parent looks at its memory each 20 ms, and kills a child that takes too much memory or time.
+//! A session that is dropped before its end kills its child, so a reader that went away costs nothing more.
+//!
+//! A child answers queries of one tenant only, and ends when another tenant needs its place. So no process has rows of two tenants, not
+//! even in memory that it has freed.
+
+mod error;
+mod process;
+mod session;
+mod stats;
+
+pub use error::SqlError;
+pub use session::{QueryResult, Session};
+pub use stats::{Ended, Stats};
+
+use crate::budget::{Budgets, Cost, TenantLimits};
+use crate::limits::WAITING_MAX;
+use process::Process;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Settings of a pool.
+#[derive(Clone, Debug)]
+pub struct PoolSettings {
+    /// The program of a child.
+    pub program: PathBuf,
+    /// Children, and so queries at a time.
+    pub children: usize,
+    /// Memory of a query, with the rows that it reads.
+    pub memory_bytes: u64,
+    /// Time of a query from when it has a child.
+    pub timeout: Duration,
+    /// Time that a query waits for a child.
+    pub wait: Duration,
+    /// Rows that a query reads.
+    pub scan_rows_max: u64,
+    /// Rows and bytes of a result.
+    pub rows_max: u64,
+    pub bytes_max: u64,
+    pub tenant: TenantLimits,
+}
+
+/// Children, and what queries used.
+#[derive(Debug)]
+pub struct Pool {
+    settings: PoolSettings,
+    started: Instant,
+    turns: Arc<Semaphore>,
+    waiting: Semaphore,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    idle: Vec<Process>,
+    budgets: Budgets,
+    stats: Stats,
+}
+
+/// Gives a tenant's turn back with its cost.
+#[derive(Debug)]
+struct Charged {
+    pool: Arc<Pool>,
+    tenant: String,
+    cost: Cost,
+    /// Since the query has a child.
+    began: Option<Instant>,
+    _turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Pool {
+    /// A pool without children: a child starts when a query needs one.
+    pub fn new(settings: PoolSettings) -> Arc<Pool> {
+        let turns = Arc::new(Semaphore::new(settings.children));
+        let budgets = Budgets::new(settings.tenant);
+        Arc::new(Pool {
+            settings,
+            started: Instant::now(),
+            turns,
+            waiting: Semaphore::new(WAITING_MAX),
+            shared: Mutex::new(Shared { idle: Vec::new(), budgets, stats: Stats::default() }),
+        })
+    }
+
+    pub fn settings(&self) -> &PoolSettings {
+        &self.settings
+    }
+
+    /// Whether the program of a child is there.
+    pub fn is_installed(&self) -> bool {
+        self.settings.program.is_file()
+    }
+
+    /// What happened since the start.
+    pub fn stats(&self) -> Stats {
+        self.shared().stats.clone()
+    }
+
+    /// Counts a query that was refused.
+    pub fn count_refusal(&self, error: &SqlError) {
+        self.shared().stats.count_refusal(error.code());
+    }
+
+    /// Waits for a turn, and takes or starts a child.
+    ///
+    /// # Errors
+    /// The program is missing, too many queries wait, or the tenant is over its budget.
+    pub async fn begin(self: &Arc<Pool>, tenant: &str) -> Result<Session, SqlError> {
+        if !self.is_installed() {
+            return Err(SqlError::NotInstalled { program: self.settings.program.clone() });
+        }
+        let mut charged = self.charged(tenant)?;
+        charged._turn = Some(self.turn().await?);
+        charged.began = Some(Instant::now());
+        let process = match self.idle(tenant) {
+            Some(process) => process,
+            None => {
+                self.make_room();
+                Process::start(self, tenant).await?
+            }
+        };
+        Ok(Session::new(charged, process))
+    }
+
+    fn charged(self: &Arc<Pool>, tenant: &str) -> Result<Charged, SqlError> {
+        self.shared().budgets.begin(tenant, self.started.elapsed().as_secs())?;
+        let pool = Arc::clone(self);
+        Ok(Charged { pool, tenant: tenant.to_owned(), cost: Cost::default(), began: None, _turn: None })
+    }
+
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, SqlError> {
+        if let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() {
+            return Ok(turn);
+        }
+        let wait = self.settings.wait;
+        let full = |_| SqlError::QueueFull { max: WAITING_MAX };
+        let _waits = self.waiting.try_acquire().map_err(full)?;
+        let turn = tokio::time::timeout(wait, Arc::clone(&self.turns).acquire_owned()).await;
+        turn.ok().and_then(Result::ok).ok_or(SqlError::Waited { seconds: wait.as_secs() })
+    }
+
+    /// A child that has had rows of this tenant only, waits for a query, and still runs.
+    fn idle(&self, tenant: &str) -> Option<Process> {
+        loop {
+            let mut process = self.take_idle(tenant)?;
+            if process.runs() {
+                return Some(process);
+            }
+            process.end(Ended::Crashed);
+        }
+    }
+
+    fn take_idle(&self, tenant: &str) -> Option<Process> {
+        let mut shared = self.shared();
+        let at = shared.idle.iter().rposition(|process| process.tenant() == tenant)?;
+        Some(shared.idle.remove(at))
+    }
+
+    /// Ends children that wait for other tenants, the oldest first, so that one may start. Its query has a turn.
+    fn make_room(&self) {
+        let running = self.settings.children - self.turns.available_permits();
+        while let Some(process) = self.take_surplus(self.settings.children.saturating_sub(running)) {
+            process.end(Ended::Tenant);
+        }
+    }
+
+    fn take_surplus(&self, idle_max: usize) -> Option<Process> {
+        let mut shared = self.shared();
+        (shared.idle.len() > idle_max).then(|| shared.idle.remove(0))
+    }
+
+    /// Takes a child back that has answered a query.
+    fn give_back(&self, process: Process) {
+        match process.worn_out() {
+            Some(reason) => process.end(reason),
+            None => self.shared().idle.push(process),
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        let mut shared = self.pool.shared();
+        if let Some(began) = self.began {
+            self.cost.time = began.elapsed();
+            shared.stats.seconds += self.cost.time.as_secs_f64();
+        }
+        shared.stats.rows += self.cost.rows;
+        shared.budgets.end(&self.tenant, self.cost);
+    }
+}

@@ -1,0 +1,120 @@
+//! Why a query has no result. Each reason has a stable code.
+
+use crate::budget::OverBudget;
+use crate::frames::{FrameError, Refusal, VERSION};
+use crate::limits::SQL_BYTES_MAX;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a query has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum SqlError {
+    #[error(
+        "this server has no SQL: {} is not there; build it with `cargo build --release -p tidemark-streams-sql --features sql`, \
+         and put it beside tidemark-streams",
+        name(.program)
+    )]
+    NotInstalled { program: PathBuf },
+    #[error(
+        "the program of SQL speaks version {found}, and this server version {VERSION}: install both of one release"
+    )]
+    Version { found: u32 },
+    #[error("no child of SQL starts: {0}")]
+    Start(io::Error),
+    #[error("{max} queries wait for others: at most so many; ask again")]
+    QueueFull { max: usize },
+    #[error("the query has waited {seconds} s for others: ask again")]
+    Waited { seconds: u64 },
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
+    #[error("the query has {bytes} bytes: at most {SQL_BYTES_MAX}; divide it, or send long lists as values")]
+    Text { bytes: usize },
+    #[error("{0}")]
+    Params(String),
+    #[error("{message}")]
+    Refused { refusal: Refusal, message: String },
+    #[error("the query took more than {ms} ms: ask for a shorter range, or fewer joins")]
+    Time { ms: u128 },
+    #[error("the query needs more than {max_mib} MiB of memory: ask for a shorter range, or group by fewer values")]
+    Memory { max_mib: u64 },
+    #[error("the query reads more than {max} rows: ask for a shorter range")]
+    ScanRows { max: u64 },
+    #[error(
+        "the query ended its process ({how}): most likely it needs more memory than {max_mib} MiB at once, or nests too deeply; \
+         ask for a shorter range, or divide it"
+    )]
+    Crashed { how: String, max_mib: u64 },
+    #[error("the query failed: {0}")]
+    Protocol(String),
+}
+
+/// The name of a program, without its folder.
+fn name(program: &std::path::Path) -> String {
+    program.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+impl SqlError {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            SqlError::NotInstalled { .. } => "sql_not_installed",
+            SqlError::Version { .. } => "sql_version",
+            SqlError::Start(_) => "sql_start",
+            SqlError::QueueFull { .. } | SqlError::Waited { .. } => "sql_busy",
+            SqlError::OverBudget(_) => "sql_over_budget",
+            SqlError::Text { .. } => "sql_text",
+            SqlError::Params(_) => "sql_params",
+            SqlError::Refused { refusal, .. } => refusal.code(),
+            SqlError::Time { .. } => "sql_time",
+            SqlError::Memory { .. } => "sql_memory",
+            SqlError::ScanRows { .. } => "sql_scan_rows",
+            SqlError::Crashed { .. } => "sql_crashed",
+            SqlError::Protocol(_) => "sql_failed",
+        }
+    }
+
+    /// Seconds after which the query may be sent again.
+    pub fn retry_after_s(&self) -> Option<u64> {
+        match self {
+            SqlError::QueueFull { .. } | SqlError::Waited { .. } => Some(1),
+            SqlError::OverBudget(over) => Some(match over {
+                OverBudget::Queries { .. } => 1,
+                OverBudget::Time { again_s, .. } | OverBudget::Rows { again_s, .. } => *again_s,
+            }),
+            SqlError::NotInstalled { .. }
+            | SqlError::Version { .. }
+            | SqlError::Start(_)
+            | SqlError::Text { .. }
+            | SqlError::Params(_)
+            | SqlError::Refused { .. }
+            | SqlError::Time { .. }
+            | SqlError::Memory { .. }
+            | SqlError::ScanRows { .. }
+            | SqlError::Crashed { .. }
+            | SqlError::Protocol(_) => None,
+        }
+    }
+}
+
+impl Refusal {
+    pub fn code(self) -> &'static str {
+        match self {
+            Refusal::Syntax => "sql_syntax",
+            Refusal::NotAllowed => "sql_not_allowed",
+            Refusal::Complex => "sql_complex",
+            Refusal::Plan => "sql_plan",
+            Refusal::Params => "sql_params",
+            Refusal::Execution => "sql_execution",
+            Refusal::Memory => "sql_memory",
+            Refusal::ResultRows => "sql_result_rows",
+            Refusal::ResultBytes => "sql_result_bytes",
+            Refusal::Internal => "sql_failed",
+        }
+    }
+}
+
+impl From<FrameError> for SqlError {
+    fn from(error: FrameError) -> SqlError {
+        SqlError::Protocol(error.to_string())
+    }
+}

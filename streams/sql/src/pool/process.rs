@@ -1,0 +1,245 @@
+//! A child as a process: its start, its memory, and its end.
+
+use super::stats::Ended;
+use super::{Pool, SqlError};
+use crate::frames::{self, FrameError, HEAD_BYTES, Reply, VERSION};
+use crate::limits::{CHILD_GROWTH_BYTES_MAX, CHILD_QUERIES_MAX};
+use serde::Serialize;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+/// A child must have started after this.
+const START_MAX: Duration = Duration::from_secs(20);
+/// The memory of a child that works is read after each such time.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A child that runs. It is killed when it is dropped.
+#[derive(Debug)]
+pub struct Process {
+    pool: Weak<Pool>,
+    /// Whose rows it may have.
+    tenant: String,
+    child: Child,
+    socket: UnixStream,
+    /// Resident memory once it was ready.
+    start_bytes: u64,
+    /// Resident memory when its query began: it may keep some of those before.
+    base_bytes: u64,
+    queries: u64,
+    has_ended: bool,
+}
+
+/// What a child may use for a query.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowed {
+    pub until: Instant,
+    pub memory_bytes: u64,
+}
+
+/// Why a child has no further answer.
+#[derive(Debug)]
+pub enum Stop {
+    Time,
+    Memory,
+    /// It closed the socket, or its message is none.
+    Frame(FrameError),
+}
+
+impl Process {
+    /// Starts a child, and waits until it says that it is ready.
+    pub async fn start(pool: &Arc<Pool>, tenant: &str) -> Result<Process, SqlError> {
+        let settings = pool.settings();
+        let started = Process::spawn(pool, tenant).map_err(SqlError::Start)?;
+        pool.shared().stats.started += 1;
+        let mut process = started;
+        let allowed = Allowed { until: Instant::now() + START_MAX, memory_bytes: settings.memory_bytes };
+        let hello = process.receive(allowed).await;
+        let failed = |text: &str| SqlError::Start(io::Error::other(text.to_owned()));
+        match hello {
+            Ok(Reply::Hello { version: VERSION }) => {
+                process.start_bytes = process.memory_bytes().unwrap_or_default();
+                process.base_bytes = process.start_bytes;
+                Ok(process)
+            }
+            Ok(Reply::Hello { version }) => {
+                process.end(Ended::Protocol);
+                Err(SqlError::Version { found: version })
+            }
+            Ok(
+                Reply::Planned(_) | Reply::Refused { .. } | Reply::Columns(_) | Reply::Output(_) | Reply::Done { .. },
+            ) => {
+                process.end(Ended::Protocol);
+                Err(failed("it does not greet"))
+            }
+            Err(stop) => {
+                let how = process.ended_how().await;
+                process.end(Ended::Crashed);
+                Err(failed(&format!("{stop:?}, {how}")))
+            }
+        }
+    }
+
+    fn spawn(pool: &Arc<Pool>, tenant: &str) -> io::Result<Process> {
+        let settings = pool.settings();
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let child = Command::new(&settings.program)
+            .args(["--memory-bytes", &settings.memory_bytes.to_string()])
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let socket = UnixStream::from_std(ours)?;
+        let pool = Arc::downgrade(pool);
+        let tenant = tenant.to_owned();
+        Ok(Process { pool, tenant, child, socket, start_bytes: 0, base_bytes: u64::MAX, queries: 0, has_ended: false })
+    }
+
+    pub fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Whether it has had a query before.
+    pub fn is_used(&self) -> bool {
+        self.queries > 0
+    }
+
+    /// A query begins.
+    pub fn begin_query(&mut self) {
+        self.queries += 1;
+        self.base_bytes = self.memory_bytes().unwrap_or(self.base_bytes);
+    }
+
+    /// Why it should end now, though it has answered.
+    pub fn worn_out(&self) -> Option<Ended> {
+        let growth = self.memory_bytes().map(|bytes| bytes.saturating_sub(self.start_bytes));
+        match growth {
+            _ if self.queries >= CHILD_QUERIES_MAX => Some(Ended::Queries),
+            Some(bytes) if bytes <= CHILD_GROWTH_BYTES_MAX => None,
+            Some(_) => Some(Ended::Growth),
+            None => Some(Ended::Crashed),
+        }
+    }
+
+    /// Kills it.
+    pub fn end(mut self, reason: Ended) {
+        self.count_end(reason);
+    }
+
+    fn count_end(&mut self, reason: Ended) {
+        if !std::mem::replace(&mut self.has_ended, true)
+            && let Some(pool) = self.pool.upgrade()
+        {
+            pool.shared().stats.count_end(reason);
+        }
+    }
+
+    /// How it ended, of a child that closed its socket.
+    pub async fn ended_how(&mut self) -> String {
+        let status = tokio::time::timeout(Duration::from_secs(1), self.child.wait()).await;
+        match status {
+            Ok(Ok(status)) => said(status),
+            Ok(Err(_)) | Err(_) => "it closed its socket".to_owned(),
+        }
+    }
+
+    /// Sends a message.
+    pub async fn send(&mut self, message: &impl Serialize, allowed: Allowed) -> Result<(), Stop> {
+        let bytes = frames::encode(message).map_err(Stop::Frame)?;
+        let watch = self.watch();
+        let written = async { self.socket.write_all(&bytes).await.map_err(FrameError::from) };
+        watch.guarded(written, allowed).await
+    }
+
+    /// The next message of the child.
+    pub async fn receive(&mut self, allowed: Allowed) -> Result<Reply, Stop> {
+        let watch = self.watch();
+        watch.guarded(receive(&mut self.socket), allowed).await
+    }
+
+    fn watch(&self) -> Watch {
+        Watch { id: self.child.id(), base_bytes: self.base_bytes }
+    }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        resident_bytes(self.child.id()?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.count_end(Ended::Abandoned);
+    }
+}
+
+async fn receive(socket: &mut UnixStream) -> Result<Reply, FrameError> {
+    let mut head = [0; HEAD_BYTES];
+    socket.read_exact(&mut head).await?;
+    let mut body = vec![0; frames::body_length(u32::from_le_bytes(head))?];
+    socket.read_exact(&mut body).await?;
+    Reply::decode(&body)
+}
+
+/// Looks at a child while it works.
+#[derive(Clone, Copy)]
+struct Watch {
+    id: Option<u32>,
+    base_bytes: u64,
+}
+
+impl Watch {
+    /// Waits for a message to be sent or received, while the child is within what it may use.
+    async fn guarded<T>(
+        self,
+        message: impl Future<Output = Result<T, FrameError>>,
+        allowed: Allowed,
+    ) -> Result<T, Stop> {
+        let mut message = std::pin::pin!(message);
+        let most = self.base_bytes.saturating_add(allowed.memory_bytes);
+        loop {
+            let next = Instant::now() + POLL;
+            match tokio::time::timeout_at(next.min(allowed.until), message.as_mut()).await {
+                Ok(done) => return done.map_err(Stop::Frame),
+                Err(_) if Instant::now() >= allowed.until => return Err(Stop::Time),
+                Err(_) => {}
+            }
+            if self.id.and_then(resident_bytes).is_some_and(|bytes| bytes > most) {
+                return Err(Stop::Memory);
+            }
+        }
+    }
+}
+
+/// The resident memory of a process.
+fn resident_bytes(id: u32) -> Option<u64> {
+    let statm = std::fs::read_to_string(format!("/proc/{id}/statm")).ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+fn said(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match status.signal() {
+        Some(signal) => format!("signal {signal}"),
+        None => format!("exit code {}", status.code().unwrap_or_default()),
+    }
+}

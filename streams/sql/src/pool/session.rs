@@ -1,0 +1,216 @@
+//! A query of a tenant on one child, step by step.
+
+use super::process::{Allowed, Process, Stop};
+use super::stats::Ended;
+use super::{Charged, SqlError};
+use crate::frames::{Column, Planned, Query, Refusal, Reply, Request, Rows};
+use crate::limits::SQL_BYTES_MAX;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A query on a child. Dropped before its end, it kills the child.
+#[derive(Debug)]
+pub struct Session {
+    // Before `charged`: a turn is given back once the child was.
+    process: Option<Process>,
+    allowed: Allowed,
+    timeout: Duration,
+    bytes_max: u64,
+    charged: Charged,
+}
+
+/// The result of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryResult {
+    pub columns: Vec<Column>,
+    /// In the format of the query.
+    pub output: Vec<u8>,
+    pub rows: u64,
+    /// Rows that the query read.
+    pub scanned: u64,
+}
+
+impl Session {
+    pub(super) fn new(charged: Charged, process: Process) -> Session {
+        let settings = charged.pool.settings();
+        let timeout = settings.timeout;
+        let allowed = Allowed { until: Instant::now() + timeout, memory_bytes: settings.memory_bytes };
+        Session { process: Some(process), allowed, timeout, bytes_max: settings.bytes_max, charged }
+    }
+
+    /// The child checks and plans a query.
+    ///
+    /// # Errors
+    /// [`SqlError`]. The session is over.
+    pub async fn plan(&mut self, query: Query) -> Result<Planned, SqlError> {
+        if query.sql.len() > SQL_BYTES_MAX {
+            self.give_back();
+            return Err(SqlError::Text { bytes: query.sql.len() });
+        }
+        if let Err(error) = query.check() {
+            self.give_back();
+            return Err(SqlError::Params(error.to_string()));
+        }
+        self.bytes_max = query.bytes_max;
+        self.allowed.memory_bytes = query.memory_bytes;
+        let request = Request::Query(query);
+        // A child that has answered before may have been killed since. A query that ends a new child is to blame itself.
+        let is_used = self.process.as_ref().is_some_and(Process::is_used);
+        let reply = match self.ask(&request).await {
+            Err(SqlError::Crashed { .. }) if is_used => {
+                self.process = Some(Process::start(&self.charged.pool, &self.charged.tenant).await?);
+                self.ask(&request).await?
+            }
+            replied => replied?,
+        };
+        match reply {
+            Reply::Planned(planned) => Ok(planned),
+            Reply::Refused { refusal, message } => Err(self.refused(refusal, message)),
+            Reply::Hello { .. } | Reply::Columns(_) | Reply::Output(_) | Reply::Done { .. } => Err(self.out_of_turn()),
+        }
+    }
+
+    /// Sends rows of the tenant.
+    ///
+    /// # Errors
+    /// [`SqlError`]. The session is over.
+    pub async fn rows(&mut self, rows: Rows) -> Result<(), SqlError> {
+        self.charged.cost.rows += rows.len() as u64;
+        let max = self.charged.pool.settings().scan_rows_max;
+        if self.charged.cost.rows > max {
+            self.end(Ended::Abandoned);
+            return Err(SqlError::ScanRows { max });
+        }
+        self.send(&Request::Rows(rows)).await
+    }
+
+    /// Takes the result, once all rows were sent.
+    ///
+    /// # Errors
+    /// [`SqlError`].
+    pub async fn finish(mut self) -> Result<QueryResult, SqlError> {
+        self.send(&Request::RowsEnd).await?;
+        let mut columns = None;
+        let mut output: Vec<u8> = Vec::new();
+        loop {
+            match self.receive().await? {
+                Reply::Columns(found) if columns.is_none() => columns = Some(found),
+                Reply::Output(bytes) => {
+                    output.extend_from_slice(&bytes);
+                    if output.len() as u64 > self.bytes_max {
+                        return Err(self.out_of_turn());
+                    }
+                }
+                Reply::Done { rows } => {
+                    let Some(columns) = columns else { return Err(self.out_of_turn()) };
+                    self.give_back();
+                    self.charged.pool.shared().stats.answered += 1;
+                    return Ok(QueryResult { columns, output, rows, scanned: self.charged.cost.rows });
+                }
+                Reply::Refused { refusal, message } => return Err(self.refused(refusal, message)),
+                Reply::Hello { .. } | Reply::Planned(_) | Reply::Columns(_) => return Err(self.out_of_turn()),
+            }
+        }
+    }
+
+    /// The process of the child.
+    pub fn id(&self) -> Option<u32> {
+        self.process.as_ref().and_then(Process::id)
+    }
+
+    /// Rows that were sent.
+    pub fn scanned(&self) -> u64 {
+        self.charged.cost.rows
+    }
+
+    /// Sends a query to the child, and takes its first reply.
+    async fn ask(&mut self, request: &Request) -> Result<Reply, SqlError> {
+        if let Some(process) = &mut self.process {
+            process.begin_query();
+        }
+        self.send(request).await?;
+        self.receive().await
+    }
+
+    async fn send(&mut self, request: &Request) -> Result<(), SqlError> {
+        let Some(process) = &mut self.process else { return Err(is_over()) };
+        let sent = process.send(request, self.allowed).await;
+        match sent {
+            Ok(()) => Ok(()),
+            Err(stop) => Err(self.stopped(stop).await),
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Reply, SqlError> {
+        let Some(process) = &mut self.process else { return Err(is_over()) };
+        let received = process.receive(self.allowed).await;
+        match received {
+            Ok(reply) => Ok(reply),
+            Err(stop) => Err(self.stopped(stop).await),
+        }
+    }
+
+    async fn stopped(&mut self, stop: Stop) -> SqlError {
+        let max_mib = self.allowed.memory_bytes >> 20;
+        match stop {
+            Stop::Time => {
+                self.end(Ended::Time);
+                SqlError::Time { ms: self.timeout.as_millis() }
+            }
+            Stop::Memory => {
+                self.end(Ended::Memory);
+                SqlError::Memory { max_mib }
+            }
+            Stop::Frame(crate::frames::FrameError::Io(_)) => {
+                let how = match &mut self.process {
+                    Some(process) => process.ended_how().await,
+                    None => String::new(),
+                };
+                self.end(Ended::Crashed);
+                SqlError::Crashed { how, max_mib }
+            }
+            Stop::Frame(error) => {
+                self.end(Ended::Protocol);
+                error.into()
+            }
+        }
+    }
+
+    fn refused(&mut self, refusal: Refusal, message: String) -> SqlError {
+        match refusal {
+            Refusal::Internal => self.end(Ended::Failed),
+            // Its heap has grown, and what is freed of it may not go back.
+            Refusal::Memory => self.end(Ended::Memory),
+            Refusal::Syntax
+            | Refusal::NotAllowed
+            | Refusal::Complex
+            | Refusal::Plan
+            | Refusal::Params
+            | Refusal::Execution
+            | Refusal::ResultRows
+            | Refusal::ResultBytes => self.give_back(),
+        }
+        SqlError::Refused { refusal, message }
+    }
+
+    fn out_of_turn(&mut self) -> SqlError {
+        self.end(Ended::Protocol);
+        SqlError::Protocol("the child sent a message out of turn".to_owned())
+    }
+
+    fn give_back(&mut self) {
+        if let Some(process) = self.process.take() {
+            self.charged.pool.give_back(process);
+        }
+    }
+
+    fn end(&mut self, reason: Ended) {
+        if let Some(process) = self.process.take() {
+            process.end(reason);
+        }
+    }
+}
+
+fn is_over() -> SqlError {
+    SqlError::Protocol("the session is over".to_owned())
+}

@@ -1,0 +1,160 @@
+//! Children start, are used again, wear out, and are killed.
+
+use super::*;
+use tidemark_streams_sql::limits::CHILD_QUERIES_MAX;
+use tidemark_streams_sql::pool::Ended;
+
+/// A query that takes longer than any test.
+const ENDLESS: &str = "SELECT count(*) FROM impressions a, impressions b, impressions c, impressions d";
+
+#[tokio::test]
+async fn missing_program_is_said_with_the_next_step() {
+    let pool = Pool::new(PoolSettings { program: "/nowhere/tidemark-sql".into(), ..settings() });
+    let error = ask(&pool, "SELECT 1", &[]).await.unwrap_err();
+    assert_eq!(error.code(), "sql_not_installed");
+    assert!(error.to_string().contains("--features sql"), "{error}");
+    assert!(!error.to_string().contains("/nowhere"), "{error}");
+}
+
+#[tokio::test]
+async fn program_of_another_kind_is_no_child() {
+    let pool = Pool::new(PoolSettings { program: "/bin/true".into(), ..settings() });
+    assert_eq!(ask(&pool, "SELECT 1", &[]).await.unwrap_err().code(), "sql_start");
+    assert_eq!((pool.stats().started, pool.stats().alive()), (1, 0));
+}
+
+#[tokio::test]
+async fn child_has_no_environment_files_or_network() {
+    let pool = Pool::new(settings());
+    let mut session = pool.begin("a").await.unwrap();
+    let id = session.id().unwrap();
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{id}/{name}")).unwrap();
+    assert_eq!(read("environ"), "");
+    assert_eq!(std::fs::read_link(format!("/proc/{id}/cwd")).unwrap(), Path::new("/"));
+    let mut files: Vec<String> = std::fs::read_dir(format!("/proc/{id}/fd"))
+        .unwrap()
+        .map(|file| std::fs::read_link(file.unwrap().path()).unwrap().to_string_lossy().into_owned())
+        .collect();
+    files.sort();
+    assert_eq!(files.len(), 4, "{files:?}");
+    assert_eq!(&files[..2], ["/dev/null", "/dev/null"]);
+    assert!(files[2..].iter().all(|file| file.starts_with("socket:")), "{files:?}");
+    let limits = read("limits");
+    let limit = |name: &str| -> Vec<String> {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{limits}"));
+        line.split_whitespace().take(2).map(str::to_owned).collect()
+    };
+    // So neither a file nor a socket can be opened.
+    assert_eq!(limit("Max open files"), ["3", "3"]);
+    assert_eq!(limit("Max file size"), ["0", "0"]);
+    assert_eq!(limit("Max processes"), ["0", "0"]);
+    let data: u64 = limit("Max data size")[1].parse().unwrap();
+    assert!(data < pool.settings().memory_bytes + 400 * MIB, "{data}");
+    assert!(read("status").lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"])));
+    let sql = query(pool.settings(), "SELECT 1 AS one");
+    assert!(!session.plan(sql).await.unwrap().reads_rows);
+    assert_eq!(session.finish().await.unwrap().output, b"one\r\n1\r\n");
+}
+
+#[tokio::test]
+async fn killed_child_costs_one_query() {
+    let pool = Pool::new(settings());
+    let rows = rows("a", 100, 24);
+    let session = pool.begin("a").await.unwrap();
+    let id = session.id().unwrap();
+    let before = worked(id);
+    let endless = query(pool.settings(), ENDLESS);
+    let sent = rows.clone();
+    let working = tokio::spawn(async move { carry_out(session, endless, &sent).await });
+    until("work", || worked(id) > before + 20).await;
+    assert!(std::process::Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
+    let error = working.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "sql_crashed");
+    assert!(error.to_string().contains("signal 9"), "{error}");
+    assert_eq!(pool.stats().ended.get(&Ended::Crashed), Some(&1));
+    assert!(ask(&pool, "SELECT sum(n) FROM click", &rows).await.is_ok());
+}
+
+#[tokio::test]
+async fn idle_child_that_was_killed_is_replaced() {
+    let pool = Pool::new(settings());
+    let session = pool.begin("a").await.unwrap();
+    let id = session.id().unwrap();
+    carry_out(session, query(pool.settings(), "SELECT 1"), &[]).await.unwrap();
+    assert!(std::process::Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
+    // Dead, though its parent has not asked for its status.
+    let is_dead = || std::fs::read_to_string(format!("/proc/{id}/stat")).map_or(true, |stat| stat.contains(") Z"));
+    until("the end of the child", is_dead).await;
+    assert!(ask(&pool, "SELECT 1", &[]).await.is_ok());
+    assert_eq!((pool.stats().started, pool.stats().alive()), (2, 1));
+}
+
+#[tokio::test]
+async fn reader_that_goes_away_ends_the_query() {
+    let pool = Pool::new(settings());
+    let rows = rows("a", 100, 24);
+    let session = pool.begin("a").await.unwrap();
+    let id = session.id().unwrap();
+    let asked = carry_out(session, query(pool.settings(), ENDLESS), &rows);
+    assert!(tokio::time::timeout(Duration::from_millis(300), asked).await.is_err());
+    assert_eq!(pool.stats().ended.get(&Ended::Abandoned), Some(&1));
+    until("the end of the child", || resident_bytes(id) == 0).await;
+    assert!(ask(&pool, "SELECT 1", &[]).await.is_ok());
+}
+
+#[tokio::test]
+async fn slow_query_is_ended_and_charged() {
+    let short = TenantLimits { queries: 1, time: Duration::from_millis(500), rows: u64::MAX };
+    let pool = Pool::new(PoolSettings { timeout: Duration::from_millis(600), tenant: short, ..settings() });
+    let rows = rows("a", 100, 24);
+    let error = ask(&pool, ENDLESS, &rows).await.unwrap_err();
+    assert_eq!(error.to_string(), "the query took more than 600 ms: ask for a shorter range, or fewer joins");
+    assert_eq!(error.code(), "sql_time");
+    let error = ask(&pool, "SELECT 1", &[]).await.unwrap_err();
+    assert_eq!(error.code(), "sql_over_budget");
+    assert!(error.retry_after_s().is_some_and(|seconds| (1..=60).contains(&seconds)));
+    let other = run(&pool, "b", query(pool.settings(), "SELECT 1"), &[]).await;
+    assert!(other.is_ok(), "{other:?}");
+}
+
+#[tokio::test]
+async fn query_beyond_the_children_waits() {
+    let pool = Pool::new(PoolSettings { wait: Duration::from_millis(200), ..settings() });
+    let first = pool.begin("a").await.unwrap();
+    let second = pool.begin("a").await.unwrap();
+    assert_eq!(ask(&pool, "SELECT 1", &[]).await.unwrap_err().code(), "sql_busy");
+    drop(first);
+    assert!(ask(&pool, "SELECT 1", &[]).await.is_ok());
+    drop(second);
+    assert_eq!(pool.stats().alive(), 1);
+}
+
+#[tokio::test]
+async fn rows_beyond_the_limit_of_a_query_are_not_read() {
+    let pool = Pool::new(PoolSettings { scan_rows_max: 1_000, ..settings() });
+    let error = ask(&pool, "SELECT sum(n) FROM click", &rows("a", 100, 24)).await.unwrap_err();
+    assert_eq!((error.code(), error.to_string().contains("1000 rows")), ("sql_scan_rows", true), "{error}");
+    assert!(ask(&pool, "SELECT sum(n) FROM click", &rows("a", 10, 24)).await.is_ok());
+}
+
+#[tokio::test]
+async fn child_ends_after_its_last_query() {
+    let pool = Pool::new(settings());
+    for _ in 0..=CHILD_QUERIES_MAX {
+        assert!(ask(&pool, "SELECT 1", &[]).await.is_ok());
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.answered, stats.started, stats.alive()), (CHILD_QUERIES_MAX + 1, 2, 1));
+    assert_eq!(stats.ended.get(&Ended::Queries), Some(&1));
+}
+
+#[tokio::test]
+async fn grown_child_ends() {
+    let pool = Pool::new(PoolSettings { memory_bytes: 512 * MIB, bytes_max: 64 * MIB, ..settings() });
+    let rows = rows("a listing with a name that is long enough not to fit into a view", 20_000, 24);
+    let sorted = "SELECT max(total) FROM (SELECT sum(n) OVER (PARTITION BY listing, hour ORDER BY type) AS total FROM impressions)";
+    let answer = ask(&pool, sorted, &rows).await;
+    let stats = pool.stats();
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(stats.ended.get(&Ended::Growth), Some(&1), "{stats:?}");
+}
