@@ -54,24 +54,22 @@ impl TypeNames {
     /// # Errors
     /// What is wrong with the names.
     pub fn on_applied(&mut self, command: &Command, outcome: &Outcome, store: &Store) -> Result<(), String> {
-        match (command, outcome) {
-            (Command::Types(set), Outcome::Types { result: Ok(true) }) => match &set.set {
-                TypesSet::Change(change) => self.follow(change),
-                TypesSet::List(_) => Ok(()),
-            },
-            (Command::Claim(claim), Outcome::Claim { result: Ok(_), .. }) => {
-                for name in claim.types.iter().flatten() {
-                    if self.bound(name, self.changes.len()).as_deref() == Some(name) {
-                        self.in_use.insert(name.clone());
-                    }
-                }
-                Ok(())
-            }
-            (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) => {
-                self.committed(commit, store)
-            }
-            _ => Ok(()),
+        if let (Command::Types(set), Outcome::Types { result: Ok(true) }) = (command, outcome)
+            && let TypesSet::Change(change) = &set.set
+        {
+            return self.follow(change);
         }
+        if let (Command::Claim(claim), Outcome::Claim { result: Ok(_), .. }) = (command, outcome) {
+            for name in claim.types.iter().flatten() {
+                if self.bound(name, self.changes.len()).as_deref() == Some(name) {
+                    self.in_use.insert(name.clone());
+                }
+            }
+        }
+        if let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) {
+            return self.committed(commit, store);
+        }
+        Ok(())
     }
 
     fn follow(&mut self, change: &TypeChange) -> Result<(), String> {
