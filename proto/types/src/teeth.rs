@@ -136,6 +136,12 @@ pub enum Bug {
     GapHeard,
     /// A view keeps ended generations.
     OverKept,
+    /// The slot of an ended cell goes to a new cell before it is on disk that the ended one holds nothing.
+    FreedUnsaved,
+    /// Slots are given to new cells although feeds and peers' numbers still mean the ended ones by them.
+    ReferencesKept,
+    /// A slot that a new cell got keeps its number for peers.
+    TurnKept,
     /// A view shows all generations of a counter.
     ResetNotShown,
     /// A reset is carried out although another came between.

@@ -13,6 +13,7 @@ use tidemark_types::ids::CounterName;
 use tidemark_types::limits::ROW_BUCKETS_MAX;
 use tidemark_types::numbers::Numbers;
 use tidemark_types::series::Row;
+use tidemark_types::teeth::{Bug, bites};
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::counter_order::CounterOrder;
 use tidemark_wire::shards::{Ranges, ShardId};
@@ -23,7 +24,7 @@ pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Cells with components in one row: a changed cell is written with its neighbours.
 pub(super) const BLOCK_CELLS: u32 = 8;
-/// Cells with names in one row: names never change.
+/// Cells with names in one row. It is written again where a new cell got the slot of an ended one.
 pub(super) const NAMES_PER_ROW: u32 = 256;
 /// The part of the interval between two checkpoints in which all of one is given out if the disk keeps up: four fifths.
 const PACE: (u64, u64) = (4, 5);
@@ -92,6 +93,9 @@ pub struct Checkpoint {
     /// Counters with the same limit on disk and in memory.
     persisted: BTreeSet<CounterName>,
     begun: Time,
+    /// The number of checkpoints that were begun, and of the last one that is all on disk.
+    begun_count: u64,
+    done_count: u64,
     flushes: Flushes,
     /// Rows that are to go.
     stale: Stale,
@@ -167,6 +171,10 @@ struct Flushes {
 #[derive(Clone, Debug)]
 struct Making {
     names: Range<u32>,
+    /// Further rows of names: in which slots were given to new cells.
+    renamed: Numbers,
+    /// The namespaces that are on disk, or on their way.
+    namespaces: usize,
     blocks: Numbers,
     buckets: Numbers,
     /// The old buckets on disk of these rows are to be deleted.
@@ -188,8 +196,8 @@ struct Making {
 impl Making {
     /// The number of rows of components that are to be given out.
     fn left(&self) -> u64 {
-        let names = u64::from(self.names.end - self.names.start) * u64::from(NAMES_PER_ROW / BLOCK_CELLS);
-        names + (self.blocks.len() + self.buckets.len()) as u64
+        let names = u64::from(self.names.end - self.names.start) + self.renamed.len() as u64;
+        names * u64::from(NAMES_PER_ROW / BLOCK_CELLS) + (self.blocks.len() + self.buckets.len()) as u64
     }
 
     fn put(&mut self, row: (Vec<u8>, Vec<u8>)) {
@@ -267,6 +275,16 @@ impl Checkpoint {
         self.flushes.asked
     }
 
+    /// The number of the next checkpoint to begin.
+    pub fn next(&self) -> u64 {
+        self.begun_count + 1
+    }
+
+    /// Whether all of a checkpoint is on disk, or of a later one.
+    pub fn has_done(&self, number: u64) -> bool {
+        self.done_count >= number
+    }
+
     /// Whether the state at the request of a flush is durable.
     pub fn has_flushed(&self, flush: u64) -> bool {
         self.flushes.done >= flush
@@ -300,6 +318,7 @@ impl Checkpoint {
         self.persisted.extend(self.out.take().unwrap_or_default());
         if self.making.is_none() {
             self.flushes.done = self.flushes.begun;
+            self.done_count = self.begun_count;
         }
         if self.flushes.done < self.flushes.asked {
             self.hurry(now);
@@ -311,8 +330,14 @@ impl Checkpoint {
     fn put_next(&self, cells: &Cells, making: &mut Making) -> bool {
         // Names and buckets come before components, so that a whole checkpoint has no bucket that is not in its component.
         if let Some(block) = making.names.next() {
-            let slots = slots_of(block, NAMES_PER_ROW, self.cells);
-            making.put((block_key(NAMES, block), cells.table().records(slots.start, slots.end).to_vec()));
+            making.put(self.names_row(cells, block));
+        } else if let Some(block) = making.renamed.pop() {
+            // Cells that got their slots since the beginning may be of a later namespace.
+            if making.namespaces < cells.table().namespaces().len() {
+                making.namespaces = cells.table().namespaces().len();
+                making.put((vec![NAMESPACES], bytes_of(cells.table().namespaces())));
+            }
+            making.put(self.names_row(cells, block));
         } else if let Some(number) = making.buckets.pop() {
             put_buckets(cells, number, making);
         } else if let Some(block) = making.blocks.pop() {
@@ -325,10 +350,17 @@ impl Checkpoint {
         true
     }
 
+    fn names_row(&self, cells: &Cells, block: u32) -> (Vec<u8>, Vec<u8>) {
+        let slots = slots_of(block, NAMES_PER_ROW, self.cells);
+        (block_key(NAMES, block), cells.table().records(slots.start, slots.end).into_owned())
+    }
+
     fn components_row(&self, cells: &Cells, block: u32) -> (Vec<u8>, Vec<u8>) {
-        // A component that a newer valve has raised is touched, and comes with the next checkpoint.
-        let is_known = |&(valve, _): &(u16, u64)| usize::from(valve) < self.valves;
-        let of_slot = |slot| cells.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
+        // A component that a newer valve has raised is touched, and comes with the next checkpoint; so does that of a cell with a
+        // name that is not on disk, where the slot has the name of an ended cell.
+        let is_named = |slot| !cells.is_unsaved(slot) || bites(Bug::FreedUnsaved);
+        let is_known = |slot, &(valve, _): &(u16, u64)| usize::from(valve) < self.valves && is_named(slot);
+        let of_slot = |slot| cells.components(slot).filter(|of| is_known(slot, of)).collect::<Vec<(u16, u64)>>();
         let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, self.cells).map(of_slot).collect();
         (block_key(CELLS, block), bytes_of(&components))
     }
@@ -337,6 +369,10 @@ impl Checkpoint {
 /// A row of buckets; where some of it is to leave memory, that and the rest.
 fn put_buckets(cells: &Cells, number: u32, making: &mut Making) {
     let (slot, valve) = cells.row_place(number);
+    // It is changed, and comes with the next checkpoint.
+    if cells.is_unsaved(slot) && !bites(Bug::FreedUnsaved) {
+        return;
+    }
     match cells.leaving(number) {
         Some(leaving) => {
             making.put((shelf_key(number), leaving.shelf));
@@ -519,6 +555,7 @@ impl AggregatorCore {
         let checkpoint = &mut own.checkpoint;
         let mut rows = Rows::new();
         (checkpoint.due, checkpoint.begun) = (None, now);
+        checkpoint.begun_count += 1;
         checkpoint.flushes.begun = checkpoint.flushes.asked;
         let names = checkpoint.cells / NAMES_PER_ROW..cells.len().div_ceil(NAMES_PER_ROW);
         let names = if checkpoint.cells < cells.len() { names } else { 0..0 };
@@ -547,13 +584,26 @@ impl AggregatorCore {
         if self.view.begin_leaving_totals() {
             self.graph_at = self.graph_at.or(Some(now));
         }
-        let buckets = self.view.change(|cells| {
+        let mut making = self.view.change(|cells| {
             cells[at].begin_leaving(too_much);
-            (cells[at].take_dirty_rows(), cells[at].take_expired_shelved())
+            let mut renamed = Numbers::default();
+            cells[at].take_unsaved().iter().for_each(|slot| renamed.insert(slot / NAMES_PER_ROW));
+            Making {
+                names,
+                renamed,
+                namespaces: cells[at].table().namespaces().len(),
+                blocks,
+                buckets: cells[at].take_dirty_rows(),
+                expired: cells[at].take_expired_shelved(),
+                stale,
+                closing,
+                rows,
+                bytes: 0,
+                leaves: Vec::new(),
+                whole: 0,
+                part_at: now,
+            }
         });
-        let (leaves, (buckets, expired)) = (Vec::new(), buckets);
-        let mut making =
-            Making { names, blocks, buckets, expired, stale, closing, rows, bytes: 0, leaves, whole: 0, part_at: now };
         making.whole = making.left();
         making
     }
@@ -614,6 +664,8 @@ mod tests {
         assert!(begun.clone().of_limits_only().says_cuts);
         begun.making = Some(Making {
             names: 0..0,
+            renamed: Numbers::default(),
+            namespaces: 0,
             blocks: Numbers::default(),
             buckets: Numbers::default(),
             expired: Numbers::default(),

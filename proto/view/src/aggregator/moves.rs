@@ -265,6 +265,7 @@ impl AggregatorCore {
             return;
         }
         usual.take_over(beside);
+        self.reuse.sweep_again();
         filling.feeds.remove(&group);
         self.end_filling();
     }

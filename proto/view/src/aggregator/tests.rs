@@ -6,6 +6,7 @@ use tidemark_types::ids::{CellId, ClientId, Half, LogIndex, Start};
 use tidemark_types::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
 use tidemark_wire::msg::SeriesTerms;
 
+mod reuse;
 mod shelved;
 
 const DC: DcId = DcId(0);

@@ -266,7 +266,9 @@ mod tests {
             let from = self.ids[from];
             match msg {
                 PeerMsg::Digest(digest) => self.gossip[to].on_digest(self.now, &self.cells[to], from, &digest),
-                PeerMsg::Delta(delta) => drop(self.gossip[to].on_delta(self.now, &mut self.cells[to], from, &delta)),
+                PeerMsg::Delta(delta) => {
+                    drop(self.gossip[to].on_delta(self.now, &mut self.cells[to], from, &delta, &|_| false))
+                }
                 _ => unreachable!("gossip says digests and deltas"),
             }
         }

@@ -1,14 +1,18 @@
 //! The state of one connected peer: its versions, the deltas sent to it, and the numbers of cells in both directions.
 
 use super::GossipConfig;
+use crate::view::slot_and_turn;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidemark_types::ids::AggregatorId;
+use tidemark_types::numbers::Numbers as Slots;
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{DeltaWalk, Version};
 
 /// Numbers in one page of [`Numbers`].
 const PAGE: usize = 1_024;
 const UNKNOWN: u32 = u32::MAX;
+/// In place of a slot here: the cell is over.
+const OVER: u32 = u32::MAX - 1;
 
 /// A connected peer.
 #[derive(Clone, Debug, Default)]
@@ -198,27 +202,79 @@ impl Bits {
             *word &= !(1 << (slot % 64));
         }
     }
+
+    /// Takes out all of these.
+    pub fn clear_all(&mut self, slots: &Slots) {
+        self.words.iter_mut().zip(slots.words()).for_each(|(word, slots)| *word &= !slots);
+    }
 }
 
-/// The peer's numbers of cells, as slots here; in pages, so that a few numbers cost little wherever they lie.
+/// The peer's numbers of cells, as slots here; in pages, so that a few numbers cost little wherever they lie. Of each of the
+/// peer's slots the last defined number is known.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    pages: Vec<Option<Box<[u32; PAGE]>>>,
+    pages: Vec<Option<Box<Page>>>,
+}
+
+/// By the peer's slot: its turn there, and the slot here.
+#[derive(Clone, Debug)]
+struct Page {
+    turns: [u8; PAGE],
+    slots: [u32; PAGE],
+}
+
+/// The cell of a peer's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbered {
+    Slot(u32),
+    /// It is over, so nothing is taken for it.
+    Over,
 }
 
 impl Numbers {
-    pub fn slot(&self, number: u32) -> Option<u32> {
-        let page = self.pages.get(number as usize / PAGE)?.as_ref()?;
-        Some(page[number as usize % PAGE]).filter(|&slot| slot != UNKNOWN)
+    /// The cell of a number; `None`: the number was not defined, or another one of the same slot was defined since.
+    pub fn get(&self, number: u32) -> Option<Numbered> {
+        let (slot, turn) = slot_and_turn(number);
+        let page = self.pages.get(slot as usize / PAGE)?.as_ref()?;
+        let at = slot as usize % PAGE;
+        match page.slots[at] {
+            _ if page.turns[at] != turn => None,
+            UNKNOWN => None,
+            OVER => Some(Numbered::Over),
+            slot => Some(Numbered::Slot(slot)),
+        }
     }
 
-    /// `number` must be bounded by the caller: the table of pages reaches up to it.
-    pub fn define(&mut self, number: u32, slot: u32) {
-        let page = number as usize / PAGE;
+    /// Defines a number.
+    pub fn define(&mut self, number: u32, cell: Numbered) {
+        let (slot, turn) = slot_and_turn(number);
+        let page = slot as usize / PAGE;
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
-        self.pages[page].get_or_insert_with(|| Box::new([UNKNOWN; PAGE]))[number as usize % PAGE] = slot;
+        let new = || Box::new(Page { turns: [0; PAGE], slots: [UNKNOWN; PAGE] });
+        let page = self.pages[page].get_or_insert_with(new);
+        let at = slot as usize % PAGE;
+        page.turns[at] = turn;
+        page.slots[at] = match cell {
+            Numbered::Slot(slot) => slot,
+            Numbered::Over => OVER,
+        };
+    }
+
+    /// The cells of these slots here are over: of their numbers in a page that is known from here on. Returns whether there is a
+    /// further page.
+    pub fn end_page(&mut self, page: usize, over: &Slots) -> bool {
+        if let Some(Some(page)) = self.pages.get_mut(page) {
+            page.slots.iter_mut().filter(|slot| over.contains(**slot)).for_each(|slot| *slot = OVER);
+        }
+        page + 1 < self.pages.len()
+    }
+
+    /// The slots here that numbers stand for.
+    pub fn slots(&self) -> impl Iterator<Item = u32> + '_ {
+        let all = self.pages.iter().flatten().flat_map(|page| page.slots);
+        all.filter(|&slot| slot != UNKNOWN && slot != OVER)
     }
 }
 
@@ -226,6 +282,21 @@ impl Numbers {
 mod tests {
     use super::*;
     use tidemark_types::ids::DcId;
+
+    #[test]
+    fn a_number_of_another_turn_means_nothing_and_that_of_an_ended_cell_means_over() {
+        let second_turn = crate::view::CELLS_MAX + 7;
+        let mut numbers = Numbers::default();
+        numbers.define(7, Numbered::Slot(3));
+        assert_eq!((numbers.get(7), numbers.get(second_turn)), (Some(Numbered::Slot(3)), None));
+        let mut over = Slots::default();
+        over.insert(3);
+        assert!(!numbers.end_page(0, &over));
+        assert_eq!(numbers.get(7), Some(Numbered::Over));
+        numbers.define(second_turn, Numbered::Slot(4));
+        assert_eq!((numbers.get(7), numbers.get(second_turn)), (None, Some(Numbered::Slot(4))));
+        assert_eq!(numbers.slots().collect::<Vec<_>>(), [4]);
+    }
 
     #[test]
     fn a_word_about_an_earlier_epochs_walk_of_the_same_number_costs_time_only() {

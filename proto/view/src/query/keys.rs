@@ -3,6 +3,7 @@
 //! The order stands beside a table of cells and not in it: counting never looks at it. The first request for a range lets it
 //! catch up with newer names, in bounded steps. A key takes 4 to 8 bytes.
 
+use crate::view::Cells;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use tidemark_types::ids::CounterName;
@@ -16,8 +17,9 @@ const RUN_SLOTS_MAX: usize = 512;
 pub struct KeyOrder {
     /// Ascending; none is empty.
     runs: Vec<Vec<u32>>,
-    /// Slots below are taken in.
+    /// Slots below are taken in, and so are the first ones of those that new cells got.
     seen: u32,
+    seen_again: usize,
     /// The life of the shard's cells that they belong to.
     life: u32,
 }
@@ -66,20 +68,35 @@ impl Page {
 }
 
 impl KeyOrder {
-    /// Begins anew where the slots were of another life of the cells ([`Cells::life`](crate::view::Cells::life)).
-    pub fn of_life(&mut self, life: u32) {
-        if self.life != life {
-            *self = KeyOrder { life, ..KeyOrder::default() };
+    /// Takes in at most `most` further cells of a shard, and says whether that was all. Begins anew if the known slots are of
+    /// another [life](Cells::life) of these cells. Cells that are over are left out: a new cell may get the slot.
+    pub fn follow(&mut self, cells: &Cells, most: u32) -> bool {
+        if self.life != cells.life() {
+            *self = KeyOrder { life: cells.life(), ..KeyOrder::default() };
         }
+        if !self.catch_up_with(cells.table(), most, |slot| !cells.is_over(slot)) {
+            return false;
+        }
+        for &slot in cells.named_again().iter().skip(self.seen_again).take(most as usize) {
+            self.seen_again += 1;
+            if let Some(name) = cells.table().counter_of_total(slot) {
+                self.insert(cells.table(), slot, name);
+            }
+        }
+        self.seen_again == cells.named_again().len()
     }
 
     /// Takes in at most `most` further slots of the table, always the same one, and says whether that was all.
     pub fn catch_up(&mut self, table: &CellTable, most: u32) -> bool {
+        self.catch_up_with(table, most, |_| true)
+    }
+
+    fn catch_up_with(&mut self, table: &CellTable, most: u32, is_taken: impl Fn(u32) -> bool) -> bool {
         let until = table.len().min(self.seen.saturating_add(most));
         while self.seen < until {
             let slot = self.seen;
             self.seen += 1;
-            if let Some(name) = table.counter_of_total(slot) {
+            if let Some(name) = table.counter_of_total(slot).filter(|_| is_taken(slot)) {
                 self.insert(table, slot, name);
             }
         }

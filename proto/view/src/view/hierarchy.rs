@@ -45,6 +45,7 @@ use sums::{HALVES, Sums};
 use tidemark_ledger::ledger::{Changes, Ledger};
 use tidemark_types::graph::{Batch, EdgeChange, Flow, Scratch, Vertex};
 use tidemark_types::ids::{Bucket, CellId, CounterName, Half};
+use tidemark_types::numbers::Numbers;
 use tidemark_types::series::{BucketId, Horizon, Row, UnixTime};
 use tidemark_types::table::CellTable;
 use tidemark_types::teeth::{Bug, bites};
@@ -63,6 +64,10 @@ pub trait DirectCounts {
     fn sum(&self, shard: ShardId, slot: u32) -> u64;
     /// The rows of a slot's components.
     fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = Cow<'_, Row>> + '_;
+    /// Slots of a shard that new cells got since slots were last freed.
+    fn named_again(&self, _shard: ShardId) -> &[u32] {
+        &[]
+    }
     /// Reads the memory of a slot that its sum and its rows will need.
     fn warm(&self, _shard: ShardId, _slot: u32) -> u64 {
         0
@@ -80,6 +85,8 @@ pub struct Hierarchy {
     scratch: Scratch,
     /// By shard and slot: the vertex of the counter, if it is a half of the total of its present generation.
     vertex_of: Vec<Vec<u32>>,
+    /// By shard: how many of the slots are taken in that new cells got.
+    taken_again: Vec<usize>,
     /// By vertex.
     nodes: Vec<Node>,
     /// By vertex, where there are several ranges: in which there is an ancestor of it, or was one since the last recount,
@@ -177,6 +184,11 @@ impl Hierarchy {
     /// Whether a cell is taken in.
     pub fn has_taken_in(&self, shard: ShardId, slot: u32) -> bool {
         self.vertex_of.get(usize::from(shard.0)).is_some_and(|of_shard| (slot as usize) < of_shard.len())
+    }
+
+    /// How many of the slots that new cells got are taken in.
+    pub fn taken_in_again(&self, shard: ShardId) -> usize {
+        self.taken_again.get(usize::from(shard.0)).copied().unwrap_or_default()
     }
 
     /// The buckets of totals that are kept in a namespace; `None` if it keeps no series.
@@ -292,6 +304,7 @@ impl Hierarchy {
         if let Some(of_shard) = self.vertex_of.get_mut(usize::from(shard.0)) {
             *of_shard = Vec::new();
         }
+        self.forget_again(shard);
         for node in self.nodes.iter_mut().filter(|node| node.shard == shard.0) {
             node.slots = [NONE; 2];
         }
@@ -304,6 +317,7 @@ impl Hierarchy {
     /// Takes in cells and counters that are new.
     pub(super) fn take_in(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
         self.vertex_of.resize_with(self.ranges.numbers(), Vec::new);
+        self.taken_again.resize(self.ranges.numbers(), 0);
         for shard in self.ranges.iter().map(|range| range.shard).collect::<Vec<_>>() {
             for slot in self.taken_in(shard)..view.table(shard).len() {
                 self.vertex_of[usize::from(shard.0)].push(NONE);
@@ -311,6 +325,13 @@ impl Hierarchy {
                     self.adopt(shard, slot, ledger, view);
                 }
             }
+            let again = view.named_again(shard);
+            for &slot in again.iter().skip(self.taken_in_again(shard)) {
+                if !self.nodes.is_empty() {
+                    self.adopt(shard, slot, ledger, view);
+                }
+            }
+            self.taken_again[usize::from(shard.0)] = again.len();
         }
         // A counter that is new here has no flow yet.
         for vertex in self.nodes.len() as u32..ledger.graph().vertices() {
@@ -322,6 +343,26 @@ impl Hierarchy {
                 self.sources.push(ShardMask::NONE);
             }
             self.map(Vertex(vertex), &name, ledger, view);
+        }
+    }
+
+    /// These slots of a shard are of no counter any more: their cells are over. All cells are taken in.
+    pub(super) fn free_slots(&mut self, shard: ShardId, slots: &Numbers) {
+        self.forget_again(shard);
+        for slot in slots.iter() {
+            let of_shard = self.vertex_of.get_mut(usize::from(shard.0));
+            let Some(vertex) = of_shard.and_then(|of_shard| of_shard.get_mut(slot as usize)) else { continue };
+            let vertex = std::mem::replace(vertex, NONE);
+            if let Some(node) = self.nodes.get_mut(vertex as usize) {
+                node.slots.iter_mut().filter(|held| **held == slot).for_each(|held| *held = NONE);
+            }
+        }
+    }
+
+    /// No slot of a shard was given to a new cell since slots were freed, or the shard was forgotten.
+    fn forget_again(&mut self, shard: ShardId) {
+        if let Some(taken) = self.taken_again.get_mut(usize::from(shard.0)) {
+            *taken = 0;
         }
     }
 

@@ -1,9 +1,10 @@
 //! The data that leaves a view once a reset is passed, on disk and in memory, and late data.
 
 use super::*;
+use crate::query::KeyOrder;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tidemark_types::ids::{DcId, GroupId, ValveId};
+use tidemark_types::ids::{CellId, DcId, GroupId, ValveId};
 use tidemark_types::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
 use tidemark_wire::msg::{LedgerCmd, SeriesTerms};
 use tidemark_wire::shards::Split;
@@ -29,6 +30,7 @@ struct World {
     buckets: BTreeMap<CellId, BTreeMap<ValveId, Row>>,
     /// Cells without any data left: they were over when resets were passed.
     over: BTreeSet<CellId>,
+    orders: Vec<KeyOrder>,
 }
 
 impl World {
@@ -42,8 +44,8 @@ impl World {
             ledger.apply(ledger.applied().next(), &cmd);
         }
         ledger.apply(ledger.applied().next(), &LedgerCmd::Series { namespace: "t".into(), terms });
-        let (counts, buckets, over) = Default::default();
-        let mut world = World { view, ledger, splits: 0, counts, buckets, over };
+        let (counts, buckets, over, orders) = Default::default();
+        let mut world = World { view, ledger, splits: 0, counts, buckets, over, orders };
         world.view.on_time(UnixTime::try_from(BEGIN).unwrap());
         world.view.on_start(&world.ledger);
         drop(world.ledger.take_changes());
@@ -97,6 +99,31 @@ impl World {
         drop(self.view.take_dropped());
     }
 
+    /// New cells may get the slots of all that is over.
+    fn free(&mut self) {
+        let split = self.view.splits().map(|split| split.shard);
+        let shards: Vec<ShardId> = self.view.shards().map(|(shard, _)| shard).collect();
+        for shard in shards.into_iter().filter(|&shard| Some(shard) != split) {
+            let slots = self.view.cells(shard).to_free();
+            self.view.free_slots(shard, &slots, &self.ledger);
+        }
+    }
+
+    /// The order of keys has the counters of all cells that are not over, each once.
+    fn check_order(&mut self, step: u32) {
+        self.orders.resize_with(self.view.shards().len(), KeyOrder::default);
+        for (order, (_, cells)) in self.orders.iter_mut().zip(self.view.shards()) {
+            if !order.follow(cells, step) {
+                continue;
+            }
+            let counter = |slot| cells.name(slot).counter;
+            let present: BTreeSet<CounterName> =
+                (0..cells.len()).filter(|&slot| !cells.is_over(slot)).map(counter).collect();
+            let listed = order.spread(cells.table(), usize::MAX);
+            assert!(listed.is_sorted() && present.iter().all(|counter| listed.contains(counter)), "{listed:?}");
+        }
+    }
+
     fn check(&self) {
         self.view.check_all();
         for cell in self.over.iter().chain(self.counts.keys()) {
@@ -124,7 +151,7 @@ impl World {
 proptest! {
     #[test]
     fn what_is_over_leaves_a_view_and_nothing_late_brings_it_back(
-        steps in proptest::collection::vec((0u8..12, 0..KEYS, 0u32..4, 0u16..6, 1u64..99, 1usize..4), 1..120),
+        steps in proptest::collection::vec((0u8..14, 0..KEYS, 0u32..4, 0u16..6, 1u64..99, 1usize..4), 1..120),
     ) {
         let mut world = World::new();
         let mut told = Vec::new();
@@ -145,11 +172,14 @@ proptest! {
                     world.splits += 1;
                 }
                 10 => drop(world.view.step_split(1 + value as usize, &world.ledger)),
-                _ => drop(world.view.finish_split(5, &world.ledger)),
+                11 => drop(world.view.finish_split(5, &world.ledger)),
+                12 => world.free(),
+                _ => world.check_order(value as u32),
             }
             world.settle(most);
             world.check();
         }
+        (0..9).for_each(|_| world.check_order(99));
         world.pass(u64::MAX);
         world.settle(usize::MAX);
         world.check();
