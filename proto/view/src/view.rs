@@ -118,6 +118,11 @@ impl View {
         self.len() == 0
     }
 
+    /// Number of cells of ended generations in all shards.
+    pub fn over_len(&self) -> u64 {
+        self.shards.iter().map(|cells| u64::from(cells.over_len())).sum()
+    }
+
     /// Changes cells, by shard. Raised components are carried into totals before anything else is done.
     pub fn change<R>(&mut self, change: impl FnOnce(&mut [Cells]) -> R) -> R {
         let result = change(&mut self.shards);
