@@ -136,6 +136,8 @@ pub enum Bug {
     GapHeard,
     /// A view keeps ended generations.
     OverKept,
+    /// No slot of an ended cell of a view goes to a new cell.
+    SlotsKept,
     /// The slot of an ended cell goes to a new cell before it is on disk that the ended one holds nothing.
     FreedUnsaved,
     /// Slots are given to new cells although feeds and peers' numbers still mean the ended ones by them.

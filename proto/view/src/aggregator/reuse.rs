@@ -71,8 +71,9 @@ impl AggregatorCore {
         };
         let checkpoint = &self.shards[usize::from(freeing.shard.0)].checkpoint;
         let is_saved = checkpoint.has_done(freeing.checkpoint) || bites(Bug::FreedUnsaved);
-        let is_due = self.reuse.step_at.is_none_or(|at| at <= now);
-        if !is_saved || !is_due {
+        // Nothing is due before the checkpoint is done.
+        self.reuse.step_at = self.reuse.step_at.filter(|_| is_saved);
+        if !is_saved || self.reuse.step_at.is_some_and(|at| at > now) {
             self.reuse.freeing = Some(freeing);
             return;
         }
@@ -92,6 +93,9 @@ impl AggregatorCore {
 
     /// Notes the slots of ended cells of a shard with enough of them.
     fn note_slots(&mut self, now: Time) -> Option<Freeing> {
+        if bites(Bug::SlotsKept) {
+            return None;
+        }
         let split = self.view.splits().map(|split| split.shard);
         let mut others = self.view.shards().filter(|&(shard, _)| Some(shard) != split);
         let (shard, cells) = others.find(|(_, cells)| {

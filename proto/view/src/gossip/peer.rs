@@ -284,7 +284,7 @@ mod tests {
     use tidemark_types::ids::DcId;
 
     #[test]
-    fn a_number_of_another_turn_means_nothing_and_that_of_an_ended_cell_means_over() {
+    fn numbers_of_other_turns_and_of_ended_cells_give_no_slot() {
         let second_turn = crate::view::CELLS_MAX + 7;
         let mut numbers = Numbers::default();
         numbers.define(7, Numbered::Slot(3));

@@ -801,7 +801,7 @@ fn run_with_ends(seed: u64) -> usize {
 }
 
 #[test]
-fn late_messages_about_an_ended_cell_do_not_count_in_the_next_one() {
+fn late_messages_about_an_ended_cell_do_not_count_in_the_next() {
     let taken: Vec<usize> = (0..40).map(run_with_ends).collect();
     assert!(taken.iter().filter(|&&taken| taken > 0).count() > 20, "{taken:?}");
 }

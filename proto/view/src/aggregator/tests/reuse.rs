@@ -276,7 +276,7 @@ fn new_cells_get_slots_of_ended_ones_whatever_crashes() {
 }
 
 #[test]
-fn a_view_keeps_as_many_cells_as_are_alive_and_not_as_there_were() {
+fn a_view_keeps_cells_for_what_is_alive_and_not_for_what_was() {
     let mut reused = Reused::new(1);
     for round in 0..50 {
         (0..KEYS).for_each(|key| reused.count(&name(key, reused.rounds[key as usize])));
