@@ -3,16 +3,19 @@
 //!     cargo run --release -p tidemark-proto --example ended_cells -- 10000 21
 //!
 //! The arguments are counters a day, and days. With a third argument `kept`, the view gives no slot to a new cell. One group
-//! counts each counter once, and the ledger removes it a day later. Each line is of the end of a day.
+//! counts each counter once, and the ledger removes it a day later. Each line is of the end of a day; the last column is the longest
+//! time that one input took the aggregator in that day.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a measurement, not the core")]
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use tidemark_proto::aggregator::{AggregatorConfig, AggregatorCore, Input, Output};
 use tidemark_proto::group::{Group, GroupConfig};
 use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::*;
+use tidemark_proto::node::NodeConfig;
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time, WallMs};
 
@@ -20,8 +23,6 @@ const DC: DcId = DcId(0);
 const GROUP: GroupId = GroupId { dc: DC, group: 0, incarnation: 1 };
 const BEGIN_MS: u64 = 1_790_000_000_000;
 const HOUR_MS: u64 = 3_600_000;
-/// What ships: a group gives back this number of ended cells at once, if they are half of all.
-const COMPACTED: (u32, u32) = (1 << 16, 2);
 
 fn name(key: u64) -> CounterName {
     CounterName::new("visitors", format!("2026-11-28/visitor-{key:08}").as_bytes()).expect("a valid name")
@@ -38,6 +39,7 @@ struct World {
     batches: u64,
     pull: Option<FeedPull>,
     compactions: u64,
+    longest: Duration,
 }
 
 impl World {
@@ -57,6 +59,7 @@ impl World {
             batches: 0,
             pull: None,
             compactions: 1,
+            longest: Duration::ZERO,
         };
         world.commit(GroupCmd::Boot { nonce: 1, lanes: 1 }, Vec::new());
         let hello = Hello { group: GROUP, lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
@@ -87,7 +90,9 @@ impl World {
     }
 
     fn say(&mut self, input: Input) {
+        let begin = Instant::now();
         self.core.handle(self.now, input, &self.ledger);
+        self.longest = self.longest.max(begin.elapsed());
         while let Some(output) = self.core.poll_output() {
             match output {
                 Output::Propose(cmds) => self.apply(cmds),
@@ -135,8 +140,8 @@ impl World {
                 }
                 self.say(Input::Tick);
             }
-            let (min, part) = COMPACTED;
-            if second == 12 && self.group.is_to_compact(min, part) {
+            let NodeConfig { compacted_min, compacted_part, .. } = NodeConfig::new(GROUP, 1);
+            if second == 12 && self.group.is_to_compact(compacted_min, compacted_part) {
                 self.compactions += 1;
                 self.commit(GroupCmd::Compact { nonce: self.compactions }, Vec::new());
             }
@@ -149,7 +154,7 @@ impl World {
         let cells = self.core.view().cells(ShardId::FIRST);
         let bytes: usize = self.disk.iter().map(|(key, value)| key.len() + value.len()).sum();
         println!(
-            "{day:>4} {:>9} {:>9} {:>9} {:>9} {:>8} {:>12} {:>12} {:>12}",
+            "{day:>4} {:>9} {:>9} {:>9} {:>9} {:>8} {:>12} {:>12} {:>12} {:>8.1?}",
             self.ledger.resets().len(),
             self.group.table().len(),
             cells.len(),
@@ -158,6 +163,7 @@ impl World {
             bytes,
             std::mem::take(&mut self.written),
             cells.heap_bytes(),
+            std::mem::take(&mut self.longest),
         );
     }
 }
@@ -169,8 +175,8 @@ fn main() {
     let days = number(21);
     let mut world = World::new(arguments.next().as_deref() == Some("kept"));
     println!(
-        "{:>4} {:>9} {:>9} {:>9} {:>9} {:>8} {:>12} {:>12} {:>12}",
-        "day", "records", "of group", "of view", "ended", "rows", "bytes", "written", "memory"
+        "{:>4} {:>9} {:>9} {:>9} {:>9} {:>8} {:>12} {:>12} {:>12} {:>8}",
+        "day", "records", "of group", "of view", "ended", "rows", "bytes", "written", "memory", "longest"
     );
     let mut next = 0;
     for day in 1..=days {

@@ -30,8 +30,9 @@ impl Gossip {
         true
     }
 
-    /// New cells may get these slots: peers do not know the names.
+    /// New cells may get these slots: peers do not know the names, and nothing is held back of them.
     pub fn free_slots(&mut self, slots: &Numbers) {
+        self.held.forget(slots);
         self.peers.values_mut().for_each(|peer| peer.named.clear_all(slots));
     }
 
