@@ -143,7 +143,7 @@ const TESTED: [Bug; 12] = [
     Bug::OverKept,
     Bug::FreedUnsaved,
     Bug::ReferencesKept,
-    Bug::TurnKept,
+    Bug::TagKept,
     Bug::StaleAckTaken,
     Bug::WinnersUntold,
 ];

@@ -143,7 +143,7 @@ pub enum Bug {
     /// Slots are given to new cells although feeds and peers' numbers still mean the ended ones by them.
     ReferencesKept,
     /// A slot that a new cell got keeps its number for peers.
-    TurnKept,
+    TagKept,
     /// A view shows all generations of a counter.
     ResetNotShown,
     /// A reset is carried out although another came between.

@@ -889,7 +889,7 @@ pub struct Delta {
     /// first version and where it stands. `upto` counts only when the walk is complete.
     pub walk: Option<DeltaWalk>,
     /// Names for numbers first used on this connection and in this direction. A number is a slot of the sender's view, with the
-    /// turn of the slot in the upper six bits: a slot that a new cell got has another number.
+    /// tag of the slot in the upper six bits: a slot that a new cell got has another number.
     pub cells: Vec<(u32, CellId)>,
     /// The groups of the components' valves, at most [`tidemark_types::limits::GROUPS_MAX`].
     pub groups: Vec<GroupId>,

@@ -1,7 +1,7 @@
 //! The state of one connected peer: its versions, the deltas sent to it, and the numbers of cells in both directions.
 
 use super::GossipConfig;
-use crate::view::slot_and_turn;
+use crate::view::slot_and_tag;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidemark_types::ids::AggregatorId;
 use tidemark_types::numbers::Numbers as Slots;
@@ -216,10 +216,10 @@ pub struct Numbers {
     pages: Vec<Option<Box<Page>>>,
 }
 
-/// By the peer's slot: its turn there, and the slot here.
+/// By the peer's slot: its tag there, and the slot here.
 #[derive(Clone, Debug)]
 struct Page {
-    turns: [u8; PAGE],
+    tags: [u8; PAGE],
     slots: [u32; PAGE],
 }
 
@@ -234,11 +234,11 @@ pub enum Numbered {
 impl Numbers {
     /// The cell of a number; `None`: the number was not defined, or another one of the same slot was defined since.
     pub fn get(&self, number: u32) -> Option<Numbered> {
-        let (slot, turn) = slot_and_turn(number);
+        let (slot, tag) = slot_and_tag(number);
         let page = self.pages.get(slot as usize / PAGE)?.as_ref()?;
         let at = slot as usize % PAGE;
         match page.slots[at] {
-            _ if page.turns[at] != turn => None,
+            _ if page.tags[at] != tag => None,
             UNKNOWN => None,
             OVER => Some(Numbered::Over),
             slot => Some(Numbered::Slot(slot)),
@@ -247,15 +247,15 @@ impl Numbers {
 
     /// Defines a number.
     pub fn define(&mut self, number: u32, cell: Numbered) {
-        let (slot, turn) = slot_and_turn(number);
+        let (slot, tag) = slot_and_tag(number);
         let page = slot as usize / PAGE;
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
-        let new = || Box::new(Page { turns: [0; PAGE], slots: [UNKNOWN; PAGE] });
+        let new = || Box::new(Page { tags: [0; PAGE], slots: [UNKNOWN; PAGE] });
         let page = self.pages[page].get_or_insert_with(new);
         let at = slot as usize % PAGE;
-        page.turns[at] = turn;
+        page.tags[at] = tag;
         page.slots[at] = match cell {
             Numbered::Slot(slot) => slot,
             Numbered::Over => OVER,
@@ -284,17 +284,17 @@ mod tests {
     use tidemark_types::ids::DcId;
 
     #[test]
-    fn numbers_of_other_turns_and_of_ended_cells_give_no_slot() {
-        let second_turn = crate::view::CELLS_MAX + 7;
+    fn numbers_of_other_tags_and_of_ended_cells_give_no_slot() {
+        let second_tag = crate::view::CELLS_MAX + 7;
         let mut numbers = Numbers::default();
         numbers.define(7, Numbered::Slot(3));
-        assert_eq!((numbers.get(7), numbers.get(second_turn)), (Some(Numbered::Slot(3)), None));
+        assert_eq!((numbers.get(7), numbers.get(second_tag)), (Some(Numbered::Slot(3)), None));
         let mut over = Slots::default();
         over.insert(3);
         assert!(!numbers.end_page(0, &over));
         assert_eq!(numbers.get(7), Some(Numbered::Over));
-        numbers.define(second_turn, Numbered::Slot(4));
-        assert_eq!((numbers.get(7), numbers.get(second_turn)), (None, Some(Numbered::Slot(4))));
+        numbers.define(second_tag, Numbered::Slot(4));
+        assert_eq!((numbers.get(7), numbers.get(second_tag)), (None, Some(Numbered::Slot(4))));
         assert_eq!(numbers.slots().collect::<Vec<_>>(), [4]);
     }
 

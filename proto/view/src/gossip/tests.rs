@@ -797,7 +797,7 @@ fn run_with_ends(seed: u64) -> usize {
     let present = own.filter(|(_, ((key, _), _))| !net.over.contains(key));
     let counted = present.map(|(dc, (&(key, lane), &value))| ((cell(key), valve(dc, lane)), value)).collect();
     assert_eq!(net.sites[0].holds(), counted, "nothing more, and nothing of another counter");
-    net.sites.iter().map(|site| site.cells.named_again().len()).sum()
+    net.sites.iter().map(|site| site.cells.reused_slots().len()).sum()
 }
 
 #[test]
@@ -819,7 +819,7 @@ fn run_with_late_copy() {
     (0..2).for_each(|dc| net.hear_over(dc, 1));
     net.free(0);
     net.count(0, 2, 0, 3);
-    assert_eq!(net.sites[0].cells.named_again(), [0]);
+    assert_eq!(net.sites[0].cells.reused_slots(), [0]);
     net.converge(Span::from_secs(2));
     for (_, from, to, bytes) in copies {
         net.deliver(from, to, &bytes);
@@ -840,5 +840,5 @@ fn numbers_of_peers_that_mean_ended_cells_are_noticed() {
     use tidemark_types::teeth::is_shown_by;
     let shown = (0..200).find(|&seed| is_shown_by(Bug::ReferencesKept, || _ = run_with_ends(seed)));
     assert!(shown.is_some());
-    assert!(is_shown_by(Bug::TurnKept, run_with_late_copy));
+    assert!(is_shown_by(Bug::TagKept, run_with_late_copy));
 }

@@ -77,13 +77,13 @@ impl KeyOrder {
         if !self.catch_up_with(cells.table(), most, |slot| !cells.is_over(slot)) {
             return false;
         }
-        for &slot in cells.named_again().iter().skip(self.seen_again).take(most as usize) {
+        for &slot in cells.reused_slots().iter().skip(self.seen_again).take(most as usize) {
             self.seen_again += 1;
             if let Some(name) = cells.table().counter_of_total(slot) {
                 self.insert(cells.table(), slot, name);
             }
         }
-        self.seen_again == cells.named_again().len()
+        self.seen_again == cells.reused_slots().len()
     }
 
     /// Takes in at most `most` further slots of the table, always the same one, and says whether that was all.

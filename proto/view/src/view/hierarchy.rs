@@ -65,7 +65,7 @@ pub trait DirectCounts {
     /// The rows of a slot's components.
     fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = Cow<'_, Row>> + '_;
     /// Slots of a shard that new cells got since slots were last freed.
-    fn named_again(&self, _shard: ShardId) -> &[u32] {
+    fn reused_slots(&self, _shard: ShardId) -> &[u32] {
         &[]
     }
     /// Reads the memory of a slot that its sum and its rows will need.
@@ -325,7 +325,7 @@ impl Hierarchy {
                     self.adopt(shard, slot, ledger, view);
                 }
             }
-            let again = view.named_again(shard);
+            let again = view.reused_slots(shard);
             for &slot in again.iter().skip(self.taken_in_again(shard)) {
                 if !self.nodes.is_empty() {
                     self.adopt(shard, slot, ledger, view);

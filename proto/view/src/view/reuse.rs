@@ -4,7 +4,7 @@
 //! to the slot any more; the aggregator sees to both. The cell keeps its name until the slot is given away. So each slot has a name
 //! at any time, and the names on disk need no other format.
 //!
-//! A slot that was given away has another number for peers: its *turn* tells the cells of one slot apart in late messages.
+//! A slot that was given away has another number for peers: its *tag* tells the cells of one slot apart in late messages.
 
 use super::View;
 use super::cells::{CELLS_MAX, Cells, MergeError};
@@ -14,9 +14,9 @@ use tidemark_types::numbers::Numbers;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::shards::ShardId;
 
-/// The turns of a slot that have different numbers; after these the first one comes again.
-const TURNS: u32 = 1 << (u32::BITS - CELLS_MAX.trailing_zeros());
-const _: () = assert!(CELLS_MAX.is_power_of_two() && TURNS > 2);
+/// The tags of a slot that have different numbers; after these the first one comes again.
+const TAGS: u32 = 1 << (u32::BITS - CELLS_MAX.trailing_zeros());
+const _: () = assert!(CELLS_MAX.is_power_of_two() && TAGS > 2);
 
 /// The free slots of a shard, and those that were given away.
 #[derive(Clone, Debug, Default)]
@@ -28,17 +28,17 @@ pub(super) struct Reuse {
     judged: usize,
     /// Slots that new cells got since a checkpoint began: their names are not on disk.
     unsaved: Numbers,
-    /// By slot, if any has another turn than the first.
-    turns: Vec<u8>,
+    /// By slot, if any has another tag than the first.
+    tags: Vec<u8>,
 }
 
-/// The number by which peers know a slot, in a turn.
-const fn number_of(slot: u32, turn: u8) -> u32 {
-    slot + turn as u32 * CELLS_MAX
+/// The number by which peers know a slot, in a tag.
+const fn number_of(slot: u32, tag: u8) -> u32 {
+    slot + tag as u32 * CELLS_MAX
 }
 
-/// The slot and the turn of a peer's number.
-pub(crate) const fn slot_and_turn(number: u32) -> (u32, u8) {
+/// The slot and the tag of a peer's number.
+pub(crate) const fn slot_and_tag(number: u32) -> (u32, u8) {
     (number % CELLS_MAX, (number / CELLS_MAX) as u8)
 }
 
@@ -53,18 +53,18 @@ impl Reuse {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        4 * self.again.capacity() + self.turns.capacity() + 8 * (self.free.words().len() + self.unsaved.words().len())
+        4 * self.again.capacity() + self.tags.capacity() + 8 * (self.free.words().len() + self.unsaved.words().len())
     }
 }
 
 impl Cells {
     /// The number by which peers know a slot. A slot that a new cell got has another one than before.
     pub fn number(&self, slot: u32) -> u32 {
-        number_of(slot, self.reuse.turns.get(slot as usize).copied().unwrap_or_default())
+        number_of(slot, self.reuse.tags.get(slot as usize).copied().unwrap_or_default())
     }
 
     /// Slots that new cells got since slots were last freed. That begins another [life](Cells::life).
-    pub fn named_again(&self) -> &[u32] {
+    pub fn reused_slots(&self) -> &[u32] {
         &self.reuse.again
     }
 
@@ -98,7 +98,7 @@ impl Cells {
     }
 
     /// No slot is given away any more: a range that is split keeps its names.
-    pub(super) fn keep_names(&mut self) {
+    pub(super) fn clear_free_slots(&mut self) {
         self.reuse.free = Numbers::default();
     }
 
@@ -112,11 +112,11 @@ impl Cells {
         self.over.remove(slot);
         self.reuse.again.push(slot);
         self.reuse.unsaved.insert(slot);
-        if !bites(Bug::TurnKept) {
-            let turns = &mut self.reuse.turns;
-            turns.resize(turns.len().max(slot as usize + 1), 0);
-            let turn = &mut turns[slot as usize];
-            *turn = ((u32::from(*turn) + 1) % TURNS) as u8;
+        if !bites(Bug::TagKept) {
+            let tags = &mut self.reuse.tags;
+            tags.resize(tags.len().max(slot as usize + 1), 0);
+            let tag = &mut tags[slot as usize];
+            *tag = ((u32::from(*tag) + 1) % TAGS) as u8;
         }
         Ok(Some(slot))
     }
@@ -149,10 +149,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_tell_all_turns_of_all_slots_apart() {
-        for (slot, turn) in [(0, 0), (5, 0), (5, 1), (CELLS_MAX - 1, 0), (CELLS_MAX - 1, (TURNS - 1) as u8)] {
-            assert_eq!(slot_and_turn(number_of(slot, turn)), (slot, turn));
+    fn numbers_tell_all_tags_of_all_slots_apart() {
+        for (slot, tag) in [(0, 0), (5, 0), (5, 1), (CELLS_MAX - 1, 0), (CELLS_MAX - 1, (TAGS - 1) as u8)] {
+            assert_eq!(slot_and_tag(number_of(slot, tag)), (slot, tag));
         }
-        assert_eq!(number_of(CELLS_MAX - 1, (TURNS - 1) as u8), u32::MAX);
+        assert_eq!(number_of(CELLS_MAX - 1, (TAGS - 1) as u8), u32::MAX);
     }
 }

@@ -42,8 +42,8 @@ impl DirectCounts for View {
         self.cells(shard).rows_of(slot).map(|(_, _, row)| row)
     }
 
-    fn named_again(&self, shard: ShardId) -> &[u32] {
-        self.cells(shard).named_again()
+    fn reused_slots(&self, shard: ShardId) -> &[u32] {
+        self.cells(shard).reused_slots()
     }
 
     fn warm(&self, shard: ShardId, slot: u32) -> u64 {
@@ -108,7 +108,7 @@ impl View {
 
     /// Slots that new cells got and that totals have not taken in since.
     pub(super) fn not_taken_in(&self, shard: ShardId) -> &[u32] {
-        let again = self.cells(shard).named_again();
+        let again = self.cells(shard).reused_slots();
         &again[self.hierarchy.taken_in_again(shard).min(again.len())..]
     }
 

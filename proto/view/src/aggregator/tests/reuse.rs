@@ -252,7 +252,7 @@ fn run(seed: u64) -> u32 {
     for _ in 0..STEPS {
         reused.step();
         let cells = reused.world.core.view().cells(ShardId::FIRST);
-        taken = taken.max(cells.named_again().len() as u32);
+        taken = taken.max(cells.reused_slots().len() as u32);
         reused.world.core.view().check_all();
     }
     reused.settle();

@@ -199,7 +199,7 @@ impl Hierarchy {
         };
         let shards = || (0..self.ranges.numbers() as u16).map(ShardId);
         self.vertex_of = shards().map(&mut of_shard).collect();
-        self.taken_again = shards().map(|shard| view.named_again(shard).len()).collect();
+        self.taken_again = shards().map(|shard| view.reused_slots(shard).len()).collect();
     }
 
     /// Reads the memory that the next counters from this one on will need.
