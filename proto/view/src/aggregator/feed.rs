@@ -303,10 +303,14 @@ impl AggregatorCore {
         here.map(|(&group, _)| group).filter(|&group| !self.has_heard(group, counter, generation, ledger)).collect()
     }
 
-    /// Whether a group is known to have heard of a counter's generation.
+    /// Whether a group is known to have heard of a counter's generation. A counter with a guard begins again by its account, which
+    /// may come later than the reset's number. The group then reports the account's base to the ledger.
     fn has_heard(&self, group: GroupId, counter: &CounterName, generation: u32, ledger: &Ledger) -> bool {
         let life = ledger.resets().life(counter);
-        generation == 0 || generation <= life.generation && self.resets_heard.of(group) >= life.number
+        let account = ledger.counter(counter).and_then(|guarded| guarded.accounts().get(&group));
+        let has_begun = account.is_none_or(|account| account.base.is_some() || bites(Bug::BegunUnseen));
+        let has_number = generation <= life.generation && self.resets_heard.of(group) >= life.number;
+        generation == 0 || has_number && has_begun
     }
 
     /// Asks every connected group for new changes, one pull at a time.
