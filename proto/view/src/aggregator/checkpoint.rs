@@ -329,17 +329,15 @@ impl Checkpoint {
     /// Puts the next row of the checkpoint, in its present state, or two that go together. False: there is none.
     fn put_next(&self, cells: &Cells, making: &mut Making) -> bool {
         // Names and buckets come before components, so that a whole checkpoint has no bucket that is not in its component.
-        if let Some(block) = making.names.next() {
-            making.put(self.names_row(cells, block));
-        } else if let Some(block) = making.renamed.pop() {
+        if let Some(block) = making.names.next().or_else(|| making.renamed.pop()) {
             // Cells that got their slots since the beginning may be of a later namespace.
-            if making.namespaces < cells.table().namespaces().len() {
+            if making.namespaces < cells.table().namespaces().len() && !bites(Bug::NamespaceUnsaved) {
                 making.namespaces = cells.table().namespaces().len();
                 making.put((vec![NAMESPACES], bytes_of(cells.table().namespaces())));
             }
             making.put(self.names_row(cells, block));
         } else if let Some(number) = making.buckets.pop() {
-            put_buckets(cells, number, making);
+            self.put_buckets(cells, number, making);
         } else if let Some(block) = making.blocks.pop() {
             making.put(self.components_row(cells, block));
         } else if let Some(key) = making.stale.next() {
@@ -364,27 +362,26 @@ impl Checkpoint {
         let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, self.cells).map(of_slot).collect();
         (block_key(CELLS, block), bytes_of(&components))
     }
-}
-
-/// A row of buckets; where some of it is to leave memory, that and the rest.
-fn put_buckets(cells: &Cells, number: u32, making: &mut Making) {
-    let (slot, valve) = cells.row_place(number);
-    // It is changed, and comes with the next checkpoint.
-    if cells.is_unsaved(slot) && !bites(Bug::FreedUnsaved) {
-        return;
-    }
-    match cells.leaving(number) {
-        Some(leaving) => {
-            making.put((shelf_key(number), leaving.shelf));
-            making.put(buckets_at_rest(number, slot, valve, &leaving.rest));
-            making.leaves.push(leaving.left);
+    /// A row of buckets; where some of it is to leave memory, that and the rest.
+    fn put_buckets(&self, cells: &Cells, number: u32, making: &mut Making) {
+        let (slot, valve) = cells.row_place(number);
+        // It is changed, and comes with the next checkpoint.
+        if cells.is_unsaved(slot) && !bites(Bug::FreedUnsaved) {
+            return;
         }
-        None => {
-            // In one transaction with the row: the row may have buckets that the old ones lack.
-            if making.expired.remove(number) {
-                making.put((shelf_key(number), Vec::new()));
+        match cells.leaving(number) {
+            Some(leaving) => {
+                making.put((shelf_key(number), leaving.shelf));
+                making.put(buckets_at_rest(number, slot, valve, &leaving.rest));
+                making.leaves.push(leaving.left);
             }
-            making.put(buckets_at_rest(number, slot, valve, cells.row_in_memory(number)));
+            None => {
+                // In one transaction with the row: the row may have buckets that the old ones lack.
+                if making.expired.remove(number) {
+                    making.put((shelf_key(number), Vec::new()));
+                }
+                making.put(buckets_at_rest(number, slot, valve, cells.row_in_memory(number)));
+            }
         }
     }
 }
@@ -656,27 +653,71 @@ impl AggregatorCore {
 mod tests {
     use super::*;
 
-    /// Where a range is split while its checkpoint is being made, rows that were not given out are written by the one of limits.
-    #[test]
-    fn what_a_checkpoint_had_yet_to_say_is_said_by_that_of_limits() {
-        let order = CounterOrder::by_name();
-        let mut begun = Checkpoint { says_cuts: true, ..Checkpoint::default() };
-        assert!(begun.clone().of_limits_only().says_cuts);
-        begun.making = Some(Making {
+    fn making() -> Making {
+        Making {
             names: 0..0,
             renamed: Numbers::default(),
             namespaces: 0,
             blocks: Numbers::default(),
             buckets: Numbers::default(),
             expired: Numbers::default(),
-            stale: Stale::of_order(),
+            stale: Stale::default(),
             closing: Rows::new(),
-            rows: vec![(vec![CUTS], vec![1])],
-            bytes: 2,
+            rows: Rows::new(),
+            bytes: 0,
             leaves: Vec::new(),
             whole: 0,
             part_at: Time(0),
-        });
+        }
+    }
+
+    /// A cell of a new namespace gets a slot between two rows of names: those of new cells, or those in which slots were given away.
+    fn name_a_cell_amid_a_checkpoint() {
+        let cell = |namespace: &str, number: u32| CounterName::new(namespace, &number.to_be_bytes()).unwrap().total();
+        for is_new in [true, false] {
+            let mut cells = Cells::new(1);
+            (0..2 * NAMES_PER_ROW).for_each(|number| assert_eq!(cells.slot(&cell("t", number)), Ok(number)));
+            let last = cells.len() - 1;
+            cells.end(last);
+            let over = cells.to_free();
+            cells.free(&over);
+            let mut making = Making { namespaces: 1, ..making() };
+            match is_new {
+                true => making.names = 0..2,
+                false => [0, 1].into_iter().for_each(|block| making.renamed.insert(block)),
+            }
+            let checkpoint = Checkpoint { cells: cells.len(), namespaces: 1, ..Checkpoint::default() };
+            assert!(checkpoint.put_next(&cells, &mut making));
+            assert_eq!(cells.slot(&cell("u", 7)), Ok(last));
+            while checkpoint.put_next(&cells, &mut making) {}
+            let namespaces = making.rows.iter().find(|(key, _)| *key == [NAMESPACES]);
+            let namespaces = namespaces.map_or(vec!["t".to_owned()], |(key, value)| parse(key, value).unwrap());
+            let mut loaded = Cells::load(tidemark_types::table::CellTable::with_namespaces(2, namespaces), &[]);
+            let names = making.rows.iter().filter(|(key, _)| key[0] == NAMES);
+            names.for_each(|(_, value)| loaded.load_names(value).unwrap());
+            assert_eq!(loaded.name(last), cell("u", 7));
+        }
+    }
+
+    #[test]
+    fn a_new_namespace_is_on_disk_before_the_name_of_its_cell() {
+        name_a_cell_amid_a_checkpoint();
+    }
+
+    #[cfg(feature = "teeth")]
+    #[test]
+    fn a_name_that_is_written_before_its_namespace_is_noticed() {
+        assert!(tidemark_types::teeth::is_shown_by(Bug::NamespaceUnsaved, name_a_cell_amid_a_checkpoint));
+    }
+
+    /// Where a range is split while its checkpoint is being made, rows that were not given out are written by the one of limits.
+    #[test]
+    fn what_a_checkpoint_had_yet_to_say_is_said_by_that_of_limits() {
+        let order = CounterOrder::by_name();
+        let mut begun = Checkpoint { says_cuts: true, ..Checkpoint::default() };
+        assert!(begun.clone().of_limits_only().says_cuts);
+        let rows = vec![(vec![CUTS], vec![1])];
+        begun.making = Some(Making { stale: Stale::of_order(), rows, bytes: 2, ..making() });
         let mut next = begun.of_limits_only();
         assert!(!next.says_cuts && next.stale.next() == Some(vec![ORDER]) && next.stale.is_empty());
         next.reorder(&order);
