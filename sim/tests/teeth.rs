@@ -132,8 +132,8 @@ const MODELLED: [Bug; 1] = [Bug::ArmedWhileLate];
 const LASTING: [Bug; 3] = [Bug::NothingForgotten, Bug::NothingGivenBack, Bug::SlotsKept];
 
 /// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `ledger::resets`, `group`, `aggregator::feed`,
-/// `aggregator::reuse`, `gossip`, `late_and_hostile`): one seed in a thousand does not, or no seed is pinned.
-const TESTED: [Bug; 14] = [
+/// `aggregator::reuse`, `view::reuse`, `gossip`, `late_and_hostile`): one seed in a thousand does not, or no seed is pinned.
+const TESTED: [Bug; 15] = [
     Bug::NoteForgotten,
     Bug::PoliciesMixed,
     Bug::SavedLate,
@@ -144,6 +144,7 @@ const TESTED: [Bug; 14] = [
     Bug::FreedUnsaved,
     Bug::ReferencesKept,
     Bug::TagKept,
+    Bug::RowsKept,
     Bug::NamespaceUnsaved,
     Bug::BegunUnseen,
     Bug::StaleAckTaken,

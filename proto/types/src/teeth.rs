@@ -144,6 +144,8 @@ pub enum Bug {
     ReferencesKept,
     /// A slot that a new cell got keeps its number for peers.
     TagKept,
+    /// The rows of ended cells go to no new cell.
+    RowsKept,
     /// A new cell's namespace is not written before its name.
     NamespaceUnsaved,
     /// A group has heard of a guarded counter's reset before it begins the new account.

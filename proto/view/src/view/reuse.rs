@@ -32,7 +32,7 @@ pub(super) struct Reuse {
     tags: Vec<u8>,
 }
 
-/// The number by which peers know a slot, in a tag.
+/// The number by which peers know a slot with a tag.
 const fn number_of(slot: u32, tag: u8) -> u32 {
     slot + tag as u32 * CELLS_MAX
 }
@@ -147,6 +147,9 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemark_types::ids::{CounterName, DcId, GroupId, ValveId};
+    use tidemark_types::series::{Horizon, Row, UnixTime};
+    use tidemark_types::table::CellTable;
 
     #[test]
     fn numbers_tell_all_tags_of_all_slots_apart() {
@@ -154,5 +157,68 @@ mod tests {
             assert_eq!(slot_and_tag(number_of(slot, tag)), (slot, tag));
         }
         assert_eq!(number_of(CELLS_MAX - 1, (TAGS - 1) as u8), u32::MAX);
+    }
+
+    const LANES: u8 = 8;
+
+    /// One cell at a time in one slot, each counted in by another lane; two data centres.
+    fn rows_of_cells_in_one_slot() {
+        let minute = UnixTime::try_from(1_790_000_000).unwrap();
+        let mut cells = Cells::new(1);
+        for round in 0..40_u8 {
+            let cell = CounterName::new("t", &[round]).unwrap().total();
+            let slot = cells.slot(&cell).unwrap();
+            assert_eq!(slot, 0);
+            for dc in [0, 1] {
+                let group = GroupId { dc: DcId(dc), group: 0, incarnation: 1 };
+                let valve = cells.valve(ValveId { group, lane: round % LANES }).unwrap();
+                let mut row = Row::default();
+                row.add(&Horizon::everything(), minute, 5).unwrap();
+                let raised = cells.merge_row(slot, valve, &row).unwrap();
+                assert_eq!(cells.row_place(raised.number), (slot, valve));
+                let number = cells.row_numbers(slot).find(|&(_, of)| of == valve);
+                assert_eq!(number, Some((raised.number, valve)));
+            }
+            assert_eq!((cells.row_numbers(slot).count(), cells.rows_of(slot).count()), (2, 2), "of the present cell");
+            cells.check_all();
+            cells.end(slot);
+            assert_eq!(cells.row_numbers(slot).count(), 0);
+            let over = cells.to_free();
+            cells.free(&over);
+        }
+        assert_eq!(cells.rows_len(), 2, "one for each data centre");
+    }
+
+    #[test]
+    fn a_new_cell_takes_the_rows_of_the_ended_one() {
+        rows_of_cells_in_one_slot();
+    }
+
+    #[cfg(feature = "teeth")]
+    #[test]
+    fn rows_that_no_new_cell_takes_are_noticed() {
+        assert!(tidemark_types::teeth::is_shown_by(Bug::RowsKept, rows_of_cells_in_one_slot));
+    }
+
+    /// A crash came when the row of a later cell was written, and not yet that of an earlier one with the same valve.
+    #[test]
+    fn an_empty_row_beside_that_of_a_component_is_loaded() {
+        let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };
+        let valves = [0, 1].map(|lane| ValveId { group, lane });
+        let mut cells = Cells::load(CellTable::new(1), &valves);
+        let slot = cells.slot(&CounterName::new("t", b"k").unwrap().total()).unwrap();
+        let mut row = Row::default();
+        row.add(&Horizon::everything(), UnixTime::try_from(1_790_000_000).unwrap(), 5).unwrap();
+        for (number, valve, row, is_taken) in [
+            (0, 1, row.clone(), true),
+            (1, 1, Row::default(), true),
+            (2, 1, row.clone(), false),
+            (2, 0, Row::default(), true),
+        ] {
+            assert_eq!(cells.load_row(number, slot, valve, row), is_taken, "row {number} of valve {valve}");
+        }
+        cells.check_all();
+        assert_eq!(cells.row_numbers(slot).collect::<Vec<_>>(), [(0, 1)]);
+        assert!(!cells.load_shelved(1, 9, &row), "the component has a row");
     }
 }
