@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::query::KeyOrder;
+use crate::view::NotCounted;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use tidemark_types::graph::{Edge, EdgeChange};
 use tidemark_types::ids::{CellId, DcId, GroupId, ValveId};
 use tidemark_types::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
+use tidemark_types::time::WallMs;
 use tidemark_wire::msg::{LedgerCmd, SeriesTerms};
 use tidemark_wire::shards::Split;
 
@@ -216,6 +219,40 @@ fn what_not_all_have_passed_stays() {
     world.merge(name(1).half_of(Half::Down, 0), 1, 9);
     world.settle(9);
     assert_eq!(world.view.down_of(&name(1), 0), 0);
+}
+
+#[test]
+fn an_audit_lists_no_valve_of_the_cell_that_had_the_slot_before() {
+    let mut world = World::new();
+    world.merge(name(1).total(), 0, 5);
+    world.reset(1);
+    world.pass(1);
+    world.settle(9);
+    world.free();
+    world.merge(name(2).total(), 1, 3);
+    assert_eq!(world.view.shards[0].reused_slots(), [0]);
+    let valves: Vec<ValveId> = world.view.components_held(&name(2).total()).map(|(of, _)| of).collect();
+    assert_eq!(valves, [valve(1)]);
+}
+
+#[test]
+fn totals_are_compared_once_cells_in_slots_of_ended_ones_are_taken_in() {
+    let mut world = World::new();
+    let changes = vec![EdgeChange::Insert(Edge { from: name(2), to: name(3) })];
+    world.apply(LedgerCmd::Edges { revision: 0, id: 1, lenient: false, changes, at: WallMs(0), by: "test".into() });
+    world.merge(name(1).total(), 0, 5);
+    while world.view.step_graph(1_000, &world.ledger) {}
+    world.reset(1);
+    world.pass(1);
+    world.settle(9);
+    world.free();
+    world.merge(name(2).total(), 0, 7);
+    assert_eq!(world.view.shards[0].reused_slots(), [0]);
+    let audit = |world: &World| world.view.audit_total(&name(3), &world.ledger);
+    assert_eq!(audit(&world), Err(NotCounted::Changing), "the count flows on with the next step");
+    while world.view.step_graph(1_000, &world.ledger) {}
+    let audit = audit(&world).unwrap().unwrap();
+    assert!(audit.agrees() && audit.halves[0] == (7, 7), "{audit:?}");
 }
 
 /// The deliberate bug: data from before a passed reset stays.
