@@ -346,17 +346,13 @@ impl Hierarchy {
         }
     }
 
-    /// These slots of a shard are of no counter any more: their cells are over. All cells are taken in.
+    /// These slots of a shard are of no counter: their cells are over, and no node holds one since the counters began again. All
+    /// cells are taken in.
     pub(super) fn free_slots(&mut self, shard: ShardId, slots: &Numbers) {
         self.forget_again(shard);
-        for slot in slots.iter() {
-            let of_shard = self.vertex_of.get_mut(usize::from(shard.0));
-            let Some(vertex) = of_shard.and_then(|of_shard| of_shard.get_mut(slot as usize)) else { continue };
-            let vertex = std::mem::replace(vertex, NONE);
-            if let Some(node) = self.nodes.get_mut(vertex as usize) {
-                node.slots.iter_mut().filter(|held| **held == slot).for_each(|held| *held = NONE);
-            }
-        }
+        let of_shard = &self.vertex_of[usize::from(shard.0)];
+        let is_held = |slot: u32| of_shard.get(slot as usize).is_some_and(|&vertex| vertex != NONE);
+        debug_assert!(!slots.iter().any(is_held), "totals hold no cell that is over");
     }
 
     /// No slot of a shard was given to a new cell since slots were freed, or the shard was forgotten.
