@@ -133,7 +133,7 @@ const LASTING: [Bug; 3] = [Bug::NothingForgotten, Bug::NothingGivenBack, Bug::Sl
 
 /// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `ledger::resets`, `group`, `aggregator::feed`,
 /// `aggregator::reuse`, `view::reuse`, `gossip`, `late_and_hostile`): one seed in a thousand does not, or no seed is pinned.
-const TESTED: [Bug; 15] = [
+const TESTED: [Bug; 16] = [
     Bug::NoteForgotten,
     Bug::PoliciesMixed,
     Bug::SavedLate,
@@ -144,6 +144,7 @@ const TESTED: [Bug; 15] = [
     Bug::FreedUnsaved,
     Bug::ReferencesKept,
     Bug::TagKept,
+    Bug::LateTagTaken,
     Bug::RowsKept,
     Bug::NamespaceUnsaved,
     Bug::BegunUnseen,

@@ -144,6 +144,8 @@ pub enum Bug {
     ReferencesKept,
     /// A slot that a new cell got keeps its number for peers.
     TagKept,
+    /// A late definition of a slot's earlier number replaces the newer one.
+    LateTagTaken,
     /// The rows of ended cells go to no new cell.
     RowsKept,
     /// A new cell's namespace is not written before its name.

@@ -22,7 +22,7 @@ pub use cells::{CELLS_MAX, Cells, MergeError, Merged};
 pub use limits::{NotedLimit, ReadLimits};
 pub use loads::Load;
 pub use parting::{Parted, Place};
-pub(crate) use reuse::slot_and_tag;
+pub(crate) use reuse::{is_earlier, slot_and_tag};
 pub use series::{RowRaised, SeriesView, parts_of};
 pub(crate) use shelved::Left;
 pub use shelved::{Budget, HeldRow, Shelf};

@@ -1,10 +1,11 @@
 //! The state of one connected peer: its versions, the deltas sent to it, and the numbers of cells in both directions.
 
 use super::GossipConfig;
-use crate::view::slot_and_tag;
+use crate::view::{is_earlier, slot_and_tag};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidemark_types::ids::AggregatorId;
 use tidemark_types::numbers::Numbers as Slots;
+use tidemark_types::teeth::{Bug, bites};
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{DeltaWalk, Version};
 
@@ -245,8 +246,9 @@ impl Numbers {
         }
     }
 
-    /// Defines a number.
-    pub fn define(&mut self, number: u32, cell: Numbered) {
+    /// Defines a number. While the known cell of the slot is not over here, it is the peer's present one, and a definition with an
+    /// earlier tag is late: it is ignored.
+    pub fn define(&mut self, number: u32, cell: Numbered, is_over: impl Fn(u32) -> bool) {
         let (slot, tag) = slot_and_tag(number);
         let page = slot as usize / PAGE;
         if page >= self.pages.len() {
@@ -255,6 +257,10 @@ impl Numbers {
         let new = || Box::new(Page { tags: [0; PAGE], slots: [UNKNOWN; PAGE] });
         let page = self.pages[page].get_or_insert_with(new);
         let at = slot as usize % PAGE;
+        let is_present = !matches!(page.slots[at], UNKNOWN | OVER) && !is_over(page.slots[at]);
+        if is_present && is_earlier(tag, page.tags[at]) && !bites(Bug::LateTagTaken) {
+            return;
+        }
         page.tags[at] = tag;
         page.slots[at] = match cell {
             Numbered::Slot(slot) => slot,
@@ -287,15 +293,42 @@ mod tests {
     fn numbers_of_other_tags_and_of_ended_cells_give_no_slot() {
         let second_tag = crate::view::CELLS_MAX + 7;
         let mut numbers = Numbers::default();
-        numbers.define(7, Numbered::Slot(3));
+        numbers.define(7, Numbered::Slot(3), |_| false);
         assert_eq!((numbers.get(7), numbers.get(second_tag)), (Some(Numbered::Slot(3)), None));
         let mut over = Slots::default();
         over.insert(3);
         assert!(!numbers.end_page(0, &over));
         assert_eq!(numbers.get(7), Some(Numbered::Over));
-        numbers.define(second_tag, Numbered::Slot(4));
+        numbers.define(second_tag, Numbered::Slot(4), |_| false);
         assert_eq!((numbers.get(7), numbers.get(second_tag)), (None, Some(Numbered::Slot(4))));
         assert_eq!(numbers.slots().collect::<Vec<_>>(), [4]);
+    }
+
+    /// Between two definitions of a slot's numbers, the slot may be given away any number of times.
+    fn define_late() {
+        let number = |tag: u32| tag * crate::view::CELLS_MAX + 7;
+        for (known, later, earlier) in [(1, 2, 0), (63, 0, 62), (0, 31, 40)] {
+            let mut numbers = Numbers::default();
+            numbers.define(number(known), Numbered::Slot(3), |_| false);
+            numbers.define(number(earlier), Numbered::Over, |_| false);
+            assert_eq!(numbers.get(number(known)), Some(Numbered::Slot(3)), "{known} {earlier}");
+            numbers.define(number(later), Numbered::Slot(4), |_| false);
+            assert_eq!(numbers.get(number(later)), Some(Numbered::Slot(4)), "{known} {later}");
+            // The known cell is over: any other one came later.
+            numbers.define(number(earlier), Numbered::Slot(5), |slot| slot == 4);
+            assert_eq!(numbers.get(number(earlier)), Some(Numbered::Slot(5)), "{known} {earlier}");
+        }
+    }
+
+    #[test]
+    fn a_late_definition_does_not_replace_a_present_cell() {
+        define_late();
+    }
+
+    #[cfg(feature = "teeth")]
+    #[test]
+    fn a_late_definition_that_replaces_a_present_cell_is_noticed() {
+        assert!(tidemark_types::teeth::is_shown_by(Bug::LateTagTaken, define_late));
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Gossip {
         for (number, cell) in &delta.cells {
             let slot = if is_over(cell) { None } else { Some(cells.slot(cell).map_err(|_| Refusal::Bad)?) };
             let slot = slot.filter(|&slot| !cells.is_over(slot));
-            peer.numbers.define(*number, slot.map_or(Numbered::Over, Numbered::Slot));
+            peer.numbers.define(*number, slot.map_or(Numbered::Over, Numbered::Slot), |slot| cells.is_over(slot));
         }
         if delta.groups.iter().any(|group| group.dc != delta.origin.dc) {
             return Err(Refusal::Bad);

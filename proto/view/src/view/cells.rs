@@ -315,7 +315,7 @@ impl Cells {
 
     /// The cells of the same shard after all of these are forgotten.
     pub(super) fn forgotten(&self, seed: u64) -> Cells {
-        Cells { life: self.life + 1, ..self.none_like(seed) }
+        Cells { life: self.life + 1, reuse: self.reuse.of_none(), ..self.none_like(seed) }
     }
 
     /// Bytes allocated.

@@ -42,6 +42,11 @@ pub(crate) const fn slot_and_tag(number: u32) -> (u32, u8) {
     (number % CELLS_MAX, (number / CELLS_MAX) as u8)
 }
 
+/// Whether a tag of a slot comes before another one. Tags come again, so half of the others are earlier.
+pub(crate) const fn is_earlier(tag: u8, than: u8) -> bool {
+    (tag as u32 + TAGS - than as u32) % TAGS >= TAGS / 2
+}
+
 impl Reuse {
     /// The slots that were given away and are not known to be over or not.
     pub fn unjudged(&self) -> &[u32] {
@@ -50,6 +55,11 @@ impl Reuse {
 
     pub fn all_judged(&mut self) {
         self.judged = self.again.len();
+    }
+
+    /// The same of no cells. Slots keep their tags: peers may remember numbers of before.
+    pub fn of_none(&self) -> Reuse {
+        Reuse { tags: self.tags.clone(), ..Reuse::default() }
     }
 
     pub fn heap_bytes(&self) -> usize {
@@ -220,5 +230,21 @@ mod tests {
         cells.check_all();
         assert_eq!(cells.row_numbers(slot).collect::<Vec<_>>(), [(0, 1)]);
         assert!(!cells.load_shelved(1, 9, &row), "the component has a row");
+    }
+
+    #[test]
+    fn slots_keep_their_tags_when_all_cells_are_forgotten() {
+        let mut cells = Cells::new(1);
+        let cell = |key: u8| CounterName::new("t", &[key]).unwrap().total();
+        let slot = cells.slot(&cell(0)).unwrap();
+        let first = cells.number(slot);
+        cells.end(slot);
+        let over = cells.to_free();
+        cells.free(&over);
+        assert_eq!(cells.slot(&cell(1)), Ok(slot));
+        let second = cells.number(slot);
+        let mut anew = cells.forgotten(2);
+        assert_eq!(anew.slot(&cell(2)), Ok(slot));
+        assert!(first != second && anew.number(slot) == second);
     }
 }
