@@ -51,13 +51,13 @@ impl Numbers {
         None
     }
 
-    /// Those of these that are not in another set.
+    /// The numbers of this set that are not in another one.
     pub fn without(&self, others: &Numbers) -> Numbers {
         let others = others.words.iter().copied().chain(std::iter::repeat(0));
         Numbers::of_words(self.words.iter().zip(others).map(|(word, other)| word & !other).collect())
     }
 
-    /// Puts in all of another set.
+    /// Inserts all numbers of another set.
     pub fn extend(&mut self, others: &Numbers) {
         let mut words = std::mem::take(&mut self.words);
         words.resize(words.len().max(others.words.len()), 0);
@@ -70,7 +70,7 @@ impl Numbers {
         Numbers { words, len, first: 0 }
     }
 
-    /// All of them, ascending.
+    /// The numbers of the set, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let of_word = |(at, &word): (usize, &u64)| {
             let bits = std::iter::successors(Some(word).filter(|&word| word != 0), |&word| {

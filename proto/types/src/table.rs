@@ -115,10 +115,14 @@ impl CellTable {
             self.tidy();
         }
         room(0, self.names.len() + if fits { 0 } else { record.len() })?;
-        let before = bytes_hash(self.seed, self.record(slot));
-        if let Ok(entry) = self.index.find_entry(before, |&held| held == slot) {
-            entry.remove();
+        if self.index.len() == self.index.capacity() {
+            // Removed entries have used up the room.
+            let room = self.index.len() + self.index.len() / 4;
+            self.index_all(room.max(ROOM_MIN)).expect("each name is there once");
         }
+        let before = bytes_hash(self.seed, self.record(slot));
+        let entry = self.index.find_entry(before, |&held| held == slot);
+        entry.expect("the index has each slot under its name").remove();
         match fits {
             true => self.names[start..start + record.len()].copy_from_slice(record),
             false => {
