@@ -28,6 +28,7 @@ mod sources;
 pub use ended::NumbersSwept;
 pub use pair::Fed;
 pub use part::Renumbered;
+pub(crate) use peer::PAGE as NUMBERS_PER_PAGE;
 pub use recent::RelayRing;
 
 use crate::view::Cells;

@@ -265,7 +265,6 @@ impl AggregatorCore {
             return;
         }
         usual.take_over(beside);
-        self.reuse.sweep_again();
         filling.feeds.remove(&group);
         self.end_filling();
     }

@@ -10,16 +10,13 @@
 
 use super::AggregatorCore;
 use super::moves::Which;
-use crate::gossip::NumbersSwept;
+use crate::gossip::{NUMBERS_PER_PAGE, NumbersSwept};
 use tidemark_ledger::ledger::Ledger;
 use tidemark_types::ids::GroupId;
 use tidemark_types::numbers::Numbers;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_types::time::Time;
 use tidemark_wire::shards::ShardId;
-
-/// Looking at a page of a peer's numbers costs as much as this number of slots of a feed.
-const PAGE: usize = 1_024;
 
 /// The work under way.
 #[derive(Clone, Debug, Default)]
@@ -53,11 +50,6 @@ struct Sweep {
 impl Reuse {
     pub fn due(&self) -> Option<Time> {
         self.step_at
-    }
-
-    /// Feeds have taken over slots of others, which may not be swept.
-    pub fn sweep_again(&mut self) {
-        self.freeing.iter_mut().for_each(|freeing| freeing.sweep = None);
     }
 }
 
@@ -112,6 +104,7 @@ impl AggregatorCore {
     /// A step of the sweep; true if it is over.
     fn sweep(&mut self, freeing: &mut Freeing) -> bool {
         let gossip = &self.shards[usize::from(freeing.shard.0)].gossip;
+        // Feeds that fill in ranges come last in the list and are swept first: usual feeds take slots over from them.
         let new = || Sweep {
             feeds: self.all_feeds().map(|(group, which, _)| (group, which)).collect(),
             slot: 0,
@@ -135,7 +128,7 @@ impl AggregatorCore {
             if !gossip.sweep_numbers(&mut sweep.numbers, &freeing.slots) {
                 return true;
             }
-            budget = budget.saturating_sub(PAGE);
+            budget = budget.saturating_sub(NUMBERS_PER_PAGE);
         }
         freeing.sweep = Some(sweep);
         false

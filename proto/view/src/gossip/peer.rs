@@ -10,7 +10,7 @@ use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{DeltaWalk, Version};
 
 /// Numbers in one page of [`Numbers`].
-const PAGE: usize = 1_024;
+pub(crate) const PAGE: usize = 1_024;
 const UNKNOWN: u32 = u32::MAX;
 /// In place of a slot here: the cell is over.
 const OVER: u32 = u32::MAX - 1;
@@ -204,7 +204,7 @@ impl Bits {
         }
     }
 
-    /// Takes out all of these.
+    /// Removes these slots.
     pub fn clear_all(&mut self, slots: &Slots) {
         self.words.iter_mut().zip(slots.words()).for_each(|(word, slots)| *word &= !slots);
     }
