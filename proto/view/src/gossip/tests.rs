@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use tidemark_ledger::ledger::Ledger;
 use tidemark_types::ids::{CounterName, GroupId, LogIndex, ValveId};
 use tidemark_types::series::{BucketId, Granularity, Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
+use tidemark_types::table::CellTable;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::msg::{Delta, DeltaWalk, LedgerCmd, SeriesTerms};
 use tidemark_wire::wire;
@@ -200,7 +201,29 @@ impl Net {
 
     fn checkpoint(&self, dc: usize) -> (Cells, StreamState, ForeignState) {
         let site = &self.sites[dc];
-        (site.cells.clone(), site.gossip.stream_state(), site.gossip.foreign_state())
+        (self.loaded(dc), site.gossip.stream_state(), site.gossip.foreign_state())
+    }
+
+    /// The cells of a site as a start finds them on its disk.
+    fn loaded(&self, dc: usize) -> Cells {
+        let cells = &self.sites[dc].cells;
+        let table = CellTable::with_namespaces(5, cells.table().namespaces().to_vec());
+        let mut loaded = Cells::load(table, cells.valves());
+        loaded.load_names(&cells.table().records(0, cells.len())).unwrap();
+        loaded.names_loaded().unwrap();
+        for slot in 0..cells.len() {
+            cells.components(slot).for_each(|(valve, value)| loaded.load_component(slot, valve, value));
+        }
+        for number in 0..cells.rows_len() {
+            let (slot, valve) = cells.row_place(number);
+            assert!(loaded.load_row(number, slot, valve, cells.row(number).into_owned()));
+        }
+        loaded.on_time(began());
+        loaded.take_series(&ledger());
+        let over = self.known_over(dc).iter().filter_map(|&key| loaded.table().find(&cell(key)));
+        over.collect::<Vec<_>>().into_iter().for_each(|slot| loaded.end(slot));
+        loaded.ended_upto(cells.ended());
+        loaded
     }
 
     fn drain(&mut self, dc: usize) {
