@@ -133,7 +133,7 @@ const LASTING: [Bug; 3] = [Bug::NothingForgotten, Bug::NothingGivenBack, Bug::Sl
 
 /// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `ledger::resets`, `group`, `aggregator::feed`,
 /// `aggregator::reuse`, `view::reuse`, `gossip`, `late_and_hostile`): one seed in a thousand does not, or no seed is pinned.
-const TESTED: [Bug; 16] = [
+const TESTED: [Bug; 17] = [
     Bug::NoteForgotten,
     Bug::PoliciesMixed,
     Bug::SavedLate,
@@ -145,6 +145,7 @@ const TESTED: [Bug; 16] = [
     Bug::ReferencesKept,
     Bug::TagKept,
     Bug::LateTagTaken,
+    Bug::CountsUnnamed,
     Bug::RowsKept,
     Bug::NamespaceUnsaved,
     Bug::BegunUnseen,

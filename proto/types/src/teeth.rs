@@ -146,6 +146,8 @@ pub enum Bug {
     TagKept,
     /// A late definition of a slot's earlier number replaces the newer one.
     LateTagTaken,
+    /// Counts are written to disk under the name of the ended cell that had the slot before.
+    CountsUnnamed,
     /// The rows of ended cells go to no new cell.
     RowsKept,
     /// A new cell's namespace is not written before its name.

@@ -356,7 +356,7 @@ impl Checkpoint {
     fn components_row(&self, cells: &Cells, block: u32) -> (Vec<u8>, Vec<u8>) {
         // A component that a newer valve has raised is touched, and comes with the next checkpoint; so does that of a cell with a
         // name that is not on disk, where the slot has the name of an ended cell.
-        let is_named = |slot| !cells.is_unsaved(slot) || bites(Bug::FreedUnsaved);
+        let is_named = |slot| !cells.is_unsaved(slot) || bites(Bug::CountsUnnamed);
         let is_known = |slot, &(valve, _): &(u16, u64)| usize::from(valve) < self.valves && is_named(slot);
         let of_slot = |slot| cells.components(slot).filter(|of| is_known(slot, of)).collect::<Vec<(u16, u64)>>();
         let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, self.cells).map(of_slot).collect();
@@ -365,10 +365,9 @@ impl Checkpoint {
     /// A row of buckets; where some of it is to leave memory, that and the rest.
     fn put_buckets(&self, cells: &Cells, number: u32, making: &mut Making) {
         let (slot, valve) = cells.row_place(number);
-        // It is changed, and comes with the next checkpoint.
-        if cells.is_unsaved(slot) && !bites(Bug::FreedUnsaved) {
-            return;
-        }
+        // The row was to be written when the checkpoint began. No slot with such a row is given away before it is written.
+        debug_assert!(!cells.is_unsaved(slot), "row {number} of slot {slot}, which has a name that is not on disk");
+        debug_assert!(usize::from(valve) < self.valves, "row {number} of valve {valve}, which is not on disk");
         match cells.leaving(number) {
             Some(leaving) => {
                 making.put((shelf_key(number), leaving.shelf));
