@@ -797,6 +797,11 @@ fn peers(samples: &mut Samples) {
         PeerMsg::Delta(delta()),
         deltas.iter().cloned().map(|(delta, what)| (PeerMsg::Delta(delta), what)).collect(),
     );
+    // Three cells had the slot before.
+    let number = 7 + (3 << 26);
+    let cells = vec![(number, cell())];
+    let components = vec![(number, 1, 42)];
+    samples.add(PeerMsg::Delta(Delta { cells, components, rows: vec![(number, 1, row())], ..delta() }), vec![]);
     let shard = |shard, msg| PeerMsg::Shard { shard: ShardId(shard), msg };
     samples.add(
         shard(3, ShardMsg::Digest(digest())),

@@ -17,7 +17,7 @@ const fn described(name: &'static str, unit: Unit, help: &'static str) -> Descri
 }
 
 /// Set when `/metrics` is asked for.
-const GAUGES: [Described; 33] = [
+const GAUGES: [Described; 35] = [
     described("tidemark_ready", Unit::Count, "1 while /readyz answers 200."),
     described("tidemark_peer_up", Unit::Count, "1 while the aggregator `peer` is connected."),
     described("tidemark_ledger_has_leader", Unit::Count, "1 while the ledger's leader is reached and can decide."),
@@ -44,6 +44,12 @@ const GAUGES: [Described; 33] = [
     described("tidemark_graph_pairs_done", Unit::Count, "Pairs of counters done of the first waiting change of edges."),
     described("tidemark_view_buckets_bytes", Unit::Bytes, "Memory of the view's buckets."),
     described("tidemark_view_buckets_bytes_max", Unit::Bytes, "Limit of the memory of the view's buckets."),
+    described("tidemark_view_cells", Unit::Count, "Cells of the view: a counter has one for each generation and half."),
+    described(
+        "tidemark_view_cells_ended",
+        Unit::Count,
+        "Cells of the view of ended generations: they hold nothing, and new cells get their slots.",
+    ),
     described("tidemark_view_rows_shelved", Unit::Count, "Rows of the view with old buckets on disk only."),
     described("tidemark_view_totals_shelved", Unit::Count, "Rows of totals with old buckets on disk only."),
     described("tidemark_group_buckets_bytes", Unit::Bytes, "Memory of the buckets of `group`."),

@@ -43,3 +43,12 @@ fn cells_of_what_is_over_are_found_by_their_number() {
     let first = violations.first().map(|violation| (violation.property, violation.what.contains("cells of a group")));
     assert_eq!(first, Some(("sizes", true)), "{violations:?}");
 }
+
+#[test]
+#[cfg(feature = "teeth")]
+fn slots_that_no_new_cell_gets_are_found_by_their_number() {
+    let violations = run(Mutation::Inside(tidemark_proto::teeth::Bug::SlotsKept)).findings.violations;
+    Mutation::None.enter();
+    let first = violations.first().map(|violation| (violation.property, violation.what.contains("cells of a view")));
+    assert_eq!(first, Some(("sizes", true)), "{violations:?}");
+}

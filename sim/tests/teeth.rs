@@ -129,11 +129,11 @@ const SCRIPTED: [(Bug, &str); 5] = [
 
 /// Rules that only the model check shows (`tests/model.rs`), and that only a run of days shows (`tests/month.rs`).
 const MODELLED: [Bug; 1] = [Bug::ArmedWhileLate];
-const LASTING: [Bug; 2] = [Bug::NothingForgotten, Bug::NothingGivenBack];
+const LASTING: [Bug; 3] = [Bug::NothingForgotten, Bug::NothingGivenBack, Bug::SlotsKept];
 
-/// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `ledger::resets`, `group`, `aggregator::feed`, `late_and_hostile`):
-/// one seed in a thousand does not, or no seed is pinned.
-const TESTED: [Bug; 9] = [
+/// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `ledger::resets`, `group`, `aggregator::feed`,
+/// `aggregator::reuse`, `view::reuse`, `gossip`, `late_and_hostile`): one seed in a thousand does not, or no seed is pinned.
+const TESTED: [Bug; 17] = [
     Bug::NoteForgotten,
     Bug::PoliciesMixed,
     Bug::SavedLate,
@@ -141,6 +141,14 @@ const TESTED: [Bug; 9] = [
     Bug::NumbersKept,
     Bug::GapHeard,
     Bug::OverKept,
+    Bug::FreedUnsaved,
+    Bug::ReferencesKept,
+    Bug::TagKept,
+    Bug::LateTagTaken,
+    Bug::CountsUnnamed,
+    Bug::RowsKept,
+    Bug::NamespaceUnsaved,
+    Bug::BegunUnseen,
     Bug::StaleAckTaken,
     Bug::WinnersUntold,
 ];

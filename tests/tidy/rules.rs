@@ -129,7 +129,7 @@ const SHELLS_KNOW: &[&str] = &["tidemark-proto", "tidemark-transport", "tidemark
 
 /// The allowed dependencies of the core; all of it does no IO.
 const PROTO_DEPENDENCIES: [&str; 6] = ["hashbrown", "jiff", "postcard", "rand", "serde", "thiserror"];
-const PROTO_DEV_DEPENDENCIES: [&str; 4] = ["crdts", "postcard", "proptest", "rand"];
+const PROTO_DEV_DEPENDENCIES: [&str; 5] = ["crdts", "jiff", "postcard", "proptest", "rand"];
 
 const TOP_LEVEL: [&str; 27] = [
     ".ci",

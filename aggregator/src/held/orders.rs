@@ -91,10 +91,7 @@ impl Held {
 /// Takes in further names of each shard, and says whether that were all.
 fn catch_up(orders: &mut Vec<KeyOrder>, view: &View) -> bool {
     orders.resize_with(view.shards().len(), KeyOrder::default);
-    let caught_up = |(order, (_, cells)): (&mut KeyOrder, (ShardId, &Cells))| {
-        order.of_life(cells.life());
-        order.catch_up(cells.table(), CATCH_UP_MAX)
-    };
+    let caught_up = |(order, (_, cells)): (&mut KeyOrder, (ShardId, &Cells))| order.follow(cells, CATCH_UP_MAX);
     orders.iter_mut().zip(view.shards()).all(caught_up)
 }
 

@@ -119,7 +119,7 @@ impl NodeConfig {
             age_unit: AGE_UNIT,
             id_terms: IdTerms { kept: IDS_KEPT_AGES, max: IDS_MAX },
             compacted_min: 1 << 16,
-            compacted_part: 2,
+            compacted_part: 4,
             checkpoint_log_bytes: 64 << 20,
             checkpoint_interval: Span::from_secs(60),
             checkpoint_part_bytes: 4 << 20,

@@ -51,6 +51,36 @@ impl Numbers {
         None
     }
 
+    /// The numbers of this set that are not in another one.
+    pub fn without(&self, others: &Numbers) -> Numbers {
+        let others = others.words.iter().copied().chain(std::iter::repeat(0));
+        Numbers::of_words(self.words.iter().zip(others).map(|(word, other)| word & !other).collect())
+    }
+
+    /// Inserts all numbers of another set.
+    pub fn extend(&mut self, others: &Numbers) {
+        let mut words = std::mem::take(&mut self.words);
+        words.resize(words.len().max(others.words.len()), 0);
+        words.iter_mut().zip(&others.words).for_each(|(word, other)| *word |= other);
+        *self = Numbers::of_words(words);
+    }
+
+    fn of_words(words: Vec<u64>) -> Numbers {
+        let len = words.iter().map(|word| word.count_ones() as usize).sum();
+        Numbers { words, len, first: 0 }
+    }
+
+    /// The numbers of the set, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        let of_word = |(at, &word): (usize, &u64)| {
+            let bits = std::iter::successors(Some(word).filter(|&word| word != 0), |&word| {
+                Some(word & (word - 1)).filter(|&word| word != 0)
+            });
+            bits.map(move |word| at as u32 * 64 + word.trailing_zeros())
+        };
+        self.words.iter().enumerate().flat_map(of_word)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -96,6 +126,24 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(numbers.is_empty(), set.is_empty());
+            }
+        }
+
+        #[test]
+        fn sets_are_joined_and_taken_apart_as_ordered_sets_are(
+            ours in proptest::collection::btree_set(0u32..300, 0..60),
+            theirs in proptest::collection::btree_set(0u32..300, 0..60),
+        ) {
+            let of = |set: &BTreeSet<u32>| {
+                let mut numbers = Numbers::default();
+                set.iter().for_each(|&number| numbers.insert(number));
+                numbers
+            };
+            let mut joined = of(&ours);
+            joined.extend(&of(&theirs));
+            for (numbers, set) in [(joined, &ours | &theirs), (of(&ours).without(&of(&theirs)), &ours - &theirs)] {
+                prop_assert_eq!(numbers.iter().collect::<BTreeSet<_>>(), set.clone());
+                prop_assert_eq!(numbers.len(), set.len());
             }
         }
     }

@@ -1,14 +1,15 @@
 //! Names of cells as dense numbers (slots), compactly: about 43 bytes for a key of 24 bytes, index included.
 //!
-//! Slots are given in order of first sight and never change or go away. A table that frees some slots is another table, and all
-//! its users are told (decision 0065). Names lie one after the other in one arena, namespaces as numbers; the index is a hash
-//! table of slots that is never iterated.
+//! Slots are given in order of first sight and do not go away. A table that frees some slots is another table, and all its users
+//! are told (decision 0065). A view gives the slot of an ended cell another name ([`CellTable::rename`], decision 0091). Names lie
+//! in one arena, namespaces as numbers; the index is a hash table of slots that is never iterated.
 
 use crate::hash::bytes_hash;
 use crate::ids::{Bucket, CellId, CounterName, Half};
 use crate::limits::NAMESPACES_MAX;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Bytes of names that one table holds (offsets are 32 bits). More: [`TableFull`].
@@ -26,6 +27,8 @@ const HAS_SPAN: u8 = 4;
 const TOGETHER: usize = 64;
 /// Slots that the index of a table that is not empty has room for, at least.
 const ROOM_MIN: usize = 8;
+/// Records are put in order once more than this part of the arena is unused.
+const UNUSED_DIVISOR: usize = 2;
 /// In place of the new number of a freed slot.
 pub const GONE: u32 = u32::MAX;
 
@@ -38,6 +41,10 @@ pub struct CellTable {
     names: Vec<u8>,
     offsets: Vec<u32>,
     index: HashTable<u32>,
+    /// Bytes of `names` that are of no record any more, if slots were renamed.
+    unused: usize,
+    /// Records do not lie in the order of slots, or not without gaps.
+    is_scattered: bool,
 }
 
 /// The table is at one of its limits; nothing was changed.
@@ -93,6 +100,58 @@ impl CellTable {
             self.intern_record(record.bytes())?;
         }
         Ok(())
+    }
+
+    /// Gives a slot the name of another cell, which has no slot yet. Panics if the slot was never given.
+    pub fn rename(&mut self, slot: u32, cell: &CellId) -> Result<(), TableFull> {
+        let namespace = self.intern_namespace(cell.counter.namespace())?;
+        let record = Record::of(cell, namespace);
+        let record = record.bytes();
+        debug_assert!(self.find_record(record).is_none(), "a cell has one slot");
+        let start = self.start(slot);
+        let held = self.record(slot).len();
+        let fits = record.len() <= held;
+        if !fits && room(0, self.names.len() + record.len()).is_err() {
+            self.tidy();
+        }
+        room(0, self.names.len() + if fits { 0 } else { record.len() })?;
+        if self.index.len() == self.index.capacity() {
+            // Removed entries have used up the room.
+            let room = self.index.len() + self.index.len() / 4;
+            self.index_all(room.max(ROOM_MIN)).expect("each name is there once");
+        }
+        let before = bytes_hash(self.seed, self.record(slot));
+        let entry = self.index.find_entry(before, |&held| held == slot);
+        entry.expect("the index has each slot under its name").remove();
+        match fits {
+            true => self.names[start..start + record.len()].copy_from_slice(record),
+            false => {
+                self.offsets[slot as usize] = self.names.len() as u32;
+                self.names.extend_from_slice(record);
+            }
+        }
+        self.unused += if fits { held - record.len() } else { held };
+        self.is_scattered |= record.len() != held;
+        let names = &self.names;
+        let offsets = &self.offsets;
+        let seed = self.seed;
+        let hash_of = |&slot: &u32| bytes_hash(seed, record_at(names, offsets, slot));
+        self.index.insert_unique(bytes_hash(seed, record), slot, hash_of);
+        if self.unused > self.names.len() / UNUSED_DIVISOR {
+            self.tidy();
+        }
+        Ok(())
+    }
+
+    /// Puts all records into the order of their slots, without gaps.
+    fn tidy(&mut self) {
+        let mut names = Vec::with_capacity(self.names.len() - self.unused);
+        for slot in 0..self.len() {
+            let start = names.len() as u32;
+            names.extend_from_slice(self.record(slot));
+            self.offsets[slot as usize] = start;
+        }
+        (self.names, self.unused, self.is_scattered) = (names, 0, false);
     }
 
     /// A table of the cells with slots that are to stay, in their order; and by slot the new one, or [`GONE`].
@@ -235,8 +294,11 @@ impl CellTable {
     }
 
     /// The records of slots `from .. to`, for a checkpoint.
-    pub fn records(&self, from: u32, to: u32) -> &[u8] {
-        &self.names[self.start(from)..self.start(to)]
+    pub fn records(&self, from: u32, to: u32) -> Cow<'_, [u8]> {
+        match self.is_scattered {
+            false => Cow::Borrowed(&self.names[self.start(from)..self.start(to)]),
+            true => (from..to).flat_map(|slot| self.record(slot).iter().copied()).collect(),
+        }
     }
 
     /// A table with namespaces but no cells yet: the first step of loading.
@@ -291,7 +353,7 @@ impl CellTable {
             rest = behind;
         }
         offsets.shrink_to_fit();
-        let mut table = CellTable { seed, namespaces, names, offsets, index: HashTable::new() };
+        let mut table = CellTable { seed, namespaces, names, offsets, ..CellTable::default() };
         table.index_all(table.offsets.len()).map(|()| table)
     }
 
@@ -381,9 +443,15 @@ impl CellTable {
 const _: () = assert!(NAMESPACES_MAX <= u16::MAX as usize);
 
 fn record_at<'a>(names: &'a [u8], offsets: &[u32], slot: u32) -> &'a [u8] {
-    let start = offsets[slot as usize] as usize;
-    let end = offsets.get(slot as usize + 1).map_or(names.len(), |&offset| offset as usize);
-    &names[start..end]
+    let behind = &names[offsets[slot as usize] as usize..];
+    &behind[..record_len(behind)]
+}
+
+/// The length of the record that begins here, by its head.
+fn record_len(record: &[u8]) -> usize {
+    let generation = if record[0] & HAS_GENERATION != 0 { 4 } else { 0 };
+    let span = if record[0] & HAS_SPAN != 0 { 12 } else { 0 };
+    HEAD_BYTES + generation + span + usize::from(record[3])
 }
 
 /// Whether one more slot fits, and with it this number of bytes of names.
@@ -503,9 +571,7 @@ impl NamespacePlaces {
 /// Splits the first record off, by its own account of its length.
 fn split_record(records: &[u8]) -> Option<(&[u8], &[u8])> {
     let head = records.first_chunk::<HEAD_BYTES>()?;
-    let generation = if head[0] & HAS_GENERATION != 0 { 4 } else { 0 };
-    let span = if head[0] & HAS_SPAN != 0 { 12 } else { 0 };
-    records.split_at_checked(HEAD_BYTES + generation + span + usize::from(head[3]))
+    records.split_at_checked(record_len(head))
 }
 
 /// Checks a record of a table with these namespaces.
@@ -572,8 +638,8 @@ mod tests {
             }
             let mut loaded = CellTable::with_namespaces(!seed, table.namespaces().to_vec());
             let half = table.len() / 2;
-            loaded.load_records(table.records(0, half)).unwrap();
-            loaded.load_records(table.records(half, table.len())).unwrap();
+            loaded.load_records(&table.records(0, half)).unwrap();
+            loaded.load_records(&table.records(half, table.len())).unwrap();
             loaded.index_loaded().unwrap();
             let at_once = CellTable::from_records(seed, table.namespaces().to_vec(), table.records(0, table.len()).to_vec());
             let at_once = at_once.unwrap();
@@ -589,6 +655,40 @@ mod tests {
                 prop_assert_eq!(loaded.find(cell), Some(slot as u32));
                 let total = (cell.bucket == Bucket::Total).then_some((cell.counter.namespace(), cell.counter.key()));
                 prop_assert_eq!(table.counter_of_total(slot as u32), total);
+            }
+        }
+
+        #[test]
+        fn a_renamed_slot_is_found_by_its_new_name_only(
+            cells in proptest::collection::vec(cell(), 1..60),
+            names in proptest::collection::vec((any::<proptest::sample::Index>(), cell()), 0..200),
+            seed: u64,
+        ) {
+            let mut table = CellTable::new(seed);
+            cells.iter().for_each(|cell| _ = table.intern(cell).unwrap());
+            let mut model: Vec<CellId> = (0..table.len()).map(|slot| table.name(slot)).collect();
+            for (at, cell) in names {
+                if model.contains(&cell) {
+                    continue;
+                }
+                let slot = at.index(model.len());
+                let before = std::mem::replace(&mut model[slot], cell.clone());
+                table.rename(slot as u32, &cell).unwrap();
+                prop_assert_eq!((table.find(&before), table.find(&cell)), (None, Some(slot as u32)));
+                prop_assert!(table.unused <= table.names.len() / UNUSED_DIVISOR);
+            }
+            let used: usize = (0..table.len()).map(|slot| table.record(slot).len()).sum();
+            prop_assert_eq!(used + table.unused, table.names.len());
+            let half = table.len() / 2;
+            let mut loaded = CellTable::with_namespaces(!seed, table.namespaces().to_vec());
+            loaded.load_records(&table.records(0, half)).unwrap();
+            loaded.load_records(&table.records(half, table.len())).unwrap();
+            loaded.index_loaded().unwrap();
+            let further = CounterName::new("c", b"further").unwrap().total();
+            prop_assert_eq!(table.intern(&further).unwrap(), model.len() as u32);
+            for (slot, cell) in (0..).zip(&model) {
+                prop_assert_eq!((&table.name(slot), table.find(cell)), (cell, Some(slot)));
+                prop_assert_eq!((&loaded.name(slot), loaded.find(cell)), (cell, Some(slot)));
             }
         }
 

@@ -136,6 +136,24 @@ pub enum Bug {
     GapHeard,
     /// A view keeps ended generations.
     OverKept,
+    /// No slot of an ended cell of a view goes to a new cell.
+    SlotsKept,
+    /// The slot of an ended cell goes to a new cell before it is on disk that the ended one holds nothing.
+    FreedUnsaved,
+    /// Slots are given to new cells although feeds and peers' numbers still mean the ended ones by them.
+    ReferencesKept,
+    /// A slot that a new cell got keeps its number for peers.
+    TagKept,
+    /// A late definition of a slot's earlier number replaces the newer one.
+    LateTagTaken,
+    /// Counts are written to disk under the name of the ended cell that had the slot before.
+    CountsUnnamed,
+    /// The rows of ended cells go to no new cell.
+    RowsKept,
+    /// A new cell's namespace is not written before its name.
+    NamespaceUnsaved,
+    /// A group has heard of a guarded counter's reset before it begins the new account.
+    BegunUnseen,
     /// A view shows all generations of a counter.
     ResetNotShown,
     /// A reset is carried out although another came between.

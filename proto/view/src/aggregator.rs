@@ -15,6 +15,7 @@ mod moves;
 mod plumbing;
 mod propose;
 mod recovery;
+mod reuse;
 mod shard;
 mod splits;
 mod standing;
@@ -36,6 +37,7 @@ use generations::Telling;
 use lost::Heard;
 use moves::Moves;
 use propose::Proposals;
+use reuse::Reuse;
 use shard::Shard;
 use splits::Splits;
 use standing::Standing;
@@ -100,6 +102,9 @@ pub struct AggregatorConfig {
     pub graph_interval: Span,
     /// The memory budget of rows of buckets; without it there is no limit.
     pub budget: Option<Budget>,
+    /// The number of ended cells of a shard with slots that are freed at once, if they are one in `reused_part` of its cells.
+    pub reused_min: u32,
+    pub reused_part: u32,
 }
 
 impl AggregatorConfig {
@@ -128,6 +133,8 @@ impl AggregatorConfig {
             graph_step: 1 << 13,
             graph_interval: Span::from_millis(1),
             budget: None,
+            reused_min: 1 << 12,
+            reused_part: 8,
         }
     }
 
@@ -308,6 +315,7 @@ pub struct AggregatorCore {
     resets_heard: generations::ResetsHeard,
     /// When the next cells of ended generations are dropped.
     over_at: Option<Time>,
+    reuse: Reuse,
     /// By connected group: the resets of counters that it was told of.
     telling: BTreeMap<GroupId, Telling>,
     rtts: BTreeMap<AggregatorId, Span>,
@@ -375,6 +383,7 @@ impl AggregatorCore {
             groups: BTreeSet::new(),
             resets_heard: generations::ResetsHeard::default(),
             over_at: None,
+            reuse: Reuse::default(),
             telling: BTreeMap::new(),
             rtts: BTreeMap::new(),
             asked_again: None,
@@ -440,6 +449,7 @@ impl AggregatorCore {
     /// Everything that is due.
     fn run(&mut self, now: Time, ledger: &Ledger) {
         self.run_over(now, ledger);
+        self.run_reuse(now, ledger);
         self.run_feeds(now);
         self.run_gossip(now);
         self.run_moves(now, ledger);
@@ -470,6 +480,7 @@ impl AggregatorCore {
             self.standing.due(),
             self.remind_at,
             self.over_at,
+            self.reuse.due(),
             self.resets_heard.due(),
             self.proposals.due(),
             self.notify_at,
@@ -573,11 +584,11 @@ impl AggregatorCore {
 
     fn on_peer(&mut self, now: Time, peer: AggregatorId, msg: PeerMsg, ledger: &Ledger) {
         match msg {
-            PeerMsg::Digest(digest) => self.on_shard(now, peer, ShardId::FIRST, &ShardMsg::Digest(digest)),
-            PeerMsg::Delta(delta) => self.on_shard(now, peer, ShardId::FIRST, &ShardMsg::Delta(delta)),
+            PeerMsg::Digest(digest) => self.on_shard(now, peer, ShardId::FIRST, &ShardMsg::Digest(digest), ledger),
+            PeerMsg::Delta(delta) => self.on_shard(now, peer, ShardId::FIRST, &ShardMsg::Delta(delta), ledger),
             // Messages about the first shard never name its number.
             PeerMsg::Shard { shard: ShardId::FIRST, .. } => {}
-            PeerMsg::Shard { shard, msg } => self.on_shard(now, peer, shard, &msg),
+            PeerMsg::Shard { shard, msg } => self.on_shard(now, peer, shard, &msg, ledger),
             PeerMsg::Reading { counter, reading } => self.on_reading(now, peer, counter, reading, ledger),
             PeerMsg::Propose(cmds) => self.on_proposed_by(now, peer, cmds),
             PeerMsg::Recall(recall) if self.leader() == Some(peer) => self.forward_recall(&recall, ledger),
@@ -666,6 +677,7 @@ impl AggregatorCore {
         let stray = self.view.shards().find(|(shard, cells)| !self.config.gathers(*shard) && !cells.is_empty());
         assert!(stray.is_none(), "cells of a shard that is not told here: {:?}", stray.map(|(shard, _)| shard));
         self.shards.iter().for_each(|shard| shard.gossip.check_invariants());
+        self.check_freed();
     }
 }
 

@@ -15,6 +15,7 @@
 //! from, or to, an earlier start of a process (`sender`) are void.
 
 mod build;
+mod ended;
 mod pair;
 mod part;
 pub mod peer;
@@ -24,8 +25,10 @@ mod repair;
 mod send;
 mod sources;
 
+pub use ended::NumbersSwept;
 pub use pair::Fed;
 pub use part::Renumbered;
+pub(crate) use peer::PAGE as NUMBERS_PER_PAGE;
 pub use recent::RelayRing;
 
 use crate::view::Cells;

@@ -169,6 +169,3 @@ impl Framed for QueryRequest {
 impl Framed for QueryAnswer {
     const BYTES_MAX: usize = ANSWER_BYTES_MAX;
 }
-
-#[cfg(test)]
-mod tests;

@@ -26,7 +26,9 @@ pub(crate) use asks::keys_valid;
 pub use asks::{SHARD_SCAN_MAX, ShardAnswer, ShardAsk, readings};
 pub use basis::Basis;
 pub use export::{Exported, ExportedHalf, export};
-pub use gathered::{COUNTS_BUCKETS_MAX, Counts, GatherError, Gathered, Gathering, SHARD_ASK_COUNTERS_MAX, gather};
+pub use gathered::{
+    COUNTS_BUCKETS_MAX, Counts, GatherError, Gathered, Gathering, SHARD_ASK_COUNTERS_MAX, gather, gather_some,
+};
 pub use inquiry::{CountsAnswer, CountsAsk, Cut, Inquiry};
 pub use keys::{KeyOrder, KeyRange, Page, scan, scan_across};
 pub use ranking::{Among, Places, RANK_PAGE, Ranking, TopAsOf};
@@ -73,6 +75,3 @@ pub enum QueryError {
     #[error("{0} places of a ranking: 1 to {RANKS_MAX} allowed")]
     Ranks(usize),
 }
-
-#[cfg(test)]
-mod tests;

@@ -12,6 +12,7 @@ mod limits;
 mod loads;
 mod over;
 mod parting;
+mod reuse;
 mod series;
 mod shelved;
 mod totals;
@@ -21,6 +22,7 @@ pub use cells::{CELLS_MAX, Cells, MergeError, Merged};
 pub use limits::{NotedLimit, ReadLimits};
 pub use loads::Load;
 pub use parting::{Parted, Place};
+pub(crate) use reuse::{is_earlier, slot_and_tag};
 pub use series::{RowRaised, SeriesView, parts_of};
 pub(crate) use shelved::Left;
 pub use shelved::{Budget, HeldRow, Shelf};
@@ -114,6 +116,11 @@ impl View {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Number of cells of ended generations in all shards.
+    pub fn over_len(&self) -> u64 {
+        self.shards.iter().map(|cells| u64::from(cells.over_len())).sum()
     }
 
     /// Changes cells, by shard. Raised components are carried into totals before anything else is done.
@@ -340,8 +347,9 @@ impl View {
 
     /// Whether all cells of a shard add to totals.
     pub fn has_taken_in_all(&self, shard: ShardId) -> bool {
-        let cells = self.cells(shard).len();
-        cells == 0 || self.hierarchy.has_taken_in(shard, cells - 1)
+        let cells = self.cells(shard);
+        let last = cells.len().checked_sub(1);
+        last.is_none_or(|last| self.hierarchy.has_taken_in(shard, last)) && self.not_taken_in(shard).is_empty()
     }
 
     /// Bytes allocated, without totals.

@@ -27,6 +27,10 @@ pub struct ViewLag {
     pub rows_shelved: usize,
     /// The same of totals, each as often as slots add to it.
     pub totals_shelved: usize,
+    /// Cells that the view knows by name: of each counter one for each generation and half.
+    pub cells: u64,
+    /// Of these, cells of ended generations. They hold nothing, and new cells get their slots.
+    pub cells_ended: u64,
     pub lives: LivesUsed,
 }
 
@@ -94,6 +98,8 @@ impl ViewLag {
                 buckets_bytes_max,
                 rows_shelved: core.view().rows_shelved(),
                 totals_shelved: core.view().totals_shelved(),
+                cells: core.view().len(),
+                cells_ended: core.view().over_len(),
                 lives: LivesUsed::of(ledger),
             }
         };
@@ -113,6 +119,8 @@ impl ViewLag {
         metrics::gauge!("tidemark_view_buckets_bytes_max").set(self.buckets_bytes_max.unwrap_or_default() as f64);
         metrics::gauge!("tidemark_view_rows_shelved").set(self.rows_shelved as f64);
         metrics::gauge!("tidemark_view_totals_shelved").set(self.totals_shelved as f64);
+        metrics::gauge!("tidemark_view_cells").set(self.cells as f64);
+        metrics::gauge!("tidemark_view_cells_ended").set(self.cells_ended as f64);
         metrics::gauge!("tidemark_counter_lives").set(self.lives.used as f64);
         metrics::gauge!("tidemark_counter_lives_max").set(self.lives.max as f64);
         metrics::gauge!("tidemark_counter_lives_expiring").set(self.lives.expiring as f64);

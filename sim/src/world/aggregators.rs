@@ -5,6 +5,7 @@ use super::links::Link;
 use super::{Event, NAMESPACE, Timer, World};
 use crate::disk::Rows;
 use crate::engine::{Line, Party};
+use crate::plan::Plan;
 use crate::raft::Cmds;
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -221,7 +222,7 @@ impl World {
         let shelf = process.shelf.clone();
         let boot = process.boot;
         let applied = process.applied;
-        let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), self.plan.days.is_some());
+        let mut config = aggregator_config(self.id_of(dc), boot, rng.next(), &self.plan);
         config.paired = self.is_paired(dc);
         config.feed_bytes_max = self.plan.holds.map_or(config.feed_bytes_max, |holds| holds.chunk_bytes);
         // Every second one has no room for buckets that have ended.
@@ -570,10 +571,13 @@ impl World {
 
 /// Small rings and quick retries, so that walks and repetitions happen in every run.
 /// Small limits, but in a run of days those that ship.
-fn aggregator_config(own: AggregatorId, boot: u32, seed: u64, of_days: bool) -> AggregatorConfig {
+fn aggregator_config(own: AggregatorId, boot: u32, seed: u64, plan: &Plan) -> AggregatorConfig {
     let mut config = AggregatorConfig::new(own, u64::from(boot));
     config.seed = seed;
-    if of_days {
+    if plan.forgetting.compacts {
+        (config.reused_min, config.reused_part) = (1, 64);
+    }
+    if plan.days.is_some() {
         return config;
     }
     config.gossip.delta_bytes_max = 512;

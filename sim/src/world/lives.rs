@@ -25,6 +25,8 @@ impl World {
         for held in halves.map(holds) {
             lives::of_view(&mut self.audit.findings, dc, held, life.over, passed);
         }
+        let is_reused = !cells.reused_slots().is_empty();
         self.coverage.saw_times("view is without what is over", u64::from(life.over > 0));
+        self.coverage.saw_times("new cell of a view in the slot of an ended one", u64::from(is_reused));
     }
 }

@@ -20,7 +20,7 @@ const STREAM_BYTES_MAX: u64 = 128;
 const PLACED_AGES_LATER_MAX: u32 = 6;
 /// Certified increments that a group remembers until the ledger has heard of them, and a few more until it forgets them.
 const JOURNAL_MAX: u64 = JOURNAL_TRIM_MIN as u64 + QUEUED_MAX;
-/// Cells of generations that are over, until the group gives them back.
+/// Cells of generations that are over, until the group gives them back, or the view has given their slots to new cells.
 const CELLS_OVER_MAX: u64 = 4;
 /// Rows of a view: nothing in them is of a client or an increment.
 const VIEW_BYTES_MAX: u64 = 4 << 10;
@@ -99,7 +99,7 @@ impl World {
     }
 
     fn measure_aggregators(&mut self) {
-        let cells = self.cells();
+        let cells = self.names.len() as u64 + CELLS_OVER_MAX;
         for dc in self.members() {
             let bytes =
                 self.aggregators[dc].rows().flatten().map(|(key, value)| (key.len() + value.len()) as u64).sum();
@@ -128,12 +128,6 @@ impl World {
         self.measured("increments undecided", undecided, QUEUED_MAX);
         self.measured("places not acknowledged", untaken, QUEUED_MAX);
         self.measured("ledger bytes", bytes, LEDGER_BYTES_MAX + AWARD_BYTES_MAX * awards);
-    }
-
-    /// Cells that a view may have: one for each generation that a counter has had.
-    fn cells(&self) -> u64 {
-        let generations = self.names.iter().map(|name| u64::from(self.reference.resets().generation(name)) + 1);
-        generations.sum()
     }
 
     fn held_by_clients(&self) -> (u64, u64) {

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use tidemark_types::ids::CounterName;
+use tidemark_types::ids::{Bucket, CellId, CounterName};
 use tidemark_types::limits::COUNTER_LIVES_MAX;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_types::time::WallMs;
@@ -94,6 +94,11 @@ impl Resets {
     /// The generation of a counter; 0 if it never began again.
     pub fn generation(&self, counter: &CounterName) -> u32 {
         if self.lives.is_empty() { 0 } else { self.life(counter).generation }
+    }
+
+    /// Whether a cell is of a generation that is over everywhere.
+    pub fn is_over(&self, cell: &CellId) -> bool {
+        self.last > 0 && cell.bucket == Bucket::Total && cell.generation < self.life(&cell.counter).over
     }
 
     /// True when no counter was ever reset or removed and none expires.

@@ -251,7 +251,7 @@ impl Group {
             rows.push(self.block_row(NAMES, of, |block, value| {
                 let from = block * NAMES_PER_BLOCK;
                 let to = self.cells.table.len().min(from + NAMES_PER_BLOCK);
-                value.extend(self.cells.table.records(from, to));
+                value.extend_from_slice(&self.cells.table.records(from, to));
             }));
         }
         for of in self.cells.dirty.take(self.cells.len().div_ceil(COMPONENTS_PER_BLOCK)) {

@@ -13,6 +13,7 @@ use tidemark_types::ids::CounterName;
 use tidemark_types::limits::ROW_BUCKETS_MAX;
 use tidemark_types::numbers::Numbers;
 use tidemark_types::series::Row;
+use tidemark_types::teeth::{Bug, bites};
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::counter_order::CounterOrder;
 use tidemark_wire::shards::{Ranges, ShardId};
@@ -23,7 +24,7 @@ pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Cells with components in one row: a changed cell is written with its neighbours.
 pub(super) const BLOCK_CELLS: u32 = 8;
-/// Cells with names in one row: names never change.
+/// Cells with names in one row. It is written again where a new cell got the slot of an ended one.
 pub(super) const NAMES_PER_ROW: u32 = 256;
 /// The part of the interval between two checkpoints in which all of one is given out if the disk keeps up: four fifths.
 const PACE: (u64, u64) = (4, 5);
@@ -92,6 +93,9 @@ pub struct Checkpoint {
     /// Counters with the same limit on disk and in memory.
     persisted: BTreeSet<CounterName>,
     begun: Time,
+    /// The number of checkpoints that were begun, and of the last one that is all on disk.
+    begun_count: u64,
+    done_count: u64,
     flushes: Flushes,
     /// Rows that are to go.
     stale: Stale,
@@ -167,6 +171,10 @@ struct Flushes {
 #[derive(Clone, Debug)]
 struct Making {
     names: Range<u32>,
+    /// Further rows of names: in which slots were given to new cells.
+    renamed: Numbers,
+    /// The namespaces that are on disk, or on their way.
+    namespaces: usize,
     blocks: Numbers,
     buckets: Numbers,
     /// The old buckets on disk of these rows are to be deleted.
@@ -188,8 +196,8 @@ struct Making {
 impl Making {
     /// The number of rows of components that are to be given out.
     fn left(&self) -> u64 {
-        let names = u64::from(self.names.end - self.names.start) * u64::from(NAMES_PER_ROW / BLOCK_CELLS);
-        names + (self.blocks.len() + self.buckets.len()) as u64
+        let names = u64::from(self.names.end - self.names.start) + self.renamed.len() as u64;
+        names * u64::from(NAMES_PER_ROW / BLOCK_CELLS) + (self.blocks.len() + self.buckets.len()) as u64
     }
 
     fn put(&mut self, row: (Vec<u8>, Vec<u8>)) {
@@ -267,6 +275,16 @@ impl Checkpoint {
         self.flushes.asked
     }
 
+    /// The number of the next checkpoint to begin.
+    pub fn next(&self) -> u64 {
+        self.begun_count + 1
+    }
+
+    /// Whether all of a checkpoint is on disk, or of a later one.
+    pub fn has_done(&self, number: u64) -> bool {
+        self.done_count >= number
+    }
+
     /// Whether the state at the request of a flush is durable.
     pub fn has_flushed(&self, flush: u64) -> bool {
         self.flushes.done >= flush
@@ -300,6 +318,7 @@ impl Checkpoint {
         self.persisted.extend(self.out.take().unwrap_or_default());
         if self.making.is_none() {
             self.flushes.done = self.flushes.begun;
+            self.done_count = self.begun_count;
         }
         if self.flushes.done < self.flushes.asked {
             self.hurry(now);
@@ -310,11 +329,15 @@ impl Checkpoint {
     /// Puts the next row of the checkpoint, in its present state, or two that go together. False: there is none.
     fn put_next(&self, cells: &Cells, making: &mut Making) -> bool {
         // Names and buckets come before components, so that a whole checkpoint has no bucket that is not in its component.
-        if let Some(block) = making.names.next() {
-            let slots = slots_of(block, NAMES_PER_ROW, self.cells);
-            making.put((block_key(NAMES, block), cells.table().records(slots.start, slots.end).to_vec()));
+        if let Some(block) = making.names.next().or_else(|| making.renamed.pop()) {
+            // Cells that got their slots since the beginning may be of a later namespace.
+            if making.namespaces < cells.table().namespaces().len() && !bites(Bug::NamespaceUnsaved) {
+                making.namespaces = cells.table().namespaces().len();
+                making.put((vec![NAMESPACES], bytes_of(cells.table().namespaces())));
+            }
+            making.put(self.names_row(cells, block));
         } else if let Some(number) = making.buckets.pop() {
-            put_buckets(cells, number, making);
+            self.put_buckets(cells, number, making);
         } else if let Some(block) = making.blocks.pop() {
             making.put(self.components_row(cells, block));
         } else if let Some(key) = making.stale.next() {
@@ -325,30 +348,39 @@ impl Checkpoint {
         true
     }
 
+    fn names_row(&self, cells: &Cells, block: u32) -> (Vec<u8>, Vec<u8>) {
+        let slots = slots_of(block, NAMES_PER_ROW, self.cells);
+        (block_key(NAMES, block), cells.table().records(slots.start, slots.end).into_owned())
+    }
+
     fn components_row(&self, cells: &Cells, block: u32) -> (Vec<u8>, Vec<u8>) {
-        // A component that a newer valve has raised is touched, and comes with the next checkpoint.
-        let is_known = |&(valve, _): &(u16, u64)| usize::from(valve) < self.valves;
-        let of_slot = |slot| cells.components(slot).filter(is_known).collect::<Vec<(u16, u64)>>();
+        // A component that a newer valve has raised is touched, and comes with the next checkpoint; so does that of a cell with a
+        // name that is not on disk, where the slot has the name of an ended cell.
+        let is_named = |slot| !cells.is_unsaved(slot) || bites(Bug::CountsUnnamed);
+        let is_known = |slot, &(valve, _): &(u16, u64)| usize::from(valve) < self.valves && is_named(slot);
+        let of_slot = |slot| cells.components(slot).filter(|of| is_known(slot, of)).collect::<Vec<(u16, u64)>>();
         let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, self.cells).map(of_slot).collect();
         (block_key(CELLS, block), bytes_of(&components))
     }
-}
-
-/// A row of buckets; where some of it is to leave memory, that and the rest.
-fn put_buckets(cells: &Cells, number: u32, making: &mut Making) {
-    let (slot, valve) = cells.row_place(number);
-    match cells.leaving(number) {
-        Some(leaving) => {
-            making.put((shelf_key(number), leaving.shelf));
-            making.put(buckets_at_rest(number, slot, valve, &leaving.rest));
-            making.leaves.push(leaving.left);
-        }
-        None => {
-            // In one transaction with the row: the row may have buckets that the old ones lack.
-            if making.expired.remove(number) {
-                making.put((shelf_key(number), Vec::new()));
+    /// A row of buckets; where some of it is to leave memory, that and the rest.
+    fn put_buckets(&self, cells: &Cells, number: u32, making: &mut Making) {
+        let (slot, valve) = cells.row_place(number);
+        // The row was to be written when the checkpoint began. No slot with such a row is given away before it is written.
+        debug_assert!(!cells.is_unsaved(slot), "row {number} of slot {slot}, which has a name that is not on disk");
+        debug_assert!(usize::from(valve) < self.valves, "row {number} of valve {valve}, which is not on disk");
+        match cells.leaving(number) {
+            Some(leaving) => {
+                making.put((shelf_key(number), leaving.shelf));
+                making.put(buckets_at_rest(number, slot, valve, &leaving.rest));
+                making.leaves.push(leaving.left);
             }
-            making.put(buckets_at_rest(number, slot, valve, cells.row_in_memory(number)));
+            None => {
+                // In one transaction with the row: the row may have buckets that the old ones lack.
+                if making.expired.remove(number) {
+                    making.put((shelf_key(number), Vec::new()));
+                }
+                making.put(buckets_at_rest(number, slot, valve, cells.row_in_memory(number)));
+            }
         }
     }
 }
@@ -519,6 +551,7 @@ impl AggregatorCore {
         let checkpoint = &mut own.checkpoint;
         let mut rows = Rows::new();
         (checkpoint.due, checkpoint.begun) = (None, now);
+        checkpoint.begun_count += 1;
         checkpoint.flushes.begun = checkpoint.flushes.asked;
         let names = checkpoint.cells / NAMES_PER_ROW..cells.len().div_ceil(NAMES_PER_ROW);
         let names = if checkpoint.cells < cells.len() { names } else { 0..0 };
@@ -547,13 +580,26 @@ impl AggregatorCore {
         if self.view.begin_leaving_totals() {
             self.graph_at = self.graph_at.or(Some(now));
         }
-        let buckets = self.view.change(|cells| {
+        let mut making = self.view.change(|cells| {
             cells[at].begin_leaving(too_much);
-            (cells[at].take_dirty_rows(), cells[at].take_expired_shelved())
+            let mut renamed = Numbers::default();
+            cells[at].take_unsaved().iter().for_each(|slot| renamed.insert(slot / NAMES_PER_ROW));
+            Making {
+                names,
+                renamed,
+                namespaces: cells[at].table().namespaces().len(),
+                blocks,
+                buckets: cells[at].take_dirty_rows(),
+                expired: cells[at].take_expired_shelved(),
+                stale,
+                closing,
+                rows,
+                bytes: 0,
+                leaves: Vec::new(),
+                whole: 0,
+                part_at: now,
+            }
         });
-        let (leaves, (buckets, expired)) = (Vec::new(), buckets);
-        let mut making =
-            Making { names, blocks, buckets, expired, stale, closing, rows, bytes: 0, leaves, whole: 0, part_at: now };
         making.whole = making.left();
         making
     }
@@ -606,25 +652,71 @@ impl AggregatorCore {
 mod tests {
     use super::*;
 
+    fn making() -> Making {
+        Making {
+            names: 0..0,
+            renamed: Numbers::default(),
+            namespaces: 0,
+            blocks: Numbers::default(),
+            buckets: Numbers::default(),
+            expired: Numbers::default(),
+            stale: Stale::default(),
+            closing: Rows::new(),
+            rows: Rows::new(),
+            bytes: 0,
+            leaves: Vec::new(),
+            whole: 0,
+            part_at: Time(0),
+        }
+    }
+
+    /// A cell of a new namespace gets a slot between two rows of names: those of new cells, or those in which slots were given away.
+    fn name_a_cell_amid_a_checkpoint() {
+        let cell = |namespace: &str, number: u32| CounterName::new(namespace, &number.to_be_bytes()).unwrap().total();
+        for is_new in [true, false] {
+            let mut cells = Cells::new(1);
+            (0..2 * NAMES_PER_ROW).for_each(|number| assert_eq!(cells.slot(&cell("t", number)), Ok(number)));
+            let last = cells.len() - 1;
+            cells.end(last);
+            let over = cells.to_free();
+            cells.free(&over);
+            let mut making = Making { namespaces: 1, ..making() };
+            match is_new {
+                true => making.names = 0..2,
+                false => [0, 1].into_iter().for_each(|block| making.renamed.insert(block)),
+            }
+            let checkpoint = Checkpoint { cells: cells.len(), namespaces: 1, ..Checkpoint::default() };
+            assert!(checkpoint.put_next(&cells, &mut making));
+            assert_eq!(cells.slot(&cell("u", 7)), Ok(last));
+            while checkpoint.put_next(&cells, &mut making) {}
+            let namespaces = making.rows.iter().find(|(key, _)| *key == [NAMESPACES]);
+            let namespaces = namespaces.map_or(vec!["t".to_owned()], |(key, value)| parse(key, value).unwrap());
+            let mut loaded = Cells::load(tidemark_types::table::CellTable::with_namespaces(2, namespaces), &[]);
+            let names = making.rows.iter().filter(|(key, _)| key[0] == NAMES);
+            names.for_each(|(_, value)| loaded.load_names(value).unwrap());
+            assert_eq!(loaded.name(last), cell("u", 7));
+        }
+    }
+
+    #[test]
+    fn a_new_namespace_is_on_disk_before_the_name_of_its_cell() {
+        name_a_cell_amid_a_checkpoint();
+    }
+
+    #[cfg(feature = "teeth")]
+    #[test]
+    fn a_name_that_is_written_before_its_namespace_is_noticed() {
+        assert!(tidemark_types::teeth::is_shown_by(Bug::NamespaceUnsaved, name_a_cell_amid_a_checkpoint));
+    }
+
     /// Where a range is split while its checkpoint is being made, rows that were not given out are written by the one of limits.
     #[test]
     fn what_a_checkpoint_had_yet_to_say_is_said_by_that_of_limits() {
         let order = CounterOrder::by_name();
         let mut begun = Checkpoint { says_cuts: true, ..Checkpoint::default() };
         assert!(begun.clone().of_limits_only().says_cuts);
-        begun.making = Some(Making {
-            names: 0..0,
-            blocks: Numbers::default(),
-            buckets: Numbers::default(),
-            expired: Numbers::default(),
-            stale: Stale::of_order(),
-            closing: Rows::new(),
-            rows: vec![(vec![CUTS], vec![1])],
-            bytes: 2,
-            leaves: Vec::new(),
-            whole: 0,
-            part_at: Time(0),
-        });
+        let rows = vec![(vec![CUTS], vec![1])];
+        begun.making = Some(Making { stale: Stale::of_order(), rows, bytes: 2, ..making() });
         let mut next = begun.of_limits_only();
         assert!(!next.says_cuts && next.stale.next() == Some(vec![ORDER]) && next.stale.is_empty());
         next.reorder(&order);

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use tidemark_ledger::ledger::Ledger;
 use tidemark_types::ids::{CellId, CounterName, GroupId, LogIndex, ValveId};
 use tidemark_types::limits::COMPONENT_MAX;
+use tidemark_types::numbers::Numbers;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_types::time::{Span, Time};
 use tidemark_types::warm;
@@ -57,8 +58,6 @@ pub struct Feed {
     compactions: u32,
     /// Up to which number of the ledger's the group had heard of resets when it last told something.
     heard_of: u64,
-    /// The slots among them that are cells of counters that began again.
-    begun: BTreeSet<(ShardId, u32)>,
     /// The pull that is out, since when, and how often it was sent again.
     pulled: Option<Time>,
     retries: u32,
@@ -177,7 +176,24 @@ impl Feed {
     pub fn forget(&mut self, shard: ShardId) {
         let of_shard = |at: usize| self.shards.get(at).copied().unwrap_or(ShardId::FIRST) == shard;
         (0..self.slots.len()).filter(|&at| of_shard(at)).for_each(|at| self.slots[at] = NOT_HELD);
-        self.begun.retain(|(of, _)| *of != shard);
+    }
+
+    /// The cells of these slots of a shard are over. Looks at the next slots of the group from one on, no more than `most`, and
+    /// returns how many it looked at.
+    pub fn end_slots(&mut self, shard: ShardId, over: &Numbers, from: usize, most: usize) -> usize {
+        let until = self.slots.len().min(from.saturating_add(most));
+        for at in from..until {
+            if self.shards.get(at).copied().unwrap_or(ShardId::FIRST) == shard && over.contains(self.slots[at]) {
+                self.slots[at] = NOT_HELD;
+            }
+        }
+        until.saturating_sub(from)
+    }
+
+    /// Whether it knows one of these slots of a shard.
+    pub fn refers_to(&self, shard: ShardId, slots: &Numbers) -> bool {
+        let is_one = |at: u32| self.place(at).is_some_and(|(of, slot)| of == shard && slots.contains(slot));
+        (0..self.slots.len() as u32).any(is_one)
     }
 
     /// A range is split: its slots are in its parts now.
@@ -192,8 +208,6 @@ impl Feed {
         for (shard, slot) in self.shards.iter_mut().zip(&mut self.slots) {
             (*shard, *slot) = place(*shard, *slot).unwrap_or((*shard, *slot));
         }
-        let begun = std::mem::take(&mut self.begun);
-        self.begun = begun.into_iter().map(|(shard, slot)| place(shard, slot).unwrap_or((shard, slot))).collect();
     }
 
     /// Whether a feed that fills in other ranges beside this one has all that this one's cursor says.
@@ -212,7 +226,6 @@ impl Feed {
         for at in (0..named).filter(|&at| beside.slots[at] != NOT_HELD) {
             (self.slots[at], self.shards[at]) = (beside.slots[at], beside.shards[at]);
         }
-        self.begun.extend(&beside.begun);
         self.partly = self.partly.max(beside.applied);
         let (whole, known) = self.lacks.unwrap_or((self.cursor, self.cursor));
         let (of_beside, to_come) = beside.lacks.unwrap_or((beside.cursor, beside.cursor));
@@ -250,13 +263,10 @@ impl Feed {
     }
 
     /// The next slot of the group that is held here.
-    fn learn(&mut self, cell: &CellId, slot: u32, shard: ShardId, ranges: &Ranges) {
+    fn learn(&mut self, slot: u32, shard: ShardId, ranges: &Ranges) {
         self.slots.push(slot);
         if !ranges.is_whole() {
             self.shards.push(shard);
-        }
-        if cell.generation > 0 {
-            self.begun.insert((shard, slot));
         }
     }
 
@@ -269,7 +279,7 @@ impl Feed {
     /// The group's slots have other numbers: the known ones are void.
     fn on_compacted(&mut self, compactions: u32) {
         self.compactions = compactions;
-        (self.slots, self.shards, self.begun) = Default::default();
+        (self.slots, self.shards) = Default::default();
         (self.walk, self.rows_told) = (None, 0);
     }
 }
@@ -286,18 +296,21 @@ impl AggregatorCore {
     }
 
     /// Groups of this data centre that are not known to have heard of a counter's generation: their increments until then belong
-    /// to an earlier one. A group that has heard has named the generation's cell.
+    /// to an earlier one.
     pub fn unheard(&self, counter: &CounterName, generation: u32, ledger: &Ledger) -> Vec<GroupId> {
         let here =
             ledger.groups().iter().filter(|(group, registered)| group.dc == self.config.own.dc && !registered.fenced);
-        here.map(|(&group, _)| group).filter(|&group| !self.has_heard(group, counter, generation)).collect()
+        here.map(|(&group, _)| group).filter(|&group| !self.has_heard(group, counter, generation, ledger)).collect()
     }
 
-    /// Whether a group is known to have heard of a counter's generation.
-    pub(super) fn has_heard(&self, group: GroupId, counter: &CounterName, generation: u32) -> bool {
-        let shard = self.view.shard_of(counter);
-        let named = |slot| self.feeds.get(&group).is_some_and(|feed| feed.begun.contains(&(shard, slot)));
-        generation == 0 || self.view.cells(shard).table().find_total(counter, generation).is_some_and(named)
+    /// Whether a group is known to have heard of a counter's generation. A counter with a guard begins again by its account, which
+    /// may come later than the reset's number. The group then reports the account's base to the ledger.
+    fn has_heard(&self, group: GroupId, counter: &CounterName, generation: u32, ledger: &Ledger) -> bool {
+        let life = ledger.resets().life(counter);
+        let account = ledger.counter(counter).and_then(|guarded| guarded.accounts().get(&group));
+        let has_begun = account.is_none_or(|account| account.base.is_some() || bites(Bug::BegunUnseen));
+        let has_number = generation <= life.generation && self.resets_heard.of(group) >= life.number;
+        generation == 0 || has_number && has_begun
     }
 
     /// Asks every connected group for new changes, one pull at a time.
@@ -366,7 +379,7 @@ impl AggregatorCore {
         // A chunk that does not fit the view is not skipped: the cursor stays, and the feed's lag grows for all to see.
         self.note_heard(now, group, chunk.heard, ledger);
         let Some(mut feed) = self.feed_mut(group, which).map(std::mem::take) else { return };
-        let is_learnt = self.learn_slots((&mut feed, which), chunk, names) && self.learn_valves(&feed, chunk);
+        let is_learnt = self.learn_slots((&mut feed, which), chunk, names, ledger) && self.learn_valves(&feed, chunk);
         let raised = if is_learnt { self.merge_chunk(now, (&feed, which), chunk) } else { BTreeSet::new() };
         if is_learnt {
             feed.advance(chunk);
@@ -387,8 +400,15 @@ impl AggregatorCore {
         self.want_notifications(now);
     }
 
-    /// Names of the group's slots; false when the view's table is full.
-    fn learn_slots(&mut self, (feed, which): (&mut Feed, Which), chunk: &FeedChunk, names: Names<'_>) -> bool {
+    /// Names of the group's slots; false when the view's table is full. A cell that is over gets no slot, and its slot is not taken
+    /// up: a new cell may get it.
+    fn learn_slots(
+        &mut self,
+        (feed, which): (&mut Feed, Which),
+        chunk: &FeedChunk,
+        names: Names<'_>,
+        ledger: &Ledger,
+    ) -> bool {
         let numbers = (0..self.config.ranges.numbers() as u16).map(ShardId);
         let brought: Vec<bool> = numbers.map(|shard| self.brings(feed.has_all, which, shard)).collect();
         let AggregatorCore { view, config, .. } = self;
@@ -399,9 +419,16 @@ impl AggregatorCore {
                 if !brought[usize::from(shard.0)] && !bites(Bug::NotHeldKept) {
                     continue;
                 }
-                let Ok(slot) = shards[usize::from(shard.0)].slot(cell) else { return false };
+                let cells = &mut shards[usize::from(shard.0)];
+                if ledger.resets().is_over(cell) {
+                    continue;
+                }
+                let Ok(slot) = cells.slot(cell) else { return false };
+                if cells.is_over(slot) {
+                    continue;
+                }
                 feed.known_upto(of_group, &config.ranges);
-                feed.learn(cell, slot, shard, &config.ranges);
+                feed.learn(slot, shard, &config.ranges);
             }
             feed.known_upto(names.upto(chunk), &config.ranges);
             true

@@ -54,6 +54,11 @@ impl ResetsHeard {
         self.say_at
     }
 
+    /// Up to which number a group has heard of resets without a gap, as far as is known here.
+    pub fn of(&self, group: GroupId) -> u64 {
+        self.groups.get(&group).copied().unwrap_or_default()
+    }
+
     /// There may be something to say.
     pub fn say_soon(&mut self, now: Time) {
         self.say_at.get_or_insert(now + SAY_AFTER);
@@ -67,7 +72,7 @@ impl AggregatorCore {
             return;
         }
         self.resets_heard.say_at = None;
-        let heard = |group| self.resets_heard.groups.get(&group).copied().unwrap_or(0);
+        let heard = |group| self.resets_heard.of(group);
         if let Some(cmd) = ledger.hearing(self.config.own, heard) {
             self.standing.add(cmd);
         }
@@ -75,7 +80,7 @@ impl AggregatorCore {
 
     /// The group has connected. The resets that it had heard of before are in its log.
     pub(super) fn begin_telling(&mut self, group: GroupId) {
-        let heard = self.resets_heard.groups.get(&group).copied().unwrap_or(0);
+        let heard = self.resets_heard.of(group);
         self.telling.insert(group, Telling { heard, ..Telling::default() });
     }
 

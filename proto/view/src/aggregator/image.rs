@@ -154,7 +154,7 @@ impl ViewImage {
             vec![(vec![NAMESPACES], bytes_of(cells.table().namespaces())), (vec![VALVES], bytes_of(cells.valves()))];
         let names = (0..len.div_ceil(NAMES_PER_ROW)).map(move |block| {
             let slots = slots_of(block, NAMES_PER_ROW, len);
-            (block_key(NAMES, block), cells.table().records(slots.start, slots.end).to_vec())
+            (block_key(NAMES, block), cells.table().records(slots.start, slots.end).into_owned())
         });
         let blocks = (0..len.div_ceil(BLOCK_CELLS)).map(move |block| {
             let of_slot = |slot| cells.components(slot).collect::<Vec<(u16, u64)>>();

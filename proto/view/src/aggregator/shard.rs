@@ -14,7 +14,7 @@ use crate::query::Basis;
 use std::collections::BTreeSet;
 use tidemark_ledger::ledger::Ledger;
 use tidemark_types::hash::bytes_hash;
-use tidemark_types::ids::{AggregatorId, CounterName, DcId, GroupId};
+use tidemark_types::ids::{AggregatorId, CellId, CounterName, DcId, GroupId};
 use tidemark_types::limits::{FED_GROUPS_MAX, STREAMS_OF_DC_MAX};
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{Delta, Digest, PeerMsg, ShardMsg};
@@ -212,14 +212,14 @@ impl AggregatorCore {
     }
 
     /// Gossip of a shard that is not held here, or not by its sender, belongs to another layout, and is ignored.
-    pub(super) fn on_shard(&mut self, now: Time, peer: AggregatorId, shard: ShardId, msg: &ShardMsg) {
+    pub(super) fn on_shard(&mut self, now: Time, peer: AggregatorId, shard: ShardId, msg: &ShardMsg, ledger: &Ledger) {
         if usize::from(shard.0) >= self.shards.len() || !self.config.shares(peer, shard) {
             return;
         }
         match msg {
             ShardMsg::Digest(digest) => self.on_cut_digest(now, peer, shard, digest),
             _ if !(self.view.ranges().began_plain() || self.cut_alike.contains(&peer)) => {}
-            ShardMsg::Delta(delta) => self.on_delta(now, shard, peer, delta),
+            ShardMsg::Delta(delta) => self.on_delta(now, shard, peer, delta, ledger),
         }
     }
 
@@ -235,13 +235,14 @@ impl AggregatorCore {
         ranges.is_whole() || delta.cells.iter().all(|(_, cell)| is_here(&cell.counter))
     }
 
-    fn on_delta(&mut self, now: Time, shard: ShardId, from: AggregatorId, delta: &Delta) {
+    fn on_delta(&mut self, now: Time, shard: ShardId, from: AggregatorId, delta: &Delta, ledger: &Ledger) {
         if !self.is_of_shard(shard, delta) {
             return;
         }
         let at = usize::from(shard.0);
         let AggregatorCore { view, shards, .. } = self;
-        let raised = view.change(|cells| shards[at].gossip.on_delta(now, &mut cells[at], from, delta));
+        let is_over = |cell: &CellId| ledger.resets().is_over(cell);
+        let raised = view.change(|cells| shards[at].gossip.on_delta(now, &mut cells[at], from, delta, &is_over));
         for &(group, upto) in delta.fed.iter().filter(|(group, _)| group.dc == from.dc && from.dc == self.config.own.dc)
         {
             self.feeds.entry(group).or_default().on_other(upto);

@@ -229,7 +229,7 @@ impl AggregatorCore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AggregatorConfig, Input, is_of_image};
+    use super::super::{AggregatorConfig, Input, Rows, is_of_image};
     use super::*;
     use tidemark_types::ids::{DcId, GroupId, LogIndex, Start};
     use tidemark_wire::msg::{FeedChunk, ForGroup, FromGroup, Hello, ScopedChunk, ScopedPull};
@@ -256,12 +256,15 @@ mod tests {
         proposed: Vec<LedgerCmd>,
         /// Rows that are given out to be written stay on their way.
         is_stuck: bool,
+        on_their_way: Vec<(ShardId, Rows)>,
     }
 
     fn config(own: AggregatorId, epoch: u64) -> AggregatorConfig {
         let cut = |number: u8| CounterName::new("t", &[number]).unwrap();
         let ranges = Ranges::of_cuts((1..4).map(cut).collect()).unwrap();
-        AggregatorConfig { own, paired: true, ranges, seats: Seats::new(vec![4]), ..AggregatorConfig::new(DC, epoch) }
+        let own_config = AggregatorConfig::new(DC, epoch);
+        let seats = Seats::new(vec![4]);
+        AggregatorConfig { own, paired: true, ranges, seats, reused_min: 1, reused_part: 1_000, ..own_config }
     }
 
     impl Stage {
@@ -278,6 +281,7 @@ mod tests {
                 kept: None,
                 proposed: Vec::new(),
                 is_stuck: false,
+                on_their_way: Vec::new(),
             };
             let hello = Hello { group: GROUP, lanes: 1, nonces: vec![1], number: 1, accounts: Vec::new() };
             stage.apply([LedgerCmd::Namespace("t".into()), LedgerCmd::Hello(hello)]);
@@ -299,14 +303,9 @@ mod tests {
                             self.disk.retain(|shard, _| kept.contains(shard));
                             self.kept = Some((map.splits().len(), kept));
                         }
-                        Output::Persist { shard, rows } if !self.is_stuck => {
-                            let disk = self.disk.entry(shard).or_default();
-                            for (key, value) in rows {
-                                match value.is_empty() {
-                                    true => drop(disk.remove(&key)),
-                                    false => drop(disk.insert(key, value)),
-                                }
-                            }
+                        Output::Persist { shard, rows } if self.is_stuck => self.on_their_way.push((shard, rows)),
+                        Output::Persist { shard, rows } => {
+                            self.write(shard, rows);
                             inputs.push_back(Input::Persisted { shard });
                         }
                         Output::Propose(cmds) => self.proposed.extend(cmds),
@@ -322,6 +321,25 @@ mod tests {
             }
             let changes = self.ledger.take_changes();
             self.say(Input::Ledger(changes));
+        }
+
+        fn write(&mut self, shard: ShardId, rows: Rows) {
+            let disk = self.disk.entry(shard).or_default();
+            for (key, value) in rows {
+                match value.is_empty() {
+                    true => drop(disk.remove(&key)),
+                    false => drop(disk.insert(key, value)),
+                }
+            }
+        }
+
+        /// What was on its way is written, and so is what comes from now on.
+        fn release(&mut self) {
+            self.is_stuck = false;
+            for (shard, rows) in std::mem::take(&mut self.on_their_way) {
+                self.write(shard, rows);
+                self.say(Input::Persisted { shard });
+            }
         }
 
         fn split(&mut self, range: u8) {
@@ -382,6 +400,7 @@ mod tests {
             let rows: Vec<_> = shards.map(|shard| self.disk.get(&shard).cloned().unwrap_or_default()).collect();
             self.core = AggregatorCore::recover_shards(config, rows).unwrap();
             (self.is_stuck, self.pull, self.ledger) = (false, None, ledger);
+            self.on_their_way.clear();
             self.say(Input::GroupUp { group: GROUP });
         }
     }
@@ -407,6 +426,36 @@ mod tests {
         assert!(stage.proposed.iter().any(said));
         stage.restart();
         assert_eq!((stage.has(1, 10), stage.has(1, 60), stage.is_split()), (100, 250, true));
+    }
+
+    /// The slots of ended cells of a range are noted when it is split: they are given away in its parts.
+    #[test]
+    fn slots_of_cells_that_ended_before_a_split_are_given_away_after_it() {
+        let mut stage = Stage::new(1);
+        stage.tell(7, &[(0, 1, 10, 100), (1, 1, 60, 200), (2, 1, 11, 5)], true);
+        stage.wait(8);
+        stage.is_stuck = true;
+        let reset = stage.ledger.reset(&counter(1, 10), false, true).unwrap();
+        stage.apply([reset]);
+        stage.apply([0, 1].map(|seat| LedgerCmd::ResetsHeard { view: AggregatorId { dc: DC, seat }, upto: 1 }));
+        stage.wait(4);
+        assert_eq!((stage.core.view().cells(ShardId(1)).over_len(), stage.has(1, 10)), (1, 0));
+        stage.split(1);
+        stage.wait(20);
+        let of_first = |stage: &Stage| {
+            let cells = stage.core.view().cells(PARTS[0]);
+            (cells.len(), cells.over_len(), cells.free_len())
+        };
+        assert_eq!((stage.is_split(), of_first(&stage)), (true, (2, 1, 0)), "nothing of the parts is on disk");
+        stage.release();
+        stage.wait(40);
+        assert_eq!(of_first(&stage), (2, 1, 1));
+        stage.tell(9, &[(3, 1, 12, 7)], true);
+        assert_eq!((of_first(&stage), stage.has(1, 12)), ((2, 0, 0), 7), "in the slot of the ended cell");
+        stage.wait(40);
+        stage.restart();
+        assert_eq!((stage.has(1, 10), stage.has(1, 11), stage.has(1, 12), stage.has(1, 60)), (0, 5, 7, 200));
+        stage.core.view().check_all();
     }
 
     /// The next start may come before that is in the ledger, and with a replica that does not know of the split yet.

@@ -6,6 +6,7 @@ use tidemark_types::ids::{CellId, ClientId, Half, LogIndex, Start};
 use tidemark_types::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
 use tidemark_wire::msg::SeriesTerms;
 
+mod reuse;
 mod shelved;
 
 const DC: DcId = DcId(0);
@@ -662,6 +663,36 @@ fn an_aggregator_tells_a_group_only_what_it_has_not_heard() {
     assert_eq!(world.generations_told(), []);
     world.say(Input::GroupUp { group: group(0) });
     assert_eq!(world.generations_told(), [(20_001, 20_002, 1)]);
+}
+
+/// A group reports the number of a reset with its feed. It begins a guarded counter again by another message.
+fn tell_a_reset_and_not_its_account() {
+    let mut world = World::new();
+    world.define();
+    let report = |epoch, base| {
+        let first = tidemark_wire::msg::Report::first(counter(), epoch, group(0), 1);
+        LedgerCmd::Report(tidemark_wire::msg::Report { base, report_no: 1, ..first })
+    };
+    world.apply([report(1, 0)]);
+    let reset = world.ledger.reset(&counter(), true, true).unwrap();
+    world.apply([reset]);
+    let unheard = |world: &World| world.core.unheard(&counter(), 1, &world.ledger);
+    assert_eq!(unheard(&world), [group(0)]);
+    world.hear(1);
+    assert_eq!(unheard(&world), [group(0)], "it counts in the ended generation");
+    world.apply([report(2, 3)]);
+    assert_eq!(unheard(&world), []);
+}
+
+#[test]
+fn a_guarded_counter_began_again_where_its_group_says_so() {
+    tell_a_reset_and_not_its_account();
+}
+
+#[cfg(feature = "teeth")]
+#[test]
+fn a_guarded_counter_that_is_taken_for_begun_is_noticed() {
+    assert!(tidemark_types::teeth::is_shown_by(Bug::BegunUnseen, tell_a_reset_and_not_its_account));
 }
 
 #[test]

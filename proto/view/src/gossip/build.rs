@@ -172,7 +172,9 @@ pub fn fill(cells: &Cells, delta: &mut Delta, content: Content, named: &Bits) ->
     let Content { mut slots, rows } = content;
     let told = slots.clone();
     slots.extend(rows.keys().map(|&number| cells.row_place(number).0));
-    slots.sort_unstable();
+    // The slot of a cell that is over may be given to another one, and peers are told the name of a slot once.
+    slots.retain(|&slot| !cells.is_over(slot));
+    slots.sort_unstable_by_key(|&slot| cells.number(slot));
     slots.dedup();
     let told: BTreeSet<u32> = told.into_iter().collect();
     let mut named_now = Vec::new();
@@ -180,30 +182,30 @@ pub fn fill(cells: &Cells, delta: &mut Delta, content: Content, named: &Bits) ->
     for &slot in &slots {
         for (valve, value) in cells.components_of(slot, delta.origin.dc).filter(|_| told.contains(&slot)) {
             let valve = cells.valves()[usize::from(valve)];
-            found.push((slot, group_index(&mut delta.groups, valve.group), valve.lane, value));
+            found.push((cells.number(slot), group_index(&mut delta.groups, valve.group), valve.lane, value));
         }
         if !named.contains(slot) {
             named_now.push(slot);
-            delta.cells.push((slot, cells.name(slot)));
+            delta.cells.push((cells.number(slot), cells.name(slot)));
         }
     }
     let parts = rows_of(cells, delta, &rows);
     let mut before = 0;
     let groups = delta.groups.len() as u32;
     delta.components.reserve_exact(found.len());
-    for (slot, index, lane, value) in found {
-        delta.components.push((slot - before, u32::from(lane) * groups + index, value));
-        before = slot;
+    for (number, index, lane, value) in found {
+        delta.components.push((number - before, u32::from(lane) * groups + index, value));
+        before = number;
     }
     before = 0;
-    for (slot, index, lane, row) in parts {
-        delta.rows.push((slot - before, u32::from(lane) * groups + index, row));
-        before = slot;
+    for (number, index, lane, row) in parts {
+        delta.rows.push((number - before, u32::from(lane) * groups + index, row));
+        before = number;
     }
     named_now
 }
 
-/// The parts of rows that a delta tells, by slot: with the index of their group, and the lane.
+/// The parts of rows that a delta tells, by the number of their cell: with the index of their group, and the lane.
 fn rows_of(cells: &Cells, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8, Row)> {
     let mut found = Vec::with_capacity(rows.len());
     for (&number, parts) in rows {
@@ -214,10 +216,11 @@ fn rows_of(cells: &Cells, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8,
         let part = cells.row_part(number, &parts);
         if !part.is_empty() {
             let index = group_index(&mut delta.groups, valve.group);
-            found.extend(part.pieces(ROW_BUCKETS_MAX).map(|piece| (slot, index, valve.lane, piece)));
+            let of_cell = cells.number(slot);
+            found.extend(part.pieces(ROW_BUCKETS_MAX).map(|piece| (of_cell, index, valve.lane, piece)));
         }
     }
-    found.sort_by_key(|&(slot, ..)| slot);
+    found.sort_by_key(|&(of_cell, ..)| of_cell);
     found
 }
 

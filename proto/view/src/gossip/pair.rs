@@ -10,6 +10,7 @@ use super::{Gossip, OwnChange};
 use crate::view::Cells;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_types::ids::AggregatorId;
+use tidemark_types::numbers::Numbers;
 use tidemark_types::row_changes::Part;
 use tidemark_types::time::{Span, Time};
 
@@ -58,6 +59,12 @@ impl Held {
         let new = || HeldBack { since: now, parts: BTreeSet::new() };
         self.components.entry((fed.slot, fed.valve)).or_insert_with(new).parts.extend(&fed.rows);
         self.oldest.get_or_insert(now);
+    }
+
+    /// The cells of these slots are over, and nobody is told of them.
+    pub(super) fn forget(&mut self, slots: &Numbers) {
+        self.components.retain(|&(slot, _), _| !slots.contains(slot));
+        self.oldest = self.oldest.filter(|_| !self.components.is_empty());
     }
 
     /// The partner has told a component; `all` that is known here, or an earlier value: the rest is under way.
@@ -266,7 +273,9 @@ mod tests {
             let from = self.ids[from];
             match msg {
                 PeerMsg::Digest(digest) => self.gossip[to].on_digest(self.now, &self.cells[to], from, &digest),
-                PeerMsg::Delta(delta) => drop(self.gossip[to].on_delta(self.now, &mut self.cells[to], from, &delta)),
+                PeerMsg::Delta(delta) => {
+                    drop(self.gossip[to].on_delta(self.now, &mut self.cells[to], from, &delta, &|_| false))
+                }
                 _ => unreachable!("gossip says digests and deltas"),
             }
         }

@@ -1,14 +1,19 @@
 //! The state of one connected peer: its versions, the deltas sent to it, and the numbers of cells in both directions.
 
 use super::GossipConfig;
+use crate::view::{is_earlier, slot_and_tag};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidemark_types::ids::AggregatorId;
+use tidemark_types::numbers::Numbers as Slots;
+use tidemark_types::teeth::{Bug, bites};
 use tidemark_types::time::{Span, Time};
 use tidemark_wire::msg::{DeltaWalk, Version};
 
 /// Numbers in one page of [`Numbers`].
-const PAGE: usize = 1_024;
+pub(crate) const PAGE: usize = 1_024;
 const UNKNOWN: u32 = u32::MAX;
+/// In place of a slot here: the cell is over.
+const OVER: u32 = u32::MAX - 1;
 
 /// A connected peer.
 #[derive(Clone, Debug, Default)]
@@ -198,27 +203,84 @@ impl Bits {
             *word &= !(1 << (slot % 64));
         }
     }
+
+    /// Removes these slots.
+    pub fn clear_all(&mut self, slots: &Slots) {
+        self.words.iter_mut().zip(slots.words()).for_each(|(word, slots)| *word &= !slots);
+    }
 }
 
-/// The peer's numbers of cells, as slots here; in pages, so that a few numbers cost little wherever they lie.
+/// The peer's numbers of cells, as slots here; in pages, so that a few numbers cost little wherever they lie. Of each of the
+/// peer's slots the last defined number is known.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    pages: Vec<Option<Box<[u32; PAGE]>>>,
+    pages: Vec<Option<Box<Page>>>,
+}
+
+/// By the peer's slot: its tag there, and the slot here.
+#[derive(Clone, Debug)]
+struct Page {
+    tags: [u8; PAGE],
+    slots: [u32; PAGE],
+}
+
+/// The cell of a peer's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbered {
+    Slot(u32),
+    /// It is over, so nothing is taken for it.
+    Over,
 }
 
 impl Numbers {
-    pub fn slot(&self, number: u32) -> Option<u32> {
-        let page = self.pages.get(number as usize / PAGE)?.as_ref()?;
-        Some(page[number as usize % PAGE]).filter(|&slot| slot != UNKNOWN)
+    /// The cell of a number; `None`: the number was not defined, or another one of the same slot was defined since.
+    pub fn get(&self, number: u32) -> Option<Numbered> {
+        let (slot, tag) = slot_and_tag(number);
+        let page = self.pages.get(slot as usize / PAGE)?.as_ref()?;
+        let at = slot as usize % PAGE;
+        match page.slots[at] {
+            _ if page.tags[at] != tag => None,
+            UNKNOWN => None,
+            OVER => Some(Numbered::Over),
+            slot => Some(Numbered::Slot(slot)),
+        }
     }
 
-    /// `number` must be bounded by the caller: the table of pages reaches up to it.
-    pub fn define(&mut self, number: u32, slot: u32) {
-        let page = number as usize / PAGE;
+    /// Defines a number. While the known cell of the slot is not over here, it is the peer's present one, and a definition with an
+    /// earlier tag is late: it is ignored.
+    pub fn define(&mut self, number: u32, cell: Numbered, is_over: impl Fn(u32) -> bool) {
+        let (slot, tag) = slot_and_tag(number);
+        let page = slot as usize / PAGE;
         if page >= self.pages.len() {
             self.pages.resize(page + 1, None);
         }
-        self.pages[page].get_or_insert_with(|| Box::new([UNKNOWN; PAGE]))[number as usize % PAGE] = slot;
+        let new = || Box::new(Page { tags: [0; PAGE], slots: [UNKNOWN; PAGE] });
+        let page = self.pages[page].get_or_insert_with(new);
+        let at = slot as usize % PAGE;
+        let is_present = !matches!(page.slots[at], UNKNOWN | OVER) && !is_over(page.slots[at]);
+        if is_present && is_earlier(tag, page.tags[at]) && !bites(Bug::LateTagTaken) {
+            return;
+        }
+        page.tags[at] = tag;
+        page.slots[at] = match cell {
+            Numbered::Slot(slot) => slot,
+            Numbered::Over => OVER,
+        };
+    }
+
+    /// The cells of these slots here are over: of their numbers in a page that is known from here on. Returns whether there is a
+    /// further page.
+    pub fn end_page(&mut self, page: usize, over: &Slots) -> bool {
+        if let Some(Some(page)) = self.pages.get_mut(page) {
+            page.slots.iter_mut().filter(|slot| over.contains(**slot)).for_each(|slot| *slot = OVER);
+        }
+        page + 1 < self.pages.len()
+    }
+
+    /// The slots here that numbers stand for.
+    pub fn slots(&self) -> impl Iterator<Item = u32> + '_ {
+        let all = self.pages.iter().flatten().flat_map(|page| page.slots);
+        all.filter(|&slot| slot != UNKNOWN && slot != OVER)
     }
 }
 
@@ -226,6 +288,48 @@ impl Numbers {
 mod tests {
     use super::*;
     use tidemark_types::ids::DcId;
+
+    #[test]
+    fn numbers_of_other_tags_and_of_ended_cells_give_no_slot() {
+        let second_tag = crate::view::CELLS_MAX + 7;
+        let mut numbers = Numbers::default();
+        numbers.define(7, Numbered::Slot(3), |_| false);
+        assert_eq!((numbers.get(7), numbers.get(second_tag)), (Some(Numbered::Slot(3)), None));
+        let mut over = Slots::default();
+        over.insert(3);
+        assert!(!numbers.end_page(0, &over));
+        assert_eq!(numbers.get(7), Some(Numbered::Over));
+        numbers.define(second_tag, Numbered::Slot(4), |_| false);
+        assert_eq!((numbers.get(7), numbers.get(second_tag)), (None, Some(Numbered::Slot(4))));
+        assert_eq!(numbers.slots().collect::<Vec<_>>(), [4]);
+    }
+
+    /// Between two definitions of a slot's numbers, the slot may be given away any number of times.
+    fn define_late() {
+        let number = |tag: u32| tag * crate::view::CELLS_MAX + 7;
+        for (known, later, earlier) in [(1, 2, 0), (63, 0, 62), (0, 31, 40)] {
+            let mut numbers = Numbers::default();
+            numbers.define(number(known), Numbered::Slot(3), |_| false);
+            numbers.define(number(earlier), Numbered::Over, |_| false);
+            assert_eq!(numbers.get(number(known)), Some(Numbered::Slot(3)), "{known} {earlier}");
+            numbers.define(number(later), Numbered::Slot(4), |_| false);
+            assert_eq!(numbers.get(number(later)), Some(Numbered::Slot(4)), "{known} {later}");
+            // The known cell is over: any other one came later.
+            numbers.define(number(earlier), Numbered::Slot(5), |slot| slot == 4);
+            assert_eq!(numbers.get(number(earlier)), Some(Numbered::Slot(5)), "{known} {earlier}");
+        }
+    }
+
+    #[test]
+    fn a_late_definition_does_not_replace_a_present_cell() {
+        define_late();
+    }
+
+    #[cfg(feature = "teeth")]
+    #[test]
+    fn a_late_definition_that_replaces_a_present_cell_is_noticed() {
+        assert!(tidemark_types::teeth::is_shown_by(Bug::LateTagTaken, define_late));
+    }
 
     #[test]
     fn a_word_about_an_earlier_epochs_walk_of_the_same_number_costs_time_only() {

@@ -1,11 +1,11 @@
 //! Merging deltas: a delta that continues the state here is taken. Any other is ignored, and the state here is acknowledged.
 
-use super::peer::Receiving;
+use super::peer::{Numbered, Receiving};
 use super::recent::{Recent, RelayRing};
 use super::{Gossip, Origin, OwnChange, Unsure};
-use crate::view::{CELLS_MAX, Cells, Merged, parts_of};
+use crate::view::{Cells, Merged, parts_of};
 use std::collections::BTreeMap;
-use tidemark_types::ids::{AggregatorId, ValveId};
+use tidemark_types::ids::{AggregatorId, CellId, ValveId};
 use tidemark_types::limits::LANES_MAX;
 use tidemark_types::ring::ChangeRing;
 use tidemark_types::row_changes::{Part, RowChanges};
@@ -65,13 +65,21 @@ impl Learnt {
 }
 
 impl Gossip {
-    /// Merges a delta of a peer; returns the cells that it raised. Where those are this data centre's own, they are told on.
-    pub fn on_delta(&mut self, now: Time, cells: &mut Cells, from: AggregatorId, delta: &Delta) -> Vec<u32> {
+    /// Merges a delta of a peer; returns the cells that it raised. Where those are this data centre's own, they are told on. A cell
+    /// that is over everywhere (`is_over`) gets no slot, and nothing is taken for it.
+    pub fn on_delta(
+        &mut self,
+        now: Time,
+        cells: &mut Cells,
+        from: AggregatorId,
+        delta: &Delta,
+        is_over: &dyn Fn(&CellId) -> bool,
+    ) -> Vec<u32> {
         if !self.is_current(from, delta.sender) {
             return Vec::new();
         }
         let step = self.step(from, delta);
-        let learnt = self.learn(cells, from, delta);
+        let learnt = self.learn(cells, from, delta, is_over);
         self.schedule_ack(now, from, delta.origin);
         match (step, learnt) {
             (Step::Ignore, _) | (_, Err(Refusal::UnknownNumber)) => self.counts.deltas_ignored += 1,
@@ -125,14 +133,18 @@ impl Gossip {
     }
 
     /// Learns the names of the delta, and translates its components and rows to slots and valve numbers of the view.
-    fn learn(&mut self, cells: &mut Cells, from: AggregatorId, delta: &Delta) -> Result<Learnt, Refusal> {
+    fn learn(
+        &mut self,
+        cells: &mut Cells,
+        from: AggregatorId,
+        delta: &Delta,
+        is_over: &dyn Fn(&CellId) -> bool,
+    ) -> Result<Learnt, Refusal> {
         let peer = self.peers.get_mut(&from).ok_or(Refusal::Bad)?;
         for (number, cell) in &delta.cells {
-            if *number >= CELLS_MAX {
-                return Err(Refusal::Bad);
-            }
-            let slot = cells.slot(cell).map_err(|_| Refusal::Bad)?;
-            peer.numbers.define(*number, slot);
+            let slot = if is_over(cell) { None } else { Some(cells.slot(cell).map_err(|_| Refusal::Bad)?) };
+            let slot = slot.filter(|&slot| !cells.is_over(slot));
+            peer.numbers.define(*number, slot.map_or(Numbered::Over, Numbered::Slot), |slot| cells.is_over(slot));
         }
         if delta.groups.iter().any(|group| group.dc != delta.origin.dc) {
             return Err(Refusal::Bad);
@@ -140,21 +152,23 @@ impl Gossip {
         let groups = delta.groups.len() as u32;
         let mut place = |number: &mut u32, ahead: u32, valve: u32| {
             *number = number.checked_add(ahead).ok_or(Refusal::Bad)?;
-            let slot = peer.numbers.slot(*number).ok_or(Refusal::UnknownNumber)?;
+            let Numbered::Slot(slot) = peer.numbers.get(*number).ok_or(Refusal::UnknownNumber)? else {
+                return Ok(None);
+            };
             let lane = valve.checked_div(groups).filter(|lane| *lane < LANES_MAX.into()).ok_or(Refusal::Bad)?;
             let group = delta.groups[(valve % groups) as usize];
             let valve = cells.valve(ValveId { group, lane: lane as u8 }).map_err(|_| Refusal::Bad)?;
-            Ok((slot, valve))
+            Ok(Some((slot, valve)))
         };
         let mut learnt = Learnt { components: Vec::with_capacity(delta.components.len()), ..Learnt::default() };
         let mut number = 0;
         for &(ahead, valve, value) in &delta.components {
-            let (slot, valve) = place(&mut number, ahead, valve)?;
+            let Some((slot, valve)) = place(&mut number, ahead, valve)? else { continue };
             learnt.components.push((slot, valve, value));
         }
         number = 0;
         for (ahead, valve, row) in &delta.rows {
-            let (slot, valve) = place(&mut number, *ahead, *valve)?;
+            let Some((slot, valve)) = place(&mut number, *ahead, *valve)? else { continue };
             learnt.rows.push((slot, valve, row.clone()));
         }
         Ok(learnt)

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use tidemark_ledger::ledger::Ledger;
 use tidemark_types::ids::{CounterName, GroupId, LogIndex, ValveId};
 use tidemark_types::series::{BucketId, Granularity, Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
+use tidemark_types::table::CellTable;
+use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::msg::{Delta, DeltaWalk, LedgerCmd, SeriesTerms};
 use tidemark_wire::wire;
 
@@ -43,6 +45,8 @@ struct Net {
     config: GossipConfig,
     /// Counted cells have rows of buckets, too.
     rows: bool,
+    /// Keys of counters that are over everywhere, in order. Each site knows the first ones, as its cells say.
+    over: Vec<u32>,
 }
 
 /// Minutes for a day, hours for ten, days for ninety.
@@ -84,6 +88,9 @@ impl Site {
     /// Its component, and of its row the buckets that hold some time, or all.
     fn feed(&mut self, now: Time, dc: usize, key: u32, lane: u8, event: Option<UnixTime>) {
         let value = self.own[&(key, lane)];
+        if self.cells.table().find(&cell(key)).is_some_and(|slot| self.cells.is_over(slot)) {
+            return;
+        }
         let slot = self.cells.slot(&cell(key)).unwrap();
         let valve = self.cells.valve(ValveId { group: group(dc), lane }).unwrap();
         let raised = self.cells.merge(slot, valve, value) == Merged::Raised;
@@ -128,6 +135,7 @@ impl Net {
             told: BTreeSet::new(),
             config,
             rows: false,
+            over: Vec::new(),
         };
         links.into_iter().for_each(|(a, b)| net.link(a, b));
         net
@@ -185,13 +193,37 @@ impl Net {
         };
         self.sites[dc] = Site { cells, gossip, own, own_rows, starts };
         for (key, lane) in self.sites[dc].own.keys().copied().collect::<Vec<_>>() {
-            self.sites[dc].feed(self.now, dc, key, lane, None);
+            if !self.known_over(dc).contains(&key) {
+                self.sites[dc].feed(self.now, dc, key, lane, None);
+            }
         }
     }
 
     fn checkpoint(&self, dc: usize) -> (Cells, StreamState, ForeignState) {
         let site = &self.sites[dc];
-        (site.cells.clone(), site.gossip.stream_state(), site.gossip.foreign_state())
+        (self.loaded(dc), site.gossip.stream_state(), site.gossip.foreign_state())
+    }
+
+    /// The cells of a site as a start finds them on its disk.
+    fn loaded(&self, dc: usize) -> Cells {
+        let cells = &self.sites[dc].cells;
+        let table = CellTable::with_namespaces(5, cells.table().namespaces().to_vec());
+        let mut loaded = Cells::load(table, cells.valves());
+        loaded.load_names(&cells.table().records(0, cells.len())).unwrap();
+        loaded.names_loaded().unwrap();
+        for slot in 0..cells.len() {
+            cells.components(slot).for_each(|(valve, value)| loaded.load_component(slot, valve, value));
+        }
+        for number in 0..cells.rows_len() {
+            let (slot, valve) = cells.row_place(number);
+            assert!(loaded.load_row(number, slot, valve, cells.row(number).into_owned()));
+        }
+        loaded.on_time(began());
+        loaded.take_series(&ledger());
+        let over = self.known_over(dc).iter().filter_map(|&key| loaded.table().find(&cell(key)));
+        over.collect::<Vec<_>>().into_iter().for_each(|slot| loaded.end(slot));
+        loaded.ended_upto(cells.ended());
+        loaded
     }
 
     fn drain(&mut self, dc: usize) {
@@ -242,15 +274,48 @@ impl Net {
     }
 
     fn deliver(&mut self, from: usize, to: usize, bytes: &[u8]) {
+        let over: BTreeSet<_> = self.known_over(to).iter().map(|&key| cell(key)).collect();
         let site = &mut self.sites[to];
         match wire::decode::<PeerMsg>(bytes).unwrap() {
             PeerMsg::Digest(digest) => site.gossip.on_digest(self.now, &site.cells, DcId(from as u16).into(), &digest),
             PeerMsg::Delta(delta) => {
-                site.gossip.on_delta(self.now, &mut site.cells, DcId(from as u16).into(), &delta);
+                site.gossip
+                    .on_delta(self.now, &mut site.cells, DcId(from as u16).into(), &delta, &|cell| over.contains(cell));
             }
             _ => unreachable!("gossip says digests and deltas"),
         }
         self.drain(to);
+    }
+
+    /// Keys of the counters that a site knows to be over.
+    fn known_over(&self, dc: usize) -> &[u32] {
+        &self.over[..self.sites[dc].cells.ended() as usize]
+    }
+
+    /// A site hears that some more counters are over.
+    fn hear_over(&mut self, dc: usize, upto: usize) {
+        let cells = &mut self.sites[dc].cells;
+        for &key in &self.over[cells.ended() as usize..upto] {
+            if let Some(slot) = cells.table().find(&cell(key)) {
+                cells.end(slot);
+            }
+        }
+        cells.ended_upto(upto as u64);
+    }
+
+    /// New cells of a site may get the slots of all that it knows to be over.
+    fn free(&mut self, dc: usize) {
+        let Site { cells, gossip, .. } = &mut self.sites[dc];
+        let slots = cells.to_free();
+        if !bites(Bug::ReferencesKept) {
+            let mut swept = gossip.begin_sweep();
+            while gossip.sweep_numbers(&mut swept, &slots) {}
+        }
+        gossip.free_slots(&slots);
+        cells.free(&slots);
+        if !bites(Bug::ReferencesKept) {
+            gossip.check_freed(&slots);
+        }
     }
 
     fn run_for(&mut self, span: Span) {
@@ -269,7 +334,8 @@ impl Net {
         let own = self.sites.iter().enumerate().flat_map(|(dc, site)| site.own_rows.iter().map(move |row| (dc, row)));
         let mut all = own.flat_map(|(dc, (&(key, lane), row))| {
             let valve = ValveId { group: group(dc), lane };
-            row.buckets().map(move |(bucket, value)| ((cell(key), valve, bucket), value)).collect::<Vec<_>>()
+            let kept = row.buckets().filter(move |_| !self.over.contains(&key));
+            kept.map(move |(bucket, value)| ((cell(key), valve, bucket), value)).collect::<Vec<_>>()
         });
         all.all(|(key, value)| held.get(&key) == Some(&value))
     }
@@ -278,7 +344,8 @@ impl Net {
         let all = self.sites.iter().enumerate().flat_map(|(dc, site)| site.own.iter().map(move |(k, v)| (dc, k, v)));
         let first = self.sites[0].holds();
         let has = |(dc, &(key, lane), &value): (usize, &(u32, u8), &u64)| {
-            first.get(&(cell(key), ValveId { group: group(dc), lane })).is_some_and(|&held| held >= value)
+            let held = first.get(&(cell(key), ValveId { group: group(dc), lane }));
+            self.over.contains(&key) || held.is_some_and(|&held| held >= value)
         };
         all.into_iter().all(has)
     }
@@ -459,7 +526,7 @@ proptest! {
         for delta in deltas {
             if is_valid(&delta) {
                 let site = &mut net.sites[0];
-                site.gossip.on_delta(net.now, &mut site.cells, DcId(1).into(), &delta);
+                site.gossip.on_delta(net.now, &mut site.cells, DcId(1).into(), &delta, &|_| false);
                 net.drain(0);
             }
         }
@@ -710,4 +777,91 @@ fn a_life_on_an_old_copy_gives_out_versions_above_those_of_every_earlier_life() 
         (1..3).for_each(|peer| net.cut(0, peer));
         count_below(&mut net, 1_950 - 100 * life);
     }
+}
+
+/// Counters end and others come, on links that lose, double and reorder; slots are given to new cells at once.
+fn run_with_ends(seed: u64) -> usize {
+    const ALIVE: u32 = 12;
+    let mut net = Net::mesh(3, seed, small());
+    net.rows = seed.is_multiple_of(2);
+    net.loss_per_100 = 15;
+    let mut first = 0;
+    for _ in 0..60 {
+        for _ in 0..6 {
+            let dc = net.dice.below(3) as usize;
+            let key = first + net.dice.below(ALIVE.into()) as u32;
+            let lane = net.dice.below(3) as u8;
+            net.count(dc, key, lane, 1);
+        }
+        let span = Span(net.dice.below(300_000));
+        net.run_for(span);
+        if net.dice.below(2) == 0 {
+            net.over.push(first);
+            first += 1;
+        }
+        let dc = net.dice.below(3) as usize;
+        let upto = net.over.len();
+        match net.dice.below(8) {
+            0 => {
+                let disk = net.checkpoint(dc);
+                net.restart(dc, Some(disk));
+                let others = (0..3).filter(|&other| other != dc).collect::<Vec<_>>();
+                others.into_iter().for_each(|other| net.link(dc.min(other), dc.max(other)));
+            }
+            1..5 => net.hear_over(dc, upto),
+            _ => net.free(dc),
+        }
+    }
+    net.loss_per_100 = 0;
+    (0..3).for_each(|dc| net.hear_over(dc, net.over.len()));
+    net.converge(Span::from_secs(120));
+    let valve = |dc, lane| ValveId { group: group(dc), lane };
+    let own = net.sites.iter().enumerate().flat_map(|(dc, site)| site.own.iter().map(move |of| (dc, of)));
+    let present = own.filter(|(_, ((key, _), _))| !net.over.contains(key));
+    let counted = present.map(|(dc, (&(key, lane), &value))| ((cell(key), valve(dc, lane)), value)).collect();
+    assert_eq!(net.sites[0].holds(), counted, "nothing more, and nothing of another counter");
+    net.sites.iter().map(|site| site.cells.reused_slots().len()).sum()
+}
+
+#[test]
+fn late_messages_about_an_ended_cell_do_not_count_in_the_next() {
+    let taken: Vec<usize> = (0..40).map(run_with_ends).collect();
+    assert!(taken.iter().filter(|&&taken| taken > 0).count() > 20, "{taken:?}");
+}
+
+/// A copy of a delta comes when its slot has another cell, which the peer knows by name.
+fn run_with_late_copy() {
+    let mut net = Net::mesh(2, 1, GossipConfig::default());
+    net.run_for(Span::from_secs(1));
+    net.count(0, 1, 0, 5);
+    net.run_for(Span(1));
+    let copies: Vec<_> = net.flying.iter().filter(|(_, from, ..)| *from == 0).cloned().collect();
+    assert!(!copies.is_empty(), "the first cell is named in one of them");
+    net.run_for(Span::from_secs(2));
+    net.over.push(1);
+    (0..2).for_each(|dc| net.hear_over(dc, 1));
+    net.free(0);
+    net.count(0, 2, 0, 3);
+    assert_eq!(net.sites[0].cells.reused_slots(), [0]);
+    net.converge(Span::from_secs(2));
+    for (_, from, to, bytes) in copies {
+        net.deliver(from, to, &bytes);
+    }
+    net.count(0, 2, 0, 4);
+    net.converge(Span::from_secs(30));
+}
+
+#[test]
+fn a_late_copy_with_the_name_of_an_ended_cell_does_no_harm() {
+    run_with_late_copy();
+}
+
+/// The deliberate bugs: peers' numbers go on to mean ended cells, and slots keep their numbers.
+#[cfg(feature = "teeth")]
+#[test]
+fn numbers_of_peers_that_mean_ended_cells_are_noticed() {
+    use tidemark_types::teeth::is_shown_by;
+    let shown = (0..200).find(|&seed| is_shown_by(Bug::ReferencesKept, || _ = run_with_ends(seed)));
+    assert!(shown.is_some());
+    assert!(is_shown_by(Bug::TagKept, run_with_late_copy));
 }

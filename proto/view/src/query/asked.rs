@@ -72,7 +72,10 @@ pub struct Step {
 
 impl Asked {
     /// The interval, where "now" ends at `now`.
-    pub(super) fn window(self, zone: &Zone, now: UnixTime) -> Result<Window, QueryError> {
+    ///
+    /// # Errors
+    /// It begins far ahead of now, or the calendar has no such interval.
+    pub fn window(self, zone: &Zone, now: UnixTime) -> Result<Window, QueryError> {
         let window = match self {
             Asked::Between(window) => window,
             Asked::Since(from) => Window::new(from, now)?,
@@ -92,7 +95,10 @@ impl Asked {
 
     /// The interval of the same kind that ends where this one begins: as many calendar days and as many seconds, the same period, or the
     /// calendar's unit before. A day that a zone left out counts for none.
-    pub(super) fn previous(self, window: Window, zone: &Zone) -> Result<Window, QueryError> {
+    ///
+    /// # Errors
+    /// The calendar has no such interval.
+    pub fn previous(self, window: Window, zone: &Zone) -> Result<Window, QueryError> {
         match self {
             Asked::Between(_) | Asked::Since(_) => Ok(zone.as_long_before(window)?),
             Asked::Last(period) => Ok(zone.last(period, window.from())?),

@@ -262,6 +262,3 @@ pub(super) mod pieces {
         deserializer.deserialize_seq(Pieces)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -90,7 +90,7 @@ pub fn gather(view: &View, ledger: &Ledger, ask: &CountsAsk) -> CountsAnswer {
 }
 
 /// The same with at most `buckets_max` buckets.
-pub(super) fn gather_some(view: &View, ledger: &Ledger, ask: &CountsAsk, buckets_max: usize) -> CountsAnswer {
+pub fn gather_some(view: &View, ledger: &Ledger, ask: &CountsAsk, buckets_max: usize) -> CountsAnswer {
     let mut answer = CountsAnswer::default();
     let mut room = buckets_max;
     for (at, counter) in ask.counters.iter().enumerate() {
@@ -390,6 +390,3 @@ impl Source for Gathered {
         vec![Buckets::Sums(&buckets[half as usize])]
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,6 +3,7 @@
 //! The order stands beside a table of cells and not in it: counting never looks at it. The first request for a range lets it
 //! catch up with newer names, in bounded steps. A key takes 4 to 8 bytes.
 
+use crate::view::Cells;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use tidemark_types::ids::CounterName;
@@ -16,8 +17,9 @@ const RUN_SLOTS_MAX: usize = 512;
 pub struct KeyOrder {
     /// Ascending; none is empty.
     runs: Vec<Vec<u32>>,
-    /// Slots below are taken in.
+    /// Slots below are taken in, and so are the first ones of those that new cells got.
     seen: u32,
+    seen_again: usize,
     /// The life of the shard's cells that they belong to.
     life: u32,
 }
@@ -66,20 +68,35 @@ impl Page {
 }
 
 impl KeyOrder {
-    /// Begins anew where the slots were of another life of the cells ([`Cells::life`](crate::view::Cells::life)).
-    pub fn of_life(&mut self, life: u32) {
-        if self.life != life {
-            *self = KeyOrder { life, ..KeyOrder::default() };
+    /// Takes in at most `most` further cells of a shard, and says whether that was all. Begins anew if the known slots are of
+    /// another [life](Cells::life) of these cells. Cells that are over are left out: a new cell may get the slot.
+    pub fn follow(&mut self, cells: &Cells, most: u32) -> bool {
+        if self.life != cells.life() {
+            *self = KeyOrder { life: cells.life(), ..KeyOrder::default() };
         }
+        if !self.catch_up_with(cells.table(), most, |slot| !cells.is_over(slot)) {
+            return false;
+        }
+        for &slot in cells.reused_slots().iter().skip(self.seen_again).take(most as usize) {
+            self.seen_again += 1;
+            if let Some(name) = cells.table().counter_of_total(slot) {
+                self.insert(cells.table(), slot, name);
+            }
+        }
+        self.seen_again == cells.reused_slots().len()
     }
 
     /// Takes in at most `most` further slots of the table, always the same one, and says whether that was all.
     pub fn catch_up(&mut self, table: &CellTable, most: u32) -> bool {
+        self.catch_up_with(table, most, |_| true)
+    }
+
+    fn catch_up_with(&mut self, table: &CellTable, most: u32, is_taken: impl Fn(u32) -> bool) -> bool {
         let until = table.len().min(self.seen.saturating_add(most));
         while self.seen < until {
             let slot = self.seen;
             self.seen += 1;
-            if let Some(name) = table.counter_of_total(slot) {
+            if let Some(name) = table.counter_of_total(slot).filter(|_| is_taken(slot)) {
                 self.insert(table, slot, name);
             }
         }
@@ -210,148 +227,4 @@ fn page<'a>(
 
 fn name_of(table: &CellTable, slot: u32) -> (&str, &[u8]) {
     table.counter_of_total(slot).expect("only totals are taken in")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
-    use tidemark_types::ids::{Bucket, CellId, Half};
-
-    fn cell() -> impl Strategy<Value = CellId> {
-        let key = proptest::collection::vec(0u8..4, 1..5);
-        ("[ab]{1,2}", key, 0u32..2, any::<bool>(), 0u32..8).prop_map(|(namespace, key, generation, down, span)| {
-            CellId {
-                counter: CounterName::new(&namespace, &key).unwrap(),
-                generation,
-                half: if down { Half::Down } else { Half::Up },
-                bucket: if span == 0 { Bucket::Span { length_s: 60, start_s: 0 } } else { Bucket::Total },
-            }
-        })
-    }
-
-    fn range() -> impl Strategy<Value = KeyRange> {
-        let key = || proptest::collection::vec(0u8..4, 0..4);
-        let keys = ("[ab]", key(), prop::option::of(key()), prop::option::of(key()));
-        keys.prop_map(|(namespace, prefix, after, before)| KeyRange { namespace, prefix, after, before })
-    }
-
-    fn all(order: &KeyOrder, table: &CellTable, keys: &KeyRange, most: usize) -> Vec<CounterName> {
-        let mut keys = keys.clone();
-        let mut counters = Vec::new();
-        loop {
-            let page = scan(&[(order, table)], &keys, most, |_| true);
-            assert!(page.counters.len() <= most);
-            counters.extend(page.counters);
-            match page.next {
-                Some(next) => keys.after = Some(next),
-                None => return counters,
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn pages_of_two_tables_join_to_the_range_of_both(
-            cells in proptest::collection::vec((cell(), any::<bool>()), 0..100),
-            keys in range(),
-            most in 1usize..9,
-        ) {
-            let mut both = [(CellTable::new(7), KeyOrder::default()), (CellTable::new(8), KeyOrder::default())];
-            let mut whole = (CellTable::new(9), KeyOrder::default());
-            for (cell, is_second) in &cells {
-                both[usize::from(*is_second)].0.intern(cell).unwrap();
-                whole.0.intern(cell).unwrap();
-            }
-            both.iter_mut().chain([&mut whole]).for_each(|(table, order)| while !order.catch_up(table, 50) {});
-            let mut range = keys.clone();
-            let mut joined = Vec::new();
-            loop {
-                let [one, other] = both.each_ref().map(|(table, order)| scan(&[(order, table)], &range, most, |_| true));
-                let page = one.joined(other);
-                joined.extend(page.counters);
-                match page.next {
-                    Some(next) => range.after = Some(next),
-                    None => break,
-                }
-            }
-            prop_assert_eq!(&joined, &all(&whole.1, &whole.0, &keys, 7));
-            // All at once, too. Counters in both tables stand there twice.
-            let mut range = keys.clone();
-            let mut across = Vec::new();
-            loop {
-                let parts = both.each_ref().map(|(table, order)| (order, table));
-                let page = scan_across(&parts, &range, most, |_| true);
-                prop_assert!(page.counters.len() <= most);
-                across.extend(page.counters);
-                match page.next {
-                    Some(next) => range.after = Some(next),
-                    None => break,
-                }
-            }
-            across.dedup();
-            prop_assert_eq!(across, joined);
-        }
-
-        #[test]
-        fn pages_are_the_range_whatever_their_length_and_the_steps_of_catching_up(
-            cells in proptest::collection::vec(cell(), 0..150),
-            keys in range(),
-            most in 1usize..20,
-            step in 1u32..40,
-        ) {
-            let mut table = CellTable::new(7);
-            let mut order = KeyOrder::default();
-            let mut model = BTreeSet::new();
-            for (nth, cell) in cells.iter().enumerate() {
-                table.intern(cell).unwrap();
-                if cell.bucket == Bucket::Total {
-                    model.insert(cell.counter.clone());
-                }
-                if nth % 3 == 0 {
-                    order.catch_up(&table, step);
-                }
-            }
-            while !order.catch_up(&table, step) {}
-            prop_assert_eq!(order.len(), model.len());
-            let spread: Vec<CounterName> = model.iter().step_by(model.len().div_ceil(most).max(1)).cloned().collect();
-            prop_assert_eq!(order.spread(&table, most), spread);
-            let is_in = |name: &&CounterName| {
-                let key = name.key();
-                name.namespace() == keys.namespace
-                    && key.starts_with(&keys.prefix)
-                    && keys.after.as_deref().is_none_or(|after| key > after)
-                    && keys.before.as_deref().is_none_or(|before| key < before)
-            };
-            let wanted: Vec<CounterName> = model.iter().filter(is_in).cloned().collect();
-            prop_assert_eq!(all(&order, &table, &keys, most), wanted);
-        }
-    }
-
-    #[test]
-    fn many_keys_in_any_order_take_few_bytes_each_and_a_page_goes_on_where_one_ended() {
-        let keys = KeyRange { namespace: "qa".into(), prefix: b"a/".to_vec(), after: None, before: None };
-        for stride in [1u32, 7_919] {
-            let mut table = CellTable::new(1);
-            let mut order = KeyOrder::default();
-            let count = 20_000u32;
-            for nth in 0..count {
-                let key = format!("a/{:08}", nth.wrapping_mul(stride) % count);
-                table.intern(&CounterName::new("qa", key.as_bytes()).unwrap().total()).unwrap();
-            }
-            while !order.catch_up(&table, 1_000) {}
-            assert!(order.heap_bytes() < 10 * count as usize, "{}", order.heap_bytes());
-            let page = scan(&[(&order, &table)], &keys, 10, |_| true);
-            assert_eq!(page.next.as_deref(), Some(&b"a/00000009"[..]));
-            // A key that comes between is in the next page if it is behind the token, and never moves others.
-            table.intern(&CounterName::new("qa", b"a/00000009x").unwrap().total()).unwrap();
-            table.intern(&CounterName::new("qa", b"a/000").unwrap().total()).unwrap();
-            assert!(order.catch_up(&table, 2));
-            let next = scan(&[(&order, &table)], &KeyRange { after: page.next, ..keys.clone() }, 2, |_| true);
-            let names: Vec<String> = next.counters.iter().map(ToString::to_string).collect();
-            assert_eq!(names, ["qa/a/00000009x", "qa/a/00000010"]);
-            assert_eq!(all(&order, &table, &keys, 999).len(), count as usize + 2);
-        }
-    }
 }

@@ -354,6 +354,3 @@ fn counted(up: Answer, down: Answer) -> Counted {
         at_most: less(most(up), down.at_least),
     }
 }
-
-#[cfg(test)]
-mod tests;

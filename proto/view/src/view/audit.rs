@@ -89,12 +89,13 @@ impl View {
             let of_rows = cells.row_numbers(slot).map(|(_, valve)| valve);
             let valves: BTreeSet<u16> = cells.components(slot).map(|(valve, _)| valve).chain(of_rows).collect();
             let horizon = cells.horizon_of(slot);
-            valves.into_iter().map(move |number| {
+            let all = valves.into_iter().map(move |number| {
                 let valve = cells.valves[usize::from(number)];
                 let mut held = cells.held(slot, valve);
                 held.row.expire(horizon);
                 (valve, held)
-            })
+            });
+            all.filter(|(_, held)| *held != Held::default())
         })
     }
 
@@ -104,7 +105,9 @@ impl View {
         let Some(vertex) = ledger.graph().vertex(counter) else { return Ok(None) };
         let progress = self.graph_progress();
         let follows = progress.index == ledger.graph().index() && progress.waiting == 0;
-        if !follows || progress.compares || progress.recounts || progress.cells < self.len() {
+        let is_all_taken_in =
+            progress.cells >= self.len() && self.shards().all(|(of, _)| self.not_taken_in(of).is_empty());
+        if !follows || progress.compares || progress.recounts || !is_all_taken_in {
             return Err(NotCounted::Changing);
         }
         let ancestors = ancestors(vertex, ledger)?;

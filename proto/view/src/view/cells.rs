@@ -5,6 +5,7 @@
 //! totals. A cell that is new to the totals is taken in with its count by then.
 
 use super::components::Components;
+use super::reuse::Reuse;
 use super::series::Series;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemark_types::hash::{bytes_hash, hash_of_name};
@@ -43,7 +44,7 @@ pub struct Cells {
     pub(super) gathered: Gathered,
     /// By how much components were raised.
     weight: u64,
-    /// The number of times that all of it was forgotten.
+    /// The number of times that all of it was forgotten, or slots were freed.
     life: u32,
     /// Cells of ended generations that hold nothing any more ([`over`](super::over)). Cells below `judged` are known to be over
     /// or not. Data that resets up to the number `ended` ended is dropped; and the cells with dropped data since.
@@ -51,6 +52,7 @@ pub struct Cells {
     pub(super) judged: u32,
     pub(super) ended: u64,
     pub(super) dropped: Vec<u32>,
+    pub(super) reuse: Reuse,
 }
 
 /// Raised components that are not carried into totals yet.
@@ -104,6 +106,7 @@ impl Cells {
             judged: 0,
             ended: 0,
             dropped: Vec::new(),
+            reuse: Reuse::default(),
         };
         valves.iter().take(VALVES_MAX).for_each(|&valve| cells.push_valve(valve));
         cells
@@ -147,6 +150,10 @@ impl Cells {
 
     pub fn slot(&mut self, cell: &CellId) -> Result<u32, MergeError> {
         if let Some(slot) = self.table.find(cell) {
+            return Ok(slot);
+        }
+        if let Some(slot) = self.take_free(cell)? {
+            self.cell_hashes[slot as usize] = cell_hash(&self.table, slot);
             return Ok(slot);
         }
         if self.table.len() >= CELLS_MAX {
@@ -292,9 +299,13 @@ impl Cells {
         self.weight
     }
 
-    /// The number of times that all of it was forgotten: earlier slots mean nothing.
+    /// The number of times that all of it was forgotten, or slots were freed: earlier slots may mean nothing.
     pub fn life(&self) -> u32 {
         self.life
+    }
+
+    pub(super) fn begin_life(&mut self) {
+        self.life += 1;
     }
 
     /// None, of counters that are kept as those of these are.
@@ -304,7 +315,7 @@ impl Cells {
 
     /// The cells of the same shard after all of these are forgotten.
     pub(super) fn forgotten(&self, seed: u64) -> Cells {
-        Cells { life: self.life + 1, ..self.none_like(seed) }
+        Cells { life: self.life + 1, reuse: self.reuse.of_none(), ..self.none_like(seed) }
     }
 
     /// Bytes allocated.
@@ -312,6 +323,7 @@ impl Cells {
         self.table.heap_bytes()
             + self.components.heap_bytes()
             + 8 * self.cell_hashes.capacity()
+            + self.reuse.heap_bytes()
             + self.series_heap_bytes()
             + size_of::<(u32, u64)>() * self.gathered.counts.capacity()
     }

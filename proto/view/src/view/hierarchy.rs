@@ -45,6 +45,7 @@ use sums::{HALVES, Sums};
 use tidemark_ledger::ledger::{Changes, Ledger};
 use tidemark_types::graph::{Batch, EdgeChange, Flow, Scratch, Vertex};
 use tidemark_types::ids::{Bucket, CellId, CounterName, Half};
+use tidemark_types::numbers::Numbers;
 use tidemark_types::series::{BucketId, Horizon, Row, UnixTime};
 use tidemark_types::table::CellTable;
 use tidemark_types::teeth::{Bug, bites};
@@ -63,6 +64,10 @@ pub trait DirectCounts {
     fn sum(&self, shard: ShardId, slot: u32) -> u64;
     /// The rows of a slot's components.
     fn rows(&self, shard: ShardId, slot: u32) -> impl Iterator<Item = Cow<'_, Row>> + '_;
+    /// Slots of a shard that new cells got since slots were last freed.
+    fn reused_slots(&self, _shard: ShardId) -> &[u32] {
+        &[]
+    }
     /// Reads the memory of a slot that its sum and its rows will need.
     fn warm(&self, _shard: ShardId, _slot: u32) -> u64 {
         0
@@ -80,6 +85,8 @@ pub struct Hierarchy {
     scratch: Scratch,
     /// By shard and slot: the vertex of the counter, if it is a half of the total of its present generation.
     vertex_of: Vec<Vec<u32>>,
+    /// By shard: how many of the slots are taken in that new cells got.
+    taken_again: Vec<usize>,
     /// By vertex.
     nodes: Vec<Node>,
     /// By vertex, where there are several ranges: in which there is an ancestor of it, or was one since the last recount,
@@ -129,7 +136,7 @@ pub struct HierarchyProgress {
     /// neither.
     pub compares: bool,
     /// The number of the view's cells that are taken in, the first ones of each shard: the counts of other cells are inherited
-    /// after the next step.
+    /// after the next step. So are those of cells that got the slots of ended ones since.
     pub cells: u64,
     /// Namespaces keep other granularities than before: buckets of totals are counted anew by the next step.
     pub recounts: bool,
@@ -177,6 +184,11 @@ impl Hierarchy {
     /// Whether a cell is taken in.
     pub fn has_taken_in(&self, shard: ShardId, slot: u32) -> bool {
         self.vertex_of.get(usize::from(shard.0)).is_some_and(|of_shard| (slot as usize) < of_shard.len())
+    }
+
+    /// How many of the slots that new cells got are taken in.
+    pub fn taken_in_again(&self, shard: ShardId) -> usize {
+        self.taken_again.get(usize::from(shard.0)).copied().unwrap_or_default()
     }
 
     /// The buckets of totals that are kept in a namespace; `None` if it keeps no series.
@@ -292,6 +304,7 @@ impl Hierarchy {
         if let Some(of_shard) = self.vertex_of.get_mut(usize::from(shard.0)) {
             *of_shard = Vec::new();
         }
+        self.forget_again(shard);
         for node in self.nodes.iter_mut().filter(|node| node.shard == shard.0) {
             node.slots = [NONE; 2];
         }
@@ -304,6 +317,7 @@ impl Hierarchy {
     /// Takes in cells and counters that are new.
     pub(super) fn take_in(&mut self, ledger: &Ledger, view: &impl DirectCounts) {
         self.vertex_of.resize_with(self.ranges.numbers(), Vec::new);
+        self.taken_again.resize(self.ranges.numbers(), 0);
         for shard in self.ranges.iter().map(|range| range.shard).collect::<Vec<_>>() {
             for slot in self.taken_in(shard)..view.table(shard).len() {
                 self.vertex_of[usize::from(shard.0)].push(NONE);
@@ -311,6 +325,13 @@ impl Hierarchy {
                     self.adopt(shard, slot, ledger, view);
                 }
             }
+            let again = view.reused_slots(shard);
+            for &slot in again.iter().skip(self.taken_in_again(shard)) {
+                if !self.nodes.is_empty() {
+                    self.adopt(shard, slot, ledger, view);
+                }
+            }
+            self.taken_again[usize::from(shard.0)] = again.len();
         }
         // A counter that is new here has no flow yet.
         for vertex in self.nodes.len() as u32..ledger.graph().vertices() {
@@ -322,6 +343,22 @@ impl Hierarchy {
                 self.sources.push(ShardMask::NONE);
             }
             self.map(Vertex(vertex), &name, ledger, view);
+        }
+    }
+
+    /// These slots of a shard are of no counter: their cells are over, and no node holds one since the counters began again. All
+    /// cells are taken in.
+    pub(super) fn free_slots(&mut self, shard: ShardId, slots: &Numbers) {
+        self.forget_again(shard);
+        let of_shard = &self.vertex_of[usize::from(shard.0)];
+        let is_held = |slot: u32| of_shard.get(slot as usize).is_some_and(|&vertex| vertex != NONE);
+        debug_assert!(!slots.iter().any(is_held), "totals hold no cell that is over");
+    }
+
+    /// No slot of a shard was given to a new cell since slots were freed, or the shard was forgotten.
+    fn forget_again(&mut self, shard: ShardId) {
+        if let Some(taken) = self.taken_again.get_mut(usize::from(shard.0)) {
+            *taken = 0;
         }
     }
 

@@ -2,7 +2,7 @@
 //! (decision 0074).
 //!
 //! Not sooner: a view that has not applied the reset still shows them, and is told of them by others. Late data for such a cell
-//! is not taken. Its name stays.
+//! is not taken. Its slot may be given to a new cell later ([`reuse`](super::reuse)).
 
 use super::View;
 use super::cells::{Cells, component_hash};
@@ -10,7 +10,7 @@ use super::parting::Parted;
 use super::series::{bucket_hash, expires_on};
 use std::collections::BTreeSet;
 use tidemark_ledger::ledger::{Ledger, Resets};
-use tidemark_types::ids::{Bucket, CellId, CounterName, Half};
+use tidemark_types::ids::{CounterName, Half};
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::shards::ShardId;
 
@@ -42,6 +42,11 @@ impl Cells {
         self.ended
     }
 
+    /// Data that resets up to this number ended is dropped from here on.
+    pub(crate) fn ended_upto(&mut self, upto: u64) {
+        self.ended = upto;
+    }
+
     /// Whether a cell belongs to an ended generation, so that nothing is taken for it.
     pub fn is_over(&self, slot: u32) -> bool {
         self.over.contains(slot)
@@ -49,25 +54,24 @@ impl Cells {
 
     /// Whether some cells are not known to be over or not.
     pub(super) fn has_unjudged(&self) -> bool {
-        self.judged < self.len()
+        self.judged < self.len() || !self.reuse.unjudged().is_empty()
     }
 
     /// All cells there are now are judged.
     pub(super) fn all_judged(&mut self) {
         self.judged = self.len();
+        self.reuse.all_judged();
     }
 
     /// The cells that are over everywhere, of those that were named since all were judged.
     fn over_of_new(&self, resets: &Resets) -> Vec<u32> {
-        let is_over = |&slot: &u32| {
-            let CellId { counter, generation, bucket, .. } = self.name(slot);
-            bucket == Bucket::Total && generation < resets.life(&counter).over
-        };
-        if resets.last() == 0 { Vec::new() } else { (self.judged..self.len()).filter(is_over).collect() }
+        let is_over = |&slot: &u32| resets.is_over(&self.name(slot));
+        let new = (self.judged..self.len()).chain(self.reuse.unjudged().iter().copied());
+        if resets.last() == 0 { Vec::new() } else { new.filter(is_over).collect() }
     }
 
     /// A cell is over: all that it holds goes.
-    pub(super) fn end(&mut self, slot: u32) {
+    pub(crate) fn end(&mut self, slot: u32) {
         if bites(Bug::OverKept) || bites(Bug::ResetNotShown) || self.over.contains(slot) {
             return;
         }
@@ -143,10 +147,7 @@ impl View {
         first.for_each(|(_, counter, _)| self.note_over(counter, 0..1));
         if ledger.resets().last() > 0 {
             for (shard, cells) in (0..).map(ShardId).zip(&self.shards) {
-                let is_over = |slot: &u32| {
-                    let CellId { counter, generation, .. } = cells.name(*slot);
-                    generation < ledger.resets().life(&counter).over
-                };
+                let is_over = |&slot: &u32| ledger.resets().is_over(&cells.name(slot));
                 self.ending.0.extend(cells.table().later_totals().filter(is_over).map(|slot| (shard, slot)));
             }
         }
@@ -161,14 +162,15 @@ impl View {
 
     fn note_over(&mut self, counter: &CounterName, generations: std::ops::Range<u32>) {
         let shard = self.shard_of(counter);
-        let table = self.shards[usize::from(shard.0)].table();
+        let cells = &self.shards[usize::from(shard.0)];
         for generation in generations {
-            let slots = [Half::Up, Half::Down].map(|half| table.find_half(counter, half, generation));
-            self.ending.0.extend(slots.into_iter().flatten().map(|slot| (shard, slot)));
+            let slots = [Half::Up, Half::Down].map(|half| cells.table().find_half(counter, half, generation));
+            let slots = slots.into_iter().flatten().filter(|&slot| !cells.is_over(slot));
+            self.ending.0.extend(slots.map(|slot| (shard, slot)));
         }
     }
 
-    fn judge_new(&mut self, ledger: &Ledger) {
+    pub(super) fn judge_new(&mut self, ledger: &Ledger) {
         for (shard, cells) in (0..).map(ShardId).zip(&mut self.shards).filter(|(_, cells)| cells.has_unjudged()) {
             self.ending.0.extend(cells.over_of_new(ledger.resets()).into_iter().map(|slot| (shard, slot)));
             cells.all_judged();
@@ -184,7 +186,7 @@ impl View {
 
     fn ended_upto(&mut self, upto: u64) {
         self.ended = upto;
-        self.shards.iter_mut().for_each(|cells| cells.ended = upto);
+        self.shards.iter_mut().for_each(|cells| cells.ended_upto(upto));
         self.parting.iter_mut().for_each(|parting| parting.ended_upto(upto));
     }
 }

@@ -205,6 +205,7 @@ impl View {
         let places = Vec::new();
         let again = Numbers::default();
         let order = self.ranges().order().clone();
+        self.shards[usize::from(split.shard.0)].clear_free_slots();
         self.parting = Some(Parting { split: split.clone(), order, parts, places, again, raised: 0 });
         self.hierarchy.begin_parting(split);
     }

@@ -74,6 +74,8 @@ pub(super) struct Series {
     pub sums: BTreeMap<(DcId, u32), u64>,
     /// Rows that are not on disk as they are.
     pub dirty: Numbers,
+    /// Rows of cells that had the slot before: they have no buckets, and the next new row of the slot takes their place.
+    vacant: Numbers,
     pub shelving: Shelving,
     pub everything: Horizon,
     sweep_next: usize,
@@ -89,6 +91,7 @@ impl Default for Series {
             heads: Vec::new(),
             sums: BTreeMap::new(),
             dirty: Numbers::default(),
+            vacant: Numbers::default(),
             shelving: Shelving::default(),
             everything: Horizon::everything(),
             sweep_next: 0,
@@ -112,32 +115,59 @@ impl Series {
         self.numbers(slot).find(|&number| self.rows[number as usize].valve == valve)
     }
 
+    /// The rows of a slot's present cell.
     fn numbers(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
+        self.all_numbers(slot).filter(|&number| !self.vacant.contains(number))
+    }
+
+    /// The rows of a slot, vacant ones as well.
+    fn all_numbers(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
         let first = self.heads.get(slot as usize).copied().filter(|&number| number != NO_ROW);
         std::iter::successors(first, |&number| Some(self.rows[number as usize].next).filter(|&next| next != NO_ROW))
     }
 
-    /// `cells` there are in the view.
-    fn number_or_new(&mut self, slot: u32, valve: u16, cells: u32) -> u32 {
-        self.number(slot, valve).unwrap_or_else(|| {
-            let at = slot as usize;
-            if self.rows.is_empty() {
-                // With series most cells have a row, and growing copies all of them. Unused room takes no memory.
-                self.rows.reserve_exact(cells as usize);
-                self.heads.reserve_exact(cells as usize);
-            }
-            if at >= self.heads.len() {
-                self.heads.resize(at + 1, NO_ROW);
-            }
-            let number = self.rows.len() as u32;
-            let next = std::mem::replace(&mut self.heads[at], number);
-            self.rows.push(Held { slot, valve, shelved: 0, next, shelved_until: 0, row: Row::default() });
-            number
-        })
+    /// `valves` are those of the view, and `cells` there are in it.
+    fn number_or_new(&mut self, slot: u32, valve: u16, valves: &[ValveId], cells: u32) -> u32 {
+        if let Some(number) = self.number(slot, valve) {
+            return number;
+        }
+        let Some(number) = self.vacant_of(slot, valve, valves) else { return self.push(slot, valve, cells) };
+        self.vacant.remove(number);
+        self.rows[number as usize].valve = valve;
+        self.dirty.insert(number);
+        number
     }
 
-    /// A row has no buckets any more, and is to be written.
+    /// A vacant row of a slot for a valve. It was of the same data centre: changes that are yet to be told may name its number.
+    fn vacant_of(&self, slot: u32, valve: u16, valves: &[ValveId]) -> Option<u32> {
+        if self.vacant.is_empty() || bites(Bug::RowsKept) {
+            return None;
+        }
+        let dc = |valve: u16| valves[usize::from(valve)].group.dc;
+        let mut vacant = self.all_numbers(slot).filter(|&number| self.vacant.contains(number));
+        vacant.find(|&number| dc(self.rows[number as usize].valve) == dc(valve))
+    }
+
+    /// A row behind all others.
+    fn push(&mut self, slot: u32, valve: u16, cells: u32) -> u32 {
+        let at = slot as usize;
+        if self.rows.is_empty() {
+            // With series most cells have a row, and growing copies all of them. Unused room takes no memory.
+            self.rows.reserve_exact(cells as usize);
+            self.heads.reserve_exact(cells as usize);
+        }
+        if at >= self.heads.len() {
+            self.heads.resize(at + 1, NO_ROW);
+        }
+        let number = self.rows.len() as u32;
+        let next = std::mem::replace(&mut self.heads[at], number);
+        self.rows.push(Held { slot, valve, shelved: 0, next, shelved_until: 0, row: Row::default() });
+        number
+    }
+
+    /// The cell of a row is over: the row has no buckets any more, and is to be written.
     pub(super) fn clear(&mut self, number: u32) {
+        self.vacant.insert(number);
         let held = &mut self.rows[number as usize];
         self.shelving.bytes -= held.row.bucket_bytes();
         held.row = Row::default();
@@ -297,7 +327,7 @@ impl Cells {
         if !part.buckets().any(|(bucket, _)| horizon.keeps(bucket)) {
             return None;
         }
-        let number = self.series.number_or_new(slot, valve, self.table.len());
+        let number = self.series.number_or_new(slot, valve, &self.valves, self.table.len());
         let Series { spaces, rows, everything, sums, dirty, shelving, .. } = &mut self.series;
         let space = space.map(|space| &spaces[space]);
         let kept = space.filter(|_| !bites(Bug::ExpiredKept)).map_or(&*everything, |space| &space.view.horizon);
@@ -430,15 +460,30 @@ impl Cells {
         !self.series.dirty.is_empty()
     }
 
-    /// Takes over a row from a disk, under the next number. False: it is not the next one.
+    /// Takes over a row from a disk, under the next number. False: it is not the next one, or its component has a row already.
+    ///
+    /// A row without buckets is vacant. One may be left of a component that has another row by now: a crash can come between the
+    /// writing of both.
     pub fn load_row(&mut self, number: u32, slot: u32, valve: u16, row: Row) -> bool {
-        let is_next = number == self.rows_len() && self.series.number(slot, valve).is_none();
+        let is_alone = row.is_empty() || self.series.number(slot, valve).is_none();
+        let is_next = number == self.rows_len() && is_alone;
         if is_next {
-            let number = self.series.number_or_new(slot, valve, self.table.len());
+            self.series.push(slot, valve, self.table.len());
+            if row.is_empty() {
+                self.series.vacant.insert(number);
+            }
             self.series.shelving.bytes += row.bucket_bytes();
             self.series.rows[number as usize].row = row;
         }
         is_next
+    }
+
+    /// A loaded row has buckets on the shelf. False: there is no such row, or its component has another one.
+    pub(super) fn occupy(&mut self, number: u32) -> bool {
+        let Some(held) = self.series.rows.get(number as usize) else { return false };
+        let is_alone = self.series.number(held.slot, held.valve).is_none_or(|other| other == number);
+        self.series.vacant.remove(number);
+        is_alone
     }
 
     /// Bytes allocated for rows.
@@ -452,7 +497,12 @@ impl Cells {
         for (at, held) in self.series.rows.iter().enumerate() {
             held.row.check_invariants();
             self.series.whole(at as u32).check_invariants();
-            assert_eq!(self.series.number(held.slot, held.valve), Some(at as u32), "a component has one row");
+            match self.series.vacant.contains(at as u32) {
+                true => assert!(held.row.is_empty() && held.shelved_until == 0, "a vacant row has no buckets"),
+                false => {
+                    assert_eq!(self.series.number(held.slot, held.valve), Some(at as u32), "a component has one row")
+                }
+            }
         }
         let bytes = self.series.rows.iter().map(|held| held.row.bucket_bytes()).sum::<usize>();
         assert_eq!(bytes, self.series.shelving.bytes, "bytes of rows");

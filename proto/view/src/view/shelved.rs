@@ -257,7 +257,10 @@ impl Cells {
     /// Takes over the part of a row on the shelf. Without a shelf it is in memory. False: there is no such row.
     pub(crate) fn load_shelved(&mut self, number: u32, until: u32, shelved: &Row) -> bool {
         let has_shelf = self.has_shelf();
-        let Some(held) = self.series.rows.get_mut(number as usize) else { return false };
+        if !self.occupy(number) {
+            return false;
+        }
+        let held = &mut self.series.rows[number as usize];
         if has_shelf {
             self.series.shelving.rows += usize::from(held.shelved_until == 0 && until > 0);
             held.shelved_until = until;

@@ -42,6 +42,10 @@ impl DirectCounts for View {
         self.cells(shard).rows_of(slot).map(|(_, _, row)| row)
     }
 
+    fn reused_slots(&self, shard: ShardId) -> &[u32] {
+        self.cells(shard).reused_slots()
+    }
+
     fn warm(&self, shard: ShardId, slot: u32) -> u64 {
         let cells = self.cells(shard);
         cells.warm_components(slot).wrapping_add(cells.warm_row(slot))
@@ -99,7 +103,13 @@ impl View {
 
     /// Whether totals have taken a cell in: its counts flow on.
     pub fn has_taken_in(&self, shard: ShardId, slot: u32) -> bool {
-        self.hierarchy.has_taken_in(shard, slot)
+        self.hierarchy.has_taken_in(shard, slot) && !self.not_taken_in(shard).contains(&slot)
+    }
+
+    /// Slots that new cells got and that totals have not taken in since.
+    pub(super) fn not_taken_in(&self, shard: ShardId) -> &[u32] {
+        let again = self.cells(shard).reused_slots();
+        &again[self.hierarchy.taken_in_again(shard).min(again.len())..]
     }
 
     /// The progress of totals in following the graph.

@@ -67,13 +67,14 @@ impl Serialize for Graph {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Graph { dag, names, revision, remembered, index, allowed, audit } = self;
         let is_new = *revision == 0 && allowed.is_empty();
+        let records = names.records(0, names.len());
         let storing = (!is_new).then(|| Storing {
             revision: *revision,
             remembered,
             index: *index,
             allowed,
             namespaces: names.namespaces(),
-            names: names.records(0, names.len()),
+            names: &records,
             edges: Differences(dag),
             audit,
         });

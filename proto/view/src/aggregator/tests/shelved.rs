@@ -20,7 +20,20 @@ const BUCKET: usize = 16;
 
 /// The rows on disk of the one shard, as of the last durable part, and of its totals.
 #[derive(Debug, Default)]
-struct OnDisk(Mutex<BTreeMap<u32, Vec<u8>>>, Mutex<BTreeMap<u32, Vec<u8>>>);
+pub(super) struct OnDisk(Mutex<BTreeMap<u32, Vec<u8>>>, Mutex<BTreeMap<u32, Vec<u8>>>);
+
+impl OnDisk {
+    /// These are the rows on disk now.
+    pub(super) fn hold(&self, rows: &BTreeMap<Vec<u8>, Vec<u8>>) {
+        let shelved = rows.iter().filter_map(|(key, value)| Some((shelf_number(key)?, value.clone())));
+        *self.0.lock().unwrap() = shelved.collect();
+    }
+
+    /// A process begins: totals of the last one are of no use to it.
+    pub(super) fn begin(&self) {
+        self.1.lock().unwrap().clear();
+    }
+}
 
 impl Shelf for OnDisk {
     fn read(&self, _: ShardId, number: u32) -> Option<Vec<u8>> {
@@ -146,13 +159,12 @@ impl Shelved {
     fn persist(&mut self) {
         let Some(rows) = self.world.out.take() else { return };
         self.world.write(rows);
-        let shelved = self.world.rows.iter().filter_map(|(key, value)| Some((shelf_number(key)?, value.clone())));
-        *self.shelf.0.lock().unwrap() = shelved.collect();
+        self.shelf.hold(&self.world.rows);
         self.world.say(Input::Persisted { shard: ShardId::FIRST });
     }
 
     fn crash(&mut self, epoch: u64) {
-        self.shelf.1.lock().unwrap().clear();
+        self.shelf.begin();
         self.world.core = AggregatorCore::recover(self.config(epoch), self.world.rows.clone()).unwrap();
         self.world.out = None;
         self.clock(0);

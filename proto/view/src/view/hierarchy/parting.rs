@@ -144,6 +144,7 @@ impl Hierarchy {
             self.vertex_of[usize::from(part.0)] = vec![NONE; cells as usize];
         }
         self.vertex_of[usize::from(split.shard.0)] = Vec::new();
+        self.forget_again(split.shard);
         for (vertex, part) in (0..).zip(handed) {
             let Some(part) = part else { continue };
             let node = &mut self.nodes[vertex as usize];

@@ -197,7 +197,9 @@ impl Hierarchy {
             });
             vertex_of
         };
-        self.vertex_of = (0..self.ranges.numbers() as u16).map(|shard| of_shard(ShardId(shard))).collect();
+        let shards = || (0..self.ranges.numbers() as u16).map(ShardId);
+        self.vertex_of = shards().map(&mut of_shard).collect();
+        self.taken_again = shards().map(|shard| view.reused_slots(shard).len()).collect();
     }
 
     /// Reads the memory that the next counters from this one on will need.

@@ -1,10 +1,14 @@
 //! The data that leaves a view once a reset is passed, on disk and in memory, and late data.
 
 use super::*;
+use crate::query::KeyOrder;
+use crate::view::NotCounted;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tidemark_types::ids::{DcId, GroupId, ValveId};
+use tidemark_types::graph::{Edge, EdgeChange};
+use tidemark_types::ids::{CellId, DcId, GroupId, ValveId};
 use tidemark_types::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
+use tidemark_types::time::WallMs;
 use tidemark_wire::msg::{LedgerCmd, SeriesTerms};
 use tidemark_wire::shards::Split;
 
@@ -29,6 +33,7 @@ struct World {
     buckets: BTreeMap<CellId, BTreeMap<ValveId, Row>>,
     /// Cells without any data left: they were over when resets were passed.
     over: BTreeSet<CellId>,
+    orders: Vec<KeyOrder>,
 }
 
 impl World {
@@ -42,8 +47,8 @@ impl World {
             ledger.apply(ledger.applied().next(), &cmd);
         }
         ledger.apply(ledger.applied().next(), &LedgerCmd::Series { namespace: "t".into(), terms });
-        let (counts, buckets, over) = Default::default();
-        let mut world = World { view, ledger, splits: 0, counts, buckets, over };
+        let (counts, buckets, over, orders) = Default::default();
+        let mut world = World { view, ledger, splits: 0, counts, buckets, over, orders };
         world.view.on_time(UnixTime::try_from(BEGIN).unwrap());
         world.view.on_start(&world.ledger);
         drop(world.ledger.take_changes());
@@ -97,6 +102,35 @@ impl World {
         drop(self.view.take_dropped());
     }
 
+    /// New cells may get the slots of all that is over.
+    fn free(&mut self) {
+        let split = self.view.splits().map(|split| split.shard);
+        let shards: Vec<ShardId> = self.view.shards().map(|(shard, _)| shard).collect();
+        for shard in shards.into_iter().filter(|&shard| Some(shard) != split) {
+            let slots = self.view.cells(shard).to_free();
+            self.view.free_slots(shard, &slots, &self.ledger);
+        }
+    }
+
+    /// The order of keys has the counters of all cells that are not over, each once. Whether all orders have all cells.
+    fn check_order(&mut self, step: u32) -> bool {
+        let mut has_all = true;
+        self.orders.resize_with(self.view.shards().len(), KeyOrder::default);
+        for (order, (_, cells)) in self.orders.iter_mut().zip(self.view.shards()) {
+            if !order.follow(cells, step) {
+                has_all = false;
+                continue;
+            }
+            let counter = |slot| cells.name(slot).counter;
+            let present: BTreeSet<CounterName> =
+                (0..cells.len()).filter(|&slot| !cells.is_over(slot)).map(counter).collect();
+            let listed = order.spread(cells.table(), usize::MAX);
+            let is_once = listed.is_sorted_by(|one, next| one < next);
+            assert!(is_once && present.iter().all(|counter| listed.contains(counter)), "{listed:?}");
+        }
+        has_all
+    }
+
     fn check(&self) {
         self.view.check_all();
         for cell in self.over.iter().chain(self.counts.keys()) {
@@ -124,7 +158,7 @@ impl World {
 proptest! {
     #[test]
     fn what_is_over_leaves_a_view_and_nothing_late_brings_it_back(
-        steps in proptest::collection::vec((0u8..12, 0..KEYS, 0u32..4, 0u16..6, 1u64..99, 1usize..4), 1..120),
+        steps in proptest::collection::vec((0u8..14, 0..KEYS, 0u32..4, 0u16..6, 1u64..99, 1usize..4), 1..120),
     ) {
         let mut world = World::new();
         let mut told = Vec::new();
@@ -145,11 +179,14 @@ proptest! {
                     world.splits += 1;
                 }
                 10 => drop(world.view.step_split(1 + value as usize, &world.ledger)),
-                _ => drop(world.view.finish_split(5, &world.ledger)),
+                11 => drop(world.view.finish_split(5, &world.ledger)),
+                12 => world.free(),
+                _ => drop(world.check_order(value as u32)),
             }
             world.settle(most);
             world.check();
         }
+        prop_assert!((0..9).any(|_| world.check_order(99)), "orders that do not catch up");
         world.pass(u64::MAX);
         world.settle(usize::MAX);
         world.check();
@@ -186,6 +223,40 @@ fn what_not_all_have_passed_stays() {
     world.merge(name(1).half_of(Half::Down, 0), 1, 9);
     world.settle(9);
     assert_eq!(world.view.down_of(&name(1), 0), 0);
+}
+
+#[test]
+fn an_audit_lists_no_valve_of_the_cell_that_had_the_slot_before() {
+    let mut world = World::new();
+    world.merge(name(1).total(), 0, 5);
+    world.reset(1);
+    world.pass(1);
+    world.settle(9);
+    world.free();
+    world.merge(name(2).total(), 1, 3);
+    assert_eq!(world.view.shards[0].reused_slots(), [0]);
+    let valves: Vec<ValveId> = world.view.components_held(&name(2).total()).map(|(of, _)| of).collect();
+    assert_eq!(valves, [valve(1)]);
+}
+
+#[test]
+fn totals_are_compared_once_cells_in_slots_of_ended_ones_are_taken_in() {
+    let mut world = World::new();
+    let changes = vec![EdgeChange::Insert(Edge { from: name(2), to: name(3) })];
+    world.apply(LedgerCmd::Edges { revision: 0, id: 1, lenient: false, changes, at: WallMs(0), by: "test".into() });
+    world.merge(name(1).total(), 0, 5);
+    while world.view.step_graph(1_000, &world.ledger) {}
+    world.reset(1);
+    world.pass(1);
+    world.settle(9);
+    world.free();
+    world.merge(name(2).total(), 0, 7);
+    assert_eq!(world.view.shards[0].reused_slots(), [0]);
+    let audit = |world: &World| world.view.audit_total(&name(3), &world.ledger);
+    assert_eq!(audit(&world), Err(NotCounted::Changing), "the count flows on with the next step");
+    while world.view.step_graph(1_000, &world.ledger) {}
+    let audit = audit(&world).unwrap().unwrap();
+    assert!(audit.agrees() && audit.halves[0] == (7, 7), "{audit:?}");
 }
 
 /// The deliberate bug: data from before a passed reset stays.

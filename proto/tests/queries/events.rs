@@ -1,15 +1,16 @@
 //! Answers against a recount of the very events: for any policy, question and accepted error.
 
-use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tidemark_types::ids::{CounterName, Half};
-use tidemark_types::series::calendar::{Anchor, CalendarUnit, Zone};
-use tidemark_types::series::{
+use tidemark_proto::ids::{CounterName, Half};
+use tidemark_proto::limits::SERIES_VALUES_MAX;
+use tidemark_proto::msg::Reading;
+use tidemark_proto::query::*;
+use tidemark_proto::series::calendar::{Anchor, CalendarUnit, Zone};
+use tidemark_proto::series::{
     Cover, Horizon, Kept, OutOfRange, Retention, Row, SeriesPolicy, SeriesState, StepCover, UnixTime, Window,
 };
-use tidemark_types::time::WallMs;
-use tidemark_wire::msg::Reading;
+use tidemark_proto::time::WallMs;
 
 const NOW_S: u64 = 1_790_000_123;
 const DAY_S: u64 = 86_400;
@@ -152,7 +153,7 @@ fn any_policy() -> impl Strategy<Value = SeriesPolicy> {
     (prop::sample::subsequence(chain, 1..=5), prop::collection::vec(1u64..60, 5)).prop_map(|(chosen, lives)| {
         let mut least_s = 0;
         let kept = chosen.into_iter().zip(lives).map(|(text, life)| {
-            let granularity: tidemark_types::series::Granularity = text.parse().unwrap();
+            let granularity: tidemark_proto::series::Granularity = text.parse().unwrap();
             least_s = (granularity.longest_s() * life).max(least_s);
             Kept { granularity, ttl_s: least_s }
         });
@@ -182,7 +183,7 @@ proptest! {
         calendar: bool,
         error_s in prop::option::of(0..100_000u64),
     ) {
-        let every: tidemark_types::series::calendar::Period = every.parse().unwrap();
+        let every: tidemark_proto::series::calendar::Period = every.parse().unwrap();
         let step_s = every.fixed_s().unwrap_or(31 * DAY_S);
         let mut state = SeriesState::new(policy, time(now_s - 20 * DAY_S));
         if let Some(changed) = changed {

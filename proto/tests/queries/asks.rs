@@ -1,12 +1,14 @@
 //! Questions and answers between aggregators: bounds, garbage, and that sent messages arrive unchanged.
 
-use super::*;
-use crate::query::Wanted;
 use proptest::prelude::*;
-use tidemark_types::series::{BucketId, Granularity, Totals};
-use tidemark_wire::msg::Reading;
-use tidemark_wire::shards::ShardMask;
-use tidemark_wire::wire::{WIRE_VERSION, decode, encode};
+use std::collections::BTreeSet;
+use tidemark_proto::ids::CounterName;
+use tidemark_proto::limits::{KEY_BYTES_MAX, SHARDS_MAX};
+use tidemark_proto::msg::Reading;
+use tidemark_proto::query::*;
+use tidemark_proto::series::{BucketId, Granularity, Totals};
+use tidemark_proto::shards::{ShardId, ShardMask};
+use tidemark_proto::wire::{WIRE_VERSION, decode, encode};
 
 fn name() -> CounterName {
     CounterName::new("qa", b"a/b").unwrap()

@@ -1,20 +1,21 @@
 //! Messages of questions: the largest fit, longer ones are refused, and garbage is.
 
-use super::*;
-use crate::query::{AsOf, Basis, Counted, CounterAsOf, Page, QueryError, Windowed};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tidemark_types::ids::{AggregatorId, DcId, GroupId, LogIndex};
-use tidemark_types::limits::{
-    GROUPS_MAX, KEY_BYTES_MAX, NAMESPACE_BYTES_MAX, SERIES_VALUES_MAX, STEPS_MAX, UNIX_TIME_MAX_S,
+use tidemark_proto::framed::{FRAME_BYTES, Frames, sent};
+use tidemark_proto::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex};
+use tidemark_proto::limits::{
+    GROUPS_MAX, KEY_BYTES_MAX, NAMESPACE_BYTES_MAX, QUERY_COUNTERS_MAX, QUERY_WINDOWS_MAX, RANGE_MAX,
+    SERIES_VALUES_MAX, STEPS_MAX, UNIX_TIME_MAX_S, ZONE_NAME_BYTES_MAX,
 };
-use tidemark_types::series::calendar::CalendarUnit;
-use tidemark_types::series::{UnixTime, Window};
-use tidemark_types::time::WallMs;
-use tidemark_wire::framed::{FRAME_BYTES, Frames, sent};
-use tidemark_wire::msg::{Reading, Version};
-use tidemark_wire::shards::ShardId;
-use tidemark_wire::wire::{WIRE_VERSION, decode, encode};
+use tidemark_proto::msg::{Reading, Version};
+use tidemark_proto::queries::*;
+use tidemark_proto::query::{AsOf, Asked, Basis, Counted, CounterAsOf, KeyRange, Of, Page, QueryError, Windowed};
+use tidemark_proto::series::calendar::{CalendarUnit, Period};
+use tidemark_proto::series::{UnixTime, Window};
+use tidemark_proto::shards::ShardId;
+use tidemark_proto::time::WallMs;
+use tidemark_proto::wire::{Message, WIRE_VERSION, WireError, decode, encode};
 
 fn longest() -> CounterName {
     CounterName::new(&"n".repeat(NAMESPACE_BYTES_MAX), &[b'k'; KEY_BYTES_MAX]).unwrap()

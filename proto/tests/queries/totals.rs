@@ -1,14 +1,15 @@
 //! Answers about totals: a view that follows a graph, beside the same questions about direct counts.
 
-use super::*;
-use crate::query::Asked;
-use tidemark_ledger::ledger::EdgeAuthor;
-use tidemark_types::graph::{Edge, EdgeChange};
-use tidemark_types::ids::{DcId, GroupId, LogIndex, ValveId};
-use tidemark_wire::msg::{LedgerCmd, SeriesTerms};
+use tidemark_proto::graph::{Edge, EdgeChange};
+use tidemark_proto::ids::{CounterName, DcId, GroupId, Half, LogIndex, ValveId};
+use tidemark_proto::ledger::{EdgeAuthor, Ledger};
+use tidemark_proto::msg::{LedgerCmd, SeriesTerms};
+use tidemark_proto::query::*;
+use tidemark_proto::time::WallMs;
+use tidemark_proto::view::View;
 
-use tidemark_types::series::calendar::{Anchor, Zone};
-use tidemark_types::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy};
+use tidemark_proto::series::calendar::{Anchor, Zone};
+use tidemark_proto::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
 
 const NOW_S: u64 = 1_790_000_123;
 const HOUR_S: u64 = 3_600;

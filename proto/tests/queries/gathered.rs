@@ -1,19 +1,20 @@
 //! Data gathered from processes that each hold some shards, against a view that holds them all: for any question, and with
 //! answers cut at any place.
 
-use super::*;
-use crate::query::{
-    Asked, Exported, SeriesRead, ShardAnswer, ShardAsk, Shown, ShownTotals, export, read_at, read_series,
-};
 use proptest::prelude::*;
-use tidemark_ledger::ledger::EdgeAuthor;
-use tidemark_types::graph::{Edge, EdgeChange};
-use tidemark_types::ids::{DcId, GroupId, LogIndex, ValveId};
-use tidemark_types::series::calendar::{Anchor, CalendarUnit, Zone};
-use tidemark_types::series::{Kept, OutOfRange, Retention, Row, SeriesPolicy, UnixTime};
-use tidemark_wire::msg::{LedgerCmd, SeriesTerms};
-use tidemark_wire::shards::Ranges;
-use tidemark_wire::wire::{decode, encode};
+use std::collections::{BTreeMap, BTreeSet};
+use tidemark_proto::graph::{Edge, EdgeChange};
+use tidemark_proto::ids::{CounterName, DcId, GroupId, Half, LogIndex, ValveId};
+use tidemark_proto::ledger::{EdgeAuthor, Ledger};
+use tidemark_proto::limits::MESSAGE_BYTES_MAX;
+use tidemark_proto::msg::{LedgerCmd, Reading, SeriesTerms};
+use tidemark_proto::query::*;
+use tidemark_proto::series::calendar::{Anchor, CalendarUnit, Zone};
+use tidemark_proto::series::{BucketId, Kept, OutOfRange, Retention, Row, SeriesPolicy, Totals, UnixTime};
+use tidemark_proto::shards::{Ranges, ShardId};
+use tidemark_proto::time::WallMs;
+use tidemark_proto::view::View;
+use tidemark_proto::wire::{decode, encode};
 
 const COUNTERS: u8 = 7;
 const NOW_S: u64 = 1_790_000_123;
@@ -184,7 +185,7 @@ impl World {
 }
 
 /// A message after encoding and decoding.
-fn again<M: tidemark_wire::wire::Message + PartialEq + std::fmt::Debug>(message: &M) -> M {
+fn again<M: tidemark_proto::wire::Message + PartialEq + std::fmt::Debug>(message: &M) -> M {
     let arrived = decode(&encode(message)).unwrap();
     assert_eq!(&arrived, message);
     arrived
@@ -391,7 +392,7 @@ fn the_largest_answer_fits_a_message_and_the_rest_follows() {
     let mut answers = 0;
     while let Some(ask) = inquiry.ask() {
         let ask = gather(&world.view, &world.ledger, &ask);
-        inquiry.take(again(&ShardAnswer::Counts(ask)).counts()).unwrap();
+        inquiry.take(counts(again(&ShardAnswer::Counts(ask)))).unwrap();
         answers += 1;
     }
     assert_eq!(answers, 40_000_usize.div_ceil(COUNTS_BUCKETS_MAX));
@@ -414,11 +415,9 @@ fn the_largest_answer_fits_a_message_and_the_rest_follows() {
     assert!(encode(&largest).len() <= MESSAGE_BYTES_MAX);
 }
 
-impl ShardAnswer {
-    fn counts(self) -> CountsAnswer {
-        match self {
-            ShardAnswer::Counts(answer) => answer,
-            other => panic!("{other:?}"),
-        }
+fn counts(answer: ShardAnswer) -> CountsAnswer {
+    match answer {
+        ShardAnswer::Counts(answer) => answer,
+        other => panic!("{other:?}"),
     }
 }
