@@ -525,7 +525,7 @@ pub struct SqlArgs {
     #[arg(long, value_name = "FILE")]
     pub sql_program: Option<PathBuf>,
     /// Processes for SQL, and so queries in SQL at a time
-    #[arg(long, value_name = "PROCESSES", default_value_t = 2, value_parser = clap::value_parser!(u64).range(SQL_CHILDREN_MIN as u64..=SQL_CHILDREN_MAX as u64))]
+    #[arg(long, value_name = "PROCESSES", default_value_t = 4, value_parser = clap::value_parser!(u64).range(SQL_CHILDREN_MIN as u64..=SQL_CHILDREN_MAX as u64))]
     pub sql_children: u64,
     /// Memory in MiB of a query in SQL, with the rows that it reads; a query that needs more is refused
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(64..=16_384))]

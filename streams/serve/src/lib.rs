@@ -8,7 +8,7 @@
 //! * `engine`: the thread that owns the partition, and the thread that writes blobs.
 //! * `query`: counts of a tenant, from blobs and from the owner's rows; `row_cache`: rows of blobs that were read before;
 //!   `commit_times`: when blobs were committed.
-//! * `sql`: SQL of a tenant, on children that never had other rows.
+//! * `sql_rows`: the rows that a child of SQL gets; `query_log`: a line about each query in SQL.
 //! * `http`: requests and answers. It decides nothing about counts.
 //! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 
@@ -21,11 +21,12 @@ mod messages;
 mod metrics;
 mod node;
 mod query;
+mod query_log;
 mod row_cache;
 mod run;
 pub mod secret;
 pub mod settings;
-mod sql;
+mod sql_rows;
 
 pub use engine::{LOG_FILE, SOURCE};
 pub use log::{LogError, check_log, read_rows};

@@ -37,8 +37,9 @@ pub const CHILD_QUERIES_MAX: u64 = 1_000;
 pub const CHILD_GROWTH_BYTES_MAX: u64 = 128 << 20;
 /// Stack of the child's thread.
 pub const STACK_BYTES: usize = 64 << 20;
-/// Address space beyond the memory of a query that a child may fill, for its stack and its allocator. Beyond it the child aborts.
-pub const DATA_SLACK_BYTES: u64 = 192 << 20;
+/// Memory beyond that of a query that a child may map: for its stack, for what it keeps of queries before, and for its allocator. Beyond it
+/// the child aborts.
+pub const DATA_SLACK_BYTES: u64 = STACK_BYTES as u64 + CHILD_GROWTH_BYTES_MAX + (64 << 20);
 
 /// Tenants whose use of the present minute is known. With more, those that run nothing are forgotten.
 pub const TENANTS_MAX: usize = 100_000;

@@ -28,6 +28,8 @@ pub struct Process {
     socket: UnixStream,
     /// Resident memory once it was ready.
     start_bytes: u64,
+    /// Resident memory when its query began: it may keep some of those before.
+    base_bytes: u64,
     queries: u64,
     has_ended: bool,
 }
@@ -60,6 +62,7 @@ impl Process {
         match hello {
             Ok(Reply::Hello { version: VERSION }) => {
                 process.start_bytes = process.memory_bytes().unwrap_or_default();
+                process.base_bytes = process.start_bytes;
                 Ok(process)
             }
             Ok(Reply::Hello { version }) => {
@@ -94,7 +97,7 @@ impl Process {
             .spawn()?;
         let socket = UnixStream::from_std(ours)?;
         let pool = Arc::downgrade(pool);
-        Ok(Process { pool, child, socket, start_bytes: u64::MAX, queries: 0, has_ended: false })
+        Ok(Process { pool, child, socket, start_bytes: 0, base_bytes: u64::MAX, queries: 0, has_ended: false })
     }
 
     pub fn id(&self) -> Option<u32> {
@@ -106,9 +109,15 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Whether it has had a query before.
+    pub fn is_used(&self) -> bool {
+        self.queries > 0
+    }
+
     /// A query begins.
-    pub fn count_query(&mut self) {
+    pub fn begin_query(&mut self) {
         self.queries += 1;
+        self.base_bytes = self.memory_bytes().unwrap_or(self.base_bytes);
     }
 
     /// Why it should end now, though it has answered.
@@ -159,7 +168,7 @@ impl Process {
     }
 
     fn watch(&self) -> Watch {
-        Watch { id: self.child.id(), start_bytes: self.start_bytes }
+        Watch { id: self.child.id(), base_bytes: self.base_bytes }
     }
 
     fn memory_bytes(&self) -> Option<u64> {
@@ -185,7 +194,7 @@ async fn receive(socket: &mut UnixStream) -> Result<Reply, FrameError> {
 #[derive(Clone, Copy)]
 struct Watch {
     id: Option<u32>,
-    start_bytes: u64,
+    base_bytes: u64,
 }
 
 impl Watch {
@@ -196,7 +205,7 @@ impl Watch {
         allowed: Allowed,
     ) -> Result<T, Stop> {
         let mut message = std::pin::pin!(message);
-        let most = self.start_bytes.saturating_add(allowed.memory_bytes);
+        let most = self.base_bytes.saturating_add(allowed.memory_bytes);
         loop {
             let next = Instant::now() + POLL;
             match tokio::time::timeout_at(next.min(allowed.until), message.as_mut()).await {

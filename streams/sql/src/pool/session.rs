@@ -53,11 +53,18 @@ impl Session {
         }
         self.bytes_max = query.bytes_max;
         self.allowed.memory_bytes = query.memory_bytes;
-        if let Some(process) = &mut self.process {
-            process.count_query();
-        }
-        self.send(&Request::Query(query)).await?;
-        match self.receive().await? {
+        let request = Request::Query(query);
+        // A child that has answered before may have been killed since. A query that ends a new child is to blame itself.
+        let is_used = self.process.as_ref().is_some_and(Process::is_used);
+        let reply = match self.ask(&request).await {
+            Err(SqlError::Crashed { .. }) if is_used => {
+                let pool = &self.charged.pool;
+                self.process = Some(Process::start(pool.settings(), pool).await?);
+                self.ask(&request).await?
+            }
+            replied => replied?,
+        };
+        match reply {
             Reply::Planned(planned) => Ok(planned),
             Reply::Refused { refusal, message } => Err(self.refused(refusal, message)),
             Reply::Hello { .. } | Reply::Columns(_) | Reply::Output(_) | Reply::Done { .. } => Err(self.out_of_turn()),
@@ -115,6 +122,15 @@ impl Session {
     /// Rows that were sent.
     pub fn scanned(&self) -> u64 {
         self.charged.cost.rows
+    }
+
+    /// Sends a query to the child, and takes its first reply.
+    async fn ask(&mut self, request: &Request) -> Result<Reply, SqlError> {
+        if let Some(process) = &mut self.process {
+            process.begin_query();
+        }
+        self.send(request).await?;
+        self.receive().await
     }
 
     async fn send(&mut self, request: &Request) -> Result<(), SqlError> {

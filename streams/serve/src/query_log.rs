@@ -1,13 +1,12 @@
-//! The log of queries: a line of JSON for each, with the shape of the query and none of its literals.
+//! The log of queries in SQL: a line of JSON for each, with the shape of the query and none of its literals.
 
 use crate::counters::Counter;
-use crate::node::now_ms;
 use serde_json::json;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_sql::shape::shape;
@@ -57,8 +56,9 @@ impl QueryLog {
 }
 
 impl LogLine<'_> {
-    fn text(&self, at_ms: u64, took: Duration) -> String {
-        let at = UnixTime::from_s((at_ms / 1_000) as i64).map(|at| Zone::UTC.text(at)).unwrap_or_default();
+    fn text(&self, at: SystemTime, took: Duration) -> String {
+        let at_s = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let at = UnixTime::from_s(at_s as i64).map(|at| Zone::UTC.text(at)).unwrap_or_default();
         let line = json!({
             "at": at,
             "tenant": self.tenant,
@@ -75,7 +75,7 @@ impl LogLine<'_> {
 
 impl Drop for LogLine<'_> {
     fn drop(&mut self) {
-        let text = self.text(now_ms(), self.began.elapsed());
+        let text = self.text(SystemTime::now(), self.began.elapsed());
         if self.log.write(&text).is_err() {
             self.log.errors.add(1);
         }

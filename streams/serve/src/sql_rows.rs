@@ -1,4 +1,5 @@
-//! The rows of a tenant in a range, as messages to a child. No row of another tenant is among them.
+//! The rows of a tenant in a range, as messages to a child of SQL. Tenant and range are decided by the request, and never by the text of
+//! a query. Each row is checked again before it is sent, so that none of another tenant is among them.
 
 use crate::engine::Pinned;
 use crate::query::RowSources;
