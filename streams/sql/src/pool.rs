@@ -7,6 +7,7 @@
 mod error;
 mod process;
 mod session;
+mod starter;
 mod stats;
 
 pub use error::SqlError;
@@ -16,6 +17,7 @@ pub use stats::{Ended, Stats};
 use crate::budget::{Budgets, Cost, TenantLimits};
 use crate::limits::WAITING_MAX;
 use process::Process;
+use starter::Starter;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,6 +51,7 @@ pub struct Pool {
     started: Instant,
     turns: Arc<Semaphore>,
     waiting: Semaphore,
+    starter: Starter,
     shared: Mutex<Shared>,
 }
 
@@ -80,6 +83,7 @@ impl Pool {
             started: Instant::now(),
             turns,
             waiting: Semaphore::new(WAITING_MAX),
+            starter: Starter::default(),
             shared: Mutex::new(Shared { idle: Vec::new(), budgets, stats: Stats::default() }),
         })
     }

@@ -7,12 +7,12 @@ use crate::limits::{CHILD_GROWTH_BYTES_MAX, CHILD_QUERIES_MAX};
 use serde::Serialize;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::Instant;
 
 /// A child must have started after this.
@@ -53,9 +53,8 @@ pub enum Stop {
 impl Process {
     /// Starts a child, and waits until it says that it is ready.
     pub async fn start(settings: &PoolSettings, pool: &Arc<Pool>) -> Result<Process, SqlError> {
-        let started = Process::spawn(settings, pool).map_err(SqlError::Start)?;
+        let mut process = Process::spawn(settings, pool).await.map_err(SqlError::Start)?;
         pool.shared().stats.started += 1;
-        let mut process = started;
         let allowed = Allowed { until: Instant::now() + START_MAX, memory_bytes: settings.memory_bytes };
         let hello = process.receive(allowed).await;
         let failed = |text: &str| SqlError::Start(io::Error::other(text.to_owned()));
@@ -83,18 +82,18 @@ impl Process {
         }
     }
 
-    fn spawn(settings: &PoolSettings, pool: &Arc<Pool>) -> io::Result<Process> {
+    async fn spawn(settings: &PoolSettings, pool: &Arc<Pool>) -> io::Result<Process> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let child = Command::new(&settings.program)
+        let mut command = Command::new(&settings.program);
+        command
             .args(["--memory-bytes", &settings.memory_bytes.to_string()])
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
+            .stderr(Stdio::null());
+        let child = pool.starter.start(command).await?;
         let socket = UnixStream::from_std(ours)?;
         let pool = Arc::downgrade(pool);
         Ok(Process { pool, child, socket, start_bytes: 0, base_bytes: u64::MAX, queries: 0, has_ended: false })

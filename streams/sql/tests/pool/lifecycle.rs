@@ -88,6 +88,23 @@ async fn idle_child_that_was_killed_is_replaced() {
     assert_eq!((pool.stats().started, pool.stats().alive()), (2, 1));
 }
 
+#[test]
+fn child_outlives_the_thread_of_its_first_query() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let pool = Pool::new(settings());
+    let task = std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            assert!(runtime.block_on(ask(&pool, "SELECT 1", &[])).is_ok());
+            std::fs::read_link("/proc/thread-self").unwrap()
+        });
+        first.join().unwrap()
+    });
+    // The kernel tells children of the thread before it forgets the thread.
+    runtime.block_on(until("the end of the thread", || !Path::new("/proc").join(&task).exists()));
+    assert!(runtime.block_on(ask(&pool, "SELECT 1", &[])).is_ok());
+    assert_eq!(pool.stats().started, 1);
+}
+
 #[tokio::test]
 async fn reader_that_goes_away_ends_the_query() {
     let pool = Pool::new(settings());
