@@ -81,6 +81,36 @@ fn whatever_is_no_query_is_refused() {
 }
 
 #[test]
+fn clauses_that_the_engine_passes_over_are_refused() {
+    for sql in [
+        "SELECT sum(n) FROM click PREWHERE listing = 'a'",
+        "SELECT listing, sum(n) FROM click GROUP BY listing WITH ROLLUP",
+        "SELECT listing, sum(n) FROM click GROUP BY listing WITH CUBE",
+        "SELECT listing, sum(n) FROM click GROUP BY listing WITH TOTALS",
+        "SELECT listing, sum(n) FROM click GROUP BY listing GROUPING SETS ((listing), ())",
+        "SELECT sum(n) FROM click GROUP BY ALL WITH TOTALS",
+        "SELECT sum(0.5)(n) FROM click",
+        "SELECT n FROM click ORDER BY n WITH FILL FROM 1 TO 9",
+        "SELECT n FROM click UNION ALL SELECT n FROM click ORDER BY ALL",
+        "SELECT * FROM (SELECT n FROM click) TABLESAMPLE BERNOULLI (10)",
+        "SELECT TOP 1 n FROM click",
+        "SELECT n FROM click SORT BY n",
+        "SELECT AS VALUE n FROM click",
+    ] {
+        let found = refusal(sql);
+        assert!(matches!(found, Some(Refusal::NotAllowed | Refusal::Syntax)), "{sql}: {found:?}");
+    }
+    for sql in [
+        "SELECT listing, type, sum(n) FROM impressions GROUP BY GROUPING SETS ((listing), (type), ())",
+        "SELECT listing, sum(n) FROM click GROUP BY ROLLUP (listing)",
+        "SELECT listing, sum(n) FROM click GROUP BY ALL",
+        "SELECT n FROM click ORDER BY n DESC NULLS LAST LIMIT 3 OFFSET 1",
+    ] {
+        assert_eq!(refusal(sql), None, "{sql}");
+    }
+}
+
+#[test]
 fn texts_that_are_too_large_are_refused() {
     let nested = |depth: usize| format!("SELECT {}1{}", "(".repeat(depth), ")".repeat(depth));
     let chain = |length: usize| format!("SELECT 1{}", " + 1".repeat(length));
