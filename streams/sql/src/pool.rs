@@ -174,6 +174,6 @@ impl Drop for Charged {
             shared.stats.seconds += self.cost.time.as_secs_f64();
         }
         shared.stats.rows += self.cost.rows;
-        shared.budgets.end(&self.tenant, self.cost);
+        shared.budgets.end(&self.tenant, self.cost, self.pool.started.elapsed().as_secs());
     }
 }
