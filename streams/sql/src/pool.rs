@@ -177,3 +177,6 @@ impl Drop for Charged {
         shared.budgets.end(&self.tenant, self.cost, self.pool.started.elapsed().as_secs());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use super::process::{Allowed, Process, Stop};
 use super::stats::Ended;
 use super::{Charged, SqlError};
 use crate::frames::{Column, Planned, Query, Refusal, Reply, Request, Rows};
-use crate::limits::SQL_BYTES_MAX;
+use crate::limits::{COLUMNS_MAX, SQL_BYTES_MAX};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -95,7 +95,9 @@ impl Session {
         let mut output: Vec<u8> = Vec::new();
         loop {
             match self.receive().await? {
-                Reply::Columns(found) if columns.is_none() => columns = Some(found),
+                Reply::Columns(found) if columns.is_none() && found.len() <= COLUMNS_MAX => columns = Some(found),
+                // An empty one has no end: a child could send them for ever.
+                Reply::Output(bytes) if bytes.is_empty() => return Err(self.out_of_turn()),
                 Reply::Output(bytes) => {
                     output.extend_from_slice(&bytes);
                     if output.len() as u64 > self.bytes_max {

@@ -1,0 +1,80 @@
+//! A child that does not keep to the messages: the test holds its end of the socket.
+
+use super::process::Process;
+use super::*;
+use crate::frames::{self, Column, Format, Planned, Query, Reply};
+use crate::limits::COLUMNS_MAX;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+fn pool() -> Arc<Pool> {
+    let tenant = TenantLimits { queries: 2, time: Duration::from_secs(60), rows: u64::MAX };
+    Pool::new(PoolSettings {
+        program: "/bin/sleep".into(),
+        children: 2,
+        memory_bytes: 1 << 20,
+        timeout: TIMEOUT,
+        wait: Duration::from_secs(1),
+        scan_rows_max: 1_000,
+        rows_max: 1_000,
+        bytes_max: 1 << 20,
+        tenant,
+    })
+}
+
+fn query() -> Query {
+    Query {
+        sql: "SELECT 1".to_owned(),
+        params: Vec::new(),
+        zone: "UTC".to_owned(),
+        types: Vec::new(),
+        format: Format::Csv,
+        rows_max: 1_000,
+        bytes_max: 1 << 20,
+        memory_bytes: 1 << 20,
+    }
+}
+
+/// A session whose child is a process that sleeps, and the child's end of its socket.
+fn session(pool: &Arc<Pool>) -> (Session, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let child = tokio::process::Command::new("sleep").arg("600").kill_on_drop(true).spawn().unwrap();
+    let process = Process::of(Arc::downgrade(pool), child, ours);
+    let mut charged = pool.charged("a").unwrap();
+    charged.began = Some(Instant::now());
+    (Session::new(charged, process), theirs)
+}
+
+/// What a query ends with, whose child sends `first` once, and then `again` without an end.
+async fn ended(first: &[Reply], again: &Reply) -> SqlError {
+    let pool = pool();
+    let (mut session, mut child) = session(&pool);
+    let planned = [Reply::Planned(Planned { reads_rows: false })];
+    let first: Vec<u8> = planned.iter().chain(first).flat_map(|reply| frames::encode(reply).unwrap()).collect();
+    let again = frames::encode(again).unwrap().repeat(100);
+    let sending = tokio::spawn(async move {
+        let mut sent = child.write_all(&first).await;
+        while sent.is_ok() {
+            sent = child.write_all(&again).await;
+        }
+    });
+    session.plan(query()).await.unwrap();
+    let error = tokio::time::timeout(20 * TIMEOUT, session.finish()).await.expect("it goes on for ever").unwrap_err();
+    sending.abort();
+    error
+}
+
+fn columns(count: usize) -> Reply {
+    Reply::Columns(vec![Column { name: "n".to_owned(), kind: "Int64".to_owned() }; count])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_no_child_sends_end_the_query() {
+    let empty = Reply::Output(bytes::Bytes::new());
+    assert_eq!(ended(&[columns(1)], &empty).await.code(), "sql_failed");
+    assert_eq!(ended(&[], &columns(COLUMNS_MAX + 1)).await.code(), "sql_failed");
+    assert_eq!(ended(&[columns(COLUMNS_MAX)], &columns(1)).await.code(), "sql_failed");
+}
