@@ -68,6 +68,7 @@ fn serve(socket: UnixStream) -> Result<(), ChildError> {
             Request::Query(query) => child.answer(&query)?,
             Request::Rows(_) => return Err(ChildError::Turn("rows")),
             Request::RowsEnd => return Err(ChildError::Turn("an end of rows")),
+            Request::GiveUp => return Err(ChildError::Turn("an end of a query")),
         }
     }
     Ok(())
@@ -81,6 +82,8 @@ struct Child {
 /// A query ends with a refusal, or the child ends.
 enum Ended {
     Refused(Refused),
+    /// The parent gave it up.
+    GivenUp,
     Child(ChildError),
 }
 
@@ -113,6 +116,7 @@ impl Child {
         let refused = match answered {
             Ok(Ok(rows)) => return self.reply(&Reply::Done { rows }),
             Ok(Err(Ended::Child(error))) => return Err(error),
+            Ok(Err(Ended::GivenUp)) => return Ok(()),
             Ok(Err(Ended::Refused(refused))) => refused,
             Err(_) => Refused::internal(),
         };
@@ -146,6 +150,7 @@ impl Child {
                 Some(Request::Rows(rows)) if full.is_none() => full = prepared.tables().add(&rows).err(),
                 Some(Request::Rows(_)) => {}
                 Some(Request::RowsEnd) => break,
+                Some(Request::GiveUp) => return Err(Ended::GivenUp),
                 Some(Request::Query(_)) => return Err(ChildError::Turn("a query").into()),
                 None => return Err(ChildError::Turn("the end of the socket").into()),
             }

@@ -23,6 +23,8 @@ pub enum Request {
     Rows(Rows),
     /// All rows were sent.
     RowsEnd,
+    /// The planned query is not carried out. The child does not reply, and waits for the next query.
+    GiveUp,
 }
 
 /// From a child to the parent.
@@ -210,7 +212,7 @@ impl Request {
         match &request {
             Request::Query(query) => query.check()?,
             Request::Rows(rows) => rows.check()?,
-            Request::RowsEnd => {}
+            Request::RowsEnd | Request::GiveUp => {}
         }
         Ok(request)
     }

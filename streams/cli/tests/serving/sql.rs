@@ -161,8 +161,12 @@ fn errors_have_codes_with_values_and_limits() {
     wrong["params"] = json!(["x"]);
     assert_eq!(server.post(SQL, wrong.to_string()).status, 200);
     assert_eq!(server.post(SQL, r#"{"query": "SELECT 1", "form": 1}"#).code(), "malformed_body");
-    assert!(server.metric("tidemark_streams_sql_refused_total{code=\"sql_time\"}") == 1.0);
-    assert!(server.metric("tidemark_streams_sql_children_ended_total{reason=\"time\"}") == 1.0);
+    for code in ["sql_time", "sql_scan_rows"] {
+        assert_eq!(server.metric(&format!("tidemark_streams_sql_refused_total{{code=\"{code}\"}}")), 1.0, "{code}");
+    }
+    assert_eq!(server.metric("tidemark_streams_sql_children_ended_total{reason=\"time\"}"), 1.0);
+    // A query that reads too much costs no child.
+    assert_eq!(server.metric("tidemark_streams_sql_children_ended_total{reason=\"abandoned\"}"), 0.0);
     assert_eq!(rows(&server, "a", "SELECT sum(n) AS n FROM impressions"), json!([{ "n": 1_200 }]));
 }
 

@@ -23,7 +23,7 @@ use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_intake::unpack::Coding;
 use tidemark_streams_sql::frames::{Format, Param, Query};
 use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX};
-use tidemark_streams_sql::pool::{QueryResult, SqlError};
+use tidemark_streams_sql::pool::{QueryResult, Session, SqlError};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -108,18 +108,18 @@ async fn answer(node: &Arc<Node>, question: SqlQuestion, line: &mut LogLine<'_>)
     let SqlQuestion { tenant, zone, range, query } = question;
     let format = query.format;
     let asked = TenantRange { tenant, range, rows_max: node.sql.settings().scan_rows_max };
-    let mut pinned = question::pin(node, &asked.tenant, range.hours()).await?;
-    check_kept(&asked, &pinned).map_err(|error| unread(&error))?;
+    // Nothing works for the query before its tenant has a turn: neither the thread of the owner nor a reader of blobs.
     let mut session = node.sql.begin(&asked.tenant).await?;
-    if session.plan(query).await?.reads_rows {
-        let gathered = gathered(node, &asked, pinned).await?;
-        for frame in frames(&gathered.rows, &asked.tenant) {
-            let sent = session.rows(frame.map_err(|error| unread(&error))?).await;
-            line.scanned = session.scanned();
-            sent?;
-        }
-        pinned = gathered.pinned;
-    }
+    let reads_rows = session.plan(query).await?.reads_rows;
+    let pinned = match pin(node, &asked, &session).await {
+        Ok(pinned) => pinned,
+        Err(refused) => return Err(given_up(session, refused).await),
+    };
+    let Planned { session, pinned } = match reads_rows {
+        true => send_rows(node, &asked, Planned { session, pinned }, line).await?,
+        false => Planned { session, pinned },
+    };
+    line.scanned = session.scanned();
     let result = session.finish().await?;
     line.rows = result.rows;
     line.bytes = result.output.len() as u64;
@@ -127,25 +127,73 @@ async fn answer(node: &Arc<Node>, question: SqlQuestion, line: &mut LogLine<'_>)
     Ok(written(node, &asked, &pinned, format, result))
 }
 
-/// Rows, and what they were read of.
-struct Gathered {
-    rows: Rollups,
+/// A query whose child waits for rows, and what is read for it.
+struct Planned {
+    session: Session,
     pinned: Pinned,
 }
 
-async fn gathered(node: &Arc<Node>, asked: &TenantRange, pinned: Pinned) -> Result<Gathered, Failure> {
+async fn pin(node: &Node, asked: &TenantRange, session: &Session) -> Result<Pinned, Refused> {
+    let pinned = session.within(question::pin(node, &asked.tenant, asked.range.hours())).await??;
+    check_kept(asked, &pinned).map_err(unread)?;
+    Ok(pinned)
+}
+
+async fn given_up(session: Session, why: Refused) -> Refused {
+    session.give_up().await;
+    why
+}
+
+/// Reads rows and sends them to the child.
+async fn send_rows(
+    node: &Arc<Node>,
+    asked: &TenantRange,
+    planned: Planned,
+    line: &mut LogLine<'_>,
+) -> Result<Planned, Refused> {
+    let Gathered { planned: Planned { mut session, pinned }, rows } = gathered(node, asked, planned).await?;
+    let rows = match rows {
+        Ok(rows) => rows,
+        Err(error) => return Err(given_up(session, unread(error)).await),
+    };
+    for frame in frames(&rows, &asked.tenant) {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => return Err(given_up(session, unread(error)).await),
+        };
+        let sent = session.rows(frame).await;
+        line.scanned = session.scanned();
+        sent?;
+    }
+    Ok(Planned { session, pinned })
+}
+
+/// Rows that were read, or why they were not.
+struct Gathered {
+    planned: Planned,
+    rows: Result<Rollups, SqlRowsError>,
+}
+
+/// Reads rows on a thread that may wait. The thread has the session: the tenant's turn is taken until it has ended, also when the client
+/// goes away. Then it ends after the blob that it reads.
+async fn gathered(node: &Arc<Node>, asked: &TenantRange, planned: Planned) -> Result<Gathered, Refused> {
     let shared = Arc::clone(node);
     let asked = asked.clone();
+    let waits = Arc::new(());
+    let is_awaited = Arc::downgrade(&waits);
     let reading = tokio::task::spawn_blocking(move || {
+        let Planned { mut session, pinned } = planned;
         let sources = RowSources { reader: &shared.reader, cache: &shared.cache, commits: &shared.commits };
-        let rows = gather(&asked, &pinned, &sources)?;
-        Ok::<_, SqlRowsError>(Gathered { rows, pinned })
+        let charge = |rows| {
+            session.charge(rows)?;
+            if is_awaited.strong_count() > 0 { Ok(()) } else { Err(SqlError::Abandoned) }
+        };
+        let rows = gather(&asked, &pinned, &sources, charge);
+        Gathered { planned: Planned { session, pinned }, rows }
     });
-    match reading.await {
-        Ok(Ok(gathered)) => Ok(gathered),
-        Ok(Err(error)) => Err(unread(&error)),
-        Err(error) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error)),
-    }
+    let read = reading.await;
+    drop(waits);
+    Ok(read.map_err(|error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error))?)
 }
 
 fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, format: Format, result: QueryResult) -> Answer {
@@ -249,18 +297,18 @@ fn param(value: Value) -> Result<Param, Failure> {
     }
 }
 
-fn unread(error: &SqlRowsError) -> Failure {
+fn unread(error: SqlRowsError) -> Refused {
     match error {
+        SqlRowsError::Sql(error) => error.into(),
         // The name of a blob is for operators: `tidemark-streams audit` tells it.
         SqlRowsError::Directory(_) => {
             let message =
                 "a blob of the range cannot be read: tell the operator of the server, or ask for another range";
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", message)
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", message).into()
         }
-        SqlRowsError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error),
-        SqlRowsError::TooMany { .. } => Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "sql_scan_rows", error),
+        SqlRowsError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error).into(),
         SqlRowsError::Row(_) | SqlRowsError::Foreign => {
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error)
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error).into()
         }
     }
 }
@@ -276,7 +324,7 @@ fn failure(error: &SqlError) -> Failure {
             StatusCode::UNPROCESSABLE_ENTITY
         }
         SqlError::Time { .. } => StatusCode::GATEWAY_TIMEOUT,
-        SqlError::Protocol(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        SqlError::Abandoned | SqlError::Protocol(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Failure { retry_after_s: error.retry_after_s(), ..Failure::new(status, error.code(), error) }
 }

@@ -134,6 +134,22 @@ fn child_goes_on_behind_a_refusal() {
 }
 
 #[test]
+fn child_goes_on_after_a_query_is_given_up() {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    let child = thread.spawn(move || serve(theirs)).unwrap();
+    assert_eq!(reply(&mut ours), Reply::Hello { version: VERSION });
+    let query = query("SELECT sum(n) AS n FROM click");
+    frames::write(&mut ours, &Request::Query(query.clone())).unwrap();
+    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads_rows: true }));
+    frames::write(&mut ours, &Request::Rows(rows())).unwrap();
+    frames::write(&mut ours, &Request::GiveUp).unwrap();
+    assert_eq!(answer(&mut ours, &query, &rows()).as_deref(), Ok("n\r\n3\r\n"));
+    drop(ours);
+    child.join().unwrap().unwrap();
+}
+
+#[test]
 fn results_beyond_a_limit_are_refused() {
     let all = query("SELECT * FROM impressions");
     assert_eq!(ask(Query { rows_max: 2, ..all.clone() }).unwrap_err().0, Refusal::ResultRows);

@@ -44,6 +44,8 @@ pub enum SqlError {
          ask for a shorter range, or divide it"
     )]
     Crashed { how: String, max_mib: u64 },
+    #[error("the client went away")]
+    Abandoned,
     #[error("the query failed: {0}")]
     Protocol(String),
 }
@@ -69,7 +71,7 @@ impl SqlError {
             SqlError::Memory { .. } => "sql_memory",
             SqlError::ScanRows { .. } => "sql_scan_rows",
             SqlError::Crashed { .. } => "sql_crashed",
-            SqlError::Protocol(_) => "sql_failed",
+            SqlError::Abandoned | SqlError::Protocol(_) => "sql_failed",
         }
     }
 
@@ -91,6 +93,7 @@ impl SqlError {
             | SqlError::Memory { .. }
             | SqlError::ScanRows { .. }
             | SqlError::Crashed { .. }
+            | SqlError::Abandoned
             | SqlError::Protocol(_) => None,
         }
     }

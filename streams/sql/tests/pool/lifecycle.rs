@@ -151,6 +151,24 @@ async fn rows_beyond_the_limit_of_a_query_are_not_read() {
     let error = ask(&pool, "SELECT sum(n) FROM click", &rows("a", 100, 24)).await.unwrap_err();
     assert_eq!((error.code(), error.to_string().contains("1000 rows")), ("sql_scan_rows", true), "{error}");
     assert!(ask(&pool, "SELECT sum(n) FROM click", &rows("a", 10, 24)).await.is_ok());
+    assert_eq!(pool.stats().started, 1, "the child waits for the next query");
+}
+
+#[tokio::test]
+async fn rows_of_a_query_that_is_given_up_are_charged() {
+    let tenant = TenantLimits { queries: 1, time: Duration::from_secs(60), rows: 500 };
+    let pool = Pool::new(PoolSettings { tenant, timeout: Duration::from_millis(500), ..settings() });
+    let mut session = pool.begin("a").await.unwrap();
+    assert!(session.plan(query(pool.settings(), "SELECT n FROM click")).await.unwrap().reads_rows);
+    assert!(session.charge(400).is_ok());
+    let late = session.within(std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!(late.code(), "sql_time");
+    assert_eq!(session.charge(100).unwrap_err().code(), "sql_time");
+    drop(session);
+    // The minute may have ended meanwhile; then what is beyond the limit counts.
+    let stats = pool.stats();
+    assert_eq!((stats.rows, stats.started), (500, 1));
+    assert_eq!(pool.begin("a").await.unwrap_err().code(), "sql_over_budget");
 }
 
 #[tokio::test]
