@@ -37,6 +37,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 struct Server {
     node: Arc<Node>,
     bodies: Semaphore,
+    /// Of queries in SQL: they never take the place of events.
+    sql_bodies: Semaphore,
     queries: Semaphore,
     waiting: Semaphore,
 }
@@ -46,6 +48,7 @@ pub async fn serve(listener: TcpListener, node: &Arc<Node>, stop: impl Future<Ou
     let server = Arc::new(Server {
         node: Arc::clone(node),
         bodies: Semaphore::new(crate::settings::BODIES_MAX),
+        sql_bodies: Semaphore::new(crate::settings::SQL_BODIES_MAX),
         queries: Semaphore::new(crate::settings::QUERIES_MAX),
         waiting: Semaphore::new(crate::settings::QUERIES_WAITING_MAX),
     });

@@ -31,6 +31,8 @@ pub const CACHED_BYTES_MAX: usize = 64 << 20;
 pub const QUERY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the body of a query in SQL, with its values. More: the request is refused.
 pub const SQL_BODY_BYTES_MAX: usize = 1 << 20;
+/// Bodies of queries in SQL that are read at a time. A further request is answered 503.
+pub const SQL_BODIES_MAX: usize = 32;
 /// Rows of the result of a query in SQL. More: the query is refused.
 pub const SQL_RESULT_ROWS_MAX: u64 = 100_000;
 /// Bytes of the result of a query in SQL. More: the query is refused.

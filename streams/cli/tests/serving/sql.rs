@@ -130,6 +130,46 @@ fn token_of_a_tenant_opens_no_other_rows() {
     }
 }
 
+/// Requests whose bodies do not come: so many that no further body is read.
+fn waiting_bodies(server: &Server, token: &str, count: usize) -> Vec<TcpStream> {
+    let open = |_| {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        write!(stream, "POST {SQL} HTTP/1.1\r\nhost: x\r\n{token}\r\ncontent-length: 1000\r\n\r\n{{").unwrap();
+        stream
+    };
+    (0..count).map(open).collect()
+}
+
+#[test]
+fn bodies_of_queries_do_not_stop_the_intake() {
+    const BODIES: usize = 40;
+    let place = Place::new();
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    let secret = secret.to_str().unwrap();
+    let token = |arguments: &[&str]| {
+        let output = Command::new(PROGRAM).args(["token", "--secret-file", secret]).args(arguments).output().unwrap();
+        format!("authorization: Bearer {}", String::from_utf8(output.stdout).unwrap().trim())
+    };
+    let producer = token(&[]);
+    let server = start(&place, &["--secret-file", secret]);
+    // A token that no role has is refused before the body comes.
+    for mut stream in waiting_bodies(&server, "authorization: Bearer wrong", 1) {
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        assert_eq!(&head, b"HTTP/1.1 403");
+    }
+    let waiting = waiting_bodies(&server, &token(&["--tenant", "a"]), BODIES);
+    let sent = body("a", "SELECT 1").to_string();
+    let asked = || server.request("POST", SQL, &[&producer], sent.as_bytes()).unwrap();
+    until("as many bodies as are read at a time", || asked().code() == "overloaded");
+    let events = event("a", "lamp", "00:10:00");
+    assert_eq!(server.request("POST", "/v1/events", &[&producer], events.as_bytes()).unwrap().status, 200);
+    drop(waiting);
+    until("a place for a body", || asked().status == 200);
+}
+
 #[test]
 fn errors_have_codes_with_values_and_limits() {
     let place = Place::new();

@@ -71,11 +71,11 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
         let message = "content-encoding: packed queries are not read";
         return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message));
     }
-    request::check_token(node, request.headers())?;
+    request::check_possible_token(node, request.headers())?;
     let format = format(request.headers())?;
     let headers = request.headers().clone();
     let busy = |_| Failure::later("overloaded", "too many bodies are read at a time");
-    let permit = server.bodies.try_acquire().map_err(busy)?;
+    let permit = server.sql_bodies.try_acquire().map_err(busy)?;
     let body = request::body(request, SQL_BODY_BYTES_MAX).await?;
     drop(permit);
     let body: SqlBody = serde_json::from_slice(&body).map_err(|error| {
