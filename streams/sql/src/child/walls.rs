@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::ops::ControlFlow;
 
 /// The table function that there is.
@@ -171,10 +171,18 @@ pub fn check(sql: &str) -> Result<Checked, Refused> {
             Refused::new(Refusal::Syntax, error.to_string())
         }
     };
+    // The tokenizer carries out such a comment, and tokenizes one within another again and again.
+    if sql.contains("/*!") {
+        return Err(Refused::not_allowed("the text /*!, also within quotes: send it as a value"));
+    }
     let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location().map_err(|e| syntax(e.into()))?;
     let count = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).count();
     if count > TOKENS_MAX {
         return Err(Refused::complex("tokens", count, TOKENS_MAX));
+    }
+    let types = types_within_types(&tokens);
+    if types > NESTING_MAX {
+        return Err(Refused::complex("types of many values", types, NESTING_MAX));
     }
     let mut parser =
         Parser::new(&GenericDialect {}).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
@@ -186,6 +194,24 @@ pub fn check(sql: &str) -> Result<Checked, Refused> {
     };
     let params = Walls::look_at(&statement)?;
     Ok(Checked { statement, params })
+}
+
+/// Places where a type within a type may begin: the parser does not count how deep these are.
+fn types_within_types(tokens: &[TokenWithSpan]) -> usize {
+    const NAMES: [&str; 9] =
+        ["array", "struct", "union", "nullable", "lowcardinality", "map", "nested", "tuple", "table"];
+    let is_name = |token: &Token| match token {
+        Token::Word(word) => word.quote_style.is_none() && NAMES.iter().any(|name| word.value.eq_ignore_ascii_case(name)),
+        _ => false,
+    };
+    let tokens = tokens.iter().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_)));
+    let mut is_after_name = false;
+    let begins = |token: &&Token| {
+        let begins = **token == Token::LBracket || is_after_name && matches!(token, Token::Lt | Token::LParen);
+        is_after_name = is_name(token);
+        begins
+    };
+    tokens.filter(begins).count()
 }
 
 /// Looks at a statement while it walks through it.

@@ -74,6 +74,8 @@ fn whatever_is_no_query_is_refused() {
         "SELECT string_agg(listing, ',') FROM click",
         "SELECT unnest(make_array(1, 2))",
         "SELECT (SELECT uuid())",
+        "SELECT 1 /*! + 1 */",
+        "SELECT /*!/*!/*! 1 */*/*/",
     ] {
         let found = refusal(sql);
         assert!(matches!(found, Some(Refusal::NotAllowed | Refusal::Syntax)), "{sql}: {found:?}");
@@ -132,6 +134,10 @@ fn texts_that_are_too_large_are_refused() {
         queries(NESTING_MAX + 1),
         format!("SELECT 1 IN ({}1)", "1,".repeat(TOKENS_MAX)),
         format!("SELECT '{}'", "x".repeat(SQL_BYTES_MAX)),
+        format!("SELECT CAST(1 AS {}INT{})", "ARRAY<".repeat(9_000), ">".repeat(9_000)),
+        format!("SELECT CAST(1 AS {}INT{})", "NULLABLE(".repeat(6_000), ")".repeat(6_000)),
+        format!("SELECT CAST(1 AS INT{})", "[]".repeat(9_000)),
+        format!("SELECT CAST(1 AS {}INT{})", "STRUCT<a ".repeat(5_000), ">".repeat(5_000)),
     ];
     for sql in too_large {
         let refused = refused(&sql).unwrap();
