@@ -1,4 +1,4 @@
-//! The parent's side: a few children, each of which answers one query at a time.
+//! The parent's side: a few children, each of which answers one query at a time, and queries of one tenant only.
 //!
 //! [`Pool::begin`] waits for a child and returns a [`Session`]. The session sends the query, then the tenant's rows, and takes the
 //! result. While the child works, the parent looks at its memory each 20 ms, and kills a child that takes too much memory or time.
@@ -55,9 +55,17 @@ pub struct Pool {
     shared: Mutex<Shared>,
 }
 
+/// A child that waits for a query. It has had rows of one tenant, and gets no others.
+#[derive(Debug)]
+struct Idle {
+    tenant: String,
+    process: Process,
+}
+
 #[derive(Debug)]
 struct Shared {
-    idle: Vec<Process>,
+    /// The last is the newest.
+    idle: Vec<Idle>,
     budgets: Budgets,
     stats: Stats,
 }
@@ -118,9 +126,12 @@ impl Pool {
         let mut charged = self.charged(tenant)?;
         charged._turn = Some(self.turn().await?);
         charged.began = Some(Instant::now());
-        let process = match self.idle() {
+        let process = match self.idle(tenant) {
             Some(process) => process,
-            None => Process::start(&self.settings, self).await?,
+            None => {
+                self.make_room();
+                Process::start(&self.settings, self).await?
+            }
         };
         Ok(Session::new(charged, process))
     }
@@ -142,27 +153,46 @@ impl Pool {
         turn.ok().and_then(Result::ok).ok_or(SqlError::Waited { seconds: wait.as_secs() })
     }
 
-    /// A child that waits for a query and still runs.
-    fn idle(&self) -> Option<Process> {
+    /// A child that has had no rows but the tenant's, and still runs. Without one, children of others end until there is room for one more.
+    fn idle(&self, tenant: &str) -> Option<Process> {
         loop {
-            let mut process = self.shared().idle.pop()?;
-            if process.runs() {
-                return Some(process);
+            let mut process = self.shared().take(tenant)?;
+            match process.is_quiet() {
+                Ok(()) => return Some(process),
+                Err(reason) => process.end(reason),
             }
-            process.end(Ended::Crashed);
         }
     }
 
-    /// Takes a child back that has answered a query.
-    fn give_back(&self, process: Process) {
-        match process.worn_out() {
+    /// Ends the oldest idle children, so that a child more does not make too many. The caller has a turn.
+    fn make_room(&self) {
+        let room = self.turns.available_permits();
+        let oldest: Vec<Idle> = {
+            let idle = &mut self.shared().idle;
+            let surplus = idle.len().saturating_sub(room);
+            idle.drain(..surplus).collect()
+        };
+        oldest.into_iter().for_each(|idle| idle.process.end(Ended::Tenant));
+    }
+
+    /// Takes a child back that has answered a query of a tenant.
+    fn give_back(&self, tenant: &str, mut process: Process) {
+        match process.is_quiet().err().or_else(|| process.worn_out()) {
             Some(reason) => process.end(reason),
-            None => self.shared().idle.push(process),
+            None => self.shared().idle.push(Idle { tenant: tenant.to_owned(), process }),
         }
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// The newest idle child of a tenant.
+    fn take(&mut self, tenant: &str) -> Option<Process> {
+        let at = self.idle.iter().rposition(|idle| idle.tenant == tenant)?;
+        Some(self.idle.remove(at).process)
     }
 }
 

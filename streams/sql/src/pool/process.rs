@@ -106,9 +106,21 @@ impl Process {
         self.child.id()
     }
 
-    /// Whether it still runs.
-    pub fn runs(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// Whether it runs and has sent nothing that nobody asked for.
+    ///
+    /// # Errors
+    /// Why it should end.
+    pub fn is_quiet(&mut self) -> Result<(), Ended> {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return Err(Ended::Crashed);
+        }
+        // Past the runtime, which may not know yet what has come.
+        let mut byte = [0];
+        match rustix::io::read(&self.socket, &mut byte) {
+            Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Ok(1..) => Err(Ended::Protocol),
+            Ok(0) | Err(_) => Err(Ended::Crashed),
+        }
     }
 
     /// Whether it has had a query before.

@@ -236,7 +236,7 @@ impl Session {
 
     fn give_back(&mut self) {
         if let Some(process) = self.process.take() {
-            self.charged.pool.give_back(process);
+            self.charged.pool.give_back(&self.charged.tenant, process);
         }
     }
 

@@ -15,6 +15,8 @@ pub enum Ended {
     Time,
     /// The query was given up, or its reader went away.
     Abandoned,
+    /// It made room for the child of another tenant.
+    Tenant,
     /// It ended by itself or was killed by others.
     Crashed,
     /// It found an error in itself.
@@ -39,12 +41,13 @@ pub struct Stats {
 }
 
 impl Ended {
-    pub const ALL: [(Ended, &'static str); 8] = [
+    pub const ALL: [(Ended, &'static str); 9] = [
         (Ended::Queries, "queries"),
         (Ended::Growth, "growth"),
         (Ended::Memory, "memory"),
         (Ended::Time, "time"),
         (Ended::Abandoned, "abandoned"),
+        (Ended::Tenant, "tenant"),
         (Ended::Crashed, "crashed"),
         (Ended::Failed, "failed"),
         (Ended::Protocol, "protocol"),

@@ -78,3 +78,19 @@ async fn replies_that_no_child_sends_end_the_query() {
     assert_eq!(ended(&[], &columns(COLUMNS_MAX + 1)).await.code(), "sql_failed");
     assert_eq!(ended(&[columns(COLUMNS_MAX)], &columns(1)).await.code(), "sql_failed");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_with_more_than_its_answer_is_ended() {
+    let pool = pool();
+    let (mut session, mut child) = session(&pool);
+    let answer = [Reply::Planned(Planned { reads_rows: false }), columns(1), Reply::Done { rows: 0 }];
+    // A message for the next query follows the answer in the same bytes.
+    let more = Reply::Refused { refusal: crate::frames::Refusal::Plan, message: "of the query before".to_owned() };
+    let bytes: Vec<u8> = answer.iter().chain([&more]).flat_map(|reply| frames::encode(reply).unwrap()).collect();
+    child.write_all(&bytes).await.unwrap();
+    session.plan(query()).await.unwrap();
+    session.finish().await.unwrap();
+    let stats = pool.stats();
+    assert_eq!(stats.ended.get(&Ended::Protocol), Some(&1), "{stats:?}");
+    assert!(pool.shared().idle.is_empty());
+}

@@ -1,9 +1,10 @@
-//! Two tenants on the same children: nothing of one is in an answer, an error or a plan of the other.
+//! Two tenants on one pool: nothing of one is in an answer, an error or a plan of the other.
 
 use super::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use tidemark_streams_sql::pool::Ended;
 
 const CASES: usize = 200;
 /// Counts of each tenant have digits that the other's never have.
@@ -84,5 +85,23 @@ async fn tenants_see_nothing_of_each_other() {
         }
     }
     assert!(answers > CASES / 3, "{answers}");
-    assert_eq!(pool.stats().started, 1, "both tenants used one child in turn");
+    let stats = pool.stats();
+    assert_eq!((stats.started, stats.ended.get(&Ended::Tenant)), (2, None), "each tenant has a child of its own");
+}
+
+#[tokio::test]
+async fn child_of_a_tenant_answers_no_other_tenant() {
+    let pool = Pool::new(PoolSettings { children: 2, ..settings() });
+    let mut children = std::collections::BTreeMap::new();
+    for tenant in ["a", "b", "a", "b", "c", "b", "a", "c", "c"] {
+        let session = pool.begin(tenant).await.unwrap();
+        let id = session.id().unwrap();
+        let before = children.insert(id, tenant);
+        assert!(before.is_none_or(|before| before == tenant), "{tenant} got the child of {before:?}");
+        carry_out(session, query(pool.settings(), "SELECT 1"), &[]).await.unwrap();
+        assert!(pool.stats().alive() <= 2, "{:?}", pool.stats());
+    }
+    // a and b have one each; c takes that of a, the oldest; b goes on; a takes that of c, and c that of b.
+    let stats = pool.stats();
+    assert_eq!((stats.started, stats.ended.get(&Ended::Tenant)), (5, Some(&3)), "{stats:?}");
 }
