@@ -9,8 +9,9 @@ use crate::engine::Pinned;
 use crate::node::Node;
 use crate::query::RowSources;
 use crate::query_log::LogLine;
-use crate::settings::{SQL_BODY_BYTES_MAX, SQL_RESULT_BYTES_MAX, SQL_RESULT_ROWS_MAX};
+use crate::settings::{SQL_BODY_BYTES_MAX, SQL_RESULT_BYTES_MAX, SQL_RESULT_ROWS_MAX, SQL_UNSENT_BYTES_MAX};
 use crate::sql_rows::{SqlRowsError, TenantRange, check_kept, frames, gather};
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode};
@@ -24,6 +25,7 @@ use tidemark_streams_intake::unpack::Coding;
 use tidemark_streams_sql::frames::{Format, Param, Query};
 use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX};
 use tidemark_streams_sql::pool::{QueryResult, Session, SqlError};
+use tokio::sync::OwnedSemaphorePermit;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,7 +86,7 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
     let tenant = request::authorize_tenant(node, &headers, body.tenant.as_deref())?;
     let mut line = node.sql_log.begin(&tenant, &body.query);
     let answered = match body.checked(node, tenant, format) {
-        Ok(question) => answer(node, question, &mut line).await,
+        Ok(question) => answer(server, question, &mut line).await,
         Err(failure) => Err(failure.into()),
     };
     match answered {
@@ -104,12 +106,20 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
     }
 }
 
-async fn answer(node: &Arc<Node>, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, Refused> {
+async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, Refused> {
+    let node = &server.node;
     let SqlQuestion { tenant, zone, range, query } = question;
     let format = query.format;
     let asked = TenantRange { tenant, range, rows_max: node.sql.settings().scan_rows_max };
     // Nothing works for the query before its tenant has a turn: neither the thread of the owner nor a reader of blobs.
     let mut session = node.sql.begin(&asked.tenant).await?;
+    let space = match space(server) {
+        Ok(space) => space,
+        Err(error) => {
+            session.release();
+            return Err(error.into());
+        }
+    };
     let reads_rows = session.plan(query).await?.reads_rows;
     let pinned = match pin(node, &asked, &session).await {
         Ok(pinned) => pinned,
@@ -124,7 +134,40 @@ async fn answer(node: &Arc<Node>, question: SqlQuestion, line: &mut LogLine<'_>)
     line.rows = result.rows;
     line.bytes = result.output.len() as u64;
     let asked = Asked { tenant: &asked.tenant, zone: &zone, range };
-    Ok(written(node, &asked, &pinned, format, result))
+    Ok(written(node, &asked, &pinned, Writing { format, result, space }))
+}
+
+/// A result with the space that is kept for it.
+struct Writing {
+    format: Format,
+    result: QueryResult,
+    space: OwnedSemaphorePermit,
+}
+
+/// Space for the largest result. Clients that do not read their answers take it from others.
+fn space(server: &Server) -> Result<OwnedSemaphorePermit, SqlError> {
+    let max_bytes = SQL_UNSENT_BYTES_MAX;
+    let space = Arc::clone(&server.sql_unsent).try_acquire_many_owned(SQL_RESULT_BYTES_MAX as u32);
+    space.map_err(|_| SqlError::Unsent { max_bytes })
+}
+
+/// Bytes of an answer that hold their space until they are sent.
+struct Unsent {
+    bytes: Vec<u8>,
+    _space: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn unsent(mut bytes: Vec<u8>, mut space: OwnedSemaphorePermit) -> Bytes {
+    bytes.shrink_to_fit();
+    // The rest is given back now. What an answer says beside its rows may be more than there is.
+    let taken = bytes.len().min(space.num_permits());
+    Bytes::from_owner(Unsent { bytes, _space: space.split(taken) })
 }
 
 /// A query whose child waits for rows, and what is read for it.
@@ -196,7 +239,8 @@ async fn gathered(node: &Arc<Node>, asked: &TenantRange, planned: Planned) -> Re
     Ok(read.map_err(|error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error))?)
 }
 
-fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, format: Format, result: QueryResult) -> Answer {
+fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, writing: Writing) -> Answer {
+    let Writing { format, result, space } = writing;
     let QueryResult { columns, output, rows, scanned } = result;
     let mut body = counted::moment(node, asked, pinned);
     let said = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
@@ -218,10 +262,10 @@ fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, format: Format, resu
             text.extend(b",\"rows\":[");
             text.extend(output);
             text.extend(b"]}");
-            return counted::of_now(Answer::of_kind("application/json", text));
+            return counted::of_now(Answer::of_kind("application/json", unsent(text, space)));
         }
-        Format::Csv => Answer::of_kind("text/csv; charset=utf-8; header=present", output),
-        Format::Arrow => Answer::of_kind(ARROW, output),
+        Format::Csv => Answer::of_kind("text/csv; charset=utf-8; header=present", unsent(output, space)),
+        Format::Arrow => Answer::of_kind(ARROW, unsent(output, space)),
     };
     let mut answer = counted::of_now(answer);
     for (name, value) in headers {
@@ -316,7 +360,9 @@ fn unread(error: SqlRowsError) -> Refused {
 fn failure(error: &SqlError) -> Failure {
     let status = match error {
         SqlError::NotInstalled { .. } | SqlError::Version { .. } => StatusCode::NOT_IMPLEMENTED,
-        SqlError::Start(_) | SqlError::QueueFull { .. } | SqlError::Waited { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        SqlError::Start(_) | SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         SqlError::OverBudget(_) => StatusCode::TOO_MANY_REQUESTS,
         SqlError::Text { .. } | SqlError::Params(_) => StatusCode::BAD_REQUEST,
         SqlError::Refused { refusal, .. } => refused_status(*refusal),
@@ -340,5 +386,24 @@ fn refused_status(refusal: tidemark_streams_sql::frames::Refusal) -> StatusCode 
         | Refusal::Execution => StatusCode::BAD_REQUEST,
         Refusal::Memory | Refusal::ResultRows | Refusal::ResultBytes => StatusCode::UNPROCESSABLE_ENTITY,
         Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::Semaphore;
+
+    #[test]
+    fn result_holds_its_space_until_it_is_sent() {
+        let space = Arc::new(Semaphore::new(100));
+        let largest = Arc::clone(&space).try_acquire_many_owned(60).unwrap();
+        let answer = unsent(vec![7; 10], largest);
+        assert_eq!(space.available_permits(), 90);
+        let sending = answer.slice(5..);
+        drop(answer);
+        assert_eq!((sending.len(), space.available_permits()), (5, 90));
+        drop(sending);
+        assert_eq!(space.available_permits(), 100);
     }
 }

@@ -25,6 +25,8 @@ pub enum SqlError {
     QueueFull { max: usize },
     #[error("the query has waited {seconds} s for others: ask again")]
     Waited { seconds: u64 },
+    #[error("clients have not read results of {max_bytes} bytes, which is the limit: read answers at once, and ask again")]
+    Unsent { max_bytes: usize },
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
     #[error("the query has {bytes} bytes: at most {SQL_BYTES_MAX}; divide it, or send long lists as values")]
@@ -62,7 +64,7 @@ impl SqlError {
             SqlError::NotInstalled { .. } => "sql_not_installed",
             SqlError::Version { .. } => "sql_version",
             SqlError::Start(_) => "sql_start",
-            SqlError::QueueFull { .. } | SqlError::Waited { .. } => "sql_busy",
+            SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => "sql_busy",
             SqlError::OverBudget(_) => "sql_over_budget",
             SqlError::Text { .. } => "sql_text",
             SqlError::Params(_) => "sql_params",
@@ -78,7 +80,7 @@ impl SqlError {
     /// Seconds after which the query may be sent again.
     pub fn retry_after_s(&self) -> Option<u64> {
         match self {
-            SqlError::QueueFull { .. } | SqlError::Waited { .. } => Some(1),
+            SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => Some(1),
             SqlError::OverBudget(over) => Some(match over {
                 OverBudget::Queries { .. } => 1,
                 OverBudget::Time { again_s, .. } | OverBudget::Rows { again_s, .. } => *again_s,

@@ -92,6 +92,11 @@ impl Session {
         if Instant::now() < self.allowed.until { Ok(()) } else { Err(self.too_slow()) }
     }
 
+    /// Gives the child back without a query.
+    pub fn release(mut self) {
+        self.give_back();
+    }
+
     /// Gives a planned query up. Its child waits for the next one.
     pub async fn give_up(mut self) {
         if self.send(&Request::GiveUp).await.is_ok() {
