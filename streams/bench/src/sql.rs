@@ -1,5 +1,5 @@
-//! `sql`: rows of one tenant, asked by a child of SQL on one core: time of the query alone, of a query with its rows, and memory. With
-//! `--python`, DuckDB answers the same queries over the same rows on one thread.
+//! `sql`: rows of one tenant, asked by a child of SQL: its processor time for the query alone and with its rows, and its memory. With
+//! `--python`, DuckDB answers the same queries over the same rows on one thread, from a table in its memory.
 
 use crate::BenchError;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidemark_streams_sql::budget::TenantLimits;
 use tidemark_streams_sql::frames::{Format, ListingRun, Query, Rows};
 use tidemark_streams_sql::limits::FRAME_ROWS_MAX;
@@ -62,8 +62,8 @@ pub struct SqlArgs {
 /// The median of some runs of a query.
 struct Measured {
     query: &'static str,
-    /// From the text until the result, with all rows.
-    seconds: f64,
+    /// Processor time of the child from the text until the result, with all rows.
+    cpu_s: f64,
     /// Without rows: of the same query over an empty table.
     plan_s: f64,
     peak_mib: f64,
@@ -97,14 +97,14 @@ pub fn run(args: &SqlArgs) -> Result<String, BenchError> {
 }
 
 fn said(args: &SqlArgs, count: usize, measured: &[Measured]) -> String {
-    let find = |name: &str| measured.iter().find(|one| one.query == name).map_or(0.0, |one| one.seconds);
+    let find = |name: &str| measured.iter().find(|one| one.query == name).map_or(0.0, |one| one.cpu_s);
     let scan_s = ((find(SCANS_NAME) - find(ONE_SCAN)) / (SCANS - 1) as f64).max(1e-9);
     let rows_per_s = count as f64 / scan_s;
     if args.json {
         let of = |one: &Measured| {
             json!({
-                "query": one.query, "seconds": one.seconds, "plan_s": one.plan_s, "peak_mib": one.peak_mib,
-                "duckdb_s": one.duckdb_s,
+                "query": one.query, "cpu_s": one.cpu_s, "plan_cpu_s": one.plan_s, "peak_mib": one.peak_mib,
+                "duckdb_cpu_s": one.duckdb_s,
             })
         };
         let queries: Vec<Value> = measured.iter().map(of).collect();
@@ -112,10 +112,12 @@ fn said(args: &SqlArgs, count: usize, measured: &[Measured]) -> String {
             .to_string();
     }
     let mut text = format!("{count} rows; {rows_per_s:.0} rows/s on one core: a scan with a filter and groups");
-    for Measured { query, seconds, plan_s, peak_mib, duckdb_s } in measured {
+    for Measured { query, cpu_s, plan_s, peak_mib, duckdb_s } in measured {
         let duckdb = duckdb_s.map_or(String::new(), |seconds| format!("; DuckDB {:.1} ms", seconds * 1e3));
-        let [ms, plan_ms] = [seconds * 1e3, plan_s * 1e3];
-        text += &format!("\n{query}: {ms:.1} ms with rows, {plan_ms:.1} ms without, {peak_mib:.0} MiB at most{duckdb}");
+        let [ms, plan_ms] = [cpu_s * 1e3, plan_s * 1e3];
+        text += &format!(
+            "\n{query}: {ms:.1} ms of CPU with rows, {plan_ms:.1} ms without, {peak_mib:.0} MiB at most{duckdb}"
+        );
     }
     text
 }
@@ -146,13 +148,13 @@ async fn measure(
     let mut without = Vec::new();
     let mut peak_bytes = 0;
     for _ in 0..runs.max(1) {
-        without.push(once(&pool, sql, &[]).await?.seconds);
+        without.push(once(&pool, sql, &[]).await?.cpu_s);
         let run = once(&pool, sql, rows).await?;
-        with_rows.push(run.seconds);
+        with_rows.push(run.cpu_s);
         peak_bytes = peak_bytes.max(run.peak_bytes);
     }
     let peak_mib = peak_bytes as f64 / f64::from(1 << 20);
-    Ok(Measured { query: name, seconds: median(with_rows), plan_s: median(without), peak_mib, duckdb_s: None })
+    Ok(Measured { query: name, cpu_s: median(with_rows), plan_s: median(without), peak_mib, duckdb_s: None })
 }
 
 fn median(mut seconds: Vec<f64>) -> f64 {
@@ -161,7 +163,7 @@ fn median(mut seconds: Vec<f64>) -> f64 {
 }
 
 struct Run {
-    seconds: f64,
+    cpu_s: f64,
     peak_bytes: u64,
     output: Vec<u8>,
 }
@@ -172,9 +174,9 @@ async fn answer(program: &Path, sql: &str, rows: &[Rows]) -> Result<String, Benc
 }
 
 async fn once(pool: &Arc<Pool>, sql: &str, rows: &[Rows]) -> Result<Run, BenchError> {
-    let begun = Instant::now();
     let mut session = pool.begin("tenant").await?;
     let id = session.id();
+    let before_s = id.map_or(0.0, cpu_s);
     let settings = pool.settings();
     let query = Query {
         sql: sql.to_owned(),
@@ -191,8 +193,18 @@ async fn once(pool: &Arc<Pool>, sql: &str, rows: &[Rows]) -> Result<Run, BenchEr
         session.rows(rows.clone()).await?;
     }
     let result = session.finish().await?;
-    let seconds = begun.elapsed().as_secs_f64();
-    Ok(Run { seconds, peak_bytes: id.map_or(0, peak_bytes), output: result.output })
+    let cpu_s = id.map_or(0.0, cpu_s) - before_s;
+    Ok(Run { cpu_s, peak_bytes: id.map_or(0, peak_bytes), output: result.output })
+}
+
+/// Processor time of all threads of a process.
+fn cpu_s(id: u32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let of_task = |path: PathBuf| {
+        let text = std::fs::read_to_string(path.join("schedstat")).unwrap_or_default();
+        text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or_default()
+    };
+    tasks.map(|task| of_task(task.path())).sum::<f64>() / 1e9
 }
 
 /// The most resident memory that a process has had.
@@ -268,10 +280,10 @@ seconds, answers = [], []
 for sql in json.load(sys.stdin):
     took = []
     for _ in range(runs):
-        begun = time.perf_counter()
+        begun = time.process_time()
         relation = db.execute(sql)
         rows = relation.fetchall()
-        took.append(time.perf_counter() - begun)
+        took.append(time.process_time() - begun)
     text = io.StringIO()
     out = csv.writer(text, lineterminator=chr(10))
     out.writerow([column[0] for column in relation.description])

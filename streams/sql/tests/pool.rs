@@ -106,3 +106,10 @@ fn resident_bytes(id: u32) -> u64 {
     let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
     pages * rustix::param::page_size() as u64
 }
+
+/// Hundredths of a second that a process has worked.
+fn worked(id: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}

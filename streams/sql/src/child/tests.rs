@@ -2,9 +2,14 @@
 
 use super::*;
 use crate::frames::{Format, ListingRun, Param, Rows};
+use crate::limits::COLUMNS_MAX;
 use bytes::Bytes;
+use datafusion::arrow::array::Array;
+use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::arrow::record_batch::RecordBatch;
 
 type Answered = Result<String, (Refusal, String)>;
+type Output = Result<Vec<u8>, (Refusal, String)>;
 
 fn query(sql: &str) -> Query {
     Query {
@@ -34,7 +39,7 @@ fn rows() -> Rows {
 }
 
 /// Sends queries to a child, and returns the answer of each.
-fn asked(queries: &[Query], rows: &Rows) -> Vec<Answered> {
+fn asked(queries: &[Query], rows: &Rows) -> Vec<Output> {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
     let child = thread.spawn(move || serve(theirs)).unwrap();
@@ -45,7 +50,7 @@ fn asked(queries: &[Query], rows: &Rows) -> Vec<Answered> {
     answers
 }
 
-fn answer(socket: &mut UnixStream, query: &Query, rows: &Rows) -> Answered {
+fn answer(socket: &mut UnixStream, query: &Query, rows: &Rows) -> Output {
     frames::write(socket, &Request::Query(query.clone())).unwrap();
     match reply(socket) {
         Reply::Planned(planned) if planned.reads_rows => {
@@ -61,7 +66,7 @@ fn answer(socket: &mut UnixStream, query: &Query, rows: &Rows) -> Answered {
         match reply(socket) {
             Reply::Columns(_) => {}
             Reply::Output(bytes) => text.extend(bytes),
-            Reply::Done { .. } => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            Reply::Done { .. } => return Ok(text),
             Reply::Refused { refusal, message } => return Err((refusal, message)),
             other => panic!("{other:?}"),
         }
@@ -73,7 +78,7 @@ fn reply(socket: &mut UnixStream) -> Reply {
 }
 
 fn ask(query: Query) -> Answered {
-    asked(&[query], &rows()).remove(0)
+    asked(&[query], &rows()).remove(0).map(|bytes| String::from_utf8(bytes).unwrap())
 }
 
 fn ask_sql(sql: &str) -> Answered {
@@ -124,13 +129,27 @@ fn values_and_formats_are_those_of_the_query() {
 }
 
 #[test]
+fn arrow_streams_are_read_by_arrow() {
+    let sql = "SELECT * FROM impressions UNION ALL SELECT listing, type, hour, NULL FROM impressions ORDER BY n";
+    let query = Query { format: Format::Arrow, ..query(sql) };
+    let bytes = asked(&[query], &rows()).remove(0).unwrap();
+    let reader = StreamReader::try_new(bytes.as_slice(), None).unwrap();
+    let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
+    assert_eq!(names, ["listing", "type", "hour", "n"]);
+    let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+    assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 6);
+    let nulls: usize = batches.iter().map(|batch| batch.column(3).null_count()).sum();
+    assert_eq!(nulls, 3);
+}
+
+#[test]
 fn child_goes_on_behind_a_refusal() {
     let sqls = ["SELECT nothing FROM click", "SELECT sum(n) AS n FROM click", "SELECT", "SELECT 1 AS one"];
     let answers = asked(&sqls.map(query), &rows());
     assert_eq!(answers[0].as_ref().unwrap_err().0, Refusal::Plan);
-    assert_eq!(answers[1].as_deref(), Ok("n\r\n3\r\n"));
+    assert_eq!(answers[1].as_deref(), Ok(&b"n\r\n3\r\n"[..]));
     assert_eq!(answers[2].as_ref().unwrap_err().0, Refusal::Syntax);
-    assert_eq!(answers[3].as_deref(), Ok("one\r\n1\r\n"));
+    assert_eq!(answers[3].as_deref(), Ok(&b"one\r\n1\r\n"[..]));
 }
 
 #[test]
@@ -144,7 +163,7 @@ fn child_goes_on_after_a_query_is_given_up() {
     assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads_rows: true }));
     frames::write(&mut ours, &Request::Rows(rows())).unwrap();
     frames::write(&mut ours, &Request::GiveUp).unwrap();
-    assert_eq!(answer(&mut ours, &query, &rows()).as_deref(), Ok("n\r\n3\r\n"));
+    assert_eq!(answer(&mut ours, &query, &rows()).as_deref(), Ok(&b"n\r\n3\r\n"[..]));
     drop(ours);
     child.join().unwrap().unwrap();
 }
@@ -155,6 +174,9 @@ fn results_beyond_a_limit_are_refused() {
     assert_eq!(ask(Query { rows_max: 2, ..all.clone() }).unwrap_err().0, Refusal::ResultRows);
     assert_eq!(ask(Query { bytes_max: 20, ..all.clone() }).unwrap_err().0, Refusal::ResultBytes);
     assert_eq!(ask(Query { memory_bytes: 10, ..all }).unwrap_err().0, Refusal::Memory);
+    let columns: Vec<String> = (0..=COLUMNS_MAX).map(|at| format!("n AS n{at}")).collect();
+    let wide = format!("SELECT {} FROM click", columns.join(", "));
+    assert_eq!(ask_sql(&wide).unwrap_err().0, Refusal::Complex);
     let twice = "SELECT a.n, b.n FROM click a JOIN click b ON a.hour = b.hour";
     assert_eq!(ask_sql(twice).unwrap_err().0, Refusal::Plan);
     assert_eq!(ask_sql("SELECT 1 / (n - n) AS x FROM click").unwrap_err().0, Refusal::Execution);

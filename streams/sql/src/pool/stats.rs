@@ -9,14 +9,14 @@ pub enum Ended {
     Queries,
     /// It held more memory after a query than at its start.
     Growth,
+    /// Another tenant needed its place.
+    Tenant,
     /// A query needed more memory than it may have.
     Memory,
     /// A query took longer than it may.
     Time,
     /// The query was given up, or its reader went away.
     Abandoned,
-    /// It made room for the child of another tenant.
-    Tenant,
     /// It ended by itself or was killed by others.
     Crashed,
     /// It found an error in itself.
@@ -44,10 +44,10 @@ impl Ended {
     pub const ALL: [(Ended, &'static str); 9] = [
         (Ended::Queries, "queries"),
         (Ended::Growth, "growth"),
+        (Ended::Tenant, "tenant"),
         (Ended::Memory, "memory"),
         (Ended::Time, "time"),
         (Ended::Abandoned, "abandoned"),
-        (Ended::Tenant, "tenant"),
         (Ended::Crashed, "crashed"),
         (Ended::Failed, "failed"),
         (Ended::Protocol, "protocol"),

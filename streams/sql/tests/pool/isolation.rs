@@ -90,7 +90,7 @@ async fn tenants_see_nothing_of_each_other() {
 }
 
 #[tokio::test]
-async fn child_of_a_tenant_answers_no_other_tenant() {
+async fn child_has_one_tenant_in_its_life() {
     let pool = Pool::new(PoolSettings { children: 2, ..settings() });
     let mut children = std::collections::BTreeMap::new();
     for tenant in ["a", "b", "a", "b", "c", "b", "a", "c", "c"] {

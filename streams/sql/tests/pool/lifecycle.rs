@@ -71,12 +71,13 @@ async fn killed_child_costs_one_query() {
     let pool = Pool::new(settings());
     let rows = rows("a", 100, 24);
     let session = pool.begin("a").await.unwrap();
-    let id = session.id().unwrap().to_string();
+    let id = session.id().unwrap();
+    let before = worked(id);
     let endless = query(pool.settings(), ENDLESS);
     let sent = rows.clone();
     let working = tokio::spawn(async move { carry_out(session, endless, &sent).await });
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(std::process::Command::new("kill").args(["-9", &id]).status().unwrap().success());
+    until("work", || worked(id) > before + 20).await;
+    assert!(std::process::Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
     let error = working.await.unwrap().unwrap_err();
     assert_eq!(error.code(), "sql_crashed");
     assert!(error.to_string().contains("signal 9"), "{error}");
