@@ -143,6 +143,31 @@ fn arrow_streams_are_read_by_arrow() {
 }
 
 #[test]
+fn numbers_that_are_none_are_null_in_json() {
+    let sql = "SELECT CAST('inf' AS FLOAT) AS a, CAST('NaN' AS FLOAT) AS b, CAST('-inf' AS DOUBLE) AS c, CAST(1.5 AS FLOAT) AS d";
+    let json = ask(Query { format: Format::Json, ..query(sql) });
+    assert_eq!(json.as_deref(), Ok(r#"{"a":null,"b":null,"c":null,"d":1.5}"#));
+}
+
+#[test]
+fn arrow_has_the_texts_of_its_rows_only() {
+    const LISTINGS: usize = 1_000;
+    let name = |number: usize| format!("{number:0100}");
+    let many = Rows {
+        listings: (0..LISTINGS).map(|number| ListingRun { listing: name(number), rows: 1 }).collect(),
+        types: vec!["click".to_owned()],
+        type_of: vec![0; LISTINGS].into(),
+        hours: vec![400_000; LISTINGS],
+        quarters: vec![[1, 0, 0, 0]; LISTINGS],
+    };
+    let sql = "SELECT listing FROM click WHERE listing > '9' OR listing LIKE '%7' ORDER BY listing LIMIT 2";
+    let arrow = Query { format: Format::Arrow, bytes_max: 4_096, ..query(sql) };
+    let bytes = asked(&[arrow], &many).remove(0).unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains(&name(7)) && text.contains(&name(17)) && !text.contains(&name(27)), "{text}");
+}
+
+#[test]
 fn child_goes_on_behind_a_refusal() {
     let sqls = ["SELECT nothing FROM click", "SELECT sum(n) AS n FROM click", "SELECT", "SELECT 1 AS one"];
     let answers = asked(&sqls.map(query), &rows());
