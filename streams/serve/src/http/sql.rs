@@ -23,7 +23,7 @@ use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_intake::unpack::Coding;
 use tidemark_streams_sql::frames::{Format, Param, Query};
-use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX};
+use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
 use tidemark_streams_sql::pool::{QueryResult, Session, SqlError};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -53,6 +53,8 @@ struct SqlQuestion {
 enum Refused {
     Sql(SqlError),
     Other(Failure),
+    /// The server failed. The text is for its operator.
+    Failed(String),
 }
 
 impl From<SqlError> for Refused {
@@ -84,18 +86,20 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
         Failure::bad("malformed_body", format!("the body is no JSON object of query, params, from, to, …: {error}"))
     })?;
     let tenant = request::authorize_tenant(node, &headers, body.tenant.as_deref())?;
+    question::check_tenant(&tenant)?;
     let mut line = node.sql_log.begin(&tenant, &body.query);
     let answered = match body.checked(node, tenant, format) {
         Ok(question) => answer(server, question, &mut line).await,
-        Err(failure) => Err(failure.into()),
+        Err(refused) => Err(refused),
     };
-    match answered {
+    let answered = match answered {
         Ok(answer) => {
             line.outcome = "ok";
             Ok(answer)
         }
         Err(Refused::Sql(error)) => {
             line.outcome = error.code();
+            line.detail = error.detail();
             node.sql.count_refusal(&error);
             Err(failure(&error))
         }
@@ -103,7 +107,16 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
             line.outcome = failure.code;
             Err(failure)
         }
-    }
+        Err(Refused::Failed(detail)) => {
+            let message = "the server failed on the query: tell its operator, or ask for another range";
+            let failure = Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", message);
+            line.outcome = failure.code;
+            line.detail = Some(detail);
+            Err(failure)
+        }
+    };
+    line.end().await;
+    answered
 }
 
 async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, Refused> {
@@ -236,7 +249,7 @@ async fn gathered(node: &Arc<Node>, asked: &TenantRange, planned: Planned) -> Re
     });
     let read = reading.await;
     drop(waits);
-    Ok(read.map_err(|error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error))?)
+    read.map_err(|error| Refused::Failed(error.to_string()))
 }
 
 fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, writing: Writing) -> Answer {
@@ -297,14 +310,17 @@ fn format(headers: &HeaderMap) -> Result<Format, Failure> {
 }
 
 impl SqlBody {
-    fn checked(self, node: &Node, tenant: String, format: Format) -> Result<SqlQuestion, Failure> {
+    fn checked(self, node: &Node, tenant: String, format: Format) -> Result<SqlQuestion, Refused> {
         let SqlBody { query, params, tenant: _, from, to, zone } = self;
-        question::check_tenant(&tenant)?;
         let zone = question::zone(zone.as_deref())?;
         let range = question::range(&zone, &from, &to)?;
+        let bytes = query.len();
+        if bytes > SQL_BYTES_MAX {
+            return Err(SqlError::Text { bytes }.into());
+        }
         let sent = params.len();
         if sent > PARAMS_MAX {
-            return Err(Failure::bad("sql_params", format!("{sent} values in params: at most {PARAMS_MAX}")));
+            return Err(SqlError::Params(format!("{sent} values in params: at most {PARAMS_MAX}")).into());
         }
         let params = params.into_iter().map(param).collect::<Result<_, _>>()?;
         let query = Query {
@@ -321,22 +337,22 @@ impl SqlBody {
     }
 }
 
-fn param(value: Value) -> Result<Param, Failure> {
+fn param(value: Value) -> Result<Param, SqlError> {
     match value {
         Value::Null => Ok(Param::Null),
         Value::Bool(value) => Ok(Param::Bool(value)),
         Value::Number(number) => {
             let float = number.as_f64().filter(|_| !number.is_u64()).map(Param::Float);
-            let large = || Failure::bad("sql_params", format!("params: {number} is larger than 2^63 - 1"));
+            let large = || SqlError::Params(format!("params: {number} is larger than 2^63 - 1"));
             number.as_i64().map(Param::Int).or(float).ok_or_else(large)
         }
         Value::String(text) if text.len() > PARAM_BYTES_MAX => {
             let message = format!("params: a text has {} bytes: at most {PARAM_BYTES_MAX}", text.len());
-            Err(Failure::bad("sql_params", message))
+            Err(SqlError::Params(message))
         }
         Value::String(text) => Ok(Param::Text(text)),
         Value::Array(_) | Value::Object(_) => {
-            Err(Failure::bad("sql_params", "params: a value is a text, a number, true, false or null"))
+            Err(SqlError::Params("params: a value is a text, a number, true, false or null".to_owned()))
         }
     }
 }
@@ -351,9 +367,7 @@ fn unread(error: SqlRowsError) -> Refused {
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", message).into()
         }
         SqlRowsError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error).into(),
-        SqlRowsError::Row(_) | SqlRowsError::Foreign => {
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error).into()
-        }
+        SqlRowsError::Row(_) | SqlRowsError::Foreign => Refused::Failed(error.to_string()),
     }
 }
 

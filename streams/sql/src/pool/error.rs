@@ -19,7 +19,7 @@ pub enum SqlError {
         "the program of SQL speaks version {found}, and this server version {VERSION}: install both of one release"
     )]
     Version { found: u32 },
-    #[error("no child of SQL starts: {0}")]
+    #[error("no process for SQL starts: tell the operator of the server, or ask again later")]
     Start(io::Error),
     #[error("{max} queries wait for others: at most so many; ask again")]
     QueueFull { max: usize },
@@ -48,7 +48,7 @@ pub enum SqlError {
     Crashed { how: String, max_mib: u64 },
     #[error("the client went away")]
     Abandoned,
-    #[error("the query failed: {0}")]
+    #[error("the engine failed on the query: tell the operator of the server, or write it in another way")]
     Protocol(String),
 }
 
@@ -74,6 +74,28 @@ impl SqlError {
             SqlError::ScanRows { .. } => "sql_scan_rows",
             SqlError::Crashed { .. } => "sql_crashed",
             SqlError::Abandoned | SqlError::Protocol(_) => "sql_failed",
+        }
+    }
+
+    /// What is for the operator of the server, and not for tenants.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            SqlError::Start(error) => Some(error.to_string()),
+            SqlError::Protocol(detail) => Some(detail.clone()),
+            SqlError::NotInstalled { .. }
+            | SqlError::Version { .. }
+            | SqlError::QueueFull { .. }
+            | SqlError::Waited { .. }
+            | SqlError::Unsent { .. }
+            | SqlError::OverBudget(_)
+            | SqlError::Text { .. }
+            | SqlError::Params(_)
+            | SqlError::Refused { .. }
+            | SqlError::Time { .. }
+            | SqlError::Memory { .. }
+            | SqlError::ScanRows { .. }
+            | SqlError::Crashed { .. }
+            | SqlError::Abandoned => None,
         }
     }
 

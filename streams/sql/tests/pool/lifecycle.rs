@@ -19,7 +19,10 @@ async fn missing_program_is_said_with_the_next_step() {
 #[tokio::test]
 async fn program_of_another_kind_is_no_child() {
     let pool = Pool::new(PoolSettings { program: "/bin/true".into(), ..settings() });
-    assert_eq!(ask(&pool, "SELECT 1", &[]).await.unwrap_err().code(), "sql_start");
+    let error = ask(&pool, "SELECT 1", &[]).await.unwrap_err();
+    assert_eq!(error.code(), "sql_start");
+    let detail = error.detail().unwrap();
+    assert!(detail.contains("exit code 0") && !error.to_string().contains("exit code"), "{error}: {detail}");
     assert_eq!((pool.stats().started, pool.stats().alive()), (1, 0));
 }
 
