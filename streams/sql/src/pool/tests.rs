@@ -40,8 +40,12 @@ fn query() -> Query {
 
 /// A session whose child is a process that sleeps, and the child's end of its socket.
 fn session(pool: &Arc<Pool>) -> (Session, UnixStream) {
+    session_of(pool, "exec sleep 600")
+}
+
+fn session_of(pool: &Arc<Pool>, script: &str) -> (Session, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let child = tokio::process::Command::new("sleep").arg("600").kill_on_drop(true).spawn().unwrap();
+    let child = tokio::process::Command::new("sh").args(["-c", script]).kill_on_drop(true).spawn().unwrap();
     let process = Process::of(Arc::downgrade(pool), child, ours);
     let mut charged = pool.charged("a").unwrap();
     charged.began = Some(Instant::now());
@@ -93,4 +97,16 @@ async fn child_with_more_than_its_answer_is_ended() {
     let stats = pool.stats();
     assert_eq!(stats.ended.get(&Ended::Protocol), Some(&1), "{stats:?}");
     assert!(pool.shared().idle.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_that_takes_too_much_memory_is_ended() {
+    let pool = Pool::new(PoolSettings { timeout: Duration::from_secs(60), ..pool().settings().clone() });
+    // It holds what it reads, and the kernel ends it at 2 GB.
+    let (mut session, mut child) = session_of(&pool, "ulimit -v 2000000; exec tail /dev/zero");
+    let planned = frames::encode(&Reply::Planned(Planned { reads_rows: false })).unwrap();
+    child.write_all(&planned).await.unwrap();
+    session.plan(query()).await.unwrap();
+    let error = session.finish().await.unwrap_err();
+    assert_eq!((error.code(), pool.stats().ended.get(&Ended::Memory)), ("sql_memory", Some(&1)), "{error}");
 }
