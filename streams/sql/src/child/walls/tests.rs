@@ -93,7 +93,6 @@ fn clauses_that_the_engine_passes_over_are_refused() {
         "SELECT sum(n) FROM click GROUP BY ALL WITH TOTALS",
         "SELECT sum(0.5)(n) FROM click",
         "SELECT n FROM click ORDER BY n WITH FILL FROM 1 TO 9",
-        "SELECT n FROM click UNION ALL SELECT n FROM click ORDER BY ALL",
         "SELECT * FROM (SELECT n FROM click) TABLESAMPLE BERNOULLI (10)",
         "SELECT TOP 1 n FROM click",
         "SELECT n FROM click SORT BY n",
