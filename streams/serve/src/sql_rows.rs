@@ -206,8 +206,7 @@ mod tests {
             }
             rows
         };
-        let asked =
-            TenantRange { tenant: "a".to_owned(), range: QuarterRange { from: 0, to: 4_000 }, rows_max };
+        let asked = TenantRange { tenant: "a".to_owned(), range: QuarterRange { from: 0, to: 4_000 }, rows_max };
         gather(&asked, &pinned(listings.map(of_owner).to_vec()), &sources, charge).map(|rows| rows.len())
     }
 

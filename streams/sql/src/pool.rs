@@ -78,7 +78,7 @@ struct Charged {
     cost: Cost,
     /// Since the query has a child.
     began: Option<Instant>,
-    _turn: Option<OwnedSemaphorePermit>,
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Pool {
@@ -124,7 +124,7 @@ impl Pool {
             return Err(SqlError::NotInstalled { program: self.settings.program.clone() });
         }
         let mut charged = self.charged(tenant)?;
-        charged._turn = Some(self.turn().await?);
+        charged.turn = Some(self.turn().await?);
         charged.began = Some(Instant::now());
         let process = match self.idle(tenant) {
             Some(process) => process,
@@ -139,7 +139,7 @@ impl Pool {
     fn charged(self: &Arc<Pool>, tenant: &str) -> Result<Charged, SqlError> {
         self.shared().budgets.begin(tenant, self.started.elapsed().as_secs())?;
         let pool = Arc::clone(self);
-        Ok(Charged { pool, tenant: tenant.to_owned(), cost: Cost::default(), began: None, _turn: None })
+        Ok(Charged { pool, tenant: tenant.to_owned(), cost: Cost::default(), began: None, turn: None })
     }
 
     async fn turn(&self) -> Result<OwnedSemaphorePermit, SqlError> {
@@ -205,6 +205,9 @@ impl Drop for Charged {
         }
         shared.stats.rows += self.cost.rows;
         shared.budgets.end(&self.tenant, self.cost, self.pool.started.elapsed().as_secs());
+        drop(shared);
+        // Another query may begin once this one is charged.
+        drop(self.turn.take());
     }
 }
 

@@ -18,8 +18,8 @@ pub fn shape(sql: &str) -> String {
     let mut shape = String::new();
     let mut rest = sql;
     let mut last = None;
-    while let Some((part, text, behind)) = next(rest) {
-        rest = behind;
+    while let Some((part, text, after)) = next(rest) {
+        rest = after;
         let text = if part == Part::Literal { "?" } else { text };
         // `?, ?` is `?`.
         if part == Part::Literal && shape.ends_with("?,") {
@@ -94,7 +94,7 @@ enum Backslash {
     Plain,
 }
 
-/// The end of a literal after its prefix, such as that of `E'…'` and `X'…'`; `None`: no literal follows the word.
+/// The end of a literal after its prefix, such as the `E` of `E'…'`; `None`: no literal follows the word.
 fn prefixed_end(word: &str, rest: &str) -> Option<usize> {
     let quote = rest.chars().next().filter(|first| matches!(first, '\'' | '"'))?;
     let triple = quote.to_string().repeat(3);
@@ -178,9 +178,9 @@ fn quoted_end(text: &str, quote: char, backslash: Backslash) -> usize {
 
 /// The end of `$1` or of a text between `$tag$`.
 fn dollar_end(text: &str) -> Option<usize> {
-    let behind = text.strip_prefix('$')?;
-    let word = behind.find(|sign: char| !(sign.is_alphanumeric() || sign == '_')).unwrap_or(behind.len());
-    if !behind[word..].starts_with('$') {
+    let after = text.strip_prefix('$')?;
+    let word = after.find(|sign: char| !(sign.is_alphanumeric() || sign == '_')).unwrap_or(after.len());
+    if !after[word..].starts_with('$') {
         return Some(1 + word);
     }
     let tag = &text[..word + 2];

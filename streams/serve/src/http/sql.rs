@@ -50,22 +50,22 @@ struct SqlQuestion {
 }
 
 /// Why a query has no answer.
-enum Refused {
+enum AskError {
     Sql(SqlError),
     Other(Failure),
     /// The server failed. The text is for its operator.
     Failed(String),
 }
 
-impl From<SqlError> for Refused {
-    fn from(error: SqlError) -> Refused {
-        Refused::Sql(error)
+impl From<SqlError> for AskError {
+    fn from(error: SqlError) -> AskError {
+        AskError::Sql(error)
     }
 }
 
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Refused {
-        Refused::Other(failure)
+impl From<Failure> for AskError {
+    fn from(failure: Failure) -> AskError {
+        AskError::Other(failure)
     }
 }
 
@@ -97,17 +97,17 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
             line.outcome = "ok";
             Ok(answer)
         }
-        Err(Refused::Sql(error)) => {
+        Err(AskError::Sql(error)) => {
             line.outcome = error.code();
             line.detail = error.detail();
             node.sql.count_refusal(&error);
             Err(failure(&error))
         }
-        Err(Refused::Other(failure)) => {
+        Err(AskError::Other(failure)) => {
             line.outcome = failure.code;
             Err(failure)
         }
-        Err(Refused::Failed(detail)) => {
+        Err(AskError::Failed(detail)) => {
             let message = "the server failed on the query: tell its operator, or ask for another range";
             let failure = Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", message);
             line.outcome = failure.code;
@@ -119,7 +119,7 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
     answered
 }
 
-async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, Refused> {
+async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, AskError> {
     let node = &server.node;
     let SqlQuestion { tenant, zone, range, query } = question;
     let format = query.format;
@@ -138,9 +138,9 @@ async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) 
         Ok(pinned) => pinned,
         Err(refused) => return Err(given_up(session, refused).await),
     };
-    let Planned { session, pinned } = match reads_rows {
-        true => send_rows(node, &asked, Planned { session, pinned }, line).await?,
-        false => Planned { session, pinned },
+    let Reading { session, pinned } = match reads_rows {
+        true => send_rows(node, &asked, Reading { session, pinned }, line).await?,
+        false => Reading { session, pinned },
     };
     line.scanned = session.scanned();
     let result = session.finish().await?;
@@ -183,19 +183,19 @@ fn unsent(mut bytes: Vec<u8>, mut space: OwnedSemaphorePermit) -> Bytes {
     Bytes::from_owner(Unsent { bytes, _space: space.split(taken) })
 }
 
-/// A query whose child waits for rows, and what is read for it.
-struct Planned {
+/// A planned query that waits for rows, and what is read for it.
+struct Reading {
     session: Session,
     pinned: Pinned,
 }
 
-async fn pin(node: &Node, asked: &TenantRange, session: &Session) -> Result<Pinned, Refused> {
+async fn pin(node: &Node, asked: &TenantRange, session: &Session) -> Result<Pinned, AskError> {
     let pinned = session.within(question::pin(node, &asked.tenant, asked.range.hours())).await??;
     check_kept(asked, &pinned).map_err(unread)?;
     Ok(pinned)
 }
 
-async fn given_up(session: Session, why: Refused) -> Refused {
+async fn given_up(session: Session, why: AskError) -> AskError {
     session.give_up().await;
     why
 }
@@ -204,10 +204,10 @@ async fn given_up(session: Session, why: Refused) -> Refused {
 async fn send_rows(
     node: &Arc<Node>,
     asked: &TenantRange,
-    planned: Planned,
+    reading: Reading,
     line: &mut LogLine<'_>,
-) -> Result<Planned, Refused> {
-    let Gathered { planned: Planned { mut session, pinned }, rows } = gathered(node, asked, planned).await?;
+) -> Result<Reading, AskError> {
+    let Gathered { reading: Reading { mut session, pinned }, rows } = gathered(node, asked, reading).await?;
     let rows = match rows {
         Ok(rows) => rows,
         Err(error) => return Err(given_up(session, unread(error)).await),
@@ -221,35 +221,35 @@ async fn send_rows(
         line.scanned = session.scanned();
         sent?;
     }
-    Ok(Planned { session, pinned })
+    Ok(Reading { session, pinned })
 }
 
 /// Rows that were read, or why they were not.
 struct Gathered {
-    planned: Planned,
+    reading: Reading,
     rows: Result<Rollups, SqlRowsError>,
 }
 
 /// Reads rows on a thread that may wait. The thread has the session: the tenant's turn is taken until it has ended, also when the client
 /// goes away. Then it ends after the blob that it reads.
-async fn gathered(node: &Arc<Node>, asked: &TenantRange, planned: Planned) -> Result<Gathered, Refused> {
+async fn gathered(node: &Arc<Node>, asked: &TenantRange, reading: Reading) -> Result<Gathered, AskError> {
     let shared = Arc::clone(node);
     let asked = asked.clone();
     let waits = Arc::new(());
     let is_awaited = Arc::downgrade(&waits);
-    let reading = tokio::task::spawn_blocking(move || {
-        let Planned { mut session, pinned } = planned;
+    let task = tokio::task::spawn_blocking(move || {
+        let Reading { mut session, pinned } = reading;
         let sources = RowSources { reader: &shared.reader, cache: &shared.cache, commits: &shared.commits };
         let charge = |rows| {
             session.charge(rows)?;
             if is_awaited.strong_count() > 0 { Ok(()) } else { Err(SqlError::Abandoned) }
         };
         let rows = gather(&asked, &pinned, &sources, charge);
-        Gathered { planned: Planned { session, pinned }, rows }
+        Gathered { reading: Reading { session, pinned }, rows }
     });
-    let read = reading.await;
+    let read = task.await;
     drop(waits);
-    read.map_err(|error| Refused::Failed(error.to_string()))
+    read.map_err(|error| AskError::Failed(error.to_string()))
 }
 
 fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, writing: Writing) -> Answer {
@@ -310,7 +310,7 @@ fn format(headers: &HeaderMap) -> Result<Format, Failure> {
 }
 
 impl SqlBody {
-    fn checked(self, node: &Node, tenant: String, format: Format) -> Result<SqlQuestion, Refused> {
+    fn checked(self, node: &Node, tenant: String, format: Format) -> Result<SqlQuestion, AskError> {
         let SqlBody { query, params, tenant: _, from, to, zone } = self;
         let zone = question::zone(zone.as_deref())?;
         let range = question::range(&zone, &from, &to)?;
@@ -357,7 +357,7 @@ fn param(value: Value) -> Result<Param, SqlError> {
     }
 }
 
-fn unread(error: SqlRowsError) -> Refused {
+fn unread(error: SqlRowsError) -> AskError {
     match error {
         SqlRowsError::Sql(error) => error.into(),
         // The name of a blob is for operators: `tidemark-streams audit` tells it.
@@ -367,7 +367,7 @@ fn unread(error: SqlRowsError) -> Refused {
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", message).into()
         }
         SqlRowsError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error).into(),
-        SqlRowsError::Row(_) | SqlRowsError::Foreign => Refused::Failed(error.to_string()),
+        SqlRowsError::Row(_) | SqlRowsError::Foreign => AskError::Failed(error.to_string()),
     }
 }
 

@@ -176,7 +176,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// A batch whose texts are those of its rows. A view keeps the texts of all rows that it was taken from.
+/// A batch with the texts of its rows only. A view keeps the texts of all rows that it was taken from.
 fn compact(batch: &RecordBatch) -> Result<RecordBatch, Refused> {
     let compact = |array: &ArrayRef| match array.as_string_view_opt() {
         Some(texts) => Arc::new(texts.gc()) as ArrayRef,

@@ -168,7 +168,7 @@ fn arrow_has_the_texts_of_its_rows_only() {
 }
 
 #[test]
-fn child_goes_on_behind_a_refusal() {
+fn child_goes_on_after_a_refusal() {
     let sqls = ["SELECT nothing FROM click", "SELECT sum(n) AS n FROM click", "SELECT", "SELECT 1 AS one"];
     let answers = asked(&sqls.map(query), &rows());
     assert_eq!(answers[0].as_ref().unwrap_err().0, Refusal::Plan);

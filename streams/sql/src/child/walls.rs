@@ -4,8 +4,8 @@ use super::refused::Refused;
 use crate::frames::Refusal;
 use crate::limits::{CHAIN_MAX, NESTING_MAX, RELATIONS_MAX, SELECTS_MAX, SQL_BYTES_MAX, TOKENS_MAX};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArguments, GroupByExpr, ObjectName, OrderBy, OrderByKind, Query, Select, SetExpr, Statement,
-    TableFactor, Value, ValueWithSpan, Visit, Visitor,
+    Expr, Function, FunctionArguments, GroupByExpr, ObjectName, OrderBy, OrderByKind, Query, Select, SetExpr,
+    Statement, TableFactor, Value, ValueWithSpan, Visit, Visitor,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -151,7 +151,7 @@ const ALIASES: [(&str, &str); 18] = [
 #[derive(Debug)]
 pub struct Checked {
     pub statement: Statement,
-    /// The largest number behind a `$`.
+    /// The largest number after a `$`.
     pub params: usize,
 }
 
@@ -201,7 +201,9 @@ fn types_within_types(tokens: &[TokenWithSpan]) -> usize {
     const NAMES: [&str; 9] =
         ["array", "struct", "union", "nullable", "lowcardinality", "map", "nested", "tuple", "table"];
     let is_name = |token: &Token| match token {
-        Token::Word(word) => word.quote_style.is_none() && NAMES.iter().any(|name| word.value.eq_ignore_ascii_case(name)),
+        Token::Word(word) => {
+            word.quote_style.is_none() && NAMES.iter().any(|name| word.value.eq_ignore_ascii_case(name))
+        }
         _ => false,
     };
     let tokens = tokens.iter().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_)));

@@ -21,11 +21,13 @@ pub enum SqlError {
     Version { found: u32 },
     #[error("no process for SQL starts: tell the operator of the server, or ask again later")]
     Start(io::Error),
-    #[error("{max} queries wait for others: at most so many; ask again")]
+    #[error("{max} queries wait for others, which is the limit: ask again")]
     QueueFull { max: usize },
     #[error("the query has waited {seconds} s for others: ask again")]
     Waited { seconds: u64 },
-    #[error("clients have not read results of {max_bytes} bytes, which is the limit: read answers at once, and ask again")]
+    #[error(
+        "clients have not read results of {max_bytes} bytes, which is the limit: read answers at once, and ask again"
+    )]
     Unsent { max_bytes: usize },
     #[error(transparent)]
     OverBudget(#[from] OverBudget),

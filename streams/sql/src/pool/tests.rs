@@ -38,7 +38,7 @@ fn query() -> Query {
     }
 }
 
-/// A session whose child is a process that sleeps, and the child's end of its socket.
+/// A session with a process that sleeps as its child, and the child's end of the socket.
 fn session(pool: &Arc<Pool>) -> (Session, UnixStream) {
     session_of(pool, "exec sleep 600")
 }
@@ -52,7 +52,7 @@ fn session_of(pool: &Arc<Pool>, script: &str) -> (Session, UnixStream) {
     (Session::new(charged, process), theirs)
 }
 
-/// What a query ends with, whose child sends `first` once, and then `again` without an end.
+/// The error of a query, after its child sends `first` once, and then `again` without an end.
 async fn ended(first: &[Reply], again: &Reply) -> SqlError {
     let pool = pool();
     let (mut session, mut child) = session(&pool);

@@ -101,7 +101,7 @@ async fn child_has_one_tenant_in_its_life() {
         carry_out(session, query(pool.settings(), "SELECT 1"), &[]).await.unwrap();
         assert!(pool.stats().alive() <= 2, "{:?}", pool.stats());
     }
-    // a and b have one each; c takes that of a, the oldest; b goes on; a takes that of c, and c that of b.
+    // a and b have a child each. c ends the child of a, the oldest. b goes on. a ends the child of c, and c the child of b.
     let stats = pool.stats();
     assert_eq!((stats.started, stats.ended.get(&Ended::Tenant)), (5, Some(&3)), "{stats:?}");
 }
