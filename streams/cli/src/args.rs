@@ -592,8 +592,8 @@ pub struct SqlArgs {
     /// Rows that a query in SQL may read; a query that reads more is refused
     #[arg(long, value_name = "ROWS", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub sql_rows_max: u64,
-    /// Queries in SQL of one tenant at a time
-    #[arg(long, value_name = "QUERIES", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=8))]
+    /// Queries in SQL of one tenant at a time: fewer than --sql-children
+    #[arg(long, value_name = "QUERIES", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..SQL_CHILDREN_MAX as u64))]
     pub sql_tenant_queries: u64,
     /// Seconds that the queries in SQL of one tenant may take in a minute
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=480))]

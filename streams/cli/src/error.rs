@@ -58,6 +58,11 @@ pub enum CliError {
     NotKept { kept_from: String },
     #[error(transparent)]
     Count(#[from] CountError),
+    #[error(
+        "--sql-tenant-queries {queries} with --sql-children {children}: name fewer queries than processes, so that one tenant \
+         leaves a process to the others"
+    )]
+    SqlTenantQueries { queries: u64, children: u64 },
     #[error("--expires-in {period}: months and years have no fixed length; name days, such as 30d")]
     Expires { period: Period },
     #[error("nothing was erased: {0}")]

@@ -35,6 +35,9 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
 const SQL_PROGRAM: &str = "tidemark-sql";
 
 fn sql(args: &SqlArgs) -> Result<SqlSettings, CliError> {
+    if args.sql_tenant_queries >= args.sql_children {
+        return Err(CliError::SqlTenantQueries { queries: args.sql_tenant_queries, children: args.sql_children });
+    }
     let program = match &args.sql_program {
         Some(program) => program.clone(),
         None => std::env::current_exe()?.with_file_name(SQL_PROGRAM),

@@ -634,6 +634,17 @@ fn sql_without_its_program_is_answered_501() {
 }
 
 #[test]
+fn tenant_may_not_take_all_processes_for_sql() {
+    let place = Place::new();
+    for (queries, children) in [("2", "2"), ("7", "4")] {
+        let limits = ["--sql-tenant-queries", queries, "--sql-children", children];
+        let refused = Server::try_start(&place.dir(), &limits).err().unwrap();
+        let named = format!("--sql-tenant-queries {queries} with --sql-children {children}");
+        assert!(refused.contains(&named), "{refused}");
+    }
+}
+
+#[test]
 fn health_and_metrics_say_what_they_mean() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &LATE_FLUSH);

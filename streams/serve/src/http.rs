@@ -10,9 +10,10 @@ mod question;
 mod request;
 mod sql;
 mod types;
+mod write_timeout;
 
 use crate::node::Node;
-use crate::settings::{CONNECTIONS_MAX, HEAD_BYTES_MAX};
+use crate::settings::{CONNECTIONS_MAX, HEAD_BYTES_MAX, SQL_UNSENT_BYTES_MAX, WRITE_TIMEOUT_S};
 use answer::{Answer, Failure};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use write_timeout::WriteTimeout;
 
 /// A request's head must have come after this, and an idle connection is closed.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,6 +40,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 struct Server {
     node: Arc<Node>,
     bodies: Semaphore,
+    /// Of queries in SQL: they never take the place of events.
+    sql_bodies: Semaphore,
+    /// Bytes of results of queries in SQL that are not sent yet.
+    sql_unsent: Arc<Semaphore>,
     queries: Semaphore,
     waiting: Semaphore,
 }
@@ -47,6 +53,8 @@ pub async fn serve(listener: TcpListener, node: &Arc<Node>, stop: impl Future<Ou
     let server = Arc::new(Server {
         node: Arc::clone(node),
         bodies: Semaphore::new(crate::settings::BODIES_MAX),
+        sql_bodies: Semaphore::new(crate::settings::SQL_BODIES_MAX),
+        sql_unsent: Arc::new(Semaphore::new(SQL_UNSENT_BYTES_MAX)),
         queries: Semaphore::new(crate::settings::QUERIES_MAX),
         waiting: Semaphore::new(crate::settings::QUERIES_WAITING_MAX),
     });
@@ -81,6 +89,7 @@ async fn connection(stream: TcpStream, server: Arc<Server>, mut is_stopping: wat
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX.max(64 << 10));
+    let stream = WriteTimeout::new(stream, Duration::from_secs(WRITE_TIMEOUT_S));
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         // A client that is gone or speaks no HTTP ends its connection only.

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
+use tidemark_streams_sql::process::forbid_inspection;
 use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -47,6 +48,10 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let listener = bound.map_err(|error| ServeError::Listen { listen, error })?;
     let address = listener.local_addr()?;
     let node = Arc::new(Node::new(settings, directory.reader()?, sender));
+    if node.sql.is_installed() {
+        // Children for SQL run as the user of this process. They must not read its memory.
+        forbid_inspection()?;
+    }
     node.set_log(Some(Arc::clone(&log)));
     node.set_pauses(directory.manifest().pauses());
     node.set_schema(directory.manifest().schema());

@@ -13,6 +13,9 @@ use subtle::ConstantTimeEq;
 const BYTES_MIN: usize = 16;
 const BYTES_MAX: usize = 4_096;
 
+/// Bytes of an HMAC.
+const HMAC_BYTES: usize = 32;
+
 /// The key that tokens are made of.
 #[derive(Clone)]
 pub struct Secret(hmac::Key);
@@ -109,6 +112,12 @@ impl Secret {
         context.sign()
     }
 
+    /// Whether a text may be the token of some role. Operators do not ask, so theirs is none.
+    pub fn has_form_of_a_token(&self, token: &str) -> bool {
+        let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        token.len() == 2 * HMAC_BYTES && token.bytes().all(digits) && !self.is_token(Role::Operator, token)
+    }
+
     pub fn is_token(&self, role: Role<'_>, token: &str) -> bool {
         self.token(role).as_bytes().ct_eq(token.as_bytes()).into()
     }
@@ -146,6 +155,17 @@ mod tests {
         assert!(!secret.is_token(Role::Tenant("a"), &token[1..]));
         assert!(matches!(Secret::new(b"short"), Err(SecretError::Length { bytes: 5 })));
         assert_eq!(format!("{secret:?}"), "Secret(…)");
+    }
+
+    #[test]
+    fn texts_of_another_form_are_no_tokens() {
+        let secret = Secret::new(b"0123456789abcdef").unwrap();
+        for role in [Role::Producer, Role::Tenant("a")] {
+            assert!(secret.has_form_of_a_token(&secret.token(role)));
+        }
+        for wrong in ["", "x", &"g".repeat(64), &"a".repeat(63), &secret.token(Role::Operator)] {
+            assert!(!secret.has_form_of_a_token(wrong), "{wrong}");
+        }
     }
 
     #[test]

@@ -31,14 +31,20 @@ pub const CACHED_BYTES_MAX: usize = 64 << 20;
 pub const QUERY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the body of a query in SQL, with its values. More: the request is refused.
 pub const SQL_BODY_BYTES_MAX: usize = 1 << 20;
+/// Bodies of queries in SQL that are read at a time. A further request is answered 503.
+pub const SQL_BODIES_MAX: usize = 32;
 /// Rows of the result of a query in SQL. More: the query is refused.
 pub const SQL_RESULT_ROWS_MAX: u64 = 100_000;
 /// Bytes of the result of a query in SQL. More: the query is refused.
 pub const SQL_RESULT_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of results of queries in SQL that clients have not read. A further query is answered 503.
+pub const SQL_UNSENT_BYTES_MAX: usize = 256 << 20;
 /// Seconds that a query in SQL waits for others. Then it is answered 503.
 pub const SQL_WAIT_S: u64 = 5;
 /// Bytes of a request's head. More: the connection is closed with 431.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Seconds that a client may read nothing of its answer. Then its connection is closed.
+pub const WRITE_TIMEOUT_S: u64 = 30;
 /// Entries of the intake's log that wait for their commit. More: requests are answered 503.
 pub const LOG_ENTRIES_MAX: usize = 1_000_000;
 /// Memory for entries that were just accepted. Older ones are read from the log.

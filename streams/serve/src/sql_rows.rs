@@ -9,6 +9,7 @@ use tidemark_streams_core::rollup::{RollupRow, Rollups, RowError};
 use tidemark_streams_core::time::DAY_S;
 use tidemark_streams_sql::frames::{ListingRun, Rows};
 use tidemark_streams_sql::limits::FRAME_ROWS_MAX;
+use tidemark_streams_sql::pool::SqlError;
 use tidemark_streams_store::directory::DirectoryError;
 
 /// Whose rows are read, and of which time.
@@ -29,8 +30,9 @@ pub enum SqlRowsError {
     Row(#[from] RowError),
     #[error("the range is not kept: counts are kept from {kept_from} s since 1970 on")]
     NotKept { kept_from: u64 },
-    #[error("the query reads more than {max} rows: ask for a shorter range")]
-    TooMany { max: u64 },
+    /// The query is over a limit.
+    #[error(transparent)]
+    Sql(#[from] SqlError),
     #[error("a row of another tenant was read: nothing is answered; report this with the server's log")]
     Foreign,
 }
@@ -46,21 +48,31 @@ pub fn check_kept(asked: &TenantRange, pinned: &Pinned) -> Result<(), SqlRowsErr
     }
 }
 
-/// Reads what was pinned. Rows of one listing, hour and type are one.
+/// Reads what was pinned. Rows of one listing, hour and type are one. `charge` gets the number of rows after each blob, and may stop the
+/// reading.
 ///
 /// # Errors
 /// [`SqlRowsError`].
-pub fn gather(asked: &TenantRange, pinned: &Pinned, sources: &RowSources<'_>) -> Result<Rollups, SqlRowsError> {
+pub fn gather(
+    asked: &TenantRange,
+    pinned: &Pinned,
+    sources: &RowSources<'_>,
+    mut charge: impl FnMut(u64) -> Result<(), SqlError>,
+) -> Result<Rollups, SqlRowsError> {
     let mut gathered = Rollups::new();
+    charge(0)?;
     for meta in &pinned.blobs {
         let renaming = pinned.view.renaming(&meta.key);
         let rows = sources.rows(&asked.tenant, meta)?;
+        charge(rows.len() as u64)?;
         add(&mut gathered, asked, pinned, rows.iter().filter_map(|row| renaming.row(&row)))?;
     }
     for rows in &pinned.unwritten {
+        charge(rows.len() as u64)?;
         add(&mut gathered, asked, pinned, rows.iter())?;
     }
     gathered.combine();
+    below_limit(&gathered, asked)?;
     Ok(gathered)
 }
 
@@ -75,11 +87,18 @@ fn add<'r>(
         if row.count() > 0 {
             to.push(row)?;
         }
-        if to.len() as u64 > asked.rows_max {
-            return Err(SqlRowsError::TooMany { max: asked.rows_max });
+        // Rows of several blobs may become one. Each time there are twice as many rows as may be, so this costs little.
+        if to.len() as u64 > asked.rows_max.saturating_mul(2) {
+            to.combine();
+            below_limit(to, asked)?;
         }
     }
     Ok(())
+}
+
+fn below_limit(rows: &Rollups, asked: &TenantRange) -> Result<(), SqlRowsError> {
+    let max = asked.rows_max;
+    if rows.len() as u64 > max { Err(SqlError::ScanRows { max }.into()) } else { Ok(()) }
 }
 
 /// The counts of a row that are in a range.
@@ -128,7 +147,12 @@ fn frame(rows: &Rollups, tenant: &str, from: usize) -> Result<Rows, SqlRowsError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commit_times::CommitTimes;
+    use crate::row_cache::RowCache;
+    use tidemark_streams_core::query::View;
     use tidemark_streams_core::time::Hour;
+    use tidemark_streams_store::directory::{Directory, IfMissing};
+    use tidemark_streams_store::folder::StoreLayer;
 
     const ROW: RollupRow<'static> =
         RollupRow { tenant: "a", listing: "l", hour: Hour(10), event_type: "click", quarters: [1, 2, 3, 4] };
@@ -153,6 +177,66 @@ mod tests {
         rows.push(ROW).unwrap();
         rows.push(RollupRow { tenant: "b", ..ROW }).unwrap();
         assert!(matches!(frames(&rows, "a").next(), Some(Err(SqlRowsError::Foreign))));
+    }
+
+    fn pinned(unwritten: Vec<Rollups>) -> Pinned {
+        Pinned {
+            manifest_index: 0,
+            blobs: Vec::new(),
+            view: View::default(),
+            unwritten,
+            pinned_at_ms: 0,
+            complete_to_ms: 0,
+            last_updated_at_ms: 0,
+            incomplete: Vec::new(),
+            paused_at_ms: None,
+        }
+    }
+
+    /// Reads rows of two owners: each has the listings `l0`, `l1` and so on.
+    fn gathered(
+        rows_max: u64,
+        listings: [usize; 2],
+        charge: impl FnMut(u64) -> Result<(), SqlError>,
+    ) -> Result<usize, SqlRowsError> {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open_through(folder.path(), IfMissing::Create, StoreLayer::default()).unwrap();
+        let reader = directory.reader().unwrap();
+        let cache = RowCache::new(0);
+        let commits = CommitTimes::default();
+        let sources = RowSources { reader: &reader, cache: &cache, commits: &commits };
+        let of_owner = |count: usize| {
+            let mut rows = Rollups::new();
+            for listing in (0..count).map(|at| format!("l{at}")) {
+                rows.push(RollupRow { listing: &listing, ..ROW }).unwrap();
+            }
+            rows
+        };
+        let asked = TenantRange { tenant: "a".to_owned(), range: QuarterRange { from: 0, to: 4_000 }, rows_max };
+        gather(&asked, &pinned(listings.map(of_owner).to_vec()), &sources, charge).map(|rows| rows.len())
+    }
+
+    #[test]
+    fn reading_stops_when_its_time_is_over() {
+        let mut charged = Vec::new();
+        let charge = |rows| {
+            charged.push(rows);
+            if charged.len() > 1 { Err(SqlError::Time { ms: 1 }) } else { Ok(()) }
+        };
+        let stopped = gathered(100, [3, 4], charge);
+        assert!(matches!(stopped, Err(SqlRowsError::Sql(SqlError::Time { .. }))));
+        assert_eq!(charged, [0, 3], "the second owner's rows are not read");
+    }
+
+    #[test]
+    fn rows_are_counted_once_they_are_combined() {
+        let charge = |_| Ok(());
+        assert_eq!(gathered(40, [40, 40], charge).unwrap(), 40);
+        assert_eq!(gathered(25, [25, 20], charge).unwrap(), 25);
+        for listings in [[41, 0], [20, 41], [200, 200]] {
+            let refused = gathered(40, listings, charge);
+            assert!(matches!(refused, Err(SqlRowsError::Sql(SqlError::ScanRows { max: 40 }))), "{listings:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What each tenant uses: queries at a time, and seconds and rows of the present minute.
 //!
-//! A query begins if its tenant is below each limit, and is charged when it ends. So the last query of a minute may go beyond a
-//! limit, by no more than the limits of one query.
+//! A query begins if its tenant is below each limit, and is charged when it ends, in the minute of its end. So the last query of a
+//! minute may go beyond a limit, by no more than the limits of one query. What is beyond the limit is charged to the next minutes.
 
 use crate::limits::{BUDGET_WINDOW_S, TENANTS_MAX};
 use std::collections::BTreeMap;
@@ -58,6 +58,17 @@ pub struct Cost {
     pub rows: u64,
 }
 
+impl Use {
+    /// Goes on to a window. Each window that has passed takes its limit from what was used.
+    fn roll(&mut self, window: u64, limits: TenantLimits) {
+        let passed = window.saturating_sub(self.window);
+        let times = u32::try_from(passed).unwrap_or(u32::MAX);
+        self.time = self.time.saturating_sub(limits.time.saturating_mul(times));
+        self.rows = self.rows.saturating_sub(limits.rows.saturating_mul(passed));
+        self.window = window.max(self.window);
+    }
+}
+
 impl Budgets {
     pub fn new(limits: TenantLimits) -> Budgets {
         Budgets { limits, tenants: BTreeMap::new() }
@@ -69,17 +80,19 @@ impl Budgets {
     /// [`OverBudget`].
     pub fn begin(&mut self, tenant: &str, now_s: u64) -> Result<(), OverBudget> {
         let window = now_s / BUDGET_WINDOW_S;
+        let limits = self.limits;
         if self.tenants.len() >= TENANTS_MAX {
-            self.tenants.retain(|_, known| known.running > 0 || known.window == window);
+            self.tenants.retain(|_, known| {
+                known.roll(window, limits);
+                known.running > 0 || known.time > Duration::ZERO || known.rows > 0
+            });
         }
         if self.tenants.len() >= TENANTS_MAX {
             self.tenants.retain(|_, known| known.running > 0);
         }
         let known = self.tenants.entry(tenant.to_owned()).or_default();
-        if known.window != window {
-            *known = Use { running: known.running, window, ..Use::default() };
-        }
-        let TenantLimits { queries, time, rows } = self.limits;
+        known.roll(window, limits);
+        let TenantLimits { queries, time, rows } = limits;
         let again_s = (window + 1) * BUDGET_WINDOW_S - now_s;
         if known.running >= queries {
             return Err(OverBudget::Queries { running: known.running, max: queries });
@@ -95,8 +108,10 @@ impl Budgets {
     }
 
     /// Charges a query that began.
-    pub fn end(&mut self, tenant: &str, cost: Cost) {
+    pub fn end(&mut self, tenant: &str, cost: Cost, now_s: u64) {
+        let limits = self.limits;
         let Some(known) = self.tenants.get_mut(tenant) else { return };
+        known.roll(now_s / BUDGET_WINDOW_S, limits);
         known.running = known.running.saturating_sub(1);
         known.time += cost.time;
         known.rows = known.rows.saturating_add(cost.rows);
@@ -116,12 +131,26 @@ mod tests {
         budgets.begin("a", 30).unwrap();
         assert_eq!(budgets.begin("a", 30), Err(OverBudget::Queries { running: 2, max: 2 }));
         assert_eq!(budgets.begin("b", 30), Ok(()), "other tenants go on");
-        budgets.end("a", Cost { time: Duration::from_secs(10), rows: 1 });
+        budgets.end("a", Cost { time: Duration::from_secs(10), rows: 1 }, 30);
         let slow = OverBudget::Time { used_ms: 10_000, max_ms: 10_000, again_s: 25 };
         assert_eq!(budgets.begin("a", 35), Err(slow));
         assert_eq!(budgets.begin("a", 60), Ok(()));
-        budgets.end("a", Cost { time: Duration::ZERO, rows: 100 });
+        budgets.end("a", Cost { time: Duration::ZERO, rows: 100 }, 60);
         assert_eq!(budgets.begin("a", 61), Err(OverBudget::Rows { used: 100, max: 100, again_s: 59 }));
+    }
+
+    #[test]
+    fn query_over_two_minutes_is_charged_to_the_second() {
+        let mut budgets = Budgets::new(LIMITS);
+        budgets.begin("a", 55).unwrap();
+        budgets.end("a", Cost { time: Duration::from_secs(20), rows: 250 }, 75);
+        let slow = OverBudget::Time { used_ms: 20_000, max_ms: 10_000, again_s: 44 };
+        assert_eq!(budgets.begin("a", 76), Err(slow));
+        let slow = OverBudget::Time { used_ms: 10_000, max_ms: 10_000, again_s: 60 };
+        assert_eq!(budgets.begin("a", 120), Err(slow), "the excess is charged to the next minute");
+        assert_eq!(budgets.begin("a", 180), Ok(()));
+        budgets.end("a", Cost { time: Duration::ZERO, rows: 50 }, 180);
+        assert_eq!(budgets.begin("a", 181), Err(OverBudget::Rows { used: 100, max: 100, again_s: 59 }));
     }
 
     #[test]
@@ -131,7 +160,7 @@ mod tests {
         for number in 0..TENANTS_MAX {
             let tenant = number.to_string();
             budgets.begin(&tenant, 0).unwrap();
-            budgets.end(&tenant, Cost::default());
+            budgets.end(&tenant, Cost::default(), 0);
         }
         assert!(budgets.tenants.len() <= TENANTS_MAX);
         assert_eq!(budgets.tenants["busy"].running, 1);

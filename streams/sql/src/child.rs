@@ -68,6 +68,7 @@ fn serve(socket: UnixStream) -> Result<(), ChildError> {
             Request::Query(query) => child.answer(&query)?,
             Request::Rows(_) => return Err(ChildError::Turn("rows")),
             Request::RowsEnd => return Err(ChildError::Turn("an end of rows")),
+            Request::GiveUp => return Err(ChildError::Turn("an end of a query")),
         }
     }
     Ok(())
@@ -78,21 +79,23 @@ struct Child {
     runtime: tokio::runtime::Runtime,
 }
 
-/// A query ends with a refusal, or the child ends.
-enum Ended {
+/// Why a query has no result.
+enum NoResult {
     Refused(Refused),
+    /// The parent gave it up.
+    GivenUp,
     Child(ChildError),
 }
 
-impl From<Refused> for Ended {
-    fn from(refused: Refused) -> Ended {
-        Ended::Refused(refused)
+impl From<Refused> for NoResult {
+    fn from(refused: Refused) -> NoResult {
+        NoResult::Refused(refused)
     }
 }
 
-impl From<ChildError> for Ended {
-    fn from(error: ChildError) -> Ended {
-        Ended::Child(error)
+impl From<ChildError> for NoResult {
+    fn from(error: ChildError) -> NoResult {
+        NoResult::Child(error)
     }
 }
 
@@ -108,12 +111,13 @@ impl Child {
     }
 
     fn answer(&mut self, query: &Query) -> Result<(), ChildError> {
-        // A panic is an error of the engine. The child ends behind it.
+        // A panic is an error of the engine. The child ends after it.
         let answered = catch_unwind(AssertUnwindSafe(|| self.executed(query)));
         let refused = match answered {
             Ok(Ok(rows)) => return self.reply(&Reply::Done { rows }),
-            Ok(Err(Ended::Child(error))) => return Err(error),
-            Ok(Err(Ended::Refused(refused))) => refused,
+            Ok(Err(NoResult::Child(error))) => return Err(error),
+            Ok(Err(NoResult::GivenUp)) => return Ok(()),
+            Ok(Err(NoResult::Refused(refused))) => refused,
             Err(_) => Refused::internal(),
         };
         let Refused { refusal, message } = refused;
@@ -122,7 +126,7 @@ impl Child {
     }
 
     /// Executes a query, and returns the number of rows of its result.
-    fn executed(&mut self, query: &Query) -> Result<u64, Ended> {
+    fn executed(&mut self, query: &Query) -> Result<u64, NoResult> {
         let prepared = self.runtime.block_on(Prepared::of(query))?;
         self.reply(&Reply::Planned(Planned { reads_rows: prepared.reads_rows() }))?;
         self.take_rows(&prepared)?;
@@ -138,7 +142,7 @@ impl Child {
         Ok(output.rows())
     }
 
-    fn take_rows(&mut self, prepared: &Prepared) -> Result<(), Ended> {
+    fn take_rows(&mut self, prepared: &Prepared) -> Result<(), NoResult> {
         let mut full = None;
         loop {
             match self.request()? {
@@ -146,6 +150,7 @@ impl Child {
                 Some(Request::Rows(rows)) if full.is_none() => full = prepared.tables().add(&rows).err(),
                 Some(Request::Rows(_)) => {}
                 Some(Request::RowsEnd) => break,
+                Some(Request::GiveUp) => return Err(NoResult::GivenUp),
                 Some(Request::Query(_)) => return Err(ChildError::Turn("a query").into()),
                 None => return Err(ChildError::Turn("the end of the socket").into()),
             }
@@ -154,7 +159,7 @@ impl Child {
         full.map_or(Ok(()), |refused| Err(refused.into()))
     }
 
-    fn send(&mut self, output: &mut Output) -> Result<(), Ended> {
+    fn send(&mut self, output: &mut Output) -> Result<(), NoResult> {
         while let Some(bytes) = output.take() {
             self.reply(&Reply::Output(bytes))?;
         }

@@ -13,7 +13,7 @@ pub const VERSION: u32 = 1;
 pub const HEAD_BYTES: usize = 4;
 /// The largest count of a quarter of an hour in one row.
 const QUARTER_COUNT_MAX: u32 = i32::MAX as u32;
-/// The hour behind the last one of a row, since 1970: in the year 2448.
+/// The first hour that no row has, since 1970: in the year 2448.
 const HOURS_MAX: u32 = 1 << 22;
 
 /// From the parent to a child.
@@ -23,6 +23,8 @@ pub enum Request {
     Rows(Rows),
     /// All rows were sent.
     RowsEnd,
+    /// The planned query is not carried out. The child does not reply, and waits for the next query.
+    GiveUp,
 }
 
 /// From a child to the parent.
@@ -102,7 +104,7 @@ pub struct Rows {
     pub quarters: Vec<[u32; 4]>,
 }
 
-/// Rows of one listing, one behind the other.
+/// Consecutive rows of one listing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListingRun {
     pub listing: String,
@@ -148,7 +150,7 @@ pub enum FrameError {
     TooLong { bytes: usize },
     #[error("no message: {0}")]
     Malformed(#[from] postcard::Error),
-    #[error("no message: bytes behind its end")]
+    #[error("no message: bytes after its end")]
     Rest,
     #[error("a message with {0}")]
     Invalid(&'static str),
@@ -178,7 +180,7 @@ impl Rows {
             return Err(FrameError::Invalid("an event type that it does not name"));
         }
         if self.hours.iter().any(|&hour| hour >= HOURS_MAX) {
-            return Err(FrameError::Invalid("an hour behind the last one"));
+            return Err(FrameError::Invalid("an hour after the last one"));
         }
         if self.quarters.iter().flatten().any(|&count| count > QUARTER_COUNT_MAX) {
             return Err(FrameError::Invalid("a count above the limit of a quarter of an hour"));
@@ -210,7 +212,7 @@ impl Request {
         match &request {
             Request::Query(query) => query.check()?,
             Request::Rows(rows) => rows.check()?,
-            Request::RowsEnd => {}
+            Request::RowsEnd | Request::GiveUp => {}
         }
         Ok(request)
     }

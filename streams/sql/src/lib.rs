@@ -9,6 +9,7 @@
 //! * `shape`: a query without its literals, for a log.
 //! * `budget`: what each tenant has used.
 //! * `pool`: the children, of the parent.
+//! * `process`: what both do for themselves as processes.
 //! * `child`: the child itself, with DataFusion; only the feature `sql` builds it.
 
 pub mod budget;
@@ -17,4 +18,5 @@ pub mod child;
 pub mod frames;
 pub mod limits;
 pub mod pool;
+pub mod process;
 pub mod shape;

@@ -33,11 +33,11 @@ pub const CHILDREN_MAX: usize = 8;
 pub const WAITING_MAX: usize = 64;
 /// Queries that a child answers. Then it ends, and another one starts.
 pub const CHILD_QUERIES_MAX: u64 = 1_000;
-/// Memory that a child may hold beyond that of its start after a query. A child with more ends.
+/// Memory that a child may hold after a query, beyond the memory of its start. A child with more ends.
 pub const CHILD_GROWTH_BYTES_MAX: u64 = 128 << 20;
 /// Stack of the child's thread.
 pub const STACK_BYTES: usize = 64 << 20;
-/// Memory beyond that of a query that a child may map: for its stack, for what it keeps of queries before, and for its allocator. Beyond it
+/// Memory that a child may map beyond the memory of a query: for its stack, for what it keeps of queries before, and for its allocator. Beyond it
 /// the child aborts.
 pub const DATA_SLACK_BYTES: u64 = STACK_BYTES as u64 + CHILD_GROWTH_BYTES_MAX + (64 << 20);
 

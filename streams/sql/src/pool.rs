@@ -1,15 +1,13 @@
-//! The parent's side: a few children, each of which answers one query at a time.
+//! The parent's side: a few children, each of which answers one query at a time, and queries of one tenant only.
 //!
 //! [`Pool::begin`] waits for a child and returns a [`Session`]. The session sends the query, then the tenant's rows, and takes the
 //! result. While the child works, the parent looks at its memory each 20 ms, and kills a child that takes too much memory or time.
 //! A session that is dropped before its end kills its child, so a reader that went away costs nothing more.
-//!
-//! A child answers queries of one tenant only, and ends when another tenant needs its place. So no process has rows of two tenants, not
-//! even in memory that it has freed.
 
 mod error;
 mod process;
 mod session;
+mod starter;
 mod stats;
 
 pub use error::SqlError;
@@ -19,6 +17,7 @@ pub use stats::{Ended, Stats};
 use crate::budget::{Budgets, Cost, TenantLimits};
 use crate::limits::WAITING_MAX;
 use process::Process;
+use starter::Starter;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,12 +51,21 @@ pub struct Pool {
     started: Instant,
     turns: Arc<Semaphore>,
     waiting: Semaphore,
+    starter: Starter,
     shared: Mutex<Shared>,
+}
+
+/// A child that waits for a query. It has had rows of one tenant, and gets no others.
+#[derive(Debug)]
+struct Idle {
+    tenant: String,
+    process: Process,
 }
 
 #[derive(Debug)]
 struct Shared {
-    idle: Vec<Process>,
+    /// The last is the newest.
+    idle: Vec<Idle>,
     budgets: Budgets,
     stats: Stats,
 }
@@ -70,7 +78,7 @@ struct Charged {
     cost: Cost,
     /// Since the query has a child.
     began: Option<Instant>,
-    _turn: Option<OwnedSemaphorePermit>,
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Pool {
@@ -83,6 +91,7 @@ impl Pool {
             started: Instant::now(),
             turns,
             waiting: Semaphore::new(WAITING_MAX),
+            starter: Starter::default(),
             shared: Mutex::new(Shared { idle: Vec::new(), budgets, stats: Stats::default() }),
         })
     }
@@ -115,13 +124,13 @@ impl Pool {
             return Err(SqlError::NotInstalled { program: self.settings.program.clone() });
         }
         let mut charged = self.charged(tenant)?;
-        charged._turn = Some(self.turn().await?);
+        charged.turn = Some(self.turn().await?);
         charged.began = Some(Instant::now());
         let process = match self.idle(tenant) {
             Some(process) => process,
             None => {
                 self.make_room();
-                Process::start(self, tenant).await?
+                Process::start(&self.settings, self).await?
             }
         };
         Ok(Session::new(charged, process))
@@ -130,7 +139,7 @@ impl Pool {
     fn charged(self: &Arc<Pool>, tenant: &str) -> Result<Charged, SqlError> {
         self.shared().budgets.begin(tenant, self.started.elapsed().as_secs())?;
         let pool = Arc::clone(self);
-        Ok(Charged { pool, tenant: tenant.to_owned(), cost: Cost::default(), began: None, _turn: None })
+        Ok(Charged { pool, tenant: tenant.to_owned(), cost: Cost::default(), began: None, turn: None })
     }
 
     async fn turn(&self) -> Result<OwnedSemaphorePermit, SqlError> {
@@ -144,46 +153,46 @@ impl Pool {
         turn.ok().and_then(Result::ok).ok_or(SqlError::Waited { seconds: wait.as_secs() })
     }
 
-    /// A child that has had rows of this tenant only, waits for a query, and still runs.
+    /// A child that has had no rows but the tenant's, and still runs. Without one, children of others end until there is room for one more.
     fn idle(&self, tenant: &str) -> Option<Process> {
         loop {
-            let mut process = self.take_idle(tenant)?;
-            if process.runs() {
-                return Some(process);
+            let mut process = self.shared().take(tenant)?;
+            match process.is_quiet() {
+                Ok(()) => return Some(process),
+                Err(reason) => process.end(reason),
             }
-            process.end(Ended::Crashed);
         }
     }
 
-    fn take_idle(&self, tenant: &str) -> Option<Process> {
-        let mut shared = self.shared();
-        let at = shared.idle.iter().rposition(|process| process.tenant() == tenant)?;
-        Some(shared.idle.remove(at))
-    }
-
-    /// Ends children that wait for other tenants, the oldest first, so that one may start. Its query has a turn.
+    /// Ends the oldest idle children, so that a child more does not make too many. The caller has a turn.
     fn make_room(&self) {
-        let running = self.settings.children - self.turns.available_permits();
-        while let Some(process) = self.take_surplus(self.settings.children.saturating_sub(running)) {
-            process.end(Ended::Tenant);
-        }
+        let room = self.turns.available_permits();
+        let oldest: Vec<Idle> = {
+            let idle = &mut self.shared().idle;
+            let surplus = idle.len().saturating_sub(room);
+            idle.drain(..surplus).collect()
+        };
+        oldest.into_iter().for_each(|idle| idle.process.end(Ended::Tenant));
     }
 
-    fn take_surplus(&self, idle_max: usize) -> Option<Process> {
-        let mut shared = self.shared();
-        (shared.idle.len() > idle_max).then(|| shared.idle.remove(0))
-    }
-
-    /// Takes a child back that has answered a query.
-    fn give_back(&self, process: Process) {
-        match process.worn_out() {
+    /// Takes a child back that has answered a query of a tenant.
+    fn give_back(&self, tenant: &str, mut process: Process) {
+        match process.is_quiet().err().or_else(|| process.worn_out()) {
             Some(reason) => process.end(reason),
-            None => self.shared().idle.push(process),
+            None => self.shared().idle.push(Idle { tenant: tenant.to_owned(), process }),
         }
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// The newest idle child of a tenant.
+    fn take(&mut self, tenant: &str) -> Option<Process> {
+        let at = self.idle.iter().rposition(|idle| idle.tenant == tenant)?;
+        Some(self.idle.remove(at).process)
     }
 }
 
@@ -195,6 +204,12 @@ impl Drop for Charged {
             shared.stats.seconds += self.cost.time.as_secs_f64();
         }
         shared.stats.rows += self.cost.rows;
-        shared.budgets.end(&self.tenant, self.cost);
+        shared.budgets.end(&self.tenant, self.cost, self.pool.started.elapsed().as_secs());
+        drop(shared);
+        // Another query may begin once this one is charged.
+        drop(self.turn.take());
     }
 }
+
+#[cfg(test)]
+mod tests;

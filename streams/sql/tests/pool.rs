@@ -78,7 +78,10 @@ async fn run(pool: &Arc<Pool>, tenant: &str, query: Query, rows: &[Rows]) -> Res
 async fn carry_out(mut session: Session, query: Query, rows: &[Rows]) -> Result<QueryResult, SqlError> {
     if session.plan(query).await?.reads_rows {
         for rows in rows {
-            session.rows(rows.clone()).await?;
+            if let Err(error) = session.rows(rows.clone()).await {
+                session.give_up().await;
+                return Err(error);
+            }
         }
     }
     session.finish().await

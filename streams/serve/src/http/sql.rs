@@ -9,8 +9,9 @@ use crate::engine::Pinned;
 use crate::node::Node;
 use crate::query::RowSources;
 use crate::query_log::LogLine;
-use crate::settings::{SQL_BODY_BYTES_MAX, SQL_RESULT_BYTES_MAX, SQL_RESULT_ROWS_MAX};
+use crate::settings::{SQL_BODY_BYTES_MAX, SQL_RESULT_BYTES_MAX, SQL_RESULT_ROWS_MAX, SQL_UNSENT_BYTES_MAX};
 use crate::sql_rows::{SqlRowsError, TenantRange, check_kept, frames, gather};
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode};
@@ -22,8 +23,9 @@ use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_intake::unpack::Coding;
 use tidemark_streams_sql::frames::{Format, Param, Query};
-use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX};
-use tidemark_streams_sql::pool::{QueryResult, SqlError};
+use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
+use tidemark_streams_sql::pool::{QueryResult, Session, SqlError};
+use tokio::sync::OwnedSemaphorePermit;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,20 +50,22 @@ struct SqlQuestion {
 }
 
 /// Why a query has no answer.
-enum Refused {
+enum AskError {
     Sql(SqlError),
     Other(Failure),
+    /// The server failed. The text is for its operator.
+    Failed(String),
 }
 
-impl From<SqlError> for Refused {
-    fn from(error: SqlError) -> Refused {
-        Refused::Sql(error)
+impl From<SqlError> for AskError {
+    fn from(error: SqlError) -> AskError {
+        AskError::Sql(error)
     }
 }
 
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Refused {
-        Refused::Other(failure)
+impl From<Failure> for AskError {
+    fn from(failure: Failure) -> AskError {
+        AskError::Other(failure)
     }
 }
 
@@ -71,84 +75,185 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
         let message = "content-encoding: packed queries are not read";
         return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message));
     }
-    request::check_token(node, request.headers())?;
+    request::check_possible_token(node, request.headers())?;
     let format = format(request.headers())?;
     let headers = request.headers().clone();
     let busy = |_| Failure::later("overloaded", "too many bodies are read at a time");
-    let permit = server.bodies.try_acquire().map_err(busy)?;
+    let permit = server.sql_bodies.try_acquire().map_err(busy)?;
     let body = request::body(request, SQL_BODY_BYTES_MAX).await?;
     drop(permit);
     let body: SqlBody = serde_json::from_slice(&body).map_err(|error| {
         Failure::bad("malformed_body", format!("the body is no JSON object of query, params, from, to, …: {error}"))
     })?;
     let tenant = request::authorize_tenant(node, &headers, body.tenant.as_deref())?;
+    question::check_tenant(&tenant)?;
     let mut line = node.sql_log.begin(&tenant, &body.query);
     let answered = match body.checked(node, tenant, format) {
-        Ok(question) => answer(node, question, &mut line).await,
-        Err(failure) => Err(failure.into()),
+        Ok(question) => answer(server, question, &mut line).await,
+        Err(refused) => Err(refused),
     };
-    match answered {
+    let answered = match answered {
         Ok(answer) => {
             line.outcome = "ok";
             Ok(answer)
         }
-        Err(Refused::Sql(error)) => {
+        Err(AskError::Sql(error)) => {
             line.outcome = error.code();
+            line.detail = error.detail();
             node.sql.count_refusal(&error);
             Err(failure(&error))
         }
-        Err(Refused::Other(failure)) => {
+        Err(AskError::Other(failure)) => {
             line.outcome = failure.code;
             Err(failure)
         }
-    }
+        Err(AskError::Failed(detail)) => {
+            let message = "the server failed on the query: tell its operator, or ask for another range";
+            let failure = Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", message);
+            line.outcome = failure.code;
+            line.detail = Some(detail);
+            Err(failure)
+        }
+    };
+    line.end().await;
+    answered
 }
 
-async fn answer(node: &Arc<Node>, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, Refused> {
+async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, AskError> {
+    let node = &server.node;
     let SqlQuestion { tenant, zone, range, query } = question;
     let format = query.format;
     let asked = TenantRange { tenant, range, rows_max: node.sql.settings().scan_rows_max };
-    let mut pinned = question::pin(node, &asked.tenant, range.hours()).await?;
-    check_kept(&asked, &pinned).map_err(|error| unread(&error))?;
+    // Nothing works for the query before its tenant has a turn: neither the thread of the owner nor a reader of blobs.
     let mut session = node.sql.begin(&asked.tenant).await?;
-    if session.plan(query).await?.reads_rows {
-        let gathered = gathered(node, &asked, pinned).await?;
-        for frame in frames(&gathered.rows, &asked.tenant) {
-            let sent = session.rows(frame.map_err(|error| unread(&error))?).await;
-            line.scanned = session.scanned();
-            sent?;
+    let space = match space(server) {
+        Ok(space) => space,
+        Err(error) => {
+            session.release();
+            return Err(error.into());
         }
-        pinned = gathered.pinned;
-    }
+    };
+    let reads_rows = session.plan(query).await?.reads_rows;
+    let pinned = match pin(node, &asked, &session).await {
+        Ok(pinned) => pinned,
+        Err(refused) => return Err(given_up(session, refused).await),
+    };
+    let Reading { session, pinned } = match reads_rows {
+        true => send_rows(node, &asked, Reading { session, pinned }, line).await?,
+        false => Reading { session, pinned },
+    };
+    line.scanned = session.scanned();
     let result = session.finish().await?;
     line.rows = result.rows;
     line.bytes = result.output.len() as u64;
     let asked = Asked { tenant: &asked.tenant, zone: &zone, range };
-    Ok(written(node, &asked, &pinned, format, result))
+    Ok(written(node, &asked, &pinned, Writing { format, result, space }))
 }
 
-/// Rows, and what they were read of.
-struct Gathered {
-    rows: Rollups,
-    pinned: Pinned,
+/// A result with the space that is kept for it.
+struct Writing {
+    format: Format,
+    result: QueryResult,
+    space: OwnedSemaphorePermit,
 }
 
-async fn gathered(node: &Arc<Node>, asked: &TenantRange, pinned: Pinned) -> Result<Gathered, Failure> {
-    let shared = Arc::clone(node);
-    let asked = asked.clone();
-    let reading = tokio::task::spawn_blocking(move || {
-        let sources = RowSources { reader: &shared.reader, cache: &shared.cache, commits: &shared.commits };
-        let rows = gather(&asked, &pinned, &sources)?;
-        Ok::<_, SqlRowsError>(Gathered { rows, pinned })
-    });
-    match reading.await {
-        Ok(Ok(gathered)) => Ok(gathered),
-        Ok(Err(error)) => Err(unread(&error)),
-        Err(error) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error)),
+/// Space for the largest result. Clients that do not read their answers take it from others.
+fn space(server: &Server) -> Result<OwnedSemaphorePermit, SqlError> {
+    let max_bytes = SQL_UNSENT_BYTES_MAX;
+    let space = Arc::clone(&server.sql_unsent).try_acquire_many_owned(SQL_RESULT_BYTES_MAX as u32);
+    space.map_err(|_| SqlError::Unsent { max_bytes })
+}
+
+/// Bytes of an answer that hold their space until they are sent.
+struct Unsent {
+    bytes: Vec<u8>,
+    _space: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
-fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, format: Format, result: QueryResult) -> Answer {
+fn unsent(mut bytes: Vec<u8>, mut space: OwnedSemaphorePermit) -> Bytes {
+    bytes.shrink_to_fit();
+    // The rest is given back now. What an answer says beside its rows may be more than there is.
+    let taken = bytes.len().min(space.num_permits());
+    Bytes::from_owner(Unsent { bytes, _space: space.split(taken) })
+}
+
+/// A planned query that waits for rows, and what is read for it.
+struct Reading {
+    session: Session,
+    pinned: Pinned,
+}
+
+async fn pin(node: &Node, asked: &TenantRange, session: &Session) -> Result<Pinned, AskError> {
+    let pinned = session.within(question::pin(node, &asked.tenant, asked.range.hours())).await??;
+    check_kept(asked, &pinned).map_err(unread)?;
+    Ok(pinned)
+}
+
+async fn given_up(session: Session, why: AskError) -> AskError {
+    session.give_up().await;
+    why
+}
+
+/// Reads rows and sends them to the child.
+async fn send_rows(
+    node: &Arc<Node>,
+    asked: &TenantRange,
+    reading: Reading,
+    line: &mut LogLine<'_>,
+) -> Result<Reading, AskError> {
+    let Gathered { reading: Reading { mut session, pinned }, rows } = gathered(node, asked, reading).await?;
+    let rows = match rows {
+        Ok(rows) => rows,
+        Err(error) => return Err(given_up(session, unread(error)).await),
+    };
+    for frame in frames(&rows, &asked.tenant) {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => return Err(given_up(session, unread(error)).await),
+        };
+        let sent = session.rows(frame).await;
+        line.scanned = session.scanned();
+        sent?;
+    }
+    Ok(Reading { session, pinned })
+}
+
+/// Rows that were read, or why they were not.
+struct Gathered {
+    reading: Reading,
+    rows: Result<Rollups, SqlRowsError>,
+}
+
+/// Reads rows on a thread that may wait. The thread has the session: the tenant's turn is taken until it has ended, also when the client
+/// goes away. Then it ends after the blob that it reads.
+async fn gathered(node: &Arc<Node>, asked: &TenantRange, reading: Reading) -> Result<Gathered, AskError> {
+    let shared = Arc::clone(node);
+    let asked = asked.clone();
+    let waits = Arc::new(());
+    let is_awaited = Arc::downgrade(&waits);
+    let task = tokio::task::spawn_blocking(move || {
+        let Reading { mut session, pinned } = reading;
+        let sources = RowSources { reader: &shared.reader, cache: &shared.cache, commits: &shared.commits };
+        let charge = |rows| {
+            session.charge(rows)?;
+            if is_awaited.strong_count() > 0 { Ok(()) } else { Err(SqlError::Abandoned) }
+        };
+        let rows = gather(&asked, &pinned, &sources, charge);
+        Gathered { reading: Reading { session, pinned }, rows }
+    });
+    let read = task.await;
+    drop(waits);
+    read.map_err(|error| AskError::Failed(error.to_string()))
+}
+
+fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, writing: Writing) -> Answer {
+    let Writing { format, result, space } = writing;
     let QueryResult { columns, output, rows, scanned } = result;
     let mut body = counted::moment(node, asked, pinned);
     let said = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
@@ -170,10 +275,10 @@ fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, format: Format, resu
             text.extend(b",\"rows\":[");
             text.extend(output);
             text.extend(b"]}");
-            return counted::of_now(Answer::of_kind("application/json", text));
+            return counted::of_now(Answer::of_kind("application/json", unsent(text, space)));
         }
-        Format::Csv => Answer::of_kind("text/csv; charset=utf-8; header=present", output),
-        Format::Arrow => Answer::of_kind(ARROW, output),
+        Format::Csv => Answer::of_kind("text/csv; charset=utf-8; header=present", unsent(output, space)),
+        Format::Arrow => Answer::of_kind(ARROW, unsent(output, space)),
     };
     let mut answer = counted::of_now(answer);
     for (name, value) in headers {
@@ -205,14 +310,17 @@ fn format(headers: &HeaderMap) -> Result<Format, Failure> {
 }
 
 impl SqlBody {
-    fn checked(self, node: &Node, tenant: String, format: Format) -> Result<SqlQuestion, Failure> {
+    fn checked(self, node: &Node, tenant: String, format: Format) -> Result<SqlQuestion, AskError> {
         let SqlBody { query, params, tenant: _, from, to, zone } = self;
-        question::check_tenant(&tenant)?;
         let zone = question::zone(zone.as_deref())?;
         let range = question::range(&zone, &from, &to)?;
+        let bytes = query.len();
+        if bytes > SQL_BYTES_MAX {
+            return Err(SqlError::Text { bytes }.into());
+        }
         let sent = params.len();
         if sent > PARAMS_MAX {
-            return Err(Failure::bad("sql_params", format!("{sent} values in params: at most {PARAMS_MAX}")));
+            return Err(SqlError::Params(format!("{sent} values in params: at most {PARAMS_MAX}")).into());
         }
         let params = params.into_iter().map(param).collect::<Result<_, _>>()?;
         let query = Query {
@@ -229,46 +337,46 @@ impl SqlBody {
     }
 }
 
-fn param(value: Value) -> Result<Param, Failure> {
+fn param(value: Value) -> Result<Param, SqlError> {
     match value {
         Value::Null => Ok(Param::Null),
         Value::Bool(value) => Ok(Param::Bool(value)),
         Value::Number(number) => {
             let float = number.as_f64().filter(|_| !number.is_u64()).map(Param::Float);
-            let large = || Failure::bad("sql_params", format!("params: {number} is larger than 2^63 - 1"));
+            let large = || SqlError::Params(format!("params: {number} is larger than 2^63 - 1"));
             number.as_i64().map(Param::Int).or(float).ok_or_else(large)
         }
         Value::String(text) if text.len() > PARAM_BYTES_MAX => {
             let message = format!("params: a text has {} bytes: at most {PARAM_BYTES_MAX}", text.len());
-            Err(Failure::bad("sql_params", message))
+            Err(SqlError::Params(message))
         }
         Value::String(text) => Ok(Param::Text(text)),
         Value::Array(_) | Value::Object(_) => {
-            Err(Failure::bad("sql_params", "params: a value is a text, a number, true, false or null"))
+            Err(SqlError::Params("params: a value is a text, a number, true, false or null".to_owned()))
         }
     }
 }
 
-fn unread(error: &SqlRowsError) -> Failure {
+fn unread(error: SqlRowsError) -> AskError {
     match error {
+        SqlRowsError::Sql(error) => error.into(),
         // The name of a blob is for operators: `tidemark-streams audit` tells it.
         SqlRowsError::Directory(_) => {
             let message =
                 "a blob of the range cannot be read: tell the operator of the server, or ask for another range";
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", message)
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", message).into()
         }
-        SqlRowsError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error),
-        SqlRowsError::TooMany { .. } => Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "sql_scan_rows", error),
-        SqlRowsError::Row(_) | SqlRowsError::Foreign => {
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error)
-        }
+        SqlRowsError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error).into(),
+        SqlRowsError::Row(_) | SqlRowsError::Foreign => AskError::Failed(error.to_string()),
     }
 }
 
 fn failure(error: &SqlError) -> Failure {
     let status = match error {
         SqlError::NotInstalled { .. } | SqlError::Version { .. } => StatusCode::NOT_IMPLEMENTED,
-        SqlError::Start(_) | SqlError::QueueFull { .. } | SqlError::Waited { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        SqlError::Start(_) | SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         SqlError::OverBudget(_) => StatusCode::TOO_MANY_REQUESTS,
         SqlError::Text { .. } | SqlError::Params(_) => StatusCode::BAD_REQUEST,
         SqlError::Refused { refusal, .. } => refused_status(*refusal),
@@ -276,7 +384,7 @@ fn failure(error: &SqlError) -> Failure {
             StatusCode::UNPROCESSABLE_ENTITY
         }
         SqlError::Time { .. } => StatusCode::GATEWAY_TIMEOUT,
-        SqlError::Protocol(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        SqlError::Abandoned | SqlError::Protocol(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Failure { retry_after_s: error.retry_after_s(), ..Failure::new(status, error.code(), error) }
 }
@@ -292,5 +400,24 @@ fn refused_status(refusal: tidemark_streams_sql::frames::Refusal) -> StatusCode 
         | Refusal::Execution => StatusCode::BAD_REQUEST,
         Refusal::Memory | Refusal::ResultRows | Refusal::ResultBytes => StatusCode::UNPROCESSABLE_ENTITY,
         Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::Semaphore;
+
+    #[test]
+    fn result_holds_its_space_until_it_is_sent() {
+        let space = Arc::new(Semaphore::new(100));
+        let largest = Arc::clone(&space).try_acquire_many_owned(60).unwrap();
+        let answer = unsent(vec![7; 10], largest);
+        assert_eq!(space.available_permits(), 90);
+        let sending = answer.slice(5..);
+        drop(answer);
+        assert_eq!((sending.len(), space.available_permits()), (5, 90));
+        drop(sending);
+        assert_eq!(space.available_permits(), 100);
     }
 }

@@ -4,8 +4,8 @@ use crate::limits::DATA_SLACK_BYTES;
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use std::io;
 
-/// Standard input, output and error. A further file or socket cannot be opened.
-const FILES_MAX: u64 = 3;
+/// The first descriptor after standard input, output and error.
+const FIRST_INHERITED: i32 = 3;
 
 /// Closes every descriptor but standard input, output and error: the server may have inherited some that its children inherit too. It is
 /// called before anything in this process opens one.
@@ -13,9 +13,9 @@ pub fn close_inherited() -> io::Result<()> {
     let numbers: Vec<i32> = std::fs::read_dir("/proc/self/fd")?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().parse().unwrap_or_default()))
         .collect::<io::Result<_>>()?;
-    // That of the folder itself is closed by now.
+    // The descriptor of the folder itself is closed by now.
     let is_open = |number: &i32| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
-    for number in numbers.into_iter().filter(|&number| number >= FILES_MAX as i32).filter(is_open) {
+    for number in numbers.into_iter().filter(|&number| number >= FIRST_INHERITED).filter(is_open) {
         // SAFETY: nothing in this process owns a descriptor yet but the three below, and this one is open.
         #[allow(unsafe_code)]
         unsafe {
@@ -34,7 +34,9 @@ pub fn before_threads(memory_bytes: u64) -> io::Result<()> {
     limit(Resource::Data, data_bytes)?;
     limit(Resource::Core, 0)?;
     limit(Resource::Fsize, 0)?;
-    limit(Resource::Nofile, FILES_MAX)
+    crate::process::forbid_inspection()?;
+    // What is open stays open. Neither a file nor a socket can be opened, also after another one is closed.
+    limit(Resource::Nofile, 0)
 }
 
 /// Once the thread of queries runs: no thread and no process can be started. The kernel does not hold root to it.

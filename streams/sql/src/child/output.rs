@@ -5,13 +5,14 @@ use crate::frames::{Column, Format, Query, Refusal};
 use bytes::Bytes;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::buffer::NullBuffer;
-use datafusion::arrow::datatypes::{DataType, Float64Type, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// Bytes of one message.
 const PIECE_BYTES: usize = 1 << 20;
@@ -88,7 +89,7 @@ impl Output {
         }
         match &mut self.writer {
             Writer::Arrow(writer) => {
-                writer.write(batch).map_err(failed)?;
+                writer.write(&compact(batch)?).map_err(failed)?;
                 self.text.append(writer.get_mut());
                 return self.below_limit();
             }
@@ -159,7 +160,9 @@ impl<'a> Cells<'a> {
 
     /// NaN and the infinite are no numbers of JSON.
     fn is_number(&self, row: usize) -> bool {
-        self.array.as_primitive_opt::<Float64Type>().is_none_or(|floats| floats.value(row).is_finite())
+        let double = self.array.as_primitive_opt::<Float64Type>().map(|floats| floats.value(row).is_finite());
+        let single = self.array.as_primitive_opt::<Float32Type>().map(|floats| floats.value(row).is_finite());
+        double.or(single).unwrap_or(true)
     }
 
     fn json(&self, row: usize) -> Result<String, Refused> {
@@ -167,10 +170,19 @@ impl<'a> Cells<'a> {
             return Ok("null".to_owned());
         }
         let text = self.text(row)?;
-        // A number that JSON does not know, such as one of 32 bits that is infinite, is a text.
+        // A number that JSON does not know is a text.
         let is_bare = self.is_bare && serde_json::from_str::<serde_json::Value>(&text).is_ok();
         Ok(if is_bare { text } else { json(&text) })
     }
+}
+
+/// A batch with the texts of its rows only. A view keeps the texts of all rows that it was taken from.
+fn compact(batch: &RecordBatch) -> Result<RecordBatch, Refused> {
+    let compact = |array: &ArrayRef| match array.as_string_view_opt() {
+        Some(texts) => Arc::new(texts.gc()) as ArrayRef,
+        None => Arc::clone(array),
+    };
+    RecordBatch::try_new(batch.schema(), batch.columns().iter().map(compact).collect()).map_err(failed)
 }
 
 fn failed(error: ArrowError) -> Refused {

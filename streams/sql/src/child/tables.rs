@@ -140,15 +140,16 @@ impl Chunk {
     fn of(rows: &Rows) -> Result<Chunk, Refused> {
         let mut listings = StringViewBuilder::with_capacity(rows.len());
         let invalid = |_| Refused::new(Refusal::Internal, "rows with texts that are too long");
+        // One block has the texts of all rows, so that a batch of them has one buffer.
+        let text: Vec<u8> = rows.listings.iter().flat_map(|run| run.listing.bytes()).collect();
+        let block = listings.append_block(text.into());
+        let mut start = 0;
         for run in &rows.listings {
-            if run.listing.len() <= INLINE_BYTES {
-                (0..run.rows).for_each(|_| listings.append_value(&run.listing));
-                continue;
-            }
-            let block = listings.append_block(run.listing.as_bytes().to_vec().into());
+            let bytes = run.listing.len() as u32;
             for _ in 0..run.rows {
-                listings.try_append_view(block, 0, run.listing.len() as u32).map_err(invalid)?;
+                listings.try_append_view(block, start, bytes).map_err(invalid)?;
             }
+            start += bytes;
         }
         let sum = |quarters: &[u32; 4]| quarters.iter().map(|&count| i64::from(count)).sum();
         Ok(Chunk {
@@ -213,9 +214,6 @@ impl Chunk {
         Ok(RecordBatch::try_new(schema, columns)?)
     }
 }
-
-/// A view holds so many bytes of a text itself.
-const INLINE_BYTES: usize = 12;
 
 #[derive(Default)]
 struct LocalColumns {

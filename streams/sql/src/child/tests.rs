@@ -143,13 +143,54 @@ fn arrow_streams_are_read_by_arrow() {
 }
 
 #[test]
-fn child_goes_on_behind_a_refusal() {
+fn numbers_that_are_none_are_null_in_json() {
+    let sql = "SELECT CAST('inf' AS FLOAT) AS a, CAST('NaN' AS FLOAT) AS b, CAST('-inf' AS DOUBLE) AS c, CAST(1.5 AS FLOAT) AS d";
+    let json = ask(Query { format: Format::Json, ..query(sql) });
+    assert_eq!(json.as_deref(), Ok(r#"{"a":null,"b":null,"c":null,"d":1.5}"#));
+}
+
+#[test]
+fn arrow_has_the_texts_of_its_rows_only() {
+    const LISTINGS: usize = 1_000;
+    let name = |number: usize| format!("{number:0100}");
+    let many = Rows {
+        listings: (0..LISTINGS).map(|number| ListingRun { listing: name(number), rows: 1 }).collect(),
+        types: vec!["click".to_owned()],
+        type_of: vec![0; LISTINGS].into(),
+        hours: vec![400_000; LISTINGS],
+        quarters: vec![[1, 0, 0, 0]; LISTINGS],
+    };
+    let sql = "SELECT listing FROM click WHERE listing > '9' OR listing LIKE '%7' ORDER BY listing LIMIT 2";
+    let arrow = Query { format: Format::Arrow, bytes_max: 4_096, ..query(sql) };
+    let bytes = asked(&[arrow], &many).remove(0).unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains(&name(7)) && text.contains(&name(17)) && !text.contains(&name(27)), "{text}");
+}
+
+#[test]
+fn child_goes_on_after_a_refusal() {
     let sqls = ["SELECT nothing FROM click", "SELECT sum(n) AS n FROM click", "SELECT", "SELECT 1 AS one"];
     let answers = asked(&sqls.map(query), &rows());
     assert_eq!(answers[0].as_ref().unwrap_err().0, Refusal::Plan);
     assert_eq!(answers[1].as_deref(), Ok(&b"n\r\n3\r\n"[..]));
     assert_eq!(answers[2].as_ref().unwrap_err().0, Refusal::Syntax);
     assert_eq!(answers[3].as_deref(), Ok(&b"one\r\n1\r\n"[..]));
+}
+
+#[test]
+fn child_goes_on_after_a_query_is_given_up() {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    let child = thread.spawn(move || serve(theirs)).unwrap();
+    assert_eq!(reply(&mut ours), Reply::Hello { version: VERSION });
+    let query = query("SELECT sum(n) AS n FROM click");
+    frames::write(&mut ours, &Request::Query(query.clone())).unwrap();
+    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads_rows: true }));
+    frames::write(&mut ours, &Request::Rows(rows())).unwrap();
+    frames::write(&mut ours, &Request::GiveUp).unwrap();
+    assert_eq!(answer(&mut ours, &query, &rows()).as_deref(), Ok(&b"n\r\n3\r\n"[..]));
+    drop(ours);
+    child.join().unwrap().unwrap();
 }
 
 #[test]

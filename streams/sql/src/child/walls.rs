@@ -4,11 +4,12 @@ use super::refused::Refused;
 use crate::frames::Refusal;
 use crate::limits::{CHAIN_MAX, NESTING_MAX, RELATIONS_MAX, SELECTS_MAX, SQL_BYTES_MAX, TOKENS_MAX};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, ObjectName, Query, Select, SetExpr, Statement, TableFactor, Value, ValueWithSpan, Visit, Visitor,
+    Expr, Function, FunctionArguments, GroupByExpr, ObjectName, OrderBy, OrderByKind, Query, Select, SetExpr,
+    Statement, TableFactor, Value, ValueWithSpan, Visit, Visitor,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::ops::ControlFlow;
 
 /// The table function that there is.
@@ -150,7 +151,7 @@ const ALIASES: [(&str, &str); 18] = [
 #[derive(Debug)]
 pub struct Checked {
     pub statement: Statement,
-    /// The largest number behind a `$`.
+    /// The largest number after a `$`.
     pub params: usize,
 }
 
@@ -170,10 +171,18 @@ pub fn check(sql: &str) -> Result<Checked, Refused> {
             Refused::new(Refusal::Syntax, error.to_string())
         }
     };
+    // The tokenizer carries out such a comment, and tokenizes one within another again and again.
+    if sql.contains("/*!") {
+        return Err(Refused::not_allowed("the text /*!, also within quotes: send it as a value"));
+    }
     let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location().map_err(|e| syntax(e.into()))?;
     let count = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).count();
     if count > TOKENS_MAX {
         return Err(Refused::complex("tokens", count, TOKENS_MAX));
+    }
+    let types = types_within_types(&tokens);
+    if types > NESTING_MAX {
+        return Err(Refused::complex("types of many values", types, NESTING_MAX));
     }
     let mut parser =
         Parser::new(&GenericDialect {}).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
@@ -185,6 +194,26 @@ pub fn check(sql: &str) -> Result<Checked, Refused> {
     };
     let params = Walls::look_at(&statement)?;
     Ok(Checked { statement, params })
+}
+
+/// Places where a type within a type may begin: the parser does not count how deep these are.
+fn types_within_types(tokens: &[TokenWithSpan]) -> usize {
+    const NAMES: [&str; 9] =
+        ["array", "struct", "union", "nullable", "lowcardinality", "map", "nested", "tuple", "table"];
+    let is_name = |token: &Token| match token {
+        Token::Word(word) => {
+            word.quote_style.is_none() && NAMES.iter().any(|name| word.value.eq_ignore_ascii_case(name))
+        }
+        _ => false,
+    };
+    let tokens = tokens.iter().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_)));
+    let mut is_after_name = false;
+    let begins = |token: &&Token| {
+        let begins = **token == Token::LBracket || is_after_name && matches!(token, Token::Lt | Token::LParen);
+        is_after_name = is_name(token);
+        begins
+    };
+    tokens.filter(begins).count()
 }
 
 /// Looks at a statement while it walks through it.
@@ -226,15 +255,19 @@ impl Visitor for Walls {
     type Break = Refused;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Refused> {
-        let Query { with, body, order_by: _, limit_clause: _, fetch: _, locks, for_clause, settings, .. } = query;
+        let Query { with, body, order_by, limit_clause: _, fetch: _, .. } = query;
+        let Query { locks, for_clause, settings, format_clause, pipe_operators, .. } = query;
         if with.as_ref().is_some_and(|with| with.recursive) {
             return not_allowed("WITH RECURSIVE");
         }
         if !locks.is_empty() || for_clause.is_some() || settings.is_some() {
-            return not_allowed("FOR or SETTINGS behind a query");
+            return not_allowed("FOR or SETTINGS after a query");
         }
-        if query.format_clause.is_some() || !query.pipe_operators.is_empty() {
-            return not_allowed("FORMAT or |> behind a query");
+        if format_clause.is_some() || !pipe_operators.is_empty() {
+            return not_allowed("FORMAT or |> after a query");
+        }
+        if order_by.as_ref().is_some_and(|order| !is_plain_order(order)) {
+            return not_allowed("ORDER BY with ALL, WITH FILL or INTERPOLATE");
         }
         // The chain of UNIONs is on the left.
         let mut body = &**body;
@@ -256,13 +289,10 @@ impl Visitor for Walls {
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Refused> {
         self.selects += 1;
         below("SELECTs", self.selects, SELECTS_MAX)?;
-        if select.into.is_some() {
-            return not_allowed("SELECT INTO");
+        match ignored_clause(select) {
+            Some(clause) => not_allowed(clause),
+            None => ControlFlow::Continue(()),
         }
-        if !select.lateral_views.is_empty() || !select.connect_by.is_empty() {
-            return not_allowed("LATERAL VIEW or CONNECT BY");
-        }
-        ControlFlow::Continue(())
     }
 
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Refused> {
@@ -279,15 +309,28 @@ impl Visitor for Walls {
             TableFactor::Table { args: Some(_), name, .. } if !name.to_string().eq_ignore_ascii_case(LOCAL) => {
                 not_allowed(&format!("the table function {name}, where only {LOCAL} is"))
             }
-            TableFactor::Table { with_hints, version, with_ordinality, partitions, json_path, sample, .. } => {
-                let is_plain = with_hints.is_empty() && version.is_none() && !with_ordinality && partitions.is_empty();
-                match is_plain && json_path.is_none() && sample.is_none() {
-                    true => ControlFlow::Continue(()),
-                    false => not_allowed("a table with hints, versions, samples or parts"),
+            TableFactor::Table {
+                name: _,
+                alias: _,
+                args: _,
+                with_hints,
+                version,
+                with_ordinality,
+                partitions,
+                json_path,
+                sample,
+                index_hints,
+            } => {
+                let has_hints = !with_hints.is_empty() || !index_hints.is_empty() || !partitions.is_empty();
+                let is_part = version.is_some() || *with_ordinality || json_path.is_some() || sample.is_some();
+                match has_hints || is_part {
+                    true => not_allowed("a table with hints, versions, samples or parts"),
+                    false => ControlFlow::Continue(()),
                 }
             }
-            TableFactor::Derived { lateral: false, .. } | TableFactor::NestedJoin { .. } => ControlFlow::Continue(()),
-            _ => not_allowed("LATERAL, UNNEST, PIVOT or a function in place of a table"),
+            TableFactor::Derived { lateral: false, sample: None, subquery: _, alias: _ }
+            | TableFactor::NestedJoin { table_with_joins: _, alias: _ } => ControlFlow::Continue(()),
+            _ => not_allowed("LATERAL, UNNEST, PIVOT, a sample, or a function in place of a table"),
         }
     }
 
@@ -320,7 +363,65 @@ impl Visitor for Walls {
     }
 }
 
+/// The first clause of a SELECT that the engine does not carry out. It passes over some of them, so the numbers would be wrong.
+fn ignored_clause(select: &Select) -> Option<&'static str> {
+    // Each field is named, so that a new one does not compile until it is decided here.
+    let Select {
+        select_token: _,
+        optimizer_hints,
+        distinct: _,
+        select_modifiers,
+        top,
+        top_before_distinct: _,
+        projection: _,
+        exclude,
+        into,
+        from: _,
+        lateral_views,
+        prewhere,
+        selection: _,
+        connect_by,
+        group_by,
+        cluster_by,
+        distribute_by,
+        sort_by,
+        having: _,
+        named_window: _,
+        qualify: _,
+        window_before_qualify: _,
+        value_table_mode,
+        flavor: _,
+    } = select;
+    let (GroupByExpr::All(modifiers) | GroupByExpr::Expressions(_, modifiers)) = group_by;
+    let clauses = [
+        (into.is_some(), "SELECT INTO"),
+        (!lateral_views.is_empty(), "LATERAL VIEW"),
+        (!connect_by.is_empty(), "CONNECT BY"),
+        (prewhere.is_some(), "PREWHERE"),
+        (!modifiers.is_empty(), "GROUP BY with GROUPING SETS after expressions, or WITH ROLLUP, CUBE or TOTALS"),
+        (value_table_mode.is_some(), "SELECT AS VALUE or AS STRUCT"),
+        (exclude.is_some(), "EXCLUDE after the columns"),
+        (select_modifiers.is_some() || !optimizer_hints.is_empty(), "SELECT with modifiers or hints"),
+        (top.is_some(), "TOP"),
+        (!cluster_by.is_empty() || !distribute_by.is_empty() || !sort_by.is_empty(), "CLUSTER, DISTRIBUTE or SORT BY"),
+    ];
+    clauses.into_iter().find(|(is_there, _)| *is_there).map(|(_, clause)| clause)
+}
+
+fn is_plain_order(order: &OrderBy) -> bool {
+    let OrderBy { kind, interpolate } = order;
+    let is_plain = match kind {
+        OrderByKind::Expressions(exprs) => exprs.iter().all(|expr| expr.with_fill.is_none()),
+        OrderByKind::All(_) => false,
+    };
+    is_plain && interpolate.is_none()
+}
+
 fn allowed_function(function: &Function) -> ControlFlow<Refused> {
+    // The engine passes over them.
+    if !matches!(function.parameters, FunctionArguments::None) {
+        return not_allowed("a function with two lists of arguments");
+    }
     let name = function.name.to_string().to_ascii_lowercase();
     let of_alias = ALIASES.iter().find(|(_, alias)| *alias == name).map(|(name, _)| *name);
     let known = of_alias.unwrap_or(&name);

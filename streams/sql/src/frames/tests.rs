@@ -31,7 +31,7 @@ fn query() -> Query {
 
 #[test]
 fn messages_come_back_as_they_were_sent() {
-    let requests = [Request::Query(query()), Request::Rows(rows()), Request::RowsEnd];
+    let requests = [Request::Query(query()), Request::Rows(rows()), Request::RowsEnd, Request::GiveUp];
     let replies = [
         Reply::Hello { version: VERSION },
         Reply::Planned(Planned { reads_rows: true }),

@@ -19,12 +19,16 @@ pub enum SqlError {
         "the program of SQL speaks version {found}, and this server version {VERSION}: install both of one release"
     )]
     Version { found: u32 },
-    #[error("no child of SQL starts: {0}")]
+    #[error("no process for SQL starts: tell the operator of the server, or ask again later")]
     Start(io::Error),
-    #[error("{max} queries wait for others: at most so many; ask again")]
+    #[error("{max} queries wait for others, which is the limit: ask again")]
     QueueFull { max: usize },
     #[error("the query has waited {seconds} s for others: ask again")]
     Waited { seconds: u64 },
+    #[error(
+        "clients have not read results of {max_bytes} bytes, which is the limit: read answers at once, and ask again"
+    )]
+    Unsent { max_bytes: usize },
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
     #[error("the query has {bytes} bytes: at most {SQL_BYTES_MAX}; divide it, or send long lists as values")]
@@ -44,7 +48,9 @@ pub enum SqlError {
          ask for a shorter range, or divide it"
     )]
     Crashed { how: String, max_mib: u64 },
-    #[error("the query failed: {0}")]
+    #[error("the client went away")]
+    Abandoned,
+    #[error("the engine failed on the query: tell the operator of the server, or write it in another way")]
     Protocol(String),
 }
 
@@ -60,7 +66,7 @@ impl SqlError {
             SqlError::NotInstalled { .. } => "sql_not_installed",
             SqlError::Version { .. } => "sql_version",
             SqlError::Start(_) => "sql_start",
-            SqlError::QueueFull { .. } | SqlError::Waited { .. } => "sql_busy",
+            SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => "sql_busy",
             SqlError::OverBudget(_) => "sql_over_budget",
             SqlError::Text { .. } => "sql_text",
             SqlError::Params(_) => "sql_params",
@@ -69,14 +75,36 @@ impl SqlError {
             SqlError::Memory { .. } => "sql_memory",
             SqlError::ScanRows { .. } => "sql_scan_rows",
             SqlError::Crashed { .. } => "sql_crashed",
-            SqlError::Protocol(_) => "sql_failed",
+            SqlError::Abandoned | SqlError::Protocol(_) => "sql_failed",
+        }
+    }
+
+    /// What is for the operator of the server, and not for tenants.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            SqlError::Start(error) => Some(error.to_string()),
+            SqlError::Protocol(detail) => Some(detail.clone()),
+            SqlError::NotInstalled { .. }
+            | SqlError::Version { .. }
+            | SqlError::QueueFull { .. }
+            | SqlError::Waited { .. }
+            | SqlError::Unsent { .. }
+            | SqlError::OverBudget(_)
+            | SqlError::Text { .. }
+            | SqlError::Params(_)
+            | SqlError::Refused { .. }
+            | SqlError::Time { .. }
+            | SqlError::Memory { .. }
+            | SqlError::ScanRows { .. }
+            | SqlError::Crashed { .. }
+            | SqlError::Abandoned => None,
         }
     }
 
     /// Seconds after which the query may be sent again.
     pub fn retry_after_s(&self) -> Option<u64> {
         match self {
-            SqlError::QueueFull { .. } | SqlError::Waited { .. } => Some(1),
+            SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => Some(1),
             SqlError::OverBudget(over) => Some(match over {
                 OverBudget::Queries { .. } => 1,
                 OverBudget::Time { again_s, .. } | OverBudget::Rows { again_s, .. } => *again_s,
@@ -91,6 +119,7 @@ impl SqlError {
             | SqlError::Memory { .. }
             | SqlError::ScanRows { .. }
             | SqlError::Crashed { .. }
+            | SqlError::Abandoned
             | SqlError::Protocol(_) => None,
         }
     }

@@ -1,18 +1,18 @@
 //! A child as a process: its start, its memory, and its end.
 
 use super::stats::Ended;
-use super::{Pool, SqlError};
+use super::{Pool, PoolSettings, SqlError};
 use crate::frames::{self, FrameError, HEAD_BYTES, Reply, VERSION};
 use crate::limits::{CHILD_GROWTH_BYTES_MAX, CHILD_QUERIES_MAX};
 use serde::Serialize;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::Instant;
 
 /// A child must have started after this.
@@ -24,14 +24,11 @@ const POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Process {
     pool: Weak<Pool>,
-    /// Whose rows it may have.
-    tenant: String,
     child: Child,
     socket: UnixStream,
     /// Resident memory once it was ready.
     start_bytes: u64,
-    /// Resident memory when its query began: it may keep some of those before.
-    base_bytes: u64,
+    watch: Watch,
     queries: u64,
     has_ended: bool,
 }
@@ -54,18 +51,16 @@ pub enum Stop {
 
 impl Process {
     /// Starts a child, and waits until it says that it is ready.
-    pub async fn start(pool: &Arc<Pool>, tenant: &str) -> Result<Process, SqlError> {
-        let settings = pool.settings();
-        let started = Process::spawn(pool, tenant).map_err(SqlError::Start)?;
+    pub async fn start(settings: &PoolSettings, pool: &Arc<Pool>) -> Result<Process, SqlError> {
+        let mut process = Process::spawn(settings, pool).await.map_err(SqlError::Start)?;
         pool.shared().stats.started += 1;
-        let mut process = started;
         let allowed = Allowed { until: Instant::now() + START_MAX, memory_bytes: settings.memory_bytes };
         let hello = process.receive(allowed).await;
         let failed = |text: &str| SqlError::Start(io::Error::other(text.to_owned()));
         match hello {
             Ok(Reply::Hello { version: VERSION }) => {
                 process.start_bytes = process.memory_bytes().unwrap_or_default();
-                process.base_bytes = process.start_bytes;
+                process.watch.base_bytes = process.start_bytes;
                 Ok(process)
             }
             Ok(Reply::Hello { version }) => {
@@ -86,36 +81,46 @@ impl Process {
         }
     }
 
-    fn spawn(pool: &Arc<Pool>, tenant: &str) -> io::Result<Process> {
-        let settings = pool.settings();
+    async fn spawn(settings: &PoolSettings, pool: &Arc<Pool>) -> io::Result<Process> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let child = Command::new(&settings.program)
+        let mut command = Command::new(&settings.program);
+        command
             .args(["--memory-bytes", &settings.memory_bytes.to_string()])
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
+            .stderr(Stdio::null());
+        let child = pool.starter.start(command).await?;
         let socket = UnixStream::from_std(ours)?;
-        let pool = Arc::downgrade(pool);
-        let tenant = tenant.to_owned();
-        Ok(Process { pool, tenant, child, socket, start_bytes: 0, base_bytes: u64::MAX, queries: 0, has_ended: false })
+        Ok(Process::of(Arc::downgrade(pool), child, socket))
     }
 
-    pub fn tenant(&self) -> &str {
-        &self.tenant
+    pub(super) fn of(pool: Weak<Pool>, child: Child, socket: UnixStream) -> Process {
+        let watch = Watch { id: child.id(), base_bytes: u64::MAX, next_look: Instant::now() };
+        Process { pool, child, socket, start_bytes: 0, watch, queries: 0, has_ended: false }
     }
 
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Whether it still runs.
-    pub fn runs(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// Whether it runs and has sent nothing that nobody asked for.
+    ///
+    /// # Errors
+    /// Why it should end.
+    pub fn is_quiet(&mut self) -> Result<(), Ended> {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return Err(Ended::Crashed);
+        }
+        // Past the runtime, which may not know yet what has come.
+        let mut byte = [0];
+        match rustix::io::read(&self.socket, &mut byte) {
+            Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Ok(1..) => Err(Ended::Protocol),
+            Ok(0) | Err(_) => Err(Ended::Crashed),
+        }
     }
 
     /// Whether it has had a query before.
@@ -126,7 +131,7 @@ impl Process {
     /// A query begins.
     pub fn begin_query(&mut self) {
         self.queries += 1;
-        self.base_bytes = self.memory_bytes().unwrap_or(self.base_bytes);
+        self.watch.base_bytes = self.memory_bytes().unwrap_or(self.watch.base_bytes);
     }
 
     /// Why it should end now, though it has answered.
@@ -165,19 +170,13 @@ impl Process {
     /// Sends a message.
     pub async fn send(&mut self, message: &impl Serialize, allowed: Allowed) -> Result<(), Stop> {
         let bytes = frames::encode(message).map_err(Stop::Frame)?;
-        let watch = self.watch();
-        let written = async { self.socket.write_all(&bytes).await.map_err(FrameError::from) };
-        watch.guarded(written, allowed).await
+        let Process { socket, watch, .. } = self;
+        watch.guarded(async { socket.write_all(&bytes).await.map_err(FrameError::from) }, allowed).await
     }
 
     /// The next message of the child.
     pub async fn receive(&mut self, allowed: Allowed) -> Result<Reply, Stop> {
-        let watch = self.watch();
-        watch.guarded(receive(&mut self.socket), allowed).await
-    }
-
-    fn watch(&self) -> Watch {
-        Watch { id: self.child.id(), base_bytes: self.base_bytes }
+        self.watch.guarded(receive(&mut self.socket), allowed).await
     }
 
     fn memory_bytes(&self) -> Option<u64> {
@@ -199,31 +198,39 @@ async fn receive(socket: &mut UnixStream) -> Result<Reply, FrameError> {
     Reply::decode(&body)
 }
 
-/// Looks at a child while it works.
-#[derive(Clone, Copy)]
+/// Looks at a child while it works. The time of the next look is kept between messages: a child that sends without a pause is looked at
+/// as often as another.
+#[derive(Debug)]
 struct Watch {
     id: Option<u32>,
+    /// Resident memory when its query began: it may keep some of the queries before.
     base_bytes: u64,
+    next_look: Instant,
 }
 
 impl Watch {
     /// Waits for a message to be sent or received, while the child is within what it may use.
     async fn guarded<T>(
-        self,
+        &mut self,
         message: impl Future<Output = Result<T, FrameError>>,
         allowed: Allowed,
     ) -> Result<T, Stop> {
         let mut message = std::pin::pin!(message);
         let most = self.base_bytes.saturating_add(allowed.memory_bytes);
         loop {
-            let next = Instant::now() + POLL;
-            match tokio::time::timeout_at(next.min(allowed.until), message.as_mut()).await {
-                Ok(done) => return done.map_err(Stop::Frame),
-                Err(_) if Instant::now() >= allowed.until => return Err(Stop::Time),
-                Err(_) => {}
+            let now = Instant::now();
+            if now >= allowed.until {
+                return Err(Stop::Time);
             }
-            if self.id.and_then(resident_bytes).is_some_and(|bytes| bytes > most) {
-                return Err(Stop::Memory);
+            if now >= self.next_look {
+                self.next_look = now + POLL;
+                if self.id.and_then(resident_bytes).is_some_and(|bytes| bytes > most) {
+                    return Err(Stop::Memory);
+                }
+            }
+            let next = self.next_look.min(allowed.until);
+            if let Ok(done) = tokio::time::timeout_at(next, message.as_mut()).await {
+                return done.map_err(Stop::Frame);
             }
         }
     }
@@ -241,5 +248,30 @@ fn said(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("signal {signal}"),
         None => format!("exit code {}", status.code().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What messages without a pause end with.
+    async fn ended(allowed: Allowed) -> Stop {
+        let mut watch = Watch { id: Some(std::process::id()), base_bytes: 0, next_look: Instant::now() + POLL };
+        let end = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < end {
+            if let Err(stop) = watch.guarded(std::future::ready(Ok(())), allowed).await {
+                return stop;
+            }
+        }
+        panic!("messages go on for ever");
+    }
+
+    #[tokio::test]
+    async fn messages_without_a_pause_end_at_the_limits() {
+        let until = Instant::now() + Duration::from_secs(600);
+        assert!(matches!(ended(Allowed { until, memory_bytes: 0 }).await, Stop::Memory));
+        let until = Instant::now() + 3 * POLL;
+        assert!(matches!(ended(Allowed { until, memory_bytes: u64::MAX }).await, Stop::Time));
     }
 }

@@ -4,7 +4,7 @@ use super::process::{Allowed, Process, Stop};
 use super::stats::Ended;
 use super::{Charged, SqlError};
 use crate::frames::{Column, Planned, Query, Refusal, Reply, Request, Rows};
-use crate::limits::SQL_BYTES_MAX;
+use crate::limits::{COLUMNS_MAX, SQL_BYTES_MAX};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -16,6 +16,9 @@ pub struct Session {
     allowed: Allowed,
     timeout: Duration,
     bytes_max: u64,
+    /// Rows that the server read for the query, and those that it sent to the child.
+    read: u64,
+    sent: u64,
     charged: Charged,
 }
 
@@ -35,7 +38,7 @@ impl Session {
         let settings = charged.pool.settings();
         let timeout = settings.timeout;
         let allowed = Allowed { until: Instant::now() + timeout, memory_bytes: settings.memory_bytes };
-        Session { process: Some(process), allowed, timeout, bytes_max: settings.bytes_max, charged }
+        Session { process: Some(process), allowed, timeout, bytes_max: settings.bytes_max, read: 0, sent: 0, charged }
     }
 
     /// The child checks and plans a query.
@@ -58,7 +61,8 @@ impl Session {
         let is_used = self.process.as_ref().is_some_and(Process::is_used);
         let reply = match self.ask(&request).await {
             Err(SqlError::Crashed { .. }) if is_used => {
-                self.process = Some(Process::start(&self.charged.pool, &self.charged.tenant).await?);
+                let pool = &self.charged.pool;
+                self.process = Some(Process::start(pool.settings(), pool).await?);
                 self.ask(&request).await?
             }
             replied => replied?,
@@ -70,17 +74,48 @@ impl Session {
         }
     }
 
-    /// Sends rows of the tenant.
+    /// Waits for work of the server, until the query must have ended.
     ///
     /// # Errors
-    /// [`SqlError`]. The session is over.
+    /// [`SqlError::Time`].
+    pub async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, SqlError> {
+        tokio::time::timeout_at(self.allowed.until, work).await.map_err(|_| self.too_slow())
+    }
+
+    /// Charges rows that the server has read for the query, between two steps of its work.
+    ///
+    /// # Errors
+    /// [`SqlError::Time`]: the query must have ended by now.
+    pub fn charge(&mut self, rows: u64) -> Result<(), SqlError> {
+        self.read = self.read.saturating_add(rows);
+        self.charged.cost.rows = self.read.max(self.sent);
+        if Instant::now() < self.allowed.until { Ok(()) } else { Err(self.too_slow()) }
+    }
+
+    /// Gives the child back without a query.
+    pub fn release(mut self) {
+        self.give_back();
+    }
+
+    /// Gives a planned query up. Its child waits for the next one.
+    pub async fn give_up(mut self) {
+        if self.send(&Request::GiveUp).await.is_ok() {
+            self.give_back();
+        }
+    }
+
+    /// Sends rows of the tenant. If there are too many, the query may be given up.
+    ///
+    /// # Errors
+    /// [`SqlError`]. But for too many rows the session is over.
     pub async fn rows(&mut self, rows: Rows) -> Result<(), SqlError> {
-        self.charged.cost.rows += rows.len() as u64;
+        let sent = self.sent + rows.len() as u64;
         let max = self.charged.pool.settings().scan_rows_max;
-        if self.charged.cost.rows > max {
-            self.end(Ended::Abandoned);
+        if sent > max {
             return Err(SqlError::ScanRows { max });
         }
+        self.sent = sent;
+        self.charged.cost.rows = self.read.max(self.sent);
         self.send(&Request::Rows(rows)).await
     }
 
@@ -94,7 +129,9 @@ impl Session {
         let mut output: Vec<u8> = Vec::new();
         loop {
             match self.receive().await? {
-                Reply::Columns(found) if columns.is_none() => columns = Some(found),
+                Reply::Columns(found) if columns.is_none() && found.len() <= COLUMNS_MAX => columns = Some(found),
+                // An empty one has no end: a child could send them for ever.
+                Reply::Output(bytes) if bytes.is_empty() => return Err(self.out_of_turn()),
                 Reply::Output(bytes) => {
                     output.extend_from_slice(&bytes);
                     if output.len() as u64 > self.bytes_max {
@@ -105,7 +142,7 @@ impl Session {
                     let Some(columns) = columns else { return Err(self.out_of_turn()) };
                     self.give_back();
                     self.charged.pool.shared().stats.answered += 1;
-                    return Ok(QueryResult { columns, output, rows, scanned: self.charged.cost.rows });
+                    return Ok(QueryResult { columns, output, rows, scanned: self.sent });
                 }
                 Reply::Refused { refusal, message } => return Err(self.refused(refusal, message)),
                 Reply::Hello { .. } | Reply::Planned(_) | Reply::Columns(_) => return Err(self.out_of_turn()),
@@ -118,9 +155,9 @@ impl Session {
         self.process.as_ref().and_then(Process::id)
     }
 
-    /// Rows that were sent.
+    /// Rows that the query reads.
     pub fn scanned(&self) -> u64 {
-        self.charged.cost.rows
+        self.sent
     }
 
     /// Sends a query to the child, and takes its first reply.
@@ -150,12 +187,16 @@ impl Session {
         }
     }
 
+    fn too_slow(&self) -> SqlError {
+        SqlError::Time { ms: self.timeout.as_millis() }
+    }
+
     async fn stopped(&mut self, stop: Stop) -> SqlError {
         let max_mib = self.allowed.memory_bytes >> 20;
         match stop {
             Stop::Time => {
                 self.end(Ended::Time);
-                SqlError::Time { ms: self.timeout.as_millis() }
+                self.too_slow()
             }
             Stop::Memory => {
                 self.end(Ended::Memory);
@@ -200,7 +241,7 @@ impl Session {
 
     fn give_back(&mut self) {
         if let Some(process) = self.process.take() {
-            self.charged.pool.give_back(process);
+            self.charged.pool.give_back(&self.charged.tenant, process);
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidemark_streams_sql::limits::DATA_SLACK_BYTES;
 
 const QUERIES: usize = 100;
-/// Of a child that waits: its code and what it touches at its start.
-const IDLE_BYTES_MAX: u64 = 256 * MIB;
+/// Of a child that waits: its code and what it touches at its start. The rest of its memory is held to the limits.
+const IDLE_BYTES_MAX: u64 = 64 * MIB;
 
 fn hostile() -> Vec<String> {
     let mut queries: Vec<String> = FIXED.iter().map(|sql| (*sql).to_owned()).collect();
@@ -112,24 +112,27 @@ async fn hundred_hostile_queries_end_while_others_go_on() {
         done.unwrap();
     }
     is_over.store(true, Ordering::Relaxed);
-    assert!(others.await.unwrap() >= 3);
+    let answered = others.await.unwrap();
+    assert!(answered >= 3, "{answered} queries of another tenant were answered");
     let most = IDLE_BYTES_MAX + pool.settings().memory_bytes + DATA_SLACK_BYTES;
     let peak = peak.load(Ordering::Relaxed);
     println!("the largest child had {} MiB; {:?}", peak / MIB, pool.stats());
     assert!(peak < most, "{} MiB", peak / MIB);
 }
 
-/// A query of another tenant, again and again: each is answered.
+/// A query of another tenant, again and again. Returns how many were answered.
 async fn go_on(pool: Arc<Pool>, rows: Arc<Vec<Rows>>, is_over: Arc<AtomicBool>) -> usize {
     let mut answered = 0;
     while !is_over.load(Ordering::Relaxed) {
         let sql = query(pool.settings(), "SELECT sum(n) AS n FROM click");
         match run(&pool, "b", sql, &rows).await {
-            Ok(result) => assert!(result.output.starts_with(b"n\r\n")),
+            Ok(result) => {
+                assert!(result.output.starts_with(b"n\r\n"));
+                answered += 1;
+            }
             // The machine may be slow.
             Err(error) => assert_eq!(error.code(), "sql_time", "{error}"),
         }
-        answered += 1;
     }
     answered
 }

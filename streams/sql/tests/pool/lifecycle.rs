@@ -19,7 +19,10 @@ async fn missing_program_is_said_with_the_next_step() {
 #[tokio::test]
 async fn program_of_another_kind_is_no_child() {
     let pool = Pool::new(PoolSettings { program: "/bin/true".into(), ..settings() });
-    assert_eq!(ask(&pool, "SELECT 1", &[]).await.unwrap_err().code(), "sql_start");
+    let error = ask(&pool, "SELECT 1", &[]).await.unwrap_err();
+    assert_eq!(error.code(), "sql_start");
+    let detail = error.detail().unwrap();
+    assert!(detail.contains("exit code 0") && !error.to_string().contains("exit code"), "{error}: {detail}");
     assert_eq!((pool.stats().started, pool.stats().alive()), (1, 0));
 }
 
@@ -28,8 +31,33 @@ async fn child_has_no_environment_files_or_network() {
     let pool = Pool::new(settings());
     let mut session = pool.begin("a").await.unwrap();
     let id = session.id().unwrap();
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/{id}/{name}")).unwrap();
-    assert_eq!(read("environ"), "");
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{id}/{name}"));
+    // Only root may look at its environment and its files.
+    match read("environ") {
+        Ok(environment) => {
+            assert_eq!(environment, "");
+            has_its_socket_only(id);
+        }
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+    }
+    let limits = read("limits").unwrap();
+    let limit = |name: &str| -> Vec<String> {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{limits}"));
+        line.split_whitespace().take(2).map(str::to_owned).collect()
+    };
+    // So neither a file nor a socket can be opened, also once another one is closed.
+    assert_eq!(limit("Max open files"), ["0", "0"]);
+    assert_eq!(limit("Max file size"), ["0", "0"]);
+    assert_eq!(limit("Max processes"), ["0", "0"]);
+    let data: u64 = limit("Max data size")[1].parse().unwrap();
+    assert!(data < pool.settings().memory_bytes + 400 * MIB, "{data}");
+    assert!(read("status").unwrap().lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"])));
+    let sql = query(pool.settings(), "SELECT 1 AS one");
+    assert!(!session.plan(sql).await.unwrap().reads_rows);
+    assert_eq!(session.finish().await.unwrap().output, b"one\r\n1\r\n");
+}
+
+fn has_its_socket_only(id: u32) {
     assert_eq!(std::fs::read_link(format!("/proc/{id}/cwd")).unwrap(), Path::new("/"));
     let mut files: Vec<String> = std::fs::read_dir(format!("/proc/{id}/fd"))
         .unwrap()
@@ -39,21 +67,6 @@ async fn child_has_no_environment_files_or_network() {
     assert_eq!(files.len(), 4, "{files:?}");
     assert_eq!(&files[..2], ["/dev/null", "/dev/null"]);
     assert!(files[2..].iter().all(|file| file.starts_with("socket:")), "{files:?}");
-    let limits = read("limits");
-    let limit = |name: &str| -> Vec<String> {
-        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{limits}"));
-        line.split_whitespace().take(2).map(str::to_owned).collect()
-    };
-    // So neither a file nor a socket can be opened.
-    assert_eq!(limit("Max open files"), ["3", "3"]);
-    assert_eq!(limit("Max file size"), ["0", "0"]);
-    assert_eq!(limit("Max processes"), ["0", "0"]);
-    let data: u64 = limit("Max data size")[1].parse().unwrap();
-    assert!(data < pool.settings().memory_bytes + 400 * MIB, "{data}");
-    assert!(read("status").lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"])));
-    let sql = query(pool.settings(), "SELECT 1 AS one");
-    assert!(!session.plan(sql).await.unwrap().reads_rows);
-    assert_eq!(session.finish().await.unwrap().output, b"one\r\n1\r\n");
 }
 
 #[tokio::test]
@@ -87,6 +100,23 @@ async fn idle_child_that_was_killed_is_replaced() {
     until("the end of the child", is_dead).await;
     assert!(ask(&pool, "SELECT 1", &[]).await.is_ok());
     assert_eq!((pool.stats().started, pool.stats().alive()), (2, 1));
+}
+
+#[test]
+fn child_outlives_the_thread_of_its_first_query() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let pool = Pool::new(settings());
+    let task = std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            assert!(runtime.block_on(ask(&pool, "SELECT 1", &[])).is_ok());
+            std::fs::read_link("/proc/thread-self").unwrap()
+        });
+        first.join().unwrap()
+    });
+    // The kernel tells children of the thread before it forgets the thread.
+    runtime.block_on(until("the end of the thread", || !Path::new("/proc").join(&task).exists()));
+    assert!(runtime.block_on(ask(&pool, "SELECT 1", &[])).is_ok());
+    assert_eq!(pool.stats().started, 1);
 }
 
 #[tokio::test]
@@ -135,6 +165,24 @@ async fn rows_beyond_the_limit_of_a_query_are_not_read() {
     let error = ask(&pool, "SELECT sum(n) FROM click", &rows("a", 100, 24)).await.unwrap_err();
     assert_eq!((error.code(), error.to_string().contains("1000 rows")), ("sql_scan_rows", true), "{error}");
     assert!(ask(&pool, "SELECT sum(n) FROM click", &rows("a", 10, 24)).await.is_ok());
+    assert_eq!(pool.stats().started, 1, "the child waits for the next query");
+}
+
+#[tokio::test]
+async fn rows_of_a_query_that_is_given_up_are_charged() {
+    let tenant = TenantLimits { queries: 1, time: Duration::from_secs(60), rows: 500 };
+    let pool = Pool::new(PoolSettings { tenant, timeout: Duration::from_millis(500), ..settings() });
+    let mut session = pool.begin("a").await.unwrap();
+    assert!(session.plan(query(pool.settings(), "SELECT n FROM click")).await.unwrap().reads_rows);
+    assert!(session.charge(400).is_ok());
+    let late = session.within(std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!(late.code(), "sql_time");
+    assert_eq!(session.charge(100).unwrap_err().code(), "sql_time");
+    drop(session);
+    // The minute may have ended meanwhile; then what is beyond the limit counts.
+    let stats = pool.stats();
+    assert_eq!((stats.rows, stats.started), (500, 1));
+    assert_eq!(pool.begin("a").await.unwrap_err().code(), "sql_over_budget");
 }
 
 #[tokio::test]

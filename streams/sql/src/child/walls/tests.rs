@@ -74,9 +74,40 @@ fn whatever_is_no_query_is_refused() {
         "SELECT string_agg(listing, ',') FROM click",
         "SELECT unnest(make_array(1, 2))",
         "SELECT (SELECT uuid())",
+        "SELECT 1 /*! + 1 */",
+        "SELECT /*!/*!/*! 1 */*/*/",
     ] {
         let found = refusal(sql);
         assert!(matches!(found, Some(Refusal::NotAllowed | Refusal::Syntax)), "{sql}: {found:?}");
+    }
+}
+
+#[test]
+fn clauses_that_the_engine_passes_over_are_refused() {
+    for sql in [
+        "SELECT sum(n) FROM click PREWHERE listing = 'a'",
+        "SELECT listing, sum(n) FROM click GROUP BY listing WITH ROLLUP",
+        "SELECT listing, sum(n) FROM click GROUP BY listing WITH CUBE",
+        "SELECT listing, sum(n) FROM click GROUP BY listing WITH TOTALS",
+        "SELECT listing, sum(n) FROM click GROUP BY listing GROUPING SETS ((listing), ())",
+        "SELECT sum(n) FROM click GROUP BY ALL WITH TOTALS",
+        "SELECT sum(0.5)(n) FROM click",
+        "SELECT n FROM click ORDER BY n WITH FILL FROM 1 TO 9",
+        "SELECT * FROM (SELECT n FROM click) TABLESAMPLE BERNOULLI (10)",
+        "SELECT TOP 1 n FROM click",
+        "SELECT n FROM click SORT BY n",
+        "SELECT AS VALUE n FROM click",
+    ] {
+        let found = refusal(sql);
+        assert!(matches!(found, Some(Refusal::NotAllowed | Refusal::Syntax)), "{sql}: {found:?}");
+    }
+    for sql in [
+        "SELECT listing, type, sum(n) FROM impressions GROUP BY GROUPING SETS ((listing), (type), ())",
+        "SELECT listing, sum(n) FROM click GROUP BY ROLLUP (listing)",
+        "SELECT listing, sum(n) FROM click GROUP BY ALL",
+        "SELECT n FROM click ORDER BY n DESC NULLS LAST LIMIT 3 OFFSET 1",
+    ] {
+        assert_eq!(refusal(sql), None, "{sql}");
     }
 }
 
@@ -102,6 +133,10 @@ fn texts_that_are_too_large_are_refused() {
         queries(NESTING_MAX + 1),
         format!("SELECT 1 IN ({}1)", "1,".repeat(TOKENS_MAX)),
         format!("SELECT '{}'", "x".repeat(SQL_BYTES_MAX)),
+        format!("SELECT CAST(1 AS {}INT{})", "ARRAY<".repeat(9_000), ">".repeat(9_000)),
+        format!("SELECT CAST(1 AS {}INT{})", "NULLABLE(".repeat(6_000), ")".repeat(6_000)),
+        format!("SELECT CAST(1 AS INT{})", "[]".repeat(9_000)),
+        format!("SELECT CAST(1 AS {}INT{})", "STRUCT<a ".repeat(5_000), ">".repeat(5_000)),
     ];
     for sql in too_large {
         let refused = refused(&sql).unwrap();

@@ -1,0 +1,103 @@
+//! A connection that fails once its client has taken nothing for a time, so that an answer that is not read does not stay in memory.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+pub struct WriteTimeout<S> {
+    stream: S,
+    timeout: Duration,
+    timer: Pin<Box<Sleep>>,
+    /// The last write is still to be taken, and the timer runs.
+    is_waiting: bool,
+}
+
+impl<S> WriteTimeout<S> {
+    pub fn new(stream: S, timeout: Duration) -> WriteTimeout<S> {
+        WriteTimeout { stream, timeout, timer: Box::pin(tokio::time::sleep(timeout)), is_waiting: false }
+    }
+
+    /// A write that was not taken yet.
+    fn waited<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.is_waiting = false;
+            return written;
+        }
+        if !self.is_waiting {
+            self.timer.as_mut().reset(Instant::now() + self.timeout);
+            self.is_waiting = true;
+        }
+        ready!(self.timer.as_mut().poll(cx));
+        let message = format!("the client read nothing for {} s", self.timeout.as_secs());
+        Poll::Ready(Err(io::Error::new(ErrorKind::TimedOut, message)))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.waited(written, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.waited(written, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.waited(flushed, cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.waited(shut, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const BYTES: [u8; 64] = [7; 64];
+    const TIMEOUT: Duration = Duration::from_millis(200);
+
+    #[tokio::test]
+    async fn write_to_a_client_that_does_not_read_fails() {
+        let (ours, theirs) = tokio::io::duplex(16);
+        let mut ours = WriteTimeout::new(ours, TIMEOUT);
+        let written = tokio::time::timeout(Duration::from_secs(60), ours.write_all(&BYTES)).await;
+        assert_eq!(written.expect("it waits for ever").unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(theirs);
+    }
+
+    #[tokio::test]
+    async fn answer_to_a_client_that_reads_is_written() {
+        let (ours, mut theirs) = tokio::io::duplex(16);
+        let mut ours = WriteTimeout::new(ours, Duration::from_secs(60));
+        let reading = tokio::spawn(async move {
+            let mut read = [0; BYTES.len()];
+            theirs.read_exact(&mut read).await.map(|_| read)
+        });
+        ours.write_all(&BYTES).await.unwrap();
+        assert_eq!(reading.await.unwrap().unwrap(), BYTES);
+    }
+}

@@ -1,0 +1,23 @@
+//! What parent and children do for themselves as processes.
+
+use rustix::process::DumpableBehavior;
+use std::io;
+
+/// Keeps other processes of the same user from reading the memory of this one, and from its files in `/proc`. Root still can.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn forbid_inspection() -> io::Result<()> {
+    Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_that_forbids_inspection_is_not_dumpable() {
+        forbid_inspection().unwrap();
+        assert_eq!(rustix::process::dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+    }
+}
