@@ -10,6 +10,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Seek};
 use tidemark_files::unpack::{BUFFER_BYTES, PARQUET_MAGIC, Text};
 
+/// Bytes of texts of a batch, beside those of its last row.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+
 /// A file that is read.
 pub struct FileRows {
     format: Format,
@@ -51,7 +54,7 @@ impl FileRows {
         &self.reading.mapping
     }
 
-    /// Adds the next rows to a batch, at most `most`. Fewer: the file ends.
+    /// Adds the next rows to a batch, at most `most`, and fewer where their texts are long. None: the file ends.
     ///
     /// # Errors
     /// [`SourceError`]: the file is damaged from there on.
@@ -61,7 +64,7 @@ impl FileRows {
                 Format::Lines(lines) => lines.next(&self.reading, rows)?,
                 Format::Table(table) => table.next(&self.reading, rows)?,
             };
-            if !is_read {
+            if !is_read || rows.text_bytes() > BATCH_BYTES_MAX {
                 break;
             }
         }

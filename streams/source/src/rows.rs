@@ -47,6 +47,11 @@ impl Rows {
         self.rows.is_empty()
     }
 
+    /// Bytes of all texts.
+    pub fn text_bytes(&self) -> usize {
+        self.text.len()
+    }
+
     pub fn push(&mut self, row: &Row<'_>) {
         let packed = match row {
             Row::Event { tenant, listing, at_s, event_type, count } => Packed::Event {

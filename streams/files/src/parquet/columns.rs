@@ -19,6 +19,9 @@ const DAY_S: i64 = 86_400;
 /// Digits of a decimal number, and those behind its point. Others are refused.
 const DECIMAL_DIGITS_MAX: i32 = 38;
 
+/// Bytes of texts that are copied together. A dictionary may give a few kilobytes of a file as many long texts.
+const TOGETHER_BYTES_MAX: usize = 4 << 20;
+
 /// Where a column is, and what its values mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
@@ -68,19 +71,13 @@ pub enum Value {
     Clock(i64),
 }
 
-/// Texts of some rows, one behind the other in one piece of memory.
+/// Texts of some rows.
 #[derive(Debug)]
-pub struct Texts {
-    content: Content,
-    /// Where each text is; `None` of a missing one.
-    ranges: Vec<Option<Range<usize>>>,
-}
-
-#[derive(Debug)]
-enum Content {
-    Utf8(String),
-    /// Some of it is no UTF-8.
-    Bytes(Vec<u8>),
+pub enum Texts {
+    /// One behind the other in one piece of memory, and where each is; `None` of a missing one.
+    Together { text: String, ranges: Vec<Option<Range<usize>>> },
+    /// Each by itself: some are no UTF-8, or all together are too long to be copied.
+    Apart(Vec<Option<ByteArray>>),
 }
 
 /// A text of a row.
@@ -266,19 +263,8 @@ impl Reader {
         if values.len() + missing != rows {
             return Err(damaged("a column has fewer values than there are rows"));
         }
-        let mut bytes = Vec::with_capacity(values.iter().map(ByteArray::len).sum());
-        let mut values = values.iter();
-        let mut next = || {
-            let start = bytes.len();
-            bytes.extend_from_slice(values.next()?.data());
-            Some(start..bytes.len())
-        };
-        let ranges = (0..rows).map(|at| if is_there(at) { next() } else { None }).collect();
-        let content = match String::from_utf8(bytes) {
-            Ok(text) => Content::Utf8(text),
-            Err(error) => Content::Bytes(error.into_bytes()),
-        };
-        Ok(Texts { content, ranges })
+        let present = (0..rows).map(is_there);
+        Ok(Texts::together(&values, present.clone()).unwrap_or_else(|| Texts::apart(values, present)))
     }
 
     /// Checks behind the last row that nothing is left.
@@ -317,13 +303,42 @@ impl Reader {
 }
 
 impl Texts {
+    /// `None`: the texts are too long, or not all of them are UTF-8.
+    fn together(values: &[ByteArray], present: impl Iterator<Item = bool>) -> Option<Texts> {
+        let length: usize = values.iter().map(ByteArray::len).sum();
+        if length > TOGETHER_BYTES_MAX {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(length);
+        let mut values = values.iter();
+        let mut next = || {
+            let start = bytes.len();
+            bytes.extend_from_slice(values.next()?.data());
+            Some(start..bytes.len())
+        };
+        let ranges: Vec<Option<Range<usize>>> = present.map(|is_there| if is_there { next() } else { None }).collect();
+        let text = String::from_utf8(bytes).ok()?;
+        // Two texts may be UTF-8 together, and neither by itself.
+        let are_whole = ranges.iter().flatten().all(|range| text.is_char_boundary(range.end));
+        are_whole.then_some(Texts::Together { text, ranges })
+    }
+
+    fn apart(values: Vec<ByteArray>, present: impl Iterator<Item = bool>) -> Texts {
+        let mut values = values.into_iter();
+        Texts::Apart(present.map(|is_there| if is_there { values.next() } else { None }).collect())
+    }
+
     /// The text of a row; `None` behind the last.
     pub fn get(&self, at: usize) -> Option<Text<'_>> {
-        let Some(range) = self.ranges.get(at)? else { return Some(Text::Missing) };
-        let text = match &self.content {
-            // Where a text ends within a character, it and the next one are no UTF-8.
-            Content::Utf8(all) => all.get(range.clone()),
-            Content::Bytes(all) => std::str::from_utf8(&all[range.clone()]).ok(),
+        let text = match self {
+            Texts::Together { text, ranges } => match ranges.get(at)? {
+                Some(range) => Some(&text[range.clone()]),
+                None => return Some(Text::Missing),
+            },
+            Texts::Apart(values) => match values.get(at)? {
+                Some(bytes) => std::str::from_utf8(bytes.data()).ok(),
+                None => return Some(Text::Missing),
+            },
         };
         Some(text.map_or(Text::NoUtf8, Text::Utf8))
     }
@@ -344,4 +359,48 @@ fn values<T: DataType>(
     let mut values = values.into_iter().map(value);
     let value = |level| if level > 0 { values.next() } else { Some(Value::Missing) };
     levels.into_iter().map(value).collect::<Option<_>>().ok_or_else(|| damaged("a column lacks values"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(all: &[Option<&[u8]>]) -> Texts {
+        let values: Vec<ByteArray> = all.iter().flatten().map(|bytes| ByteArray::from(bytes.to_vec())).collect();
+        let present = all.iter().map(Option::is_some);
+        Texts::together(&values, present.clone()).unwrap_or_else(|| Texts::apart(values, present))
+    }
+
+    /// Each text is judged by itself, whatever stands beside it.
+    fn check(all: &[Option<&[u8]>]) {
+        let texts = texts(all);
+        for (at, bytes) in all.iter().enumerate() {
+            let expected = match bytes {
+                None => Text::Missing,
+                Some(bytes) => std::str::from_utf8(bytes).map_or(Text::NoUtf8, Text::Utf8),
+            };
+            assert_eq!(texts.get(at), Some(expected), "{at} of {all:?}");
+        }
+        assert_eq!(texts.get(all.len()), None);
+    }
+
+    #[test]
+    fn each_text_of_a_batch_is_read_by_itself() {
+        let euro = "€".as_bytes();
+        check(&[]);
+        check(&[None, Some(b"a"), None, Some(b""), Some(euro)]);
+        // A character in two texts, with nothing, an empty text or a missing one between them.
+        check(&[Some(&euro[..1]), Some(&euro[1..])]);
+        check(&[Some(&euro[..1]), Some(b""), Some(&euro[1..]), Some(b"a")]);
+        check(&[Some(&euro[..2]), None, Some(&euro[2..])]);
+        check(&[Some(b"a"), Some(b"\xff"), None, Some(euro)]);
+    }
+
+    #[test]
+    fn long_texts_are_not_copied() {
+        let long = vec![b'x'; TOGETHER_BYTES_MAX / 2 + 1];
+        let texts = texts(&[Some(&long), None, Some(&long)]);
+        assert!(matches!(texts, Texts::Apart(_)));
+        assert_eq!(texts.get(2), Some(Text::Utf8(std::str::from_utf8(&long).unwrap())));
+    }
 }
