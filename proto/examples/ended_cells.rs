@@ -16,6 +16,7 @@ use tidemark_proto::ids::{ClientId, CounterName, DcId, GroupId, LogIndex};
 use tidemark_proto::ledger::Ledger;
 use tidemark_proto::msg::*;
 use tidemark_proto::node::NodeConfig;
+use tidemark_proto::query::KeyOrder;
 use tidemark_proto::shards::ShardId;
 use tidemark_proto::time::{Span, Time, WallMs};
 
@@ -150,6 +151,15 @@ impl World {
         self.wall = WallMs(self.wall.0 + HOUR_MS - 24_000);
     }
 
+    /// The time until the keys of the view are in order: the next page of keys takes it after slots were freed.
+    fn order_keys(&self) {
+        let cells = self.core.view().cells(ShardId::FIRST);
+        let mut order = KeyOrder::default();
+        let begin = Instant::now();
+        while !order.follow(cells, 1_024) {}
+        println!("{} keys in order after {:.1?}", order.len(), begin.elapsed());
+    }
+
     fn line(&mut self, day: u64) {
         let cells = self.core.view().cells(ShardId::FIRST);
         let bytes: usize = self.disk.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -188,4 +198,5 @@ fn main() {
         }
         world.line(day);
     }
+    world.order_keys();
 }

@@ -16,7 +16,7 @@ pub struct Floors {
 /// The floors of runs on modelled logs.
 pub const FLOORS: Floors = Floors { seeds: 3_000, from_seeds: 150, each: &SITUATIONS };
 
-const SITUATIONS: [(&str, u64); 73] = [
+const SITUATIONS: [(&str, u64); 74] = [
     ("ledger leader lost within a round trip of a grant", 500),
     ("ledger leader lost within a round trip of a recall", 500),
     ("ledger leader lost within a round trip of an award", 500),
@@ -36,6 +36,7 @@ const SITUATIONS: [(&str, u64); 73] = [
     ("stream fenced", 500),
     ("definition of an older revision", 200),
     ("counted in what is over", 200),
+    ("new cell of a view in the slot of an ended one", 500_000),
     ("message of a stale epoch", 200),
     ("report of a closed generation", 200),
     ("majority of a group's disks lost", 100),

@@ -741,4 +741,28 @@ mod tests {
             prop_assert_eq!(at_once.is_ok(), result.is_ok());
         }
     }
+
+    fn numbered(number: u32) -> CellId {
+        CounterName::new("a", &number.to_be_bytes()).unwrap().total()
+    }
+
+    #[test]
+    fn an_index_keeps_its_size_however_often_slots_are_renamed() {
+        let mut table = CellTable::new(1);
+        (0..100).for_each(|number| _ = table.intern(&numbered(number)).unwrap());
+        for number in 100..20_000 {
+            table.rename(number % 100, &numbered(number)).unwrap();
+        }
+        assert!(table.index.len() == 100 && table.index.capacity() < 256, "{}", table.index.capacity());
+        assert!((19_900..20_000).all(|number| table.find(&numbered(number)) == Some(number % 100)));
+    }
+
+    #[test]
+    #[should_panic(expected = "the index has each slot under its name")]
+    fn a_renamed_slot_that_is_not_in_the_index_panics() {
+        let mut table = CellTable::new(1);
+        (0..5).for_each(|number| _ = table.intern(&numbered(number)).unwrap());
+        table.index.clear();
+        drop(table.rename(3, &numbered(7)));
+    }
 }

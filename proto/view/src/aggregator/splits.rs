@@ -430,7 +430,7 @@ mod tests {
 
     /// The slots of ended cells of a range are noted when it is split: they are given away in its parts.
     #[test]
-    fn slots_of_cells_that_ended_before_a_split_are_given_away_after_it() {
+    fn slots_noted_before_a_split_are_given_away_after_it() {
         let mut stage = Stage::new(1);
         stage.tell(7, &[(0, 1, 10, 100), (1, 1, 60, 200), (2, 1, 11, 5)], true);
         stage.wait(8);

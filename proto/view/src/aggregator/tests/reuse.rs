@@ -229,11 +229,12 @@ impl Reused {
         self.world.core.view().check_all();
         // Nothing is counted that belongs to another cell.
         self.compare(|held, counted| held <= counted);
-        for cmd in self.applied[known..].to_vec() {
+        let unheard = self.applied.split_off(known);
+        for cmd in unheard {
             if self.below(4) == 0 {
                 self.tell();
             }
-            self.world.apply([cmd]);
+            self.apply(cmd);
         }
         self.tell();
     }

@@ -240,7 +240,7 @@ fn an_audit_lists_no_valve_of_the_cell_that_had_the_slot_before() {
 }
 
 #[test]
-fn totals_are_compared_once_cells_in_slots_of_ended_ones_are_taken_in() {
+fn totals_are_compared_once_reused_slots_are_taken_in() {
     let mut world = World::new();
     let changes = vec![EdgeChange::Insert(Edge { from: name(2), to: name(3) })];
     world.apply(LedgerCmd::Edges { revision: 0, id: 1, lenient: false, changes, at: WallMs(0), by: "test".into() });
