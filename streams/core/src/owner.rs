@@ -81,6 +81,8 @@ pub struct RowBatch<'a> {
     pub reading: ReadingId,
     /// The number of the first, from 0 on.
     pub from: u64,
+    /// Whether they are of the intake's log. Then names of event types mean what they meant when the log took a row.
+    pub is_logged: bool,
     pub records: &'a [Record<'a>],
 }
 

@@ -345,7 +345,7 @@ impl Owner {
 
     /// How many erasures and changes of event types it knows.
     fn revision(&self) -> u64 {
-        self.erasures.count() + self.types.before.len() as u64
+        self.erasures.count() + self.types.positions.len() as u64
     }
 
     /// What the manifest holds once a job is committed that adds these blobs.

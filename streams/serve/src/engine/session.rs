@@ -278,7 +278,12 @@ impl<'e> Session<'e> {
 
     /// Proposes the command of an operator, and answers with its outcome.
     fn operate(&mut self, proposal: Proposal) -> Result<(), Problem> {
-        let Proposal { command, answer } = proposal;
+        let Proposal { mut command, answer } = proposal;
+        if let Command::Types(set) = &mut command {
+            // Only here it is known which events came before the change: acknowledged events are durable.
+            set.asked_at_ms = self.now().0;
+            set.log_row = self.log.durable_row();
+        }
         let proposed = self.propose(&command);
         let _ = answer.send(match &proposed {
             Ok(outcome) => Ok(outcome.clone()),
@@ -345,7 +350,8 @@ impl<'e> Session<'e> {
             self.clock_ms = self.clock_ms.max(head.accepted_at_ms);
             let now = self.now();
             let records = batch.records();
-            let rows = RowBatch { source: SOURCE, reading: READING, from: head.first_row, records: &records };
+            let rows =
+                RowBatch { source: SOURCE, reading: READING, from: head.first_row, is_logged: true, records: &records };
             self.owner.handle(now, Input::Rows(rows));
             self.settle()?;
             if self.owner.position(SOURCE).is_none_or(|position| position < head.end_row()) {
