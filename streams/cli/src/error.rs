@@ -128,6 +128,12 @@ pub enum CliError {
     Intake(#[from] LogError),
     #[error("the directory has {sources} sources; --against compares a directory with one")]
     ManySources { sources: usize },
+    #[error(
+        "{}: the file cannot be compared: the name of an event type was used again since its rows were loaded, and nothing says which rows \
+         came before; `tidemark-streams audit` without --against compares the blobs with the manifest",
+        path.display()
+    )]
+    NameUsedAgain { path: PathBuf },
     #[error("{}: the file was not loaded into this directory under this type: its source {source_id} is unknown", path.display())]
     NotLoaded { path: PathBuf, source_id: SourceId },
     #[error("{}: {error}", path.display())]

@@ -169,6 +169,18 @@ fn files_of_merged_types_count_once() {
 }
 
 #[test]
+fn file_is_not_compared_once_a_name_was_used_again() {
+    let shop = Shop::loaded();
+    let file = shop.file(CSV);
+    let audited = ["audit", "--map", MAP_WITH_TYPE, "--against", file.to_str().unwrap()];
+    shop.said(&["types", "rename", "view", "seen"]);
+    assert!(shop.said(&audited).contains("count 9"));
+    shop.said(&["types", "add", "view"]);
+    assert!(shop.refused(&audited).contains("the file cannot be compared: the name of an event type was used again"));
+    assert!(shop.said(&["audit"]).contains("count 9"));
+}
+
+#[test]
 fn later_source_is_rebuilt_though_a_name_was_used_again() {
     let shop = Shop::loaded();
     shop.said(&["types", "delete", "click"]);
