@@ -249,6 +249,8 @@ pub struct Owner {
     types: TypesOf,
     /// Live blobs that may hold rows of deleted types.
     deleting: VecDeque<BlobKey>,
+    /// A blob was written again for a deletion since the last merge.
+    is_turn_of_merges: bool,
     scheduler: Scheduler,
     /// Live blobs that could not be read a moment ago.
     unreadable: Unreadable,
@@ -288,6 +290,7 @@ impl Owner {
             erasures: Erasures::default(),
             types: TypesOf::default(),
             deleting: VecDeque::new(),
+            is_turn_of_merges: false,
             configured: config.types.clone(),
             scheduler: Scheduler::new(now, config.partition, config.merge),
             unreadable: Unreadable::default(),

@@ -638,6 +638,54 @@ fn blob_that_cannot_be_read_holds_up_no_flush() {
     world.check();
 }
 
+fn is_flush(command: &Command) -> bool {
+    matches!(command, Command::Commit(commit) if commit.progress.is_some())
+}
+
+#[test]
+fn merges_take_turns_with_a_deletion() {
+    let row = |number: i64| Row {
+        tenant: format!("t{}", number % 3),
+        listing: "l0".into(),
+        at_s: 1_700_000_000 + number * 3_600,
+        event_type: "click",
+        count: 1,
+    };
+    let mut world = World::new((0..40).map(row).collect());
+    world.carry_out(0);
+    world.apply(0, false);
+    while world.owner.position(SOURCE).is_some_and(|position| position < 40) {
+        world.give_rows(4);
+        for _ in 0..20 {
+            world.carry_out(0);
+            world.apply_unchecked(0);
+        }
+        world.tick(1_000);
+    }
+    let change = TypeChange::Delete { name: "impression".to_owned() };
+    let set = SetTypes { set: TypesSet::Change(change), asked_at_ms: 1, log_row: 0 };
+    let outcome = world.manifest.apply(&Command::Types(set));
+    assert_eq!(outcome, Outcome::Types { result: Ok(true) });
+    // Days later all merges are due at once.
+    world.now = world.now.plus_ms(30 * 86_400_000);
+    world.owner.handle(world.now, Input::Applied { outcome: &outcome, manifest: &world.manifest });
+    let mut merges = Vec::new();
+    for _ in 0..1_000 {
+        if world.owner.deleting() == 0 {
+            break;
+        }
+        world.tick(20);
+        world.carry_out(0);
+        if let Some(Command::Commit(commit)) = world.proposals.first().filter(|command| !is_flush(command)) {
+            let removed = world.manifest.partition(PARTITION).unwrap().live.get(&commit.remove[0]).unwrap();
+            merges.push(commit.add[0].level != removed.level);
+        }
+        world.apply_unchecked(0);
+    }
+    assert_eq!(world.owner.deleting(), 0, "the deletion comes to its end");
+    assert_eq!(merges.get(..4), Some(&[false, true, false, true][..]), "{merges:?}");
+}
+
 /// The rows that became dead letters, of four rows of a name that was used again behind the second row of the log.
 fn refused_of_a_name_used_again(is_logged: bool) -> Vec<u64> {
     let row = Row { tenant: "a".into(), listing: "x".into(), at_s: 1_700_000_000, event_type: "click", count: 1 };
