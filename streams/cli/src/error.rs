@@ -75,7 +75,7 @@ pub enum CliError {
         "live blobs hold no erased rows, and none of deleted types; older files may hold them, and stay while live blob {damaged} is damaged: run `tidemark-streams \
          rebuild`, and then this command again"
     )]
-    ErasureHeld { damaged: String },
+    FilesHeld { damaged: String },
     #[error("the event types stay as they are: {0}")]
     TypesChange(SchemaRefused),
     #[error("event type {name} was deleted: `tidemark-streams types add {name}` begins a new type of this name")]

@@ -46,7 +46,7 @@ fn delete(name: &str, dir: &Path, out: &mut impl Write) -> Result<(), CliError> 
     let collected = driver.directory.collect()?;
     match (driver.owner.deleting(), collected) {
         (0, Collected::Done) => {}
-        (0, Collected::Held { damaged }) => return Err(CliError::ErasureHeld { damaged }),
+        (0, Collected::Held { damaged }) => return Err(CliError::FilesHeld { damaged }),
         (blobs, _) => return Err(CliError::DeletionPending { blobs }),
     }
     let manifest = driver.directory.manifest();

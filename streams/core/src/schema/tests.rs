@@ -122,7 +122,7 @@ fn names_used_again_matter_in_the_epoch_of_their_owner() {
 }
 
 #[test]
-fn changes_that_are_none_are_refused_with_the_next_step() {
+fn impossible_changes_are_refused_with_the_next_step() {
     assert_eq!(refused(&[], &rename("vew", "x")), "event type vew is unknown; known are: click, impression, view");
     assert_eq!(refused(&[], &rename("view", "view")), "event type view has this name already");
     assert!(refused(&[], &rename("view", "View")).starts_with("event type \"View\" is no name"));

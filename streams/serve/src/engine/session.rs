@@ -65,7 +65,7 @@ pub struct Session<'e> {
     waiting: Vec<Waiting>,
     erasing: Vec<Erasing>,
     leftovers: Option<Leftovers>,
-    /// No file holds rows of erasures that were asked for up to then.
+    /// No file holds rows of erasures and deletions of types that were asked for up to then.
     cleaned_ms: u64,
     letters: LettersAt,
     stop_by: Option<Instant>,
@@ -313,7 +313,7 @@ impl<'e> Session<'e> {
         self.node.set_problem(None);
         self.node.set_pauses(self.host.manifest().pauses());
         self.node.set_schema(self.host.manifest().schema());
-        self.look_at_types(command, &outcome);
+        self.begin_cleaning_after_deletion(command, &outcome);
         Ok(outcome)
     }
 
