@@ -115,7 +115,7 @@ fn waiting_events_of_a_deleted_type_do_not_come_back() {
 fn event_ids_of_merged_types_stay_known() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &ARGUMENTS);
-    let both = typed("view", Some(7)) + &typed("click", Some(7));
+    let both = typed("view", Some(1)) + &typed("click", Some(2));
     assert_eq!(server.send(both.clone())["accepted"], json!(2));
     server.post("/v1/types/rename?from=view&to=click&merge=true", "");
     assert_eq!(server.send(both)["duplicates"], json!(2));
