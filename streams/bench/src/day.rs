@@ -194,7 +194,7 @@ impl Bench {
     }
 
     fn take(&mut self, records: &[Record<'_>]) -> Result<(), BenchError> {
-        let batch = RowBatch { source: SOURCE, reading: READING, from: self.next_row, records };
+        let batch = RowBatch { source: SOURCE, reading: READING, from: self.next_row, is_logged: false, records };
         self.next_row += records.len() as u64;
         self.owner.handle(Now(self.now_ms), Input::Rows(batch));
         self.settle()?;

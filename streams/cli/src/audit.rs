@@ -8,7 +8,7 @@ use crate::load::{OpenFile, open};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
-use tidemark_streams_core::blob::{BlobMeta, Level};
+use tidemark_streams_core::blob::{BlobMeta, Level, Seq};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::fold::Fold;
 use tidemark_streams_core::manifest::Partition;
@@ -22,6 +22,8 @@ use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::folder::file_name;
 use tidemark_streams_store::parquet_rows::Wanted;
 
+/// The first commit of a partition.
+const FIRST: Seq = Seq(1);
 /// Differences that are named one by one.
 const NAMED_MAX: u64 = 20;
 
@@ -122,6 +124,10 @@ fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Roll
     if sources > 1 {
         return Err(CliError::ManySources { sources });
     }
+    // All commits with rows are of this one source. Which of its rows came before a name was used again is not known.
+    if directory.manifest().types_of(PARTITION).has_additions_since(FIRST) {
+        return Err(CliError::NameUsedAgain { path: path.to_owned() });
+    }
     let mut refused = BTreeSet::new();
     for meta in dead_letters::blobs(directory) {
         refused.extend(dead_letters::read(directory, &meta)?.into_iter().map(|letter| letter.row));
@@ -131,8 +137,13 @@ fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Roll
         TypeOf::Column(_) => TYPE_DEFAULT.to_owned(),
     };
     let mut names: BTreeSet<&str> = all.iter().map(|row| row.event_type).collect();
-    names.insert(&event_type);
-    let types = schema.effective(&EventTypes::new(&names.into_iter().collect::<Vec<_>>())?);
+    // An earlier name follows the present one, and has no place of its own among the configured types.
+    names.extend(schema.present(&event_type));
+    let configured = match names.is_empty() {
+        true => EventTypes::none(),
+        false => EventTypes::new(&names.into_iter().collect::<Vec<_>>())?,
+    };
+    let types = schema.effective(&configured);
     let mut fold = Fold::new(types.clone(), rand::random());
     let mut row = Rows::default();
     for number in 0..state.next_row {

@@ -58,7 +58,7 @@ pub fn erase(mut directory: Directory, keys: &[ErasureKey], again: bool) -> Resu
     match known.map_or(0, |known| known.erasures.pending()) {
         0 => match collected {
             Collected::Done => Ok(driver),
-            Collected::Held { damaged } => Err(CliError::ErasureHeld { damaged }),
+            Collected::Held { damaged } => Err(CliError::FilesHeld { damaged }),
         },
         pending => Err(CliError::ErasurePending { pending }),
     }

@@ -75,7 +75,7 @@ pub enum CliError {
         "live blobs hold no erased rows, and none of deleted types; older files may hold them, and stay while live blob {damaged} is damaged: run `tidemark-streams \
          rebuild`, and then this command again"
     )]
-    ErasureHeld { damaged: String },
+    FilesHeld { damaged: String },
     #[error("the event types stay as they are: {0}")]
     TypesChange(SchemaRefused),
     #[error("event type {name} was deleted: `tidemark-streams types add {name}` begins a new type of this name")]
@@ -128,6 +128,12 @@ pub enum CliError {
     Intake(#[from] LogError),
     #[error("the directory has {sources} sources; --against compares a directory with one")]
     ManySources { sources: usize },
+    #[error(
+        "{}: the file cannot be compared: the name of an event type was used again since its rows were loaded, and nothing says which rows \
+         came before; `tidemark-streams audit` without --against compares the blobs with the manifest",
+        path.display()
+    )]
+    NameUsedAgain { path: PathBuf },
     #[error("{}: the file was not loaded into this directory under this type: its source {source_id} is unknown", path.display())]
     NotLoaded { path: PathBuf, source_id: SourceId },
     #[error("{}: {error}", path.display())]

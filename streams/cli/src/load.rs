@@ -133,7 +133,13 @@ fn count(driver: &mut Driver, file: &mut OpenFile, args: &LoadArgs) -> Result<()
         let records: Vec<Record<'_>> = batch.records(&event_type).collect();
         let end = read + records.len() as u64;
         while driver.owner.position(source).is_some_and(|position| position < end) {
-            driver.handle(Input::Rows(RowBatch { source, reading, from: read, records: &records }))?;
+            driver.handle(Input::Rows(RowBatch {
+                source,
+                reading,
+                from: read,
+                is_logged: false,
+                records: &records,
+            }))?;
             reported = report(driver, source, reported, args)?;
         }
         read = end;

@@ -232,7 +232,8 @@ impl Left<'_> {
                 return Ok(None);
             }
             let records: Vec<Record<'_>> = batch.records(&event_type).collect();
-            let of_rows = RowBatch { source: rows.source, reading: *reading, from: next, records: &records };
+            let of_rows =
+                RowBatch { source: rows.source, reading: *reading, from: next, is_logged: false, records: &records };
             recount.add(now(), &of_rows);
             next += records.len() as u64;
         }

@@ -6,9 +6,10 @@ use crate::error::CliError;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
-use tidemark_streams_core::blob::BlobMeta;
+use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::manifest::{Command, Outcome, SetTypes, TypesSet};
 use tidemark_streams_core::schema::{FormerName, Schema, TypeChange};
+use tidemark_streams_serve::{LOG_FILE, SOURCE, next_row};
 use tidemark_streams_store::directory::{Collected, Directory, IfMissing};
 use tidemark_streams_store::parquet_rows::Wanted;
 
@@ -18,41 +19,57 @@ pub fn run(command: &TypesCommand, out: &mut impl Write) -> Result<(), CliError>
         TypesCommand::Rename(args) => rename(args, out),
         TypesCommand::Delete(args) => delete(&args.name, &args.directory.dir, out),
         TypesCommand::Add(args) => {
-            let mut directory = listed(&args.directory.dir)?;
-            change(&mut directory, TypeChange::Add { name: args.name.clone() })?;
+            let dir = &args.directory.dir;
+            let mut directory = listed(dir)?;
+            change(dir, &mut directory, TypeChange::Add { name: args.name.clone() })?;
             print(directory.manifest().schema(), out)
         }
     }
 }
 
 fn rename(args: &RenameTypeArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let mut directory = listed(&args.directory.dir)?;
+    let dir = &args.directory.dir;
+    let mut directory = listed(dir)?;
     let RenameTypeArgs { from, to, merge, .. } = args;
-    change(&mut directory, TypeChange::Rename { from: from.clone(), to: to.clone(), merges: *merge })?;
+    change(dir, &mut directory, TypeChange::Rename { from: from.clone(), to: to.clone(), merges: *merge })?;
     print(directory.manifest().schema(), out)
 }
 
-/// Deletes a type, and returns once no file holds its rows. A deletion that was cut off goes on.
+/// Deletes a type, and returns once no blob of rows holds it. A deletion that was cut off goes on.
 fn delete(name: &str, dir: &Path, out: &mut impl Write) -> Result<(), CliError> {
     let mut directory = listed(dir)?;
     if let Some(at_ms) = directory.manifest().pauses().of_partition(PARTITION) {
         return Err(CliError::Paused { since: time(at_ms) });
     }
-    change(&mut directory, TypeChange::Delete { name: name.to_owned() })?;
+    change(dir, &mut directory, TypeChange::Delete { name: name.to_owned() })?;
     let mut driver = Driver::claim_for_operator(directory)?;
     let collected = driver.directory.collect()?;
     match (driver.owner.deleting(), collected) {
         (0, Collected::Done) => {}
-        (0, Collected::Held { damaged }) => return Err(CliError::ErasureHeld { damaged }),
+        (0, Collected::Held { damaged }) => return Err(CliError::FilesHeld { damaged }),
         (blobs, _) => return Err(CliError::DeletionPending { blobs }),
     }
-    writeln!(out, "no file holds rows of event type {name}; later events of it become dead letters")?;
+    let manifest = driver.directory.manifest();
+    let position = manifest.partition(PARTITION).map_or(0, |partition| partition.source(SOURCE).next_row);
+    let events = log_row(dir, &driver.directory)?.saturating_sub(position);
+    let letters: u64 = manifest.live().filter(|meta| meta.level == Level::DeadLetters).map(|meta| meta.rows).sum();
+    writeln!(out, "no blob of rows holds event type {name}; later events of it become dead letters")?;
+    writeln!(out, "{events} events in the intake's log and {letters} dead letters are left, and may be of this type")?;
     print(driver.directory.manifest().schema(), out)
 }
 
-fn change(directory: &mut Directory, change: TypeChange) -> Result<(), CliError> {
-    let set = SetTypes { set: TypesSet::Change(change), asked_at_ms: now().0 };
-    propose(directory, set)
+fn change(dir: &Path, directory: &mut Directory, change: TypeChange) -> Result<(), CliError> {
+    let log_row = log_row(dir, directory)?;
+    propose(directory, SetTypes { set: TypesSet::Change(change), asked_at_ms: now().0, log_row })
+}
+
+/// The row behind all events in the intake's log. A server that was killed may have left some that are not in blobs.
+fn log_row(dir: &Path, directory: &Directory) -> Result<u64, CliError> {
+    let path = dir.join(LOG_FILE);
+    match path.exists() {
+        true => Ok(next_row(&path, directory.id())?),
+        false => Ok(0),
+    }
 }
 
 fn propose(directory: &mut Directory, set: SetTypes) -> Result<(), CliError> {
@@ -73,7 +90,7 @@ fn listed(dir: &Path) -> Result<Directory, CliError> {
     for meta in &metas {
         names.extend(directory.rows(meta, Wanted::All)?.types().iter().cloned());
     }
-    let set = SetTypes { set: TypesSet::List(names.into_iter().collect()), asked_at_ms: now().0 };
+    let set = SetTypes { set: TypesSet::List(names.into_iter().collect()), asked_at_ms: now().0, log_row: 0 };
     propose(&mut directory, set)?;
     Ok(directory)
 }

@@ -2,10 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidemark_streams_core::blob::PartitionId;
-use tidemark_streams_core::manifest::{self, Claim, Generation, MemberId};
+use tidemark_streams_core::event::{EventTypes, RawEvent};
+use tidemark_streams_core::manifest::{self, Generation, MemberId};
+use tidemark_streams_core::merge::MergePolicy;
+use tidemark_streams_core::owner::{Input, Output as OwnerOutput, Owner, OwnerConfig, Record, RowBatch};
+use tidemark_streams_core::source::{ReadingId, SourceId};
+use tidemark_streams_core::time::Now;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
@@ -54,6 +59,14 @@ impl Shop {
         let output = self.run(arguments);
         assert!(!output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// A process that another test begins holds the locks of this process until it runs its own program.
+    fn wait_until_closed(&self) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !self.run(&["blobs"]).status.success() {
+            assert!(Instant::now() < end, "the directory stays open");
+        }
     }
 
     fn file(&self, rows: &str) -> PathBuf {
@@ -141,10 +154,60 @@ fn file_that_was_loaded_before_a_rename_counts_once() {
 }
 
 #[test]
+fn files_of_merged_types_count_once() {
+    let shop = Shop::new();
+    let load = |rows: &str, name: &str| {
+        let file = shop.file(rows);
+        shop.said(&["load", file.to_str().unwrap(), "--map", MAP, "--type", name])
+    };
+    let clicks = CSV.replace(",2,", ",20,");
+    load(CSV, "impression");
+    load(&clicks, "click");
+    shop.said(&["types", "rename", "click", "impression", "--merge"]);
+    for said in [load(CSV, "impression"), load(&clicks, "click")] {
+        assert!(said.contains("already counted: 3 rows"), "{said}");
+    }
+    assert_eq!(shop.counts("a", ["impression"]), [28]);
+}
+
+#[test]
+fn file_is_not_compared_once_a_name_was_used_again() {
+    let shop = Shop::loaded();
+    let file = shop.file(CSV);
+    let audited = ["audit", "--map", MAP_WITH_TYPE, "--against", file.to_str().unwrap()];
+    shop.said(&["types", "rename", "view", "seen"]);
+    assert!(shop.said(&audited).contains("count 9"));
+    shop.said(&["types", "add", "view"]);
+    assert!(shop.refused(&audited).contains("the file cannot be compared: the name of an event type was used again"));
+    assert!(shop.said(&["audit"]).contains("count 9"));
+}
+
+#[test]
+fn later_source_is_rebuilt_though_a_name_was_used_again() {
+    let shop = Shop::loaded();
+    shop.said(&["types", "delete", "click"]);
+    shop.said(&["types", "add", "click"]);
+    let known = shop.blobs();
+    // Other months: the blobs of before stay as they are.
+    let rows = CSV.replace(",2,", ",20,").replace("2026-01", "2026-05").replace("2026-02", "2026-06");
+    shop.load_typed(&rows, "view,click");
+    for (name, bytes) in shop.blobs().iter().filter(|blob| !known.contains(blob)) {
+        std::fs::write(shop.dir().join("blobs").join(name), &bytes[..bytes.len() / 2]).unwrap();
+    }
+    let file = shop.file(&rows);
+    let source = ["--from", file.to_str().unwrap(), "--map", MAP_WITH_TYPE, "--types", "view,click"];
+    let said = shop.said(&[&["rebuild"][..], &source].concat());
+    assert!(said.contains("\trebuilt: "), "{said}");
+    assert_eq!(shop.counts("a", ["view", "click"]), [22, 3]);
+}
+
+#[test]
 fn deleted_type_is_in_no_file_and_later_rows_are_dead_letters() {
     let shop = Shop::loaded();
     let said = shop.said(&["types", "delete", "click"]);
-    assert!(said.starts_with("no file holds rows of event type click"), "{said}");
+    let left = "no blob of rows holds event type click; later events of it become dead letters\n\
+                0 events in the intake's log and 0 dead letters are left, and may be of this type\n";
+    assert!(said.starts_with(left), "{said}");
     assert_eq!(shop.counts("a", ["view", "click"]), [2, 0]);
     assert_eq!((shop.files_with("click"), shop.blobs().len()), (0, shop.said(&["blobs"]).lines().count() - 1));
     assert!(shop.said(&["audit"]).contains(" count 6\n"));
@@ -228,16 +291,67 @@ fn damaged_blob_is_rebuilt_under_the_names_of_its_commit() {
     assert!(shop.said(&["audit"]).contains(" count 6\n"));
 }
 
+/// A directory with a blob of an owner of an earlier version, which does not say which types it counts.
+fn counted_by_an_earlier_version(shop: &Shop) {
+    let mut directory = Directory::open(&shop.dir(), IfMissing::Create).unwrap();
+    let source = SourceId([7; 32]);
+    let reading = ReadingId(1);
+    let now = Now(1_767_312_000_000);
+    let config = OwnerConfig {
+        partition: PartitionId(0),
+        member: MemberId(1),
+        generation: Generation(1),
+        types: EventTypes::new(&["view", "old"]).unwrap(),
+        seed: 1,
+        flush_after_ms: 1_000,
+        cells_max: 1_000,
+        fold_bytes_max: 1 << 20,
+        dead_letters_max: 10,
+        merge: MergePolicy::default(),
+        retry_after_ms: 1_000,
+        keep_flushed_ms: 0,
+    };
+    let mut owner = Owner::new(now, config);
+    carry_out(&mut owner, &mut directory, now);
+    let raw = RawEvent { tenant: "a", listing: "x", at_s: 1_767_225_600, event_type: "old", count: 2 };
+    let records = [Record::Event(raw), Record::Event(RawEvent { event_type: "view", ..raw })];
+    owner.handle(now, Input::Rows(RowBatch { source, reading, from: 0, is_logged: false, records: &records }));
+    owner.handle(now, Input::End { source, reading, rows: 2 });
+    carry_out(&mut owner, &mut directory, now);
+    assert_eq!(directory.manifest().live().count(), 1);
+    let schema = directory.manifest().schema();
+    assert!(!schema.is_whole() && schema.listed().is_empty(), "{schema:?}");
+}
+
+/// Carries out what an owner asks for.
+fn carry_out(owner: &mut Owner, directory: &mut Directory, now: Now) {
+    while let Some(output) = owner.poll_output() {
+        match output {
+            OwnerOutput::Propose(mut command) => {
+                if let manifest::Command::Claim(claim) = &mut command {
+                    claim.types = None;
+                }
+                let outcome = directory.propose(&command).unwrap();
+                owner.handle(now, Input::Applied { outcome: &outcome, manifest: directory.manifest() });
+            }
+            OwnerOutput::Put(put) => {
+                let stored = directory.put(&put).unwrap();
+                owner.handle(now, Input::Stored { key: put.key, stored });
+            }
+            OwnerOutput::Load(key) => panic!("{key} is read"),
+            OwnerOutput::Stopped(stop) => panic!("{stop}"),
+        }
+    }
+}
+
 #[test]
 fn types_of_an_earlier_version_are_read_from_its_blobs_once() {
-    let shop = Shop::loaded();
-    let mut directory = Directory::open(&shop.dir(), IfMissing::Refuse).unwrap();
-    // An owner of an earlier version does not say which types it counts.
-    let claim = Claim { partition: PartitionId(0), generation: Generation(99), member: MemberId(1), types: None };
-    directory.propose(&manifest::Command::Claim(claim)).unwrap();
-    assert!(!directory.manifest().schema().is_whole());
-    drop(directory);
-    assert!(shop.refused(&["types", "rename", "click", "view"]).contains("event type view exists"));
-    let directory = Directory::open(&shop.dir(), IfMissing::Refuse).unwrap();
-    assert!(directory.manifest().schema().is_whole());
+    let shop = Shop::new();
+    counted_by_an_earlier_version(&shop);
+    shop.wait_until_closed();
+    // The first command reads them, and also one that is refused then.
+    assert!(shop.refused(&["types", "rename", "view", "old"]).contains("event type old exists"));
+    assert_eq!(shop.said(&["types", "list"]), "old\nview\n");
+    shop.said(&["types", "rename", "old", "new"]);
+    assert_eq!(shop.counts("a", ["new", "view"]), [2, 2]);
 }

@@ -6,6 +6,7 @@ use crate::limits::{
 use crate::teeth::{Bug, bites};
 use crate::time::{DAY_S, Day, Now, Quarter};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Bytes of a value that an error shows.
 const SHOWN_BYTES_MAX: usize = 40;
@@ -41,19 +42,27 @@ pub struct EventType(pub(crate) u8);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventTypes {
     names: Vec<String>,
-    /// What names mean that were renamed, deleted or used again, from the earliest events to those of now.
-    eras: Vec<Meanings>,
+    /// What names mean that were renamed, deleted or used again, from the earliest rows of the intake's log to those of now.
+    eras: Arc<[Meanings]>,
     /// The name under which a type has always been known, where it is another one.
-    identities: BTreeMap<String, String>,
+    identities: Arc<BTreeMap<String, String>>,
 }
 
-/// What names mean in events that came before a time.
+/// What names mean in rows of the intake's log before a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meanings {
-    /// In milliseconds since 1970.
-    pub before_ms: u64,
+    pub before_row: u64,
     /// `None`: the name is not configured.
     pub meanings: BTreeMap<String, Option<Meaning>>,
+}
+
+/// By which names of event types a row is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// By those of now: rows of files, dead letters that are replayed, and events that come over HTTP.
+    AsNow,
+    /// By those that held when the intake's log took this row.
+    AsOfLogRow(u64),
 }
 
 /// What a name means.
@@ -134,17 +143,21 @@ impl EventTypes {
 
     /// No type: of an owner that counts no events.
     pub fn none() -> EventTypes {
-        EventTypes { names: Vec::new(), eras: Vec::new(), identities: BTreeMap::new() }
+        EventTypes { names: Vec::new(), eras: Arc::default(), identities: Arc::default() }
     }
 
     /// Types of which names were changed.
     pub(crate) fn renamed(names: Vec<String>, eras: Vec<Meanings>, identities: BTreeMap<String, String>) -> EventTypes {
-        EventTypes { names, eras, identities }
+        EventTypes { names, eras: eras.into(), identities: Arc::new(identities) }
     }
 
-    /// The type of an event that came at a time.
-    fn meaning(&self, name: &str, accepted: Now) -> Option<Meaning> {
-        let era = self.eras.iter().find(|era| accepted.0 < era.before_ms).or(self.eras.last());
+    /// The type of an event. A log may have had it before names were changed: it means what it meant then.
+    fn meaning(&self, name: &str, judged: Judged) -> Option<Meaning> {
+        let era = match judged {
+            Judged::AsNow => None,
+            Judged::AsOfLogRow(row) => self.eras.iter().find(|era| row < era.before_row),
+        };
+        let era = era.or(self.eras.last());
         if let Some(meaning) = era.and_then(|era| era.meanings.get(name)) {
             return *meaning;
         }
@@ -153,7 +166,7 @@ impl EventTypes {
 
     /// The type that a name stands for now.
     pub fn find(&self, name: &str) -> Option<EventType> {
-        match self.meaning(name, Now(u64::MAX))? {
+        match self.meaning(name, Judged::AsNow)? {
             Meaning::Type(event_type) => Some(event_type),
             Meaning::Deleted => None,
         }
@@ -209,17 +222,17 @@ impl<'a> RawEvent<'a> {
     /// # Errors
     /// [`EventError`]: the row becomes a dead letter.
     pub fn check(&self, now: Now, types: &EventTypes) -> Result<Event<'a>, EventError> {
-        self.check_accepted(now, now, types)
+        self.check_judged(now, Judged::AsNow, types)
     }
 
-    /// The same for a row that was accepted at another time than now.
+    /// The same for a row that a log may have had before names were changed.
     ///
     /// # Errors
     /// As of [`RawEvent::check`].
-    pub fn check_accepted(&self, now: Now, accepted: Now, types: &EventTypes) -> Result<Event<'a>, EventError> {
+    pub fn check_judged(&self, now: Now, judged: Judged, types: &EventTypes) -> Result<Event<'a>, EventError> {
         check_tenant(self.tenant)?;
         check_listing(self.listing)?;
-        let event_type = match types.meaning(self.event_type, accepted) {
+        let event_type = match types.meaning(self.event_type, judged) {
             Some(Meaning::Type(event_type)) => event_type,
             Some(Meaning::Deleted) => return Err(EventError::DeletedType { shown: cut(self.event_type) }),
             None => {

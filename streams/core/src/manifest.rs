@@ -35,7 +35,7 @@ use crate::erasure::Erasures;
 use crate::layout::Layout;
 use crate::pause::Pauses;
 use crate::retention::{Horizons, Retention};
-use crate::schema::{Schema, TypesOf};
+use crate::schema::{Position, Schema, TypesOf};
 use crate::scope::TenantHash;
 use crate::source::{SourceId, SourceState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,8 +79,8 @@ pub struct Partition {
     pub erasures: Erasures,
     /// The sum of all counts that were erased from blobs, or were of types that were deleted.
     pub erased_total: u128,
-    /// The last commit before each change of event types.
-    pub type_changes: Vec<Seq>,
+    /// Where each change of event types stands among its commits.
+    pub type_changes: Vec<Position>,
 }
 
 /// Which commit was applied last.
@@ -135,8 +135,8 @@ impl Manifest {
 
     /// The event types as the blobs of a partition have them.
     pub fn types_of(&self, id: PartitionId) -> TypesOf {
-        let before = self.partitions.get(&id).map_or_else(Vec::new, |partition| partition.type_changes.clone());
-        TypesOf { schema: Arc::clone(&self.schema), before }
+        let positions = self.partitions.get(&id).map_or_else(Vec::new, |partition| partition.type_changes.clone());
+        TypesOf { schema: Arc::clone(&self.schema), positions }
     }
 
     /// The pauses.

@@ -81,6 +81,8 @@ pub struct RowBatch<'a> {
     pub reading: ReadingId,
     /// The number of the first, from 0 on.
     pub from: u64,
+    /// Whether they are of the intake's log. Then names of event types mean what they meant when the log took a row.
+    pub is_logged: bool,
     pub records: &'a [Record<'a>],
 }
 
@@ -247,6 +249,8 @@ pub struct Owner {
     types: TypesOf,
     /// Live blobs that may hold rows of deleted types.
     deleting: VecDeque<BlobKey>,
+    /// A blob was written again for a deletion since the last merge.
+    is_turn_of_merges: bool,
     scheduler: Scheduler,
     /// Live blobs that could not be read a moment ago.
     unreadable: Unreadable,
@@ -286,6 +290,7 @@ impl Owner {
             erasures: Erasures::default(),
             types: TypesOf::default(),
             deleting: VecDeque::new(),
+            is_turn_of_merges: false,
             configured: config.types.clone(),
             scheduler: Scheduler::new(now, config.partition, config.merge),
             unreadable: Unreadable::default(),

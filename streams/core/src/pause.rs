@@ -74,7 +74,7 @@ impl Pauses {
         }
     }
 
-    /// The pause of a type goes with its name, and ends with the type.
+    /// The pause of a type goes with its name, and ends with the type. Where two types become one, it is paused if either was.
     pub(crate) fn follow(&mut self, change: &TypeChange) {
         let of_type = |name: &String| PauseTarget::EventType(name.clone());
         match change {

@@ -205,13 +205,14 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
     }
 
     /// Rows of a source are read again under the names that the commit knew. The owner may have taken them before it knew the last names.
+    /// It knew the names of before its own claim.
     fn check_names(&self, key: &BlobKey, rows: &SourceRows) -> Result<(), CannotRebuild> {
         let ends_there = |lineage: &&Lineage| match lineage.origin {
             Origin::Source { source, to, .. } => source == rows.source && to == rows.from,
             Origin::Blobs(_) => false,
         };
         let before = self.lineages.0.values().filter(ends_there).map(|lineage| lineage.meta.key.seq).max();
-        match self.types.has_additions(before.unwrap_or(Seq(0)), key.seq) {
+        match self.types.has_additions(key.epoch, before.unwrap_or(Seq(0)), key.seq) {
             true => Err(CannotRebuild::NameUsedAgain(*key)),
             false => Ok(()),
         }

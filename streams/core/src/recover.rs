@@ -288,7 +288,7 @@ impl<'f> Search<'f> {
     /// the last time is known.
     fn may_have_known(&self, id: AppliedCommit, revision: u64) -> bool {
         let erased = self.head.erasures.iter().map(|(_, erasure)| erasure.seq);
-        let known: Vec<Seq> = erased.chain(self.head.type_changes.iter().copied()).collect();
+        let known: Vec<Seq> = erased.chain(self.head.type_changes.iter().map(|position| position.before)).collect();
         let repeated = self.head.revision().saturating_sub(known.len() as u64);
         let before = known.iter().filter(|seq| **seq < id.seq).count() as u64;
         (before..=before + repeated).contains(&revision)

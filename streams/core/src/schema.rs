@@ -6,7 +6,7 @@
 //!
 //! Owners name their event types when they claim, so the manifest knows which names are in use.
 
-use crate::blob::Seq;
+use crate::blob::{Epoch, Seq};
 use crate::event::{EventTypes, Meaning, Meanings, is_event_type_name};
 use crate::limits::{EVENT_TYPES_MAX, TYPE_CHANGES_MAX};
 use crate::rollup::{RollupRow, Rollups, RowError};
@@ -22,7 +22,7 @@ pub enum TypeChange {
     Rename {
         from: String,
         to: String,
-        /// Whether `to` may have rows of its own. Then both are one type from now on.
+        /// Asked: whether `to` may be a type already. Made: whether it was one. Then both are one type from now on.
         merges: bool,
     },
     /// Rows of a type are taken away, and its events are refused.
@@ -37,6 +37,8 @@ pub struct Changed {
     pub change: TypeChange,
     /// In milliseconds since 1970, by the clock of the proposer. It is never before that of an earlier change.
     pub at_ms: u64,
+    /// Rows of the intake's log before this one were acknowledged before the change. It is never before that of an earlier change.
+    pub log_row: u64,
 }
 
 /// A name that is no event type any more.
@@ -76,6 +78,11 @@ pub enum SchemaRefused {
     Exists(String),
     #[error("{name} is an earlier name of event type {now}: `tidemark-streams types add {name}` frees the name first")]
     AliasInUse { name: String, now: String },
+    #[error(
+        "{0} is the name of a deleted event type, and events of that type may still come: choose another name, or free this one by \
+         `tidemark-streams types add {0}` and ask for a merge (`--merge`, `merge=true`)"
+    )]
+    DeletedName(String),
     #[error("{EVENT_TYPES_MAX} event types are in use: delete a type that is not needed, or name fewer")]
     TooManyTypes,
     #[error("{TYPE_CHANGES_MAX} changes of event types were made, the most that a manifest keeps")]
@@ -169,7 +176,8 @@ impl Schema {
     }
 
     /// Makes a change. `false`: it was made before.
-    pub(crate) fn change(&mut self, change: &TypeChange, at_ms: u64) -> Result<bool, SchemaRefused> {
+    pub(crate) fn change(&mut self, asked: &Changed) -> Result<bool, SchemaRefused> {
+        let change = &asked.change;
         if self.is_made(change) {
             return Ok(false);
         }
@@ -177,8 +185,16 @@ impl Schema {
         if self.changes.len() >= TYPE_CHANGES_MAX {
             return Err(SchemaRefused::TooManyChanges);
         }
-        let at_ms = self.changes.last().map_or(at_ms, |last| last.at_ms.max(at_ms));
-        self.changes.push(Changed { change: change.clone(), at_ms });
+        let mut made = asked.clone();
+        // Names in use are known here only. The identities of types depend on whether two types became one.
+        if let TypeChange::Rename { to, merges, .. } = &mut made.change {
+            *merges = *merges && self.listed.contains(to);
+        }
+        if let Some(last) = self.changes.last() {
+            made.at_ms = made.at_ms.max(last.at_ms);
+            made.log_row = made.log_row.max(last.log_row);
+        }
+        self.changes.push(made);
         follow(&mut self.former, change);
         match change {
             TypeChange::Rename { from, to, .. } => {
@@ -235,7 +251,9 @@ impl Schema {
             Some(FormerName::Alias(now)) if now != from => {
                 Err(SchemaRefused::AliasInUse { name: to.to_owned(), now: now.clone() })
             }
-            Some(FormerName::Alias(_) | FormerName::Deleted) | None => Ok(()),
+            // Producers may still send events of the deleted type.
+            Some(FormerName::Deleted) => Err(SchemaRefused::DeletedName(to.to_owned())),
+            Some(FormerName::Alias(_)) | None => Ok(()),
         }
     }
 
@@ -290,10 +308,10 @@ impl Schema {
             };
             let meanings: BTreeMap<String, Option<Meaning>> =
                 all.iter().map(|name| ((*name).to_owned(), meaning(name))).collect();
-            // Events that came before a change mean what they meant then.
+            // Rows of the log before a change mean what they meant then.
             match eras.last_mut().filter(|era| era.meanings == meanings) {
-                Some(era) => era.before_ms = self.at_ms_of(known),
-                None => eras.push(Meanings { before_ms: self.at_ms_of(known), meanings }),
+                Some(era) => era.before_row = self.log_row_of(known),
+                None => eras.push(Meanings { before_row: self.log_row_of(known), meanings }),
             }
             if let Some(next) = self.changes.get(known) {
                 follow(&mut former, &next.change);
@@ -322,8 +340,8 @@ impl Schema {
         names
     }
 
-    fn at_ms_of(&self, change: usize) -> u64 {
-        self.changes.get(change).map_or(u64::MAX, |changed| changed.at_ms)
+    fn log_row_of(&self, change: usize) -> u64 {
+        self.changes.get(change).map_or(u64::MAX, |changed| changed.log_row)
     }
 
     /// The name under which a type has always been known.
@@ -335,25 +353,17 @@ impl Schema {
     /// stay the same when a type is renamed, and differ when its name is used again.
     fn identities(&self) -> BTreeMap<String, String> {
         let mut identities: BTreeMap<String, String> = BTreeMap::new();
-        let mut listed: BTreeSet<&str> = BTreeSet::new();
         for (number, changed) in self.changes.iter().enumerate() {
             match &changed.change {
-                TypeChange::Rename { from, to, merges } => {
-                    let is_merged = *merges && listed.contains(to.as_str());
+                TypeChange::Rename { from, to, merges: false } => {
                     let identity = identities.get(from).cloned().unwrap_or_else(|| from.clone());
-                    if !is_merged {
-                        identities.insert(to.clone(), identity);
-                    }
-                    listed.remove(from.as_str());
-                    listed.insert(to);
+                    identities.insert(to.clone(), identity);
                 }
-                TypeChange::Delete { name } => {
-                    listed.remove(name.as_str());
-                }
+                // Events of both types keep their ids.
+                TypeChange::Rename { merges: true, .. } | TypeChange::Delete { .. } => {}
                 TypeChange::Add { name } => {
                     // No name of a type has this sign.
                     identities.insert(name.clone(), format!("{name}#{number}"));
-                    listed.insert(name);
                 }
             }
         }
@@ -389,6 +399,12 @@ fn follow(former: &mut BTreeMap<String, FormerName>, change: &TypeChange) {
         TypeChange::Add { name } => {
             former.remove(name);
         }
+    }
+}
+
+impl Changed {
+    fn is_addition(&self) -> bool {
+        matches!(self.change, TypeChange::Add { .. })
     }
 }
 
@@ -468,11 +484,20 @@ impl Renaming {
     }
 }
 
-/// The event types of a partition: the schema, and the last commit before each change of it.
+/// Where a change of event types stands among the commits of a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// The epoch that held. Owners of later epochs knew the change before they took a row.
+    pub epoch: Epoch,
+    /// The last commit before the change.
+    pub before: Seq,
+}
+
+/// The event types of a partition: the schema, and the position of each change of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypesOf {
     pub schema: Arc<Schema>,
-    pub before: Vec<Seq>,
+    pub positions: Vec<Position>,
 }
 
 impl TypesOf {
@@ -483,21 +508,32 @@ impl TypesOf {
 
     /// What became of the names of a commit until a later one.
     pub fn between(&self, from: Seq, to: Seq) -> Renaming {
-        let changes = self.schema.changes.iter().zip(&self.before);
-        let is_between = |(_, before): &(&Changed, &Seq)| from <= **before && **before < to;
-        Renaming::of(changes.filter(is_between).map(|(changed, _)| &changed.change))
+        let is_between = |(_, position): &(&Changed, &Position)| from <= position.before && position.before < to;
+        Renaming::of(self.changes().filter(is_between).map(|(changed, _)| &changed.change))
     }
 
-    /// Whether a name was used again between a commit and a later one.
-    pub fn has_additions(&self, from: Seq, to: Seq) -> bool {
-        let changes = self.schema.changes.iter().zip(&self.before);
-        let mut between = changes.filter(|(_, before)| from <= **before && **before < to);
-        between.any(|(changed, _)| matches!(changed.change, TypeChange::Add { .. }))
+    /// The changes, and where they stand.
+    fn changes(&self) -> impl DoubleEndedIterator<Item = (&Changed, &Position)> {
+        self.schema.changes.iter().zip(&self.positions)
+    }
+
+    /// Whether a name was used again behind a commit.
+    pub fn has_additions_since(&self, commit: Seq) -> bool {
+        let since = |(_, position): &(&Changed, &Position)| commit <= position.before;
+        self.changes().filter(since).any(|(changed, _)| changed.is_addition())
+    }
+
+    /// Whether a name was used again while the owner of an epoch was at work, between one of its commits and a later one.
+    pub fn has_additions(&self, epoch: Epoch, from: Seq, to: Seq) -> bool {
+        let is_between = |(_, position): &(&Changed, &Position)| {
+            position.epoch == epoch && from <= position.before && position.before < to
+        };
+        self.changes().filter(is_between).any(|(changed, _)| changed.is_addition())
     }
 
     /// The schema that the owner of a commit knew.
     pub fn known_by(&self, commit: Seq) -> Schema {
-        let known = self.before.iter().take_while(|before| **before < commit).count();
+        let known = self.positions.iter().take_while(|position| position.before < commit).count();
         let mut former = BTreeMap::new();
         let changes: Vec<Changed> = self.schema.changes.iter().take(known).cloned().collect();
         changes.iter().for_each(|changed| follow(&mut former, &changed.change));
@@ -506,9 +542,8 @@ impl TypesOf {
 
     /// Commits up to this one may have added rows of types that were deleted since. `None`: no type was deleted.
     pub fn deleted_to(&self) -> Option<Seq> {
-        let changes = self.schema.changes.iter().zip(&self.before).rev();
-        let is_deletion = |(changed, _): &(&Changed, &Seq)| matches!(changed.change, TypeChange::Delete { .. });
-        changes.into_iter().find(is_deletion).map(|(_, before)| *before)
+        let is_deletion = |(changed, _): &(&Changed, &Position)| matches!(changed.change, TypeChange::Delete { .. });
+        self.changes().rev().find(is_deletion).map(|(_, position)| position.before)
     }
 }
 

@@ -41,7 +41,7 @@ fn commands() -> Vec<(&'static str, Command)> {
     let name = |name: &str| name.to_owned();
     let types = Some(vec![name("impression"), name("view"), name("click")]);
     let claim = Claim { partition: P, generation: Generation(2), member: MemberId(3), types };
-    let set = |set| Command::Types(SetTypes { set, asked_at_ms: 1_800_000_000_000 });
+    let set = |set| Command::Types(SetTypes { set, asked_at_ms: 1_800_000_000_000, log_row: 41 });
     let change = |change| set(TypesSet::Change(change));
     let rename = |from, to, merges| TypeChange::Rename { from: name(from), to: name(to), merges };
     commands.push(("claim-types", Command::Claim(claim)));

@@ -29,5 +29,5 @@ pub mod settings;
 mod sql_rows;
 
 pub use engine::{LOG_FILE, SOURCE};
-pub use log::{LogError, check_log, read_rows};
+pub use log::{LogError, check_log, next_row, read_rows};
 pub use run::{ServeError, run};

@@ -234,6 +234,20 @@ impl IntakeLog {
         self.lock().state.next_row()
     }
 
+    /// The row behind all that are durable. Events that were acknowledged come before it. Later rows may be lost by a kill, and their numbers
+    /// are used again then.
+    pub fn durable_row(&self) -> u64 {
+        let durable = self.progress.borrow().durable;
+        self.row_behind(durable)
+    }
+
+    /// The row behind an entry.
+    pub(crate) fn row_behind(&self, index: u64) -> u64 {
+        let inner = self.lock();
+        let later = inner.entries.partition_point(|kept| kept.index <= index);
+        inner.entries.get(later).map_or_else(|| inner.state.next_row(), |kept| kept.first_row)
+    }
+
     /// When the last batch was accepted, if no entry is left to fold; else 0.
     pub fn folded_before(&self) -> u64 {
         let inner = self.lock();
@@ -433,7 +447,7 @@ pub fn read_rows(
         let records = batch.records();
         let records =
             &records[(next - head.first_row) as usize..(rows.to.min(head.end_row()) - head.first_row) as usize];
-        let batch = RowBatch { source: rows.source, reading: READING, from: next, records };
+        let batch = RowBatch { source: rows.source, reading: READING, from: next, is_logged: true, records };
         visit(Now(head.accepted_at_ms), &batch);
         next += records.len() as u64;
     }
@@ -445,6 +459,18 @@ pub fn read_rows(
 /// # Errors
 /// [`LogError`].
 pub fn check_log(path: &Path, directory: &str, position: u64) -> Result<(), LogError> {
+    open_idle(path, directory)?.check_position(position)
+}
+
+/// The row behind all that a log has taken that no process has open.
+///
+/// # Errors
+/// [`LogError`].
+pub fn next_row(path: &Path, directory: &str) -> Result<u64, LogError> {
+    Ok(open_idle(path, directory)?.next_row())
+}
+
+fn open_idle(path: &Path, directory: &str) -> Result<IntakeLog, LogError> {
     let ids = IdBounds { kept_ms: u64::MAX, ids_max: usize::MAX };
     let config = LogConfig {
         directory: directory.to_owned(),
@@ -452,7 +478,7 @@ pub fn check_log(path: &Path, directory: &str, position: u64) -> Result<(), LogE
         bytes_max: 0,
         tenant_events_per_s: 0,
     };
-    IntakeLog::open(path, &config, || {})?.check_position(position)
+    IntakeLog::open(path, &config, || {})
 }
 
 fn kept(index: u64, head: &Head, bytes: usize) -> Kept {

@@ -74,7 +74,7 @@ pub struct OwnerView {
     pub erasures_pending: u64,
     /// Live blobs that may hold rows of deleted types.
     pub deleting_blobs: u64,
-    /// No file holds rows of types that were deleted up to then.
+    /// No file holds rows of erasures and deletions of types that were asked for up to then.
     pub cleaned_ms: u64,
     pub manifest_index: u64,
     /// Events of earlier days are not kept.
@@ -135,11 +135,12 @@ impl Node {
     }
 
     pub fn set_schema(&self, schema: &Arc<Schema>) {
-        let mut shared = self.shared();
-        if !Arc::ptr_eq(&shared.names.schema, schema) {
-            let types = Arc::new(schema.effective(&self.settings.types));
-            shared.names = Names { schema: Arc::clone(schema), types };
+        if Arc::ptr_eq(&self.shared().names.schema, schema) {
+            return;
         }
+        // Requests need the lock, and only the owner's thread sets names.
+        let types = Arc::new(schema.effective(&self.settings.types));
+        self.shared().names = Names { schema: Arc::clone(schema), types };
     }
 
     pub fn owner(&self) -> OwnerView {

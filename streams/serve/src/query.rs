@@ -81,7 +81,7 @@ pub fn version(query_text: &str, query: &CountQuery, pinned: &Pinned) -> String 
     let mut bytes = query_text.as_bytes().to_vec();
     let mut add = |number: u64| bytes.extend(number.to_le_bytes());
     add(pinned.view.kept_from.0.into());
-    add(pinned.view.types.before.len() as u64);
+    add(pinned.view.types.positions.len() as u64);
     for (_, erasure) in &pinned.view.erased {
         add(erasure.asked_at_ms);
     }

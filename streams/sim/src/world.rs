@@ -327,7 +327,8 @@ impl World {
             let begin = (position as usize).min(source.rows.len());
             let end = (begin + count).min(source.rows.len());
             let records: Vec<Record<'_>> = source.rows[begin..end].iter().map(|row| row.record()).collect();
-            let batch = RowBatch { source: source.id, reading: READING, from: begin as u64, records: &records };
+            let from = begin as u64;
+            let batch = RowBatch { source: source.id, reading: READING, from, is_logged: false, records: &records };
             if owner.position(source.id).is_some() {
                 owner.handle(now, Input::Rows(batch));
                 if end == source.rows.len() {
@@ -618,7 +619,7 @@ impl World {
             }
             26 if self.has_type_changes => {
                 let set = TypesSet::Change(oracle::type_change(&mut self.rng));
-                self.propose(Command::Types(SetTypes { set, asked_at_ms: self.clock().0 }));
+                self.propose(Command::Types(SetTypes { set, asked_at_ms: self.clock().0, log_row: 0 }));
             }
             23 => self.damage(),
             24 | 25 => self.rebuild(worker),

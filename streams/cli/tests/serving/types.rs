@@ -84,6 +84,44 @@ fn running_server_deletes_a_type_and_uses_its_name_again() {
     assert!(place.said(&["audit"]).contains(" count 3\n"));
 }
 
+/// A change of types by a command has to know which events wait in the log of a server that was killed.
+#[test]
+fn waiting_events_of_a_deleted_type_do_not_come_back() {
+    let place = Place::new();
+    let waiting = ["--types", "view,click", "--flush-s", "3600"];
+    let server = Server::start(&place.dir(), &waiting);
+    server.send(typed("view", None).repeat(3) + &typed("click", None));
+    server.kill();
+    let said = place.said(&["types", "delete", "view"]);
+    assert!(said.contains("\n4 events in the intake's log and 0 dead letters are left"), "{said}");
+    place.said(&["types", "add", "view"]);
+    let server = Server::start(&place.dir(), &waiting);
+    until("the fold", || by_type(&server) == json!({ "click": 1 }));
+    server.send(typed("view", None));
+    until("the fold", || by_type(&server) == json!({ "click": 1, "view": 1 }));
+    // The same for changes that a running server makes, whose events wait behind a kill.
+    server.post("/v1/types/rename?from=view&to=seen", "");
+    server.post("/v1/types/add?type=view", "");
+    server.send(typed("view", None).repeat(5));
+    server.kill();
+    let server = Server::start(&place.dir(), &waiting);
+    until("the fold", || by_type(&server) == json!({ "click": 1, "seen": 1, "view": 5 }));
+    server.stop();
+    assert!(place.said(&["audit"]).contains(" count 7\n"));
+    assert_eq!(place.said(&["dead-letters", "list", "--reason", "was deleted"]).lines().count(), 3);
+}
+
+#[test]
+fn event_ids_of_merged_types_stay_known() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &ARGUMENTS);
+    let both = typed("view", Some(1)) + &typed("click", Some(2));
+    assert_eq!(server.send(both.clone())["accepted"], json!(2));
+    server.post("/v1/types/rename?from=view&to=click&merge=true", "");
+    assert_eq!(server.send(both)["duplicates"], json!(2));
+    assert_eq!(by_type(&server), json!({ "click": 2 }));
+}
+
 #[test]
 fn types_are_changed_by_operators_and_refusals_are_named() {
     let place = Place::new();

@@ -10,7 +10,7 @@ use crate::layout::LayoutError;
 use crate::limits::{COMMIT_BLOBS_MAX, PARTITIONS_MAX, SOURCES_MAX, TEST_TENANTS_MAX};
 use crate::pause::PauseRefused;
 use crate::retention::RetentionError;
-use crate::schema::SchemaRefused;
+use crate::schema::{Changed, Position, SchemaRefused};
 use crate::source::{SourceId, SourceState};
 use crate::teeth::{Bug, bites};
 use crate::time::{Day, HOURS_PER_DAY, Hour};
@@ -209,8 +209,8 @@ impl Manifest {
         }
         Arc::make_mut(&mut self.schema).claim(types.as_deref())?;
         self.changed.insert(id);
-        let before = vec![Seq(0); self.schema.changes().len()];
-        let new = || Partition { type_changes: before, ..Partition::default() };
+        let positions = vec![Position::default(); self.schema.changes().len()];
+        let new = || Partition { type_changes: positions, ..Partition::default() };
         let partition = self.partitions.entry(id).or_insert_with(new);
         partition.epoch = Epoch(partition.epoch.0 + 1);
         (partition.generation, partition.owner) = (generation, Some(member));
@@ -279,12 +279,13 @@ impl Manifest {
             TypesSet::List(names) => return schema.list_all(names),
             TypesSet::Change(change) => change,
         };
-        if !schema.change(change, set.asked_at_ms)? {
+        let SetTypes { asked_at_ms, log_row, .. } = *set;
+        if !schema.change(&Changed { change: change.clone(), at_ms: asked_at_ms, log_row })? {
             return Ok(false);
         }
         self.pauses.follow(change);
         for (id, partition) in &mut self.partitions {
-            partition.type_changes.push(partition.last_seq());
+            partition.type_changes.push(Position { epoch: partition.epoch, before: partition.last_seq() });
             self.changed.insert(*id);
         }
         Ok(true)

@@ -160,6 +160,8 @@ pub struct SetTypes {
     pub set: TypesSet,
     /// When it was asked for, in milliseconds since 1970.
     pub asked_at_ms: u64,
+    /// The row of the intake's log behind all events that it had acknowledged. Earlier rows are judged by the names before the change.
+    pub log_row: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

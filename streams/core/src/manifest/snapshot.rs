@@ -9,7 +9,7 @@ use super::version_3::{self, Head3, Partition3};
 use super::{
     AppliedCommit, BlobSet, ChunkId, Generation, Manifest, MemberId, Partition, RestoreError, TooManyTestTenants,
 };
-use crate::blob::{BlobKey, Epoch, PartitionId, Seq};
+use crate::blob::{BlobKey, Epoch, PartitionId};
 use crate::codec::{DecodeError, decode_versioned, encode_versioned};
 use crate::erasure::{Erasure, ErasureKey, Erasures, TooManyErasures};
 use crate::layout::{Layout, LayoutError};
@@ -17,7 +17,7 @@ use crate::limits::{PARTITIONS_MAX, SOURCES_MAX, TEST_TENANTS_MAX};
 use crate::live::ChangedChunk;
 use crate::pause::{PauseRefused, Pauses};
 use crate::retention::{Horizons, Retention, RetentionError};
-use crate::schema::{Changed, Schema, SchemaRefused};
+use crate::schema::{Changed, Position, Schema, SchemaRefused};
 use crate::scope::TenantHash;
 use crate::source::{SourceId, SourceState};
 use crate::time::Hour;
@@ -116,7 +116,7 @@ struct StoredPartition {
     erasures: Vec<StoredErasure>,
     erasure_count: u64,
     erased_total: u128,
-    type_changes: Vec<Seq>,
+    type_changes: Vec<Position>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

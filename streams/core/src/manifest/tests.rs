@@ -372,7 +372,7 @@ fn names_of_another_commit_are_refused() {
 }
 
 fn change_types(manifest: &mut Manifest, change: TypeChange) -> Result<bool, SchemaRefused> {
-    match manifest.apply(&Command::Types(SetTypes { set: TypesSet::Change(change), asked_at_ms: 7 })) {
+    match manifest.apply(&Command::Types(SetTypes { set: TypesSet::Change(change), asked_at_ms: 7, log_row: 0 })) {
         Outcome::Types { result } => result,
         other => panic!("{other:?}"),
     }
@@ -406,7 +406,11 @@ fn pause_of_a_type_goes_with_its_name_and_ends_with_it() {
     change_types(&mut manifest, rename).unwrap();
     assert_eq!(manifest.pauses().types().collect::<Vec<_>>(), [("press", 5)]);
     assert_eq!(manifest.apply(&pause("click", 9)), Outcome::Pause { result: Ok(false) }, "it is paused already");
-    change_types(&mut manifest, TypeChange::Delete { name: "press".to_owned() }).unwrap();
+    // One type of two is paused if either was.
+    let merge = TypeChange::Rename { from: "press".to_owned(), to: "impression".to_owned(), merges: true };
+    change_types(&mut manifest, merge).unwrap();
+    assert_eq!(manifest.pauses().types().collect::<Vec<_>>(), [("impression", 5)]);
+    change_types(&mut manifest, TypeChange::Delete { name: "impression".to_owned() }).unwrap();
     assert!(manifest.pauses().is_empty());
 }
 
@@ -483,7 +487,7 @@ fn command() -> impl Strategy<Value = Command> {
                 2 => TypeChange::Delete { name: name(seq) },
                 _ => TypeChange::Add { name: name(seq) },
             };
-            Command::Types(SetTypes { set: TypesSet::Change(change), asked_at_ms: epoch })
+            Command::Types(SetTypes { set: TypesSet::Change(change), asked_at_ms: epoch, log_row: from })
         }
         11 => Command::TestTenant(SetTestTenant { tenant: TenantHash(seq), is_test: from > 3 }),
         10 => Command::Erase(Erase {

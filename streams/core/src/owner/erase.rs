@@ -3,7 +3,7 @@
 use super::job::{Job, Load, Purpose, Write};
 use super::letters::{Held, Sorted};
 use super::{DeadLetter, Output, Owner, State, Stop};
-use crate::blob::BlobKey;
+use crate::blob::{BlobKey, BlobMeta};
 use crate::manifest::{Manifest, Settled};
 use crate::names::Names;
 use crate::rollup::{Rollups, RowError};
@@ -13,10 +13,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Owner {
-    /// Reads a blob that may hold erased rows, or rows of deleted types, to write it again. `false`: there is none.
+    /// Reads a blob that may hold erased rows, to write it again. `false`: there is none.
     pub(super) fn begin_erase(&mut self) -> bool {
-        let erased = self.erasures.unclean(&self.live, |key| self.unreadable.is_left(key));
-        let Some(meta) = erased.or_else(|| self.next_deleting()) else { return false };
+        let Some(meta) = self.erasures.unclean(&self.live, |key| self.unreadable.is_left(key)) else { return false };
+        self.begin_rewrite(meta);
+        true
+    }
+
+    /// Reads a blob to write it again without rows that have to go.
+    pub(super) fn begin_rewrite(&mut self, meta: BlobMeta) {
         self.outputs.push_back(Output::Load(meta.key));
         self.state = State::Loading(Load {
             purpose: Purpose::Rewrite(meta),
@@ -26,7 +31,6 @@ impl Owner {
             planned_by: None,
         });
         self.retry_at = None;
-        true
     }
 
     /// Takes an erasure over. Blobs that are on their way may hold erased rows, and their commit is refused: they are written anew.

@@ -202,13 +202,22 @@ impl Owner {
         if self.begin_expire(now) || self.begin_erase() {
             return;
         }
+        // A deletion writes all blobs again. Merges that are due take turns with it, so that new rows are merged meanwhile.
+        if !self.is_turn_of_merges && self.begin_deletion() {
+            self.is_turn_of_merges = true;
+            return;
+        }
         let planned_by = (!self.is_sealing && now >= self.plan_at).then(|| self.scheduler.clone());
         let merge = match self.is_sealing {
             true => self.scheduler.next_sealing(now, &self.unreadable.left_out_of(&self.live), &self.layout),
             false => self.next_merge(now),
         };
         match merge {
-            Some(merge) => self.begin_merge(merge, planned_by),
+            Some(merge) => {
+                self.is_turn_of_merges = false;
+                self.begin_merge(merge, planned_by);
+            }
+            None if self.begin_deletion() => {}
             None => self.is_sealing &= !self.window.is_empty(),
         }
     }
@@ -345,7 +354,7 @@ impl Owner {
 
     /// How many erasures and changes of event types it knows.
     fn revision(&self) -> u64 {
-        self.erasures.count() + self.types.before.len() as u64
+        self.erasures.count() + self.types.positions.len() as u64
     }
 
     /// What the manifest holds once a job is committed that adds these blobs.

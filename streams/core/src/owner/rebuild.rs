@@ -79,9 +79,8 @@ impl Recount {
 
     /// Counts rows, which follow those before them.
     pub fn add(&mut self, now: Now, batch: &RowBatch<'_>) {
-        let accepted = Some(now);
         let now = if self.refused.is_some() { Now(u64::MAX) } else { now };
-        let rules = Rules { types: &self.config.types, kept_from: Day(0), accepted };
+        let rules = Rules { types: &self.config.types, kept_from: Day(0) };
         for (row, record) in (batch.from..).zip(batch.records) {
             let is_refused = self.refused.as_ref().is_some_and(|refused| refused.contains(&row));
             if !is_refused {

@@ -4,10 +4,11 @@ use super::*;
 use crate::blob::BlobMeta;
 use crate::erasure::ErasureKey;
 use crate::layout::{BucketsFrom, LargeTenant, PeriodUnit};
-use crate::manifest::{Commit, Committed, Erase, Generation, Manifest, SetLayout, SetPause};
+use crate::manifest::{Commit, Committed, Erase, Generation, Manifest, SetLayout, SetPause, SetTypes, TypesSet};
 use crate::names::Names;
 use crate::pause::PauseTarget;
 use crate::rollup::RollupRow;
+use crate::schema::TypeChange;
 use crate::scope::TenantHash;
 use crate::time::Day;
 use proptest::prelude::*;
@@ -87,7 +88,8 @@ impl World {
         // A row more in front, which was taken before.
         let begin = (from as usize).saturating_sub(1);
         let records: Vec<Record<'_>> = self.rows[begin..end].iter().map(Row::record).collect();
-        let batch = RowBatch { source: SOURCE, reading: READING, from: begin as u64, records: &records };
+        let batch =
+            RowBatch { source: SOURCE, reading: READING, from: begin as u64, is_logged: false, records: &records };
         self.owner.handle(self.now, Input::Rows(batch));
         if end == self.rows.len() {
             self.owner.handle(self.now, Input::End { source: SOURCE, reading: READING, rows: end as u64 });
@@ -389,7 +391,7 @@ fn rows_that_skip_some_stop_the_owner() {
     let mut world = World::new(Vec::new());
     world.carry_out(0);
     world.apply(0, false);
-    let batch = RowBatch { source: SOURCE, reading: READING, from: 3, records: &[] };
+    let batch = RowBatch { source: SOURCE, reading: READING, from: 3, is_logged: false, records: &[] };
     world.owner.handle(NOW, Input::Rows(batch));
     assert_eq!(world.owner.stopped(), Some(&Stop::Gap { source_id: SOURCE, expected: 0, from: 3 }));
 }
@@ -401,7 +403,7 @@ fn source_that_became_shorter_stops_the_owner() {
     world.carry_out(0);
     world.apply(0, false);
     let records = [world.rows[0].record(), world.rows[1].record()];
-    let batch = RowBatch { source: SOURCE, reading: READING, from: 0, records: &records };
+    let batch = RowBatch { source: SOURCE, reading: READING, from: 0, is_logged: false, records: &records };
     world.owner.handle(NOW, Input::Rows(batch));
     world.owner.handle(NOW, Input::End { source: SOURCE, reading: READING, rows: 1 });
     let stop = Stop::ShortSource { source_id: SOURCE, rows: 1, expected: 2 };
@@ -634,4 +636,83 @@ fn blob_that_cannot_be_read_holds_up_no_flush() {
     world.finish();
     assert_eq!(world.owner.unreadable_blobs(), 0);
     world.check();
+}
+
+fn is_flush(command: &Command) -> bool {
+    matches!(command, Command::Commit(commit) if commit.progress.is_some())
+}
+
+#[test]
+fn merges_take_turns_with_a_deletion() {
+    let row = |number: i64| Row {
+        tenant: format!("t{}", number % 3),
+        listing: "l0".into(),
+        at_s: 1_700_000_000 + number * 3_600,
+        event_type: "click",
+        count: 1,
+    };
+    let mut world = World::new((0..40).map(row).collect());
+    world.carry_out(0);
+    world.apply(0, false);
+    while world.owner.position(SOURCE).is_some_and(|position| position < 40) {
+        world.give_rows(4);
+        for _ in 0..20 {
+            world.carry_out(0);
+            world.apply_unchecked(0);
+        }
+        world.tick(1_000);
+    }
+    let change = TypeChange::Delete { name: "impression".to_owned() };
+    let set = SetTypes { set: TypesSet::Change(change), asked_at_ms: 1, log_row: 0 };
+    let outcome = world.manifest.apply(&Command::Types(set));
+    assert_eq!(outcome, Outcome::Types { result: Ok(true) });
+    // Days later all merges are due at once.
+    world.now = world.now.plus_ms(30 * 86_400_000);
+    world.owner.handle(world.now, Input::Applied { outcome: &outcome, manifest: &world.manifest });
+    let mut merges = Vec::new();
+    for _ in 0..1_000 {
+        if world.owner.deleting() == 0 {
+            break;
+        }
+        world.tick(20);
+        world.carry_out(0);
+        if let Some(Command::Commit(commit)) = world.proposals.first().filter(|command| !is_flush(command)) {
+            let removed = world.manifest.partition(PARTITION).unwrap().live.get(&commit.remove[0]).unwrap();
+            merges.push(commit.add[0].level != removed.level);
+        }
+        world.apply_unchecked(0);
+    }
+    assert_eq!(world.owner.deleting(), 0, "the deletion comes to its end");
+    assert_eq!(merges.get(..4), Some(&[false, true, false, true][..]), "{merges:?}");
+}
+
+/// The rows that became dead letters, of four rows of a name that was used again behind the second row of the log.
+fn refused_of_a_name_used_again(is_logged: bool) -> Vec<u64> {
+    let row = Row { tenant: "a".into(), listing: "x".into(), at_s: 1_700_000_000, event_type: "click", count: 1 };
+    let mut world = World::new(Vec::new());
+    world.carry_out(0);
+    world.apply(0, false);
+    for change in [TypeChange::Delete { name: "click".to_owned() }, TypeChange::Add { name: "click".to_owned() }] {
+        // The clock of the proposer is far ahead.
+        let set = SetTypes { set: TypesSet::Change(change), asked_at_ms: u64::MAX, log_row: 2 };
+        let outcome = world.manifest.apply(&Command::Types(set));
+        world.owner.handle(world.now, Input::Applied { outcome: &outcome, manifest: &world.manifest });
+    }
+    let records = [row.record(); 4];
+    for _ in 0..20 {
+        let batch = RowBatch { source: SOURCE, reading: READING, from: 0, is_logged, records: &records };
+        world.owner.handle(world.now, Input::Rows(batch));
+        world.owner.handle(world.now, Input::Flush);
+        world.carry_out(0);
+        world.apply_unchecked(0);
+    }
+    let refused = letters_of(&world);
+    assert_eq!(world.manifest.partition(PARTITION).unwrap().total, 4 - refused.len() as u128);
+    refused
+}
+
+#[test]
+fn rows_of_a_log_mean_what_they_meant_at_their_acceptance() {
+    assert_eq!(refused_of_a_name_used_again(true), [0, 1]);
+    assert_eq!(refused_of_a_name_used_again(false), [0_u64; 0]);
 }

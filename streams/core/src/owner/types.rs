@@ -40,7 +40,7 @@ impl Owner {
             new.iter().for_each(|changed| self.window.rename(&changed.change));
             self.window.flush_soon(now);
         }
-        // What is loaded has the names that it had a moment ago.
+        // The rows of a merge that reads may have the names of before the changes. The merge is planned again.
         if let State::Loading(load) = &mut self.state {
             if let Some(scheduler) = load.planned_by.take() {
                 self.scheduler = scheduler;
@@ -74,7 +74,7 @@ impl Owner {
         self.write_anew(now, write)
     }
 
-    /// Lists the blobs that may hold rows of deleted types. No later commit adds some.
+    /// Lists the blobs that may hold rows of deleted types. Later commits add no such blob.
     fn look_for_deleted(&mut self) {
         let Some(to) = self.types.deleted_to() else { return };
         let is_earlier = |meta: &BlobMeta| meta.level.is_of_rows() && meta.key.seq <= to;
@@ -84,8 +84,15 @@ impl Owner {
         }
     }
 
+    /// Reads a blob that may hold rows of deleted types, to write it again. `false`: there is none.
+    pub(super) fn begin_deletion(&mut self) -> bool {
+        let Some(meta) = self.next_deleting() else { return false };
+        self.begin_rewrite(meta);
+        true
+    }
+
     /// The next blob that may hold rows of deleted types.
-    pub(super) fn next_deleting(&mut self) -> Option<BlobMeta> {
+    fn next_deleting(&mut self) -> Option<BlobMeta> {
         let mut passed_over: VecDeque<BlobKey> = VecDeque::new();
         let mut found = None;
         while let Some(key) = self.deleting.pop_front() {

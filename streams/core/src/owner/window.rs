@@ -3,7 +3,7 @@
 use super::letters::Held;
 use super::{DeadLetter, Owner, OwnerConfig, Record, RowBatch, Stop};
 use crate::blob::Epoch;
-use crate::event::{Event, EventError, EventTypes, RawEvent};
+use crate::event::{Event, EventError, EventTypes, Judged, RawEvent};
 use crate::fold::{Fold, FoldSize};
 use crate::limits::{DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX};
 use crate::merge::phase_s;
@@ -57,13 +57,11 @@ struct Limits {
 pub(super) struct Rules<'a> {
     pub types: &'a EventTypes,
     pub kept_from: Day,
-    /// When the rows were accepted; `None`: now. Names of event types mean what they meant then.
-    pub accepted: Option<Now>,
 }
 
 impl Rules<'_> {
-    fn checked<'r>(&self, now: Now, raw: &RawEvent<'r>) -> Result<Event<'r>, EventError> {
-        let event = raw.check_accepted(now, self.accepted.unwrap_or(now), self.types)?;
+    fn checked<'r>(&self, now: Now, judged: Judged, raw: &RawEvent<'r>) -> Result<Event<'r>, EventError> {
+        let event = raw.check_judged(now, judged, self.types)?;
         event.check_kept(self.kept_from)?;
         Ok(event)
     }
@@ -163,9 +161,10 @@ impl Window {
 
     /// Counts some rows, and says how many. The window has room for the counts of all of them.
     fn fold_run(&mut self, now: Now, rules: Rules<'_>, batch: &RowBatch<'_>) -> usize {
-        let RowBatch { source, reading, from, records } = *batch;
+        let RowBatch { source, reading, from, is_logged, records } = *batch;
         let flush_at = self.limits.next_flush(now);
         let fresh = Open { source, reading, from, to: from, is_end: false, flush_at, is_due: false };
+        let judged = |row| if is_logged { Judged::AsOfLogRow(row) } else { Judged::AsNow };
         let mut events = Vec::with_capacity(records.len());
         let mut taken = 0;
         for (row, record) in (from..).zip(records) {
@@ -174,7 +173,7 @@ impl Window {
                 Record::Broken { reason, text } => {
                     Held { letter: letter(source, row, reason, text), names: Names::of_text(text, now) }
                 }
-                Record::Event(raw) => match rules.checked(now, raw) {
+                Record::Event(raw) => match rules.checked(now, judged(row), raw) {
                     Ok(event) => {
                         events.push(event);
                         continue;
@@ -270,7 +269,7 @@ impl Owner {
         let skipped = usize::try_from(expected - batch.from).unwrap_or(usize::MAX);
         if let Some(records) = batch.records.get(skipped..) {
             let rest = RowBatch { from: expected, records, ..*batch };
-            let rules = Rules { types: &self.config.types, kept_from: self.horizons.late, accepted: None };
+            let rules = Rules { types: &self.config.types, kept_from: self.horizons.late };
             self.window.fold(now, rules, &rest);
         }
     }

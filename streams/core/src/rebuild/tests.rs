@@ -4,7 +4,7 @@ use super::*;
 use crate::blob::{Epoch, PartitionId, Seq, StoredBlob};
 use crate::layout::BucketsFrom;
 use crate::manifest::{Claim, Command, Generation, Manifest, MemberId, Outcome, SetTypes, TypesSet};
-use crate::schema::TypeChange;
+use crate::schema::{Position, TypeChange};
 use crate::scope::{Scope, Slice};
 use crate::source::ReadingId;
 use crate::time::{Day, Hour, HourRange};
@@ -136,24 +136,28 @@ fn inputs_are_read_under_the_names_that_the_merge_knew() {
         Claim { partition: PartitionId(0), generation: Generation(1), member: MemberId(1), types: Some(vec![click()]) };
     manifest.apply(&Command::Claim(claim));
     let mut change = |change| {
-        let set = SetTypes { set: TypesSet::Change(change), asked_at_ms: 1 };
+        let set = SetTypes { set: TypesSet::Change(change), asked_at_ms: 1, log_row: 0 };
         assert_eq!(manifest.apply(&Command::Types(set)), Outcome::Types { result: Ok(true) });
         Arc::clone(manifest.schema())
     };
     // The merge came behind the rename, so its rows have the new name.
     let schema = change(TypeChange::Rename { from: click(), to: "seen".to_owned(), merges: false });
-    history.types = TypesOf { schema, before: vec![Seq(2)] };
+    let position = |epoch, before| Position { epoch: Epoch(epoch), before: Seq(before) };
+    history.types = TypesOf { schema, positions: vec![position(1, 2)] };
     let named: Vec<_> = expected.iter().map(|row| RollupRow { event_type: "seen", ..row }).collect();
     assert_eq!(history.rebuilt(0).unwrap().iter().collect::<Vec<_>>(), named);
-    history.types.before = vec![Seq(3)];
+    history.types.positions = vec![position(1, 3)];
     assert_eq!(history.rebuilt(0), Ok(expected.clone()));
     // The second flush may have taken rows before the name was used again. Its file says what they are: there are rows of two names, and the
     // blob has one. Its source does not say it.
     let schema = change(TypeChange::Add { name: click() });
-    history.types = TypesOf { schema, before: vec![Seq(1), Seq(1)] };
+    history.types = TypesOf { schema, positions: vec![position(1, 1), position(1, 1)] };
     assert!(matches!(history.rebuilt(0), Err(CannotRebuild::Differs { found, .. }) if found.rows == 2));
     history.left.blobs.remove(&key(2, 0));
     assert_eq!(history.rebuilt(0), Err(CannotRebuild::NameUsedAgain(key(2, 0))));
+    // An owner that claimed later knew the names before it took a row.
+    history.types.positions = vec![position(0, 1), position(0, 1)];
+    assert!(matches!(history.rebuilt(0), Err(CannotRebuild::Differs { found, .. }) if found.rows == 2));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Names are followed as users expect, and rows of before never count under a name that is used again.
 
 use super::*;
-use crate::event::{EventError, RawEvent};
+use crate::event::{EventError, Judged, RawEvent};
 use crate::time::{Hour, Now};
 use proptest::prelude::*;
 
@@ -21,29 +21,40 @@ fn add(name: &str) -> TypeChange {
     TypeChange::Add { name: name.to_owned() }
 }
 
-/// A schema of impressions, clicks and views, with changes at 10 ms, 20 ms and so on.
+/// A change that is asked for when the log has so many rows, by a clock that is far ahead.
+fn at(change: &TypeChange, log_row: u64) -> Changed {
+    Changed { change: change.clone(), at_ms: u64::MAX / 2 + log_row, log_row }
+}
+
+/// A schema of impressions, clicks and views, with changes at rows 10, 20 and so on of the log.
 fn schema(changes: &[TypeChange]) -> Schema {
     let mut schema = Schema::default();
     schema.claim(Some(&["impression", "click", "view"].map(str::to_owned))).unwrap();
     for (number, change) in (1..).zip(changes) {
-        assert_eq!(schema.change(change, 10 * number), Ok(true), "{change:?}");
+        assert_eq!(schema.change(&at(change, 10 * number)), Ok(true), "{change:?}");
     }
     schema
 }
 
 fn refused(changes: &[TypeChange], change: &TypeChange) -> String {
-    schema(changes).change(change, 1_000).unwrap_err().to_string()
+    schema(changes).change(&at(change, 1_000)).unwrap_err().to_string()
+}
+
+fn position(epoch: u64, before: u64) -> Position {
+    Position { epoch: Epoch(epoch), before: Seq(before) }
 }
 
 fn configured() -> EventTypes {
     EventTypes::new(&["impression", "click", "view"]).unwrap()
 }
 
-/// The type that an event of a name counts as which came at a time; `None`: it is refused.
-fn counted_as(schema: &Schema, name: &str, at_ms: u64) -> Option<String> {
+/// The type that an event of a name counts as which is a row of the log; `None`: it is refused.
+fn counted_as(schema: &Schema, name: &str, log_row: u64) -> Option<String> {
     let types = schema.effective(&configured());
     let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: name, count: 1 };
-    raw.check_accepted(Now(u64::MAX), Now(at_ms), &types).ok().map(|event| types.name(event.event_type).to_owned())
+    raw.check_judged(Now(u64::MAX), Judged::AsOfLogRow(log_row), &types)
+        .ok()
+        .map(|event| types.name(event.event_type).to_owned())
 }
 
 #[test]
@@ -65,7 +76,53 @@ fn name_that_is_in_use_is_taken_by_a_merge_only() {
 }
 
 #[test]
-fn changes_that_are_none_are_refused_with_the_next_step() {
+fn merged_types_keep_the_ids_of_their_events() {
+    // Both types are in use by a claim only: no change names them before.
+    let merged = schema(&[merge("view", "click")]);
+    let types = merged.effective(&configured());
+    for name in ["view", "click"] {
+        assert_eq!((merged.identity(name), types.identity(name)), (name.to_owned(), name));
+    }
+    // A merge that met no other type is a rename.
+    let renamed = schema(&[merge("view", "seen")]);
+    assert_eq!(renamed.identity("seen"), "view");
+    let TypeChange::Rename { merges, .. } = &renamed.changes()[0].change else { panic!("no rename") };
+    assert!(!merges);
+    let again = schema(&[delete("view"), add("view"), merge("click", "view")]);
+    assert_eq!((again.identity("view"), again.identity("click")), ("view#1".to_owned(), "click".to_owned()));
+}
+
+#[test]
+fn name_of_a_deleted_type_is_taken_only_once_it_is_free() {
+    let deleted = [delete("view")];
+    for change in [rename("click", "view"), merge("click", "view")] {
+        assert!(refused(&deleted, &change).contains("free this one by `tidemark-streams types add view`"));
+    }
+    let freed = schema(&[delete("view"), add("view"), merge("click", "view")]);
+    assert_eq!((counted_as(&freed, "view", 5), counted_as(&freed, "view", 25).as_deref()), (None, Some("view")));
+}
+
+#[test]
+fn rows_of_files_are_judged_by_the_names_of_now() {
+    // The clock of the proposer was years ahead.
+    let types = schema(&[delete("view"), add("view")]).effective(&configured());
+    let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: "view", count: 1 };
+    let counted = raw.check(Now(7), &types).map(|event| types.name(event.event_type).to_owned());
+    assert_eq!(counted.as_deref(), Ok("view"));
+}
+
+#[test]
+fn names_used_again_matter_in_the_epoch_of_their_owner() {
+    let schema = Arc::new(schema(&[delete("view"), add("view")]));
+    let types = TypesOf { schema, positions: vec![position(2, 4), position(2, 5)] };
+    assert!(types.has_additions(Epoch(2), Seq(0), Seq(6)) && types.has_additions_since(Seq(5)));
+    assert!(!types.has_additions(Epoch(3), Seq(0), Seq(6)), "the owner of epoch 3 knew the name before it took a row");
+    assert!(!types.has_additions(Epoch(2), Seq(0), Seq(5)) && !types.has_additions(Epoch(2), Seq(6), Seq(9)));
+    assert!(!types.has_additions_since(Seq(6)));
+}
+
+#[test]
+fn impossible_changes_are_refused_with_the_next_step() {
     assert_eq!(refused(&[], &rename("vew", "x")), "event type vew is unknown; known are: click, impression, view");
     assert_eq!(refused(&[], &rename("view", "view")), "event type view has this name already");
     assert!(refused(&[], &rename("view", "View")).starts_with("event type \"View\" is no name"));
@@ -75,18 +132,18 @@ fn changes_that_are_none_are_refused_with_the_next_step() {
     assert!(refused(&[delete("view")], &rename("view", "x")).contains("types add"));
     let mut unlisted = Schema::default();
     unlisted.claim(None).unwrap();
-    assert_eq!(unlisted.change(&delete("view"), 1), Err(SchemaRefused::Unlisted));
+    assert_eq!(unlisted.change(&at(&delete("view"), 1)), Err(SchemaRefused::Unlisted));
     assert_eq!(unlisted.list_all(&["view".to_owned()]), Ok(true));
-    assert_eq!(unlisted.change(&delete("view"), 1), Ok(true));
+    assert_eq!(unlisted.change(&at(&delete("view"), 1)), Ok(true));
 }
 
 #[test]
 fn change_that_was_made_is_not_made_again() {
     for change in [rename("view", "seen"), delete("view")] {
         let mut schema = schema(std::slice::from_ref(&change));
-        assert_eq!((schema.change(&change, 99), schema.changes().len()), (Ok(false), 1));
+        assert_eq!((schema.change(&at(&change, 99)), schema.changes().len()), (Ok(false), 1));
     }
-    assert_eq!(schema(&[]).change(&add("view"), 9), Ok(false));
+    assert_eq!(schema(&[]).change(&at(&add("view"), 9)), Ok(false));
 }
 
 #[test]
@@ -105,7 +162,7 @@ fn events_of_a_deleted_type_are_refused_by_name() {
         let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: name, count: 1 };
         let expected = EventError::DeletedType { shown: name.to_owned() };
         assert_eq!(raw.check(Now(u64::MAX), &types), Err(expected));
-        assert_eq!(schema.deleted_at_ms(name), Some(20));
+        assert_eq!(schema.deleted_at_ms(name), Some(u64::MAX / 2 + 20));
     }
     assert_eq!(types.names(), ["impression", "click"]);
 }
@@ -119,7 +176,7 @@ fn name_that_is_used_again_has_no_rows_of_before() {
     let renamed = schema(&[rename("view", "click-view"), add("view")]);
     assert_eq!(renamed.identity("click-view"), "view");
     assert_eq!(renamed.identity("view"), "view#1", "ids of the new type are not those of the old one");
-    let types = TypesOf { schema: Arc::new(renamed), before: vec![Seq(4), Seq(7)] };
+    let types = TypesOf { schema: Arc::new(renamed), positions: vec![position(1, 4), position(1, 7)] };
     assert_eq!(types.since(Seq(4)).name("view"), Some("click-view"));
     assert_eq!(types.since(Seq(5)).name("view"), Some("view"));
     // Both are taken where the one name is configured.
@@ -130,7 +187,7 @@ fn name_that_is_used_again_has_no_rows_of_before() {
 #[test]
 fn owner_of_a_commit_knew_the_changes_before_it() {
     let schema = Arc::new(schema(&[rename("view", "seen"), delete("seen")]));
-    let types = TypesOf { schema, before: vec![Seq(4), Seq(4)] };
+    let types = TypesOf { schema, positions: vec![position(1, 4), position(1, 4)] };
     assert_eq!((types.known_by(Seq(4)).changes().len(), types.known_by(Seq(5)).changes().len()), (0, 2));
     assert_eq!((types.between(Seq(4), Seq(5)).name("view"), types.deleted_to()), (None, Some(Seq(4))));
     assert!(types.between(Seq(1), Seq(4)).is_empty() && types.since(Seq(5)).is_empty());
@@ -142,12 +199,12 @@ fn changes_and_names_in_use_are_bounded() {
     let names: Vec<String> = (0..=EVENT_TYPES_MAX - 3).map(|number| format!("t{number}")).collect();
     assert_eq!(schema.claim(Some(&names)), Err(SchemaRefused::TooManyTypes));
     assert_eq!(schema.claim(Some(&names[1..])), Ok(()));
-    assert_eq!(schema.change(&add("more"), 1), Err(SchemaRefused::TooManyTypes));
+    assert_eq!(schema.change(&at(&add("more"), 1)), Err(SchemaRefused::TooManyTypes));
     for number in 0..TYPE_CHANGES_MAX {
         let change = if number % 2 == 0 { rename("view", "seen") } else { rename("seen", "view") };
-        assert_eq!(schema.change(&change, 1), Ok(true));
+        assert_eq!(schema.change(&at(&change, 1)), Ok(true));
     }
-    assert_eq!(schema.change(&delete("view"), 1), Err(SchemaRefused::TooManyChanges));
+    assert_eq!(schema.change(&at(&delete("view"), 1)), Err(SchemaRefused::TooManyChanges));
 }
 
 #[test]
@@ -188,14 +245,14 @@ proptest! {
             if number == known {
                 then = Some((all.clone(), all.changes().len()));
             }
-            let _ = all.change(change, 10 * (number as u64 + 1));
+            let _ = all.change(&at(change, 10 * (number as u64 + 1)));
         }
         let (then, made) = then.unwrap_or_else(|| (all.clone(), all.changes().len()));
-        let at_ms = 10 * known as u64 + 5;
+        let log_row = 10 * known as u64 + 5;
         let renaming = Renaming::of(all.changes()[made..].iter().map(|changed| &changed.change));
         // What is refused at once does not wait in a log.
-        if let Some(at_once) = counted_as(&then, name, at_ms) {
-            let later = counted_as(&all, name, at_ms);
+        if let Some(at_once) = counted_as(&then, name, log_row) {
+            let later = counted_as(&all, name, log_row);
             prop_assert_eq!(later.as_deref(), renaming.name(&at_once));
         }
         let listed: Vec<String> = all.listed().iter().cloned().collect();

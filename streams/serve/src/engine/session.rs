@@ -65,7 +65,7 @@ pub struct Session<'e> {
     waiting: Vec<Waiting>,
     erasing: Vec<Erasing>,
     leftovers: Option<Leftovers>,
-    /// No file holds rows of erasures that were asked for up to then.
+    /// No file holds rows of erasures and deletions of types that were asked for up to then.
     cleaned_ms: u64,
     letters: LettersAt,
     stop_by: Option<Instant>,
@@ -278,7 +278,12 @@ impl<'e> Session<'e> {
 
     /// Proposes the command of an operator, and answers with its outcome.
     fn operate(&mut self, proposal: Proposal) -> Result<(), Problem> {
-        let Proposal { command, answer } = proposal;
+        let Proposal { mut command, answer } = proposal;
+        if let Command::Types(set) = &mut command {
+            // Only here it is known which events came before the change: acknowledged events are durable.
+            set.asked_at_ms = self.now().0;
+            set.log_row = self.log.durable_row();
+        }
         let proposed = self.propose(&command);
         let _ = answer.send(match &proposed {
             Ok(outcome) => Ok(outcome.clone()),
@@ -308,7 +313,7 @@ impl<'e> Session<'e> {
         self.node.set_problem(None);
         self.node.set_pauses(self.host.manifest().pauses());
         self.node.set_schema(self.host.manifest().schema());
-        self.look_at_types(command, &outcome);
+        self.begin_cleaning_after_deletion(command, &outcome);
         Ok(outcome)
     }
 
@@ -345,7 +350,8 @@ impl<'e> Session<'e> {
             self.clock_ms = self.clock_ms.max(head.accepted_at_ms);
             let now = self.now();
             let records = batch.records();
-            let rows = RowBatch { source: SOURCE, reading: READING, from: head.first_row, records: &records };
+            let rows =
+                RowBatch { source: SOURCE, reading: READING, from: head.first_row, is_logged: true, records: &records };
             self.owner.handle(now, Input::Rows(rows));
             self.settle()?;
             if self.owner.position(SOURCE).is_none_or(|position| position < head.end_row()) {

@@ -243,6 +243,9 @@ fn rows_of_the_log_are_counted_again() {
         let decoded = body::decode(text.as_bytes(), &rules).unwrap();
         log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).unwrap();
     }
+    let first = log.first_index();
+    assert_eq!([first, first + 1, first + 4].map(|index| log.row_behind(index)), [10, 20, 50]);
+    assert_eq!(log.row_behind(first - 1), 0, "no entry is durable");
     drop(log);
     let counted = |from: u64, to: u64| {
         let mut recount = Recount::new(settings.types.clone(), None);

@@ -3,7 +3,7 @@
 use super::answer::{Answer, Failure};
 use super::operate::{propose, time};
 use super::request::{self, Params, shown};
-use crate::node::{Node, now_ms};
+use crate::node::Node;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use serde_json::{Map, Value, json};
@@ -36,7 +36,8 @@ pub async fn add(node: &Node, headers: &HeaderMap, params: &Params) -> Result<An
 async fn change(node: &Node, headers: &HeaderMap, change: TypeChange) -> Result<Answer, Failure> {
     request::check_site(headers)?;
     request::authorize_operator(node, headers)?;
-    let set = SetTypes { set: TypesSet::Change(change), asked_at_ms: now_ms() };
+    // The owner's thread notes the time and the row of the log.
+    let set = SetTypes { set: TypesSet::Change(change), asked_at_ms: 0, log_row: 0 };
     let outcome = propose(node, Command::Types(set)).await?;
     if let Outcome::Types { result: Err(refused) } = outcome {
         return Err(Failure::new(StatusCode::CONFLICT, "type_change", refused));

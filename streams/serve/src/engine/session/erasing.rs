@@ -126,7 +126,7 @@ impl Session<'_> {
     }
 
     /// Files of a deleted type have to go, as those of an erasure.
-    pub(super) fn look_at_types(&mut self, command: &Command, outcome: &Outcome) {
+    pub(super) fn begin_cleaning_after_deletion(&mut self, command: &Command, outcome: &Outcome) {
         let Command::Types(SetTypes { set: TypesSet::Change(TypeChange::Delete { name }), .. }) = command else {
             return;
         };
@@ -134,7 +134,7 @@ impl Session<'_> {
         self.leftovers = Some(Leftovers::new(self.node.settings.reader_grace_s));
         let deleted_at_ms = self.host.manifest().schema().deleted_at_ms(name).unwrap_or_default();
         self.cleaned_ms = self.cleaned_ms.min(deleted_at_ms.saturating_sub(1));
-        // The answer to the operator does not say that it is done.
+        // The answer to the operator reads what is published, and must not call the deletion done.
         self.publish();
     }
 
