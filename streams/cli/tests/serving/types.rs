@@ -90,6 +90,8 @@ fn waiting_events_of_a_deleted_type_do_not_come_back() {
     let place = Place::new();
     let waiting = ["--types", "view,click", "--flush-s", "3600"];
     let server = Server::start(&place.dir(), &waiting);
+    // The manifest knows a type once a server with it has claimed the partition.
+    until("the claim", || server.request("GET", "/readyz", &[], b"").unwrap().status == 200);
     server.send(typed("view", None).repeat(3) + &typed("click", None));
     server.kill();
     let said = place.said(&["types", "delete", "view"]);
