@@ -107,7 +107,7 @@ async fn guide_to_webhooks_says_what_happens() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guide_to_the_browser_says_what_happens() {
-    let cluster = Cluster::new(&["usa", "europe"]);
+    let cluster = Cluster::new(&["usa", "europe", "asia"]);
     let centres = cluster.centres().await;
     let blocks = blocks(BROWSER);
     let folder = tempfile::tempdir().unwrap();
