@@ -1,53 +1,17 @@
 //! Damaged directories: blobs are rebuilt from their inputs, also where the program is killed meanwhile.
 
+mod shop;
+
+use shop::{MAP, Shop};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
-use tempfile::TempDir;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
-const MAP: &str = "tenant=shop,listing=item,at=at,n=n";
-
-struct Shop {
-    folder: TempDir,
-}
 
 impl Shop {
-    fn new() -> Shop {
-        Shop { folder: tempfile::tempdir().unwrap() }
-    }
-
     fn file(&self, name: &str, rows: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         std::fs::write(&path, format!("shop,item,at,n\n{rows}")).unwrap();
         path
-    }
-
-    fn dir(&self) -> PathBuf {
-        self.folder.path().join("streams")
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM);
-        command.args(arguments).arg("--dir").arg(self.dir());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn said(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// The output and the error of a command that fails.
-    fn refused(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(!output.status.success(), "{output:?}");
-        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat()
     }
 
     fn load(&self, file: &Path) {

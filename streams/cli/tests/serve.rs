@@ -297,13 +297,8 @@ fn paused_partition_takes_events_durably_and_counts_them_once_resumed() {
 #[test]
 fn batch_with_a_paused_type_is_refused_and_counts_when_it_is_sent_again() {
     let place = Place::new();
-    let secret = place.path().join("secret");
-    std::fs::write(&secret, "0123456789abcdef0123456789abcdef\n").unwrap();
-    let secret = secret.to_str().unwrap();
-    let token = |arguments: &[&str]| {
-        let output = Command::new(PROGRAM).args(["token", "--secret-file", secret]).args(arguments).output().unwrap();
-        format!("authorization: Bearer {}", String::from_utf8(output.stdout).unwrap().trim())
-    };
+    let secret = &place.secret();
+    let token = |arguments: &[&str]| place.bearer(arguments);
     let server = Server::start(&place.dir(), &["--flush-s", "1", "--secret-file", secret]);
     let operator = token(&["--operator"]);
     let producer = token(&[]);
@@ -532,13 +527,8 @@ fn lost_or_foreign_log_of_the_intake_is_refused() {
 #[test]
 fn tokens_open_what_they_are_for() {
     let place = Place::new();
-    let secret = place.path().join("secret");
-    std::fs::write(&secret, "0123456789abcdef0123456789abcdef\n").unwrap();
-    let secret = secret.to_str().unwrap();
-    let token = |arguments: &[&str]| {
-        let output = Command::new(PROGRAM).args(["token", "--secret-file", secret]).args(arguments).output().unwrap();
-        format!("authorization: Bearer {}", String::from_utf8(output.stdout).unwrap().trim())
-    };
+    let secret = &place.secret();
+    let token = |arguments: &[&str]| place.bearer(arguments);
     let server = Server::start(&place.dir(), &["--secret-file", secret]);
     let producer = token(&[]);
     let tenant = token(&["--tenant", "a"]);

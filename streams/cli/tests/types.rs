@@ -1,64 +1,30 @@
 //! `types` on a directory with counts: what is renamed answers at once, what is deleted is in no file, and nothing counts twice.
 
+mod shop;
+
+use shop::{MAP, Shop};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 use tidemark_streams_core::blob::PartitionId;
 use tidemark_streams_core::event::{EventTypes, RawEvent};
 use tidemark_streams_core::manifest::{self, Generation, MemberId};
 use tidemark_streams_core::merge::MergePolicy;
-use tidemark_streams_core::owner::{Input, Output as OwnerOutput, Owner, OwnerConfig, Record, RowBatch};
+use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, Record, RowBatch};
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::Now;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
-const MAP: &str = "tenant=shop,listing=item,at=at,n=n";
 const MAP_WITH_TYPE: &str = "tenant=shop,listing=item,at=at,n=n,type=type";
 const CSV: &str = "shop,item,at,n,type\na,x,2026-01-01T00:10:00Z,2,view\na,y,2026-01-01T00:50:00Z,3,click\n\
                    b,x,2026-02-02T05:00:00Z,4,view\n";
 
-struct Shop {
-    folder: TempDir,
-}
-
 impl Shop {
-    fn new() -> Shop {
-        Shop { folder: tempfile::tempdir().unwrap() }
-    }
-
     /// A directory with views and clicks.
     fn loaded() -> Shop {
         let shop = Shop::new();
         shop.load_typed(CSV, "view,click");
         shop
-    }
-
-    fn dir(&self) -> PathBuf {
-        self.folder.path().join("streams")
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM);
-        command.args(arguments).arg("--dir").arg(self.dir());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn said(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn refused(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(!output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stderr).unwrap()
     }
 
     /// A process that another test begins holds the locks of this process until it runs its own program.
@@ -327,19 +293,19 @@ fn counted_by_an_earlier_version(shop: &Shop) {
 fn carry_out(owner: &mut Owner, directory: &mut Directory, now: Now) {
     while let Some(output) = owner.poll_output() {
         match output {
-            OwnerOutput::Propose(mut command) => {
+            Output::Propose(mut command) => {
                 if let manifest::Command::Claim(claim) = &mut command {
                     claim.types = None;
                 }
                 let outcome = directory.propose(&command).unwrap();
                 owner.handle(now, Input::Applied { outcome: &outcome, manifest: directory.manifest() });
             }
-            OwnerOutput::Put(put) => {
+            Output::Put(put) => {
                 let stored = directory.put(&put).unwrap();
                 owner.handle(now, Input::Stored { key: put.key, stored });
             }
-            OwnerOutput::Load(key) => panic!("{key} is read"),
-            OwnerOutput::Stopped(stop) => panic!("{stop}"),
+            Output::Load(key) => panic!("{key} is read"),
+            Output::Stopped(stop) => panic!("{stop}"),
         }
     }
 }

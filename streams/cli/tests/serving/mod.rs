@@ -166,6 +166,8 @@ pub fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
 /// A folder for directories.
 pub struct Place(tempfile::TempDir);
 
@@ -180,6 +182,26 @@ impl Place {
 
     pub fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    /// The file of the secret of a server.
+    pub fn secret(&self) -> String {
+        let path = self.path().join("secret");
+        std::fs::write(&path, format!("{SECRET}\n")).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// A token that the program prints for the secret.
+    pub fn token(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(["token", "--secret-file", &self.secret()]).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// The header of a request with such a token.
+    pub fn bearer(&self, arguments: &[&str]) -> String {
+        format!("authorization: Bearer {}", self.token(arguments))
     }
 
     /// Runs a command on the directory, which no server has open.

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/web");
-const SECRET: &str = "0123456789abcdef0123456789abcdef\n";
 
 /// Debian's Chromium, installed if it is missing and this may install.
 fn chromium() -> PathBuf {
@@ -24,13 +23,8 @@ fn chromium() -> PathBuf {
 #[test]
 fn page_of_a_shop_shows_its_counts_and_nobody_elses() {
     let place = Place::new();
-    let secret = place.path().join("secret");
-    std::fs::write(&secret, SECRET).unwrap();
-    let secret = secret.to_str().unwrap();
-    let token = |arguments: &[&str]| {
-        let said = must(Command::new(PROGRAM).args(["token", "--secret-file", secret]).args(arguments));
-        said.trim().to_owned()
-    };
+    let secret = &place.secret();
+    let token = |arguments: &[&str]| place.token(arguments);
     let server = Server::start(&place.dir(), &["--flush-s", "2", "--secret-file", secret]);
     let shots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("web/screenshots");
     std::fs::create_dir_all(&shots).unwrap();

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const SECRET: &str = "0123456789abcdef0123456789abcdef\n";
 const QUERY: &str = "/v1/impressions/query";
 
 /// An event at a time.
@@ -283,18 +282,12 @@ struct Guarded {
 impl Guarded {
     fn start() -> Guarded {
         let place = Place::new();
-        let secret = place.path().join("secret");
-        std::fs::write(&secret, SECRET).unwrap();
-        let server = Server::start(&place.dir(), &["--flush-s", "3600", "--secret-file", secret.to_str().unwrap()]);
+        let server = Server::start(&place.dir(), &["--flush-s", "3600", "--secret-file", &place.secret()]);
         Guarded { place, server }
     }
 
     fn token(&self, arguments: &[&str]) -> String {
-        let secret = self.place.path().join("secret");
-        let output =
-            Command::new(PROGRAM).args(["token", "--secret-file"]).arg(secret).args(arguments).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        self.place.token(arguments)
     }
 
     fn ask(&self, token: &str, tenant: Option<&str>) -> Answer {

@@ -1,6 +1,6 @@
 //! SQL over HTTP, on a real server and real children: what tenants see, what is refused, and what is left behind.
 
-use crate::serving::{Answer, PROGRAM, Place, Server, event, request, until};
+use crate::serving::{Answer, PROGRAM, Place, SECRET, Server, event, request, until};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-const SECRET: &str = "0123456789abcdef0123456789abcdef\n";
 const SQL: &str = "/v1/sql";
 /// A query that takes longer than any test.
 const ENDLESS: &str = "SELECT count(*) FROM impressions a, impressions b, impressions c, impressions d, impressions e";
@@ -78,20 +77,13 @@ fn answers_have_the_format_that_is_accepted() {
 #[test]
 fn token_of_a_tenant_opens_no_other_rows() {
     let place = Place::new();
-    let secret = place.path().join("secret");
-    std::fs::write(&secret, SECRET).unwrap();
-    let secret = secret.to_str().unwrap();
-    let token = |arguments: &[&str]| {
-        let output = Command::new(PROGRAM).args(["token", "--secret-file", secret]).args(arguments).output().unwrap();
-        format!("authorization: Bearer {}", String::from_utf8(output.stdout).unwrap().trim())
-    };
+    let secret = &place.secret();
+    let token = |arguments: &[&str]| place.bearer(arguments);
     let producer = token(&[]);
     let apple = token(&["--tenant", "apple", "--expires-in", "1h"]);
     let server = start(&place, &["--secret-file", secret]);
     let events = event("apple", "apple-1", "00:10:00") + &event("birch", "birch-1", "00:10:00").repeat(7_919);
-    for part in events.as_bytes().chunks(events.len()) {
-        assert_eq!(server.request("POST", "/v1/events", &[&producer], part).unwrap().status, 200);
-    }
+    assert_eq!(server.request("POST", "/v1/events", &[&producer], events.as_bytes()).unwrap().status, 200);
     let sees = |named: Option<&str>, sql: &str| {
         let mut sent = body("", sql);
         match named {
@@ -123,7 +115,7 @@ fn token_of_a_tenant_opens_no_other_rows() {
         let answer = sees(None, sql);
         let text = answer.text.replace("'tidemark.streams.birch'", "");
         assert!(!text.contains("birch") && !text.contains("7919"), "{sql}: {text}");
-        for foreign in [".parquet", "/", "apple.", SECRET.trim()] {
+        for foreign in [".parquet", "/", "apple.", SECRET] {
             let text = text.replace("https://", "").replace(" / ", "");
             assert!(!text.contains(foreign), "{sql}: {foreign}: {text}");
         }
@@ -144,13 +136,8 @@ fn waiting_bodies(server: &Server, token: &str, count: usize) -> Vec<TcpStream> 
 fn bodies_of_queries_do_not_stop_the_intake() {
     const BODIES: usize = 40;
     let place = Place::new();
-    let secret = place.path().join("secret");
-    std::fs::write(&secret, SECRET).unwrap();
-    let secret = secret.to_str().unwrap();
-    let token = |arguments: &[&str]| {
-        let output = Command::new(PROGRAM).args(["token", "--secret-file", secret]).args(arguments).output().unwrap();
-        format!("authorization: Bearer {}", String::from_utf8(output.stdout).unwrap().trim())
-    };
+    let secret = &place.secret();
+    let token = |arguments: &[&str]| place.bearer(arguments);
     let producer = token(&[]);
     let server = start(&place, &["--secret-file", secret]);
     // A token that no role has is refused before the body comes.

@@ -1,8 +1,7 @@
 //! Event types that are renamed and deleted while a server runs.
 
-use crate::serving::{PROGRAM, Place, Server, event, until};
+use crate::serving::{Place, Server, event, until};
 use serde_json::{Value, json};
-use std::process::Command;
 
 /// An event of a type.
 fn typed(name: &str, id: Option<u32>) -> String {
@@ -127,13 +126,8 @@ fn event_ids_of_merged_types_stay_known() {
 #[test]
 fn types_are_changed_by_operators_and_refusals_are_named() {
     let place = Place::new();
-    let secret = place.path().join("secret");
-    std::fs::write(&secret, "0123456789abcdef0123456789abcdef\n").unwrap();
-    let secret = secret.to_str().unwrap();
-    let token = |arguments: &[&str]| {
-        let output = Command::new(PROGRAM).args(["token", "--secret-file", secret]).args(arguments).output().unwrap();
-        format!("authorization: Bearer {}", String::from_utf8(output.stdout).unwrap().trim())
-    };
+    let secret = &place.secret();
+    let token = |arguments: &[&str]| place.bearer(arguments);
     let operator = token(&["--operator"]);
     let producer = token(&[]);
     let server = Server::start(&place.dir(), &["--secret-file", secret]);
