@@ -20,7 +20,6 @@ use tidemark_streams_core::query::counts::{CountError, CountQuery, Dimension};
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::time::{HourRange, Quarter};
-use tidemark_streams_intake::unpack::Coding;
 use tokio::sync::{SemaphorePermit, oneshot};
 
 /// An answer takes at most so long.
@@ -63,10 +62,7 @@ struct Question {
 
 pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, Failure> {
     let node = &server.node;
-    if request::coding(request.headers())? != Coding::Identity {
-        let message = "content-encoding: packed queries are not read";
-        return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message));
-    }
+    request::refuse_packed(request.headers())?;
     request::check_token(node, request.headers())?;
     let format = Format::of(request.headers())?;
     let headers = request.headers().clone();
@@ -114,7 +110,8 @@ async fn answer(node: &Arc<Node>, question: Question) -> Result<Answer, Failure>
     match counted.await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(failure(&error)),
-        Err(error) => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error)),
+        // What the thread said of its end is in the server's own output.
+        Err(_) => Err(request::query_failed()),
     }
 }
 

@@ -181,6 +181,23 @@ pub fn coding(headers: &HeaderMap) -> Result<Coding, Failure> {
     Coding::named(name.unwrap_or("no text")).map_err(unsupported)
 }
 
+/// Refuses a query with a packed body.
+pub fn refuse_packed(headers: &HeaderMap) -> Result<(), Failure> {
+    match coding(headers)? {
+        Coding::Identity => Ok(()),
+        Coding::Gzip | Coding::Zstd => {
+            let message = "content-encoding: packed queries are not read";
+            Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message))
+        }
+    }
+}
+
+/// The server failed on a query. Its own words are for the operator.
+pub fn query_failed() -> Failure {
+    let message = "the server failed on the query: tell its operator, or ask for another range";
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", message)
+}
+
 /// The body of a request, up to a limit.
 pub async fn body(request: Request<Incoming>, max: usize) -> Result<Bytes, Failure> {
     let too_large = || {

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::Rollups;
-use tidemark_streams_intake::unpack::Coding;
 use tidemark_streams_sql::frames::{Format, Param, Query};
 use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
 use tidemark_streams_sql::pool::{QueryResult, Session, SqlError};
@@ -71,10 +70,7 @@ impl From<Failure> for AskError {
 
 pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, Failure> {
     let node = &server.node;
-    if request::coding(request.headers())? != Coding::Identity {
-        let message = "content-encoding: packed queries are not read";
-        return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message));
-    }
+    request::refuse_packed(request.headers())?;
     request::check_possible_token(node, request.headers())?;
     let format = format(request.headers())?;
     let headers = request.headers().clone();
@@ -108,8 +104,7 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
             Err(failure)
         }
         Err(AskError::Failed(detail)) => {
-            let message = "the server failed on the query: tell its operator, or ask for another range";
-            let failure = Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", message);
+            let failure = request::query_failed();
             line.outcome = failure.code;
             line.detail = Some(detail);
             Err(failure)
