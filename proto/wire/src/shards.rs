@@ -602,7 +602,8 @@ mod tests {
                 for counter in &counters {
                     let was = before.find(counter);
                     let is = next.find(counter);
-                    let expected = if was == split.shard { split.parts()[usize::from(order.is_from(counter.namespace(), counter.key(), &split.at))] } else { was };
+                    let part = usize::from(order.is_from(counter.namespace(), counter.key(), &split.at));
+                    let expected = if was == split.shard { split.parts()[part] } else { was };
                     prop_assert_eq!(is, expected);
                     prop_assert!(next.lineage().is_within(is, was) && next.has(is));
                     prop_assert_eq!(next.lineage().root(is), founded.find(counter));
