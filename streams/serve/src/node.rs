@@ -45,7 +45,7 @@ struct Shared {
 #[derive(Clone)]
 pub struct Names {
     pub schema: Arc<Schema>,
-    /// The types that are taken, under these names.
+    /// The accepted types, under their present names.
     pub types: Arc<EventTypes>,
 }
 

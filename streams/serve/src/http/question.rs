@@ -129,7 +129,7 @@ fn failure(error: &QueryError) -> Failure {
     }
 }
 
-/// Asks the owner's thread for the rows of a tenant.
+/// Has the owner's thread pin the rows of a tenant.
 pub async fn pin(node: &Node, tenant: &str, hours: HourRange) -> Result<Pinned, Failure> {
     let (sender, receiver) = oneshot::channel();
     let pin = Pin { tenant: tenant.to_owned(), hours, answer: sender };

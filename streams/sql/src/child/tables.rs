@@ -1,6 +1,6 @@
 //! The tenant's rows as tables: all rows, rows of one event type, and quarters by the clock of a zone.
 //!
-//! The rows stand once in memory. Each table makes its batches of them when a query reads it. No table gives statistics.
+//! The rows are once in memory. Each table makes its batches from them when a query reads it. No table has statistics.
 
 use super::refused::Refused;
 use crate::frames::{Param, Refusal, Rows};

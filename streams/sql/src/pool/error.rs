@@ -79,7 +79,7 @@ impl SqlError {
         }
     }
 
-    /// What is for the operator of the server, and not for tenants.
+    /// The cause, for the operator of the server. Tenants do not see it.
     pub fn detail(&self) -> Option<String> {
         match self {
             SqlError::Start(error) => Some(error.to_string()),
