@@ -36,7 +36,7 @@ pub struct LogOptions {
 pub enum LogFormat {
     /// For people
     Text,
-    /// An object per line: time (RFC 3339), level, target, message, the event's fields, and its spans with theirs
+    /// An object per line: time (RFC 3339), level, target, message, the event's fields, and its spans with their fields
     Json,
 }
 

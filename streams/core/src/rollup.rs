@@ -81,7 +81,7 @@ impl Rollups {
         Rollups::default()
     }
 
-    /// No rows, and room for some.
+    /// No rows, with room for a number of rows.
     pub(crate) fn with_room(rows: usize) -> Rollups {
         Rollups { rows: Vec::with_capacity(rows), ..Rollups::default() }
     }

@@ -41,7 +41,7 @@ struct Shared {
     is_stopping: bool,
 }
 
-/// What event types are called.
+/// The names of event types.
 #[derive(Clone)]
 pub struct Names {
     pub schema: Arc<Schema>,

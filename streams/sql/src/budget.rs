@@ -21,7 +21,7 @@ pub struct TenantLimits {
 /// Why a query does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverBudget {
-    #[error("the tenant runs {running} queries: at most {max} at a time; wait for one of them")]
+    #[error("the tenant runs {running} queries: at most {max} at a time; wait until one of them ends")]
     Queries { running: usize, max: usize },
     #[error(
         "the tenant's queries of this minute took {used_ms} ms: at most {max_ms} ms in {BUDGET_WINDOW_S} s; \

@@ -1,4 +1,4 @@
-//! Names are followed as users expect, and rows of before never count under a name that is used again.
+//! Names have the meaning that users expect, and earlier rows never count under a reused name.
 
 use super::*;
 use crate::event::{EventError, Judged, RawEvent};
