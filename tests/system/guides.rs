@@ -1,4 +1,4 @@
-//! The guide to webhooks, block by block, against a real data centre: what it says is what happens.
+//! Runs the guide to webhooks block by block against a real data centre, and compares its outputs.
 
 use crate::cluster::{Cluster, Role};
 use crate::cookbook::{Block, Page, Place, ask, blocks, run};

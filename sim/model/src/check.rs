@@ -1,5 +1,5 @@
-//! Explores configurations and says how it went. The only file of this crate that asks a clock or starts a thread; neither reaches what is
-//! explored.
+//! Explores configurations and reports the results. Only this file of the crate reads a clock or starts a thread. Neither affects the
+//! exploration.
 
 use crate::config::Config;
 use crate::search::{Explored, explore};
@@ -11,7 +11,7 @@ use tidemark_sim::teeth::Mutation;
 /// Threads that explore at a time.
 const THREADS: usize = 2;
 
-/// A configuration of the model, explored.
+/// The result of exploring a configuration.
 #[derive(Clone, Debug)]
 pub struct Checked {
     pub config: &'static Config,

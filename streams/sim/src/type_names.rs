@@ -1,7 +1,7 @@
-//! What event types are called, followed by the entries of the log alone.
+//! The names of event types, derived from the entries of the log alone.
 //!
-//! A row has the name that its source says. What the name stood for is decided when an owner takes the row, by the changes that the owner
-//! was told. Later changes rename or delete the row.
+//! A row has the name that its source gives. When an owner takes the row, the changes that the owner knows decide the type of the name.
+//! Later changes rename or delete the row.
 
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::source::SourceId;
 
-/// How many changes were known.
+/// The number of changes that an owner knew.
 pub type Known = usize;
 
 /// What became of a row.
@@ -31,11 +31,11 @@ pub enum Fate {
 pub struct TypeNames {
     changes: Vec<TypeChange>,
     in_use: BTreeSet<String>,
-    /// What owners knew when they took rows.
+    /// The changes that owners knew when they took rows.
     taken: BTreeMap<(Epoch, SourceId, u64), Known>,
     /// The same for rows that were committed.
     counted: BTreeMap<(SourceId, u64), Known>,
-    /// What there was when commits were applied.
+    /// The number of changes when commits were applied.
     commits: BTreeMap<Seq, Known>,
 }
 

@@ -205,7 +205,7 @@ pub fn fill(cells: &Cells, delta: &mut Delta, content: Content, named: &Bits) ->
     named_now
 }
 
-/// The parts of rows that a delta tells, by the number of their cell: with the index of their group, and the lane.
+/// The parts of rows in a delta, in order of the number of their cell, with the index of their group and the lane.
 fn rows_of(cells: &Cells, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8, Row)> {
     let mut found = Vec::with_capacity(rows.len());
     for (&number, parts) in rows {

@@ -74,9 +74,9 @@ pub enum Value {
 /// Texts of some rows.
 #[derive(Debug)]
 pub enum Texts {
-    /// One behind the other in one piece of memory, and where each is; `None` of a missing one.
+    /// All texts in one buffer, with the range of each; `None`: the text is missing.
     Together { text: String, ranges: Vec<Option<Range<usize>>> },
-    /// Each by itself: some are no UTF-8, or all together are too long to be copied.
+    /// Each text on its own, because some are not UTF-8, or all together are too long to copy.
     Apart(Vec<Option<ByteArray>>),
 }
 
