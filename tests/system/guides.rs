@@ -19,7 +19,7 @@ const RECEIVER: &str = "https://hooks.example/tidemark";
 struct Reader<'a> {
     place: Place<'a>,
     at: SocketAddr,
-    /// What answers said for `$NAME`.
+    /// Values of `$NAME` from answers.
     names: BTreeMap<String, String>,
 }
 

@@ -41,7 +41,8 @@ impl Checked {
     }
 }
 
-/// Explores configurations on two threads, each on one. Every one is handed to `report` when it is done; returned in their order.
+/// Explores configurations on two threads, each configuration on one of them. Calls `report` for each result when it is done, and
+/// returns all results in the order of the configurations.
 #[expect(clippy::disallowed_methods, reason = "configurations are explored in parallel; each is single-threaded")]
 pub fn check_models(configs: &[&'static Config], report: &(dyn Fn(&Checked) + Sync)) -> Vec<Checked> {
     let next = std::sync::atomic::AtomicUsize::new(0);

@@ -59,7 +59,7 @@ pub struct SqlArgs {
     pub json: bool,
 }
 
-/// The median of some runs of a query.
+/// The median of several runs of a query.
 struct Measured {
     query: &'static str,
     /// Processor time of the child from the text until the result, with all rows.

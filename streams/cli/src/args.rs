@@ -329,7 +329,7 @@ pub struct RenameTypeArgs {
     pub from: String,
     /// The new name
     pub to: String,
-    /// Make one type of both if the new name is in use; this cannot be undone
+    /// Merge both types if the new name is in use; this cannot be undone
     #[arg(long)]
     pub merge: bool,
     #[command(flatten)]

@@ -233,8 +233,8 @@ impl<'f> Search<'f> {
         Err(CannotRecover::Undecided(Box::new(undecided)))
     }
 
-    /// Commits that may never have been applied although no later one contradicts them. Those with missing blobs come first. A torn write may
-    /// have been given up, so it says nothing about the commits before it.
+    /// Commits that may never have been applied although no later commit contradicts them. Commits with missing blobs come first. A torn
+    /// write may have been abandoned, so it tells nothing about the commits before it.
     fn doubts(&self) -> Vec<AppliedCommit> {
         let mut doubts: Vec<(bool, AppliedCommit)> = Vec::new();
         let mut later: Option<&CommitFiles<'_>> = None;

@@ -193,7 +193,7 @@ impl Rollups {
         self.rows = combined;
     }
 
-    /// Whether two rows have one key.
+    /// Whether two rows have the same key.
     fn is_same(&self, a: &PackedRow, b: &PackedRow) -> bool {
         (a.hour, a.event_type) == (b.hour, b.event_type) && self.unpacked(a).key() == self.unpacked(b).key()
     }

@@ -129,7 +129,7 @@ impl Node {
         }
     }
 
-    /// What event types are called.
+    /// The names of event types.
     pub fn names(&self) -> Names {
         self.shared().names.clone()
     }

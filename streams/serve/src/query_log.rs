@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 /// The outcome of a query whose client disconnected.
 const ABANDONED: &str = "abandoned";
 
-/// Lines that wait for the thread. A further one is lost and counted.
+/// Lines that wait for the thread. A further line is lost and counted as an error.
 const LINES_MAX: usize = 1_024;
 /// A query waits for its line at most this long.
 const WAIT_MAX: Duration = Duration::from_secs(5);

@@ -82,7 +82,7 @@ pub enum Format {
     Arrow,
 }
 
-/// What a planned query reads.
+/// The input of a planned query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
     /// False: it names no table.

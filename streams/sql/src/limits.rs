@@ -1,4 +1,4 @@
-//! Every limit of SQL, by name. The behaviour at a limit stands beside it.
+//! Every limit of SQL, by name, with the behaviour at the limit.
 
 /// Bytes of the text of a query. A longer one is refused: `sql_text`.
 pub const SQL_BYTES_MAX: usize = 64 << 10;

@@ -93,7 +93,7 @@ pub struct Checkpoint {
     /// Counters with the same limit on disk and in memory.
     persisted: BTreeSet<CounterName>,
     begun: Time,
-    /// The number of checkpoints that were begun, and of the last one that is all on disk.
+    /// The number of begun checkpoints, and the number of the last checkpoint that is completely on disk.
     begun_count: u64,
     done_count: u64,
     flushes: Flushes,
@@ -280,7 +280,7 @@ impl Checkpoint {
         self.begun_count + 1
     }
 
-    /// Whether all of a checkpoint is on disk, or of a later one.
+    /// Whether a checkpoint or a later checkpoint is completely on disk.
     pub fn has_done(&self, number: u64) -> bool {
         self.done_count >= number
     }
@@ -362,7 +362,7 @@ impl Checkpoint {
         let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, self.cells).map(of_slot).collect();
         (block_key(CELLS, block), bytes_of(&components))
     }
-    /// A row of buckets; where some of it is to leave memory, that and the rest.
+    /// Writes a row of buckets. If some of its buckets will leave memory, writes these and the rest separately.
     fn put_buckets(&self, cells: &Cells, number: u32, making: &mut Making) {
         let (slot, valve) = cells.row_place(number);
         // The row was dirty when the checkpoint began. No slot with such a row is reused before the row is written.

@@ -172,7 +172,7 @@ pub fn fill(cells: &Cells, delta: &mut Delta, content: Content, named: &Bits) ->
     let Content { mut slots, rows } = content;
     let told = slots.clone();
     slots.extend(rows.keys().map(|&number| cells.row_place(number).0));
-    // The slot of a cell that is over may be given to another one, and peers are told the name of a slot once.
+    // A new cell may get the slot of an ended cell, and a peer gets the name of a slot only once.
     slots.retain(|&slot| !cells.is_over(slot));
     slots.sort_unstable_by_key(|&slot| cells.number(slot));
     slots.dedup();

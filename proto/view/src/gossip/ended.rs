@@ -36,7 +36,7 @@ impl Gossip {
         self.peers.values_mut().for_each(|peer| peer.named.clear_all(slots));
     }
 
-    /// Panics when a number of a peer stands for one of these slots, or a peer is thought to know one by name.
+    /// Panics if a number of a peer refers to one of these slots, or if a peer is recorded as knowing the name of such a slot.
     pub fn check_freed(&self, slots: &Numbers) {
         for (id, peer) in &self.peers {
             assert!(!peer.numbers.slots().any(|slot| slots.contains(slot)), "a number of {id:?} for a free slot");

@@ -313,7 +313,7 @@ mod tests {
             assert_eq!(numbers.get(number(known)), Some(Numbered::Slot(3)), "{known} {earlier}");
             numbers.define(number(later), Numbered::Slot(4), |_| false);
             assert_eq!(numbers.get(number(later)), Some(Numbered::Slot(4)), "{known} {later}");
-            // The known cell is over: any other one came later.
+            // The known cell has ended, so any other cell came later.
             numbers.define(number(earlier), Numbered::Slot(5), |slot| slot == 4);
             assert_eq!(numbers.get(number(earlier)), Some(Numbered::Slot(5)), "{known} {earlier}");
         }

@@ -136,7 +136,7 @@ pub struct HierarchyProgress {
     /// neither.
     pub compares: bool,
     /// The number of the view's cells that are taken in, the first ones of each shard: the counts of other cells are inherited
-    /// after the next step. So are those of cells that got the slots of ended ones since.
+    /// after the next step. So are cells that got the slots of ended cells since.
     pub cells: u64,
     /// Namespaces keep other granularities than before: buckets of totals are counted anew by the next step.
     pub recounts: bool,

@@ -42,7 +42,7 @@ pub(crate) const fn slot_and_tag(number: u32) -> (u32, u8) {
     (number % CELLS_MAX, (number / CELLS_MAX) as u8)
 }
 
-/// Whether a tag of a slot comes before another one. Tags come again, so half of the others are earlier.
+/// Whether a tag of a slot is earlier than another tag. Tags repeat, so half of the other tags count as earlier.
 pub(crate) const fn is_earlier(tag: u8, than: u8) -> bool {
     (tag as u32 + TAGS - than as u32) % TAGS >= TAGS / 2
 }
@@ -171,7 +171,7 @@ mod tests {
 
     const LANES: u8 = 8;
 
-    /// One cell at a time in one slot, each counted in by another lane; two data centres.
+    /// Cells that have one slot after each other. Each is counted in by another lane, in one of two data centres.
     fn rows_of_cells_in_one_slot() {
         let minute = UnixTime::try_from(1_790_000_000).unwrap();
         let mut cells = Cells::new(1);
@@ -210,7 +210,7 @@ mod tests {
         assert!(tidemark_types::teeth::is_shown_by(Bug::RowsKept, rows_of_cells_in_one_slot));
     }
 
-    /// A crash came when the row of a later cell was written, and not yet that of an earlier one with the same valve.
+    /// A crash came when the row of a later cell was on disk, and the emptied row of an earlier cell with the same valve was not.
     #[test]
     fn an_empty_row_beside_that_of_a_component_is_loaded() {
         let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };

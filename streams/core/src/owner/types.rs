@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 impl Owner {
     /// Applies new changes of event types. Blobs that are being written have earlier names, and the manifest would refuse their commit.
-    /// So they are written anew.
+    /// So the owner writes them again.
     pub(super) fn adopt_types(&mut self, now: Now, manifest: &Manifest) {
         if matches!(self.state, State::Claiming) {
             return;

@@ -193,9 +193,7 @@ pub fn range(zone: &Zone, from: &str, to: &str) -> Result<QuarterRange, Failure>
     let quarter = |name: &str, text: &str| {
         let at = zone.time(text).map_err(|error| Failure::bad("range", format!("{name}: {error}")))?;
         let quarter = Quarter::of_s(at.s()).map(Quarter::number);
-        quarter.ok_or_else(|| {
-            Failure::bad("range", format!("{name} {:?} is after the last hour that a row may have", shown(text)))
-        })
+        quarter.ok_or_else(|| Failure::bad("range", format!("{name} {:?} is after the last hour", shown(text))))
     };
     let range = QuarterRange { from: quarter("from", from)?, to: quarter("to", to)? };
     if range.from >= range.to {

@@ -26,7 +26,8 @@ pub enum SqlError {
     #[error("the query waited {seconds} s for a free process: send it again later")]
     Waited { seconds: u64 },
     #[error(
-        "clients have not read {max_bytes} bytes of results, which is the limit: read answers at once, and send the query again"
+        "clients have not read {max_bytes} bytes of results, which is the limit: read answers at once, and send the \
+         query again"
     )]
     Unsent { max_bytes: usize },
     #[error(transparent)]

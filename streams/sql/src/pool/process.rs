@@ -33,7 +33,7 @@ pub struct Process {
     has_ended: bool,
 }
 
-/// What a child may use for a query.
+/// The limits of a child for a query.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowed {
     pub until: Instant,
@@ -255,7 +255,7 @@ fn said(status: ExitStatus) -> String {
 mod tests {
     use super::*;
 
-    /// What messages without a pause end with.
+    /// The end of a series of messages without a pause.
     async fn ended(allowed: Allowed) -> Stop {
         let mut watch = Watch { id: Some(std::process::id()), base_bytes: 0, next_look: Instant::now() + POLL };
         let end = Instant::now() + Duration::from_secs(60);
