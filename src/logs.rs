@@ -36,7 +36,7 @@ pub struct LogOptions {
 pub enum LogFormat {
     /// For people
     Text,
-    /// An object per line: time (RFC 3339), level, target, message, the event's fields, and its spans with theirs
+    /// An object per line: time (RFC 3339), level, target, message, the event's fields, and its spans with their fields
     Json,
 }
 
@@ -131,7 +131,7 @@ impl<'writer> FormatFields<'writer> for SpanFields {
         write!(out, "{}", Value::Object(fields.0))
     }
 
-    /// A field that becomes known later takes its place among the others.
+    /// Merges a field that is recorded later into the fields of the span.
     fn add_fields(&self, current: &'writer mut FormattedFields<Self>, recorded: &Record<'_>) -> fmt::Result {
         let mut fields = Fields(serde_json::from_str(&current.fields).unwrap_or_default());
         recorded.record(&mut fields);
@@ -140,7 +140,7 @@ impl<'writer> FormatFields<'writer> for SpanFields {
     }
 }
 
-/// A span with its name and its fields.
+/// A span as an object with its name and its fields.
 fn as_object<S, N>(span: &SpanRef<'_, S>) -> Value
 where
     S: for<'span> LookupSpan<'span>,

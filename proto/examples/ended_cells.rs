@@ -1,4 +1,4 @@
-//! Counters that live for a day, for some weeks: what a ledger, a group and a view keep of them.
+//! Measures what a ledger, a group and a view keep of counters that live for a day, over some weeks.
 //!
 //!     cargo run --release -p tidemark-proto --example ended_cells -- 10000 21
 //!

@@ -1,4 +1,4 @@
-//! Locks of values that are whole at every moment, also if a thread panicked that held one.
+//! Locks of values that are consistent at every moment, even if a thread panics while it holds the lock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

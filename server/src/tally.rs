@@ -1,4 +1,4 @@
-//! The increments of one counter that came to this process. Experiments compare them with its value.
+//! The increments of one counter that this process received. Experiments compare them with the counter's value.
 
 use crate::sync::lock;
 use std::collections::BTreeSet;

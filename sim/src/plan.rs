@@ -369,7 +369,7 @@ pub struct Forgetting {
     pub kept: u32,
     /// How long a client uses one id.
     pub renew_after: Span,
-    /// Groups give back cells of what is over whenever there are some, and views give their slots to new cells.
+    /// Groups free ended cells as soon as they have any, and views give the slots of ended cells to new cells.
     pub compacts: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Runs seeds and says how it went: one run, a replay with its trace, a sweep on two threads. The only file of this crate that asks a clock or starts a thread; neither reaches a run.
+//! Runs seeds and reports the results: one run, a replay with its trace, a sweep on two threads. Only this file of the crate reads a
+//! clock or starts a thread. Neither affects a run.
 
 use crate::checkers::sizes::{Day, Size};
 use crate::coverage::{Coverage, Floors, Unmet};

@@ -1,4 +1,4 @@
-//! The guide to webhooks, block by block, against a real data centre: what it says is what happens.
+//! Runs the guide to webhooks block by block against a real data centre, and compares its outputs.
 
 use crate::cluster::{Cluster, Role};
 use crate::cookbook::{Block, Page, Place, ask, blocks, run};
@@ -19,7 +19,7 @@ const RECEIVER: &str = "https://hooks.example/tidemark";
 struct Reader<'a> {
     place: Place<'a>,
     at: SocketAddr,
-    /// What answers said for `$NAME`.
+    /// Values of `$NAME` from answers.
     names: BTreeMap<String, String>,
 }
 

@@ -1,4 +1,4 @@
-//! Logs of a process as JSON: lines name the request, the connection and the group that they are about.
+//! Logs of a process as JSON: lines name their request, connection and group.
 
 use crate::cookbook::serve;
 use crate::http::{self, TOKEN};

@@ -84,7 +84,7 @@ pub struct NodeConfig {
     pub age_unit: Span,
     /// How the group remembers the ids of increments; a leader writes it into its log.
     pub id_terms: IdTerms,
-    /// The number of ended cells that are freed at once, if they are one in `compacted_part` of all cells.
+    /// Cells of a group are freed once at least this many of them have ended, and at least one in `compacted_part` of all cells.
     pub compacted_min: u32,
     pub compacted_part: u32,
     /// Bytes of log after which a checkpoint is made.

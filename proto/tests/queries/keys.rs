@@ -129,7 +129,7 @@ fn many_keys_in_any_order_take_few_bytes_each_and_a_page_goes_on_where_one_ended
         assert!(order.heap_bytes() < 10 * count as usize, "{}", order.heap_bytes());
         let page = scan(&[(&order, &table)], &keys, 10, |_| true);
         assert_eq!(page.next.as_deref(), Some(&b"a/00000009"[..]));
-        // A key that comes between is in the next page if it is behind the token, and never moves others.
+        // A new key is in the next page if it sorts after the token, and it never moves other keys.
         table.intern(&CounterName::new("qa", b"a/00000009x").unwrap().total()).unwrap();
         table.intern(&CounterName::new("qa", b"a/000").unwrap().total()).unwrap();
         assert!(order.catch_up(&table, 2));

@@ -51,7 +51,7 @@ impl Numbers {
         None
     }
 
-    /// The numbers of this set that are not in another one.
+    /// The numbers of this set that are not in another set.
     pub fn without(&self, others: &Numbers) -> Numbers {
         let others = others.words.iter().copied().chain(std::iter::repeat(0));
         Numbers::of_words(self.words.iter().zip(others).map(|(word, other)| word & !other).collect())

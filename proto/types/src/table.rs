@@ -41,9 +41,9 @@ pub struct CellTable {
     names: Vec<u8>,
     offsets: Vec<u32>,
     index: HashTable<u32>,
-    /// Bytes of `names` that are of no record any more, if slots were renamed.
+    /// Bytes of `names` that no record uses any more, after renames of slots.
     unused: usize,
-    /// Records do not lie in the order of slots, or not without gaps.
+    /// Records are not in the order of slots, or have gaps between them.
     is_scattered: bool,
 }
 

@@ -138,13 +138,13 @@ pub enum Bug {
     OverKept,
     /// No slot of an ended cell of a view goes to a new cell.
     SlotsKept,
-    /// The slot of an ended cell goes to a new cell before it is on disk that the ended one holds nothing.
+    /// The slot of an ended cell goes to a new cell before the ended cell is empty on disk.
     FreedUnsaved,
-    /// Slots are given to new cells although feeds and peers' numbers still mean the ended ones by them.
+    /// New cells get slots although feeds and peers' numbers still refer to the ended cells in them.
     ReferencesKept,
-    /// A slot that a new cell got keeps its number for peers.
+    /// A reused slot keeps its number for peers.
     TagKept,
-    /// A late definition of a slot's earlier number replaces the newer one.
+    /// A late definition of a slot's earlier number replaces the newer definition.
     LateTagTaken,
     /// Counts are written to disk under the name of the ended cell that had the slot before.
     CountsUnnamed,

@@ -102,7 +102,7 @@ pub struct AggregatorConfig {
     pub graph_interval: Span,
     /// The memory budget of rows of buckets; without it there is no limit.
     pub budget: Option<Budget>,
-    /// The number of ended cells of a shard with slots that are freed at once, if they are one in `reused_part` of its cells.
+    /// Slots of a shard are freed once at least this many of its cells have ended, and at least one in `reused_part` of its cells.
     pub reused_min: u32,
     pub reused_part: u32,
 }

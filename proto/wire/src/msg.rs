@@ -888,8 +888,8 @@ pub struct Delta {
     /// A walk over all of the origin's components, when the sender's change ring does not reach back to `base`: the walk's
     /// first version and where it stands. `upto` counts only when the walk is complete.
     pub walk: Option<DeltaWalk>,
-    /// Names for numbers first used on this connection and in this direction. A number is a slot of the sender's view, with the
-    /// tag of the slot in the upper six bits: a slot that a new cell got has another number.
+    /// Names of numbers that are first used on this connection and in this direction. A number is a slot of the sender's view, with
+    /// the tag of the slot in the upper six bits. A reused slot has a new number.
     pub cells: Vec<(u32, CellId)>,
     /// The groups of the components' valves, at most [`tidemark_types::limits::GROUPS_MAX`].
     pub groups: Vec<GroupId>,

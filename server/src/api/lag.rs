@@ -27,7 +27,7 @@ pub struct ViewLag {
     pub rows_shelved: usize,
     /// The same of totals, each as often as slots add to it.
     pub totals_shelved: usize,
-    /// Cells that the view knows by name: of each counter one for each generation and half.
+    /// Cells that the view knows by name: each counter has one for each generation and half.
     pub cells: u64,
     /// Of these, cells of ended generations. They hold nothing, and new cells get their slots.
     pub cells_ended: u64,

@@ -1,7 +1,7 @@
-//! Spans of connections and requests: each log line within a request names it.
+//! Spans of connections and requests. While `debug` is logged, each log line within a request names the request.
 //!
-//! A connection has a number and its peer's address. A request has an id, its method, and its namespace and counter's place in the path. A
-//! caller chooses the id with the header `x-request-id`, and the answer repeats it.
+//! A connection has a number and its peer's address. A request has an id, a method, a path, and the namespace if the path names one. A
+//! client may choose the id with the header `x-request-id`, and the answer repeats it.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue};
@@ -13,9 +13,9 @@ use std::time::Instant;
 use tracing::{Instrument, Span};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Bytes of an id that a caller may choose. A longer one is replaced.
+/// Bytes of an id that a client may choose. A longer id is replaced by a number.
 const REQUEST_ID_BYTES_MAX: usize = 128;
-/// Paths that name a namespace begin so.
+/// Prefixes of paths that name a namespace.
 const WITH_NAMESPACE: [&str; 2] = ["/v1/counters/", "/v1/awards/"];
 
 /// The span of a new connection.
@@ -28,7 +28,7 @@ pub(super) fn of_connection(peer: SocketAddr) -> Span {
 /// Answers a request within its span, and logs the answer's status and time at the level debug.
 pub(super) async fn in_a_span(request: Request, next: Next) -> Response {
     let given = request.headers().get(&REQUEST_ID).filter(|id| is_id(id)).cloned();
-    // A span and its text take a while, so they are made only if a line of it may be logged.
+    // Making a span and its text costs time, so it happens only if a line may be logged.
     let span = match tracing::enabled!(tracing::Level::DEBUG) {
         true => of_request(&request, given.as_ref()),
         false => Span::none(),
@@ -52,7 +52,7 @@ fn of_request(request: &Request, given: Option<&HeaderValue>) -> Span {
     tracing::info_span!("request", id, method = %request.method(), path, namespace)
 }
 
-/// Whether a caller's id is short and visible, so that it stands in a log line as it was sent.
+/// Whether a client's id is short and visible, so that a log line shows it as it was sent.
 fn is_id(id: &HeaderValue) -> bool {
     let bytes = id.as_bytes();
     (1..=REQUEST_ID_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)

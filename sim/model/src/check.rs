@@ -1,5 +1,5 @@
-//! Explores configurations and says how it went. The only file of this crate that asks a clock or starts a thread; neither reaches what is
-//! explored.
+//! Explores configurations and reports the results. Only this file of the crate reads a clock or starts a thread. Neither affects the
+//! exploration.
 
 use crate::config::Config;
 use crate::search::{Explored, explore};
@@ -11,7 +11,7 @@ use tidemark_sim::teeth::Mutation;
 /// Threads that explore at a time.
 const THREADS: usize = 2;
 
-/// A configuration of the model, explored.
+/// The result of exploring a configuration.
 #[derive(Clone, Debug)]
 pub struct Checked {
     pub config: &'static Config,
@@ -41,7 +41,8 @@ impl Checked {
     }
 }
 
-/// Explores configurations on two threads, each on one. Every one is handed to `report` when it is done; returned in their order.
+/// Explores configurations on two threads, each configuration on one of them. Calls `report` for each result when it is done, and
+/// returns all results in the order of the configurations.
 #[expect(clippy::disallowed_methods, reason = "configurations are explored in parallel; each is single-threaded")]
 pub fn check_models(configs: &[&'static Config], report: &(dyn Fn(&Checked) + Sync)) -> Vec<Checked> {
     let next = std::sync::atomic::AtomicUsize::new(0);

@@ -20,7 +20,7 @@ const STREAM_BYTES_MAX: u64 = 128;
 const PLACED_AGES_LATER_MAX: u32 = 6;
 /// Certified increments that a group remembers until the ledger has heard of them, and a few more until it forgets them.
 const JOURNAL_MAX: u64 = JOURNAL_TRIM_MIN as u64 + QUEUED_MAX;
-/// Cells of generations that are over, until the group gives them back, or the view has given their slots to new cells.
+/// Cells of ended generations, until the group frees them or the view gives their slots to new cells.
 const CELLS_OVER_MAX: u64 = 4;
 /// Rows of a view: nothing in them is of a client or an increment.
 const VIEW_BYTES_MAX: u64 = 4 << 10;

@@ -43,7 +43,7 @@ enum Command {
     /// Fold decoded events on one core
     #[command(after_help = "Example:\n  tidemark-streams-bench fold --runs 1")]
     Fold(fold::FoldArgs),
-    /// Ask children of SQL: a scan with a filter and groups on one core, and a large query
+    /// Query children of SQL: a scan with a filter and groups on one core, and a large query
     #[command(after_help = "Example:\n  tidemark-streams-bench sql --rows 1000000 --runs 5")]
     Sql(sql::SqlArgs),
     /// Pass a virtual day of one partition, and count the blobs and bytes of all partitions

@@ -1,5 +1,5 @@
-//! `sql`: rows of one tenant, asked by a child of SQL: its processor time for the query alone and with its rows, and its memory. With
-//! `--python`, DuckDB answers the same queries over the same rows on one thread, from a table in its memory.
+//! `sql`: a child of SQL queries rows of one tenant. Measures its processor time for the query alone and with its rows, and its memory.
+//! With `--python`, DuckDB answers the same queries over the same rows on one thread, from a table in memory.
 
 use crate::BenchError;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use tidemark_streams_sql::pool::{Pool, PoolSettings};
 const TYPES: [&str; 7] = ["impression", "click", "favorite", "cart", "buy", "share", "report"];
 const HOURS: u32 = 744;
 const FIRST_HOUR: u32 = 490_920;
-/// A scan with a filter and groups. What further scans of the same rows take is the cost of a scan, without planning and transfer.
+/// A scan with a filter and groups. The time of further scans of the same rows is the cost of a scan, without planning and transfer.
 const SCAN: &str = "SELECT hour, sum(n) AS n FROM impressions WHERE type = 'impression' GROUP BY hour";
 const SCANS: usize = 11;
 const ONE_SCAN: &str = "scan, filter, group by hour";
@@ -59,7 +59,7 @@ pub struct SqlArgs {
     pub json: bool,
 }
 
-/// The median of some runs of a query.
+/// The median of several runs of a query.
 struct Measured {
     query: &'static str,
     /// Processor time of the child from the text until the result, with all rows.

@@ -132,9 +132,9 @@ pub enum Command {
     /// Merges keep the rows of a test tenant in blobs of its own. They count like those of others.
     #[command(subcommand)]
     TestTenants(TestTenantsCommand),
-    /// List, rename, merge, delete and use again event types that have counts
+    /// List, rename, merge, delete and reuse event types that have counts
     ///
-    /// The server that has the directory open is asked over HTTP: POST /v1/types/rename, /v1/types/delete and /v1/types/add.
+    /// For a directory that a server has open, use HTTP: POST /v1/types/rename, /v1/types/delete and /v1/types/add.
     #[command(subcommand)]
     Types(TypesCommand),
     /// Check all blobs against the manifest, and recount a file if one is named
@@ -160,8 +160,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Print the token of producers, of operators, or of one tenant
     ///
-    /// The token of producers sends events and reads all tenants. The token of operators pauses, erases and changes event types. The token of a tenant
-    /// reads the rows of that tenant only.
+    /// The token of producers sends events and reads all tenants. The token of operators pauses, erases and changes event types. The
+    /// token of a tenant reads the rows of that tenant only.
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
     /// Print writes, bytes, memory, cores and prices for numbers of users and events
@@ -302,34 +302,34 @@ pub enum TestTenantsCommand {
 pub enum TypesCommand {
     /// Print the event types, their earlier names, and the deleted ones
     ///
-    /// The first list of a directory of an earlier version reads all blobs, and keeps the names that they have.
+    /// In a directory of an earlier version, the first list reads all blobs and stores the names of their types.
     #[command(after_help = TYPES_EXAMPLES)]
     List(DirectoryArgs),
     /// Rename an event type
     ///
-    /// Rows answer under the new name at once, and no file is written. Events that still come under the old name count under the new one.
+    /// Answers use the new name at once, and no file is rewritten. Events that still arrive under the old name count under the new name.
     #[command(after_help = TYPES_EXAMPLES)]
     Rename(RenameTypeArgs),
     /// Delete an event type with all its rows
     ///
-    /// Queries leave its rows out at once. All blobs that may hold some are written again without them, and the old files are deleted. Later
-    /// events of the type become dead letters. A delete that was killed is run again: it goes on where it was.
+    /// Queries leave its rows out at once. All blobs that may hold its rows are rewritten without them, and the old files are deleted.
+    /// Later events of the type become dead letters. Run a killed delete again: it continues.
     #[command(after_help = TYPES_EXAMPLES)]
     Delete(TypeArgs),
     /// Let a deleted or renamed name stand for a new event type
     ///
-    /// Rows that were deleted or renamed do not come back under it.
+    /// Rows that were deleted or renamed do not return under it.
     #[command(after_help = TYPES_EXAMPLES)]
     Add(TypeArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct RenameTypeArgs {
-    /// The name now
+    /// The present name
     pub from: String,
     /// The new name
     pub to: String,
-    /// Make one type of both if the new name is in use; this cannot be undone
+    /// Merge both types if the new name is in use; this cannot be undone
     #[arg(long)]
     pub merge: bool,
     #[command(flatten)]
@@ -338,7 +338,7 @@ pub struct RenameTypeArgs {
 
 #[derive(Debug, Args)]
 pub struct TypeArgs {
-    /// The name
+    /// The name of the event type
     pub name: String,
     #[command(flatten)]
     pub directory: DirectoryArgs,
@@ -577,10 +577,10 @@ pub struct ServeArgs {
 /// Options of POST /v1/sql. It needs the program `tidemark-sql`.
 #[derive(Debug, Args)]
 pub struct SqlArgs {
-    /// The program that carries out queries in SQL [default: tidemark-sql beside this program]
+    /// The program that executes queries in SQL [default: tidemark-sql beside this program]
     #[arg(long, value_name = "FILE")]
     pub sql_program: Option<PathBuf>,
-    /// Processes for SQL, and so queries in SQL at a time
+    /// Largest number of processes for SQL; each executes one query at a time
     #[arg(long, value_name = "PROCESSES", default_value_t = 4, value_parser = clap::value_parser!(u64).range(SQL_CHILDREN_MIN as u64..=SQL_CHILDREN_MAX as u64))]
     pub sql_children: u64,
     /// Memory in MiB of a query in SQL, with the rows that it reads; a query that needs more is refused
@@ -617,7 +617,7 @@ pub struct TokenArgs {
     /// How long the token of a tenant is valid, such as 90s, 12h or 30d; such a token names its tenant [default: for ever]
     #[arg(long, value_name = "PERIOD", requires = "tenant")]
     pub expires_in: Option<Period>,
-    /// Print the token of operators, which pauses and resumes
+    /// Print the token of operators, which pauses, resumes, erases and changes event types
     #[arg(long)]
     pub operator: bool,
 }

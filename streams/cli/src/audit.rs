@@ -67,7 +67,7 @@ pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
 /// The content of all blobs.
 #[derive(Default)]
 struct Audited {
-    /// Under the names of now.
+    /// Under their present names.
     rows: Rollups,
     /// The sum of the counts of deleted types, which blobs still hold.
     deleted: u64,
@@ -124,7 +124,7 @@ fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Roll
     if sources > 1 {
         return Err(CliError::ManySources { sources });
     }
-    // All commits with rows are of this one source. Which of its rows came before a name was used again is not known.
+    // All commits with rows are of this source. They do not tell which of its rows came before a name was reused.
     if directory.manifest().types_of(PARTITION).has_additions_since(FIRST) {
         return Err(CliError::NameUsedAgain { path: path.to_owned() });
     }
@@ -137,7 +137,7 @@ fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Roll
         TypeOf::Column(_) => TYPE_DEFAULT.to_owned(),
     };
     let mut names: BTreeSet<&str> = all.iter().map(|row| row.event_type).collect();
-    // An earlier name follows the present one, and has no place of its own among the configured types.
+    // An earlier name counts under the present name, and is not a configured type of its own.
     names.extend(schema.present(&event_type));
     let configured = match names.is_empty() {
         true => EventTypes::none(),

@@ -31,7 +31,7 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
     Ok(tidemark_streams_serve::run(settings, out).map_err(Box::new)?)
 }
 
-/// The name of the program that carries out queries in SQL.
+/// The name of the program that executes queries in SQL.
 const SQL_PROGRAM: &str = "tidemark-sql";
 
 fn sql(args: &SqlArgs) -> Result<SqlSettings, CliError> {

@@ -1,4 +1,4 @@
-//! `types`: lists event types, renames them, deletes them, and uses their names again.
+//! `types`: lists event types, renames them, deletes them, and reuses their names.
 
 use crate::args::{RenameTypeArgs, TypesCommand};
 use crate::driver::{Driver, PARTITION, now, time};
@@ -35,7 +35,7 @@ fn rename(args: &RenameTypeArgs, out: &mut impl Write) -> Result<(), CliError> {
     print(directory.manifest().schema(), out)
 }
 
-/// Deletes a type, and returns once no blob of rows holds it. A deletion that was cut off goes on.
+/// Deletes a type, and returns once no blob of rows holds it. It continues an interrupted deletion.
 fn delete(name: &str, dir: &Path, out: &mut impl Write) -> Result<(), CliError> {
     let mut directory = listed(dir)?;
     if let Some(at_ms) = directory.manifest().pauses().of_partition(PARTITION) {
@@ -63,7 +63,7 @@ fn change(dir: &Path, directory: &mut Directory, change: TypeChange) -> Result<(
     propose(directory, SetTypes { set: TypesSet::Change(change), asked_at_ms: now().0, log_row })
 }
 
-/// The row behind all events in the intake's log. A server that was killed may have left some that are not in blobs.
+/// The first row after all events in the intake's log. A killed server may have left events that are not in blobs.
 fn log_row(dir: &Path, directory: &Directory) -> Result<u64, CliError> {
     let path = dir.join(LOG_FILE);
     match path.exists() {
@@ -79,7 +79,7 @@ fn propose(directory: &mut Directory, set: SetTypes) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Opens a directory of which all event types are known. Blobs of an earlier version are read for it once.
+/// Opens a directory and makes sure that all its event types are known. Blobs of an earlier version are read once for this.
 fn listed(dir: &Path) -> Result<Directory, CliError> {
     let mut directory = Directory::open(dir, IfMissing::Refuse)?;
     if directory.manifest().schema().is_whole() {

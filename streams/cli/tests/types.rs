@@ -315,7 +315,7 @@ fn types_of_an_earlier_version_are_read_from_its_blobs_once() {
     let shop = Shop::new();
     counted_by_an_earlier_version(&shop);
     shop.wait_until_closed();
-    // The first command reads them, and also one that is refused then.
+    // The first command reads the blobs, even if it is refused afterwards.
     assert!(shop.refused(&["types", "rename", "view", "old"]).contains("event type old exists"));
     assert_eq!(shop.said(&["types", "list"]), "old\nview\n");
     shop.said(&["types", "rename", "old", "new"]);

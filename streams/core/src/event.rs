@@ -42,13 +42,13 @@ pub struct EventType(pub(crate) u8);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventTypes {
     names: Vec<String>,
-    /// What names mean that were renamed, deleted or used again, from the earliest rows of the intake's log to those of now.
+    /// The meanings of changed names, from the earliest rows of the intake's log to the present.
     eras: Arc<[Meanings]>,
-    /// The name under which a type has always been known, where it is another one.
+    /// The identity of each name whose identity is another text.
     identities: Arc<BTreeMap<String, String>>,
 }
 
-/// What names mean in rows of the intake's log before a row.
+/// The meanings of names in rows of the intake's log before a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meanings {
     pub before_row: u64,
@@ -56,16 +56,16 @@ pub(crate) struct Meanings {
     pub meanings: BTreeMap<String, Option<Meaning>>,
 }
 
-/// By which names of event types a row is judged.
+/// The point in time whose names of event types decide about a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
-    /// By those of now: rows of files, dead letters that are replayed, and events that come over HTTP.
+    /// The present names: for rows of files, replayed dead letters, and events that arrive over HTTP.
     AsNow,
-    /// By those that held when the intake's log took this row.
+    /// The names at the time when the intake's log took this row.
     AsOfLogRow(u64),
 }
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     Type(EventType),
@@ -141,17 +141,17 @@ impl EventTypes {
         Ok(EventTypes { names: types, ..EventTypes::none() })
     }
 
-    /// No type: of an owner that counts no events.
+    /// No types, for an owner that counts no events.
     pub fn none() -> EventTypes {
         EventTypes { names: Vec::new(), eras: Arc::default(), identities: Arc::default() }
     }
 
-    /// Types of which names were changed.
+    /// Types whose names were changed.
     pub(crate) fn renamed(names: Vec<String>, eras: Vec<Meanings>, identities: BTreeMap<String, String>) -> EventTypes {
         EventTypes { names, eras: eras.into(), identities: Arc::new(identities) }
     }
 
-    /// The type of an event. A log may have had it before names were changed: it means what it meant then.
+    /// The meaning of an event's name. In a row of the log, a name keeps the meaning from the time when the log took the row.
     fn meaning(&self, name: &str, judged: Judged) -> Option<Meaning> {
         let era = match judged {
             Judged::AsNow => None,
@@ -176,12 +176,12 @@ impl EventTypes {
         self.names.get(usize::from(event_type.0)).map_or("", String::as_str)
     }
 
-    /// The name that a name stands for now.
+    /// The present name of a type that is given by its present or an earlier name.
     pub fn present<'a>(&'a self, name: &'a str) -> &'a str {
         self.find(name).map_or(name, |event_type| self.name(event_type))
     }
 
-    /// The name under which a type has always been known. Ids of events are made of it: a rename does not change them.
+    /// The identity of a type. Ids of events derive from it, so a rename does not change them.
     pub fn identity<'a>(&'a self, name: &'a str) -> &'a str {
         self.identities.get(name).map_or(name, String::as_str)
     }
@@ -225,7 +225,7 @@ impl<'a> RawEvent<'a> {
         self.check_judged(now, Judged::AsNow, types)
     }
 
-    /// The same for a row that a log may have had before names were changed.
+    /// The same, by the names that `judged` selects.
     ///
     /// # Errors
     /// As of [`RawEvent::check`].
@@ -288,8 +288,8 @@ fn check_characters(field: &'static str, id: &str) -> Result<(), EventError> {
     }
 }
 
-/// Whether a text may have a control character: it has a byte below a space, a DEL, or one that is not ASCII. Eight bytes are looked at
-/// together.
+/// Whether a text may have a control character: it has a byte below a space, a DEL, or a byte that is not ASCII. The function checks
+/// eight bytes together.
 fn is_suspect(text: &[u8]) -> bool {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = EACH * 0x80;

@@ -8,7 +8,7 @@ pub const LISTING_BYTES_MAX: usize = 255;
 pub const EVENT_TYPE_BYTES_MAX: usize = 32;
 /// Event types that may be configured. A further type is refused.
 pub const EVENT_TYPES_MAX: usize = 64;
-/// Renames, deletions and new uses of event types that a manifest keeps, for ever. A further change is refused.
+/// Renames, deletions and reuses of event types that a manifest keeps, for ever. A further change is refused.
 pub const TYPE_CHANGES_MAX: usize = 256;
 /// The largest count of one event: 2^31 - 1. A larger one makes the row a dead letter.
 pub const EVENT_COUNT_MAX: u32 = i32::MAX as u32;

@@ -79,7 +79,7 @@ pub struct Partition {
     pub erasures: Erasures,
     /// The sum of all counts that were erased from blobs, or were of types that were deleted.
     pub erased_total: u128,
-    /// Where each change of event types stands among its commits.
+    /// The position of each change of event types among its commits.
     pub type_changes: Vec<Position>,
 }
 
@@ -171,7 +171,7 @@ impl Partition {
         self.sources.get(&id).copied().unwrap_or_default()
     }
 
-    /// How many erasures and changes of event types there are. A commit names it.
+    /// The number of erasures and changes of event types. A commit states it.
     pub fn revision(&self) -> u64 {
         self.erasures.count() + self.type_changes.len() as u64
     }

@@ -81,7 +81,7 @@ pub struct RowBatch<'a> {
     pub reading: ReadingId,
     /// The number of the first, from 0 on.
     pub from: u64,
-    /// Whether they are of the intake's log. Then names of event types mean what they meant when the log took a row.
+    /// Whether they are of the intake's log. Then names of event types have the meaning from the time when the log took a row.
     pub is_logged: bool,
     pub records: &'a [Record<'a>],
 }
@@ -180,7 +180,7 @@ pub struct After {
     /// Blobs that the commit adds.
     pub parts: u32,
     pub live: LiveDigest,
-    /// How many erasures and changes of event types the owner knew.
+    /// The number of erasures and changes of event types that the owner knew.
     pub revision: u64,
     /// The sources of which rows or letters were counted since the claim.
     pub sources: Arc<[SourceAfter]>,
@@ -227,7 +227,7 @@ pub enum Stop {
 
 /// The machine.
 pub struct Owner {
-    /// Its event types are those that have the names of now.
+    /// Its event types have their present names.
     config: OwnerConfig,
     /// The event types as they were configured.
     configured: EventTypes,

@@ -74,7 +74,8 @@ impl Pauses {
         }
     }
 
-    /// The pause of a type goes with its name, and ends with the type. Where two types become one, it is paused if either was.
+    /// Applies a change of event types to pauses. The pause of a renamed type moves to the new name, and a deletion ends it. A merged type
+    /// is paused if either type was.
     pub(crate) fn follow(&mut self, change: &TypeChange) {
         let of_type = |name: &String| PauseTarget::EventType(name.clone());
         match change {

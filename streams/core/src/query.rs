@@ -43,14 +43,14 @@ pub struct View {
 }
 
 impl View {
-    /// The view of a tenant in a partition, of which these are the event types.
+    /// The view of a tenant in a partition with these event types.
     pub fn of(partition: &Partition, tenant: TenantHash, types: TypesOf) -> View {
         let kept_from = if bites(Bug::ExpiredRowsShown) { Day(0) } else { partition.horizons.kept };
         let erased = partition.erasures.of_tenant(tenant).collect();
         View { kept_from, erased, types }
     }
 
-    /// What became of the names of a blob's rows.
+    /// The changes to apply to the names of a blob's rows.
     pub fn renaming(&self, blob: &BlobKey) -> Renaming {
         if bites(Bug::OldNamesShown) { Renaming::default() } else { self.types.since(blob.seq) }
     }

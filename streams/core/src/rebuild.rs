@@ -45,7 +45,7 @@ pub struct SourceRows {
 pub trait Inputs {
     fn rows(&mut self, key: &BlobKey) -> Option<Rollups>;
     fn letters(&mut self, key: &BlobKey) -> Option<Vec<DeadLetter>>;
-    /// Counts rows of a source again, by the names of event types of that time. Rows that are known to be dead letters are passed over.
+    /// Counts rows of a source again, by the names of event types of that time. It skips rows that are known to be dead letters.
     fn count(&mut self, rows: &SourceRows, schema: &Schema, refused: Option<&BTreeSet<u64>>) -> Option<Counted>;
 }
 
@@ -204,8 +204,8 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
         Ok(counted.letters)
     }
 
-    /// Rows of a source are read again under the names that the commit knew. The owner may have taken them before it knew the last names.
-    /// It knew the names of before its own claim.
+    /// Rows of a source are read again under the names that the commit knew. The owner may have taken them before it knew the last
+    /// changes. It knew all changes before its own claim.
     fn check_names(&self, key: &BlobKey, rows: &SourceRows) -> Result<(), CannotRebuild> {
         let ends_there = |lineage: &&Lineage| match lineage.origin {
             Origin::Source { source, to, .. } => source == rows.source && to == rows.from,

@@ -7,12 +7,11 @@
 //! 1. A blob that an applied commit has replaced is not live. The head names those that were removed without a replacement.
 //! 2. The owner of a later commit, applied or not, knew what was applied before it. If it replaces the same blob or counts the same row
 //!    as an earlier commit, the earlier one was given up.
-//! 3. Numbers of applied commits rise from epoch to epoch, and a commit knew all erasures and changes of event types of its time. The head
-//!    says before which commits they came.
+//! 3. Numbers of applied commits rise from epoch to epoch. A commit knew all erasures and changes of event types of its time. The head
+//!    has the position of each among the commits.
 //! 4. **The digest decides.** The blobs that are found live must be those that the last commit, or the head, says are live. If they are
-//!    not, each commit that may never have been applied is left out in turn: the last one of an epoch, or one before an erasure or a
-//!    change of event types. If the
-//!    blobs fit in no way, nothing is built.
+//!    not, each commit that may never have been applied is left out in turn: the last commit of an epoch, or a commit before an
+//!    erasure or a change of event types. If no attempt fits, nothing is built.
 //!
 //! So no row counts twice: rules 1 to 3 may be wrong about a commit whose traces were collected, and then rule 4 says so.
 
@@ -234,8 +233,8 @@ impl<'f> Search<'f> {
         Err(CannotRecover::Undecided(Box::new(undecided)))
     }
 
-    /// Commits that may never have been applied although no later one contradicts them. Those with missing blobs come first. A torn write may
-    /// have been given up, so it says nothing about the commits before it.
+    /// Commits that may never have been applied although no later commit contradicts them. Commits with missing blobs come first. A torn
+    /// write may have been abandoned, so it tells nothing about the commits before it.
     fn doubts(&self) -> Vec<AppliedCommit> {
         let mut doubts: Vec<(bool, AppliedCommit)> = Vec::new();
         let mut later: Option<&CommitFiles<'_>> = None;

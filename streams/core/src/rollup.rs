@@ -81,7 +81,7 @@ impl Rollups {
         Rollups::default()
     }
 
-    /// No rows, and room for some.
+    /// No rows, with room for a number of rows.
     pub(crate) fn with_room(rows: usize) -> Rollups {
         Rollups { rows: Vec::with_capacity(rows), ..Rollups::default() }
     }
@@ -193,7 +193,7 @@ impl Rollups {
         self.rows = combined;
     }
 
-    /// Whether two rows have one key.
+    /// Whether two rows have the same key.
     fn is_same(&self, a: &PackedRow, b: &PackedRow) -> bool {
         (a.hour, a.event_type) == (b.hour, b.event_type) && self.unpacked(a).key() == self.unpacked(b).key()
     }

@@ -1,10 +1,10 @@
 //! Event types that are renamed, deleted, and used again.
 //!
 //! A blob keeps the names of its commit for ever. Each change of a name is an entry of the manifest, and each partition notes its last
-//! commit before that entry. So the blob of an earlier commit is read through the changes behind it, and no file is written for a rename. A
-//! commit that did not know a change is refused, as with erasures: blobs of later commits have the new names.
+//! commit before that entry. So a reader applies the later changes to the rows of an earlier blob, and a rename writes no file. The
+//! manifest refuses a commit that did not know a change, as with erasures. So blobs of later commits have the new names.
 //!
-//! Owners name their event types when they claim, so the manifest knows which names are in use.
+//! Owners list their event types when they claim, so the manifest knows the names in use.
 
 use crate::blob::{Epoch, Seq};
 use crate::event::{EventTypes, Meaning, Meanings, is_event_type_name};
@@ -18,30 +18,30 @@ use std::sync::Arc;
 /// A change of the names of event types.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TypeChange {
-    /// Rows of a type count under another name, and so do events that still come under the old name.
+    /// Rows of a type count under another name, and so do events that still arrive under the old name.
     Rename {
         from: String,
         to: String,
-        /// Asked: whether `to` may be a type already. Made: whether it was one. Then both are one type from now on.
+        /// In a request: whether `to` may be in use already. In a made change: whether it was, so that both became one type.
         merges: bool,
     },
-    /// Rows of a type are taken away, and its events are refused.
+    /// Rows of a type are removed, and its events are refused.
     Delete { name: String },
-    /// A name that was deleted or renamed stands for a new type, without the rows of before.
+    /// A deleted or renamed name stands for a new type, without the earlier rows.
     Add { name: String },
 }
 
-/// A change, and when it was asked for.
+/// A change, and the time of its request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
     pub change: TypeChange,
-    /// In milliseconds since 1970, by the clock of the proposer. It is never before that of an earlier change.
+    /// In milliseconds since 1970, by the clock of the proposer. It is at least that of each earlier change.
     pub at_ms: u64,
-    /// Rows of the intake's log before this one were acknowledged before the change. It is never before that of an earlier change.
+    /// Rows of the intake's log before this row were acknowledged before the change. It is at least that of each earlier change.
     pub log_row: u64,
 }
 
-/// A name that is no event type any more.
+/// The meaning of a name that is no longer an event type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormerName {
     /// Its events count under this name.
@@ -53,7 +53,7 @@ pub enum FormerName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     listed: BTreeSet<String>,
-    /// Whether blobs have no other names than the listed ones. Blobs of directories of earlier versions may have.
+    /// Whether blobs have only the listed names. Blobs of directories of earlier versions may have others.
     is_whole: bool,
     changes: Vec<Changed>,
     /// It follows from the changes.
@@ -106,7 +106,7 @@ impl Schema {
         &self.listed
     }
 
-    /// Whether blobs have no other names than the listed ones.
+    /// Whether blobs have only the listed names.
     pub fn is_whole(&self) -> bool {
         self.is_whole
     }
@@ -115,7 +115,7 @@ impl Schema {
         &self.changes
     }
 
-    /// Names that are no event types any more.
+    /// Names that are no longer event types.
     pub fn former(&self) -> &BTreeMap<String, FormerName> {
         &self.former
     }
@@ -147,7 +147,7 @@ impl Schema {
         self.changes.iter().any(|changed| matches!(changed.change, TypeChange::Delete { .. }))
     }
 
-    /// Takes over the names that an owner counts. `None`: an owner of an earlier version did not say them.
+    /// Adds the names that an owner counts. `None`: an owner of an earlier version, which did not list them.
     pub(crate) fn claim(&mut self, names: Option<&[String]>) -> Result<(), SchemaRefused> {
         let Some(names) = names else {
             self.is_whole = false;
@@ -156,7 +156,7 @@ impl Schema {
         self.list(names)
     }
 
-    /// Takes over the names of the blobs of earlier versions.
+    /// Adds the names of blobs of earlier versions.
     pub(crate) fn list_all(&mut self, names: &[String]) -> Result<bool, SchemaRefused> {
         self.list(names)?;
         Ok(!std::mem::replace(&mut self.is_whole, true))
@@ -186,7 +186,7 @@ impl Schema {
             return Err(SchemaRefused::TooManyChanges);
         }
         let mut made = asked.clone();
-        // Names in use are known here only. The identities of types depend on whether two types became one.
+        // Only the manifest knows the names in use. The identities of types depend on whether two types became one.
         if let TypeChange::Rename { to, merges, .. } = &mut made.change {
             *merges = *merges && self.listed.contains(to);
         }
@@ -272,7 +272,7 @@ impl Schema {
         })
     }
 
-    /// Takes over what a snapshot has.
+    /// Restores the state from a snapshot.
     pub(crate) fn restored(
         listed: Vec<String>,
         is_whole: bool,
@@ -291,7 +291,7 @@ impl Schema {
         Ok(schema)
     }
 
-    /// The names of events that an owner or a server takes which is configured with these types.
+    /// The event types of an owner or a server with this configuration, after all changes.
     pub fn effective(&self, configured: &EventTypes) -> EventTypes {
         if self.changes.is_empty() {
             return configured.clone();
@@ -320,7 +320,7 @@ impl Schema {
         EventTypes::renamed(names, eras, self.identities())
     }
 
-    /// The names of now of the configured types, and of the types that had these names before.
+    /// The present names of the configured types, and of the types that had these names before.
     fn taken(&self, configured: &EventTypes) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         let mut take = |name: Option<&str>| {
@@ -349,8 +349,8 @@ impl Schema {
         self.identities().remove(name).unwrap_or_else(|| name.to_owned())
     }
 
-    /// The same for each name that is not its own. Ids of events and of files are made of it: they
-    /// stay the same when a type is renamed, and differ when its name is used again.
+    /// The identity of each name that differs from it. Ids of events and of files derive from the identity. They stay the same when
+    /// a type is renamed, and differ when its name is reused.
     fn identities(&self) -> BTreeMap<String, String> {
         let mut identities: BTreeMap<String, String> = BTreeMap::new();
         for (number, changed) in self.changes.iter().enumerate() {
@@ -418,7 +418,7 @@ impl TypeChange {
     }
 }
 
-/// What some changes, one after the other, make of the names of rows. Other names stay.
+/// The combined effect of consecutive changes on the names of rows. Other names stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renaming(Vec<Renamed>);
 
@@ -436,7 +436,7 @@ impl Renaming {
         renaming
     }
 
-    /// A further change.
+    /// Appends a change.
     pub fn push(&mut self, change: &TypeChange) {
         let (from, to) = match change {
             TypeChange::Rename { from, to, .. } => (from, Some(to)),
@@ -456,7 +456,7 @@ impl Renaming {
         self.0.is_empty()
     }
 
-    /// The name of a row now; `None`: it is deleted.
+    /// The present name of a row's type; `None`: the type is deleted.
     pub fn name<'a>(&'a self, stored: &'a str) -> Option<&'a str> {
         match self.0.iter().find(|renamed| renamed.from == stored) {
             None => Some(stored),
@@ -464,15 +464,15 @@ impl Renaming {
         }
     }
 
-    /// A row under its name now; `None`: it is deleted.
+    /// A row under its present name; `None`: it is deleted.
     pub fn row<'a>(&'a self, row: &RollupRow<'a>) -> Option<RollupRow<'a>> {
         Some(RollupRow { event_type: self.name(row.event_type)?, ..*row })
     }
 
-    /// Rows under their names now, without those that are deleted. `None`: none of them changes.
+    /// Rows under their present names, without deleted rows. `None`: no row changes.
     ///
     /// # Errors
-    /// Never for rows that came from one set.
+    /// There are too many rows. This never happens for rows that came from one set.
     pub fn rows(&self, rows: &Rollups) -> Result<Option<Rollups>, RowError> {
         if rows.types().iter().all(|name| self.name(name) == Some(name)) {
             return Ok(None);
@@ -484,10 +484,10 @@ impl Renaming {
     }
 }
 
-/// Where a change of event types stands among the commits of a partition.
+/// The position of a change of event types among the commits of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
-    /// The epoch that held. Owners of later epochs knew the change before they took a row.
+    /// The epoch at the time of the change. Owners of later epochs knew the change before they took a row.
     pub epoch: Epoch,
     /// The last commit before the change.
     pub before: Seq,
@@ -501,29 +501,29 @@ pub struct TypesOf {
 }
 
 impl TypesOf {
-    /// What became of the names of a commit since.
+    /// The effect of all changes after a commit.
     pub fn since(&self, commit: Seq) -> Renaming {
         self.between(commit, Seq(u64::MAX))
     }
 
-    /// What became of the names of a commit until a later one.
+    /// The effect of the changes between a commit and a later commit.
     pub fn between(&self, from: Seq, to: Seq) -> Renaming {
         let is_between = |(_, position): &(&Changed, &Position)| from <= position.before && position.before < to;
         Renaming::of(self.changes().filter(is_between).map(|(changed, _)| &changed.change))
     }
 
-    /// The changes, and where they stand.
+    /// The changes and their positions.
     fn changes(&self) -> impl DoubleEndedIterator<Item = (&Changed, &Position)> {
         self.schema.changes.iter().zip(&self.positions)
     }
 
-    /// Whether a name was used again behind a commit.
+    /// Whether a name was reused after a commit.
     pub fn has_additions_since(&self, commit: Seq) -> bool {
         let since = |(_, position): &(&Changed, &Position)| commit <= position.before;
         self.changes().filter(since).any(|(changed, _)| changed.is_addition())
     }
 
-    /// Whether a name was used again while the owner of an epoch was at work, between one of its commits and a later one.
+    /// Whether a name was reused in an epoch, between one commit and a later commit.
     pub fn has_additions(&self, epoch: Epoch, from: Seq, to: Seq) -> bool {
         let is_between = |(_, position): &(&Changed, &Position)| {
             position.epoch == epoch && from <= position.before && position.before < to

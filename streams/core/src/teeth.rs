@@ -44,7 +44,7 @@ pub enum Bug {
     ErasedLettersInFlushes,
     /// A commit applies although its owner did not know a change of event types.
     CommitsBeforeTypeChange,
-    /// A rename takes a name that has rows of its own.
+    /// A rename accepts a new name that has rows of its own.
     RenameMergesUnasked,
     /// A merge keeps the earlier names of its rows.
     OldNamesInMerges,
@@ -54,7 +54,7 @@ pub enum Bug {
     OldNamesShown,
     /// A blob is taken for clean of deleted types without being written again.
     DeletedRowsStay,
-    /// A claim does not take the changes of event types over.
+    /// A claim ignores the changes of event types.
     TypesForgottenByClaim,
     /// A merge puts rows of test tenants into the blobs of others.
     TestRowsShared,

@@ -40,9 +40,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 struct Server {
     node: Arc<Node>,
     bodies: Semaphore,
-    /// Of queries in SQL: they never take the place of events.
+    /// Permits for bodies of queries in SQL. They are separate from permits for events.
     sql_bodies: Semaphore,
-    /// Bytes of results of queries in SQL that are not sent yet.
+    /// Permits for bytes of SQL results that are not sent yet.
     sql_unsent: Arc<Semaphore>,
     queries: Semaphore,
     waiting: Semaphore,

@@ -8,7 +8,7 @@
 //! * `engine`: the thread that owns the partition, and the thread that writes blobs.
 //! * `query`: counts of a tenant, from blobs and from the owner's rows; `row_cache`: rows of blobs that were read before;
 //!   `commit_times`: when blobs were committed.
-//! * `sql_rows`: the rows that a child of SQL gets; `query_log`: a line about each query in SQL.
+//! * `sql_rows`: the rows for a child of SQL; `query_log`: a line about each query in SQL.
 //! * `http`: requests and answers. It decides nothing about counts.
 //! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 

@@ -234,14 +234,14 @@ impl IntakeLog {
         self.lock().state.next_row()
     }
 
-    /// The row behind all that are durable. Events that were acknowledged come before it. Later rows may be lost by a kill, and their numbers
-    /// are used again then.
+    /// The first row after all durable rows. Acknowledged events come before it. A kill may lose later rows, and the next start reuses
+    /// their numbers.
     pub fn durable_row(&self) -> u64 {
         let durable = self.progress.borrow().durable;
         self.row_behind(durable)
     }
 
-    /// The row behind an entry.
+    /// The first row after an entry.
     pub(crate) fn row_behind(&self, index: u64) -> u64 {
         let inner = self.lock();
         let later = inner.entries.partition_point(|kept| kept.index <= index);
@@ -462,7 +462,7 @@ pub fn check_log(path: &Path, directory: &str, position: u64) -> Result<(), LogE
     open_idle(path, directory)?.check_position(position)
 }
 
-/// The row behind all that a log has taken that no process has open.
+/// The first row after all rows of a log that no process has open.
 ///
 /// # Errors
 /// [`LogError`].

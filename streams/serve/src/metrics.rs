@@ -84,7 +84,7 @@ fn queries_in_sql(node: &Node, sql: &Stats) -> Vec<Metric> {
     ]
 }
 
-/// Refusals and ends of children. A reason that did not happen has no line, but for ends.
+/// Refusals by code, and ends of children by reason. Only codes that occurred have a line; each reason of an end has one.
 fn by_reason(sql: &Stats) -> [Labelled; 2] {
     let ended = |(reason, name): (Ended, &'static str)| (name, sql.ended.get(&reason).copied().unwrap_or_default());
     [

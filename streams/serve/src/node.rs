@@ -41,11 +41,11 @@ struct Shared {
     is_stopping: bool,
 }
 
-/// What event types are called.
+/// The names of event types.
 #[derive(Clone)]
 pub struct Names {
     pub schema: Arc<Schema>,
-    /// The types that are taken, under these names.
+    /// The accepted types, under their present names.
     pub types: Arc<EventTypes>,
 }
 
@@ -129,7 +129,7 @@ impl Node {
         }
     }
 
-    /// What event types are called.
+    /// The names of event types.
     pub fn names(&self) -> Names {
         self.shared().names.clone()
     }

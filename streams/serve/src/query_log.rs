@@ -1,6 +1,6 @@
 //! The log of queries in SQL: a line of JSON for each, with the shape of the query and none of its literals.
 //!
-//! One thread writes the lines. A query waits for its own line; the line of a query whose client went away is written afterwards.
+//! One thread writes the lines. A query waits for its own line. If its client disconnects, the line is written afterwards.
 
 use crate::counters::Counter;
 use serde_json::json;
@@ -15,10 +15,10 @@ use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_sql::shape::shape;
 use tokio::sync::oneshot;
 
-/// The outcome of a query whose reader went away.
+/// The outcome of a query whose client disconnected.
 const ABANDONED: &str = "abandoned";
 
-/// Lines that wait for the thread. A further one is lost and counted.
+/// Lines that wait for the thread. A further line is lost and counted as an error.
 const LINES_MAX: usize = 1_024;
 /// A query waits for its line at most this long.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ struct Written {
     done: Option<oneshot::Sender<()>>,
 }
 
-/// A query that has begun. Its line is written at its end, also when it is dropped before.
+/// A query that has begun. Its line is written at its end, or when it is dropped earlier.
 pub struct LogLine<'l> {
     log: &'l QueryLog,
     tenant: String,
@@ -50,7 +50,7 @@ pub struct LogLine<'l> {
     pub bytes: u64,
     /// A code, or `ok`.
     pub outcome: &'static str,
-    /// What only the operator may see.
+    /// The cause of a failure, which only the operator may see.
     pub detail: Option<String>,
     is_written: bool,
 }
@@ -71,7 +71,7 @@ impl QueryLog {
                 drop(done);
             }
         });
-        // Without its thread each line is an error, as in a folder that cannot be written to.
+        // If the thread does not start, each line counts as an error, as in a folder that cannot be written to.
         drop(started);
         QueryLog { lines: Some(lines), errors }
     }

@@ -1,7 +1,7 @@
 //! Tokens. A secret gives the token of producers, and a token for each tenant, which reads that tenant's rows only.
 //!
-//! A token is an HMAC of its owner under the secret, so no table of tenants is needed. A token that ends says for whom it is and
-//! until when, in its own text: `TENANT.SECONDS.HMAC`, the tenant and the HMAC in hexadecimal.
+//! A token is an HMAC of its owner under the secret, so no table of tenants is needed. A token with an expiry contains its tenant and
+//! its end: `TENANT.SECONDS.HMAC`, the tenant and the HMAC in hexadecimal.
 
 use ring::hmac;
 use std::fmt;
@@ -36,18 +36,18 @@ pub enum Role<'a> {
     Producer,
     /// Reads the rows of one tenant.
     Tenant(&'a str),
-    /// Pauses and resumes.
+    /// Pauses, resumes, erases, and changes event types.
     Operator,
 }
 
-/// A token that ends, as it was found.
+/// The verdict on a token with an expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It is the token of this tenant.
     Valid { tenant: String },
-    /// It was one.
+    /// It was valid, and has expired.
     Expired,
-    /// It is none of this secret.
+    /// It was not made from this secret.
     Wrong,
 }
 
@@ -88,7 +88,7 @@ impl Secret {
         format!("{}.{ends_at_s}.{}", hex(tenant.as_bytes()), hex(tag.as_ref()))
     }
 
-    /// Judges a token; `None`: it is not of those that end.
+    /// Judges a token; `None`: the token has no expiry.
     pub fn judge_ending(&self, token: &str, now_s: u64) -> Option<Ending> {
         let (named, rest) = token.split_once('.')?;
         let (ends_at, _) = rest.split_once('.')?;
@@ -112,7 +112,7 @@ impl Secret {
         context.sign()
     }
 
-    /// Whether a text may be the token of some role. Operators do not ask, so theirs is none.
+    /// Whether a text may be the token of a producer or a tenant. Operators send no queries, so their token is refused.
     pub fn has_form_of_a_token(&self, token: &str) -> bool {
         let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         token.len() == 2 * HMAC_BYTES && token.bytes().all(digits) && !self.is_token(Role::Operator, token)

@@ -39,7 +39,7 @@ pub const SQL_RESULT_ROWS_MAX: u64 = 100_000;
 pub const SQL_RESULT_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of results of queries in SQL that clients have not read. A further query is answered 503.
 pub const SQL_UNSENT_BYTES_MAX: usize = 256 << 20;
-/// Seconds that a query in SQL waits for others. Then it is answered 503.
+/// Seconds that a query in SQL waits for a turn. Then it is answered 503.
 pub const SQL_WAIT_S: u64 = 5;
 /// Bytes of a request's head. More: the connection is closed with 431.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -57,14 +57,14 @@ pub const STOP_S: u64 = 20;
 pub struct SqlSettings {
     /// The program of a child. If it is missing, queries in SQL are answered 501.
     pub program: PathBuf,
-    /// Children, and so queries at a time.
+    /// Largest number of children. Each answers one query at a time.
     pub children: usize,
     /// Memory of a query, with the rows that it reads.
     pub memory_bytes: u64,
     pub timeout_s: u64,
-    /// Rows that a query reads.
+    /// Largest number of rows that a query reads.
     pub rows_max: u64,
-    /// Of each tenant: queries at a time, and seconds and rows of a minute.
+    /// Limits of each tenant: queries at a time, and seconds and rows of a minute.
     pub tenant_queries: usize,
     pub tenant_s: u64,
     pub tenant_rows: u64,

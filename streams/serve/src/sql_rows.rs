@@ -1,5 +1,5 @@
-//! The rows of a tenant in a range, as messages to a child of SQL. Tenant and range are decided by the request, and never by the text of
-//! a query. Each row is checked again before it is sent, so that none of another tenant is among them.
+//! The rows of a tenant in a range, as messages to a child of SQL. The request decides tenant and range, never the text of a query. Each
+//! row is checked again before it is sent, so that no row of another tenant is among them.
 
 use crate::engine::Pinned;
 use crate::query::RowSources;
@@ -12,7 +12,7 @@ use tidemark_streams_sql::limits::FRAME_ROWS_MAX;
 use tidemark_streams_sql::pool::SqlError;
 use tidemark_streams_store::directory::DirectoryError;
 
-/// Whose rows are read, and of which time.
+/// The tenant and the range of time whose rows are read.
 #[derive(Clone, Debug)]
 pub struct TenantRange {
     pub tenant: String,
@@ -37,7 +37,7 @@ pub enum SqlRowsError {
     Foreign,
 }
 
-/// Refuses a range of which nothing is kept.
+/// Refuses a range that ends before the kept days.
 ///
 /// # Errors
 /// [`SqlRowsError::NotKept`].
@@ -48,8 +48,8 @@ pub fn check_kept(asked: &TenantRange, pinned: &Pinned) -> Result<(), SqlRowsErr
     }
 }
 
-/// Reads what was pinned. Rows of one listing, hour and type are one. `charge` gets the number of rows after each blob, and may stop the
-/// reading.
+/// Reads the pinned blobs and unwritten rows. Rows of one listing, hour and type are combined. `charge` gets the number of rows after
+/// each blob, and may stop the reading.
 ///
 /// # Errors
 /// [`SqlRowsError`].
@@ -87,7 +87,7 @@ fn add<'r>(
         if row.count() > 0 {
             to.push(row)?;
         }
-        // Rows of several blobs may become one. Each time there are twice as many rows as may be, so this costs little.
+        // Combining may bring the number of rows below the limit. It runs only at twice the limit, so it costs little.
         if to.len() as u64 > asked.rows_max.saturating_mul(2) {
             to.combine();
             below_limit(to, asked)?;
@@ -101,7 +101,7 @@ fn below_limit(rows: &Rollups, asked: &TenantRange) -> Result<(), SqlRowsError> 
     if rows.len() as u64 > max { Err(SqlError::ScanRows { max }.into()) } else { Ok(()) }
 }
 
-/// The counts of a row that are in a range.
+/// A row with the counts outside a range set to 0.
 fn within(mut row: RollupRow<'_>, range: QuarterRange) -> RollupRow<'_> {
     for (at, count) in row.quarters.iter_mut().enumerate() {
         if !range.contains(row.hour.quarter(at)) {
@@ -111,10 +111,10 @@ fn within(mut row: RollupRow<'_>, range: QuarterRange) -> RollupRow<'_> {
     row
 }
 
-/// A message for some of the rows, from the one at `from` on.
+/// Messages with all rows, in their order.
 ///
 /// # Errors
-/// A row is another tenant's.
+/// A row belongs to another tenant.
 pub fn frames<'r>(rows: &'r Rollups, tenant: &'r str) -> impl Iterator<Item = Result<Rows, SqlRowsError>> + use<'r> {
     (0..rows.len()).step_by(FRAME_ROWS_MAX).map(move |from| frame(rows, tenant, from))
 }

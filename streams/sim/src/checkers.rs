@@ -44,8 +44,8 @@ pub const MERGED: &str = "merged";
 pub const RETENTION: &str = "retention";
 /// Once an erasure is done, no live blob holds its rows and letters. From its entry on no query shows them.
 pub const ERASED: &str = "erased";
-/// No blob of a commit has a name that was renamed or deleted before. A rename takes no name that is in use, unless both become one type. In
-/// the end no blob holds rows of deleted types.
+/// No blob of a commit has a name that was renamed or deleted before. A rename takes no name in use, unless it merges both types. In the
+/// end no blob holds rows of deleted types.
 pub const TYPES: &str = "types";
 /// An owner that was told that its partition is paused takes no rows.
 pub const PAUSED: &str = "paused";
@@ -63,7 +63,7 @@ pub struct Positions(BTreeMap<SourceId, u64>);
 /// Which dead letters were settled, by the entry of which index, and which rows were refused because they were too old.
 #[derive(Debug, Default)]
 pub struct Settled {
-    /// What event types are called.
+    /// The names of event types.
     pub names: TypeNames,
     at: BTreeMap<LetterId, SettledAt>,
     /// Letters that went with an erasure.
@@ -137,7 +137,7 @@ impl Settled {
         Ok(())
     }
 
-    /// The counts of a source's letters that were replayed up to an index, under the names behind some changes.
+    /// The counts of a source's letters that were replayed up to an index, under the names after a number of changes.
     fn add_replayed(&self, source: &Source, index: u64, now: Known, into: &mut Rollups) {
         let range = LetterId { source: source.id, row: 0 }..=LetterId { source: source.id, row: u64::MAX };
         let is_counted = |letter: &LetterId| is_replayed(letter.row) && !self.erased.contains(letter);
@@ -196,7 +196,7 @@ impl Settled {
         Ok(())
     }
 
-    /// The rows below a position that were counted: neither bad, nor too old, nor of a deleted type. They have the names behind some changes.
+    /// The rows below a position that were counted: neither bad, nor too old, nor of a deleted type. They have the names after the changes.
     /// Rows of an owner's sets are not committed yet.
     fn add_counted(&self, source: &Source, below: u64, sets: &[OwnerRows], now: Known, into: &mut Rollups) {
         let id = |row| LetterId { source: source.id, row };

@@ -17,7 +17,7 @@ use tidemark_streams_core::time::{DAY_S, Day, HOUR_S, Hour, Now};
 /// When the run begins, and what events are near.
 pub const START_S: u64 = 1_700_000_000;
 const TYPES: [&str; 2] = ["impression", "click"];
-/// What types are called in the course of a run.
+/// The names of types in the course of a run.
 const NAMES: [&str; 4] = ["impression", "click", "view", "impression-view"];
 /// The tenant that is marked as a test in some runs.
 pub const TEST_TENANT: &str = "tenant-2";
@@ -106,7 +106,7 @@ impl Row {
         self.count < 0 || self.event_type == BROKEN
     }
 
-    /// What the source calls its type.
+    /// The name of its type in the source.
     pub fn event_type(&self) -> &str {
         self.event_type
     }

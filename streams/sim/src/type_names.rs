@@ -1,7 +1,7 @@
-//! What event types are called, followed by the entries of the log alone.
+//! The names of event types, derived from the entries of the log alone.
 //!
-//! A row has the name that its source says. What the name stood for is decided when an owner takes the row, by the changes that the owner
-//! was told. Later changes rename or delete the row.
+//! A row has the name that its source gives. When an owner takes the row, the changes that the owner knows decide the type of the name.
+//! Later changes rename or delete the row.
 
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +13,10 @@ use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::source::SourceId;
 
-/// How many changes were known.
+/// The number of changes that an owner knew.
 pub type Known = usize;
 
-/// What became of a row.
+/// The fate of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It counts under this name.
@@ -31,11 +31,11 @@ pub enum Fate {
 pub struct TypeNames {
     changes: Vec<TypeChange>,
     in_use: BTreeSet<String>,
-    /// What owners knew when they took rows.
+    /// The changes that owners knew when they took rows.
     taken: BTreeMap<(Epoch, SourceId, u64), Known>,
     /// The same for rows that were committed.
     counted: BTreeMap<(SourceId, u64), Known>,
-    /// What there was when commits were applied.
+    /// The number of changes when commits were applied.
     commits: BTreeMap<Seq, Known>,
 }
 
@@ -52,7 +52,7 @@ impl TypeNames {
     }
 
     /// # Errors
-    /// What is wrong with the names.
+    /// A description of the wrong names.
     pub fn on_applied(&mut self, command: &Command, outcome: &Outcome, store: &Store) -> Result<(), String> {
         if let (Command::Types(set), Outcome::Types { result: Ok(true) }) = (command, outcome)
             && let TypesSet::Change(change) = &set.set
@@ -112,7 +112,7 @@ impl TypeNames {
         Ok(())
     }
 
-    /// What a name stood for behind some changes; `None`: it was deleted.
+    /// The type of a name after a number of changes; `None`: it was deleted.
     fn bound(&self, name: &str, known: Known) -> Option<String> {
         let binding = (0..known).rev().find_map(|at| match &self.changes[at] {
             TypeChange::Rename { from, to, .. } if from == name => Some((at, Some(to.clone()))),
@@ -127,7 +127,7 @@ impl TypeNames {
         }
     }
 
-    /// What became of a stored name by some changes; `None`: it was deleted.
+    /// The present name for a stored name after a range of changes; `None`: it was deleted.
     fn moved(&self, name: &str, changes: Range<usize>) -> Option<String> {
         let mut now = name.to_owned();
         for change in &self.changes[changes] {
@@ -140,7 +140,7 @@ impl TypeNames {
         Some(now)
     }
 
-    /// What became of a row that was taken by an owner with some knowledge, up to a later time.
+    /// The fate, up to a later time, of a row that an owner took with some knowledge.
     pub fn fate(&self, name: &str, taken: Known, now: Known) -> Fate {
         match self.bound(name, taken) {
             None => Fate::Refused,
@@ -148,12 +148,12 @@ impl TypeNames {
         }
     }
 
-    /// What the owner of an epoch knew when it took a row.
+    /// The changes that the owner of an epoch knew when it took a row.
     pub fn taken_by(&self, epoch: Epoch, source: SourceId, row: u64) -> Known {
         self.taken.get(&(epoch, source, row)).copied().unwrap_or_default()
     }
 
-    /// What the owner knew that took a row which is counted.
+    /// The changes that the owner of a counted row knew when it took the row.
     pub fn taken(&self, source: SourceId, row: u64) -> Known {
         self.counted.get(&(source, row)).copied().unwrap_or_default()
     }
@@ -163,7 +163,7 @@ impl TypeNames {
         self.rows_of(self.known_by(seq), rows)
     }
 
-    /// What there was when a commit was applied.
+    /// The number of changes when a commit was applied.
     pub fn known_by(&self, seq: Seq) -> Known {
         self.commits.get(&seq).copied().unwrap_or(self.changes.len())
     }

@@ -54,7 +54,7 @@ impl FileRows {
         &self.reading.mapping
     }
 
-    /// Adds the next rows to a batch, at most `most`, and fewer where their texts are long. None: the file ends.
+    /// Adds the next rows to a batch: at most `most`, and fewer if their texts are long. If it adds none, the file has ended.
     ///
     /// # Errors
     /// [`SourceError`]: the file is damaged from there on.

@@ -1,4 +1,4 @@
-//! Rows that were read. Their texts share one piece of memory, so that a row takes no allocation.
+//! Rows that were read. Their texts share one buffer, so that a row needs no allocation.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -12,7 +12,7 @@ pub enum Row<'a> {
     Broken { reason: String, text: String },
 }
 
-/// The name of a tenant, a listing or a type. A number is its digits.
+/// The name of a tenant, a listing or a type. A number stands for its decimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Id<'a> {
     Text(&'a str),

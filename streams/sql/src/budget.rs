@@ -1,7 +1,7 @@
-//! What each tenant uses: queries at a time, and seconds and rows of the present minute.
+//! The use of each tenant: queries at a time, and seconds and rows of the present minute.
 //!
-//! A query begins if its tenant is below each limit, and is charged when it ends, in the minute of its end. So the last query of a
-//! minute may go beyond a limit, by no more than the limits of one query. What is beyond the limit is charged to the next minutes.
+//! A query begins if its tenant is below each limit. It is charged when it ends, in the minute of its end. So the last query of a
+//! minute may exceed a limit, by no more than the limits of one query. Use beyond a limit is charged to the next minutes.
 
 use crate::limits::{BUDGET_WINDOW_S, TENANTS_MAX};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct TenantLimits {
 /// Why a query does not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverBudget {
-    #[error("the tenant runs {running} queries: at most {max} at a time; wait for one of them")]
+    #[error("the tenant runs {running} queries: at most {max} at a time; wait until one of them ends")]
     Queries { running: usize, max: usize },
     #[error(
         "the tenant's queries of this minute took {used_ms} ms: at most {max_ms} ms in {BUDGET_WINDOW_S} s; \
@@ -59,7 +59,7 @@ pub struct Cost {
 }
 
 impl Use {
-    /// Goes on to a window. Each window that has passed takes its limit from what was used.
+    /// Advances to a window. Each window that has passed subtracts its limit from the use.
     fn roll(&mut self, window: u64, limits: TenantLimits) {
         let passed = window.saturating_sub(self.window);
         let times = u32::try_from(passed).unwrap_or(u32::MAX);

@@ -1,11 +1,11 @@
-//! The child: it takes a query, says whether it may run, takes rows, and gives the result.
+//! The child: it takes a query, replies whether the query may run, takes rows, and sends the result.
 //!
-//! * `guard`: what the process takes from itself before it reads anything.
-//! * `walls`: the texts that are refused before they are planned.
-//! * `session`: a catalog of the tenant's tables, and the functions that there are.
+//! * `guard`: rights that the process drops before it reads anything.
+//! * `walls`: checks that refuse texts before planning.
+//! * `session`: a catalog of the tenant's tables, and the available functions.
 //! * `tables`: the rows.
 //! * `output`: the result as JSON, CSV or Arrow.
-//! * `refused`: errors of DataFusion, as the parent shows them.
+//! * `refused`: errors of DataFusion, as tenants see them.
 
 mod guard;
 mod output;
@@ -24,7 +24,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why a child ends.
+/// The reason for which a child ends.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     #[error(transparent)]
@@ -82,7 +82,7 @@ struct Child {
 /// Why a query has no result.
 enum NoResult {
     Refused(Refused),
-    /// The parent gave it up.
+    /// The parent cancelled it.
     GivenUp,
     Child(ChildError),
 }
@@ -111,7 +111,7 @@ impl Child {
     }
 
     fn answer(&mut self, query: &Query) -> Result<(), ChildError> {
-        // A panic is an error of the engine. The child ends after it.
+        // A panic is an error of the engine. The child replies, and then ends.
         let answered = catch_unwind(AssertUnwindSafe(|| self.executed(query)));
         let refused = match answered {
             Ok(Ok(rows)) => return self.reply(&Reply::Done { rows }),
@@ -146,7 +146,7 @@ impl Child {
         let mut full = None;
         loop {
             match self.request()? {
-                // After a refusal the rest is passed over.
+                // After a refusal the child skips the remaining rows.
                 Some(Request::Rows(rows)) if full.is_none() => full = prepared.tables().add(&rows).err(),
                 Some(Request::Rows(_)) => {}
                 Some(Request::RowsEnd) => break,

@@ -1,6 +1,6 @@
 //! Messages between parent and child: a length of four bytes, and a postcard encoding.
 //!
-//! Parent and child are of one release: the first message of a child names the version, and a parent refuses any other.
+//! Parent and child are of one release: the first message of a child names the version, and a parent refuses any other version.
 
 use crate::limits::{FRAME_BYTES_MAX, FRAME_ROWS_MAX, PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ pub enum Request {
     Rows(Rows),
     /// All rows were sent.
     RowsEnd,
-    /// The planned query is not carried out. The child does not reply, and waits for the next query.
+    /// The planned query is cancelled. The child does not reply, and waits for the next query.
     GiveUp,
 }
 
@@ -40,7 +40,7 @@ pub enum Reply {
     Columns(Vec<Column>),
     /// Bytes of the result in the format of the query.
     Output(Bytes),
-    /// The result is whole.
+    /// The result is complete.
     Done { rows: u64 },
 }
 
@@ -51,7 +51,7 @@ pub struct Query {
     pub params: Vec<Param>,
     /// The zone of `impressions_local()`.
     pub zone: String,
-    /// Event types with a view of their own.
+    /// Event types with a table of their own.
     pub types: Vec<String>,
     pub format: Format,
     /// Rows of the result.
@@ -82,7 +82,7 @@ pub enum Format {
     Arrow,
 }
 
-/// What a planned query reads.
+/// The input of a planned query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
     /// False: it names no table.
@@ -96,7 +96,7 @@ pub struct Rows {
     pub listings: Vec<ListingRun>,
     /// Names of event types.
     pub types: Vec<String>,
-    /// The type of each row: its place in `types`.
+    /// The type of each row, as an index into `types`.
     pub type_of: Bytes,
     /// Hours since 1970.
     pub hours: Vec<u32>,
@@ -128,7 +128,7 @@ pub enum Refusal {
     NotAllowed,
     /// It is nested too deeply, or has too many parts.
     Complex,
-    /// It names a table, a column or a function that there is not, or types do not fit.
+    /// It names an unknown table, column or function, or types do not match.
     Plan,
     /// Values for `$1` and so on are missing or wrong.
     Params,
@@ -141,7 +141,7 @@ pub enum Refusal {
     Internal,
 }
 
-/// Why bytes are no message.
+/// The reason for which bytes are not a valid message.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     #[error(transparent)]
@@ -191,7 +191,7 @@ impl Rows {
 
 impl Query {
     /// # Errors
-    /// A part is outside its limit. The parent refuses such a query before.
+    /// A part exceeds its limit. The parent refuses such a query earlier.
     pub fn check(&self) -> Result<(), FrameError> {
         let is_long = |param: &Param| matches!(param, Param::Text(text) if text.len() > PARAM_BYTES_MAX);
         if self.sql.len() > SQL_BYTES_MAX {

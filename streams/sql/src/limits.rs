@@ -1,12 +1,12 @@
-//! Every limit of SQL, by name. The behaviour at a limit stands beside it.
+//! Every limit of SQL, by name, with the behaviour at the limit.
 
 /// Bytes of the text of a query. A longer one is refused: `sql_text`.
 pub const SQL_BYTES_MAX: usize = 64 << 10;
 /// Tokens of a query. A query with more is refused: `sql_complex`.
 pub const TOKENS_MAX: usize = 20_000;
-/// Expressions and queries within each other. A deeper query is refused: `sql_complex`.
+/// Nesting depth of a text in the parser. A deeper query is refused: `sql_complex`.
 pub const NESTING_MAX: usize = 50;
-/// Operators in one chain, such as `a OR b OR c`. A longer chain is refused: `sql_complex`.
+/// Depth of a parsed expression, where a chain such as `a OR b OR c` nests too. A deeper expression is refused: `sql_complex`.
 pub const CHAIN_MAX: usize = 500;
 /// Tables that a query names. A query with more is refused: `sql_complex`.
 pub const RELATIONS_MAX: usize = 100;
@@ -26,22 +26,22 @@ pub const COLUMNS_MAX: usize = 200;
 /// Bytes of the message of an error. A longer one is cut.
 pub const MESSAGE_BYTES_MAX: usize = 2_048;
 
-/// Children, at least and at most.
+/// Smallest and largest number of children.
 pub const CHILDREN_MIN: usize = 2;
 pub const CHILDREN_MAX: usize = 8;
 /// Queries that wait for a child. A further one is refused: `sql_busy`.
 pub const WAITING_MAX: usize = 64;
-/// Queries that a child answers. Then it ends, and another one starts.
+/// Queries that a child answers. Then it ends, and the next query starts another child.
 pub const CHILD_QUERIES_MAX: u64 = 1_000;
 /// Memory that a child may hold after a query, beyond the memory of its start. A child with more ends.
 pub const CHILD_GROWTH_BYTES_MAX: u64 = 128 << 20;
 /// Stack of the child's thread.
 pub const STACK_BYTES: usize = 64 << 20;
-/// Memory that a child may map beyond the memory of a query: for its stack, for what it keeps of queries before, and for its allocator. Beyond it
-/// the child aborts.
+/// Memory that a child may map beyond the memory of a query: for its stack, for memory kept from earlier queries, and for its
+/// allocator. A child that maps more aborts.
 pub const DATA_SLACK_BYTES: u64 = STACK_BYTES as u64 + CHILD_GROWTH_BYTES_MAX + (64 << 20);
 
-/// Tenants whose use of the present minute is known. With more, those that run nothing are forgotten.
+/// Tenants whose use of the present minute is known. With more, the pool forgets tenants without a running query.
 pub const TENANTS_MAX: usize = 100_000;
 /// Seconds of the window in which a tenant's time and rows are summed.
 pub const BUDGET_WINDOW_S: u64 = 60;

@@ -1,8 +1,8 @@
-//! The parent's side: a few children, each of which answers one query at a time, and queries of one tenant only.
+//! The parent's side: a few children. Each child answers one query at a time, and queries of one tenant only.
 //!
 //! [`Pool::begin`] waits for a child and returns a [`Session`]. The session sends the query, then the tenant's rows, and takes the
-//! result. While the child works, the parent looks at its memory each 20 ms, and kills a child that takes too much memory or time.
-//! A session that is dropped before its end kills its child, so a reader that went away costs nothing more.
+//! result. While the child works, the parent measures its memory every 20 ms, and kills a child that takes too much memory or time.
+//! A session that is dropped before its end kills its child, so a client that disconnects costs nothing more.
 
 mod error;
 mod process;
@@ -28,23 +28,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub struct PoolSettings {
     /// The program of a child.
     pub program: PathBuf,
-    /// Children, and so queries at a time.
+    /// Largest number of children. Each answers one query at a time.
     pub children: usize,
     /// Memory of a query, with the rows that it reads.
     pub memory_bytes: u64,
-    /// Time of a query from when it has a child.
+    /// Time of a query, from the moment at which it gets a turn.
     pub timeout: Duration,
     /// Time that a query waits for a child.
     pub wait: Duration,
-    /// Rows that a query reads.
+    /// Largest number of rows that a query reads.
     pub scan_rows_max: u64,
-    /// Rows and bytes of a result.
+    /// Largest number of rows and bytes of a result.
     pub rows_max: u64,
     pub bytes_max: u64,
     pub tenant: TenantLimits,
 }
 
-/// Children, and what queries used.
+/// Children, and the use of queries.
 #[derive(Debug)]
 pub struct Pool {
     settings: PoolSettings,
@@ -55,7 +55,7 @@ pub struct Pool {
     shared: Mutex<Shared>,
 }
 
-/// A child that waits for a query. It has had rows of one tenant, and gets no others.
+/// A child that waits for a query. It has had rows of one tenant, and gets no rows of other tenants.
 #[derive(Debug)]
 struct Idle {
     tenant: String,
@@ -76,7 +76,7 @@ struct Charged {
     pool: Arc<Pool>,
     tenant: String,
     cost: Cost,
-    /// Since the query has a child.
+    /// The time at which the query got its turn.
     began: Option<Instant>,
     turn: Option<OwnedSemaphorePermit>,
 }
@@ -105,7 +105,7 @@ impl Pool {
         self.settings.program.is_file()
     }
 
-    /// What happened since the start.
+    /// Counts since the start of the pool.
     pub fn stats(&self) -> Stats {
         self.shared().stats.clone()
     }
@@ -153,7 +153,7 @@ impl Pool {
         turn.ok().and_then(Result::ok).ok_or(SqlError::Waited { seconds: wait.as_secs() })
     }
 
-    /// A child that has had no rows but the tenant's, and still runs. Without one, children of others end until there is room for one more.
+    /// Takes an idle child that still runs and has had only this tenant's rows, if there is one.
     fn idle(&self, tenant: &str) -> Option<Process> {
         loop {
             let mut process = self.shared().take(tenant)?;
@@ -164,7 +164,7 @@ impl Pool {
         }
     }
 
-    /// Ends the oldest idle children, so that a child more does not make too many. The caller has a turn.
+    /// Ends the oldest idle children until there is room for one more. The caller has a turn.
     fn make_room(&self) {
         let room = self.turns.available_permits();
         let oldest: Vec<Idle> = {
@@ -175,7 +175,7 @@ impl Pool {
         oldest.into_iter().for_each(|idle| idle.process.end(Ended::Tenant));
     }
 
-    /// Takes a child back that has answered a query of a tenant.
+    /// Takes a child back after it has answered a query of a tenant.
     fn give_back(&self, tenant: &str, mut process: Process) {
         match process.is_quiet().err().or_else(|| process.worn_out()) {
             Some(reason) => process.end(reason),

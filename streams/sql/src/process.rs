@@ -1,9 +1,9 @@
-//! What parent and children do for themselves as processes.
+//! Protection that the parent and its children set up for their own process.
 
 use rustix::process::DumpableBehavior;
 use std::io;
 
-/// Keeps other processes of the same user from reading the memory of this one, and from its files in `/proc`. Root still can.
+/// Keeps other processes of the same user from reading the memory of this process and its files in `/proc`. Root still can.
 ///
 /// # Errors
 /// The kernel refuses.

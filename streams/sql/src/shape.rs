@@ -1,7 +1,7 @@
-//! The shape of a query: its text without literals, comments and quoted names, so that a log holds nothing of a tenant's rows.
+//! The shape of a query: its text without literals, comments and quoted names, so that a log holds no values of a tenant's rows.
 //!
 //! `SELECT n FROM click WHERE listing = 'a' LIMIT 5` has the shape `SELECT n FROM click WHERE listing = ? LIMIT ?`. A list of literals
-//! is one `?`, so queries that differ in the number of values only have one shape.
+//! is one `?`, so queries that differ only in the number of values have one shape.
 
 use crate::limits::SHAPE_BYTES_MAX;
 
@@ -53,7 +53,7 @@ fn next(text: &str) -> Option<(Part, &str, &str)> {
     if let Some(quote) = ['\'', '"', '`'].into_iter().find(|quote| *quote == first) {
         return of(Part::Literal, quoted_end(text, quote, Backslash::Plain));
     }
-    // The engine may take any sign after these into a name, also a quote. Few queries have them.
+    // The engine may take any character after these into a name, even a quote. Few queries have them.
     if matches!(first, '#' | '@') {
         return of(Part::Literal, text.len());
     }
@@ -80,7 +80,7 @@ fn next(text: &str) -> Option<(Part, &str, &str)> {
     of(Part::Sign, first.len_utf8())
 }
 
-/// A comment that some engines carry out.
+/// The start of a comment that some engines execute.
 const EXECUTED: &str = "/*!";
 
 fn is_word_start(sign: char) -> bool {
@@ -91,7 +91,7 @@ fn is_word_part(sign: char) -> bool {
     is_word_start(sign) || matches!(sign, '$' | '#' | '@')
 }
 
-/// Whether a backslash takes the next sign into a literal.
+/// Whether a backslash makes the next character part of a literal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Backslash {
     Escapes,
@@ -115,7 +115,7 @@ fn prefixed_end(word: &str, rest: &str) -> Option<usize> {
     Some(end)
 }
 
-/// The end of `'[…]'` after `q`: any sign may stand for the brackets.
+/// The end of `'[…]'` after `q`: any character may replace the brackets.
 fn delimited_end(text: &str) -> usize {
     let Some(open) = text.chars().nth(1) else { return text.len() };
     let close = match open {
@@ -143,7 +143,7 @@ fn skipped(mut text: &str) -> &str {
     }
 }
 
-/// The text after a comment, which may hold others.
+/// The text after a comment. Comments may be nested.
 fn comment_end(text: &str) -> &str {
     let mut depth = 0_usize;
     let mut at = 0;
@@ -167,7 +167,7 @@ fn comment_end(text: &str) -> &str {
     ""
 }
 
-/// The end of a quoted text. A doubled quote belongs to it.
+/// The end of a quoted text. A doubled quote is part of the text.
 fn quoted_end(text: &str, quote: char, backslash: Backslash) -> usize {
     let mut signs = text.char_indices().skip(1).peekable();
     while let Some((at, sign)) = signs.next() {

@@ -1,4 +1,4 @@
-//! The page docs/reference/sql.md lists the functions that there are.
+//! The page docs/reference/sql.md lists the functions that a query may call.
 #![cfg(feature = "sql")]
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Fuzzes what parent and child of SQL read of each other, and the shape of a query. Bytes are refused, or mean the same when they are
-//! written and read again.
+//! Fuzzes the messages between parent and child of SQL, and the shape of a query. Bytes are refused, or decode to the same message after
+//! they are encoded again.
 
 #![no_main]
 

@@ -24,7 +24,7 @@ pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Cells with components in one row: a changed cell is written with its neighbours.
 pub(super) const BLOCK_CELLS: u32 = 8;
-/// Cells with names in one row. It is written again where a new cell got the slot of an ended one.
+/// Number of cells with names in one row. A checkpoint rewrites the row when a new cell got the slot of an ended cell.
 pub(super) const NAMES_PER_ROW: u32 = 256;
 /// The part of the interval between two checkpoints in which all of one is given out if the disk keeps up: four fifths.
 const PACE: (u64, u64) = (4, 5);
@@ -93,7 +93,7 @@ pub struct Checkpoint {
     /// Counters with the same limit on disk and in memory.
     persisted: BTreeSet<CounterName>,
     begun: Time,
-    /// The number of checkpoints that were begun, and of the last one that is all on disk.
+    /// The number of begun checkpoints, and the number of the last checkpoint that is completely on disk.
     begun_count: u64,
     done_count: u64,
     flushes: Flushes,
@@ -171,7 +171,7 @@ struct Flushes {
 #[derive(Clone, Debug)]
 struct Making {
     names: Range<u32>,
-    /// Further rows of names: in which slots were given to new cells.
+    /// Further rows of names, in which new cells got slots of ended cells.
     renamed: Numbers,
     /// The namespaces that are on disk, or on their way.
     namespaces: usize,
@@ -280,7 +280,7 @@ impl Checkpoint {
         self.begun_count + 1
     }
 
-    /// Whether all of a checkpoint is on disk, or of a later one.
+    /// Whether a checkpoint or a later checkpoint is completely on disk.
     pub fn has_done(&self, number: u64) -> bool {
         self.done_count >= number
     }
@@ -354,18 +354,18 @@ impl Checkpoint {
     }
 
     fn components_row(&self, cells: &Cells, block: u32) -> (Vec<u8>, Vec<u8>) {
-        // A component that a newer valve has raised is touched, and comes with the next checkpoint; so does that of a cell with a
-        // name that is not on disk, where the slot has the name of an ended cell.
+        // A component that a newer valve has raised is marked as changed, and comes with the next checkpoint. So does a component of
+        // a cell whose name is not on disk: there, the slot has the name of an ended cell.
         let is_named = |slot| !cells.is_unsaved(slot) || bites(Bug::CountsUnnamed);
         let is_known = |slot, &(valve, _): &(u16, u64)| usize::from(valve) < self.valves && is_named(slot);
         let of_slot = |slot| cells.components(slot).filter(|of| is_known(slot, of)).collect::<Vec<(u16, u64)>>();
         let components: Vec<Vec<(u16, u64)>> = slots_of(block, BLOCK_CELLS, self.cells).map(of_slot).collect();
         (block_key(CELLS, block), bytes_of(&components))
     }
-    /// A row of buckets; where some of it is to leave memory, that and the rest.
+    /// Writes a row of buckets. If some of its buckets will leave memory, writes these and the rest separately.
     fn put_buckets(&self, cells: &Cells, number: u32, making: &mut Making) {
         let (slot, valve) = cells.row_place(number);
-        // The row was to be written when the checkpoint began. No slot with such a row is given away before it is written.
+        // The row was dirty when the checkpoint began. No slot with such a row is reused before the row is written.
         debug_assert!(!cells.is_unsaved(slot), "row {number} of slot {slot}, which has a name that is not on disk");
         debug_assert!(usize::from(valve) < self.valves, "row {number} of valve {valve}, which is not on disk");
         match cells.leaving(number) {

@@ -178,8 +178,8 @@ impl Feed {
         (0..self.slots.len()).filter(|&at| of_shard(at)).for_each(|at| self.slots[at] = NOT_HELD);
     }
 
-    /// The cells of these slots of a shard are over. Looks at the next slots of the group from one on, no more than `most`, and
-    /// returns how many it looked at.
+    /// Forgets these slots of a shard, whose cells have ended. Checks at most `most` slots of the group beginning at `from`, and
+    /// returns how many it checked.
     pub fn end_slots(&mut self, shard: ShardId, over: &Numbers, from: usize, most: usize) -> usize {
         let until = self.slots.len().min(from.saturating_add(most));
         for at in from..until {
@@ -190,7 +190,7 @@ impl Feed {
         until.saturating_sub(from)
     }
 
-    /// Whether it knows one of these slots of a shard.
+    /// Whether it refers to any of these slots of a shard.
     pub fn refers_to(&self, shard: ShardId, slots: &Numbers) -> bool {
         let is_one = |at: u32| self.place(at).is_some_and(|(of, slot)| of == shard && slots.contains(slot));
         (0..self.slots.len() as u32).any(is_one)
@@ -400,8 +400,8 @@ impl AggregatorCore {
         self.want_notifications(now);
     }
 
-    /// Names of the group's slots; false when the view's table is full. A cell that is over gets no slot, and its slot is not taken
-    /// up: a new cell may get it.
+    /// Learns names of the group's slots; false when the view's table is full. An ended cell gets no slot, and the feed does not map to
+    /// its slot, because a new cell may get that slot.
     fn learn_slots(
         &mut self,
         (feed, which): (&mut Feed, Which),

@@ -1,12 +1,12 @@
 //! Frees the slots of ended cells, so that new cells get them (decision 0091). One shard at a time:
 //!
-//! 1. **Wait.** Once enough cells of a shard are over, their slots are noted. A checkpoint that begins behind that says on disk that
-//!    they hold nothing. Without it, a new cell could find the old one's counts after a crash.
-//! 2. **Sweep.** In steps, the maps of feeds and the numbers of peers forget these slots. Neither takes a slot of an ended cell up
-//!    again, so a part that was swept stays so.
+//! 1. **Wait.** Once enough cells of a shard have ended, the aggregator notes their slots. A checkpoint that begins later records on
+//!    disk that they are empty. Without it, a new cell could find the old cell's counts after a crash.
+//! 2. **Sweep.** In steps, the maps of feeds and the numbers of peers forget these slots. Neither adds a slot of an ended cell again,
+//!    so a swept part stays swept.
 //! 3. **Free.** Totals forget the slots, and the next new cells get them.
 //!
-//! A shard that is forgotten or split ends this; its cells are noted again.
+//! Forgetting or splitting the shard ends the work. The aggregator notes the ended cells again later.
 
 use super::AggregatorCore;
 use super::moves::Which;
@@ -33,7 +33,7 @@ struct Freeing {
     /// The life of its cells.
     life: u32,
     slots: Numbers,
-    /// When this checkpoint is done, it is on disk that they hold nothing.
+    /// Once this checkpoint is durable, the slots are empty on disk.
     checkpoint: u64,
     sweep: Option<Sweep>,
 }
@@ -41,8 +41,9 @@ struct Freeing {
 /// The progress of a sweep.
 #[derive(Clone, Debug)]
 struct Sweep {
-    /// The feeds that are left, the present one last, and its next slot.
+    /// The remaining feeds, the present feed last.
     feeds: Vec<(GroupId, Which)>,
+    /// The next slot of the present feed.
     slot: usize,
     numbers: NumbersSwept,
 }
@@ -54,7 +55,7 @@ impl Reuse {
 }
 
 impl AggregatorCore {
-    /// Goes on with freeing slots, in steps of about as much as totals do.
+    /// Continues to free slots, in steps of the same size as those of totals (`graph_step`).
     pub(super) fn run_reuse(&mut self, now: Time, ledger: &Ledger) {
         let going_on = self.reuse.freeing.take().filter(|freeing| self.is_as_noted(freeing));
         let Some(mut freeing) = going_on.or_else(|| self.note_slots(now)) else {
@@ -77,13 +78,13 @@ impl AggregatorCore {
         }
     }
 
-    /// Whether slots of a shard mean what they meant.
+    /// Whether slots of a shard still have the meaning that they had when they were noted.
     fn is_as_noted(&self, freeing: &Freeing) -> bool {
         let is_split = self.view.splits().is_some_and(|split| split.shard == freeing.shard);
         !is_split && self.view.cells(freeing.shard).life() == freeing.life
     }
 
-    /// Notes the slots of ended cells of a shard with enough of them.
+    /// Notes the slots of ended cells of a shard that has enough ended cells.
     fn note_slots(&mut self, now: Time) -> Option<Freeing> {
         if bites(Bug::SlotsKept) {
             return None;
@@ -101,7 +102,7 @@ impl AggregatorCore {
         Some(Freeing { shard, life, slots, checkpoint: checkpoint.next(), sweep: None })
     }
 
-    /// A step of the sweep; true if it is over.
+    /// Runs a step of the sweep. True: the sweep has ended.
     fn sweep(&mut self, freeing: &mut Freeing) -> bool {
         let gossip = &self.shards[usize::from(freeing.shard.0)].gossip;
         // Feeds that fill in ranges come last in the list and are swept first: usual feeds take slots over from them.

@@ -172,7 +172,7 @@ pub fn fill(cells: &Cells, delta: &mut Delta, content: Content, named: &Bits) ->
     let Content { mut slots, rows } = content;
     let told = slots.clone();
     slots.extend(rows.keys().map(|&number| cells.row_place(number).0));
-    // The slot of a cell that is over may be given to another one, and peers are told the name of a slot once.
+    // A new cell may get the slot of an ended cell, and a peer gets the name of a slot only once.
     slots.retain(|&slot| !cells.is_over(slot));
     slots.sort_unstable_by_key(|&slot| cells.number(slot));
     slots.dedup();
@@ -205,7 +205,7 @@ pub fn fill(cells: &Cells, delta: &mut Delta, content: Content, named: &Bits) ->
     named_now
 }
 
-/// The parts of rows that a delta tells, by the number of their cell: with the index of their group, and the lane.
+/// The parts of rows in a delta, in order of the number of their cell, with the index of their group and the lane.
 fn rows_of(cells: &Cells, delta: &mut Delta, rows: &Parts) -> Vec<(u32, u32, u8, Row)> {
     let mut found = Vec::with_capacity(rows.len());
     for (&number, parts) in rows {

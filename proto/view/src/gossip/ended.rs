@@ -1,11 +1,11 @@
-//! Slots of ended cells, before new cells get them (decision 0091): no number of a peer stands for them any more, and peers are
-//! told the name of the new cell.
+//! Prepares slots of ended cells for new cells (decision 0091): numbers of peers stop referring to them, and peers will get the name
+//! of the new cell.
 
 use super::Gossip;
 use tidemark_types::ids::AggregatorId;
 use tidemark_types::numbers::Numbers;
 
-/// The progress of going over the numbers of peers: the peers that are left, the present one last, and its next page.
+/// The progress of a sweep over the numbers of peers: the remaining peers, the present peer last, and its next page.
 #[derive(Clone, Debug)]
 pub struct NumbersSwept {
     peers: Vec<AggregatorId>,
@@ -13,12 +13,12 @@ pub struct NumbersSwept {
 }
 
 impl Gossip {
-    /// Begins to go over the numbers of all connected peers. Later ones define none for these cells.
+    /// Begins a sweep over the numbers of all connected peers. Peers that connect later define no numbers for these cells.
     pub fn begin_sweep(&self) -> NumbersSwept {
         NumbersSwept { peers: self.peers.keys().copied().collect(), page: 0 }
     }
 
-    /// The next page of numbers stands for these cells no more. False: there was none.
+    /// Sweeps the next page of numbers, so that none of them refers to these cells. False: no page was left.
     pub fn sweep_numbers(&mut self, swept: &mut NumbersSwept, over: &Numbers) -> bool {
         let Some(id) = swept.peers.last() else { return false };
         let more = self.peers.get_mut(id).is_some_and(|peer| peer.numbers.end_page(swept.page, over));
@@ -30,13 +30,13 @@ impl Gossip {
         true
     }
 
-    /// New cells may get these slots: peers do not know the names, and nothing is held back of them.
+    /// Lets new cells get these slots: forgets which names peers know, and drops deferred changes.
     pub fn free_slots(&mut self, slots: &Numbers) {
         self.held.forget(slots);
         self.peers.values_mut().for_each(|peer| peer.named.clear_all(slots));
     }
 
-    /// Panics when a number of a peer stands for one of these slots, or a peer is thought to know one by name.
+    /// Panics if a number of a peer refers to one of these slots, or if a peer is recorded as knowing the name of such a slot.
     pub fn check_freed(&self, slots: &Numbers) {
         for (id, peer) in &self.peers {
             assert!(!peer.numbers.slots().any(|slot| slots.contains(slot)), "a number of {id:?} for a free slot");

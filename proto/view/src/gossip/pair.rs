@@ -61,7 +61,7 @@ impl Held {
         self.oldest.get_or_insert(now);
     }
 
-    /// The cells of these slots are over, and nobody is told of them.
+    /// Drops deferred changes of these slots, whose cells have ended.
     pub(super) fn forget(&mut self, slots: &Numbers) {
         self.components.retain(|&(slot, _), _| !slots.contains(slot));
         self.oldest = self.oldest.filter(|_| !self.components.is_empty());

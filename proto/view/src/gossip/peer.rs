@@ -210,8 +210,8 @@ impl Bits {
     }
 }
 
-/// The peer's numbers of cells, as slots here; in pages, so that a few numbers cost little wherever they lie. Of each of the
-/// peer's slots the last defined number is known.
+/// Maps the peer's numbers of cells to slots here. Pages keep a few scattered numbers small. For each of the peer's slots, only the
+/// number that was defined last is known.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
     pages: Vec<Option<Box<Page>>>,
@@ -228,12 +228,12 @@ struct Page {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbered {
     Slot(u32),
-    /// It is over, so nothing is taken for it.
+    /// The cell has ended, so its components are ignored.
     Over,
 }
 
 impl Numbers {
-    /// The cell of a number; `None`: the number was not defined, or another one of the same slot was defined since.
+    /// The cell of a number; `None`: the number was not defined, or another number of the same slot was defined since.
     pub fn get(&self, number: u32) -> Option<Numbered> {
         let (slot, tag) = slot_and_tag(number);
         let page = self.pages.get(slot as usize / PAGE)?.as_ref()?;
@@ -246,8 +246,8 @@ impl Numbers {
         }
     }
 
-    /// Defines a number. While the known cell of the slot is not over here, it is the peer's present one, and a definition with an
-    /// earlier tag is late: it is ignored.
+    /// Defines a number. While the known cell of the slot has not ended here, it is the peer's present cell. Then a definition with an
+    /// earlier tag is late, and is ignored.
     pub fn define(&mut self, number: u32, cell: Numbered, is_over: impl Fn(u32) -> bool) {
         let (slot, tag) = slot_and_tag(number);
         let page = slot as usize / PAGE;
@@ -268,8 +268,7 @@ impl Numbers {
         };
     }
 
-    /// The cells of these slots here are over: of their numbers in a page that is known from here on. Returns whether there is a
-    /// further page.
+    /// Marks the numbers of a page as ended whose cells have these slots here. Returns whether a further page exists.
     pub fn end_page(&mut self, page: usize, over: &Slots) -> bool {
         if let Some(Some(page)) = self.pages.get_mut(page) {
             page.slots.iter_mut().filter(|slot| over.contains(**slot)).for_each(|slot| *slot = OVER);
@@ -314,7 +313,7 @@ mod tests {
             assert_eq!(numbers.get(number(known)), Some(Numbered::Slot(3)), "{known} {earlier}");
             numbers.define(number(later), Numbered::Slot(4), |_| false);
             assert_eq!(numbers.get(number(later)), Some(Numbered::Slot(4)), "{known} {later}");
-            // The known cell is over: any other one came later.
+            // The known cell has ended, so any other cell came later.
             numbers.define(number(earlier), Numbered::Slot(5), |slot| slot == 4);
             assert_eq!(numbers.get(number(earlier)), Some(Numbered::Slot(5)), "{known} {earlier}");
         }

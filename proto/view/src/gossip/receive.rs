@@ -65,8 +65,8 @@ impl Learnt {
 }
 
 impl Gossip {
-    /// Merges a delta of a peer; returns the cells that it raised. Where those are this data centre's own, they are told on. A cell
-    /// that is over everywhere (`is_over`) gets no slot, and nothing is taken for it.
+    /// Merges a delta of a peer, and returns the cells that it raised. If the delta's origin is of this data centre, these cells become
+    /// changes of the own stream. A cell that has ended everywhere (`is_over`) gets no slot, and its components are ignored.
     pub fn on_delta(
         &mut self,
         now: Time,

@@ -45,7 +45,7 @@ struct Net {
     config: GossipConfig,
     /// Counted cells have rows of buckets, too.
     rows: bool,
-    /// Keys of counters that are over everywhere, in order. Each site knows the first ones, as its cells say.
+    /// Keys of counters that have ended everywhere, in order. Each site knows the first of them; its cells say how many.
     over: Vec<u32>,
 }
 
@@ -292,7 +292,7 @@ impl Net {
         &self.over[..self.sites[dc].cells.ended() as usize]
     }
 
-    /// A site hears that some more counters are over.
+    /// A site hears that further counters have ended.
     fn hear_over(&mut self, dc: usize, upto: usize) {
         let cells = &mut self.sites[dc].cells;
         for &key in &self.over[cells.ended() as usize..upto] {

@@ -17,7 +17,7 @@ const RUN_SLOTS_MAX: usize = 512;
 pub struct KeyOrder {
     /// Ascending; none is empty.
     runs: Vec<Vec<u32>>,
-    /// Slots below are taken in, and so are the first ones of those that new cells got.
+    /// Slots below `seen` are in the order, and so are the first `seen_again` reused slots.
     seen: u32,
     seen_again: usize,
     /// The life of the shard's cells that they belong to.
@@ -68,8 +68,8 @@ impl Page {
 }
 
 impl KeyOrder {
-    /// Takes in at most `most` further cells of a shard, and says whether that was all. Begins anew if the known slots are of
-    /// another [life](Cells::life) of these cells. Cells that are over are left out: a new cell may get the slot.
+    /// Adds at most `most` further cells of a shard, and returns whether all cells are added. Restarts if the known slots are of another
+    /// [life](Cells::life) of these cells. Leaves ended cells out, because a new cell may get their slot.
     pub fn follow(&mut self, cells: &Cells, most: u32) -> bool {
         if self.life != cells.life() {
             *self = KeyOrder { life: cells.life(), ..KeyOrder::default() };

@@ -44,7 +44,7 @@ pub struct Cells {
     pub(super) gathered: Gathered,
     /// By how much components were raised.
     weight: u64,
-    /// The number of times that all of it was forgotten, or slots were freed.
+    /// Counts how often all cells were forgotten or slots were freed.
     life: u32,
     /// Cells of ended generations that hold nothing any more ([`over`](super::over)). Cells below `judged` are known to be over
     /// or not. Data that resets up to the number `ended` ended is dropped; and the cells with dropped data since.
@@ -299,7 +299,7 @@ impl Cells {
         self.weight
     }
 
-    /// The number of times that all of it was forgotten, or slots were freed: earlier slots may mean nothing.
+    /// Counts how often all cells were forgotten or slots were freed. Slots from an earlier life may be invalid.
     pub fn life(&self) -> u32 {
         self.life
     }

@@ -85,7 +85,7 @@ pub struct Hierarchy {
     scratch: Scratch,
     /// By shard and slot: the vertex of the counter, if it is a half of the total of its present generation.
     vertex_of: Vec<Vec<u32>>,
-    /// By shard: how many of the slots are taken in that new cells got.
+    /// By shard: the number of reused slots that are added already.
     taken_again: Vec<usize>,
     /// By vertex.
     nodes: Vec<Node>,
@@ -136,7 +136,7 @@ pub struct HierarchyProgress {
     /// neither.
     pub compares: bool,
     /// The number of the view's cells that are taken in, the first ones of each shard: the counts of other cells are inherited
-    /// after the next step. So are those of cells that got the slots of ended ones since.
+    /// after the next step. So are cells that got the slots of ended cells since.
     pub cells: u64,
     /// Namespaces keep other granularities than before: buckets of totals are counted anew by the next step.
     pub recounts: bool,
@@ -346,16 +346,16 @@ impl Hierarchy {
         }
     }
 
-    /// These slots of a shard are of no counter: their cells are over, and no node holds one since the counters began again. All
-    /// cells are taken in.
+    /// Forgets the list of reused slots of a shard, because its slots are being freed. No node refers to these slots: their cells have
+    /// ended, and their counters began again. All cells were added before.
     pub(super) fn free_slots(&mut self, shard: ShardId, slots: &Numbers) {
         self.forget_again(shard);
         let of_shard = &self.vertex_of[usize::from(shard.0)];
         let is_held = |slot: u32| of_shard.get(slot as usize).is_some_and(|&vertex| vertex != NONE);
-        debug_assert!(!slots.iter().any(is_held), "totals hold no cell that is over");
+        debug_assert!(!slots.iter().any(is_held), "totals hold no ended cell");
     }
 
-    /// No slot of a shard was given to a new cell since slots were freed, or the shard was forgotten.
+    /// Sets the number of added reused slots to 0, after slots were freed or the shard was forgotten.
     fn forget_again(&mut self, shard: ShardId) {
         if let Some(taken) = self.taken_again.get_mut(usize::from(shard.0)) {
             *taken = 0;

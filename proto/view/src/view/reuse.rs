@@ -1,10 +1,10 @@
 //! The slots of ended cells, which new cells get (decision 0091).
 //!
-//! A cell that is over holds nothing, and nothing is taken for it. Its slot becomes *free* once that is on disk and nothing refers
-//! to the slot any more; the aggregator sees to both. The cell keeps its name until the slot is given away. So each slot has a name
-//! at any time, and the names on disk need no other format.
+//! An ended cell is empty, and the view accepts nothing for it. Its slot becomes *free* once this is on disk and nothing refers to the
+//! slot any more; the aggregator checks both. The cell keeps its name until the slot is reused. So each slot has a name at any time,
+//! and the format of names on disk stays.
 //!
-//! A slot that was given away has another number for peers: its *tag* tells the cells of one slot apart in late messages.
+//! A reused slot has another number for peers: its *tag* tells the cells of one slot apart in late messages.
 
 use super::View;
 use super::cells::{CELLS_MAX, Cells, MergeError};
@@ -14,21 +14,21 @@ use tidemark_types::numbers::Numbers;
 use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::shards::ShardId;
 
-/// The tags of a slot that have different numbers; after these the first one comes again.
+/// Number of tags of a slot. After the last tag, the first tag comes again.
 const TAGS: u32 = 1 << (u32::BITS - CELLS_MAX.trailing_zeros());
 const _: () = assert!(CELLS_MAX.is_power_of_two() && TAGS > 2);
 
-/// The free slots of a shard, and those that were given away.
+/// The free and the reused slots of a shard.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reuse {
     free: Numbers,
     /// Slots that new cells got since slots were last freed, in order.
     again: Vec<u32>,
-    /// Of these, the first ones are known to be over or not.
+    /// Number of leading entries of `again` whose cells are known to have ended or not.
     judged: usize,
     /// Slots that new cells got since a checkpoint began: their names are not on disk.
     unsaved: Numbers,
-    /// By slot, if any has another tag than the first.
+    /// Tags by slot; shorter while the last slots have tag 0.
     tags: Vec<u8>,
 }
 
@@ -42,13 +42,13 @@ pub(crate) const fn slot_and_tag(number: u32) -> (u32, u8) {
     (number % CELLS_MAX, (number / CELLS_MAX) as u8)
 }
 
-/// Whether a tag of a slot comes before another one. Tags come again, so half of the others are earlier.
+/// Whether a tag of a slot is earlier than another tag. Tags repeat, so half of the other tags count as earlier.
 pub(crate) const fn is_earlier(tag: u8, than: u8) -> bool {
     (tag as u32 + TAGS - than as u32) % TAGS >= TAGS / 2
 }
 
 impl Reuse {
-    /// The slots that were given away and are not known to be over or not.
+    /// The reused slots whose cells are not yet known to have ended or not.
     pub fn unjudged(&self) -> &[u32] {
         &self.again[self.judged..]
     }
@@ -57,7 +57,7 @@ impl Reuse {
         self.judged = self.again.len();
     }
 
-    /// The same of no cells. Slots keep their tags: peers may remember numbers of before.
+    /// The state after all cells are forgotten. Slots keep their tags, because peers may remember earlier numbers.
     pub fn of_none(&self) -> Reuse {
         Reuse { tags: self.tags.clone(), ..Reuse::default() }
     }
@@ -68,51 +68,51 @@ impl Reuse {
 }
 
 impl Cells {
-    /// The number by which peers know a slot. A slot that a new cell got has another one than before.
+    /// The number by which peers know a slot. A reused slot has a new number.
     pub fn number(&self, slot: u32) -> u32 {
         number_of(slot, self.reuse.tags.get(slot as usize).copied().unwrap_or_default())
     }
 
-    /// Slots that new cells got since slots were last freed. That begins another [life](Cells::life).
+    /// Slots that new cells got since slots were last freed. Freeing slots begins another [life](Cells::life).
     pub fn reused_slots(&self) -> &[u32] {
         &self.reuse.again
     }
 
-    /// The number of cells that are over.
+    /// The number of ended cells.
     pub fn over_len(&self) -> u32 {
         self.over.len() as u32
     }
 
-    /// The number of slots that new cells get.
+    /// The number of free slots.
     pub fn free_len(&self) -> u32 {
         self.reuse.free.len() as u32
     }
 
-    /// The slots that the next new cells get.
+    /// The free slots, which the next new cells get.
     pub fn free_slots(&self) -> &Numbers {
         &self.reuse.free
     }
 
-    /// Slots of cells that are over, and that are not free.
+    /// Slots of ended cells that are not free yet.
     pub(crate) fn to_free(&self) -> Numbers {
         self.over.without(&self.reuse.free)
     }
 
-    /// Nothing refers to these slots, and their cells hold nothing on disk.
+    /// Makes slots free. Nothing refers to them, and their cells are empty on disk.
     pub(crate) fn free(&mut self, slots: &Numbers) {
-        debug_assert!(slots.without(&self.over).is_empty(), "only what is over is freed");
+        debug_assert!(slots.without(&self.over).is_empty(), "only slots of ended cells are freed");
         self.reuse.free.extend(slots);
         self.reuse.again.clear();
         self.reuse.judged = 0;
         self.begin_life();
     }
 
-    /// No slot is given away any more: a range that is split keeps its names.
+    /// Stops the reuse of slots: a range that is being split keeps its names.
     pub(super) fn clear_free_slots(&mut self) {
         self.reuse.free = Numbers::default();
     }
 
-    /// A free slot for a new cell.
+    /// Gives the lowest free slot to a new cell; `None`: no slot is free.
     pub(super) fn take_free(&mut self, cell: &CellId) -> Result<Option<u32>, MergeError> {
         let Some(slot) = self.reuse.free.pop() else { return Ok(None) };
         if let Err(full) = self.table.rename(slot, cell) {
@@ -131,19 +131,19 @@ impl Cells {
         Ok(Some(slot))
     }
 
-    /// Whether the name of a slot came after the last checkpoint began.
+    /// Whether a slot got its name after the last checkpoint began.
     pub(crate) fn is_unsaved(&self, slot: u32) -> bool {
         self.reuse.unsaved.contains(slot)
     }
 
-    /// A checkpoint begins, which writes the names of these slots anew.
+    /// Takes the slots whose names the checkpoint that begins has to rewrite.
     pub(crate) fn take_unsaved(&mut self) -> Numbers {
         self.reuse.unsaved.take()
     }
 }
 
 impl View {
-    /// Frees slots of a shard. Nothing refers to them but totals, which forget them here.
+    /// Frees slots of a shard. Only totals still refer to them, and forget them here.
     pub(crate) fn free_slots(&mut self, shard: ShardId, slots: &Numbers, ledger: &Ledger) {
         self.judge_new(ledger);
         self.with_hierarchy(|hierarchy, view| {
@@ -171,7 +171,7 @@ mod tests {
 
     const LANES: u8 = 8;
 
-    /// One cell at a time in one slot, each counted in by another lane; two data centres.
+    /// Cells that have one slot after each other. Each is counted in by another lane, in one of two data centres.
     fn rows_of_cells_in_one_slot() {
         let minute = UnixTime::try_from(1_790_000_000).unwrap();
         let mut cells = Cells::new(1);
@@ -210,7 +210,7 @@ mod tests {
         assert!(tidemark_types::teeth::is_shown_by(Bug::RowsKept, rows_of_cells_in_one_slot));
     }
 
-    /// A crash came when the row of a later cell was written, and not yet that of an earlier one with the same valve.
+    /// A crash came when the row of a later cell was on disk, and the emptied row of an earlier cell with the same valve was not.
     #[test]
     fn an_empty_row_beside_that_of_a_component_is_loaded() {
         let group = GroupId { dc: DcId(0), group: 0, incarnation: 1 };

@@ -74,7 +74,7 @@ pub(super) struct Series {
     pub sums: BTreeMap<(DcId, u32), u64>,
     /// Rows that are not on disk as they are.
     pub dirty: Numbers,
-    /// Rows of cells that had the slot before: they have no buckets, and the next new row of the slot takes their place.
+    /// Rows of ended cells that had the slot before. They have no buckets, and the next new row of the slot takes their place.
     vacant: Numbers,
     pub shelving: Shelving,
     pub everything: Horizon,
@@ -120,13 +120,13 @@ impl Series {
         self.all_numbers(slot).filter(|&number| !self.vacant.contains(number))
     }
 
-    /// The rows of a slot, vacant ones as well.
+    /// All rows of a slot, including vacant rows.
     fn all_numbers(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
         let first = self.heads.get(slot as usize).copied().filter(|&number| number != NO_ROW);
         std::iter::successors(first, |&number| Some(self.rows[number as usize].next).filter(|&next| next != NO_ROW))
     }
 
-    /// `valves` are those of the view, and `cells` there are in it.
+    /// Finds or adds the row of a slot and a valve. `valves` are the valves of the view, and `cells` is its number of cells.
     fn number_or_new(&mut self, slot: u32, valve: u16, valves: &[ValveId], cells: u32) -> u32 {
         if let Some(number) = self.number(slot, valve) {
             return number;
@@ -138,7 +138,7 @@ impl Series {
         number
     }
 
-    /// A vacant row of a slot for a valve. It was of the same data centre: changes that are yet to be told may name its number.
+    /// A vacant row of a slot for a valve. It belonged to the same data centre, because pending changes may name its number.
     fn vacant_of(&self, slot: u32, valve: u16, valves: &[ValveId]) -> Option<u32> {
         if self.vacant.is_empty() || bites(Bug::RowsKept) {
             return None;
@@ -148,7 +148,7 @@ impl Series {
         vacant.find(|&number| dc(self.rows[number as usize].valve) == dc(valve))
     }
 
-    /// A row behind all others.
+    /// Appends a row.
     fn push(&mut self, slot: u32, valve: u16, cells: u32) -> u32 {
         let at = slot as usize;
         if self.rows.is_empty() {
@@ -165,7 +165,7 @@ impl Series {
         number
     }
 
-    /// The cell of a row is over: the row has no buckets any more, and is to be written.
+    /// Makes a row vacant, because its cell has ended. The row has no buckets, and has to be written.
     pub(super) fn clear(&mut self, number: u32) {
         self.vacant.insert(number);
         let held = &mut self.rows[number as usize];
@@ -460,10 +460,10 @@ impl Cells {
         !self.series.dirty.is_empty()
     }
 
-    /// Takes over a row from a disk, under the next number. False: it is not the next one, or its component has a row already.
+    /// Loads a row from disk, under the next number. False: the number is not the next, or its component already has a row.
     ///
-    /// A row without buckets is vacant. One may be left of a component that has another row by now: a crash can come between the
-    /// writing of both.
+    /// A row without buckets is vacant. Its component may have another row by now, because a crash can come between the writes of both
+    /// rows.
     pub fn load_row(&mut self, number: u32, slot: u32, valve: u16, row: Row) -> bool {
         let is_alone = row.is_empty() || self.series.number(slot, valve).is_none();
         let is_next = number == self.rows_len() && is_alone;
@@ -478,7 +478,8 @@ impl Cells {
         is_next
     }
 
-    /// A loaded row has buckets on the shelf. False: there is no such row, or its component has another one.
+    /// Marks a loaded row as not vacant, because it has evicted buckets on disk. False: the row does not exist, or its component has
+    /// another row.
     pub(super) fn occupy(&mut self, number: u32) -> bool {
         let Some(held) = self.series.rows.get(number as usize) else { return false };
         let is_alone = self.series.number(held.slot, held.valve).is_none_or(|other| other == number);

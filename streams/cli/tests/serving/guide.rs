@@ -1,4 +1,4 @@
-//! Guides, block by block: `serve` starts a server, `sh` runs, a `text` block behind it is what it says, `stop`
+//! Guides, block by block: `serve` starts a server, `sh` runs a script, a `text` block after it is its output, `stop`
 //! ends the server. `console` blocks are for readers.
 
 use crate::serving::{PROGRAM, Server, until};

@@ -1,4 +1,4 @@
-//! SQL over HTTP, on a real server and real children: what tenants see, what is refused, and what is left behind.
+//! SQL over HTTP, on a real server with real children: answers to tenants, refusals, and remains of ended queries.
 
 use crate::serving::{Answer, PROGRAM, Place, SECRET, Server, event, request, until};
 use serde_json::{Value, json};

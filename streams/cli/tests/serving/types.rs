@@ -100,7 +100,7 @@ fn waiting_events_of_a_deleted_type_do_not_come_back() {
     until("the fold", || by_type(&server) == json!({ "click": 1 }));
     server.send(typed("view", None));
     until("the fold", || by_type(&server) == json!({ "click": 1, "view": 1 }));
-    // The same for changes that a running server makes, whose events wait behind a kill.
+    // The same for changes over HTTP, with events that wait in the log after a kill.
     server.post("/v1/types/rename?from=view&to=seen", "");
     server.post("/v1/types/add?type=view", "");
     server.send(typed("view", None).repeat(5));

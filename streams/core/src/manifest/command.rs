@@ -39,7 +39,7 @@ pub struct Claim {
     pub partition: PartitionId,
     pub generation: Generation,
     pub member: MemberId,
-    /// The names of event types that the member counts. `None`: it is of an earlier version, which does not say them.
+    /// The names of event types that the member counts. `None`: it is of an earlier version, which does not list them.
     pub types: Option<Vec<String>>,
 }
 
@@ -55,7 +55,7 @@ pub struct Commit {
     pub remove: Vec<BlobKey>,
     /// Dead letters that leave the blobs which are removed.
     pub settled: Option<Settled>,
-    /// How many erasures and changes of event types the owner knew. The command is void where there are more.
+    /// The number of erasures and changes of event types that the owner knew. The commit is refused if the manifest has another number.
     pub revision: u64,
     /// The sum of the counts of erased rows and of deleted types, which the blobs that are removed held.
     pub erased: u64,
@@ -154,13 +154,13 @@ pub struct SetTestTenant {
     pub is_test: bool,
 }
 
-/// Changes event types, or says which there are.
+/// Changes event types, or lists them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetTypes {
     pub set: TypesSet,
-    /// When it was asked for, in milliseconds since 1970.
+    /// The time of the request, in milliseconds since 1970.
     pub asked_at_ms: u64,
-    /// The row of the intake's log behind all events that it had acknowledged. Earlier rows are judged by the names before the change.
+    /// The first row of the intake's log after all acknowledged events. The names before the change decide about earlier rows.
     pub log_row: u64,
 }
 

@@ -386,7 +386,7 @@ fn commit_that_did_not_know_a_type_change_is_refused() {
     let unknowing = CommitRefused::OtherRevision { named: 0, known: 1 };
     assert_eq!(result(&mut manifest, &flush(1, 3, 15, 20)), Err(unknowing));
     assert_eq!(result(&mut manifest, &Commit { revision: 1, ..flush(1, 3, 15, 20) }), Ok(Committed::Now));
-    // Blobs up to the commit before it are read through it, later ones are not.
+    // The change applies to blobs up to the commit before it, and not to later blobs.
     let types = manifest.types_of(P);
     assert_eq!((types.since(Seq(2)).name("click"), types.since(Seq(3)).name("click")), (Some("press"), Some("click")));
     // Counts leave a blob only if a type was deleted.

@@ -1,4 +1,4 @@
-//! Version 3 of commands and snapshots: owners did not say which event types they count, and no type was renamed or deleted.
+//! Version 3 of commands and snapshots: owners did not list the event types that they count, and no type was renamed or deleted.
 
 use super::snapshot::{StoredErasure, StoredSource};
 use super::{

@@ -75,7 +75,7 @@ pub fn cut(
     Ok(sets.cut())
 }
 
-/// Rows by the blob that they go into.
+/// Rows, grouped by the blob into which they go.
 #[derive(Default)]
 struct Sets {
     places: BTreeMap<Bin, usize>,
@@ -85,7 +85,7 @@ struct Sets {
 }
 
 impl Sets {
-    /// The rows that go where a bin says, or that are left over.
+    /// The rows of a bin. Without room for a further bin, these are the left-over rows.
     fn of(&mut self, bin: Bin) -> &mut Rollups {
         let place = match self.last {
             Some((last, place)) if last == bin => place,

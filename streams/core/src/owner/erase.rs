@@ -20,7 +20,7 @@ impl Owner {
         true
     }
 
-    /// Reads a blob to write it again without rows that have to go.
+    /// Reads a blob to write it again without erased rows and rows of deleted types.
     pub(super) fn begin_rewrite(&mut self, meta: BlobMeta) {
         self.outputs.push_back(Output::Load(meta.key));
         self.state = State::Loading(Load {

@@ -19,7 +19,7 @@ pub(super) struct Load {
     pub purpose: Purpose,
     pub waiting: BTreeSet<BlobKey>,
     pub rows: Rollups,
-    /// The sum of the counts of rows of deleted types, which are left out.
+    /// The sum of the counts of left-out rows, whose types were deleted.
     pub deleted: u64,
     /// The scheduler before it planned this: it plans it again if a blob cannot be read.
     pub planned_by: Option<Scheduler>,
@@ -28,7 +28,7 @@ pub(super) struct Load {
 /// The purpose of reading blobs.
 pub(super) enum Purpose {
     Merge(Merge),
-    /// A blob is written again without erased rows, and without those of deleted types.
+    /// A blob is written again without erased rows and without rows of deleted types.
     Rewrite(BlobMeta),
 }
 
@@ -352,7 +352,7 @@ impl Owner {
         self.propose_if_stored(now);
     }
 
-    /// How many erasures and changes of event types it knows.
+    /// The number of erasures and changes of event types that it knows.
     fn revision(&self) -> u64 {
         self.erasures.count() + self.types.positions.len() as u64
     }

@@ -686,7 +686,7 @@ fn merges_take_turns_with_a_deletion() {
     assert_eq!(merges.get(..4), Some(&[false, true, false, true][..]), "{merges:?}");
 }
 
-/// The rows that became dead letters, of four rows of a name that was used again behind the second row of the log.
+/// Which of four rows became dead letters. Their name was reused after the second row of the log.
 fn refused_of_a_name_used_again(is_logged: bool) -> Vec<u64> {
     let row = Row { tenant: "a".into(), listing: "x".into(), at_s: 1_700_000_000, event_type: "click", count: 1 };
     let mut world = World::new(Vec::new());

@@ -1,4 +1,4 @@
-//! Changes of event types: what is held goes on under the new names, and blobs that may hold rows of deleted types are written again.
+//! Changes of event types: the owner renames held rows, and rewrites blobs that may hold rows of deleted types.
 
 use super::job::Load;
 use super::window::Window;
@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl Owner {
-    /// Takes changes of event types over. Blobs that are on their way have earlier names, and their commit is refused: they are written anew.
+    /// Applies new changes of event types. Blobs that are being written have earlier names, and the manifest would refuse their commit.
+    /// So the owner writes them again.
     pub(super) fn adopt_types(&mut self, now: Now, manifest: &Manifest) {
         if matches!(self.state, State::Claiming) {
             return;
@@ -40,7 +41,7 @@ impl Owner {
             new.iter().for_each(|changed| self.window.rename(&changed.change));
             self.window.flush_soon(now);
         }
-        // The rows of a merge that reads may have the names of before the changes. The merge is planned again.
+        // A merge that is still reading may hold rows with earlier names, so it is planned again.
         if let State::Loading(load) = &mut self.state {
             if let Some(scheduler) = load.planned_by.take() {
                 self.scheduler = scheduler;
@@ -50,7 +51,7 @@ impl Owner {
         }
     }
 
-    /// Takes the names over when the partition is claimed.
+    /// Applies the names when the partition is claimed.
     pub(super) fn claim_types(&mut self, manifest: &Manifest) {
         self.types = manifest.types_of(self.config.partition);
         self.config.types = match bites(Bug::TypesForgottenByClaim) {
@@ -114,7 +115,7 @@ impl Owner {
 }
 
 impl Load {
-    /// Takes the rows of a blob under their names now.
+    /// Adds the rows of a blob under their present names.
     pub fn take(&mut self, renaming: &Renaming, rows: &Rollups) -> Result<(), RowError> {
         let renamed = renaming.rows(rows)?.filter(|_| !bites(Bug::OldNamesInMerges));
         let kept = renamed.as_ref().unwrap_or(rows);
@@ -123,7 +124,7 @@ impl Load {
     }
 }
 
-/// A set under the names of now.
+/// A set of rows under their present names.
 fn renamed(renaming: &Renaming, rows: &Arc<Rollups>) -> Result<Arc<Rollups>, RowError> {
     Ok(renaming.rows(rows)?.map_or_else(|| Arc::clone(rows), Arc::new))
 }

@@ -53,7 +53,7 @@ impl Unreadable {
         self.0.values().filter_map(|failed| failed.until).min()
     }
 
-    /// Whether a blob is left until later.
+    /// Whether a blob is deferred, because it could not be read.
     pub fn is_left(&self, key: &BlobKey) -> bool {
         self.0.get(key).is_some_and(|failed| failed.until.is_some())
     }

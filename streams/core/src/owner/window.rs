@@ -26,7 +26,7 @@ pub(super) struct Window {
     dead_letters: Vec<Held>,
     open: Option<Open>,
     limits: Limits,
-    /// What became of the names of its rows since it was begun.
+    /// The changes to the names of its rows since it began.
     renaming: Renaming,
 }
 
@@ -128,7 +128,7 @@ impl Window {
         self.open.is_some_and(|open| open.is_due)
     }
 
-    /// Its rows go under the names behind a change.
+    /// Applies a change to the names of its rows.
     pub fn rename(&mut self, change: &TypeChange) {
         self.renaming.push(change);
     }

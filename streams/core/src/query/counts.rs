@@ -108,7 +108,7 @@ struct Texts {
 pub struct Grouping<'q> {
     query: &'q CountQuery,
     view: &'q View,
-    /// The names of now of the types that are asked for.
+    /// The present names of the requested types.
     types: Vec<&'q str>,
     unit: Option<Unit>,
     counts: BTreeMap<Key, Pair>,
@@ -235,7 +235,7 @@ impl<'q> Grouping<'q> {
         Ok(())
     }
 
-    /// Counts the rows of a blob, under the names of now.
+    /// Counts the rows of a blob under their present names.
     ///
     /// # Errors
     /// [`CountError`].
@@ -249,7 +249,7 @@ impl<'q> Grouping<'q> {
     /// # Errors
     /// [`CountError`].
     pub fn add(&mut self, row: &RollupRow<'_>, counted_at: Option<UnixTime>) -> Result<(), CountError> {
-        // A type that is asked for and deleted has no rows.
+        // A requested type that was deleted has no rows.
         let is_type = self.query.types.is_empty() || self.types.contains(&row.event_type);
         if !is_type || !self.query.wants(row) || !self.view.shows(row) {
             return Ok(());

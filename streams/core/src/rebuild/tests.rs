@@ -140,7 +140,7 @@ fn inputs_are_read_under_the_names_that_the_merge_knew() {
         assert_eq!(manifest.apply(&Command::Types(set)), Outcome::Types { result: Ok(true) });
         Arc::clone(manifest.schema())
     };
-    // The merge came behind the rename, so its rows have the new name.
+    // The merge came after the rename, so its rows have the new name.
     let schema = change(TypeChange::Rename { from: click(), to: "seen".to_owned(), merges: false });
     let position = |epoch, before| Position { epoch: Epoch(epoch), before: Seq(before) };
     history.types = TypesOf { schema, positions: vec![position(1, 2)] };
@@ -148,8 +148,8 @@ fn inputs_are_read_under_the_names_that_the_merge_knew() {
     assert_eq!(history.rebuilt(0).unwrap().iter().collect::<Vec<_>>(), named);
     history.types.positions = vec![position(1, 3)];
     assert_eq!(history.rebuilt(0), Ok(expected.clone()));
-    // The second flush may have taken rows before the name was used again. Its file says what they are: there are rows of two names, and the
-    // blob has one. Its source does not say it.
+    // The second flush may have taken rows before the name was reused. Its file tells their type: it has rows of two names, and the blob has
+    // one of them. Its source does not tell the type.
     let schema = change(TypeChange::Add { name: click() });
     history.types = TypesOf { schema, positions: vec![position(1, 1), position(1, 1)] };
     assert!(matches!(history.rebuilt(0), Err(CannotRebuild::Differs { found, .. }) if found.rows == 2));

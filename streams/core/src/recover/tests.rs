@@ -124,7 +124,7 @@ fn merge_that_was_given_up_does_not_count_beside_its_inputs() {
 fn commits_before_a_torn_write_may_have_been_given_up() {
     let mut directory = Directory::new();
     directory.flush(1, 0, 10);
-    // One of two files of a merge is whole. It was written anew under another number, and torn again.
+    // One of two files of a merge is complete. The merge was written again under another number, and torn again.
     let merged = blob(2, 1, 10);
     directory.write(Commit { add: vec![merged], remove: vec![blob(1, 0, 10).key], ..Commit::default() }, false);
     let parts = |found: &mut Found| found.after.iter_mut().for_each(|after| after.parts = 2);

@@ -1,13 +1,13 @@
 //! The order of rows by their keys.
 //!
-//! Comparing texts is most of the time of a sort. Each row gets a small key instead: eight bytes of the tenant and eight of the listing, behind
-//! what all of them begin with. Longer texts are compared only where these bytes are equal.
+//! Comparing texts takes most of the time of a sort. So each row gets a small key: eight bytes of the tenant and eight bytes of the
+//! listing, after the prefix that all texts share. Longer texts are compared only if these bytes are equal.
 
 use super::{PackedRow, Rollups};
 use crate::time::Hour;
 use std::cmp::Ordering;
 
-/// Bytes of a text that a key has.
+/// Bytes of a text in a key.
 const HEAD_BYTES: usize = 8;
 
 /// The key of a row.
@@ -19,11 +19,11 @@ struct Key {
     row: u32,
 }
 
-/// What is known of a column of texts.
+/// The properties of a column of texts that keys depend on.
 struct Heads {
     /// Bytes that all texts begin with.
     shared: usize,
-    /// Whether no text is longer than what a key has of it: equal heads are equal texts then.
+    /// Whether a key has the whole of each text. Then equal heads mean equal texts.
     are_whole: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn sorted(rollups: &Rollups) -> Vec<u32> {
         row: at as u32,
     };
     let mut keys: Vec<Key> = rows.iter().enumerate().map(key).collect();
-    // The stable sort finds runs that are sorted already, such as the blobs of a merge.
+    // The stable sort finds runs that are already sorted, such as the blobs of a merge.
     if tenants.are_whole && listings.are_whole {
         keys.sort();
     } else {
@@ -81,7 +81,7 @@ impl Heads {
         Heads { shared, are_whole: longest <= shared + HEAD_BYTES }
     }
 
-    /// Shorter texts are filled up with zeros, which no text contains.
+    /// Shorter texts are padded with zeros, which no text contains.
     fn head(&self, text: &str) -> u64 {
         let rest = &text.as_bytes()[self.shared..];
         let mut head = [0; HEAD_BYTES];

@@ -1,4 +1,4 @@
-//! Names are followed as users expect, and rows of before never count under a name that is used again.
+//! Names have the meaning that users expect, and earlier rows never count under a reused name.
 
 use super::*;
 use crate::event::{EventError, Judged, RawEvent};
@@ -231,7 +231,7 @@ fn any_change() -> impl Strategy<Value = TypeChange> {
 }
 
 proptest! {
-    /// An event that is counted early and renamed later is counted as one that waited in a log.
+    /// An event that is counted early and renamed later counts like an event that waited in a log.
     #[test]
     fn events_that_wait_count_as_those_that_were_counted_at_once(
         changes in proptest::collection::vec(any_change(), 0..12),
@@ -250,7 +250,7 @@ proptest! {
         let (then, made) = then.unwrap_or_else(|| (all.clone(), all.changes().len()));
         let log_row = 10 * known as u64 + 5;
         let renaming = Renaming::of(all.changes()[made..].iter().map(|changed| &changed.change));
-        // What is refused at once does not wait in a log.
+        // An event that is refused at once does not wait in a log.
         if let Some(at_once) = counted_as(&then, name, log_row) {
             let later = counted_as(&all, name, log_row);
             prop_assert_eq!(later.as_deref(), renaming.name(&at_once));

@@ -71,12 +71,12 @@ pub enum Value {
     Clock(i64),
 }
 
-/// Texts of some rows.
+/// Texts of consecutive rows.
 #[derive(Debug)]
 pub enum Texts {
-    /// One behind the other in one piece of memory, and where each is; `None` of a missing one.
+    /// All texts in one buffer, with the range of each; `None`: the text is missing.
     Together { text: String, ranges: Vec<Option<Range<usize>>> },
-    /// Each by itself: some are no UTF-8, or all together are too long to be copied.
+    /// Each text on its own, because some are not UTF-8, or all together are too long to copy.
     Apart(Vec<Option<ByteArray>>),
 }
 
@@ -328,7 +328,7 @@ impl Texts {
         Texts::Apart(present.map(|is_there| if is_there { values.next() } else { None }).collect())
     }
 
-    /// The text of a row; `None` behind the last.
+    /// The text of a row; `None` after the last row.
     pub fn get(&self, at: usize) -> Option<Text<'_>> {
         let text = match self {
             Texts::Together { text, ranges } => match ranges.get(at)? {
@@ -371,7 +371,7 @@ mod tests {
         Texts::together(&values, present.clone()).unwrap_or_else(|| Texts::apart(values, present))
     }
 
-    /// Each text is judged by itself, whatever stands beside it.
+    /// Each text is checked on its own, whatever its neighbours are.
     fn check(all: &[Option<&[u8]>]) {
         let texts = texts(all);
         for (at, bytes) in all.iter().enumerate() {

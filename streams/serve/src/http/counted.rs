@@ -13,7 +13,7 @@ use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Counts, Dim
 use tidemark_streams_core::query::range::{Known, QuarterRange, RangeState};
 use tidemark_streams_core::time::DAY_S;
 
-/// What was asked for.
+/// The tenant, zone and range of a request.
 pub struct Asked<'a> {
     pub tenant: &'a str,
     pub zone: &'a Zone,

@@ -126,7 +126,7 @@ fn failure(error: &QueryError) -> Failure {
     }
 }
 
-/// Asks the owner's thread for the rows of a tenant.
+/// Has the owner's thread pin the rows of a tenant.
 pub async fn pin(node: &Node, tenant: &str, hours: HourRange) -> Result<Pinned, Failure> {
     let (sender, receiver) = oneshot::channel();
     let pin = Pin { tenant: tenant.to_owned(), hours, answer: sender };
@@ -190,7 +190,7 @@ pub fn range(zone: &Zone, from: &str, to: &str) -> Result<QuarterRange, Failure>
     let quarter = |name: &str, text: &str| {
         let at = zone.time(text).map_err(|error| Failure::bad("range", format!("{name}: {error}")))?;
         let quarter = Quarter::of_s(at.s()).map(Quarter::number);
-        quarter.ok_or_else(|| Failure::bad("range", format!("{name} {:?} is behind the last hour", shown(text))))
+        quarter.ok_or_else(|| Failure::bad("range", format!("{name} {:?} is after the last hour", shown(text))))
     };
     let range = QuarterRange { from: quarter("from", from)?, to: quarter("to", to)? };
     if range.from >= range.to {

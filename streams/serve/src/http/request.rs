@@ -121,7 +121,7 @@ pub fn params(query: Option<&str>, known: &[&str]) -> Result<Params, Failure> {
     Ok(params)
 }
 
-/// A parameter that is true or false; without it false.
+/// A parameter that is true or false. A missing parameter is false.
 pub fn flag(params: &Params, name: &str) -> Result<bool, Failure> {
     match params.get(name).map(String::as_str) {
         None | Some("false") => Ok(false),
@@ -151,7 +151,7 @@ pub fn shown(text: &str) -> String {
     text.chars().take(SHOWN_MAX).collect()
 }
 
-/// The first kind of answer that a request accepts, of those that are known; `None`: it accepts any.
+/// The first known kind of answer that a request accepts; `None`: it accepts any kind.
 pub fn accepted<T>(headers: &HeaderMap, known: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
     let mut accepted =
         headers.get_all(ACCEPT).iter().flat_map(|value| value.to_str().unwrap_or("").split(',')).peekable();
@@ -245,8 +245,8 @@ pub fn check_token(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
     }
 }
 
-/// Refuses a request before its body is read, if its token opens no query whatever the body says. The token of a tenant without an end
-/// does not name the tenant, so only its form is known before the body names one.
+/// Refuses a request before its body is read if its token is valid for no query at all. The token of a tenant without an expiry does not
+/// name the tenant, so only its form can be checked before the body names the tenant.
 pub fn check_possible_token(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
     let Some(secret) = &node.settings.secret else { return Ok(()) };
     let token = bearer(headers)?;

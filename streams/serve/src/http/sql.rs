@@ -40,7 +40,7 @@ struct SqlBody {
     zone: Option<String>,
 }
 
-/// A query as it is carried out.
+/// A checked query.
 struct SqlQuestion {
     tenant: String,
     zone: Zone,
@@ -119,7 +119,7 @@ async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) 
     let SqlQuestion { tenant, zone, range, query } = question;
     let format = query.format;
     let asked = TenantRange { tenant, range, rows_max: node.sql.settings().scan_rows_max };
-    // Nothing works for the query before its tenant has a turn: neither the thread of the owner nor a reader of blobs.
+    // No work starts before the tenant has a turn: neither the owner's thread nor a reader of blobs.
     let mut session = node.sql.begin(&asked.tenant).await?;
     let space = match space(server) {
         Ok(space) => space,
@@ -152,7 +152,7 @@ struct Writing {
     space: OwnedSemaphorePermit,
 }
 
-/// Space for the largest result. Clients that do not read their answers take it from others.
+/// Reserves space for the largest result. Clients that do not read their answers keep space reserved.
 fn space(server: &Server) -> Result<OwnedSemaphorePermit, SqlError> {
     let max_bytes = SQL_UNSENT_BYTES_MAX;
     let space = Arc::clone(&server.sql_unsent).try_acquire_many_owned(SQL_RESULT_BYTES_MAX as u32);
@@ -173,12 +173,12 @@ impl AsRef<[u8]> for Unsent {
 
 fn unsent(mut bytes: Vec<u8>, mut space: OwnedSemaphorePermit) -> Bytes {
     bytes.shrink_to_fit();
-    // The rest is given back now. What an answer says beside its rows may be more than there is.
+    // The rest is released now. An answer may exceed its reserved space, because it has fields beside its rows.
     let taken = bytes.len().min(space.num_permits());
     Bytes::from_owner(Unsent { bytes, _space: space.split(taken) })
 }
 
-/// A planned query that waits for rows, and what is read for it.
+/// A planned query that waits for rows, and the blobs and rows that are pinned for it.
 struct Reading {
     session: Session,
     pinned: Pinned,
@@ -225,8 +225,8 @@ struct Gathered {
     rows: Result<Rollups, SqlRowsError>,
 }
 
-/// Reads rows on a thread that may wait. The thread has the session: the tenant's turn is taken until it has ended, also when the client
-/// goes away. Then it ends after the blob that it reads.
+/// Reads rows on a thread that may block. The thread owns the session, so the tenant's turn lasts until the thread ends, even if the
+/// client disconnects. In that case the thread ends after the present blob.
 async fn gathered(node: &Arc<Node>, asked: &TenantRange, reading: Reading) -> Result<Gathered, AskError> {
     let shared = Arc::clone(node);
     let asked = asked.clone();
@@ -286,7 +286,7 @@ fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, writing: Writing) ->
 
 const ARROW: &str = "application/vnd.apache.arrow.stream";
 
-/// The first format that a request accepts.
+/// The first known format in the header `accept`; without the header JSON.
 fn format(headers: &HeaderMap) -> Result<Format, Failure> {
     let known = |name: &str| match name {
         "application/json" | "application/*" | "*/*" => Some(Format::Json),
@@ -355,7 +355,7 @@ fn param(value: Value) -> Result<Param, SqlError> {
 fn unread(error: SqlRowsError) -> AskError {
     match error {
         SqlRowsError::Sql(error) => error.into(),
-        // The name of a blob is for operators: `tidemark-streams audit` tells it.
+        // The name of a blob is for operators: `tidemark-streams audit` prints it.
         SqlRowsError::Directory(_) => {
             let message =
                 "a blob of the range cannot be read: tell the operator of the server, or ask for another range";

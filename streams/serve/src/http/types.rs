@@ -1,4 +1,4 @@
-//! `GET /v1/types` and `POST /v1/types/...`: what event types are called.
+//! `GET /v1/types` and `POST /v1/types/...`: the names of event types.
 
 use super::answer::{Answer, Failure};
 use super::operate::{propose, time};
@@ -32,7 +32,7 @@ pub async fn add(node: &Node, headers: &HeaderMap, params: &Params) -> Result<An
     change(node, headers, TypeChange::Add { name }).await
 }
 
-/// Has the owner's thread propose a change. One that was made before only reports.
+/// Has the owner's thread propose a change. A change that was made before only reports the types.
 async fn change(node: &Node, headers: &HeaderMap, change: TypeChange) -> Result<Answer, Failure> {
     request::check_site(headers)?;
     request::authorize_operator(node, headers)?;
@@ -42,7 +42,7 @@ async fn change(node: &Node, headers: &HeaderMap, change: TypeChange) -> Result<
     if let Outcome::Types { result: Err(refused) } = outcome {
         return Err(Failure::new(StatusCode::CONFLICT, "type_change", refused));
     }
-    // Rows of a deleted type that queries have read go too.
+    // The cache may hold rows of a deleted type.
     node.cache.clear();
     Ok(Answer::json(&types(node)))
 }

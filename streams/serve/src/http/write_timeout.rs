@@ -1,4 +1,4 @@
-//! A connection that fails once its client has taken nothing for a time, so that an answer that is not read does not stay in memory.
+//! A connection that fails once its client has read nothing for a time, so that unread answers do not stay in memory.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ pub struct WriteTimeout<S> {
     stream: S,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
-    /// The last write is still to be taken, and the timer runs.
+    /// The last write is pending, and the timer runs.
     is_waiting: bool,
 }
 
@@ -20,7 +20,7 @@ impl<S> WriteTimeout<S> {
         WriteTimeout { stream, timeout, timer: Box::pin(tokio::time::sleep(timeout)), is_waiting: false }
     }
 
-    /// A write that was not taken yet.
+    /// Returns a write that is done. Fails a write that has been pending for too long.
     fn waited<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.is_waiting = false;

@@ -1,4 +1,4 @@
-//! A child of `tidemark-streams serve`: it executes queries of one tenant at a time, and has nothing but its socket.
+//! A child of `tidemark-streams serve`. It executes queries of one tenant, one at a time, and has nothing but its socket.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -19,9 +19,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says why it ends.
+/// Prints why the program ends.
 fn told(line: &str) -> ExitCode {
-    // Nobody may read it.
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "{line}");
     ExitCode::FAILURE
 }

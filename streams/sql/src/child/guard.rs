@@ -1,4 +1,4 @@
-//! What the child takes from itself before it reads anything: files, processes, memory.
+//! Rights that the child drops before it reads anything: files, processes, memory.
 
 use crate::limits::DATA_SLACK_BYTES;
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
@@ -7,8 +7,8 @@ use std::io;
 /// The first descriptor after standard input, output and error.
 const FIRST_INHERITED: i32 = 3;
 
-/// Closes every descriptor but standard input, output and error: the server may have inherited some that its children inherit too. It is
-/// called before anything in this process opens one.
+/// Closes every descriptor except standard input, output and error: the server may have inherited descriptors, which its children
+/// inherit too. It must run before anything in this process opens a descriptor.
 pub fn close_inherited() -> io::Result<()> {
     let numbers: Vec<i32> = std::fs::read_dir("/proc/self/fd")?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().parse().unwrap_or_default()))
@@ -25,7 +25,7 @@ pub fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
-/// Before the thread of queries starts.
+/// Drops rights before the thread of queries starts.
 pub fn before_threads(memory_bytes: u64) -> io::Result<()> {
     // A query may run when the parent is killed.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -35,11 +35,11 @@ pub fn before_threads(memory_bytes: u64) -> io::Result<()> {
     limit(Resource::Core, 0)?;
     limit(Resource::Fsize, 0)?;
     crate::process::forbid_inspection()?;
-    // What is open stays open. Neither a file nor a socket can be opened, also after another one is closed.
+    // Open descriptors stay open. The process can open no file and no socket, even after it closes a descriptor.
     limit(Resource::Nofile, 0)
 }
 
-/// Once the thread of queries runs: no thread and no process can be started. The kernel does not hold root to it.
+/// Forbids further threads and processes, once the thread of queries runs. The kernel exempts root from this limit.
 pub fn after_threads() -> io::Result<()> {
     limit(Resource::Nproc, 0)
 }

@@ -21,7 +21,7 @@ const PIECE_BYTES: usize = 1 << 20;
 pub struct Output {
     schema: SchemaRef,
     writer: Writer,
-    /// What was not taken.
+    /// Bytes that were not taken yet.
     text: Vec<u8>,
     taken: u64,
     rows: u64,
@@ -47,7 +47,7 @@ struct Cells<'a> {
 
 impl Output {
     /// # Errors
-    /// Two columns have one name.
+    /// Two columns have the same name.
     pub fn of(query: &Query, schema: SchemaRef) -> Result<Output, Refused> {
         let mut names = BTreeSet::new();
         if let Some(twice) = schema.fields().iter().find(|field| !names.insert(field.name())) {
@@ -79,7 +79,7 @@ impl Output {
     }
 
     /// # Errors
-    /// The result has more rows or bytes than it may have.
+    /// The result exceeds its limit of rows or bytes.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<(), Refused> {
         let before = self.rows;
         self.rows += batch.num_rows() as u64;
@@ -108,7 +108,7 @@ impl Output {
         Ok(())
     }
 
-    /// No batch follows.
+    /// Ends the result after the last batch.
     ///
     /// # Errors
     /// As of [`Output::add`].
@@ -121,7 +121,7 @@ impl Output {
         self.below_limit()
     }
 
-    /// Bytes for one message, once there are enough of them.
+    /// Takes bytes for one message, once enough are there or the result has ended.
     pub fn take(&mut self) -> Option<Bytes> {
         let is_due = self.text.len() >= PIECE_BYTES || self.is_finished && !self.text.is_empty();
         if !is_due {
@@ -158,7 +158,7 @@ impl<'a> Cells<'a> {
         self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
     }
 
-    /// NaN and the infinite are no numbers of JSON.
+    /// JSON has no NaN and no infinite numbers.
     fn is_number(&self, row: usize) -> bool {
         let double = self.array.as_primitive_opt::<Float64Type>().map(|floats| floats.value(row).is_finite());
         let single = self.array.as_primitive_opt::<Float32Type>().map(|floats| floats.value(row).is_finite());
@@ -170,13 +170,13 @@ impl<'a> Cells<'a> {
             return Ok("null".to_owned());
         }
         let text = self.text(row)?;
-        // A number that JSON does not know is a text.
+        // A number that is not valid JSON becomes a text.
         let is_bare = self.is_bare && serde_json::from_str::<serde_json::Value>(&text).is_ok();
         Ok(if is_bare { text } else { json(&text) })
     }
 }
 
-/// A batch with the texts of its rows only. A view keeps the texts of all rows that it was taken from.
+/// A batch with only the texts of its rows. A string view would keep the texts of all rows of its source alive.
 fn compact(batch: &RecordBatch) -> Result<RecordBatch, Refused> {
     let compact = |array: &ArrayRef| match array.as_string_view_opt() {
         Some(texts) => Arc::new(texts.gc()) as ArrayRef,
@@ -223,7 +223,7 @@ fn write_csv(to: &mut Vec<u8>, cells: &[Cells<'_>], row: usize) -> Result<(), Re
     Ok(())
 }
 
-/// A field of CSV (RFC 4180). An empty text is quoted, so that it is not taken for NULL.
+/// A field of CSV (RFC 4180). An empty text is quoted, so that it differs from NULL.
 fn quoted(text: &str) -> String {
     let has_signs = text.contains([',', '"', '\r', '\n']);
     match has_signs || text.is_empty() || text.starts_with(' ') || text.ends_with(' ') {

@@ -1,4 +1,4 @@
-//! Errors as the parent shows them: they name tables, columns and values of the query, and nothing of the machine.
+//! Errors as tenants see them: they name tables, columns and values of the query, and nothing of the machine.
 
 use crate::frames::Refusal;
 use crate::limits::MESSAGE_BYTES_MAX;

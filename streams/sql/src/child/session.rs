@@ -1,4 +1,4 @@
-//! A session for one query: a catalog with the tenant's tables and nothing else, and the functions that there are.
+//! A session for one query: a catalog with only the tenant's tables, and the allowed functions.
 
 use super::refused::Refused;
 use super::tables::{LocalFunction, Table, TableKind, Tables};
@@ -23,7 +23,7 @@ use futures_util::StreamExt;
 use std::sync::Arc;
 use tidemark_proto::series::calendar::Zone;
 
-/// The name of the catalog, and of its only schema. They stand in messages about tables that do not exist.
+/// The name of the catalog, and of its only schema. Messages about unknown tables show them.
 const CATALOG: &str = "tidemark";
 const SCHEMA: &str = "streams";
 /// The table of all rows.
@@ -80,7 +80,7 @@ impl Prepared {
         &self.tables
     }
 
-    /// Whether it names a table. A query without one needs no rows.
+    /// Whether it names a table. A query without tables needs no rows.
     pub fn reads_rows(&self) -> bool {
         self.tables.are_named()
     }

@@ -1,6 +1,6 @@
 //! The tenant's rows as tables: all rows, rows of one event type, and quarters by the clock of a zone.
 //!
-//! The rows stand once in memory. Each table makes its batches of them when a query reads it. No table gives statistics.
+//! The rows are once in memory. Each table makes its batches from them when a query reads it. No table has statistics.
 
 use super::refused::Refused;
 use crate::frames::{Param, Refusal, Rows};
@@ -77,7 +77,7 @@ pub struct Table {
     partition: Arc<Partition>,
 }
 
-/// What a table reads.
+/// The rows that a table reads, and their columns.
 #[derive(Clone)]
 struct Partition {
     tables: Arc<Tables>,
@@ -241,7 +241,7 @@ impl LocalColumns {
 struct LocalTime {
     /// When it begins, since 1970 in UTC.
     hour: i64,
-    /// What the zone's clock shows then.
+    /// The zone's clock at that time.
     clock: i64,
     day: i32,
 }

@@ -1,4 +1,4 @@
-//! Texts that are refused before they are planned: a list of what is allowed, of bounded size and depth.
+//! Refuses texts before planning: a query may have only listed statements and functions, and bounded size and depth.
 
 use super::refused::Refused;
 use crate::frames::Refusal;
@@ -12,10 +12,10 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::ops::ControlFlow;
 
-/// The table function that there is.
+/// The only table function.
 pub const LOCAL: &str = "impressions_local";
 
-/// Functions of one row. None makes a text much longer than its arguments, and none reads anything but them.
+/// Functions of one row. No function makes a text much longer than its arguments, or reads anything but its arguments.
 pub const SCALARS: [&str; 79] = [
     "abs",
     "acos",
@@ -155,7 +155,7 @@ pub struct Checked {
     pub params: usize,
 }
 
-/// Parses a text and looks at each part of it.
+/// Parses a text and checks each part of it.
 ///
 /// # Errors
 /// [`Refused`].
@@ -171,7 +171,7 @@ pub fn check(sql: &str) -> Result<Checked, Refused> {
             Refused::new(Refusal::Syntax, error.to_string())
         }
     };
-    // The tokenizer carries out such a comment, and tokenizes one within another again and again.
+    // The tokenizer executes such a comment, and tokenizes nested comments repeatedly.
     if sql.contains("/*!") {
         return Err(Refused::not_allowed("the text /*!, also within quotes: send it as a value"));
     }
@@ -196,7 +196,7 @@ pub fn check(sql: &str) -> Result<Checked, Refused> {
     Ok(Checked { statement, params })
 }
 
-/// Places where a type within a type may begin: the parser does not count how deep these are.
+/// Counts places where a nested type may begin, because the parser does not bound the depth of types.
 fn types_within_types(tokens: &[TokenWithSpan]) -> usize {
     const NAMES: [&str; 9] =
         ["array", "struct", "union", "nullable", "lowcardinality", "map", "nested", "tuple", "table"];
@@ -216,7 +216,7 @@ fn types_within_types(tokens: &[TokenWithSpan]) -> usize {
     tokens.filter(begins).count()
 }
 
-/// Looks at a statement while it walks through it.
+/// Checks a statement while it walks through it.
 #[derive(Default)]
 struct Walls {
     depth: usize,
@@ -269,7 +269,7 @@ impl Visitor for Walls {
         if order_by.as_ref().is_some_and(|order| !is_plain_order(order)) {
             return not_allowed("ORDER BY with ALL, WITH FILL or INTERPOLATE");
         }
-        // The chain of UNIONs is on the left.
+        // A chain of UNIONs nests on the left side.
         let mut body = &**body;
         let mut operations = 0;
         while let SetExpr::SetOperation { left, .. } = body {
@@ -363,9 +363,9 @@ impl Visitor for Walls {
     }
 }
 
-/// The first clause of a SELECT that the engine does not carry out. It passes over some of them, so the numbers would be wrong.
+/// The first clause of a SELECT that the engine does not execute. The engine ignores some of these clauses, so results would be wrong.
 fn ignored_clause(select: &Select) -> Option<&'static str> {
-    // Each field is named, so that a new one does not compile until it is decided here.
+    // Each field is named, so that a new field does not compile until this function handles it.
     let Select {
         select_token: _,
         optimizer_hints,
@@ -418,7 +418,7 @@ fn is_plain_order(order: &OrderBy) -> bool {
 }
 
 fn allowed_function(function: &Function) -> ControlFlow<Refused> {
-    // The engine passes over them.
+    // The engine ignores parameters.
     if !matches!(function.parameters, FunctionArguments::None) {
         return not_allowed("a function with two lists of arguments");
     }

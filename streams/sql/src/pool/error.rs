@@ -10,23 +10,24 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
     #[error(
-        "this server has no SQL: {} is not there; build it with `cargo build --release -p tidemark-streams-sql --features sql`, \
+        "this server has no SQL: {} is missing; build it with `cargo build --release -p tidemark-streams-sql --features sql`, \
          and put it beside tidemark-streams",
         name(.program)
     )]
     NotInstalled { program: PathBuf },
     #[error(
-        "the program of SQL speaks version {found}, and this server version {VERSION}: install both of one release"
+        "the program of SQL has version {found}, and this server has version {VERSION}: install both from one release"
     )]
     Version { found: u32 },
-    #[error("no process for SQL starts: tell the operator of the server, or ask again later")]
+    #[error("no process for SQL starts: tell the operator of the server, or send the query again later")]
     Start(io::Error),
-    #[error("{max} queries wait for others, which is the limit: ask again")]
+    #[error("{max} queries are waiting, which is the limit: send the query again later")]
     QueueFull { max: usize },
-    #[error("the query has waited {seconds} s for others: ask again")]
+    #[error("the query waited {seconds} s for a free process: send it again later")]
     Waited { seconds: u64 },
     #[error(
-        "clients have not read results of {max_bytes} bytes, which is the limit: read answers at once, and ask again"
+        "clients have not read {max_bytes} bytes of results, which is the limit: read answers at once, and send the \
+         query again"
     )]
     Unsent { max_bytes: usize },
     #[error(transparent)]
@@ -79,7 +80,7 @@ impl SqlError {
         }
     }
 
-    /// What is for the operator of the server, and not for tenants.
+    /// The cause, for the operator of the server. Tenants do not see it.
     pub fn detail(&self) -> Option<String> {
         match self {
             SqlError::Start(error) => Some(error.to_string()),

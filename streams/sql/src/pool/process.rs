@@ -15,25 +15,25 @@ use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::time::Instant;
 
-/// A child must have started after this.
+/// The longest time in which a child may start.
 const START_MAX: Duration = Duration::from_secs(20);
-/// The memory of a child that works is read after each such time.
+/// The interval at which the parent measures the memory of a working child.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A child that runs. It is killed when it is dropped.
+/// A running child. It is killed when it is dropped.
 #[derive(Debug)]
 pub struct Process {
     pool: Weak<Pool>,
     child: Child,
     socket: UnixStream,
-    /// Resident memory once it was ready.
+    /// Resident memory after its start.
     start_bytes: u64,
     watch: Watch,
     queries: u64,
     has_ended: bool,
 }
 
-/// What a child may use for a query.
+/// The limits of a child for a query.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowed {
     pub until: Instant,
@@ -45,7 +45,7 @@ pub struct Allowed {
 pub enum Stop {
     Time,
     Memory,
-    /// It closed the socket, or its message is none.
+    /// It closed the socket, or sent an invalid message.
     Frame(FrameError),
 }
 
@@ -106,15 +106,15 @@ impl Process {
         self.child.id()
     }
 
-    /// Whether it runs and has sent nothing that nobody asked for.
+    /// Checks that it runs and has sent no unexpected bytes.
     ///
     /// # Errors
-    /// Why it should end.
+    /// The reason for which it must end.
     pub fn is_quiet(&mut self) -> Result<(), Ended> {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return Err(Ended::Crashed);
         }
-        // Past the runtime, which may not know yet what has come.
+        // A direct read, because the runtime may not know yet that bytes have arrived.
         let mut byte = [0];
         match rustix::io::read(&self.socket, &mut byte) {
             Err(rustix::io::Errno::AGAIN) => Ok(()),
@@ -134,7 +134,7 @@ impl Process {
         self.watch.base_bytes = self.memory_bytes().unwrap_or(self.watch.base_bytes);
     }
 
-    /// Why it should end now, though it has answered.
+    /// The reason for which it must end now although it has answered; `None`: it may take another query.
     pub fn worn_out(&self) -> Option<Ended> {
         let growth = self.memory_bytes().map(|bytes| bytes.saturating_sub(self.start_bytes));
         match growth {
@@ -158,7 +158,7 @@ impl Process {
         }
     }
 
-    /// How it ended, of a child that closed its socket.
+    /// Describes how a child ended that closed its socket.
     pub async fn ended_how(&mut self) -> String {
         let status = tokio::time::timeout(Duration::from_secs(1), self.child.wait()).await;
         match status {
@@ -198,18 +198,18 @@ async fn receive(socket: &mut UnixStream) -> Result<Reply, FrameError> {
     Reply::decode(&body)
 }
 
-/// Looks at a child while it works. The time of the next look is kept between messages: a child that sends without a pause is looked at
-/// as often as another.
+/// Measures a child while it works. The time of the next measurement is kept between messages, so a child that sends without a pause
+/// is measured as often as any other.
 #[derive(Debug)]
 struct Watch {
     id: Option<u32>,
-    /// Resident memory when its query began: it may keep some of the queries before.
+    /// Resident memory when its query began: it may keep memory from earlier queries.
     base_bytes: u64,
     next_look: Instant,
 }
 
 impl Watch {
-    /// Waits for a message to be sent or received, while the child is within what it may use.
+    /// Waits until a message is sent or received, while the child is within its limits.
     async fn guarded<T>(
         &mut self,
         message: impl Future<Output = Result<T, FrameError>>,
@@ -255,7 +255,7 @@ fn said(status: ExitStatus) -> String {
 mod tests {
     use super::*;
 
-    /// What messages without a pause end with.
+    /// The end of a series of messages without a pause.
     async fn ended(allowed: Allowed) -> Stop {
         let mut watch = Watch { id: Some(std::process::id()), base_bytes: 0, next_look: Instant::now() + POLL };
         let end = Instant::now() + Duration::from_secs(60);

@@ -57,7 +57,7 @@ impl Session {
         self.bytes_max = query.bytes_max;
         self.allowed.memory_bytes = query.memory_bytes;
         let request = Request::Query(query);
-        // A child that has answered before may have been killed since. A query that ends a new child is to blame itself.
+        // A child that answered before may have been killed since. If a new child ends, the query itself is the cause.
         let is_used = self.process.as_ref().is_some_and(Process::is_used);
         let reply = match self.ask(&request).await {
             Err(SqlError::Crashed { .. }) if is_used => {
@@ -97,17 +97,17 @@ impl Session {
         self.give_back();
     }
 
-    /// Gives a planned query up. Its child waits for the next one.
+    /// Cancels a planned query. Its child waits for the next query.
     pub async fn give_up(mut self) {
         if self.send(&Request::GiveUp).await.is_ok() {
             self.give_back();
         }
     }
 
-    /// Sends rows of the tenant. If there are too many, the query may be given up.
+    /// Sends rows of the tenant. After too many rows, the caller may cancel the query.
     ///
     /// # Errors
-    /// [`SqlError`]. But for too many rows the session is over.
+    /// [`SqlError`]. The session is over, except after [`SqlError::ScanRows`].
     pub async fn rows(&mut self, rows: Rows) -> Result<(), SqlError> {
         let sent = self.sent + rows.len() as u64;
         let max = self.charged.pool.settings().scan_rows_max;

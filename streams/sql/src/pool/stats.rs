@@ -1,36 +1,36 @@
-//! What happened to queries and children since the start.
+//! Counts of queries and children since the start of the pool.
 
 use std::collections::BTreeMap;
 
 /// Why a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ended {
-    /// It has answered as many queries as a child answers.
+    /// It has answered `CHILD_QUERIES_MAX` queries.
     Queries,
-    /// It held more memory after a query than at its start.
+    /// It held more memory after a query than `CHILD_GROWTH_BYTES_MAX` beyond its start.
     Growth,
     /// Another tenant needed its place.
     Tenant,
-    /// A query needed more memory than it may have.
+    /// A query exceeded its memory.
     Memory,
-    /// A query took longer than it may.
+    /// A query exceeded its time.
     Time,
-    /// The query was given up, or its reader went away.
+    /// The server cancelled the query, or its client disconnected.
     Abandoned,
-    /// It ended by itself or was killed by others.
+    /// It ended by itself, or another process killed it.
     Crashed,
     /// It found an error in itself.
     Failed,
-    /// It sent what is no answer.
+    /// It sent an invalid message.
     Protocol,
 }
 
-/// Numbers since the start.
+/// Counts since the start.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     /// Queries with a result.
     pub answered: u64,
-    /// Queries without one, by code.
+    /// Queries without a result, by code.
     pub refused: BTreeMap<&'static str, u64>,
     /// Time of children.
     pub seconds: f64,

@@ -1,4 +1,4 @@
-//! New cells get the slots of ended ones, with checkpoints in parts, crashes between any two of them, and groups that tell all
+//! New cells get the slots of ended cells, with checkpoints in parts, crashes between any two of them, and groups that tell all
 //! names again.
 
 use super::shelved::OnDisk;
@@ -17,7 +17,7 @@ const LANES: u64 = 4;
 const STEPS: usize = 150;
 const SEEDS: u64 = 60;
 
-/// Counters of different names: some each in a namespace of its own, and of different lengths.
+/// Counters with names of different lengths. Some have a namespace of their own.
 fn name(key: u64, round: u32) -> CounterName {
     let text = "k".repeat(1 + (bytes_hash(key, &round.to_le_bytes()) % 5) as usize);
     let namespace = if key == 0 { format!("u{round}") } else { "t".to_owned() };
@@ -36,7 +36,7 @@ fn policy() -> SeriesPolicy {
     SeriesPolicy::new(retention, 3_600, 300, OutOfRange::Refused).unwrap()
 }
 
-/// What a group has counted, the aggregator that follows it, and the disk of that.
+/// The counts of a group, the aggregator that reads its feed, and the aggregator's disk.
 struct Reused {
     world: World,
     dice: u64,
@@ -46,7 +46,7 @@ struct Reused {
     /// By cell and lane: component and row, as counted.
     counted: BTreeMap<(CellId, u8), (u64, Row)>,
     log: Vec<(CellId, u8)>,
-    /// By key: how often another counter took the place of a removed one.
+    /// By key: how often another counter replaced a removed counter.
     rounds: [u32; KEYS as usize],
     starts: u64,
     /// The ledger at first, and what it applied since.
@@ -194,7 +194,7 @@ impl Reused {
         self.tell();
     }
 
-    /// A part that is given out is on disk; the process may be told so.
+    /// Puts the next part on disk. The process may hear of it.
     fn persist(&mut self, tells: bool) {
         let Some(rows) = self.world.out.take() else { return };
         self.world.write(rows);
@@ -209,7 +209,7 @@ impl Reused {
         self.world.say(Input::Tick);
     }
 
-    /// One time in three, the replica of the ledger is behind at first.
+    /// One time in three, the replica of the ledger lags at first.
     fn restart(&mut self) {
         self.starts += 1;
         self.world.out = None;
@@ -284,7 +284,7 @@ impl Reused {
             14 if self.below(3) == 0 => self.compact(),
             14 => self.tick(),
             _ if self.below(2) == 0 => {
-                // A part may be on disk though nobody was told so.
+                // A part may be on disk although the process did not hear of it.
                 if self.below(2) == 0 {
                     self.persist(false);
                 }

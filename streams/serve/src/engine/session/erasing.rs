@@ -125,7 +125,7 @@ impl Session<'_> {
         Ok(Erased { erasure, is_done, files_until_ms })
     }
 
-    /// Files of a deleted type have to go, as those of an erasure.
+    /// Starts to delete files of a deleted type, as after an erasure.
     pub(super) fn begin_cleaning_after_deletion(&mut self, command: &Command, outcome: &Outcome) {
         let Command::Types(SetTypes { set: TypesSet::Change(TypeChange::Delete { name }), .. }) = command else {
             return;

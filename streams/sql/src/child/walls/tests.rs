@@ -1,4 +1,4 @@
-//! What may be planned, and what may not. The lists of functions are those that the engine has.
+//! Which texts may be planned. The lists of functions match those of the engine.
 
 use super::*;
 use std::collections::BTreeSet;
