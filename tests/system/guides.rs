@@ -1,25 +1,42 @@
-//! Runs the guide to webhooks block by block against a real data centre, and compares its outputs.
+//! Runs the guides to webhooks and to the browser block by block against real data centres, and compares their outputs.
 
 use crate::cluster::{Cluster, Role};
 use crate::cookbook::{Block, Page, Place, ask, blocks, run};
 use crate::http;
-use crate::process::until;
+use crate::process::{Process, until};
 use crate::receiver::{Receiver, SECRET};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::process::Command;
 
 const WEBHOOKS: Page = Page { path: "docs/guides/webhooks.md", text: include_str!("../../docs/guides/webhooks.md") };
-/// The address that the guide writes, which is nobody's.
+const BROWSER: Page = Page { path: "docs/guides/browser.md", text: include_str!("../../docs/guides/browser.md") };
+/// The addresses that the guides write, which are nobody's.
 const RECEIVER: &str = "https://hooks.example/tidemark";
+const SERVERS: [&str; 2] = ["https://counts-usa.example", "https://counts-europe.example"];
+/// What a page has and a plain program has not.
+const PAGE: &str = "
+globalThis.requestAnimationFrame = step => setTimeout(step, 16);
+const answer = globalThis.fetch;
+const say = (what, value) => console.log(`${what} ${value}`);
+globalThis.fetch = async (url, init) => {
+  if (String(url) === '/session') return new Response(process.env.SESSION);
+  const answered = await answer(url, init);
+  say('connected', answered.status);
+  return answered;
+};
+const total = { set textContent(value) { say('total', value); } };
+const show = text => say('award', text), celebrate = award => say('yours', award.at), forgetAwardsBehind = () => {};
+";
 
 /// A guide that is followed against one data centre.
 struct Reader<'a> {
     place: Place<'a>,
     at: SocketAddr,
-    /// Values of `$NAME` from answers.
+    /// What answers said for `$NAME`.
     names: BTreeMap<String, String>,
 }
 
@@ -91,4 +108,39 @@ async fn guide_to_webhooks_says_what_happens() {
     assert!(seen.iter().all(|seen| seen.is_signed()));
     let award = seen.iter().map(|seen| seen.json()).find(|body| body["type"] == "award" && body["trial"] != true);
     assert_eq!(award.unwrap()["at"], 1_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guide_to_the_browser_says_what_happens() {
+    let cluster = Cluster::new(&["usa", "europe", "asia"]);
+    let centres = cluster.centres().await;
+    let blocks = blocks(BROWSER);
+    let folder = tempfile::tempdir().unwrap();
+    let mut reader = Reader::new(BROWSER, &cluster, folder.path(), centres[0].http);
+    let (programs, rest): (Vec<Block>, Vec<Block>) = blocks.into_iter().partition(|block| block.kind == "js");
+    let program = &programs[0];
+    let servers = [centres[0].http, centres[1].http].map(|at| format!("http://{at}"));
+    let page = SERVERS.iter().zip(&servers).fold(program.text.clone(), |text, (page, here)| text.replace(page, here));
+    std::fs::copy(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("client/web/tidemark.js"),
+        folder.path().join("tidemark.js"),
+    )
+    .unwrap();
+    // An import stands first.
+    let (import, page) = page.split_once('\n').unwrap();
+    std::fs::write(folder.path().join("page.mjs"), format!("{import}\n{PAGE}{page}")).unwrap();
+    let mut running: Option<Process> = None;
+    for (number, block) in rest.iter().enumerate() {
+        reader.follow(block, rest.get(number + 1)).await;
+        if let (None, Some(token)) = (&running, reader.names.get("$TOKEN")) {
+            let mut command = Command::new("node");
+            command.arg("page.mjs").current_dir(folder.path()).env("SESSION", token);
+            let process = running.insert(Process::start(command, folder.path().join("page.log")));
+            process.until_said("connected 200").await;
+        }
+    }
+    let mut running = running.expect("a page that has a session");
+    for said in ["award number 10 was reached", "yours 10", "total 10"] {
+        running.until_said(said).await;
+    }
 }
