@@ -5,11 +5,18 @@ use super::{Outcome, block_on, show};
 use crate::remote::{Remote, counter_path};
 use clap::{Args, Subcommand};
 use hyper::Method;
+use std::time::Duration;
 use tidemark_proto::ids::CounterName;
 use tidemark_server::api::Of;
 use tidemark_server::api::body::{DefineBody, PolicyBody};
-use tidemark_server::http::{MilestoneList, ProgressBody};
+use tidemark_server::http::{MilestoneList, MilestoneState, ProgressBody};
 use tidemark_server::names::parse_counter;
+use tokio::time::Instant;
+
+/// The longest time for which `define` waits until milestones are armed. It covers a round trip to each region.
+const ARMING_MAX: Duration = Duration::from_secs(5);
+/// The interval at which it asks again.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Arguments of `tidemark milestones`.
 #[derive(Debug, Args)]
@@ -22,7 +29,7 @@ pub struct Milestones {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Add milestones, and print the state of each
+    /// Add milestones, wait up to 5 s until they are armed, and print the state of each
     #[command(
         after_help = "Examples:\n  tidemark milestones define search/queries --at 1M,1G\n  tidemark milestones define search/queries --every 100k --policy timely"
     )]
@@ -90,7 +97,9 @@ async fn carry_out(action: Action, remote: &Remote) -> Result<MilestoneList, cra
             // An older process knows no other than strict.
             let policy = Some(policy).filter(|policy| *policy != PolicyBody::Strict);
             let body = DefineBody { at: at.concat(), every, policy, sequence_from, of };
-            remote.call(Method::PUT, &counter_path(&counter, "/milestones"), Some(&body)).await
+            let path = counter_path(&counter, "/milestones");
+            let list = remote.call(Method::PUT, &path, Some(&body)).await?;
+            armed(list, &path, remote).await
         }
         Action::List { counter } => remote.get(&counter_path(&counter, "/milestones")).await,
         Action::Disarm { counter, at, .. } => {
@@ -99,6 +108,20 @@ async fn carry_out(action: Action, remote: &Remote) -> Result<MilestoneList, cra
             remote.call(Method::DELETE, &path, None::<&()>).await
         }
     }
+}
+
+/// The milestones once none is arming. An increment that passes an arming milestone gets no award, so a script may count afterwards.
+async fn armed(
+    mut list: MilestoneList,
+    path: &str,
+    remote: &Remote,
+) -> Result<MilestoneList, crate::remote::RemoteError> {
+    let end = Instant::now() + ARMING_MAX;
+    while list.milestones.iter().any(|milestone| milestone.state == MilestoneState::Arming) && Instant::now() < end {
+        tokio::time::sleep(ASK_AGAIN).await;
+        list = remote.get(path).await?;
+    }
+    Ok(list)
 }
 
 /// With the next milestone and in how many seconds it comes, where that is estimated.

@@ -8,7 +8,7 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { createInterface } from "node:readline";
 import { after, test } from "node:test";
-import { windows } from "./browser.mjs";
+import { armed, windows } from "./browser.mjs";
 
 const { FOLDER, TIDEMARK } = process.env;
 const TRANSPORTS = ["websocket", "events"];
@@ -52,6 +52,7 @@ async function end(signal) {
 /** Each of these increments is awarded. */
 async function award(send, times) {
   await send("PUT", "/v1/counters/search/q/milestones", JSON.stringify({ every: 1 }));
+  await armed(send, "search/q");
   for (let n = 0; n < times; n += 1) assert.equal((await send("POST", "/v1/counters/search/q/add")).place, "milestone");
 }
 

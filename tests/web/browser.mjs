@@ -45,6 +45,13 @@ export async function bytesOf(answers) {
 
 export const live = page => page.locator("#state[data-state=live]").waitFor();
 
+/** Waits until all milestones of a counter are armed: an increment that passes an arming one gets no award. */
+export async function armed(send, name) {
+  const states = async () => (await send("GET", `/v1/counters/${name}/milestones`)).milestones.map(({ state }) => state);
+  const end = Date.now() + WAIT_MS;
+  while ((await states()).includes("arming") && Date.now() < end) await new Promise(done => setTimeout(done, 50));
+}
+
 export async function fits(page) {
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   assert.ok(overflow <= 0, `${overflow} px too wide`);

@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { PAGE, SHOTS, WAIT_MS, bytesOf, fits, isAccessible, live, tabbed, windows } from "./browser.mjs";
+import { PAGE, SHOTS, WAIT_MS, armed, bytesOf, fits, isAccessible, live, tabbed, windows } from "./browser.mjs";
 
 const { TOKEN } = process.env;
 const BYTES_MAX = 24_000;
@@ -46,6 +46,7 @@ test("a counter that is counted appears, moves, and its award comes with its tim
   await add("search/queries");
   await cell(page, "search/queries", 0).filter({ hasText: "1,235" }).waitFor();
   await send("PUT", "/v1/counters/search/queries/milestones", JSON.stringify({ at: [1_240] }));
+  await armed(send, "search/queries");
   const before = Date.now();
   await add("search/queries", 10);
   const award = page.locator("#awards li").first();

@@ -156,7 +156,10 @@ fn sql_counts_what_duckdb_counts() {
     let file = transactions(&python);
     let place = serving::Place::new();
     must(&mut load(&file, &place.dir()));
-    let server = serving::Server::start(&place.dir(), &["--sql-timeout-s", "120", "--sql-memory-mib", "1024"]);
+    let server = serving::Server::start(
+        &place.dir(),
+        &["--sql-timeout-s", "120", "--sql-tenant-s", "480", "--sql-memory-mib", "1024"],
+    );
     for (store, zone) in QUERIES {
         let said = must(Command::new(&python).arg(format!("{FOLDER}/count.py")).arg(&file).args([store, zone]));
         let duckdb: Value = serde_json::from_str(&said).unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tidemark-streams");
 /// A condition must hold after this.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(150);
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// A running server. It is killed when it is dropped.
