@@ -36,7 +36,6 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
             plan.is_split()
         }
         Bug::OrderUnsaid => plan.is_split() && plan.laid.is_some(),
-        Bug::LetGoRaised => plan.series.is_some(),
         Bug::LatePartAlone | Bug::LeftTwice => {
             plan.series.is_some() && plan.replicas.iter().skip(1).step_by(2).any(|&replicas| replicas == 1)
         }

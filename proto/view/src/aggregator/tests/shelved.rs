@@ -382,6 +382,36 @@ fn what_is_on_its_way_to_the_shelf_stays_though_all_that_was_there_expires_meanw
     }
 }
 
+/// A late part raises buckets after a checkpoint has read them, at any part of the checkpoint.
+fn raise_buckets_on_their_way() {
+    for parts in 0..9 {
+        let mut own = Shelved::new(0, 1);
+        for _ in 0..30 {
+            (0..COUNTERS).for_each(|number| own.count((number, 0), 0, 1));
+            own.clock(MINUTE_S);
+        }
+        for _ in 0..parts {
+            own.persist();
+            own.world.wait();
+        }
+        (0..COUNTERS).for_each(|number| own.count((number, 0), 25 * MINUTE_S, 5));
+        own.persist();
+        own.check();
+    }
+}
+
+#[test]
+fn buckets_raised_on_their_way_to_the_shelf_keep_the_raise() {
+    raise_buckets_on_their_way();
+}
+
+#[test]
+#[cfg(feature = "teeth")]
+fn raised_buckets_that_are_let_go_are_noticed() {
+    use tidemark_types::teeth::{Bug, is_shown_by};
+    assert!(is_shown_by(Bug::LetGoRaised, raise_buckets_on_their_way));
+}
+
 #[test]
 fn old_buckets_of_what_is_over_leave_the_disk() {
     let mut own = Shelved::new(0, 3);
