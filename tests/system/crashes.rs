@@ -4,7 +4,7 @@
 use crate::cluster::{Cluster, Role, leader, until_views_show};
 use crate::http::{self, TOKEN};
 use crate::load::Load;
-use crate::process::{Process, command, complaint, run, until};
+use crate::process::{Process, command, complaint, has_error, run, until};
 use std::time::Duration;
 
 /// How far into its recovery a node is killed again.
@@ -39,14 +39,14 @@ async fn a_process_that_is_told_to_end_ends_in_order_and_loses_nothing() {
     let load = Load::start(cluster.client(&[0]).await, 6);
     load.until_further(300).await;
     let (status, said) = centre.node.terminate().await;
-    assert!(status.success() && said.contains("told to end") && !said.contains("ERROR"), "{said}");
+    assert!(status.success() && said.contains("told to end") && !has_error(&said), "{said}");
     centre.node = cluster.node(0).await;
     load.until_further(100).await;
     let body = r#"{"delta":5}"#;
     let added = http::send(centre.http, "POST", "/v1/counters/search/web/add", body).await.unwrap();
     assert_eq!((added.0, &added.1["place"]), (200, &"counted".into()));
     let (status, said) = centre.aggregator.terminate().await;
-    assert!(status.success() && said.contains("told to end") && !said.contains("ERROR"), "{said}");
+    assert!(status.success() && said.contains("told to end") && !has_error(&said), "{said}");
     (centre.aggregator, centre.http) = cluster.start(0, Role::Aggregator).await;
     let counted = load.finish().await;
     counted.until_shown(&[centre.http]).await;

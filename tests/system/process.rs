@@ -142,6 +142,12 @@ pub fn complaint(output: &Output) -> String {
     complaint.unwrap_or_else(|| panic!("one error expected: {said}")).to_owned()
 }
 
+/// Whether a process logged an error of its own. The Raft library logs an error for a change of members that another leader must make,
+/// and the change is tried again.
+pub fn has_error(said: &str) -> bool {
+    said.lines().any(|line| line.contains("ERROR") && !line.contains("ERROR openraft::raft::api::management"))
+}
+
 /// All files below a directory with their contents.
 pub fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();

@@ -4,7 +4,7 @@
 use crate::cluster::{Cluster, QUERIES, Role, arm, awards, operate, ready};
 use crate::http;
 use crate::load::{Counted, Load};
-use crate::process::{Process, until};
+use crate::process::{Process, has_error, until};
 use crate::shelved;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -104,7 +104,7 @@ impl Centre {
     async fn restart_in_turn(&mut self, nodes: &[usize], load: &Load) {
         for &node in nodes {
             let (status, said) = self.nodes[node].0.terminate().await;
-            assert!(status.success() && !said.contains("ERROR"), "{said}");
+            assert!(status.success() && !has_error(&said), "{said}");
             self.restart(node).await;
             load.until_further(100).await;
         }
@@ -125,7 +125,7 @@ impl Centre {
         self.restart_aggregator().await;
         self.restart_in_turn(stay, load).await;
         let (status, said) = self.nodes[gone].0.terminate().await;
-        assert!(status.success() && !said.contains("ERROR"), "{said}");
+        assert!(status.success() && !has_error(&said), "{said}");
         self.nodes[gone] = self.cluster.start_node(0, gone).await;
         until("the node holds nothing", async || self.groups(gone).await.filter(Vec::is_empty)).await;
         let (code, body) = http::get(self.nodes[gone].1, "/readyz").await.unwrap();
@@ -192,7 +192,7 @@ async fn all_nodes_may_be_restarted_one_after_the_other_and_all_at_once() {
     // The last node goes on asking for fewer valves: clients carry on, whichever node leads its group meanwhile.
     for node in 0..NODES {
         let (status, said) = centre.nodes[node].0.terminate().await;
-        assert!(status.success() && !said.contains("ERROR"), "{said}");
+        assert!(status.success() && !has_error(&said), "{said}");
         if node < 2 {
             centre.cluster.ask_for_valves(0, node, 13);
         }
