@@ -48,10 +48,8 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let listener = bound.map_err(|error| ServeError::Listen { listen, error })?;
     let address = listener.local_addr()?;
     let node = Arc::new(Node::new(settings, directory.reader()?, sender));
-    if node.sql.is_installed() {
-        // Children for SQL run as the user of this process. They must not read its memory.
-        forbid_inspection()?;
-    }
+    // Children for SQL run as the user of this process. They must not read its memory. Their program may be installed later.
+    forbid_inspection()?;
     node.set_log(Some(Arc::clone(&log)));
     node.set_pauses(directory.manifest().pauses());
     node.set_schema(directory.manifest().schema());

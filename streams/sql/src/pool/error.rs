@@ -105,14 +105,14 @@ impl SqlError {
     /// Seconds after which the query may be sent again.
     pub fn retry_after_s(&self) -> Option<u64> {
         match self {
-            SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => Some(1),
+            SqlError::Start(_) | SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => {
+                Some(1)
+            }
             SqlError::OverBudget(over) => Some(match over {
                 OverBudget::Queries { .. } => 1,
                 OverBudget::Time { again_s, .. } | OverBudget::Rows { again_s, .. } => *again_s,
             }),
             SqlError::NotInstalled { .. }
-            | SqlError::Version { .. }
-            | SqlError::Start(_)
             | SqlError::Text { .. }
             | SqlError::Params(_)
             | SqlError::Refused { .. }
