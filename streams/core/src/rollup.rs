@@ -192,24 +192,10 @@ impl Rollups {
         let mut texts = SortedTexts::of(self);
         let sorted: Vec<PackedRow> = order.iter().map(|at| texts.placed(&self.rows[*at as usize])).collect();
         let moved = texts.moved;
-        let mut combined: Vec<PackedRow> = Vec::with_capacity(sorted.len());
-        for group in sorted.chunk_by(PackedRow::has_key_of) {
-            let first = &group[0];
-            if group.len() == 1 && first.quarters != [0; 4] {
-                combined.push(*first);
-                continue;
-            }
-            let mut sums = [0_u64; 4];
-            for row in group {
-                sums.iter_mut().zip(row.quarters).for_each(|(sum, count)| *sum += u64::from(count));
-            }
-            while sums.iter().any(|&sum| sum > 0) {
-                let quarters = sums.map(|sum| sum.min(QUARTER_COUNT_MAX.into()) as u32);
-                sums.iter_mut().zip(quarters).for_each(|(sum, count)| *sum -= u64::from(count));
-                combined.push(PackedRow { quarters, ..*first });
-            }
-        }
-        self.rows = combined;
+        let is_distinct = sorted.windows(2).all(|pair| !pair[0].has_key_of(&pair[1]));
+        let counts = |row: &PackedRow| row.quarters != [0; 4];
+        // The rows of a merge mostly have different keys.
+        self.rows = if is_distinct && sorted.iter().all(counts) { sorted } else { summed(&sorted) };
         if let Some(moved) = moved {
             self.text = moved;
         }
@@ -250,6 +236,28 @@ impl Rollups {
         self.types.push(name.to_owned());
         Ok(self.types.len() as u8 - 1)
     }
+}
+
+/// Sorted rows, of which those of equal keys are added together.
+fn summed(sorted: &[PackedRow]) -> Vec<PackedRow> {
+    let mut summed: Vec<PackedRow> = Vec::with_capacity(sorted.len());
+    for group in sorted.chunk_by(PackedRow::has_key_of) {
+        let first = &group[0];
+        if group.len() == 1 && first.quarters != [0; 4] {
+            summed.push(*first);
+            continue;
+        }
+        let mut sums = [0_u64; 4];
+        for row in group {
+            sums.iter_mut().zip(row.quarters).for_each(|(sum, count)| *sum += u64::from(count));
+        }
+        while sums.iter().any(|&sum| sum > 0) {
+            let quarters = sums.map(|sum| sum.min(QUARTER_COUNT_MAX.into()) as u32);
+            sums.iter_mut().zip(quarters).for_each(|(sum, count)| *sum -= u64::from(count));
+            summed.push(PackedRow { quarters, ..*first });
+        }
+    }
+    summed
 }
 
 /// Moves the texts of rows into the order of the rows. Equal neighbours share a text.
