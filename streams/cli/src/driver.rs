@@ -1,6 +1,8 @@
 //! Carries out what an owner asks for, on a directory.
 
 use crate::error::CliError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
@@ -8,7 +10,7 @@ use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, PartitionId};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::manifest::{Generation, MemberId};
 use tidemark_streams_core::merge::MergePolicy;
-use tidemark_streams_core::owner::{DeadLetter, Input, Output, Owner, OwnerConfig};
+use tidemark_streams_core::owner::{Content, DeadLetter, Input, Output, Owner, OwnerConfig, Put};
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_core::time::Now;
 use tidemark_streams_store::directory::{Directory, DirectoryError, live_blob};
@@ -26,6 +28,8 @@ const FLUSH_AFTER_MS: u64 = 60_000;
 /// The local log loses no proposal, and a blob that cannot be written ends the command: neither is tried again.
 const RETRY_AFTER_MS: u64 = 60_000;
 const KEEP_FLUSHED_MS: u64 = 10_000;
+/// Memory of rows that were flushed and not merged yet. Merges read further rows from their blobs.
+const RECENT_BYTES_MAX: usize = 128 << 20;
 /// Counts that are held where none are counted.
 const OPERATOR_COUNTS: u64 = 1;
 
@@ -33,6 +37,14 @@ pub struct Driver {
     pub directory: Directory,
     pub owner: Owner,
     unreadable: Unreadable,
+    recent: Recent,
+}
+
+/// The rows of flushed blobs, so that the merge that follows does not unpack their files again.
+#[derive(Default)]
+struct Recent {
+    rows: BTreeMap<BlobKey, Arc<Rollups>>,
+    bytes: usize,
 }
 
 /// What happens where a live blob cannot be read.
@@ -108,7 +120,8 @@ impl Driver {
             retry_after_ms: RETRY_AFTER_MS,
             keep_flushed_ms: KEEP_FLUSHED_MS,
         };
-        let mut driver = Driver { directory, owner: Owner::new(now(), config), unreadable };
+        let owner = Owner::new(now(), config);
+        let mut driver = Driver { directory, owner, unreadable, recent: Recent::default() };
         driver.settle()?;
         Ok(driver)
     }
@@ -139,6 +152,7 @@ impl Driver {
                 }
                 Output::Put(put) => {
                     let stored = self.directory.put(&put)?;
+                    self.recent.keep(&put);
                     self.owner.handle(now(), Input::Stored { key: put.key, stored });
                 }
                 Output::Load(key) => self.load(key)?,
@@ -152,7 +166,8 @@ impl Driver {
         let missing = || DirectoryError::Read(ReadError::Missing { name: key.to_string() });
         let meta = live_blob(self.directory.manifest(), &key).ok_or_else(missing)?;
         let may_fail = self.unreadable == Unreadable::IsPassedOver;
-        match self.read(&meta) {
+        let recent = self.recent.take(&key).map(|rows| Ok(Read::Rows(rows)));
+        match recent.unwrap_or_else(|| self.read(&meta)) {
             Ok(Read::Rows(rows)) => self.owner.handle(now(), Input::Loaded { key, rows }),
             Ok(Read::Letters(letters)) => self.owner.handle(now(), Input::LoadedLetters { key, letters }),
             Err(_) if may_fail => self.owner.handle(now(), Input::StoreFailed { key }),
@@ -168,6 +183,25 @@ impl Driver {
                 Ok(Read::Rows(self.directory.rows(meta, Wanted::All)?))
             }
         }
+    }
+}
+
+impl Recent {
+    /// Keeps the rows of a flushed blob, while there is room.
+    fn keep(&mut self, put: &Put) {
+        let (Level::Delta, Content::Rows(rows)) = (put.level, &put.content) else { return };
+        let bytes = rows.bytes();
+        if self.bytes + bytes <= RECENT_BYTES_MAX {
+            self.bytes += bytes;
+            self.rows.insert(put.key, Arc::clone(rows));
+        }
+    }
+
+    /// The rows of a blob, which no later merge reads.
+    fn take(&mut self, key: &BlobKey) -> Option<Rollups> {
+        let rows = self.rows.remove(key)?;
+        self.bytes -= rows.bytes();
+        Some(Arc::unwrap_or_clone(rows))
     }
 }
 

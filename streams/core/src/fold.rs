@@ -92,7 +92,7 @@ impl Fold {
 
     /// Counts an event.
     pub fn add(&mut self, event: &Event<'_>) {
-        self.count(event, self.hashes(event));
+        self.count(event, self.hashes(event), None);
     }
 
     /// Counts events. The waits for memory of several events overlap.
@@ -102,15 +102,16 @@ impl Fold {
             for (hashes, event) in hashes.iter_mut().zip(events) {
                 *hashes = self.hashes(event);
             }
-            self.read_ahead(&hashes[..events.len()]);
-            for (event, hashes) in events.iter().zip(hashes) {
-                self.count(event, hashes);
+            let places = self.read_ahead(&hashes[..events.len()]);
+            for ((event, hashes), place) in events.iter().zip(hashes).zip(places) {
+                self.count(event, hashes, place);
             }
         }
     }
 
-    /// Reads what counting will need, one kind of memory after the other: no read of a pass waits for another one of it.
-    fn read_ahead(&self, hashes: &[Hashes]) {
+    /// Reads what counting will need, one kind of memory after the other: no read of a pass waits for another one of it. Returns the first
+    /// place of each hash. It mostly is the place of the event's pair.
+    fn read_ahead(&self, hashes: &[Hashes]) -> [Option<Place>; AHEAD] {
         let mut places = [None; AHEAD];
         for (place, hashes) in places.iter_mut().zip(hashes) {
             *place = self.pairs.find(hashes.pair, |_| true).map(Place);
@@ -125,6 +126,7 @@ impl Fold {
         }
         let text = self.tenants.text.as_bytes();
         black_box(starts.iter().fold(0_u8, |sum, start| sum ^ text.get(*start).copied().unwrap_or(0)));
+        places
     }
 
     fn hashes(&self, event: &Event<'_>) -> Hashes {
@@ -132,7 +134,8 @@ impl Fold {
         Hashes { tenant, pair: bytes_hash(tenant, event.listing.as_bytes()) }
     }
 
-    fn count(&mut self, event: &Event<'_>, hashes: Hashes) {
+    /// Counts an event. `likely` is a place that may be the one of its pair.
+    fn count(&mut self, event: &Event<'_>, hashes: Hashes, likely: Option<Place>) {
         if event.count == 0 {
             return;
         }
@@ -145,7 +148,8 @@ impl Fold {
             let place = Place(place);
             arena.is_of(place, event.listing) && tenants.name(arena.tenant(place)) == event.tenant
         };
-        let Some(pair) = self.pairs.find(hashes.pair, is_same).map(Place) else {
+        let likely = likely.filter(|place| is_same(place.0));
+        let Some(pair) = likely.or_else(|| self.pairs.find(hashes.pair, is_same).map(Place)) else {
             let tenant = self.tenants.intern(event.tenant, hashes.tenant);
             let place = self.arena.push(tenant, event.listing, Newest { slot, count });
             self.pairs.insert(hashes.pair, place.0);

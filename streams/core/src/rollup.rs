@@ -71,8 +71,19 @@ impl<'a> RollupRow<'a> {
     }
 
     /// The sum of its quarters.
+    #[inline]
     pub fn count(&self) -> u64 {
         self.quarters.iter().map(|&count| u64::from(count)).sum()
+    }
+}
+
+impl PackedRow {
+    /// Whether a row has the same key. Both share equal texts, as neighbours of sorted texts do.
+    fn has_key_of(&self, other: &PackedRow) -> bool {
+        let PackedRow { tenant, listing, hour, quarters: _, tenant_bytes, listing_bytes, event_type } = *self;
+        (tenant, tenant_bytes, listing, listing_bytes)
+            == (other.tenant, other.tenant_bytes, other.listing, other.listing_bytes)
+            && (hour, event_type) == (other.hour, other.event_type)
     }
 }
 
@@ -96,6 +107,7 @@ impl Rollups {
 
     /// # Panics
     /// There are fewer rows.
+    #[inline]
     pub fn get(&self, at: usize) -> RollupRow<'_> {
         self.unpacked(&self.rows[at])
     }
@@ -109,9 +121,14 @@ impl Rollups {
         &self.types
     }
 
+    /// Memory that is allocated for rows and their texts.
+    pub fn bytes(&self) -> usize {
+        self.text.capacity() + self.rows.capacity() * size_of::<PackedRow>()
+    }
+
     /// The sum of all counts.
     pub fn total(&self) -> u64 {
-        self.iter().map(|row| row.count()).sum()
+        self.rows.iter().flat_map(|row| row.quarters).map(u64::from).sum()
     }
 
     /// The first and the last hour; `None` without rows.
@@ -169,35 +186,22 @@ impl Rollups {
     }
 
     /// Sorts the rows by their keys and adds those of equal keys together. A sum beyond [`QUARTER_COUNT_MAX`] takes more than one
-    /// row.
+    /// row. The texts get the order of the rows, so that all that reads the rows afterwards reads memory from its begin to its end.
     pub fn combine(&mut self) {
         let order = order::sorted(self);
-        let row = |at: &u32| &self.rows[*at as usize];
-        let mut combined: Vec<PackedRow> = Vec::with_capacity(order.len());
-        for group in order.chunk_by(|a, b| self.is_same(row(a), row(b))) {
-            let first = row(&group[0]);
-            if group.len() == 1 && first.quarters != [0; 4] {
-                combined.push(*first);
-                continue;
-            }
-            let mut sums = [0_u64; 4];
-            for row in group.iter().map(row) {
-                sums.iter_mut().zip(row.quarters).for_each(|(sum, count)| *sum += u64::from(count));
-            }
-            while sums.iter().any(|&sum| sum > 0) {
-                let quarters = sums.map(|sum| sum.min(QUARTER_COUNT_MAX.into()) as u32);
-                sums.iter_mut().zip(quarters).for_each(|(sum, count)| *sum -= u64::from(count));
-                combined.push(PackedRow { quarters, ..*first });
-            }
+        let mut texts = SortedTexts::of(self);
+        let sorted: Vec<PackedRow> = order.iter().map(|at| texts.placed(&self.rows[*at as usize])).collect();
+        let moved = texts.moved;
+        let is_distinct = sorted.windows(2).all(|pair| !pair[0].has_key_of(&pair[1]));
+        let counts = |row: &PackedRow| row.quarters != [0; 4];
+        // The rows of a merge mostly have different keys.
+        self.rows = if is_distinct && sorted.iter().all(counts) { sorted } else { summed(&sorted) };
+        if let Some(moved) = moved {
+            self.text = moved;
         }
-        self.rows = combined;
     }
 
-    /// Whether two rows have the same key.
-    fn is_same(&self, a: &PackedRow, b: &PackedRow) -> bool {
-        (a.hour, a.event_type) == (b.hour, b.event_type) && self.unpacked(a).key() == self.unpacked(b).key()
-    }
-
+    #[inline]
     fn unpacked(&self, row: &PackedRow) -> RollupRow<'_> {
         RollupRow {
             tenant: self.text_at(row.tenant, row.tenant_bytes),
@@ -208,6 +212,7 @@ impl Rollups {
         }
     }
 
+    #[inline]
     fn text_at(&self, start: u32, bytes: u8) -> &str {
         &self.text[start as usize..start as usize + usize::from(bytes)]
     }
@@ -230,6 +235,71 @@ impl Rollups {
         }
         self.types.push(name.to_owned());
         Ok(self.types.len() as u8 - 1)
+    }
+}
+
+/// Sorted rows, of which those of equal keys are added together.
+fn summed(sorted: &[PackedRow]) -> Vec<PackedRow> {
+    let mut summed: Vec<PackedRow> = Vec::with_capacity(sorted.len());
+    for group in sorted.chunk_by(PackedRow::has_key_of) {
+        let first = &group[0];
+        if group.len() == 1 && first.quarters != [0; 4] {
+            summed.push(*first);
+            continue;
+        }
+        let mut sums = [0_u64; 4];
+        for row in group {
+            sums.iter_mut().zip(row.quarters).for_each(|(sum, count)| *sum += u64::from(count));
+        }
+        while sums.iter().any(|&sum| sum > 0) {
+            let quarters = sums.map(|sum| sum.min(QUARTER_COUNT_MAX.into()) as u32);
+            sums.iter_mut().zip(quarters).for_each(|(sum, count)| *sum -= u64::from(count));
+            summed.push(PackedRow { quarters, ..*first });
+        }
+    }
+    summed
+}
+
+/// Moves the texts of rows into the order of the rows. Equal neighbours share a text.
+struct SortedTexts<'a> {
+    from: &'a Rollups,
+    /// `None`: the texts stay, because in the order of the rows they might be too long.
+    moved: Option<String>,
+    /// The texts of the last row, and their places.
+    tenant: &'a str,
+    tenant_at: u32,
+    listing: &'a str,
+    listing_at: u32,
+}
+
+impl<'a> SortedTexts<'a> {
+    fn of(from: &'a Rollups) -> SortedTexts<'a> {
+        let bytes_of = |row: &PackedRow| usize::from(row.tenant_bytes) + usize::from(row.listing_bytes);
+        let most: usize = from.rows.iter().map(bytes_of).sum();
+        let moved = (most <= ROWS_TEXT_BYTES_MAX).then(|| String::with_capacity(most.min(from.text.len())));
+        SortedTexts { from, moved, tenant: "", tenant_at: 0, listing: "", listing_at: 0 }
+    }
+
+    /// A row, with its texts behind those of the row before.
+    fn placed(&mut self, row: &PackedRow) -> PackedRow {
+        let tenant = self.from.text_at(row.tenant, row.tenant_bytes);
+        if self.tenant != tenant {
+            self.tenant = tenant;
+            self.tenant_at = self.place(tenant, row.tenant);
+        }
+        let listing = self.from.text_at(row.listing, row.listing_bytes);
+        if self.listing != listing {
+            self.listing = listing;
+            self.listing_at = self.place(listing, row.listing);
+        }
+        PackedRow { tenant: self.tenant_at, listing: self.listing_at, ..*row }
+    }
+
+    fn place(&mut self, text: &str, before: u32) -> u32 {
+        let Some(moved) = &mut self.moved else { return before };
+        let place = moved.len() as u32;
+        moved.push_str(text);
+        place
     }
 }
 

@@ -57,6 +57,7 @@ pub enum MappingError {
 }
 
 impl<T> Columns<T> {
+    #[inline]
     pub fn map<U>(self, mut change: impl FnMut(T) -> U) -> Columns<U> {
         Columns {
             tenant: change(self.tenant),

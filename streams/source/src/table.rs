@@ -10,7 +10,7 @@ use parquet::file::reader::ChunkReader;
 use parquet::schema::types::ColumnDescriptor;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tidemark_files::parquet::columns::{Column, Kind, Reader, Text, Texts, Value as Stored, metadata};
+use tidemark_files::parquet::columns::{Column, Kind, Numbers, Reader, Text, Texts, Value as Stored, metadata};
 use tidemark_files::parquet::guard::{Bounded, caught};
 
 /// Rows that are read at a time.
@@ -38,6 +38,9 @@ struct Ready {
 /// Some values of a column.
 enum Cells {
     Texts(Texts),
+    Whole(Numbers),
+    Instants(Numbers),
+    Clocks(Numbers),
     Values(Vec<Stored>),
 }
 
@@ -100,8 +103,9 @@ impl<R: ChunkReader + 'static> Table<R> {
         let Some(group) = &mut self.open else {
             let Some(metadata) = self.metadata.row_groups().get(self.begun) else { return Ok(false) };
             let rows = usize::try_from(metadata.num_rows())?;
-            let open =
-                |column: &Option<Column>| column.map(|column| Reader::open(&self.file, metadata, column)).transpose();
+            let open = |column: &Option<Column>| {
+                column.map(|column| Reader::open_batches(&self.file, metadata, column)).transpose()
+            };
             let readers = self.columns.as_ref().try_map(open)?;
             self.open = Some(Group { left: rows, readers });
             self.begun += 1;
@@ -121,6 +125,7 @@ impl<R: ChunkReader + 'static> Table<R> {
     }
 }
 
+#[inline]
 fn value_at(cells: &Option<Cells>, at: usize) -> Value<'_> {
     cells.as_ref().and_then(|cells| cells.get(at)).unwrap_or(Value::NoColumn)
 }
@@ -159,18 +164,14 @@ impl Cells {
     fn read(reader: &mut Reader, rows: usize) -> Result<Cells, ParquetError> {
         match reader.kind() {
             Kind::Text => reader.read_texts(rows).map(Cells::Texts),
-            Kind::Uuid
-            | Kind::Signed
-            | Kind::Unsigned
-            | Kind::Float
-            | Kind::Decimal(_)
-            | Kind::Instant(_)
-            | Kind::Clock(_)
-            | Kind::Date
-            | Kind::JulianTime => reader.read(rows).map(Cells::Values),
+            Kind::Signed => reader.read_numbers(rows).map(Cells::Whole),
+            Kind::Instant(_) => reader.read_numbers(rows).map(Cells::Instants),
+            Kind::Clock(_) | Kind::Date | Kind::JulianTime => reader.read_numbers(rows).map(Cells::Clocks),
+            Kind::Uuid | Kind::Unsigned | Kind::Float | Kind::Decimal(_) => reader.read(rows).map(Cells::Values),
         }
     }
 
+    #[inline]
     fn get(&self, at: usize) -> Option<Value<'_>> {
         match self {
             Cells::Texts(texts) => Some(match texts.get(at)? {
@@ -179,6 +180,9 @@ impl Cells {
                 Text::Missing => Value::Missing,
                 Text::NoUtf8 => Value::Other("a text that is no UTF-8"),
             }),
+            Cells::Whole(numbers) => Some(numbers.get(at)?.map_or(Value::Missing, Value::Whole)),
+            Cells::Instants(numbers) => Some(numbers.get(at)?.map_or(Value::Missing, Value::Instant)),
+            Cells::Clocks(numbers) => Some(numbers.get(at)?.map_or(Value::Missing, Value::Clock)),
             Cells::Values(values) => values.get(at).map(value),
         }
     }
@@ -190,6 +194,7 @@ fn is_blank(text: &str) -> bool {
     !begins_visibly && text.trim().is_empty()
 }
 
+#[inline]
 fn value(stored: &Stored) -> Value<'_> {
     match stored {
         Stored::Missing => Value::Missing,

@@ -57,10 +57,12 @@ pub struct Reading {
 }
 
 impl Reading {
+    #[inline]
     pub fn row<'a>(&self, values: &'a Columns<Value<'_>>) -> Row<'a> {
         self.event(values).unwrap_or_else(|error| Row::Broken { reason: error.to_string(), text: self.shown(values) })
     }
 
+    #[inline]
     fn event<'a>(&self, values: &'a Columns<Value<'_>>) -> Result<Row<'a>, ValueError> {
         let event_type = match self.mapping.event_type {
             TypeOf::All(_) => None,
@@ -118,13 +120,18 @@ impl Reading {
         Json::Object(fields.collect()).to_string()
     }
 
+    #[inline]
     fn time(&self, value: &Value<'_>) -> Result<i64, ValueError> {
         match value {
             Value::NoColumn | Value::Missing => Err(ValueError::Missing(AT)),
             Value::Instant(seconds) => Ok(*seconds),
             Value::Clock(seconds) => {
-                let at = self.zone.at_clock(*seconds).map(|at| at.s() as i64);
-                at.ok_or(ValueError::Clock { seconds: *seconds })
+                let at = match self.zone == Zone::UTC {
+                    // The calendar would only give the number back.
+                    true => UnixTime::from_s(*seconds).ok(),
+                    false => self.zone.at_clock(*seconds),
+                };
+                at.map(|at| at.s() as i64).ok_or(ValueError::Clock { seconds: *seconds })
             }
             Value::Whole(seconds) => number_of_seconds(*seconds),
             Value::Float(_) => number_of_seconds(whole(AT, value)?),
@@ -156,6 +163,7 @@ fn number_of_seconds(seconds: i64) -> Result<i64, ValueError> {
     }
 }
 
+#[inline]
 fn id<'a>(field: &'static str, value: &'a Value<'_>) -> Result<Id<'a>, ValueError> {
     let expected = "a text or a whole number";
     match value {
@@ -168,6 +176,7 @@ fn id<'a>(field: &'static str, value: &'a Value<'_>) -> Result<Id<'a>, ValueErro
     }
 }
 
+#[inline]
 fn whole(field: &'static str, value: &Value<'_>) -> Result<i64, ValueError> {
     let expected = "a whole number";
     let no = |shown: String| ValueError::Value { field, shown, expected };

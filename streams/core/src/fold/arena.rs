@@ -45,15 +45,18 @@ impl Arena {
         place
     }
 
+    #[inline]
     pub fn tenant(&self, place: Place) -> u32 {
         number(self.record(place), TENANT_AT)
     }
 
+    #[inline]
     pub fn newest(&self, place: Place) -> Newest {
         let record = self.record(place);
         Newest { slot: number(record, 0), count: number(record, COUNT_AT) }
     }
 
+    #[inline]
     pub fn set_newest(&mut self, place: Place, newest: Newest) {
         let (number, start) = split(place);
         let record = &mut self.chunks[number][start..];
@@ -62,10 +65,12 @@ impl Arena {
     }
 
     /// Whether a record has this listing.
+    #[inline]
     pub fn is_of(&self, place: Place, listing: &str) -> bool {
         self.listing_bytes(place) == listing.as_bytes()
     }
 
+    #[inline]
     pub fn listing(&self, place: Place) -> &str {
         // It was a text when it was pushed.
         std::str::from_utf8(self.listing_bytes(place)).unwrap_or_default()
@@ -91,11 +96,13 @@ impl Arena {
         self.chunks.len() * CHUNK_BYTES
     }
 
+    #[inline]
     fn listing_bytes(&self, place: Place) -> &[u8] {
         let record = self.record(place);
         &record[LISTING_AT..LISTING_AT + usize::from(record[LENGTH_AT])]
     }
 
+    #[inline]
     fn record(&self, place: Place) -> &[u8] {
         let (number, start) = split(place);
         &self.chunks[number][start..]

@@ -34,6 +34,7 @@ impl Default for Index {
 
 impl Index {
     /// The first number of this hash that `is_same` accepts.
+    #[inline]
     pub fn find(&self, hash: u64, is_same: impl Fn(u32) -> bool) -> Option<u32> {
         self.part(hash).find(tag(hash), is_same)
     }
@@ -52,12 +53,14 @@ impl Index {
         PARTS * size_of::<Part>() + self.slots * size_of::<Slot>()
     }
 
+    #[inline]
     fn part(&self, hash: u64) -> &Part {
         &self.parts[part(hash)]
     }
 }
 
 impl Part {
+    #[inline]
     fn find(&self, tag: u32, is_same: impl Fn(u32) -> bool) -> Option<u32> {
         let mut at = self.home(tag);
         // It ends at an empty slot: an eighth of them is.
@@ -96,10 +99,12 @@ impl Part {
     }
 
     /// Where a tag is looked for first. Larger tags come later, so growing moves slots in their order.
+    #[inline]
     fn home(&self, tag: u32) -> usize {
         ((u64::from(tag) * self.slots.len() as u64) >> 32) as usize
     }
 
+    #[inline]
     fn after(&self, at: usize) -> usize {
         if at + 1 == self.slots.len() { 0 } else { at + 1 }
     }

@@ -56,6 +56,7 @@ pub fn cut(
 ) -> Result<Vec<CutSet>, RowError> {
     let mut cutter = Cutter { merge, layout, test_tenants, days: BTreeMap::new() };
     let mut sets = Sets::default();
+    let mut known = KnownPlaces::of(rows);
     let turns: &[bool] = if test_tenants.is_empty() { &[false] } else { &[false, true] };
     for of_tests in turns {
         let mut tenant = "";
@@ -64,12 +65,15 @@ pub fn cut(
             if row.tenant != tenant {
                 hash = TenantHash::of(if bites(Bug::BucketOfTenantBefore) { tenant } else { row.tenant });
                 tenant = row.tenant;
+                known.begin_tenant(layout.split(hash).is_some());
             }
             if test_tenants.contains(&hash) != *of_tests {
                 continue;
             }
-            let bin = cutter.bin(hash, &row);
-            sets.of(bin).push_checked(row)?;
+            let day = row.hour.day();
+            let place = known.get(day).unwrap_or_else(|| sets.place(cutter.bin(hash, &row)));
+            known.set(day, place);
+            sets.rows[place].push_checked(row)?;
         }
     }
     Ok(sets.cut())
@@ -80,21 +84,48 @@ pub fn cut(
 struct Sets {
     places: BTreeMap<Bin, usize>,
     rows: Vec<Rollups>,
-    /// The last bin and its place: the next row mostly goes there too.
-    last: Option<(Bin, usize)>,
+}
+
+/// The places of the rows of a tenant by day. The rows of a day have one place, unless the tenant is split by listing.
+struct KnownPlaces {
+    first: Day,
+    days: Vec<KnownPlace>,
+    /// Counts tenants, so that the places of earlier tenants are not taken for those of this one.
+    tenant: u64,
+    is_split: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct KnownPlace {
+    tenant: u64,
+    place: usize,
+}
+
+impl KnownPlaces {
+    fn of(rows: &Rollups) -> KnownPlaces {
+        let hours = rows.hours();
+        let first = hours.map_or(Day(0), |hours| hours.first.day());
+        let count = hours.map_or(0, |hours| hours.last.day().0 - first.0 + 1);
+        KnownPlaces { first, days: vec![KnownPlace::default(); count as usize], tenant: 0, is_split: false }
+    }
+
+    fn begin_tenant(&mut self, is_split: bool) {
+        self.tenant += 1;
+        self.is_split = is_split;
+    }
+
+    fn get(&self, day: Day) -> Option<usize> {
+        let known = self.days[(day.0 - self.first.0) as usize];
+        (known.tenant == self.tenant && !self.is_split).then_some(known.place)
+    }
+
+    fn set(&mut self, day: Day, place: usize) {
+        self.days[(day.0 - self.first.0) as usize] = KnownPlace { tenant: self.tenant, place };
+    }
 }
 
 impl Sets {
-    /// The rows of a bin. Without room for a further bin, these are the left-over rows.
-    fn of(&mut self, bin: Bin) -> &mut Rollups {
-        let place = match self.last {
-            Some((last, place)) if last == bin => place,
-            Some(_) | None => self.place(bin),
-        };
-        self.last = Some((bin, place));
-        &mut self.rows[place]
-    }
-
+    /// The place of the rows of a bin. Without room for a further bin, it is that of the left-over rows.
     fn place(&mut self, bin: Bin) -> usize {
         let has_room = self.places.len() + 1 < MERGE_BLOBS_MAX || self.places.contains_key(&bin);
         let bin = if has_room { bin } else { LEFT_OVER };

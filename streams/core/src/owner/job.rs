@@ -4,6 +4,7 @@ use super::letters::{Held, Sorted};
 use super::window::{Flushed, Taken};
 use super::{After, Content, Origin, Output, Owner, Put, SourceAfter, State, Stop};
 use crate::blob::{BlobKey, BlobMeta, Level, LiveDigest, Seq, StoredBlob};
+use crate::limits::MERGE_ROWS_MAX;
 use crate::manifest::{Command, Commit, Progress, Settled};
 use crate::merge::{self, Merge, Next, Scheduler};
 use crate::rollup::{Rollups, RowError};
@@ -243,7 +244,8 @@ impl Owner {
     fn begin_merge(&mut self, merge: Merge, planned_by: Option<Scheduler>) {
         let waiting: BTreeSet<BlobKey> = merge.inputs.iter().map(|meta| meta.key).collect();
         self.outputs.extend(waiting.iter().map(|key| Output::Load(*key)));
-        let rows = Rollups::new();
+        let count: u64 = merge.inputs.iter().map(|meta| meta.rows).sum();
+        let rows = Rollups::with_room(count.min(MERGE_ROWS_MAX) as usize);
         self.state = State::Loading(Load { purpose: Purpose::Merge(merge), waiting, rows, deleted: 0, planned_by });
         self.retry_at = None;
     }

@@ -23,6 +23,7 @@ pub const METADATA_BYTES_MAX: usize = 16 << 20;
 pub const PAGE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the header of a page, with the smallest and the largest of its values. More: the file is refused.
 pub const PAGE_HEADER_BYTES_MAX: u64 = 64 << 10;
+const _: () = assert!(PAGE_BYTES_MAX <= u32::MAX as usize);
 /// Values of a dictionary, each of which takes some 40 bytes of memory. More: the file is refused.
 pub const DICTIONARY_VALUES_MAX: usize = 4 << 20;
 /// Bytes of a page of texts that say what they have in common with the one before: each may become as long as the page. More: the file is
@@ -258,7 +259,7 @@ impl<R: ChunkReader> Pages<R> {
     }
 
     /// Bytes of levels in front of values.
-    fn levels(&self, page: &Page) -> Result<usize, ParquetError> {
+    pub(super) fn levels(&self, page: &Page) -> Result<usize, ParquetError> {
         match page {
             Page::DataPageV2 { def_levels_byte_len, rep_levels_byte_len, .. } => {
                 Ok((*def_levels_byte_len as usize).saturating_add(*rep_levels_byte_len as usize))

@@ -33,7 +33,7 @@ pub fn encode(rows: &Rollups, footer: &Footer) -> Result<Vec<u8>, RowsError> {
         let end = rows.len().min(start + GROUP_ROWS);
         let group: Vec<RollupRow<'_>> = (start..end).map(|at| rows.get(at)).collect();
         let mut columns = writer.next_row_group()?;
-        write_group(&mut columns, &group)?;
+        write_group(&mut columns, &group, &Numbers::of(&group))?;
         columns.close()?;
     }
     Ok(writer.into_inner()?)
@@ -61,19 +61,45 @@ fn properties(footer: &Footer, checksum: u64) -> Result<WriterProperties, Parque
     Ok(builder.build())
 }
 
-fn write_group(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[RollupRow<'_>]) -> Result<(), RowsError> {
+/// The numbers of a row group by column. One pass over its rows gathers them, because the rows do not fit in the processor's caches.
+struct Numbers {
+    hours: Vec<i64>,
+    quarters: [Vec<i32>; 4],
+    sums: Vec<i64>,
+}
+
+impl Numbers {
+    fn of(rows: &[RollupRow<'_>]) -> Numbers {
+        let mut numbers = Numbers {
+            hours: Vec::with_capacity(rows.len()),
+            quarters: [(); 4].map(|()| Vec::with_capacity(rows.len())),
+            sums: Vec::with_capacity(rows.len()),
+        };
+        for row in rows {
+            numbers.hours.push(i64::from(row.hour.0) * HOUR_US);
+            for (counts, count) in numbers.quarters.iter_mut().zip(row.quarters) {
+                counts.push(count as i32);
+            }
+            numbers.sums.push(row.count() as i64);
+        }
+        numbers
+    }
+}
+
+fn write_group(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    rows: &[RollupRow<'_>],
+    numbers: &Numbers,
+) -> Result<(), RowsError> {
     let mut column = 0;
     while let Some(mut writer) = group.next_column()? {
         match column {
             TENANT => write_texts(&mut writer, rows, |row| row.tenant)?,
             LISTING => write_texts(&mut writer, rows, |row| row.listing)?,
-            HOUR => write::<Int64Type>(&mut writer, rows, |row| i64::from(row.hour.0) * HOUR_US)?,
+            HOUR => write::<Int64Type>(&mut writer, &numbers.hours)?,
             TYPE => write_texts(&mut writer, rows, |row| row.event_type)?,
-            SUM => write::<Int64Type>(&mut writer, rows, |row| row.count() as i64)?,
-            quarter => {
-                let at = quarter - QUARTERS[0];
-                write::<Int32Type>(&mut writer, rows, |row| row.quarters[at] as i32)?;
-            }
+            SUM => write::<Int64Type>(&mut writer, &numbers.sums)?,
+            quarter => write::<Int32Type>(&mut writer, &numbers.quarters[quarter - QUARTERS[0]])?,
         }
         writer.close()?;
         column += 1;
@@ -117,17 +143,7 @@ fn is_same(a: &str, b: &str) -> bool {
     std::ptr::eq(a, b) || a == b
 }
 
-fn write<T: DataType>(
-    writer: &mut SerializedColumnWriter<'_>,
-    rows: &[RollupRow<'_>],
-    value: impl Fn(&RollupRow<'_>) -> T::T,
-) -> Result<(), RowsError> {
-    let writer = writer.typed::<T>();
-    let mut values: Vec<T::T> = Vec::with_capacity(PAGE_ROWS);
-    for page in rows.chunks(PAGE_ROWS) {
-        values.clear();
-        values.extend(page.iter().map(&value));
-        writer.write_batch(&values, None, None)?;
-    }
+fn write<T: DataType>(writer: &mut SerializedColumnWriter<'_>, values: &[T::T]) -> Result<(), RowsError> {
+    writer.typed::<T>().write_batch(values, None, None)?;
     Ok(())
 }
