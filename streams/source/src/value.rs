@@ -288,7 +288,7 @@ mod tests {
             let change = TypeChange::AddDimension { name: name.to_owned(), dimension, values_max: 9 };
             manifest.apply(&set(TypesSet::Change(change)));
         }
-        manifest.schema().clone()
+        Schema::clone(manifest.schema())
     }
 
     #[test]
