@@ -18,6 +18,7 @@ use tidemark_streams_core::merge::MergePolicy;
 use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, Put, Record, RowBatch};
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::{DAY_S, Day, Now};
+use tidemark_streams_core::values::Values;
 use tidemark_streams_sim::spread::Spread;
 use tidemark_streams_store::directory::{Directory, IfMissing, live_blob};
 use tidemark_streams_store::parquet_rows::Wanted;
@@ -358,7 +359,7 @@ impl Draw {
             let pair = (*seed >> 20) as usize % listings.len();
             let tenant = &tenants[pair / *listings_per_tenant];
             let listing = &listings[pair];
-            Record::Event(RawEvent { tenant, listing, at_s, event_type: "impression", count: 1 })
+            Record::Event(RawEvent { tenant, listing, at_s, event_type: "impression", count: 1, values: Values::NONE })
         };
         (0..count).map(record).collect()
     }

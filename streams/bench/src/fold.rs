@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tidemark_streams_core::event::{Event, EventTypes, RawEvent};
 use tidemark_streams_core::fold::Fold;
 use tidemark_streams_core::time::Now;
+use tidemark_streams_core::values::Values;
 
 const BATCH: usize = 100_000;
 const NOW: Now = Now(1_800_000_000_000);
@@ -62,7 +63,14 @@ fn once(args: &FoldArgs) -> Result<Run, BenchError> {
         for &(start, middle, end) in &ids {
             let tenant = &text[start..middle];
             let listing = &text[middle..end];
-            let raw = RawEvent { tenant, listing, at_s: 1_799_999_000, event_type: "impression", count: 1 };
+            let raw = RawEvent {
+                tenant,
+                listing,
+                at_s: 1_799_999_000,
+                event_type: "impression",
+                count: 1,
+                values: Values::NONE,
+            };
             batch.push(raw.check(NOW, &types)?);
         }
         let start = Instant::now();

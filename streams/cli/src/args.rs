@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::Period;
@@ -13,6 +14,8 @@ const LOAD_EXAMPLE: &str = "Example:
 const QUERY_EXAMPLES: &str = "Examples:
   tidemark-streams query 367 --by hour --zone Asia/Kathmandu --dir shop
   tidemark-streams query 367 --by listing --from 2017-03-01 --to 2017-04-01 --dir shop
+  tidemark-streams query 367 --by country --type impression --dir shop
+  tidemark-streams query 367 --by day --where country=NP --dir shop
   tidemark-streams query 367 --by day --from 2017-03-01 --to 2017-04-01 --compare previous --dir shop";
 const AUDIT_EXAMPLES: &str = "Examples:
   tidemark-streams audit --dir shop
@@ -62,6 +65,7 @@ const TYPES_EXAMPLES: &str = "Examples:
   tidemark-streams types list --dir shop
   tidemark-streams types rename view impression-view --dir shop
   tidemark-streams types delete click --dir shop
+  tidemark-streams types add-dimension impression country --values-max 200 --dir shop
   curl -X POST -H \"authorization: Bearer $TOKEN\" 'http://127.0.0.1:7180/v1/types/delete?type=click'";
 const LAYOUT_EXAMPLES: &str = "Examples:
   tidemark-streams layout --dir shop --virtual-partitions 10 --buckets 100
@@ -132,9 +136,10 @@ pub enum Command {
     /// Merges keep the rows of a test tenant in blobs of its own. They count like those of others.
     #[command(subcommand)]
     TestTenants(TestTenantsCommand),
-    /// List, rename, merge, delete and reuse event types that have counts
+    /// List, rename, merge, delete and reuse event types that have counts, and add dimensions to them
     ///
-    /// For a directory that a server has open, use HTTP: POST /v1/types/rename, /v1/types/delete and /v1/types/add.
+    /// For a directory that a server has open, use HTTP: POST /v1/types/rename, /v1/types/delete, /v1/types/add and
+    /// /v1/types/add-dimension.
     #[command(subcommand)]
     Types(TypesCommand),
     /// Check all blobs against the manifest, and recount a file if one is named
@@ -321,6 +326,25 @@ pub enum TypesCommand {
     /// Rows that were deleted or renamed do not return under it.
     #[command(after_help = TYPES_EXAMPLES)]
     Add(TypeArgs),
+    /// Let events of a type have a value of a dimension, such as a country
+    ///
+    /// Earlier rows stay without a value. Queries that do not name the dimension count all rows as before. A directory has at most four
+    /// dimensions, for ever. The bound on values stays.
+    #[command(after_help = TYPES_EXAMPLES)]
+    AddDimension(AddDimensionArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AddDimensionArgs {
+    /// The name of the event type
+    pub name: String,
+    /// The dimension: the field of events with the value, and the column of counts
+    pub dimension: String,
+    /// Values that a flush keeps for each tenant: 1 to 10,000. Further values count as `other`
+    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub values_max: u32,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
 }
 
 #[derive(Debug, Args)]
@@ -356,7 +380,8 @@ pub struct TestTenantArgs {
 /// How the rows of a file are read.
 #[derive(Debug, Args)]
 pub struct ReadingArgs {
-    /// Columns of the fields: tenant, listing and at (the time); n (the count, 1 without it) and type are optional
+    /// Columns of the fields: tenant, listing and at (the time); n (the count, 1 without it), type and
+    /// dimensions are optional
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: String,
     /// The event type of all rows [default: impression]
@@ -387,14 +412,38 @@ pub struct LoadArgs {
 }
 
 /// The grouping of counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Hours of the zone's clock
     Hour,
-    /// Days of the zone's calendar
     Day,
-    /// Listings, the largest count first
     Listing,
+    /// The name of a dimension of the directory.
+    Value(String),
+}
+
+impl By {
+    fn parse(text: &str) -> Result<By, Infallible> {
+        Ok(match text {
+            "hour" => By::Hour,
+            "day" => By::Day,
+            "listing" => By::Listing,
+            other => By::Value(other.to_owned()),
+        })
+    }
+}
+
+/// A value of a dimension that is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Where {
+    pub dimension: String,
+    pub value: String,
+}
+
+impl Where {
+    fn parse(text: &str) -> Result<Where, String> {
+        let (dimension, value) = text.split_once('=').ok_or("DIMENSION=VALUE is expected")?;
+        Ok(Where { dimension: dimension.to_owned(), value: value.to_owned() })
+    }
 }
 
 /// What counts are compared with.
@@ -412,9 +461,15 @@ pub enum Compare {
 pub struct QueryArgs {
     /// The tenant
     pub tenant: String,
-    /// Grouping of the counts
-    #[arg(long, value_enum, default_value_t = By::Hour)]
+    /// Grouping of the counts: hour, day, listing, or a dimension of the directory such as country
+    ///
+    /// Hours and days are those of the zone's clock. Of listings and values of a dimension, the largest count comes first. Rows without a
+    /// value are one group, with an empty value.
+    #[arg(long, value_name = "GROUPING", value_parser = By::parse, default_value = "hour")]
     pub by: By,
+    /// Count rows with this value of a dimension only; several of one dimension mean any of them. `country=` means rows without a value
+    #[arg(long = "where", value_name = "DIMENSION=VALUE", value_parser = Where::parse)]
+    pub values: Vec<Where>,
     /// The zone of hours, days, --from and --to, by its name in the IANA database
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     pub zone: String,

@@ -78,6 +78,11 @@ pub enum CliError {
     FilesHeld { damaged: String },
     #[error("the event types stay as they are: {0}")]
     TypesChange(SchemaRefused),
+    #[error(
+        "{name:?} is no grouping and no dimension; groupings: hour, day, listing; dimensions: {known}. Add a dimension by \
+         `tidemark-streams types add-dimension`"
+    )]
+    UnknownDimension { name: String, known: String },
     #[error("event type {name} was deleted: `tidemark-streams types add {name}` begins a new type of this name")]
     TypeDeleted { name: String },
     #[error("{blobs} blobs may hold rows of deleted types: run the command again")]

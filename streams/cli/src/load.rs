@@ -12,6 +12,7 @@ use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::owner::{Input, Record, RowBatch};
 use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::source::{ReadingId, SourceId, SourceState};
+use tidemark_streams_core::values::{DimensionNames, OTHER};
 use tidemark_streams_source::digest::{reading_id, source_id};
 use tidemark_streams_source::file::{FileRows, SourceError};
 use tidemark_streams_source::mapping::{Mapping, TypeOf};
@@ -35,6 +36,10 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
         TypeOf::All(name) => EventTypes::new(&[name])?,
         TypeOf::Column(_) => EventTypes::new(&args.types)?,
     };
+    if !file.rows.mapping().values.is_empty() && !args.directory.dir.exists() {
+        // A new directory has no dimensions, and a refused load makes no directory.
+        file.rows.name_dimensions(DimensionNames::default())?;
+    }
     let directory = Directory::open(&args.directory.dir, IfMissing::Create)?;
     let schema = directory.manifest().schema();
     if let TypeOf::All(name) = &file.rows.mapping().event_type
@@ -71,15 +76,21 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
         true => writeln!(out, "{path}: already counted: {next_row} rows; nothing is counted again")?,
         false => writeln!(out, "{path}: {next_row} rows: {accepted} counted, {dead_letters} dead letters")?,
     }
+    let others = driver.owner.others();
+    if others > 0 {
+        writeln!(out, "{path}: {others} counts have values beyond the bound of a dimension: they count as {OTHER}")?;
+    }
     Ok(())
 }
 
 impl OpenFile {
-    /// The same source as under an earlier name of its event type, so that its rows count once.
+    /// The same source as under an earlier name of its event type, so that its rows count once. Its values are those of the dimensions of
+    /// the directory.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or the mapping names an unknown dimension.
     pub fn identified(mut self, path: &Path, schema: &Schema) -> Result<OpenFile, CliError> {
+        self.rows.name_dimensions(schema.dimensions().names)?;
         let TypeOf::All(name) = &self.rows.mapping().event_type else { return Ok(self) };
         let identity = schema.identity(name);
         if identity != *name {
@@ -102,7 +113,8 @@ pub fn open(path: &Path, args: &ReadingArgs) -> Result<OpenFile, CliError> {
     let mut file = File::open(path).map_err(|error| of_file(error.into()))?;
     let reading = ReadingId(reading_id(&mapping, &zone));
     let source = source_id(&mut file, &mapping.event_type).map_err(|error| of_file(error.into()))?;
-    let rows = FileRows::open(&file, Reading { mapping, zone }).map_err(of_file)?;
+    let reading_of_file = Reading { mapping, zone, dimensions: DimensionNames::default() };
+    let rows = FileRows::open(&file, reading_of_file).map_err(of_file)?;
     Ok(OpenFile { rows, source, reading })
 }
 

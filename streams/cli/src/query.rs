@@ -1,6 +1,6 @@
 //! `query`: prints the counts of one tenant.
 
-use crate::args::{By, Compare, QueryArgs};
+use crate::args::{By, Compare, QueryArgs, Where};
 use crate::driver::PARTITION;
 use crate::error::CliError;
 use crate::retention::date;
@@ -8,18 +8,20 @@ use serde_json::json;
 use std::io::{self, Write};
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::Zone;
-use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Dimension, Grouping};
+use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Dimension, Grouping, WantedValue};
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::query::{self, Plan};
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::{Hour, HourRange, Quarter};
+use tidemark_streams_core::values::DimensionNames;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::parquet_rows::Wanted;
 
 pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let query = asked(args)?;
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
+    let names = directory.manifest().schema().dimensions().names;
+    let query = asked(args, &names)?;
     let plan = query::plan_of_tenant(directory.manifest(), PARTITION, &args.tenant, query.hours());
     warn_of_incomplete(&plan);
     warn_of_retention(&plan, query.range.hours())?;
@@ -40,7 +42,7 @@ pub fn run(args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
     Ok(())
 }
 
-fn asked(args: &QueryArgs) -> Result<CountQuery, CliError> {
+fn asked(args: &QueryArgs, names: &DimensionNames) -> Result<CountQuery, CliError> {
     let zone = Zone::named(&args.zone)?;
     let range = range(args, &zone)?;
     let previous = match args.compare {
@@ -49,11 +51,18 @@ fn asked(args: &QueryArgs) -> Result<CountQuery, CliError> {
         Some(Compare::Week) => Some(PreviousPeriod::week_before(&zone, range)?),
         Some(Compare::Month) => Some(PreviousPeriod::month_before(&zone, range)?),
     };
-    let dimension = match args.by {
+    let known = |name: &str| {
+        let missing = || CliError::UnknownDimension { name: name.chars().take(80).collect(), known: names.shown() };
+        names.find(name).ok_or_else(missing)
+    };
+    let dimension = match &args.by {
         By::Hour => Dimension::Hour,
         By::Day => Dimension::Day,
         By::Listing => Dimension::Listing,
+        By::Value(name) => Dimension::Value(known(name)?),
     };
+    let wanted =
+        |Where { dimension, value }: &Where| Ok(WantedValue { dimension: known(dimension)?, value: value.clone() });
     Ok(CountQuery {
         tenant: args.tenant.clone(),
         range,
@@ -61,6 +70,7 @@ fn asked(args: &QueryArgs) -> Result<CountQuery, CliError> {
         dimensions: vec![dimension],
         types: args.event_type.iter().cloned().collect(),
         listings: Vec::new(),
+        values: args.values.iter().map(wanted).collect::<Result<_, CliError>>()?,
         previous,
         has_zeros: false,
         limit: usize::MAX,
@@ -110,8 +120,14 @@ fn warn_of_retention(plan: &Plan, hours: HourRange) -> Result<(), CliError> {
 
 fn print(group: &CountedGroup, query: &CountQuery, args: &QueryArgs, out: &mut impl Write) -> Result<(), CliError> {
     let CountedGroup { n, previous, .. } = group;
-    let label = group.at.map(|at| query.zone.text(at)).or_else(|| group.listing.clone()).unwrap_or_default();
-    let name = if group.at.is_some() { "from" } else { "listing" };
+    let by_value = group.values.iter().flatten().next().cloned();
+    let at = group.at.map(|at| query.zone.text(at));
+    let label = at.or_else(|| group.listing.clone()).or(by_value).unwrap_or_default();
+    let name = match &args.by {
+        By::Hour | By::Day => "from",
+        By::Listing => "listing",
+        By::Value(name) => name,
+    };
     match (args.json, args.compare.is_some()) {
         (true, false) => writeln!(out, "{}", json!({ name: label, "n": n }))?,
         (true, true) => writeln!(out, "{}", json!({ name: label, "n": n, "previous": previous }))?,

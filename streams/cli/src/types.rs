@@ -1,6 +1,6 @@
-//! `types`: lists event types, renames them, deletes them, and reuses their names.
+//! `types`: lists event types, renames them, deletes them, reuses their names, and adds dimensions to them.
 
-use crate::args::{RenameTypeArgs, TypesCommand};
+use crate::args::{AddDimensionArgs, RenameTypeArgs, TypesCommand};
 use crate::driver::{Driver, PARTITION, now, time};
 use crate::error::CliError;
 use std::collections::BTreeSet;
@@ -24,7 +24,18 @@ pub fn run(command: &TypesCommand, out: &mut impl Write) -> Result<(), CliError>
             change(dir, &mut directory, TypeChange::Add { name: args.name.clone() })?;
             print(directory.manifest().schema(), out)
         }
+        TypesCommand::AddDimension(args) => add_dimension(args, out),
     }
+}
+
+fn add_dimension(args: &AddDimensionArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let AddDimensionArgs { name, dimension, values_max, directory } = args;
+    let dir = &directory.dir;
+    let mut directory = listed(dir)?;
+    let change_to =
+        TypeChange::AddDimension { name: name.clone(), dimension: dimension.clone(), values_max: *values_max };
+    change(dir, &mut directory, change_to)?;
+    print(directory.manifest().schema(), out)
 }
 
 fn rename(args: &RenameTypeArgs, out: &mut impl Write) -> Result<(), CliError> {
@@ -96,8 +107,13 @@ fn listed(dir: &Path) -> Result<Directory, CliError> {
 }
 
 fn print(schema: &Schema, out: &mut impl Write) -> Result<(), CliError> {
+    let dimensions = schema.dimensions();
     for name in schema.listed() {
         writeln!(out, "{name}")?;
+        for (dimension, values_max) in dimensions.of_types.get(name).into_iter().flatten() {
+            let dimension = dimensions.names.name(*dimension);
+            writeln!(out, "{name}\tdimension {dimension}, at most {values_max} values of a tenant in a flush")?;
+        }
     }
     for (name, former) in schema.former() {
         match former {

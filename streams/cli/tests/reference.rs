@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use tidemark_streams_core::limits as core_limits;
 use tidemark_streams_intake::limits;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
@@ -122,6 +123,10 @@ fn limits_are_those_of_the_page() {
         ("PRODUCERS_MAX", limits::PRODUCERS_MAX),
         ("LATE_TENANTS_MAX", limits::LATE_TENANTS_MAX),
         ("QUOTA_TENANTS_MAX", limits::QUOTA_TENANTS_MAX),
+        ("DIMENSIONS_MAX", core_limits::DIMENSIONS_MAX),
+        ("DIMENSION_BYTES_MAX", core_limits::DIMENSION_BYTES_MAX),
+        ("VALUE_BYTES_MAX", core_limits::VALUE_BYTES_MAX),
+        ("VALUES_MAX", core_limits::VALUES_MAX as usize),
     ];
     for (name, value) in limits {
         let line = PAGE.lines().find(|line| line.starts_with(&format!("| `{name}` |")));

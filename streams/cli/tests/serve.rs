@@ -2,6 +2,8 @@
 
 mod serving;
 
+#[path = "serving/dimensions.rs"]
+mod dimensions;
 #[path = "serving/guide.rs"]
 mod guide;
 #[path = "serving/page.rs"]

@@ -13,6 +13,7 @@ use tidemark_streams_core::merge::MergePolicy;
 use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, Record, RowBatch};
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::Now;
+use tidemark_streams_core::values::Values;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 
 const MAP_WITH_TYPE: &str = "tenant=shop,listing=item,at=at,n=n,type=type";
@@ -279,7 +280,8 @@ fn counted_by_an_earlier_version(shop: &Shop) {
     };
     let mut owner = Owner::new(now, config);
     carry_out(&mut owner, &mut directory, now);
-    let raw = RawEvent { tenant: "a", listing: "x", at_s: 1_767_225_600, event_type: "old", count: 2 };
+    let raw =
+        RawEvent { tenant: "a", listing: "x", at_s: 1_767_225_600, event_type: "old", count: 2, values: Values::NONE };
     let records = [Record::Event(raw), Record::Event(RawEvent { event_type: "view", ..raw })];
     owner.handle(now, Input::Rows(RowBatch { source, reading, from: 0, is_logged: false, records: &records }));
     owner.handle(now, Input::End { source, reading, rows: 2 });

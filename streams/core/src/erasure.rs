@@ -256,7 +256,9 @@ mod tests {
     fn rows_that_stay_are_given_where_others_are_erased() {
         let mut rows = Rollups::new();
         for (tenant, hour) in [("a", 9), ("a", 10), ("b", 9)] {
-            let row = RollupRow { tenant, listing: "x", hour: Hour(hour), event_type: "click", quarters: [1, 0, 0, 0] };
+            let values = crate::values::Values::NONE;
+            let quarters = [1, 0, 0, 0];
+            let row = RollupRow { tenant, values, listing: "x", hour: Hour(hour), event_type: "click", quarters };
             rows.push(row).unwrap();
         }
         let kept = erasures(None).kept(&rows).unwrap().unwrap();

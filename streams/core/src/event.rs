@@ -2,9 +2,11 @@
 
 use crate::limits::{
     EVENT_COUNT_MAX, EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, FUTURE_MAX_S, LISTING_BYTES_MAX, TENANT_BYTES_MAX,
+    VALUE_BYTES_MAX,
 };
 use crate::teeth::{Bug, bites};
 use crate::time::{DAY_S, Day, Now, Quarter};
+use crate::values::{DimensionNames, DimensionNumber, Values};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -22,6 +24,8 @@ pub struct RawEvent<'a> {
     pub event_type: &'a str,
     /// How many times the event happened.
     pub count: i64,
+    /// The values of dimensions.
+    pub values: Values<'a>,
 }
 
 /// A row that was checked.
@@ -32,6 +36,7 @@ pub struct Event<'a> {
     pub quarter: Quarter,
     pub event_type: EventType,
     pub count: u32,
+    pub values: Values<'a>,
 }
 
 /// An event type: its place among the [`EventTypes`].
@@ -46,7 +51,19 @@ pub struct EventTypes {
     eras: Arc<[Meanings]>,
     /// The identity of each name whose identity is another text.
     identities: Arc<BTreeMap<String, String>>,
+    dimensions: Arc<TypeDimensions>,
 }
+
+/// The dimensions of event types.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TypeDimensions {
+    pub names: DimensionNames,
+    /// For each type, by its place.
+    pub of_types: Vec<ValuesMax>,
+}
+
+/// The dimensions of a type, and how many values each may have for a tenant in a flush.
+pub(crate) type ValuesMax = BTreeMap<DimensionNumber, u32>;
 
 /// The meanings of names in rows of the intake's log before a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +133,16 @@ pub enum EventError {
     NotKept { at_s: i64, kept_from_s: u64 },
     #[error("time {at_s} s is behind the last time that a row may have")]
     TooLate { at_s: i64 },
+    #[error("dimension {shown:?} is unknown (value {value:?}); known dimensions: {known}")]
+    UnknownDimension { shown: String, value: String, known: String },
+    #[error("event type {event_type} has no dimension {dimension} (value {value:?}); its dimensions: {known}")]
+    OtherDimension { event_type: String, dimension: String, value: String, known: String },
+    #[error("{dimension} has {bytes} bytes: at most {VALUE_BYTES_MAX}")]
+    LongValue { dimension: String, bytes: usize },
+    #[error("{dimension} {shown:?} has a control character")]
+    ValueCharacter { dimension: String, shown: String },
+    #[error("{dimension} is given twice")]
+    TwoValues { dimension: String },
 }
 
 impl EventTypes {
@@ -143,12 +170,41 @@ impl EventTypes {
 
     /// No types, for an owner that counts no events.
     pub fn none() -> EventTypes {
-        EventTypes { names: Vec::new(), eras: Arc::default(), identities: Arc::default() }
+        EventTypes { names: Vec::new(), eras: Arc::default(), identities: Arc::default(), dimensions: Arc::default() }
     }
 
     /// Types whose names were changed.
-    pub(crate) fn renamed(names: Vec<String>, eras: Vec<Meanings>, identities: BTreeMap<String, String>) -> EventTypes {
-        EventTypes { names, eras: eras.into(), identities: Arc::new(identities) }
+    pub(crate) fn renamed(
+        names: Vec<String>,
+        eras: Vec<Meanings>,
+        identities: BTreeMap<String, String>,
+        dimensions: TypeDimensions,
+    ) -> EventTypes {
+        EventTypes { names, eras: eras.into(), identities: Arc::new(identities), dimensions: Arc::new(dimensions) }
+    }
+
+    /// The names of all dimensions of the directory.
+    pub fn dimensions(&self) -> &DimensionNames {
+        &self.dimensions.names
+    }
+
+    /// How many values of a dimension a tenant may have in a flush. `None`: the type has no such dimension.
+    pub(crate) fn values_max(&self, event_type: EventType, dimension: DimensionNumber) -> Option<u32> {
+        self.dimensions.of_types.get(usize::from(event_type.0))?.get(&dimension).copied()
+    }
+
+    fn check_values(&self, event_type: EventType, values: Values<'_>) -> Result<(), EventError> {
+        let names = self.dimensions();
+        let is_other = |(dimension, _): &(DimensionNumber, &str)| self.values_max(event_type, *dimension).is_none();
+        let Some((dimension, value)) = values.iter().find(is_other) else { return Ok(()) };
+        let own = self.dimensions.of_types.get(usize::from(event_type.0)).into_iter().flat_map(BTreeMap::keys);
+        let known: Vec<&str> = own.map(|dimension| names.name(*dimension)).collect();
+        Err(EventError::OtherDimension {
+            event_type: self.name(event_type).to_owned(),
+            dimension: names.name(dimension).to_owned(),
+            value: cut(value),
+            known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+        })
     }
 
     /// The meaning of an event's name. In a row of the log, a name keeps the meaning from the time when the log took the row.
@@ -240,6 +296,9 @@ impl<'a> RawEvent<'a> {
                 return Err(EventError::UnknownType { shown: cut(self.event_type), known });
             }
         };
+        if !self.values.is_empty() {
+            types.check_values(event_type, self.values)?;
+        }
         let at_s = self.at_s;
         let count = self.count;
         if count < 0 {
@@ -253,7 +312,7 @@ impl<'a> RawEvent<'a> {
             return Err(EventError::Future { at_s, ahead_s });
         }
         let quarter = Quarter::of_s(seconds).ok_or(EventError::TooLate { at_s })?;
-        Ok(Event { tenant: self.tenant, listing: self.listing, quarter, event_type, count })
+        Ok(Event { tenant: self.tenant, listing: self.listing, quarter, event_type, count, values: self.values })
     }
 }
 
@@ -302,7 +361,7 @@ fn is_suspect(text: &[u8]) -> bool {
     found & HIGH != 0 || rest.iter().any(|byte| *byte < b' ' || *byte >= 0x7f)
 }
 
-fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     let mut end = text.len().min(SHOWN_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -317,7 +376,14 @@ mod tests {
     const NOW: Now = Now(1_800_000_000_000);
 
     fn raw() -> RawEvent<'static> {
-        RawEvent { tenant: "330", listing: "1095275", at_s: 1_483_271_606, event_type: "impression", count: 1 }
+        RawEvent {
+            tenant: "330",
+            listing: "1095275",
+            at_s: 1_483_271_606,
+            event_type: "impression",
+            count: 1,
+            values: Values::NONE,
+        }
     }
 
     fn refused(event: RawEvent<'_>) -> String {

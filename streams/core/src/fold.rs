@@ -4,17 +4,24 @@
 //! and the listing's id. The record has the count of the pair's newest quarter. Counts of older quarters, and of other types in the same
 //! quarter, are in a hash table.
 //!
+//! The values of dimensions stand behind the name of the tenant: tenants with different values are different tenants here. So events
+//! without values need no memory for dimensions, and an event with values is the record of a pair like others.
+//!
 //! Pairs come in no order, so each event waits for memory several times. [`Fold::add_all`] reads ahead what the next events need, so
 //! these waits overlap.
 
 mod arena;
+mod bounds;
 mod index;
 
 use crate::event::{Event, EventType, EventTypes};
 use crate::limits::QUARTER_COUNT_MAX;
 use crate::rollup::{RollupRow, Rollups, RowError};
+use crate::teeth::{Bug, bites};
 use crate::time::Quarter;
+use crate::values::Values;
 use arena::{Arena, Newest, Place};
+use bounds::Bounds;
 use hashbrown::HashTable;
 use index::Index;
 use std::hint::black_box;
@@ -39,6 +46,7 @@ pub struct Fold {
     /// Cells that are full. Another one of the same slot goes on.
     full: Vec<Cell>,
     total: u64,
+    bounds: Bounds,
 }
 
 /// Names of tenants, and the hash table that finds them.
@@ -87,18 +95,37 @@ impl Fold {
             older: HashTable::new(),
             full: Vec::new(),
             total: 0,
+            bounds: Bounds::default(),
         }
     }
 
     /// Counts an event.
     pub fn add(&mut self, event: &Event<'_>) {
-        self.count(event, self.hashes(event), None);
+        if event.values.is_empty() {
+            return self.count(event, self.hashes(event), None);
+        }
+        if event.count == 0 {
+            return;
+        }
+        let tenant = self.tenants.intern(event.tenant, Values::NONE, bytes_hash(self.seed, event.tenant.as_bytes()));
+        let Some(bounded) = self.bounds.apply(&self.types, tenant, event) else {
+            return self.count(event, self.hashes(event), None);
+        };
+        if bites(Bug::OtherValuesDropped) {
+            return;
+        }
+        let event = Event { values: Values::trusted(&bounded), ..*event };
+        self.count(&event, self.hashes(&event), None);
     }
 
     /// Counts events. The waits for memory of several events overlap.
     pub fn add_all(&mut self, events: &[Event<'_>]) {
         let mut hashes = [Hashes::default(); AHEAD];
         for events in events.chunks(AHEAD) {
+            if events.iter().any(|event| !event.values.is_empty()) {
+                events.iter().for_each(|event| self.add(event));
+                continue;
+            }
             for (hashes, event) in hashes.iter_mut().zip(events) {
                 *hashes = self.hashes(event);
             }
@@ -130,7 +157,8 @@ impl Fold {
     }
 
     fn hashes(&self, event: &Event<'_>) -> Hashes {
-        let tenant = bytes_hash(self.seed, event.tenant.as_bytes());
+        let name = bytes_hash(self.seed, event.tenant.as_bytes());
+        let tenant = if event.values.is_empty() { name } else { bytes_hash(name, event.values.as_str().as_bytes()) };
         Hashes { tenant, pair: bytes_hash(tenant, event.listing.as_bytes()) }
     }
 
@@ -146,11 +174,11 @@ impl Fold {
         let tenants = &self.tenants;
         let is_same = |place: u32| {
             let place = Place(place);
-            arena.is_of(place, event.listing) && tenants.name(arena.tenant(place)) == event.tenant
+            arena.is_of(place, event.listing) && tenants.is(arena.tenant(place), event.tenant, event.values)
         };
         let likely = likely.filter(|place| is_same(place.0));
         let Some(pair) = likely.or_else(|| self.pairs.find(hashes.pair, is_same).map(Place)) else {
-            let tenant = self.tenants.intern(event.tenant, hashes.tenant);
+            let tenant = self.tenants.intern(event.tenant, event.values, hashes.tenant);
             let place = self.arena.push(tenant, event.listing, Newest { slot, count });
             self.pairs.insert(hashes.pair, place.0);
             self.pairs_len += 1;
@@ -203,13 +231,18 @@ impl Fold {
         self.total
     }
 
+    /// The sum of the counts whose value became [`OTHER`](crate::values::OTHER).
+    pub fn others(&self) -> u64 {
+        self.bounds.others()
+    }
+
     pub fn size(&self) -> FoldSize {
         let older = self.older.capacity() * (size_of::<Cell>() + 1) * 8 / 7;
         let full = self.full.capacity() * size_of::<Cell>();
         FoldSize {
             pairs: self.pairs_len,
             cells: self.pairs_len + self.older.len() + self.full.len(),
-            bytes: self.pairs.bytes() + older + full + self.arena.bytes() + self.tenants.bytes(),
+            bytes: self.pairs.bytes() + older + full + self.arena.bytes() + self.tenants.bytes() + self.bounds.bytes(),
         }
     }
 
@@ -226,9 +259,14 @@ impl Fold {
     /// # Errors
     /// As of [`Fold::rollups`].
     pub fn rollups_of(&self, tenant: &str) -> Result<Rollups, RowError> {
-        match self.tenants.find(tenant, bytes_hash(self.seed, tenant.as_bytes())) {
-            Some(wanted) => self.rows_of(|tenant| tenant == wanted, 0),
-            None => Ok(Rollups::new()),
+        let plain = self.tenants.find(tenant, Values::NONE, bytes_hash(self.seed, tenant.as_bytes()));
+        match (plain, self.bounds.is_empty()) {
+            (None, _) => Ok(Rollups::new()),
+            (Some(wanted), true) => self.rows_of(|tenant| tenant == wanted, 0),
+            (Some(_), false) => {
+                let is_wanted: Vec<bool> = self.tenants.all().map(|name| name == tenant).collect();
+                self.rows_of(|tenant| is_wanted.get(tenant as usize).copied().unwrap_or(false), 0)
+            }
         }
     }
 
@@ -246,8 +284,10 @@ impl Fold {
             let quarter = Quarter::from_number(cell.slot & QUARTER_MASK);
             let mut quarters = [0; 4];
             quarters[quarter.index()] = cell.count;
+            let (tenant, values) = Values::split(self.tenants.text_of(self.arena.tenant(cell.pair)));
             rows.push_checked(RollupRow {
-                tenant: self.tenants.name(self.arena.tenant(cell.pair)),
+                tenant,
+                values,
                 listing: self.arena.listing(cell.pair),
                 hour: quarter.hour(),
                 event_type: self.types.name(EventType((cell.slot >> QUARTER_BITS) as u8)),
@@ -269,31 +309,46 @@ fn cell_hash(seed: u64, pair: Place, slot: u32) -> u64 {
 }
 
 impl Tenants {
-    fn intern(&mut self, name: &str, hash: u64) -> u32 {
-        if !self.ends.is_empty() && self.name(self.last) == name {
+    fn intern(&mut self, name: &str, values: Values<'_>, hash: u64) -> u32 {
+        if !self.ends.is_empty() && self.is(self.last, name, values) {
             return self.last;
         }
-        self.last = match self.find(name, hash) {
+        self.last = match self.find(name, values, hash) {
             Some(known) => known,
-            None => self.push(name, hash),
+            None => self.push(name, values, hash),
         };
         self.last
     }
 
-    fn find(&self, name: &str, hash: u64) -> Option<u32> {
-        self.index.find(hash, |at| self.name(at) == name)
+    fn find(&self, name: &str, values: Values<'_>, hash: u64) -> Option<u32> {
+        self.index.find(hash, |at| self.is(at, name, values))
     }
 
-    fn push(&mut self, name: &str, hash: u64) -> u32 {
+    fn push(&mut self, name: &str, values: Values<'_>, hash: u64) -> u32 {
         let at = self.ends.len() as u32;
         self.text.push_str(name);
+        self.text.push_str(values.as_str());
         self.ends.push(self.text.len());
         self.index.insert(hash, at);
         at
     }
 
-    fn name(&self, at: u32) -> &str {
+    fn is(&self, at: u32, name: &str, values: Values<'_>) -> bool {
+        let text = self.text_of(at);
+        match values.is_empty() {
+            true => text == name,
+            false => text.strip_prefix(name) == Some(values.as_str()),
+        }
+    }
+
+    /// The name, and the values behind it.
+    fn text_of(&self, at: u32) -> &str {
         &self.text[self.start(at)..self.ends[at as usize]]
+    }
+
+    /// All names, without values.
+    fn all(&self) -> impl Iterator<Item = &str> {
+        (0..self.ends.len() as u32).map(|at| Values::split(self.text_of(at)).0)
     }
 
     fn start(&self, at: u32) -> usize {

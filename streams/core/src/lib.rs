@@ -7,8 +7,8 @@
 //! * [`owner::Owner`] is event-driven: `handle(now, input)`, `poll_output()` until `None`, `poll_timeout()`. It folds the rows of
 //!   a source in memory, writes blobs, and commits them to the manifest.
 //!
-//! Reading order: [`limits`], [`event`], [`rollup`], [`fold`], [`scope`], [`layout`], [`blob`], [`pause`], [`retention`], [`erasure`],
-//! [`schema`], [`manifest`], [`owner`], [`merge`], [`collector`], [`query`], [`rebuild`], [`recover`].
+//! Reading order: [`limits`], [`values`], [`event`], [`rollup`], [`fold`], [`scope`], [`layout`], [`blob`], [`pause`], [`retention`],
+//! [`erasure`], [`schema`], [`manifest`], [`owner`], [`merge`], [`collector`], [`query`], [`rebuild`], [`recover`].
 
 pub mod blob;
 pub mod codec;
@@ -34,3 +34,4 @@ pub mod scope;
 pub mod source;
 pub mod teeth;
 pub mod time;
+pub mod values;

@@ -10,6 +10,14 @@ pub const EVENT_TYPE_BYTES_MAX: usize = 32;
 pub const EVENT_TYPES_MAX: usize = 64;
 /// Renames, deletions and reuses of event types that a manifest keeps, for ever. A further change is refused.
 pub const TYPE_CHANGES_MAX: usize = 256;
+/// Dimensions of a directory, over all event types and for ever. A further one is refused.
+pub const DIMENSIONS_MAX: usize = 4;
+/// Bytes of the name of a dimension. A longer one is refused.
+pub const DIMENSION_BYTES_MAX: usize = 32;
+/// Bytes of a value of a dimension. A longer one makes the row a dead letter.
+pub const VALUE_BYTES_MAX: usize = 60;
+/// The largest bound on the values of a dimension that a flush keeps for a tenant. A larger bound is refused.
+pub const VALUES_MAX: u32 = 10_000;
 /// The largest count of one event: 2^31 - 1. A larger one makes the row a dead letter.
 pub const EVENT_COUNT_MAX: u32 = i32::MAX as u32;
 /// The largest count of a quarter of an hour in one row. A larger sum is split over several rows.

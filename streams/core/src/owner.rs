@@ -33,6 +33,7 @@ use crate::scope::{Scope, TenantHash};
 use crate::source::{ReadingId, SourceId, SourceState};
 use crate::teeth::{Bug, bites};
 use crate::time::{Day, Now};
+use crate::values::DimensionNames;
 use job::{Load, Write};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -171,6 +172,8 @@ pub struct Put {
     pub origin: Origin,
     /// The same for all blobs of a commit.
     pub after: After,
+    /// The names of the dimensions of the directory.
+    pub dimensions: DimensionNames,
     pub content: Content,
 }
 
@@ -261,6 +264,8 @@ pub struct Owner {
     is_sealing: bool,
     is_paused: bool,
     retry_at: Option<Now>,
+    /// Of the windows before the present one.
+    others: u64,
     outputs: VecDeque<Output>,
 }
 
@@ -306,6 +311,7 @@ impl Owner {
             is_sealing: false,
             is_paused: false,
             retry_at: None,
+            others: 0,
             outputs: VecDeque::new(),
         };
         owner.propose_claim(now);
@@ -424,6 +430,11 @@ impl Owner {
     /// The size of the window in memory.
     pub fn size(&self) -> crate::fold::FoldSize {
         self.window.size()
+    }
+
+    /// The sum of the counts since its start whose value was beyond the bound of a dimension. They count as `other`.
+    pub fn others(&self) -> u64 {
+        self.others + self.window.others()
     }
 
     /// The rows of a tenant that were read and are, or were a moment ago, in no blob: sets in the order of their rows.

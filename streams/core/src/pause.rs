@@ -88,7 +88,7 @@ impl Pauses {
             TypeChange::Delete { name } => {
                 self.0.remove(&of_type(name));
             }
-            TypeChange::Add { .. } => {}
+            TypeChange::Add { .. } | TypeChange::AddDimension { .. } => {}
         }
     }
 

@@ -70,7 +70,8 @@ pub enum CannotRebuild {
     #[error("blob {0} has rows of replayed dead letters, and a replay cannot be repeated")]
     Replayed(BlobKey),
     #[error(
-        "a name of an event type was used again while the rows of blob {0} were counted: nothing says which of its rows came before"
+        "a name of an event type was used again, or a dimension was added, while the rows of blob {0} were counted: nothing says which \
+         of its rows came before"
     )]
     NameUsedAgain(BlobKey),
     #[error("more than {REBUILD_READS_MAX} inputs would be read")]

@@ -1,18 +1,20 @@
 //! Rollup rows: how often a listing's events of one type happened in each quarter of one hour.
 //!
-//! [`Rollups`] holds many rows in little memory: 36 bytes a row and its texts, which equal neighbours share. Blobs are written from
-//! such rows and read into them.
+//! [`Rollups`] holds many rows in little memory: 32 bytes a row and its texts, which equal neighbours share. Blobs are written from
+//! such rows and read into them. The values of a row's dimensions stand behind the name of its tenant.
 
 mod order;
 
 use crate::event::{EventError, check_listing, check_tenant, is_event_type_name};
 use crate::limits::{EVENT_TYPES_MAX, QUARTER_COUNT_MAX, ROWS_TEXT_BYTES_MAX};
 use crate::time::{Hour, HourRange};
+use crate::values::{NoValues, Values};
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RollupRow<'a> {
     pub tenant: &'a str,
+    pub values: Values<'a>,
     pub listing: &'a str,
     pub hour: Hour,
     pub event_type: &'a str,
@@ -23,6 +25,7 @@ pub struct RollupRow<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RollupKey<'a> {
     pub tenant: &'a str,
+    pub values: Values<'a>,
     pub listing: &'a str,
     pub hour: Hour,
     pub event_type: &'a str,
@@ -45,13 +48,19 @@ struct PackedRow {
     tenant_bytes: u8,
     listing_bytes: u8,
     event_type: u8,
+    /// Of the values, which stand behind the tenant.
+    values_bytes: u8,
 }
+
+const _: () = assert!(size_of::<PackedRow>() == 32);
 
 /// Why a row is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
     #[error(transparent)]
     Id(#[from] EventError),
+    #[error(transparent)]
+    Values(#[from] NoValues),
     #[error("event type {0:?} is no name of an event type")]
     TypeName(String),
     #[error("more than {EVENT_TYPES_MAX} event types")]
@@ -66,8 +75,8 @@ pub enum RowError {
 
 impl<'a> RollupRow<'a> {
     pub fn key(&self) -> RollupKey<'a> {
-        let RollupRow { tenant, listing, hour, event_type, quarters: _ } = *self;
-        RollupKey { tenant, listing, hour, event_type }
+        let RollupRow { tenant, values, listing, hour, event_type, quarters: _ } = *self;
+        RollupKey { tenant, values, listing, hour, event_type }
     }
 
     /// The sum of its quarters.
@@ -78,11 +87,16 @@ impl<'a> RollupRow<'a> {
 }
 
 impl PackedRow {
+    fn tenant_and_values_bytes(&self) -> usize {
+        usize::from(self.tenant_bytes) + usize::from(self.values_bytes)
+    }
+
     /// Whether a row has the same key. Both share equal texts, as neighbours of sorted texts do.
     fn has_key_of(&self, other: &PackedRow) -> bool {
-        let PackedRow { tenant, listing, hour, quarters: _, tenant_bytes, listing_bytes, event_type } = *self;
-        (tenant, tenant_bytes, listing, listing_bytes)
-            == (other.tenant, other.tenant_bytes, other.listing, other.listing_bytes)
+        let PackedRow { tenant, listing, hour, quarters: _, tenant_bytes, listing_bytes, event_type, values_bytes } =
+            *self;
+        (tenant, tenant_bytes, values_bytes) == (other.tenant, other.tenant_bytes, other.values_bytes)
+            && (listing, listing_bytes) == (other.listing, other.listing_bytes)
             && (hour, event_type) == (other.hour, other.event_type)
     }
 }
@@ -126,6 +140,11 @@ impl Rollups {
         self.text.capacity() + self.rows.capacity() * size_of::<PackedRow>()
     }
 
+    /// Whether a row has a value of a dimension.
+    pub fn has_values(&self) -> bool {
+        self.rows.iter().any(|row| row.values_bytes > 0)
+    }
+
     /// The sum of all counts.
     pub fn total(&self) -> u64 {
         self.rows.iter().flat_map(|row| row.quarters).map(u64::from).sum()
@@ -146,6 +165,7 @@ impl Rollups {
     pub fn push(&mut self, row: RollupRow<'_>) -> Result<(), RowError> {
         check_tenant(row.tenant)?;
         check_listing(row.listing)?;
+        Values::parse(row.values.as_str())?;
         if row.hour > Hour::MAX {
             return Err(RowError::Hour(row.hour.0));
         }
@@ -161,13 +181,21 @@ impl Rollups {
     /// There are too many rows of all together.
     pub(crate) fn push_checked(&mut self, row: RollupRow<'_>) -> Result<(), RowError> {
         let event_type = self.type_index(row.event_type)?;
-        if self.text.len() + row.tenant.len() + row.listing.len() > ROWS_TEXT_BYTES_MAX {
+        let values = row.values.as_str();
+        if self.text.len() + row.tenant.len() + values.len() + row.listing.len() > ROWS_TEXT_BYTES_MAX {
             return Err(RowError::TooMuchText);
         }
         let last = self.rows.last().copied();
+        let is_same = |last: &PackedRow| {
+            self.text_at(last.tenant, last.tenant_bytes) == row.tenant && self.values_of(last).as_str() == values
+        };
         let tenant = match last {
-            Some(last) if self.text_at(last.tenant, last.tenant_bytes) == row.tenant => last.tenant,
-            _ => self.push_text(row.tenant),
+            Some(last) if is_same(&last) => last.tenant,
+            _ => {
+                let tenant = self.push_text(row.tenant);
+                self.text.push_str(values);
+                tenant
+            }
         };
         let listing = match last {
             Some(last) if self.text_at(last.listing, last.listing_bytes) == row.listing => last.listing,
@@ -181,6 +209,7 @@ impl Rollups {
             tenant_bytes: row.tenant.len() as u8,
             listing_bytes: row.listing.len() as u8,
             event_type,
+            values_bytes: values.len() as u8,
         });
         Ok(())
     }
@@ -205,6 +234,7 @@ impl Rollups {
     fn unpacked(&self, row: &PackedRow) -> RollupRow<'_> {
         RollupRow {
             tenant: self.text_at(row.tenant, row.tenant_bytes),
+            values: self.values_of(row),
             listing: self.text_at(row.listing, row.listing_bytes),
             hour: row.hour,
             event_type: &self.types[usize::from(row.event_type)],
@@ -215,6 +245,10 @@ impl Rollups {
     #[inline]
     fn text_at(&self, start: u32, bytes: u8) -> &str {
         &self.text[start as usize..start as usize + usize::from(bytes)]
+    }
+
+    fn values_of(&self, row: &PackedRow) -> Values<'_> {
+        Values::trusted(self.text_at(row.tenant + u32::from(row.tenant_bytes), row.values_bytes))
     }
 
     fn push_text(&mut self, text: &str) -> u32 {
@@ -265,7 +299,7 @@ struct SortedTexts<'a> {
     from: &'a Rollups,
     /// `None`: the texts stay, because in the order of the rows they might be too long.
     moved: Option<String>,
-    /// The texts of the last row, and their places.
+    /// The texts of the last row, and their places. Values stand behind their tenant, and move with it.
     tenant: &'a str,
     tenant_at: u32,
     listing: &'a str,
@@ -274,7 +308,7 @@ struct SortedTexts<'a> {
 
 impl<'a> SortedTexts<'a> {
     fn of(from: &'a Rollups) -> SortedTexts<'a> {
-        let bytes_of = |row: &PackedRow| usize::from(row.tenant_bytes) + usize::from(row.listing_bytes);
+        let bytes_of = |row: &PackedRow| row.tenant_and_values_bytes() + usize::from(row.listing_bytes);
         let most: usize = from.rows.iter().map(bytes_of).sum();
         let moved = (most <= ROWS_TEXT_BYTES_MAX).then(|| String::with_capacity(most.min(from.text.len())));
         SortedTexts { from, moved, tenant: "", tenant_at: 0, listing: "", listing_at: 0 }
@@ -282,7 +316,7 @@ impl<'a> SortedTexts<'a> {
 
     /// A row, with its texts behind those of the row before.
     fn placed(&mut self, row: &PackedRow) -> PackedRow {
-        let tenant = self.from.text_at(row.tenant, row.tenant_bytes);
+        let tenant = &self.from.text[row.tenant as usize..][..row.tenant_and_values_bytes()];
         if self.tenant != tenant {
             self.tenant = tenant;
             self.tenant_at = self.place(tenant, row.tenant);
@@ -315,8 +349,14 @@ impl Eq for Rollups {}
 mod tests {
     use super::*;
 
-    const ROW: RollupRow<'static> =
-        RollupRow { tenant: "b", listing: "l1", hour: Hour(7), event_type: "click", quarters: [0, 2, 0, 1] };
+    const ROW: RollupRow<'static> = RollupRow {
+        tenant: "b",
+        values: Values::NONE,
+        listing: "l1",
+        hour: Hour(7),
+        event_type: "click",
+        quarters: [0, 2, 0, 1],
+    };
 
     #[test]
     fn combined_rows_are_sorted_and_summed() {
@@ -329,6 +369,20 @@ mod tests {
         let expected = [RollupRow { tenant: "a", ..ROW }, RollupRow { quarters: [1, 3, 0, 1], ..ROW }];
         assert_eq!(rows.iter().collect::<Vec<_>>(), expected);
         assert_eq!((rows.total(), rows.hours()), (8, Some(HourRange::of(Hour(7)))));
+    }
+
+    #[test]
+    fn rows_of_other_values_are_not_added_up() {
+        let mut rows = Rollups::new();
+        let values = |text| Values::parse(text).unwrap();
+        for text in ["\u{1}NP", "", "\u{1}IN", "\u{1}NP"] {
+            rows.push(RollupRow { values: values(text), ..ROW }).unwrap();
+        }
+        assert!(rows.has_values());
+        rows.combine();
+        let found: Vec<_> = rows.iter().map(|row| (row.values.as_str(), row.count())).collect();
+        assert_eq!(found, [("", 3), ("\u{1}IN", 3), ("\u{1}NP", 6)]);
+        assert!(rows.iter().all(|row| row.tenant == "b" && row.listing == "l1"));
     }
 
     #[test]

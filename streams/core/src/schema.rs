@@ -1,4 +1,4 @@
-//! Event types that are renamed, deleted, and used again.
+//! Event types that are renamed, deleted, and used again, and the dimensions that are added to them.
 //!
 //! A blob keeps the names of its commit for ever. Each change of a name is an entry of the manifest, and each partition notes its last
 //! commit before that entry. So a reader applies the later changes to the rows of an earlier blob, and a rename writes no file. The
@@ -7,15 +7,16 @@
 //! Owners list their event types when they claim, so the manifest knows the names in use.
 
 use crate::blob::{Epoch, Seq};
-use crate::event::{EventTypes, Meaning, Meanings, is_event_type_name};
-use crate::limits::{EVENT_TYPES_MAX, TYPE_CHANGES_MAX};
+use crate::event::{EventTypes, Meaning, Meanings, TypeDimensions, ValuesMax, is_event_type_name};
+use crate::limits::{DIMENSION_BYTES_MAX, DIMENSIONS_MAX, EVENT_TYPES_MAX, TYPE_CHANGES_MAX, VALUES_MAX};
 use crate::rollup::{RollupRow, Rollups, RowError};
 use crate::teeth::{Bug, bites};
+use crate::values::{DimensionNames, DimensionNumber, is_dimension_name};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A change of the names of event types.
+/// A change of event types.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TypeChange {
     /// Rows of a type count under another name, and so do events that still arrive under the old name.
@@ -29,6 +30,62 @@ pub enum TypeChange {
     Delete { name: String },
     /// A deleted or renamed name stands for a new type, without the earlier rows.
     Add { name: String },
+    /// Events of a type may have a value for a dimension from now on.
+    AddDimension {
+        name: String,
+        dimension: String,
+        /// A flush keeps so many values for each tenant. Further values count as [`OTHER`](crate::values::OTHER).
+        values_max: u32,
+    },
+}
+
+/// The dimensions of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dimensions {
+    /// In the order in which they were added. They keep their numbers for ever.
+    pub names: DimensionNames,
+    /// Of each type with dimensions: how many values a flush keeps for a tenant.
+    pub of_types: BTreeMap<String, BTreeMap<DimensionNumber, u32>>,
+}
+
+impl Dimensions {
+    fn follow(&mut self, change: &TypeChange) {
+        match change {
+            TypeChange::Rename { from, to, .. } => {
+                let moved = self.of_types.remove(from).unwrap_or_default();
+                // The merged type has the dimensions of both types.
+                for (dimension, values_max) in moved {
+                    self.bound(to, dimension, values_max);
+                }
+            }
+            TypeChange::Delete { name } | TypeChange::Add { name } => {
+                self.of_types.remove(name);
+            }
+            TypeChange::AddDimension { name, dimension, values_max } => {
+                if self.names.find(dimension).is_none() {
+                    self.names.push(dimension.clone());
+                }
+                if let Some(number) = self.names.find(dimension) {
+                    self.bound(name, number, *values_max);
+                }
+            }
+        }
+    }
+
+    fn bound(&mut self, name: &str, dimension: DimensionNumber, values_max: u32) {
+        let known = self.of_types.entry(name.to_owned()).or_default().entry(dimension).or_default();
+        *known = values_max.max(*known);
+    }
+
+    /// The bound of a dimension of a type; `None`: the type has no such dimension.
+    fn values_max(&self, name: &str, dimension: &str) -> Option<u32> {
+        self.of_types.get(name)?.get(&self.names.find(dimension)?).copied()
+    }
+
+    fn of(&self, types: &[String]) -> TypeDimensions {
+        let of_type = |name: &String| -> ValuesMax { self.of_types.get(name).cloned().unwrap_or_default() };
+        TypeDimensions { names: self.names.clone(), of_types: types.iter().map(of_type).collect() }
+    }
 }
 
 /// A change, and the time of its request.
@@ -85,6 +142,19 @@ pub enum SchemaRefused {
     DeletedName(String),
     #[error("{EVENT_TYPES_MAX} event types are in use: delete a type that is not needed, or name fewer")]
     TooManyTypes,
+    #[error(
+        "dimension {0:?} is no name: 1 to {DIMENSION_BYTES_MAX} lower-case letters, digits or `_`, beginning with a letter, and not the \
+         name of a field or column, such as tenant or hour"
+    )]
+    DimensionName(String),
+    #[error("event type {name} has dimension {dimension} already, with at most {values_max} values: this bound stays")]
+    DimensionExists { name: String, dimension: String, values_max: u32 },
+    #[error(
+        "dimension {dimension} is one too many: a directory has at most {DIMENSIONS_MAX} for ever, and has {known}"
+    )]
+    TooManyDimensions { dimension: String, known: String },
+    #[error("at most {0} values: give a bound from 1 to {VALUES_MAX}")]
+    ValuesMax(u32),
     #[error("{TYPE_CHANGES_MAX} changes of event types were made, the most that a manifest keeps")]
     TooManyChanges,
     #[error(
@@ -141,6 +211,18 @@ impl Schema {
             };
         }
         deleted_at_ms
+    }
+
+    /// The dimensions of its types.
+    pub fn dimensions(&self) -> Dimensions {
+        let mut dimensions = Dimensions::default();
+        self.changes.iter().for_each(|changed| dimensions.follow(&changed.change));
+        dimensions
+    }
+
+    /// Whether a dimension was ever added.
+    pub fn has_dimensions(&self) -> bool {
+        self.changes.iter().any(|changed| matches!(changed.change, TypeChange::AddDimension { .. }))
     }
 
     pub fn has_deletions(&self) -> bool {
@@ -207,6 +289,7 @@ impl Schema {
             TypeChange::Add { name } => {
                 self.listed.insert(name.clone());
             }
+            TypeChange::AddDimension { .. } => {}
         }
         Ok(true)
     }
@@ -218,6 +301,9 @@ impl Schema {
             }
             TypeChange::Delete { name } => self.former.get(name) == Some(&FormerName::Deleted),
             TypeChange::Add { name } => self.listed.contains(name),
+            TypeChange::AddDimension { name, dimension, values_max } => {
+                self.dimensions().values_max(name, dimension) == Some(*values_max)
+            }
         }
     }
 
@@ -235,7 +321,25 @@ impl Schema {
                     false => Err(SchemaRefused::TooManyTypes),
                 }
             }
+            TypeChange::AddDimension { name, dimension, values_max } => {
+                self.check_listed(name)?;
+                self.check_dimension(name, dimension, *values_max)
+            }
         }
+    }
+
+    fn check_dimension(&self, name: &str, dimension: &str, values_max: u32) -> Result<(), SchemaRefused> {
+        check_dimension(dimension, values_max)?;
+        let known = self.dimensions();
+        if let Some(values_max) = known.values_max(name, dimension) {
+            let dimension = dimension.to_owned();
+            return Err(SchemaRefused::DimensionExists { name: name.to_owned(), dimension, values_max });
+        }
+        if known.names.find(dimension).is_none() && known.names.all().len() >= DIMENSIONS_MAX {
+            let dimension = dimension.to_owned();
+            return Err(SchemaRefused::TooManyDimensions { dimension, known: known.names.shown() });
+        }
+        Ok(())
     }
 
     fn check_rename(&self, from: &str, to: &str, merges: bool) -> Result<(), SchemaRefused> {
@@ -284,11 +388,20 @@ impl Schema {
         }
         for changed in changes {
             changed.change.names().try_for_each(check_name)?;
+            if let TypeChange::AddDimension { dimension, values_max, .. } = &changed.change {
+                check_dimension(dimension, *values_max)?;
+            }
             follow(&mut schema.former, &changed.change);
             schema.changes.push(changed);
         }
         schema.list(&listed)?;
-        Ok(schema)
+        let names = schema.dimensions().names;
+        match names.all().get(DIMENSIONS_MAX) {
+            None => Ok(schema),
+            Some(dimension) => {
+                Err(SchemaRefused::TooManyDimensions { dimension: dimension.clone(), known: names.shown() })
+            }
+        }
     }
 
     /// The event types of an owner or a server with this configuration, after all changes.
@@ -317,7 +430,8 @@ impl Schema {
                 follow(&mut former, &next.change);
             }
         }
-        EventTypes::renamed(names, eras, self.identities())
+        let dimensions = self.dimensions().of(&names);
+        EventTypes::renamed(names, eras, self.identities(), dimensions)
     }
 
     /// The present names of the configured types, and of the types that had these names before.
@@ -361,6 +475,7 @@ impl Schema {
                 }
                 // Events of both types keep their ids.
                 TypeChange::Rename { merges: true, .. } | TypeChange::Delete { .. } => {}
+                TypeChange::AddDimension { .. } => {}
                 TypeChange::Add { name } => {
                     // No name of a type has this sign.
                     identities.insert(name.clone(), format!("{name}#{number}"));
@@ -373,6 +488,13 @@ impl Schema {
 
 fn check_name(name: &str) -> Result<(), SchemaRefused> {
     if is_event_type_name(name) { Ok(()) } else { Err(SchemaRefused::Name(name.chars().take(40).collect())) }
+}
+
+fn check_dimension(dimension: &str, values_max: u32) -> Result<(), SchemaRefused> {
+    if !is_dimension_name(dimension) {
+        return Err(SchemaRefused::DimensionName(dimension.chars().take(40).collect()));
+    }
+    if (1..=VALUES_MAX).contains(&values_max) { Ok(()) } else { Err(SchemaRefused::ValuesMax(values_max)) }
 }
 
 fn former_name<'a>(former: &'a BTreeMap<String, FormerName>, name: &'a str) -> Option<&'a str> {
@@ -399,6 +521,7 @@ fn follow(former: &mut BTreeMap<String, FormerName>, change: &TypeChange) {
         TypeChange::Add { name } => {
             former.remove(name);
         }
+        TypeChange::AddDimension { .. } => {}
     }
 }
 
@@ -412,7 +535,9 @@ impl TypeChange {
     fn names(&self) -> impl Iterator<Item = &str> {
         let (first, second) = match self {
             TypeChange::Rename { from, to, .. } => (from, Some(to)),
-            TypeChange::Delete { name } | TypeChange::Add { name } => (name, None),
+            TypeChange::Delete { name } | TypeChange::Add { name } | TypeChange::AddDimension { name, .. } => {
+                (name, None)
+            }
         };
         [Some(first), second].into_iter().flatten().map(String::as_str)
     }
@@ -441,7 +566,7 @@ impl Renaming {
         let (from, to) = match change {
             TypeChange::Rename { from, to, .. } => (from, Some(to)),
             TypeChange::Delete { name } => (name, None),
-            TypeChange::Add { .. } => return,
+            TypeChange::Add { .. } | TypeChange::AddDimension { .. } => return,
         };
         let is_known = self.0.iter().any(|renamed| renamed.from == *from);
         for renamed in self.0.iter_mut().filter(|renamed| renamed.to.as_ref() == Some(from)) {
@@ -523,12 +648,16 @@ impl TypesOf {
         self.changes().filter(since).any(|(changed, _)| changed.is_addition())
     }
 
-    /// Whether a name was reused in an epoch, between one commit and a later commit.
+    /// Whether a name was reused or a dimension was added in an epoch, between one commit and a later commit.
     pub fn has_additions(&self, epoch: Epoch, from: Seq, to: Seq) -> bool {
         let is_between = |(_, position): &(&Changed, &Position)| {
             position.epoch == epoch && from <= position.before && position.before < to
         };
-        self.changes().filter(is_between).any(|(changed, _)| changed.is_addition())
+        let is_addition = |changed: &Changed| match changed.change {
+            TypeChange::Add { .. } | TypeChange::AddDimension { .. } => true,
+            TypeChange::Rename { .. } | TypeChange::Delete { .. } => false,
+        };
+        self.changes().filter(is_between).any(|(changed, _)| is_addition(changed))
     }
 
     /// The schema that the owner of a commit knew.

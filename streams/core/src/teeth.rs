@@ -58,6 +58,10 @@ pub enum Bug {
     TypesForgottenByClaim,
     /// A merge puts rows of test tenants into the blobs of others.
     TestRowsShared,
+    /// A merge writes rows without the values of their dimensions.
+    ValuesLostInMerges,
+    /// Events with values beyond the bound of a dimension are left out.
+    OtherValuesDropped,
     /// A blob that was rebuilt stays live beside its replacement.
     RebuiltBlobStays,
     /// A merge does not say in its blobs which blobs it replaces.

@@ -19,6 +19,8 @@ use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::{Day, Hour, HourRange};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-4.txt");
+/// Of a directory with dimensions.
+const DIMENSIONS_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-5.txt");
 /// The output of earlier versions: it is read for ever.
 const VERSION_1: &str = include_str!("golden/manifest-1.txt");
 const VERSION_2: &str = include_str!("golden/manifest-2.txt");
@@ -50,6 +52,18 @@ fn commands() -> Vec<(&'static str, Command)> {
     commands.push(("merge-type", change(rename("impression-view", "impression", true))));
     commands.push(("delete-type", change(TypeChange::Delete { name: name("click") })));
     commands.push(("add-type", change(TypeChange::Add { name: name("click") })));
+    commands
+}
+
+/// The same, and two dimensions.
+fn commands_with_dimensions() -> Vec<(&'static str, Command)> {
+    let mut commands = commands();
+    for (number, (dimension, values_max)) in [("country", 200), ("surface", 7)].into_iter().enumerate() {
+        let name = "impression".to_owned();
+        let change = TypeChange::AddDimension { name, dimension: dimension.to_owned(), values_max };
+        let set = SetTypes { set: TypesSet::Change(change), asked_at_ms: 1_800_000_000_001, log_row: 42 };
+        commands.push((["add-dimension", "add-second"][number], Command::Types(set)));
+    }
     commands
 }
 
@@ -222,20 +236,37 @@ fn restored(golden: &str) -> Result<Manifest, SnapshotError> {
 
 #[test]
 fn bytes_of_the_log_are_those_of_version_4() {
+    check_golden(PATH, commands());
+}
+
+#[test]
+fn bytes_of_dimensions_are_those_of_version_5() {
+    check_golden(DIMENSIONS_PATH, commands_with_dimensions());
+    let mut manifest = Manifest::new();
+    commands_with_dimensions().iter().for_each(|(_, command)| {
+        manifest.apply(command);
+    });
+    let dimensions = manifest.schema().dimensions();
+    assert_eq!(dimensions.names.all(), ["country", "surface"]);
+    let bounds: Vec<u32> = dimensions.of_types["impression"].values().copied().collect();
+    assert_eq!(bounds, [200, 7]);
+}
+
+fn check_golden(path: &str, commands: Vec<(&'static str, Command)>) {
     let mut manifest = Manifest::new();
     let mut lines = Vec::new();
-    for (name, command) in commands() {
-        manifest.apply(&command);
+    for (name, command) in &commands {
+        manifest.apply(command);
         lines.push(format!("{name} {}\n", hex(&command.encode().unwrap())));
     }
     lines.push(rows_text(&manifest));
     if std::env::var_os("TIDEMARK_BLESS").is_some() {
-        std::fs::write(PATH, lines.concat()).unwrap();
+        std::fs::write(path, lines.concat()).unwrap();
         return;
     }
-    let golden = std::fs::read_to_string(PATH).unwrap();
+    let golden = std::fs::read_to_string(path).unwrap();
     assert_eq!(lines.concat(), golden);
-    for (name, command) in commands() {
+    for (name, command) in commands {
         assert_eq!(Command::decode(&bytes(&golden, name)), Ok(command));
     }
     assert_eq!(restored(&golden), Ok(manifest.clone()));
@@ -246,8 +277,8 @@ fn bytes_of_the_log_are_those_of_version_4() {
 fn bytes_that_are_none_are_refused_with_value_and_limit() {
     let (_, claim) = commands_of_version_1().remove(0);
     let bytes = claim.encode().unwrap();
-    let later = [&[5], &bytes[1..]].concat();
-    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 5, known: 4 }));
+    let later = [&[6], &bytes[1..]].concat();
+    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 6, known: 5 }));
     assert_eq!(Command::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Tail(1)));
     assert!(matches!(Command::decode(&bytes[..bytes.len() - 1]), Err(DecodeError::Damaged(_))));
     assert_eq!(Command::decode(&[]), Err(DecodeError::Empty));

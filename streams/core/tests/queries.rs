@@ -10,11 +10,12 @@ use std::sync::OnceLock;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_proto::series::{UnixTime, Window};
 use tidemark_streams_core::query::View;
-use tidemark_streams_core::query::counts::{CountError, CountQuery, CountedGroup, Dimension, Grouping};
+use tidemark_streams_core::query::counts::{CountError, CountQuery, CountedGroup, Dimension, Grouping, WantedValue};
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::RollupRow;
 use tidemark_streams_core::time::{QUARTER_S, Quarter};
+use tidemark_streams_core::values::{DimensionNames, DimensionNumber, Values};
 
 /// Zones, and a day near which their clocks change.
 const ZONES: [(&str, &str); 9] = [
@@ -303,6 +304,7 @@ fn shown(key: Key, counts: (u64, u64)) -> CountedGroup {
         counted_at: key.1.map(minute),
         listing: key.2.map(|listing| LISTINGS[listing].to_owned()),
         event_type: key.3.map(|event_type| TYPES[event_type].to_owned()),
+        values: Default::default(),
         n: counts.0,
         previous: counts.1,
     }
@@ -388,6 +390,7 @@ proptest! {
             dimensions: case.dimensions.clone(),
             types: case.only_type.map(|only| TYPES[only].to_owned()).into_iter().collect(),
             listings: case.only_listing.map(|only| LISTINGS[only].to_owned()).into_iter().collect(),
+            values: Vec::new(),
             previous,
             has_zeros: case.has_zeros,
             limit: case.limit,
@@ -403,7 +406,7 @@ proptest! {
             for tenant in ["t", "other"] {
                 let listing = LISTINGS[cell.listing];
                 let event_type = TYPES[cell.event_type];
-                let row = RollupRow { tenant, listing, hour: quarter.hour(), event_type, quarters };
+                let row = RollupRow { tenant, values: Values::NONE, listing, hour: quarter.hour(), event_type, quarters };
                 grouping.add(&row, cell.minute.map(minute)).unwrap();
             }
         }
@@ -438,6 +441,7 @@ fn zeros_of_centuries_are_refused_before_they_are_made() {
             dimensions: vec![dimension],
             types: Vec::new(),
             listings: Vec::new(),
+            values: Vec::new(),
             previous: None,
             has_zeros: true,
             limit: 10,
@@ -447,4 +451,65 @@ fn zeros_of_centuries_are_refused_before_they_are_made() {
         assert_eq!(grouping.fill(), Err(CountError::TooManyGroups));
         assert_eq!(grouping.counts().groups, [], "no group was made");
     }
+}
+
+/// Rows with the values of two dimensions, of the first quarter.
+const VALUED: [(&str, u32); 4] = [("", 1), ("\u{1}NP", 2), ("\u{1}NP\u{2}feed", 4), ("\u{1}IN", 8)];
+
+fn counted_values(dimensions: &[Dimension], values: &[(usize, &str)]) -> Vec<(Vec<Option<String>>, u64)> {
+    let number = |at: &usize| DimensionNumber::of_position(*at).unwrap();
+    let wanted = |(at, value): &(usize, &str)| WantedValue { dimension: number(at), value: (*value).to_owned() };
+    let query = CountQuery {
+        tenant: "t".to_owned(),
+        range: QuarterRange { from: 0, to: 96 },
+        zone: Zone::UTC,
+        dimensions: dimensions.to_vec(),
+        types: Vec::new(),
+        listings: Vec::new(),
+        values: values.iter().map(wanted).collect(),
+        previous: None,
+        has_zeros: false,
+        limit: 10,
+    };
+    let view = View::default();
+    let mut grouping = Grouping::new(&query, &view);
+    for (values, count) in VALUED {
+        let values = Values::parse(values).unwrap();
+        let hour = Quarter::of_s(0).unwrap().hour();
+        let row =
+            RollupRow { tenant: "t", values, listing: "l", hour, event_type: "click", quarters: [count, 0, 0, 0] };
+        grouping.add(&row, None).unwrap();
+    }
+    grouping.counts().groups.into_iter().map(|group| (group.values[..2].to_vec(), group.n)).collect()
+}
+
+#[test]
+fn values_of_dimensions_are_groups_and_conditions() {
+    let [country, surface] = [0, 1].map(|at| Dimension::Value(DimensionNumber::of_position(at).unwrap()));
+    let text = |text: &str| Some(text.to_owned());
+    let all = [(vec![None, None], 15)];
+    assert_eq!(counted_values(&[], &[]), all, "a query that names no dimension adds all rows up");
+    let by_country = [(vec![text("IN"), None], 8), (vec![text("NP"), None], 6), (vec![None, None], 1)];
+    assert_eq!(counted_values(&[country], &[]), by_country);
+    let by_both = [
+        (vec![text("IN"), None], 8),
+        (vec![text("NP"), text("feed")], 4),
+        (vec![text("NP"), None], 2),
+        (vec![None, None], 1),
+    ];
+    assert_eq!(counted_values(&[country, surface], &[]), by_both);
+    assert_eq!(counted_values(&[], &[(0, "NP")]), [(vec![None, None], 6)]);
+    assert_eq!(counted_values(&[], &[(0, "NP"), (0, "IN")]), [(vec![None, None], 14)]);
+    assert_eq!(counted_values(&[], &[(0, "NP"), (1, "")]), [(vec![None, None], 2)]);
+    assert_eq!(counted_values(&[], &[(0, "")]), [(vec![None, None], 1)]);
+    assert_eq!(counted_values(&[], &[(0, "US")]), []);
+}
+
+#[test]
+fn unknown_dimension_is_refused_with_the_known_ones() {
+    let refused = Dimension::named("land", &DimensionNames::default()).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "dimension \"land\" is unknown; known dimensions: quarter, hour, day, counted_at, listing, type"
+    );
 }

@@ -4,10 +4,10 @@
 
 mod json;
 
-use crate::entry::{Event, EventKey, Listings, ValidEvent};
+use crate::entry::{Event, EventKey, Listings, ValidEvent, parsed};
 use crate::event_ids::event_key;
 use crate::limits::{EVENT_BYTES_MAX, EVENT_ID_BYTES_MAX, EVENTS_MAX, LISTINGS_MAX, ROWS_MAX};
-use json::{At, Elements, EventBody, Id};
+use json::{At, Elements, EventWithValues, Id};
 use std::borrow::Cow;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::NoTime;
@@ -76,7 +76,7 @@ pub enum EventRefused {
     #[error("unknown field {name:?}; known fields: {known}")]
     UnknownField { name: String, known: String },
     #[error("{field} is {found}: {expected} is expected")]
-    Kind { field: &'static str, found: String, expected: &'static str },
+    Kind { field: String, found: String, expected: &'static str },
     #[error("{0} is missing")]
     Missing(&'static str),
     #[error("listing and listings are both given: leave one out")]
@@ -106,12 +106,14 @@ impl EventRefused {
             EventRefused::Event(error) => match error {
                 EventError::NoTenant | EventError::LongTenant { .. } => "event_tenant",
                 EventError::NoListing | EventError::LongListing { .. } => "event_listing",
-                EventError::ControlCharacter { .. } => "event_characters",
+                EventError::ControlCharacter { .. } | EventError::ValueCharacter { .. } => "event_characters",
                 EventError::UnknownType { .. } => "event_type",
                 EventError::DeletedType { .. } => "event_type_deleted",
                 EventError::NegativeCount { .. } | EventError::LargeCount { .. } => "event_count",
                 EventError::BeforeEpoch { .. } | EventError::Future { .. } | EventError::TooLate { .. } => "event_time",
                 EventError::NotKept { .. } => "event_not_kept",
+                EventError::UnknownDimension { .. } | EventError::OtherDimension { .. } => "event_dimension",
+                EventError::LongValue { .. } | EventError::TwoValues { .. } => "event_dimension",
             },
         }
     }
@@ -211,7 +213,7 @@ fn read<'a>(text: &'a [u8], rules: &Rules<'_>, arrived_s: Option<i64>) -> Result
     if text.len() > EVENT_BYTES_MAX {
         return Err(EventRefused::Long { bytes: text.len() });
     }
-    let body: EventBody<'a> = serde_json::from_slice(text).map_err(|error| json::explained(text, &error))?;
+    let EventWithValues { body, values } = json::read(text, rules.types.dimensions())?;
     let listings = listings(body.listing, body.listings)?;
     let tenant = body.tenant.ok_or(EventRefused::Missing("tenant"))?.0;
     let event_type = body.event_type.unwrap_or(Cow::Borrowed(TYPE_DEFAULT));
@@ -223,13 +225,13 @@ fn read<'a>(text: &'a [u8], rules: &Rules<'_>, arrived_s: Option<i64>) -> Result
     let count = body.count.map_or(1, |count| count.0);
     let mut checked_count = 0;
     for listing in listings.as_slice() {
-        let raw = RawEvent { tenant: &tenant, listing, at_s, event_type: &event_type, count };
+        let raw = RawEvent { tenant: &tenant, listing, at_s, event_type: &event_type, count, values: parsed(&values) };
         let event = raw.check(rules.now, rules.types)?;
         event.check_kept(rules.kept_from)?;
         checked_count = event.count;
     }
     let id = body.event_id.map(|id| key(rules, &tenant, &event_type, &id.0)).transpose()?;
-    Ok(ValidEvent { tenant, listings, at_s, event_type, count: checked_count, id })
+    Ok(ValidEvent { tenant, listings, at_s, event_type, count: checked_count, id, values: values.into() })
 }
 
 fn listings<'a>(one: Option<Id<'a>>, page: Option<Vec<Id<'a>>>) -> Result<Listings<'a>, EventRefused> {

@@ -9,11 +9,14 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tidemark_streams_core::event::RawEvent;
 use tidemark_streams_core::owner::Record;
+use tidemark_streams_core::values::Values;
 
 pub use crate::codec::DecodeError;
 
 const HEAD_VERSION: u8 = 1;
 const BODY_VERSION: u8 = 1;
+/// The version of a body with values of dimensions. Other bodies stay as they are.
+const VALUES_VERSION: u8 = 2;
 const HEAD_BYTES: usize = 1 + 8 + 4 + 8;
 
 /// The part of an entry that is known without reading its events.
@@ -75,6 +78,16 @@ pub struct ValidEvent<'a> {
     pub event_type: Cow<'a, str>,
     pub count: u32,
     pub id: Option<EventKey>,
+    /// The text of the values of dimensions. It is behind all events of a batch.
+    #[serde(skip)]
+    pub values: Cow<'a, str>,
+}
+
+/// A batch with values: one text for each valid event.
+#[derive(Serialize, Deserialize)]
+struct WithValues<B, V> {
+    batch: B,
+    values: Vec<V>,
 }
 
 /// The listings of an event.
@@ -155,16 +168,32 @@ impl<'a> Batch<'a> {
         entry.extend_from_slice(&first_row.to_le_bytes());
         entry.extend_from_slice(&(self.rows() as u32).to_le_bytes());
         entry.extend_from_slice(&accepted_at_ms.to_le_bytes());
-        entry.push(BODY_VERSION);
+        let values: Vec<&str> = self.valid().map(|event| event.values.as_ref()).collect();
         // Writing to a vector fails only for types of unknown length, which none of these has.
-        postcard::to_extend(self, entry).unwrap_or_default()
+        if values.iter().all(|values| values.is_empty()) {
+            entry.push(BODY_VERSION);
+            return postcard::to_extend(self, entry).unwrap_or_default();
+        }
+        entry.push(VALUES_VERSION);
+        postcard::to_extend(&WithValues { batch: self, values }, entry).unwrap_or_default()
+    }
+
+    fn valid(&self) -> impl Iterator<Item = &ValidEvent<'a>> {
+        self.events.iter().filter_map(|event| match event {
+            Event::Valid(event) => Some(event),
+            Event::Broken { .. } => None,
+        })
     }
 
     /// # Errors
     /// [`DecodeError`].
     pub fn decode(entry: &'a [u8]) -> Result<(Head, Batch<'a>), DecodeError> {
         let head = Head::decode(entry)?;
-        let batch: Batch<'a> = codec::decode(BODY_VERSION, &entry[HEAD_BYTES..])?;
+        let body = &entry[HEAD_BYTES..];
+        let batch: Batch<'a> = match body.first() {
+            Some(&VALUES_VERSION) => Batch::with_values(codec::decode(VALUES_VERSION, body)?)?,
+            Some(_) | None => codec::decode(BODY_VERSION, body)?,
+        };
         at_most("events:", batch.events.len(), EVENTS_MAX)?;
         if let Some(producer) = &batch.producer {
             at_most("bytes of a producer:", producer.name.len(), PRODUCER_BYTES_MAX)?;
@@ -177,6 +206,24 @@ impl<'a> Batch<'a> {
             return Err(DecodeError::Rows { found, said: head.rows.into() });
         }
         Ok((head, batch))
+    }
+
+    fn with_values(read: WithValues<Batch<'a>, &'a str>) -> Result<Batch<'a>, DecodeError> {
+        let WithValues { mut batch, values } = read;
+        let found = values.len() as u64;
+        let said = batch.valid().count() as u64;
+        if found != said {
+            return Err(DecodeError::Rows { found, said });
+        }
+        let mut values = values.into_iter();
+        for event in &mut batch.events {
+            if let Event::Valid(event) = event {
+                let text = values.next().unwrap_or_default();
+                Values::parse(text).map_err(|error| DecodeError::Damaged(error.to_string()))?;
+                event.values = Cow::Borrowed(text);
+            }
+        }
+        Ok(batch)
     }
 
     /// Its rows, as the owner takes them.
@@ -201,8 +248,14 @@ impl ValidEvent<'_> {
             at_s: self.at_s,
             event_type: &self.event_type,
             count: i64::from(self.count),
+            values: parsed(&self.values),
         })
     }
+}
+
+/// The values of a text that was checked before.
+pub(crate) fn parsed(text: &str) -> Values<'_> {
+    Values::parse(text).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -217,6 +270,7 @@ mod tests {
             event_type: "impression".into(),
             count: 2,
             id: Some(EventKey(7, u64::MAX)),
+            values: "".into(),
         };
         Batch {
             producer: Some(BatchOf { name: "front-1".into(), seq: 9, digest: 3 }),
@@ -238,6 +292,27 @@ mod tests {
         let records = read.records();
         assert_eq!(records.len(), 4);
         assert!(matches!(records[3], Record::Event(RawEvent { listing: "c", count: 2, .. })));
+    }
+
+    #[test]
+    fn entries_with_values_are_read_as_they_were_written() {
+        let plain = batch().encode(40, 7);
+        assert_eq!(plain[HEAD_BYTES], BODY_VERSION);
+        let mut batch = batch();
+        let Event::Valid(last) = &mut batch.events[2] else { panic!("{batch:?}") };
+        last.values = "\u{1}NP".into();
+        let entry = batch.encode(40, 7);
+        assert_eq!(entry[HEAD_BYTES], VALUES_VERSION);
+        let (_, read) = Batch::decode(&entry).unwrap();
+        assert_eq!(read, batch);
+        let with = |record: &Record<'_>| matches!(record, Record::Event(raw) if raw.values.as_str() == "\u{1}NP");
+        assert_eq!(read.records().iter().map(with).collect::<Vec<_>>(), [false, false, true, true]);
+        for end in 0..entry.len() {
+            assert!(Batch::decode(&entry[..end]).is_err(), "cut at {end}");
+        }
+        let Event::Valid(last) = &mut batch.events[2] else { panic!("{batch:?}") };
+        last.values = "\u{1}NP\u{1}IN".into();
+        assert!(matches!(Batch::decode(&batch.encode(40, 7)), Err(DecodeError::Damaged(_))));
     }
 
     #[test]

@@ -132,6 +132,7 @@ impl Server {
             Route::RenameType => types::rename(&self.node, request.headers(), &params).await,
             Route::DeleteType => types::delete(&self.node, request.headers(), &params).await,
             Route::AddType => types::add(&self.node, request.headers(), &params).await,
+            Route::AddDimension => types::add_dimension(&self.node, request.headers(), &params).await,
             Route::Resume => operate::resume(&self.node, request.headers(), &params).await,
         }
     }

@@ -268,6 +268,15 @@ fn owner(node: &Node) -> Vec<Metric> {
             "Live blobs that are to be written again without rows of deleted event types.",
             owner.deleting_blobs as f64,
         ),
+        Metric {
+            kind: Kind::Counter,
+            ..gauge(
+                "tidemark_streams_values_other_total",
+                "count",
+                "Counts with values beyond the bound of a dimension; they count as other.",
+                owner.others as f64,
+            )
+        },
         gauge(
             "tidemark_streams_manifest_index",
             "count",

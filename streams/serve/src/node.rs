@@ -76,6 +76,8 @@ pub struct OwnerView {
     pub deleting_blobs: u64,
     /// No file holds rows of erasures and deletions of types that were asked for up to then.
     pub cleaned_ms: u64,
+    /// The sum of the counts with values beyond the bound of a dimension.
+    pub others: u64,
     pub manifest_index: u64,
     /// Events of earlier days are not kept.
     pub kept_from: Day,

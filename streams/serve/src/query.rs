@@ -98,6 +98,7 @@ pub fn version(query_text: &str, query: &CountQuery, pinned: &Pinned) -> String 
         bytes.extend(row.listing.as_bytes());
         bytes.push(0);
         bytes.extend(row.event_type.as_bytes());
+        bytes.extend(row.values.as_str().as_bytes());
         bytes.extend(row.hour.0.to_le_bytes());
         row.quarters.iter().for_each(|count| bytes.extend(count.to_le_bytes()));
     }

@@ -4,10 +4,12 @@
 use crate::engine::Pinned;
 use crate::query::RowSources;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::{RollupRow, Rollups, RowError};
 use tidemark_streams_core::time::DAY_S;
-use tidemark_streams_sql::frames::{ListingRun, Rows};
+use tidemark_streams_core::values::DimensionNumber;
+use tidemark_streams_sql::frames::{ListingRun, Rows, ValueColumn};
 use tidemark_streams_sql::limits::FRAME_ROWS_MAX;
 use tidemark_streams_sql::pool::SqlError;
 use tidemark_streams_store::directory::DirectoryError;
@@ -19,6 +21,8 @@ pub struct TenantRange {
     pub range: QuarterRange,
     /// Rows that a query may read.
     pub rows_max: u64,
+    /// The number of dimensions with a column.
+    pub dimensions: usize,
 }
 
 /// Why rows are not read.
@@ -111,17 +115,22 @@ fn within(mut row: RollupRow<'_>, range: QuarterRange) -> RollupRow<'_> {
     row
 }
 
-/// Messages with all rows, in their order.
+/// Messages with all rows, in their order, and the values of this number of dimensions.
 ///
 /// # Errors
 /// A row belongs to another tenant.
-pub fn frames<'r>(rows: &'r Rollups, tenant: &'r str) -> impl Iterator<Item = Result<Rows, SqlRowsError>> + use<'r> {
-    (0..rows.len()).step_by(FRAME_ROWS_MAX).map(move |from| frame(rows, tenant, from))
+pub fn frames<'r>(
+    rows: &'r Rollups,
+    tenant: &'r str,
+    dimensions: usize,
+) -> impl Iterator<Item = Result<Rows, SqlRowsError>> + use<'r> {
+    (0..rows.len()).step_by(FRAME_ROWS_MAX).map(move |from| frame(rows, tenant, dimensions, from))
 }
 
-fn frame(rows: &Rollups, tenant: &str, from: usize) -> Result<Rows, SqlRowsError> {
+fn frame(rows: &Rollups, tenant: &str, dimensions: usize, from: usize) -> Result<Rows, SqlRowsError> {
     let to = rows.len().min(from + FRAME_ROWS_MAX);
     let mut frame = Rows::default();
+    let mut values: Vec<Values> = DimensionNumber::ALL.into_iter().take(dimensions).map(Values::new).collect();
     let mut type_of = Vec::with_capacity(to - from);
     for row in (from..to).map(|at| rows.get(at)) {
         if row.tenant != tenant {
@@ -139,9 +148,37 @@ fn frame(rows: &Rollups, tenant: &str, from: usize) -> Result<Rows, SqlRowsError
         }
         frame.hours.push(row.hour.0);
         frame.quarters.push(row.quarters);
+        values.iter_mut().for_each(|values| values.push(&row));
     }
     frame.type_of = Bytes::from(type_of);
+    frame.values = values.into_iter().map(|values| values.column).collect();
     Ok(frame)
+}
+
+/// The values of a dimension in a message, each text once.
+struct Values {
+    dimension: DimensionNumber,
+    column: ValueColumn,
+    known: BTreeMap<String, u32>,
+}
+
+impl Values {
+    fn new(dimension: DimensionNumber) -> Values {
+        Values { dimension, column: ValueColumn::default(), known: BTreeMap::new() }
+    }
+
+    fn push(&mut self, row: &RollupRow<'_>) {
+        let value = row.values.get(self.dimension).map(|value| match self.known.get(value) {
+            Some(known) => *known,
+            None => {
+                let number = self.column.texts.len() as u32;
+                self.column.texts.push(value.to_owned());
+                self.known.insert(value.to_owned(), number);
+                number
+            }
+        });
+        self.column.value_of.push(value);
+    }
 }
 
 #[cfg(test)]
@@ -154,8 +191,15 @@ mod tests {
     use tidemark_streams_store::directory::{Directory, IfMissing};
     use tidemark_streams_store::folder::StoreLayer;
 
-    const ROW: RollupRow<'static> =
-        RollupRow { tenant: "a", listing: "l", hour: Hour(10), event_type: "click", quarters: [1, 2, 3, 4] };
+    const NO_VALUES: tidemark_streams_core::values::Values<'static> = tidemark_streams_core::values::Values::NONE;
+    const ROW: RollupRow<'static> = RollupRow {
+        tenant: "a",
+        values: NO_VALUES,
+        listing: "l",
+        hour: Hour(10),
+        event_type: "click",
+        quarters: [1, 2, 3, 4],
+    };
 
     #[test]
     fn frames_have_each_row_of_the_tenant_once() {
@@ -164,7 +208,7 @@ mod tests {
             rows.push(RollupRow { hour: Hour(at), event_type: if at % 2 == 0 { "click" } else { "buy" }, ..ROW })
                 .unwrap();
         }
-        let found: Vec<Rows> = frames(&rows, "a").map(Result::unwrap).collect();
+        let found: Vec<Rows> = frames(&rows, "a", 0).map(Result::unwrap).collect();
         assert_eq!(found.iter().map(Rows::len).collect::<Vec<_>>(), [FRAME_ROWS_MAX, 1]);
         assert_eq!(found[0].types, ["click", "buy"]);
         assert_eq!(found[1].listings, [ListingRun { listing: "l".to_owned(), rows: 1 }]);
@@ -172,11 +216,29 @@ mod tests {
     }
 
     #[test]
+    fn frames_have_the_value_of_each_row() {
+        let mut rows = Rollups::new();
+        for values in ["", "\u{1}IN", "\u{1}NP\u{2}feed", "\u{1}IN"] {
+            rows.push(RollupRow { values: tidemark_streams_core::values::Values::parse(values).unwrap(), ..ROW })
+                .unwrap();
+        }
+        let found: Vec<Rows> = frames(&rows, "a", 2).map(Result::unwrap).collect();
+        let [country, surface] = found[0].values.as_slice() else { panic!("{found:?}") };
+        assert_eq!(
+            (&country.texts[..], &surface.texts[..]),
+            (&["IN".to_owned(), "NP".to_owned()][..], &["feed".to_owned()][..])
+        );
+        assert_eq!(country.value_of, [None, Some(0), Some(1), Some(0)]);
+        assert_eq!(surface.value_of, [None, None, Some(0), None]);
+        assert!(found[0].check().is_ok());
+    }
+
+    #[test]
     fn row_of_another_tenant_is_an_error() {
         let mut rows = Rollups::new();
         rows.push(ROW).unwrap();
         rows.push(RollupRow { tenant: "b", ..ROW }).unwrap();
-        assert!(matches!(frames(&rows, "a").next(), Some(Err(SqlRowsError::Foreign))));
+        assert!(matches!(frames(&rows, "a", 0).next(), Some(Err(SqlRowsError::Foreign))));
     }
 
     fn pinned(unwritten: Vec<Rollups>) -> Pinned {
@@ -212,7 +274,8 @@ mod tests {
             }
             rows
         };
-        let asked = TenantRange { tenant: "a".to_owned(), range: QuarterRange { from: 0, to: 4_000 }, rows_max };
+        let range = QuarterRange { from: 0, to: 4_000 };
+        let asked = TenantRange { tenant: "a".to_owned(), range, rows_max, dimensions: 0 };
         gather(&asked, &pinned(listings.map(of_owner).to_vec()), &sources, charge).map(|rows| rows.len())
     }
 

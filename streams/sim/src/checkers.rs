@@ -1,6 +1,6 @@
 //! The properties that must always hold. Each checker has a name, which a violation carries.
 
-use crate::oracle::{Row, Source, combined};
+use crate::oracle::{OTHER_VALUE, Row, Source, VALUES_MAX, combined};
 use crate::store::{Store, checksum};
 use crate::type_names::{Fate, Known, TypeNames};
 use crate::worker::PARTITION;
@@ -143,15 +143,15 @@ impl Settled {
         let is_counted = |letter: &LetterId| is_replayed(letter.row) && !self.erased.contains(letter);
         for (letter, at) in self.at.range(range).filter(|(letter, at)| at.index <= index && is_counted(letter)) {
             let Some(row) = source.fixed.get(letter.row as usize) else { continue };
-            self.add(row, at.known, now, into);
+            self.add(row, "", at.known, now, into);
         }
     }
 
-    fn add(&self, row: &Row, taken: Known, now: Known, into: &mut Rollups) {
-        match self.names.fate(row.event_type(), taken.min(now), now) {
+    fn add(&self, row: &Row, values: &str, taken: Known, now: Known, into: &mut Rollups) {
+        match self.names.fate(row, taken.min(now), now) {
             Fate::Counts(name) => {
                 // Names of types are valid, and few.
-                let _ = into.push(row.rollup(&name));
+                let _ = into.push(row.rollup(&name, values));
             }
             Fate::Refused | Fate::Deleted => {}
         }
@@ -160,7 +160,7 @@ impl Settled {
     /// Whether a row is refused because its type was deleted.
     fn is_refused_by_type(&self, source: SourceId, number: u64, row: &Row) -> bool {
         let taken = self.names.taken(source, number);
-        self.names.fate(row.event_type(), taken, taken) == Fate::Refused
+        self.names.fate(row, taken, taken) == Fate::Refused
     }
 
     fn has(&self, source: SourceId, row: u64) -> bool {
@@ -200,14 +200,48 @@ impl Settled {
     /// Rows of an owner's sets are not committed yet.
     fn add_counted(&self, source: &Source, below: u64, sets: &[OwnerRows], now: Known, into: &mut Rollups) {
         let id = |row| LetterId { source: source.id, row };
+        let mut kept = KeptValues::default();
         for (number, row) in source.good(below).filter(|(number, _)| !self.too_old.contains(&id(*number))) {
             let has = |set: &&OwnerRows| set.source == source.id && (set.from..set.to).contains(&number);
-            let taken = match sets.iter().find(has) {
+            let set = sets.iter().find(has);
+            let taken = match set {
                 Some(set) => self.names.taken_by(set.epoch, source.id, number),
                 None => self.names.taken(source.id, number),
             };
-            self.add(row, taken, now, into);
+            kept.begin(set.map(|set| set.from).or_else(|| self.names.window(source.id, number)));
+            let values = match self.names.taken_as(row, taken) {
+                Some(name) => kept.value(row, name),
+                None => "",
+            };
+            self.add(row, values, taken, now, into);
         }
+    }
+}
+
+/// The values that a flush keeps for a tenant and type: the first ones of its rows.
+#[derive(Default)]
+struct KeptValues {
+    window: Option<u64>,
+    kept: BTreeMap<(String, String), BTreeSet<&'static str>>,
+}
+
+impl KeptValues {
+    /// The next row is in the flush that begins with this row.
+    fn begin(&mut self, window: Option<u64>) {
+        if window != self.window {
+            *self = KeptValues { window, kept: BTreeMap::new() };
+        }
+    }
+
+    fn value(&mut self, row: &Row, event_type: String) -> &'static str {
+        if row.values().is_empty() || row.counts_nothing() {
+            return row.values();
+        }
+        let kept = self.kept.entry((row.tenant().to_owned(), event_type)).or_default();
+        if kept.len() < VALUES_MAX {
+            kept.insert(row.values());
+        }
+        if kept.contains(row.values()) { row.values() } else { OTHER_VALUE }
     }
 }
 

@@ -5,7 +5,7 @@ use tidemark_streams_core::blob::PartitionId;
 use tidemark_streams_core::erasure::{ErasureKey, Erasures};
 use tidemark_streams_core::event::{EventTypes, EventTypesError, RawEvent};
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
-use tidemark_streams_core::manifest::Erase;
+use tidemark_streams_core::manifest::{Command, Erase, SetTypes, TypesSet};
 use tidemark_streams_core::owner::Record;
 use tidemark_streams_core::retention::Retention;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
@@ -13,6 +13,7 @@ use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::{DAY_S, Day, HOUR_S, Hour, Now};
+use tidemark_streams_core::values::Values;
 
 /// When the run begins, and what events are near.
 pub const START_S: u64 = 1_700_000_000;
@@ -21,6 +22,13 @@ const TYPES: [&str; 2] = ["impression", "click"];
 const NAMES: [&str; 4] = ["impression", "click", "view", "impression-view"];
 /// The tenant that is marked as a test in some runs.
 pub const TEST_TENANT: &str = "tenant-2";
+/// The dimension that types have in some runs.
+const DIMENSION: &str = "country";
+/// A flush keeps so many values of a tenant and type.
+pub const VALUES_MAX: usize = 2;
+/// The values of rows, as rows have them. Further values than [`VALUES_MAX`] become [`OTHER_VALUE`].
+const VALUES: [&str; 4] = ["\u{1}de", "\u{1}in", "\u{1}np", "\u{1}us"];
+pub const OTHER_VALUE: &str = "\u{1}other";
 /// A row of this type cannot be read.
 const BROKEN: &str = "broken";
 
@@ -31,6 +39,8 @@ pub struct Row {
     at_s: i64,
     event_type: &'static str,
     count: i64,
+    /// The text of its value of [`DIMENSION`].
+    values: &'static str,
 }
 
 #[derive(Clone, Debug)]
@@ -46,9 +56,9 @@ pub fn types() -> Result<EventTypes, EventTypesError> {
 }
 
 impl Source {
-    pub fn draw(number: u8, rng: &mut Rng) -> Source {
-        let rows: Vec<Row> = (0..rng.between(5, 120)).map(|_| Row::draw(rng)).collect();
-        let fixed = rows.iter().map(|row| Row { event_type: TYPES[0], count: 5, ..row.clone() }).collect();
+    pub fn draw(number: u8, has_values: bool, rng: &mut Rng) -> Source {
+        let rows: Vec<Row> = (0..rng.between(5, 120)).map(|_| Row::draw(has_values, rng)).collect();
+        let fixed = rows.iter().map(|row| Row { event_type: TYPES[0], count: 5, values: "", ..row.clone() }).collect();
         Source { id: SourceId([number; 32]), rows, fixed }
     }
 
@@ -66,7 +76,7 @@ impl Source {
 
 impl Row {
     /// Most are near now, some are late by days, some are bad.
-    fn draw(rng: &mut Rng) -> Row {
+    fn draw(has_values: bool, rng: &mut Rng) -> Row {
         let late_s = if rng.percent(20) { rng.below(4 * 86_400) } else { rng.below(7_200) };
         Row {
             tenant: format!("tenant-{}", rng.below(3)),
@@ -74,6 +84,7 @@ impl Row {
             at_s: (START_S - late_s) as i64,
             event_type: if rng.percent(4) { BROKEN } else { TYPES[rng.below(2) as usize] },
             count: if rng.percent(4) { -1 } else { rng.below(4) as i64 },
+            values: if has_values && rng.percent(60) { VALUES[rng.below(4) as usize] } else { "" },
         }
     }
 
@@ -89,8 +100,9 @@ impl Row {
         if self.event_type == BROKEN {
             return Record::Broken { reason: "cannot be read", text: BROKEN };
         }
-        let Row { tenant, listing, at_s, event_type, count } = self;
-        Record::Event(RawEvent { tenant, listing, at_s: *at_s, event_type, count: *count })
+        let Row { tenant, listing, at_s, event_type, count, values } = self;
+        let values = Values::parse(values).unwrap_or_default();
+        Record::Event(RawEvent { tenant, listing, at_s: *at_s, event_type, count: *count, values })
     }
 
     /// Whether a dead letter of it says what it is.
@@ -111,14 +123,24 @@ impl Row {
         self.event_type
     }
 
-    /// Its count under a name.
-    pub fn rollup<'a>(&'a self, event_type: &'a str) -> RollupRow<'a> {
+    /// The text of its value; empty without a value.
+    pub fn values(&self) -> &'static str {
+        self.values
+    }
+
+    pub fn counts_nothing(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Its count under a name and a value.
+    pub fn rollup<'a>(&'a self, event_type: &'a str, values: &'a str) -> RollupRow<'a> {
         let at_s = self.at_s as u64;
         let mut quarters = [0; 4];
         quarters[(at_s % 3_600 / 900) as usize] = self.count as u32;
         let tenant = &self.tenant;
         let listing = &self.listing;
-        RollupRow { tenant, listing, hour: self.hour(), event_type, quarters }
+        let values = Values::parse(values).unwrap_or_default();
+        RollupRow { tenant, values, listing, hour: self.hour(), event_type, quarters }
     }
 }
 
@@ -129,14 +151,28 @@ pub fn erase(partition: PartitionId, now: Now, rng: &mut Rng) -> Erase {
     Erase { partition, key, before: Hour((START_S / HOUR_S) as u32 + 1), asked_at_ms: now.0 }
 }
 
-/// Renames, deletes or uses a name again. Some of it is refused.
+/// Lists the types of a run, and adds a dimension to each of them.
+pub fn dimension_commands() -> Vec<Command> {
+    let names = TYPES.map(str::to_owned);
+    let list = TypesSet::List(names.to_vec());
+    let add = |name| TypesSet::Change(add_dimension(name));
+    let sets = [list].into_iter().chain(names.map(add));
+    sets.map(|set| Command::Types(SetTypes { set, asked_at_ms: 0, log_row: 0 })).collect()
+}
+
+fn add_dimension(name: String) -> TypeChange {
+    TypeChange::AddDimension { name, dimension: DIMENSION.to_owned(), values_max: VALUES_MAX as u32 }
+}
+
+/// Renames, deletes or uses a name again, or adds the dimension. Some of it is refused.
 pub fn type_change(rng: &mut Rng) -> TypeChange {
     let mut name = || NAMES[rng.below(NAMES.len() as u64) as usize].to_owned();
     let from = name();
     let to = name();
-    match rng.below(8) {
+    match rng.below(9) {
         0..=3 => TypeChange::Rename { from, to, merges: rng.percent(20) },
         4 | 5 => TypeChange::Delete { name: from },
+        6 => add_dimension(from),
         _ => TypeChange::Add { name: from },
     }
 }

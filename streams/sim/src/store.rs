@@ -44,7 +44,7 @@ impl Store {
 
     /// Writes a blob. `false`: there is a file of its name.
     pub fn put(&mut self, put: Put) -> bool {
-        let Put { key, level, scope, origin, after, content } = put;
+        let Put { key, level, scope, origin, after, dimensions: _, content } = put;
         let meta = content.meta(key, level, scope, StoredBlob { bytes: 1, checksum: checksum(key) });
         let found = Some(Found { meta, origin, after: Some(after) });
         self.add(key, File { content, found, state: FileState::Unsynced })

@@ -1,8 +1,9 @@
-//! The names of event types, derived from the entries of the log alone.
+//! The names of event types and their dimension, derived from the entries of the log alone.
 //!
 //! A row has the name that its source gives. When an owner takes the row, the changes that the owner knows decide the type of the name.
 //! Later changes rename or delete the row.
 
+use crate::oracle::Row;
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -37,6 +38,8 @@ pub struct TypeNames {
     counted: BTreeMap<(SourceId, u64), Known>,
     /// The number of changes when commits were applied.
     commits: BTreeMap<Seq, Known>,
+    /// The first row of each commit with rows of a source, and the row behind its last row.
+    windows: BTreeMap<(SourceId, u64), u64>,
 }
 
 impl TypeNames {
@@ -86,6 +89,7 @@ impl TypeNames {
             TypeChange::Add { name } => {
                 self.in_use.insert(name.clone());
             }
+            TypeChange::AddDimension { .. } => {}
         }
         self.changes.push(change.clone());
         Ok(())
@@ -95,6 +99,7 @@ impl TypeNames {
     fn committed(&mut self, commit: &Commit, store: &Store) -> Result<(), String> {
         self.commits.insert(commit.seq, self.changes.len());
         if let Some(Progress { source, from, to, .. }) = commit.progress {
+            self.windows.insert((source, from), to);
             for row in from..to {
                 let known = self.taken.get(&(commit.epoch, source, row)).copied().unwrap_or_default();
                 self.counted.insert((source, row), known);
@@ -120,6 +125,7 @@ impl TypeNames {
             TypeChange::Delete { name: deleted } if deleted == name => Some((at, None)),
             TypeChange::Add { name: added } if added == name => Some((at, Some(added.clone()))),
             TypeChange::Rename { .. } | TypeChange::Delete { .. } | TypeChange::Add { .. } => None,
+            TypeChange::AddDimension { .. } => None,
         });
         match binding {
             None => Some(name.to_owned()),
@@ -135,17 +141,51 @@ impl TypeNames {
                 TypeChange::Rename { from, to, .. } if *from == now => now.clone_from(to),
                 TypeChange::Delete { name } if *name == now => return None,
                 TypeChange::Rename { .. } | TypeChange::Delete { .. } | TypeChange::Add { .. } => {}
+                TypeChange::AddDimension { .. } => {}
             }
         }
         Some(now)
     }
 
+    /// The type as which an owner with some knowledge takes a row; `None`: it refuses the row.
+    pub fn taken_as(&self, row: &Row, taken: Known) -> Option<String> {
+        let name = self.bound(row.event_type(), taken)?;
+        (row.values().is_empty() || self.has_dimension(&name, taken)).then_some(name)
+    }
+
     /// The fate, up to a later time, of a row that an owner took with some knowledge.
-    pub fn fate(&self, name: &str, taken: Known, now: Known) -> Fate {
-        match self.bound(name, taken) {
+    pub fn fate(&self, row: &Row, taken: Known, now: Known) -> Fate {
+        match self.taken_as(row, taken) {
             None => Fate::Refused,
             Some(name) => self.moved(&name, taken..now).map_or(Fate::Deleted, Fate::Counts),
         }
+    }
+
+    /// Whether a type has the dimension after a number of changes.
+    fn has_dimension(&self, name: &str, known: Known) -> bool {
+        let mut having: BTreeSet<&str> = BTreeSet::new();
+        for change in &self.changes[..known] {
+            match change {
+                TypeChange::Rename { from, to, .. } => {
+                    if having.remove(from.as_str()) {
+                        having.insert(to);
+                    }
+                }
+                TypeChange::Delete { name } | TypeChange::Add { name } => {
+                    having.remove(name.as_str());
+                }
+                TypeChange::AddDimension { name, .. } => {
+                    having.insert(name);
+                }
+            }
+        }
+        having.contains(name)
+    }
+
+    /// The first row of the commit that counted a row.
+    pub fn window(&self, source: SourceId, row: u64) -> Option<u64> {
+        let (&(of, from), &to) = self.windows.range(..=(source, row)).next_back()?;
+        (of == source && row < to).then_some(from)
     }
 
     /// The changes that the owner of an epoch knew when it took a row.

@@ -144,8 +144,16 @@ pub fn run(seed: u64) -> Outcome {
 impl World {
     fn new(seed: u64) -> World {
         let mut rng = Rng::new(seed);
-        let sources = (0..rng.between(1, 3) as u8).map(|number| Source::draw(number, &mut rng)).collect();
+        let has_values = rng.percent(50);
+        let sources = (0..rng.between(1, 3) as u8).map(|number| Source::draw(number, has_values, &mut rng)).collect();
         let mut manifest = Manifest::new();
+        let mut settled = Settled::default();
+        let store = Store::default();
+        for command in oracle::dimension_commands().iter().filter(|_| has_values) {
+            let outcome = manifest.apply(command);
+            // Both types are listed, so nothing of it is refused or wrong.
+            let _ = settled.names.on_applied(command, &outcome, &store);
+        }
         manifest.apply(&Command::Layout(SetLayout { version: 0, layout: oracle::layout(&mut rng) }));
         if rng.percent(30) {
             let tenant = TenantHash::of(oracle::TEST_TENANT);
@@ -171,8 +179,8 @@ impl World {
             manifest: Rc::new(manifest),
             copies: Vec::new(),
             positions: Positions::default(),
-            settled: Settled::default(),
-            store: Store::default(),
+            settled,
+            store,
             lineages: Lineages::default(),
             situations: Situations::new(),
             trace: seed,
@@ -330,7 +338,11 @@ impl World {
             let from = begin as u64;
             let batch = RowBatch { source: source.id, reading: READING, from, is_logged: false, records: &records };
             if owner.position(source.id).is_some() {
+                let others = owner.others();
                 owner.handle(now, Input::Rows(batch));
+                if owner.others() > others {
+                    *self.situations.entry("value beyond the bound").or_default() += 1;
+                }
                 if end == source.rows.len() {
                     owner.handle(now, Input::End { source: source.id, reading: READING, rows: end as u64 });
                 }
@@ -540,6 +552,7 @@ impl World {
                     TypesSet::Change(TypeChange::Rename { .. }) => "type renamed",
                     TypesSet::Change(TypeChange::Delete { .. }) => "type deleted",
                     TypesSet::Change(TypeChange::Add { .. }) => "type used again",
+                    TypesSet::Change(TypeChange::AddDimension { .. }) => "dimension added",
                     TypesSet::List(_) => "types listed",
                 });
             }

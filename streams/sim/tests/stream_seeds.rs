@@ -16,7 +16,7 @@ const BUG_SEEDS: u64 = 1_000;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// Situations that a sweep must have met, or it has not tested them.
-const SITUATIONS: [&str; 51] = [
+const SITUATIONS: [&str; 53] = [
     "blob damaged",
     "blob rebuilt",
     "blob restored",
@@ -28,6 +28,7 @@ const SITUATIONS: [&str; 51] = [
     "commit of a deposed owner",
     "commit refused",
     "dead letters settled",
+    "dimension added",
     "erasure",
     "fence",
     "file collected",
@@ -66,6 +67,7 @@ const SITUATIONS: [&str; 51] = [
     "type merged",
     "type renamed",
     "type used again",
+    "value beyond the bound",
     "worker killed",
     "worker paused",
 ];
@@ -107,8 +109,9 @@ struct OtherChecker {
     checker: &'static str,
 }
 
-/// A commit that knew too little also hides a lost manifest.
-const OTHER_CHECKERS: [OtherChecker; 2] = [
+/// A commit that knew too little also hides a lost manifest. An owner that forgets dimensions refuses rows with values.
+const OTHER_CHECKERS: [OtherChecker; 3] = [
+    OtherChecker { bug: Bug::TypesForgottenByClaim, checker: RETENTION },
     OtherChecker { bug: Bug::CommitsBeforeErasure, checker: RECOVERED },
     OtherChecker { bug: Bug::CommitsBeforeTypeChange, checker: RECOVERED },
 ];
@@ -146,6 +149,8 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::TypesForgottenByClaim, TYPES),
         (Bug::DeletedRowsStay, TYPES),
         (Bug::OldNamesShown, QUERY),
+        (Bug::ValuesLostInMerges, CONSERVATION),
+        (Bug::OtherValuesDropped, CONSERVATION),
     ] {
         bite(Some(bug));
         let allowed = || OTHER_CHECKERS.iter().filter(|other| other.bug == bug);

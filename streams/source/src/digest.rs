@@ -42,13 +42,19 @@ pub fn source_id(file: &mut File, event_type: &TypeOf) -> io::Result<SourceId> {
 
 /// How the rows of a file are read, in one number. A file that was loaded half way goes on under the same number only.
 pub fn reading_id(mapping: &Mapping, zone: &Zone) -> u64 {
-    let Mapping { tenant, listing, at, count, event_type } = mapping;
+    let Mapping { tenant, listing, at, count, event_type, values } = mapping;
     let event_type = match event_type {
         TypeOf::All(_) => "",
         TypeOf::Column(name) => name,
     };
     let count = count.as_deref().unwrap_or_default();
-    let text = [tenant, listing, at, count, event_type, zone.name()].map(|name| name.to_ascii_lowercase()).join("\0");
+    let mut text =
+        [tenant, listing, at, count, event_type, zone.name()].map(|name| name.to_ascii_lowercase()).join("\0");
+    // In the order of names: the order of the mapping means nothing.
+    let mut values: Vec<String> =
+        values.iter().map(|value| format!("\0{}={}", value.dimension, value.column.to_ascii_lowercase())).collect();
+    values.sort();
+    text.extend(values);
     bytes_hash(0, text.as_bytes())
 }
 

@@ -2,13 +2,14 @@
 
 pub use crate::error::SourceError;
 use crate::lines::Lines;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, MappingError};
 use crate::rows::Rows;
 use crate::table::Table;
 use crate::value::Reading;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek};
 use tidemark_files::unpack::{BUFFER_BYTES, PARQUET_MAGIC, Text};
+use tidemark_streams_core::values::DimensionNames;
 
 /// Bytes of texts of a batch, beside those of its last row.
 const BATCH_BYTES_MAX: usize = 16 << 20;
@@ -52,6 +53,16 @@ impl FileRows {
 
     pub fn mapping(&self) -> &Mapping {
         &self.reading.mapping
+    }
+
+    /// Says the dimensions of the directory.
+    ///
+    /// # Errors
+    /// The mapping names another dimension.
+    pub fn name_dimensions(&mut self, names: DimensionNames) -> Result<(), MappingError> {
+        self.reading.mapping.check_dimensions(&names)?;
+        self.reading.dimensions = names;
+        Ok(())
     }
 
     /// Adds the next rows to a batch: at most `most`, and fewer if their texts are long. If it adds none, the file has ended.

@@ -159,10 +159,11 @@ mod tests {
     use tidemark_proto::series::calendar::Zone;
     use tidemark_streams_core::event::RawEvent;
     use tidemark_streams_core::owner::Record as Said;
+    use tidemark_streams_core::values::DimensionNames;
 
     fn rows(text: &str) -> Result<Vec<String>, SourceError> {
         let mapping = Mapping::parse("tenant=t,listing=l,at=a,n=n", None).unwrap();
-        let reading = Reading { mapping, zone: Zone::UTC };
+        let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
         let mut lines = Lines::open(Text::open(Cursor::new(text.as_bytes().to_vec()))?, &reading.mapping)?;
         let mut rows = Rows::default();
         while lines.next(&reading, &mut rows)? {}
@@ -205,7 +206,7 @@ mod tests {
     fn text_that_is_not_the_record_ends_with_a_mark() {
         let texts = |bytes: &[u8]| {
             let mapping = Mapping::parse("tenant=t,listing=l,at=a", None).unwrap();
-            let reading = Reading { mapping, zone: Zone::UTC };
+            let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
             let mut lines = Lines::open(Text::open(Cursor::new(bytes.to_vec())).unwrap(), &reading.mapping).unwrap();
             let mut rows = Rows::default();
             assert!(lines.next(&reading, &mut rows).unwrap());

@@ -1,6 +1,7 @@
-//! Which columns of a file are the tenant, the listing, the time, the count and the type of an event.
+//! Which columns of a file are the tenant, the listing, the time, the count and the type of an event, and the values of dimensions.
 
 use tidemark_streams_core::event::is_event_type_name;
+use tidemark_streams_core::values::{DimensionNames, is_dimension_name};
 
 /// The type of events, unless another is named.
 pub const TYPE_DEFAULT: &str = "impression";
@@ -16,6 +17,14 @@ pub struct Mapping {
     /// `None`: each row counts 1.
     pub count: Option<String>,
     pub event_type: TypeOf,
+    pub values: Vec<ValueColumn>,
+}
+
+/// A column with the values of a dimension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueColumn {
+    pub dimension: String,
+    pub column: String,
 }
 
 /// Where the type of an event stands.
@@ -35,6 +44,8 @@ pub struct Columns<T> {
     pub at: T,
     pub count: T,
     pub event_type: T,
+    /// Of the dimensions of a mapping, in its order.
+    pub values: Vec<T>,
 }
 
 /// Why a mapping is none, or does not fit a file.
@@ -43,7 +54,12 @@ pub enum MappingError {
     #[error("--map {0:?}: FIELD=COLUMN is expected; fields are tenant, listing, at, n and type")]
     Form(String),
     #[error("--map names {0} twice")]
-    Twice(&'static str),
+    Twice(String),
+    #[error(
+        "--map {dimension}={column}: {dimension} is no field and no dimension; fields are tenant, listing, at, n and type; dimensions: \
+         {known}. Add a dimension by `tidemark-streams types add-dimension`"
+    )]
+    UnknownDimension { dimension: String, column: String, known: String },
     #[error("--map lacks {0}: name its column, such as {0}=COLUMN")]
     Missing(&'static str),
     #[error("--map has type={0}, and --type is given too: leave one out")]
@@ -65,6 +81,7 @@ impl<T> Columns<T> {
             at: change(self.at),
             count: change(self.count),
             event_type: change(self.event_type),
+            values: self.values.into_iter().map(change).collect(),
         }
     }
 
@@ -76,43 +93,53 @@ impl<T> Columns<T> {
             at: change(self.at)?,
             count: change(self.count)?,
             event_type: change(self.event_type)?,
+            values: self.values.into_iter().map(change).collect::<Result<_, E>>()?,
         })
     }
 
     pub fn as_ref(&self) -> Columns<&T> {
-        let Columns { tenant, listing, at, count, event_type } = self;
-        Columns { tenant, listing, at, count, event_type }
+        let Columns { tenant, listing, at, count, event_type, values } = self;
+        Columns { tenant, listing, at, count, event_type, values: values.iter().collect() }
     }
 
     pub fn as_mut(&mut self) -> Columns<&mut T> {
-        let Columns { tenant, listing, at, count, event_type } = self;
-        Columns { tenant, listing, at, count, event_type }
+        let Columns { tenant, listing, at, count, event_type, values } = self;
+        Columns { tenant, listing, at, count, event_type, values: values.iter_mut().collect() }
     }
 }
 
 impl Mapping {
-    /// Reads `tenant=COLUMN,listing=COLUMN,at=COLUMN[,n=COLUMN][,type=COLUMN]`, and the type of all rows.
+    /// Reads `tenant=COLUMN,listing=COLUMN,at=COLUMN[,n=COLUMN][,type=COLUMN][,DIMENSION=COLUMN]`, and the type of all rows.
+    /// [`Mapping::check_dimensions`] checks the names of dimensions.
     ///
     /// # Errors
     /// [`MappingError`].
     pub fn parse(text: &str, event_type: Option<&str>) -> Result<Mapping, MappingError> {
         let mut found = Columns::<Option<String>>::default();
+        let mut values: Vec<ValueColumn> = Vec::new();
         for part in text.split(',') {
             let form = || MappingError::Form(part.to_owned());
             let (field, column) = part.split_once('=').ok_or_else(form)?;
-            let (name, place) = match field.trim() {
-                "tenant" => ("tenant", &mut found.tenant),
-                "listing" => ("listing", &mut found.listing),
-                "at" => ("at", &mut found.at),
-                "n" => ("n", &mut found.count),
-                "type" => ("type", &mut found.event_type),
-                _ => return Err(form()),
-            };
-            if column.trim().is_empty() {
+            let field = field.trim();
+            let column = column.trim().to_owned();
+            if column.is_empty() {
                 return Err(form());
             }
-            if place.replace(column.trim().to_owned()).is_some() {
-                return Err(MappingError::Twice(name));
+            let is_twice = match field {
+                "tenant" => found.tenant.replace(column).is_some(),
+                "listing" => found.listing.replace(column).is_some(),
+                "at" => found.at.replace(column).is_some(),
+                "n" => found.count.replace(column).is_some(),
+                "type" => found.event_type.replace(column).is_some(),
+                _ if is_dimension_name(field) => {
+                    let is_twice = values.iter().any(|known| known.dimension == field);
+                    values.push(ValueColumn { dimension: field.to_owned(), column });
+                    is_twice
+                }
+                _ => return Err(form()),
+            };
+            if is_twice {
+                return Err(MappingError::Twice(field.to_owned()));
             }
         }
         let event_type = match (found.event_type, event_type) {
@@ -131,7 +158,23 @@ impl Mapping {
             at: found.at.ok_or(MappingError::Missing("at"))?,
             count: found.count,
             event_type,
+            values,
         })
+    }
+
+    /// Checks that a directory has the dimensions.
+    ///
+    /// # Errors
+    /// [`MappingError::UnknownDimension`].
+    pub fn check_dimensions(&self, names: &DimensionNames) -> Result<(), MappingError> {
+        match self.values.iter().find(|value| names.find(&value.dimension).is_none()) {
+            None => Ok(()),
+            Some(ValueColumn { dimension, column }) => Err(MappingError::UnknownDimension {
+                dimension: dimension.clone(),
+                column: column.clone(),
+                known: names.shown(),
+            }),
+        }
     }
 
     /// The names of its columns; `None` where a column is not read.
@@ -145,6 +188,7 @@ impl Mapping {
                 TypeOf::All(_) => None,
                 TypeOf::Column(name) => Some(name),
             },
+            values: self.values.iter().map(|value| Some(value.column.as_str())).collect(),
         }
     }
 
@@ -187,9 +231,13 @@ mod tests {
     fn mapping_that_is_none_is_refused() {
         let refused = |text: &str, event_type| Mapping::parse(text, event_type).unwrap_err();
         assert_eq!(refused("tenant=a,listing=b", None), MappingError::Missing("at"));
-        assert_eq!(refused("tenant=a,tenant=b", None), MappingError::Twice("tenant"));
+        assert_eq!(refused("tenant=a,tenant=b", None), MappingError::Twice("tenant".into()));
+        assert_eq!(refused("country=a,country=b", None), MappingError::Twice("country".into()));
         assert_eq!(refused("tenant", None), MappingError::Form("tenant".into()));
-        assert_eq!(refused("price=a", None), MappingError::Form("price=a".into()));
+        assert_eq!(refused("price-eur=a", None), MappingError::Form("price-eur=a".into()));
+        let unknown = Mapping::parse("tenant=a,listing=b,at=c,price=d", None).unwrap();
+        let error = unknown.check_dimensions(&DimensionNames::default()).unwrap_err().to_string();
+        assert!(error.starts_with("--map price=d: price is no field and no dimension") && error.contains("none"));
         assert_eq!(refused("tenant=a,listing=b,at=c,type=d", Some("click")), MappingError::TwoTypes("d".into()));
         assert_eq!(refused("tenant=a,listing=b,at=c", Some("Click")), MappingError::Type("Click".into()));
     }

@@ -1,14 +1,27 @@
 //! Rows that were read. Their texts share one buffer, so that a row needs no allocation.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use tidemark_streams_core::event::RawEvent;
 use tidemark_streams_core::owner::Record;
+use tidemark_streams_core::values::Values;
 
 /// A row on its way into [`Rows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row<'a> {
-    Event { tenant: Id<'a>, listing: Id<'a>, at_s: i64, event_type: Option<Id<'a>>, count: i64 },
-    Broken { reason: String, text: String },
+    Event {
+        tenant: Id<'a>,
+        listing: Id<'a>,
+        at_s: i64,
+        event_type: Option<Id<'a>>,
+        count: i64,
+        /// The text of the values of dimensions.
+        values: String,
+    },
+    Broken {
+        reason: String,
+        text: String,
+    },
 }
 
 /// The name of a tenant, a listing or a type. A number stands for its decimal digits.
@@ -16,6 +29,15 @@ pub enum Row<'a> {
 pub enum Id<'a> {
     Text(&'a str),
     Number(i64),
+}
+
+impl<'a> Id<'a> {
+    pub fn text(self) -> Cow<'a, str> {
+        match self {
+            Id::Text(text) => Cow::Borrowed(text),
+            Id::Number(number) => Cow::Owned(number.to_string()),
+        }
+    }
 }
 
 /// Rows of a file, in their order.
@@ -28,8 +50,18 @@ pub struct Rows {
 /// A row whose texts are ranges of the shared text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Packed {
-    Event { tenant: Range<usize>, listing: Range<usize>, at_s: i64, event_type: Option<Range<usize>>, count: i64 },
-    Broken { reason: Range<usize>, text: Range<usize> },
+    Event {
+        tenant: Range<usize>,
+        listing: Range<usize>,
+        at_s: i64,
+        event_type: Option<Range<usize>>,
+        count: i64,
+        values: Range<usize>,
+    },
+    Broken {
+        reason: Range<usize>,
+        text: Range<usize>,
+    },
 }
 
 impl Rows {
@@ -54,12 +86,13 @@ impl Rows {
     #[inline]
     pub fn push(&mut self, row: &Row<'_>) {
         let packed = match row {
-            Row::Event { tenant, listing, at_s, event_type, count } => Packed::Event {
+            Row::Event { tenant, listing, at_s, event_type, count, values } => Packed::Event {
                 tenant: self.add(*tenant),
                 listing: self.add(*listing),
                 at_s: *at_s,
                 event_type: event_type.map(|name| self.add(name)),
                 count: *count,
+                values: self.add(Id::Text(values)),
             },
             Row::Broken { reason, text } => {
                 Packed::Broken { reason: self.add(Id::Text(reason)), text: self.add(Id::Text(text)) }
@@ -72,12 +105,14 @@ impl Rows {
     pub fn records<'a>(&'a self, event_type: &'a str) -> impl Iterator<Item = Record<'a>> {
         self.rows.iter().map(move |row| match row {
             Packed::Broken { reason, text } => Record::Broken { reason: self.text(reason), text: self.text(text) },
-            Packed::Event { tenant, listing, at_s, event_type: own, count } => Record::Event(RawEvent {
+            Packed::Event { tenant, listing, at_s, event_type: own, count, values } => Record::Event(RawEvent {
                 tenant: self.text(tenant),
                 listing: self.text(listing),
                 at_s: *at_s,
                 event_type: own.as_ref().map_or(event_type, |own| self.text(own)),
                 count: *count,
+                // `Reading` made the text.
+                values: Values::parse(self.text(values)).unwrap_or_default(),
             }),
         })
     }

@@ -154,8 +154,9 @@ fn column_of(leaf: usize, column: &ColumnDescriptor) -> Result<Column, SourceErr
 impl Group {
     /// Checks that nothing is left of any column.
     fn end(&mut self) -> Result<(), ParquetError> {
-        let Columns { tenant, listing, at, count, event_type } = self.readers.as_mut();
-        [tenant, listing, at, count, event_type].into_iter().flatten().try_for_each(Reader::end)
+        let Columns { tenant, listing, at, count, event_type, values } = self.readers.as_mut();
+        let all = [tenant, listing, at, count, event_type].into_iter().chain(values);
+        all.flatten().try_for_each(Reader::end)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! * A tenant and a listing are a text or a whole number.
 //! * A time is a number of seconds since 1970, a time with its offset, or a time by the clock of the file's zone.
+//! * A value of a dimension is a text or a whole number, or there is none.
 //! * A count is a whole number. `5` and `5.0` are the same.
 
 use crate::mapping::{Columns, Mapping, TypeOf};
@@ -10,6 +11,8 @@ use serde_json::Value as Json;
 use std::borrow::Cow;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::{NoTime, Zone};
+use tidemark_streams_core::event::EventError;
+use tidemark_streams_core::values::DimensionNames;
 
 /// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the file may have meant a neighbour.
 const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -37,15 +40,17 @@ pub enum Value<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     #[error("{0} is missing")]
-    Missing(&'static str),
+    Missing(String),
     #[error("{field} {shown}: {expected} is expected")]
-    Value { field: &'static str, shown: String, expected: &'static str },
+    Value { field: String, shown: String, expected: &'static str },
     #[error("{field} is {found}: {expected} is expected")]
-    Kind { field: &'static str, found: &'static str, expected: &'static str },
+    Kind { field: String, found: &'static str, expected: &'static str },
     #[error("at: {0}")]
     Time(NoTime),
     #[error("at {seconds} s from 1970 on: not between 1970 and 3000")]
     Clock { seconds: i64 },
+    #[error(transparent)]
+    Dimension(#[from] EventError),
 }
 
 /// How rows are made of values.
@@ -54,6 +59,8 @@ pub struct Reading {
     pub mapping: Mapping,
     /// Of times that do not say their offset.
     pub zone: Zone,
+    /// Of the directory.
+    pub dimensions: DimensionNames,
 }
 
 impl Reading {
@@ -78,7 +85,22 @@ impl Reading {
             at_s: self.time(&values.at)?,
             event_type,
             count,
+            values: if self.mapping.values.is_empty() { String::new() } else { self.values(&values.values)? },
         })
+    }
+
+    /// The text of the values of dimensions.
+    fn values(&self, values: &[Value<'_>]) -> Result<String, ValueError> {
+        let mut found: Vec<(&str, Cow<'_, str>)> = Vec::with_capacity(values.len());
+        for (of, value) in self.mapping.values.iter().zip(values) {
+            let value = match value {
+                Value::NoColumn | Value::Missing => continue,
+                Value::Text(_) | Value::Whole(_) | Value::Float(_) => id(&of.dimension, value)?,
+                Value::Instant(_) | Value::Clock(_) | Value::Other(_) => id(&of.dimension, value)?,
+            };
+            found.push((&of.dimension, value.text()));
+        }
+        Ok(self.dimensions.text(found.iter().map(|(name, value)| (*name, value.as_ref())))?)
     }
 
     /// A row as a dead letter shows it: the JSON of an event, as it may be sent over HTTP. A column that has no value is an empty text,
@@ -117,13 +139,21 @@ impl Reading {
             ("n", count),
         ];
         let fields = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        Json::Object(fields.collect()).to_string()
+        // An empty text is no value. So something that is not a value is shown as a list, which no reader takes.
+        let value = |value: &Value<'_>| match value {
+            Value::NoColumn | Value::Missing | Value::Text(_) | Value::Whole(_) => json(value),
+            Value::Float(number) => Json::from(vec![number.to_string()]),
+            Value::Instant(_) | Value::Clock(_) | Value::Other(_) => Json::from(vec!["no value"]),
+        };
+        let of_values = self.mapping.values.iter().zip(&values.values);
+        let of_values = of_values.map(|(of, found)| (of.dimension.clone(), value(found)));
+        Json::Object(fields.chain(of_values).collect()).to_string()
     }
 
     #[inline]
     fn time(&self, value: &Value<'_>) -> Result<i64, ValueError> {
         match value {
-            Value::NoColumn | Value::Missing => Err(ValueError::Missing(AT)),
+            Value::NoColumn | Value::Missing => Err(ValueError::Missing(AT.to_owned())),
             Value::Instant(seconds) => Ok(*seconds),
             Value::Clock(seconds) => {
                 let at = match self.zone == Zone::UTC {
@@ -136,7 +166,7 @@ impl Reading {
             Value::Whole(seconds) => number_of_seconds(*seconds),
             Value::Float(_) => number_of_seconds(whole(AT, value)?),
             Value::Text(text) => self.time_of_text(text.trim()),
-            Value::Other(found) => Err(ValueError::Kind { field: AT, found, expected: "a time" }),
+            Value::Other(found) => Err(ValueError::Kind { field: AT.to_owned(), found, expected: "a time" }),
         }
     }
 
@@ -164,22 +194,24 @@ fn number_of_seconds(seconds: i64) -> Result<i64, ValueError> {
 }
 
 #[inline]
-fn id<'a>(field: &'static str, value: &'a Value<'_>) -> Result<Id<'a>, ValueError> {
+fn id<'a>(field: &str, value: &'a Value<'_>) -> Result<Id<'a>, ValueError> {
     let expected = "a text or a whole number";
     match value {
         Value::Text(text) => Ok(Id::Text(text)),
         Value::Whole(number) => Ok(Id::Number(*number)),
-        Value::NoColumn | Value::Missing => Err(ValueError::Missing(field)),
-        Value::Float(value) => Err(ValueError::Value { field, shown: value.to_string(), expected }),
-        Value::Instant(_) | Value::Clock(_) => Err(ValueError::Kind { field, found: "a time", expected }),
-        Value::Other(found) => Err(ValueError::Kind { field, found, expected }),
+        Value::NoColumn | Value::Missing => Err(ValueError::Missing(field.to_owned())),
+        Value::Float(value) => Err(ValueError::Value { field: field.to_owned(), shown: value.to_string(), expected }),
+        Value::Instant(_) | Value::Clock(_) => {
+            Err(ValueError::Kind { field: field.to_owned(), found: "a time", expected })
+        }
+        Value::Other(found) => Err(ValueError::Kind { field: field.to_owned(), found, expected }),
     }
 }
 
 #[inline]
-fn whole(field: &'static str, value: &Value<'_>) -> Result<i64, ValueError> {
+fn whole(field: &str, value: &Value<'_>) -> Result<i64, ValueError> {
     let expected = "a whole number";
-    let no = |shown: String| ValueError::Value { field, shown, expected };
+    let no = |shown: String| ValueError::Value { field: field.to_owned(), shown, expected };
     match value {
         Value::Whole(number) => Ok(*number),
         Value::Float(value) => whole_of_float(*value).ok_or_else(|| no(value.to_string())),
@@ -188,9 +220,11 @@ fn whole(field: &'static str, value: &Value<'_>) -> Result<i64, ValueError> {
             let float = || text.parse().ok().and_then(whole_of_float);
             text.parse().ok().or_else(float).ok_or_else(|| no(format!("{:?}", cut(text))))
         }
-        Value::NoColumn | Value::Missing => Err(ValueError::Missing(field)),
-        Value::Instant(_) | Value::Clock(_) => Err(ValueError::Kind { field, found: "a time", expected }),
-        Value::Other(found) => Err(ValueError::Kind { field, found, expected }),
+        Value::NoColumn | Value::Missing => Err(ValueError::Missing(field.to_owned())),
+        Value::Instant(_) | Value::Clock(_) => {
+            Err(ValueError::Kind { field: field.to_owned(), found: "a time", expected })
+        }
+        Value::Other(found) => Err(ValueError::Kind { field: field.to_owned(), found, expected }),
     }
 }
 
@@ -207,18 +241,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use tidemark_streams_core::event::EventTypes;
+    use tidemark_streams_core::manifest::{Command, Manifest, SetTypes, TypesSet};
+    use tidemark_streams_core::schema::{Schema, TypeChange};
     use tidemark_streams_core::time::{Day, Now};
     use tidemark_streams_intake::body::{Rules, replayed};
 
     fn reading(zone: &str) -> Reading {
         let mapping = Mapping::parse("tenant=t,listing=l,at=a,n=n", None).unwrap();
-        Reading { mapping, zone: Zone::named(zone).unwrap() }
+        Reading { mapping, zone: Zone::named(zone).unwrap(), dimensions: DimensionNames::default() }
     }
 
     fn values(at: Value<'static>, count: Value<'static>) -> Columns<Value<'static>> {
         let tenant = Value::Whole(330);
         let listing = Value::Text("x".into());
-        Columns { tenant, listing, at, count, event_type: Value::NoColumn }
+        Columns { tenant, listing, at, count, event_type: Value::NoColumn, values: Vec::new() }
     }
 
     fn at_s(zone: &str, at: Value<'static>) -> Result<i64, String> {
@@ -251,6 +287,39 @@ mod tests {
         assert_eq!(text, r#"{"at":"","listing":"x","n":"many","tenant":330,"type":"impression"}"#);
     }
 
+    /// Both types have a country.
+    fn with_country() -> Schema {
+        let mut manifest = Manifest::new();
+        let set = |set| Command::Types(SetTypes { set, asked_at_ms: 0, log_row: 0 });
+        manifest.apply(&set(TypesSet::List(vec!["impression".to_owned(), "click".to_owned()])));
+        for name in ["impression", "click"] {
+            let dimension = "country".to_owned();
+            let change = TypeChange::AddDimension { name: name.to_owned(), dimension, values_max: 9 };
+            manifest.apply(&set(TypesSet::Change(change)));
+        }
+        Schema::clone(manifest.schema())
+    }
+
+    #[test]
+    fn values_of_dimensions_are_texts_or_whole_numbers_or_missing() {
+        let mapping = Mapping::parse("tenant=t,listing=l,at=a,country=c", None).unwrap();
+        let reading = Reading { mapping, zone: Zone::UTC, dimensions: with_country().dimensions().names };
+        let read = |value: Value<'static>| {
+            let columns = Columns { values: vec![value], ..values(Value::Whole(7), Value::NoColumn) };
+            match reading.row(&columns) {
+                Row::Event { values, .. } => Ok(values),
+                Row::Broken { reason, text } => Err((reason, text)),
+            }
+        };
+        let text = |value: &'static str| Value::Text(value.into());
+        assert_eq!((read(text("NP")), read(Value::Whole(7))), (Ok("\u{1}NP".to_owned()), Ok("\u{1}7".to_owned())));
+        assert_eq!((read(Value::Missing), read(Value::NoColumn)), (Ok(String::new()), Ok(String::new())));
+        let (reason, shown) = read(Value::Float(5.0)).unwrap_err();
+        assert_eq!(reason, "country 5: a text or a whole number is expected");
+        assert_eq!(shown, r#"{"at":7,"country":["5"],"listing":"x","tenant":330,"type":"impression"}"#);
+        assert!(read(Value::Text("x".repeat(61).into())).unwrap_err().0.ends_with("61 bytes: at most 60"));
+    }
+
     fn value() -> impl Strategy<Value = Value<'static>> {
         let texts = ["", "a", "click", "view", "7", "-3", "5.0", "1e400", "NaN", "20170101", "1483271606", "1.5"];
         let times = ["2017-01-01T11:53:26Z", "2017-01-01 11:53:26", "2017-03-26 02:30:00", "yesterday", "9999-01-01"];
@@ -275,11 +344,11 @@ mod tests {
 
         #[test]
         fn broken_row_is_refused_by_a_replay_of_its_own_text(
-            good in 0..6_usize,
-            drawn in [value(), value(), value(), value(), value()],
-            map in proptest::sample::select(vec!["", ",n=n", ",type=k", ",n=n,type=k"]),
+            good in 0..7_usize,
+            drawn in [value(), value(), value(), value(), value(), value()],
+            map in proptest::sample::select(vec!["", ",n=n", ",type=k", ",n=n,type=k", ",country=c", ",type=k,country=c"]),
         ) {
-            let [mut tenant, mut listing, mut at, mut count, mut event_type] = drawn;
+            let [mut tenant, mut listing, mut at, mut count, mut event_type, mut country] = drawn;
             // All values but one are good, or none is.
             let goods = [
                 (&mut tenant, Value::Whole(330)),
@@ -287,18 +356,23 @@ mod tests {
                 (&mut at, Value::Whole(1_483_271_606)),
                 (&mut count, Value::Whole(2)),
                 (&mut event_type, Value::Text("click".into())),
+                (&mut country, Value::Text("NP".into())),
             ];
             for (number, (value, usual)) in goods.into_iter().enumerate() {
-                if good < 5 && number != good {
+                if good < 6 && number != good {
                     *value = usual;
                 }
             }
             let mapping = Mapping::parse(&format!("tenant=t,listing=l,at=a{map}"), None).unwrap();
-            let reading = Reading { mapping, zone: Zone::named("Europe/Berlin").unwrap() };
-            let values = Columns { tenant, listing, at, count, event_type };
+            let schema = with_country();
+            let dimensions = schema.dimensions().names;
+            let zone = Zone::named("Europe/Berlin").unwrap();
+            let values = if mapping.values.is_empty() { Vec::new() } else { vec![country] };
+            let reading = Reading { mapping, zone, dimensions };
+            let values = Columns { tenant, listing, at, count, event_type, values };
             let row = reading.row(&values);
             if let Row::Broken { reason, text } = row {
-                let types = EventTypes::new(&["impression", "click"]).unwrap();
+                let types = schema.effective(&EventTypes::new(&["impression", "click"]).unwrap());
                 let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 0 };
                 let replayed = replayed(text.as_bytes(), &rules);
                 prop_assert!(replayed.is_err(), "{} is replayed from {} as {:?}", reason, text, replayed);

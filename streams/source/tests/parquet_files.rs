@@ -9,7 +9,10 @@ use std::io::Write;
 use std::sync::Arc;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::event::RawEvent;
+use tidemark_streams_core::manifest::{Command, Manifest, SetTypes, TypesSet};
 use tidemark_streams_core::owner::Record;
+use tidemark_streams_core::schema::TypeChange;
+use tidemark_streams_core::values::{DimensionNames, Values};
 use tidemark_streams_source::file::FileRows;
 use tidemark_streams_source::mapping::Mapping;
 use tidemark_streams_source::rows::Rows;
@@ -64,7 +67,9 @@ fn file(bytes: &[u8]) -> File {
 
 /// All rows up to the end or the first error.
 fn read(bytes: &[u8], map: &str, zone: &str) -> (Rows, Option<String>) {
-    let reading = Reading { mapping: Mapping::parse(map, None).unwrap(), zone: Zone::named(zone).unwrap() };
+    let mapping = Mapping::parse(map, None).unwrap();
+    let dimensions = DimensionNames::default();
+    let reading = Reading { mapping, zone: Zone::named(zone).unwrap(), dimensions };
     let mut rows = Rows::default();
     let read = FileRows::open(&file(bytes), reading).and_then(|mut file| file.read(&mut rows, 10 * ROWS));
     (rows, read.err().map(|error| error.to_string()))
@@ -78,7 +83,7 @@ fn columns_are_read_by_their_types() {
     assert_eq!((rows.len(), error), (ROWS, None));
     let at_s = AT_S - 20_700;
     let records: Vec<Record<'_>> = rows.records("view").collect();
-    let event = RawEvent { tenant: "a", listing: "0", at_s, event_type: "view", count: 2 };
+    let event = RawEvent { tenant: "a", listing: "0", at_s, event_type: "view", count: 2, values: Values::NONE };
     assert_eq!(records[0], Record::Event(event));
     let reason = |record: &Record<'_>| match record {
         Record::Broken { reason, .. } => reason.to_string(),
@@ -87,6 +92,28 @@ fn columns_are_read_by_their_types() {
     assert_eq!(reason(&records[1]), "tenant is missing");
     assert_eq!(reason(&records[2]), "n 0.5: a whole number is expected");
     assert!(records[3..].iter().all(|record| matches!(record, Record::Event(RawEvent { count: 2, .. }))));
+}
+
+#[test]
+fn column_of_a_dimension_is_read_as_values() {
+    let mut manifest = Manifest::new();
+    let set = |set| Command::Types(SetTypes { set, asked_at_ms: 0, log_row: 0 });
+    manifest.apply(&set(TypesSet::List(vec!["view".to_owned()])));
+    let dimension = "country".to_owned();
+    let change = TypeChange::AddDimension { name: "view".to_owned(), dimension, values_max: 9 };
+    manifest.apply(&set(TypesSet::Change(change)));
+    let mapping = Mapping::parse("tenant=shop,listing=item,at=at,country=shop", None).unwrap();
+    let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
+    let mut file = FileRows::open(&file(&sales()), reading).unwrap();
+    file.name_dimensions(manifest.schema().dimensions().names).unwrap();
+    let mut rows = Rows::default();
+    file.read(&mut rows, ROWS).unwrap();
+    let value = |record: Record<'_>| match record {
+        Record::Event(event) => Some((event.tenant.to_owned(), event.values.as_str().to_owned())),
+        Record::Broken { .. } => None,
+    };
+    let values: Vec<(String, String)> = rows.records("view").filter_map(value).collect();
+    assert!(values.len() > ROWS / 2 && values.iter().all(|(tenant, value)| *value == format!("\u{1}{tenant}")));
 }
 
 #[test]

@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// The version of the messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the length in front of a message.
 pub const HEAD_BYTES: usize = 4;
 /// The largest count of a quarter of an hour in one row.
 const QUARTER_COUNT_MAX: u32 = i32::MAX as u32;
+/// Dimensions of a directory, at most.
+const DIMENSIONS_MAX: usize = 4;
 /// The first hour that no row has, since 1970: in the year 2448.
 const HOURS_MAX: u32 = 1 << 22;
 
@@ -53,6 +55,8 @@ pub struct Query {
     pub zone: String,
     /// Event types with a table of their own.
     pub types: Vec<String>,
+    /// Dimensions of events. Each table has a column for each.
+    pub dimensions: Vec<String>,
     pub format: Format,
     /// Rows of the result.
     pub rows_max: u64,
@@ -102,6 +106,16 @@ pub struct Rows {
     pub hours: Vec<u32>,
     /// Counts of the quarters of the hour.
     pub quarters: Vec<[u32; 4]>,
+    /// The values of the dimensions of the query, in their order.
+    pub values: Vec<ValueColumn>,
+}
+
+/// The values of a dimension.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueColumn {
+    pub texts: Vec<String>,
+    /// The value of each row, as an index into `texts`. `None`: the row has no value.
+    pub value_of: Vec<Option<u32>>,
 }
 
 /// Consecutive rows of one listing.
@@ -179,6 +193,14 @@ impl Rows {
         if self.type_of.iter().any(|&at| usize::from(at) >= self.types.len()) {
             return Err(FrameError::Invalid("an event type that it does not name"));
         }
+        if self.values.len() > DIMENSIONS_MAX || self.values.iter().any(|column| column.value_of.len() != len) {
+            return Err(FrameError::Invalid("columns of different lengths"));
+        }
+        let is_unnamed =
+            |column: &ValueColumn| column.value_of.iter().flatten().any(|&at| at as usize >= column.texts.len());
+        if self.values.iter().any(is_unnamed) {
+            return Err(FrameError::Invalid("a value that it does not name"));
+        }
         if self.hours.iter().any(|&hour| hour >= HOURS_MAX) {
             return Err(FrameError::Invalid("an hour after the last one"));
         }
@@ -199,6 +221,9 @@ impl Query {
         }
         if self.params.len() > PARAMS_MAX || self.params.iter().any(is_long) {
             return Err(FrameError::Invalid("too many values, or a value that is too long"));
+        }
+        if self.dimensions.len() > DIMENSIONS_MAX {
+            return Err(FrameError::Invalid("too many dimensions"));
         }
         Ok(())
     }

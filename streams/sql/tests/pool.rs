@@ -43,6 +43,7 @@ fn query(settings: &PoolSettings, sql: &str) -> Query {
         params: Vec::new(),
         zone: "UTC".to_owned(),
         types: vec!["click".to_owned(), "impression".to_owned()],
+        dimensions: Vec::new(),
         format: Format::Csv,
         rows_max: settings.rows_max,
         bytes_max: settings.bytes_max,
@@ -64,6 +65,7 @@ fn rows(prefix: &str, listings: u32, hours: u32) -> Vec<Rows> {
             type_of: Bytes::from([0_u8, 1].repeat(count)),
             hours: numbers.iter().flat_map(|_| (0..hours).flat_map(|hour| [490_000 + hour; 2])).collect(),
             quarters: (0..2 * count as u32).map(of_row).collect(),
+            values: Vec::new(),
         }
     };
     numbers.chunks(each.max(1) as usize).map(frame).collect()

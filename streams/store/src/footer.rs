@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemark_streams_core::blob::{BlobKey, Epoch, Level, LiveDigest, PartitionId, Seq};
-use tidemark_streams_core::owner::{After, Origin, Put, SourceAfter};
+use tidemark_streams_core::owner::{After, Content, Origin, Put, SourceAfter};
 use tidemark_streams_core::scope::Scope;
 use tidemark_streams_core::source::{ReadingId, SourceId, SourceState};
 use xxhash_rust::xxh3::Xxh3Default;
@@ -25,6 +25,8 @@ const LIVE: &str = "tidemark.live";
 /// How many erasures and changes of event types there were. Its name is of a version that had no such changes.
 const REVISION: &str = "tidemark.erasures";
 const SOURCES: &str = "tidemark.sources";
+/// The names of the dimensions, of a blob with values.
+pub(crate) const DIMENSIONS: &str = "tidemark.dimensions";
 /// XXH3 with 64 bits of all keys and values, but of those that say how the content is written.
 const FOOTER: &str = "tidemark.footer";
 pub(crate) const FORMAT: &str = "tidemark.format";
@@ -79,6 +81,11 @@ impl Footer {
                 values.push((TO, to.to_string()));
             }
             Origin::Blobs(blobs) => values.push((REMOVED, joined(blobs.iter().map(BlobKey::to_string), " "))),
+        }
+        if let Content::Rows(rows) = &put.content
+            && rows.has_values()
+        {
+            values.push((DIMENSIONS, put.dimensions.all().join(",")));
         }
         let footer = Footer(values.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
         let checksum = footer.checksum();
@@ -228,7 +235,7 @@ fn source_after(text: &str) -> Option<SourceAfter> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemark_streams_core::owner::Content;
+    use tidemark_streams_core::values::DimensionNames;
 
     fn put(origin: Origin) -> Put {
         let state = SourceState {
@@ -247,6 +254,7 @@ mod tests {
             scope: "3/70".parse().unwrap(),
             origin,
             after: After { parts: 5, live, revision: 6, sources: sources.into() },
+            dimensions: DimensionNames::default(),
             content: Content::DeadLetters(Arc::new(Vec::new())),
         }
     }
@@ -258,7 +266,7 @@ mod tests {
         for origin in [source, Origin::Blobs([].into()), Origin::Blobs(keys.into())] {
             let put = put(origin);
             let said = Footer::of(&put, "0123").said().unwrap();
-            let Put { key, level, scope, origin, after, content: _ } = put;
+            let Put { key, level, scope, origin, after, dimensions: _, content: _ } = put;
             assert_eq!(said, Said { directory: "0123".to_owned(), key, level, scope, origin, after: Some(after) });
         }
     }

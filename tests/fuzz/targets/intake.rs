@@ -4,6 +4,8 @@
 #![no_main]
 
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::manifest::{Command, Manifest, SetTypes, TypesSet};
+use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::time::{Day, Now};
 use tidemark_streams_intake::body::{self, Rules};
 use tidemark_streams_intake::entry::{Batch, Head};
@@ -12,15 +14,28 @@ use tidemark_streams_intake::limits::UNPACKED_BYTES_MAX;
 use tidemark_streams_intake::producers::Producers;
 use tidemark_streams_intake::unpack::Coding;
 
+/// Impressions have a country.
+fn with_dimension(types: &EventTypes) -> EventTypes {
+    let mut manifest = Manifest::new();
+    let name = "impression".to_owned();
+    let add = TypeChange::AddDimension { name: name.clone(), dimension: "country".to_owned(), values_max: 9 };
+    for set in [TypesSet::List(vec![name]), TypesSet::Change(add)] {
+        manifest.apply(&Command::Types(SetTypes { set, asked_at_ms: 0, log_row: 0 }));
+    }
+    manifest.schema().effective(types)
+}
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let types = EventTypes::new(&["impression", "click"]).expect("names of types");
-    let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 1 };
-    if let Ok(decoded) = body::decode(bytes, &rules) {
-        let batch = Batch { events: decoded.events, ..Batch::default() };
-        let entry = batch.encode(7, 9);
-        let (head, read) = Batch::decode(&entry).expect("what was written is read");
-        assert_eq!((head.end_row(), &read), (7 + batch.rows() as u64, &batch));
-        assert_eq!(read.records().len(), batch.rows());
+    let plain = EventTypes::new(&["impression", "click"]).expect("names of types");
+    for types in [&with_dimension(&plain), &plain] {
+        let rules = Rules { now: Now(1_800_000_000_000), types, kept_from: Day(0), seed: 1 };
+        if let Ok(decoded) = body::decode(bytes, &rules) {
+            let batch = Batch { events: decoded.events, ..Batch::default() };
+            let entry = batch.encode(7, 9);
+            let (head, read) = Batch::decode(&entry).expect("what was written is read");
+            assert_eq!((head.end_row(), &read), (7 + batch.rows() as u64, &batch));
+            assert_eq!(read.records().len(), batch.rows());
+        }
     }
     for coding in [Coding::Gzip, Coding::Zstd] {
         if let Ok(unpacked) = coding.unpack(bytes) {

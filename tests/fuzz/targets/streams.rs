@@ -1,9 +1,10 @@
-//! Fuzzes what event streams read back: commands and snapshots of the manifest, and dead letters. Bytes are refused, or mean the same
-//! when they are written and read again.
+//! Fuzzes what event streams read back: commands and snapshots of the manifest, dead letters, and values of dimensions. Bytes are refused,
+//! or mean the same when they are written and read again.
 
 #![no_main]
 
 use tidemark_streams_core::manifest::{Command, Manifest, Restore};
+use tidemark_streams_core::values::{Values, push};
 use tidemark_streams_store::dead_letters;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -24,6 +25,13 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let mut restore = Restore::new();
         let _ = restore.add(key, bytes);
         let _ = restore.finish();
+    }
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(values) = Values::parse(text)
+    {
+        let mut again = String::new();
+        values.iter().for_each(|(dimension, value)| push(&mut again, dimension, value));
+        assert_eq!(again, text);
     }
     if let Ok(letters) = dead_letters::decode(bytes) {
         let encoded = dead_letters::encode(&letters).expect("letters are written");

@@ -26,6 +26,8 @@ use std::collections::BTreeMap;
 
 /// The version of the encoding of the head and of partitions. Rows of versions 2 and 3 are read, and written again when they change.
 const VERSION: u8 = 4;
+/// The version of a head with dimensions. Otherwise it is version 4, so snapshots of other directories stay as they are.
+const DIMENSION_VERSION: u8 = 5;
 /// The version of chunks.
 const CHUNK_VERSION: u8 = 2;
 const HEAD: u8 = b'h';
@@ -177,7 +179,8 @@ impl Manifest {
                 changes: self.schema.changes().to_vec(),
             },
         };
-        Row { key: vec![HEAD], value: Some(encode_versioned(VERSION, &head)) }
+        let version = if self.schema.has_dimensions() { DIMENSION_VERSION } else { VERSION };
+        Row { key: vec![HEAD], value: Some(encode_versioned(version, &head)) }
     }
 
     /// Reads the one row that version 1 kept.
@@ -244,7 +247,8 @@ impl Restore {
                 let head = match value.first() {
                     Some(&version_2::VERSION) => decode_versioned::<Head2>(version_2::VERSION, value)?.into(),
                     Some(&version_3::VERSION) => decode_versioned::<Head3>(version_3::VERSION, value)?.into(),
-                    _ => decode_versioned::<StoredHead>(VERSION, value)?,
+                    Some(&VERSION) => decode_versioned::<StoredHead>(VERSION, value)?,
+                    _ => decode_versioned::<StoredHead>(DIMENSION_VERSION, value)?,
                 };
                 head.layout.check()?;
                 head.pauses.check_all()?;

@@ -7,6 +7,7 @@ use crate::manifest::BlobSet;
 use crate::rollup::{RollupRow, Rollups};
 use crate::scope::{Part, Scope, Slice, TenantHash};
 use crate::time::{DAY_S, HOUR_S, Hour, HourRange, Now};
+use crate::values::Values;
 use std::collections::BTreeSet;
 
 /// The 20th of January 1970, at midnight.
@@ -54,7 +55,14 @@ fn many_test_tenants_hold_up_no_rows_of_others() {
     for day in 0..5 {
         for tenant in &names {
             let hour = Hour((DAY + day) * 24);
-            let row = RollupRow { tenant, listing: "a", hour, event_type: "click", quarters: [1, 0, 0, 0] };
+            let row = RollupRow {
+                tenant,
+                values: Values::NONE,
+                listing: "a",
+                hour,
+                event_type: "click",
+                quarters: [1, 0, 0, 0],
+            };
             rows.push(row).unwrap();
         }
     }
@@ -152,7 +160,14 @@ fn merges_into_days_and_periods_keep_their_distance() {
 }
 
 fn row(tenant: &'static str, day: u32) -> RollupRow<'static> {
-    RollupRow { tenant, listing: "l", hour: Hour(day * 24 + 3), event_type: "click", quarters: [1, 0, 0, 0] }
+    RollupRow {
+        tenant,
+        values: Values::NONE,
+        listing: "l",
+        hour: Hour(day * 24 + 3),
+        event_type: "click",
+        quarters: [1, 0, 0, 0],
+    }
 }
 
 fn cut_of(rows: &[RollupRow<'_>], target: Target, layout: &Layout) -> Vec<(Level, Scope, usize)> {

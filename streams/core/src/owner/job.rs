@@ -251,6 +251,7 @@ impl Owner {
     }
 
     fn begin_flush(&mut self, now: Now) {
+        self.others += self.window.others();
         let taken = match self.window.take(&self.config) {
             Ok(Some(taken)) => taken,
             Ok(None) => return,
@@ -344,9 +345,15 @@ impl Owner {
         for (part, blob) in (0..).zip(&mut write.blobs) {
             blob.meta = None;
             let Pending { level, scope, .. } = *blob;
-            let content = blob.content.clone();
-            let key = key(part);
-            write.puts.push_back(Put { key, level, scope, origin: origin.clone(), after: after.clone(), content });
+            write.puts.push_back(Put {
+                key: key(part),
+                level,
+                scope,
+                origin: origin.clone(),
+                after: after.clone(),
+                dimensions: self.config.types.dimensions().clone(),
+                content: blob.content.clone(),
+            });
         }
         self.retry_at = None;
         self.state = State::Writing(write);

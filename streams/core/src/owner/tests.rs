@@ -11,6 +11,7 @@ use crate::rollup::RollupRow;
 use crate::schema::TypeChange;
 use crate::scope::TenantHash;
 use crate::time::Day;
+use crate::values::Values;
 use proptest::prelude::*;
 
 const PARTITION: PartitionId = PartitionId(0);
@@ -320,7 +321,7 @@ impl Row {
             return Record::Broken { reason: "no JSON", text: "{" };
         }
         let Row { tenant, listing, at_s, event_type, count } = self;
-        Record::Event(RawEvent { tenant, listing, at_s: *at_s, event_type, count: *count })
+        Record::Event(RawEvent { tenant, listing, at_s: *at_s, event_type, count: *count, values: Values::NONE })
     }
 }
 
@@ -339,7 +340,7 @@ fn brute_force(rows: &[Row]) -> (Rollups, Vec<u64>) {
         let tenant = &row.tenant;
         let listing = &row.listing;
         let event_type = row.event_type;
-        all.push(RollupRow { tenant, listing, hour, event_type, quarters }).unwrap();
+        all.push(RollupRow { tenant, values: Values::NONE, listing, hour, event_type, quarters }).unwrap();
     }
     all.combine();
     (all, bad)
@@ -429,7 +430,8 @@ fn letter_that_still_cannot_count_stays_with_the_new_reason() {
         world.pull();
         stored
     };
-    let unknown = RawEvent { tenant: "a", listing: "b", at_s: 0, event_type: "view", count: 1 };
+    let values = Values::NONE;
+    let unknown = RawEvent { tenant: "a", listing: "b", at_s: 0, event_type: "view", count: 1, values };
     for records in [&[][..], &[Record::Event(unknown)], &[Record::Broken { reason: "no JSON", text: "" }]] {
         settle_all(&mut world, records);
         assert!(world.outputs.is_empty(), "nothing is written where nothing is settled: {:?}", world.outputs);

@@ -5,10 +5,11 @@ use super::window::Window;
 use super::{Owner, State, Stop};
 use crate::blob::{BlobKey, BlobMeta};
 use crate::manifest::Manifest;
-use crate::rollup::{Rollups, RowError};
+use crate::rollup::{RollupRow, Rollups, RowError};
 use crate::schema::{Changed, Renaming};
 use crate::teeth::{Bug, bites};
 use crate::time::Now;
+use crate::values::Values;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -120,7 +121,9 @@ impl Load {
         let renamed = renaming.rows(rows)?.filter(|_| !bites(Bug::OldNamesInMerges));
         let kept = renamed.as_ref().unwrap_or(rows);
         self.deleted += rows.total() - kept.total();
-        kept.iter().try_for_each(|row| self.rows.push_checked(row))
+        let drops_values = bites(Bug::ValuesLostInMerges);
+        let row = |row| if drops_values { RollupRow { values: Values::NONE, ..row } } else { row };
+        kept.iter().try_for_each(|kept| self.rows.push_checked(row(kept)))
     }
 }
 

@@ -143,6 +143,11 @@ impl Window {
         self.fold.size()
     }
 
+    /// The sum of the counts whose value is beyond the bound of its dimension.
+    pub fn others(&self) -> u64 {
+        self.fold.others()
+    }
+
     pub fn is_of(&self, source: SourceId) -> bool {
         self.open.is_none_or(|open| open.source == source)
     }
@@ -179,7 +184,7 @@ impl Window {
                         continue;
                     }
                     Err(error) => {
-                        let letter = letter(source, row, &error.to_string(), &shown(raw));
+                        let letter = letter(source, row, &error.to_string(), &shown(raw, rules.types));
                         Held { letter, names: Names::of_event(raw, now) }
                     }
                 },
@@ -303,13 +308,15 @@ fn cut(text: &str, bytes: usize) -> String {
 }
 
 /// The event as JSON, as it may be sent again. A text that is too long makes it too long, so that it is cut and is no JSON.
-fn shown(raw: &RawEvent<'_>) -> String {
-    let RawEvent { tenant, listing, at_s, event_type, count } = *raw;
+fn shown(raw: &RawEvent<'_>, types: &EventTypes) -> String {
+    let RawEvent { tenant, listing, at_s, event_type, count, values } = *raw;
     let quoted = |text: &str| quoted(cut_to(text, DEAD_LETTER_TEXT_BYTES_MAX));
     let tenant = quoted(tenant);
     let listing = quoted(listing);
     let event_type = quoted(event_type);
-    format!("{{\"tenant\":{tenant},\"listing\":{listing},\"at\":{at_s},\"type\":{event_type},\"n\":{count}}}")
+    let value = |(dimension, value)| format!(",\"{}\":{}", types.dimensions().name(dimension), quoted(value));
+    let values: String = values.iter().map(value).collect();
+    format!("{{\"tenant\":{tenant},\"listing\":{listing},\"at\":{at_s},\"type\":{event_type},\"n\":{count}{values}}}")
 }
 
 /// A text as JSON.

@@ -4,8 +4,11 @@ use super::View;
 use super::previous::PreviousPeriod;
 use super::range::{QuarterRange, time};
 use crate::blob::BlobKey;
+use crate::event::cut;
+use crate::limits::DIMENSIONS_MAX;
 use crate::rollup::{RollupRow, Rollups};
 use crate::time::{DAY_S, HOUR_S, HourRange, QUARTER_S, Quarter};
+use crate::values::{DimensionNames, DimensionNumber};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use tidemark_proto::series::calendar::{CalendarError, CalendarUnit, Zone};
@@ -24,6 +27,16 @@ pub enum Dimension {
     CountedAt,
     Listing,
     Type,
+    /// The value of a dimension of events.
+    Value(DimensionNumber),
+}
+
+/// A wanted value of a dimension of events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedValue {
+    pub dimension: DimensionNumber,
+    /// Empty: rows without a value.
+    pub value: String,
 }
 
 /// A query of one tenant.
@@ -37,6 +50,8 @@ pub struct CountQuery {
     pub types: Vec<String>,
     /// Empty: all.
     pub listings: Vec<String>,
+    /// Of each dimension that is named, any of these values.
+    pub values: Vec<WantedValue>,
     /// What is counted beside the range.
     pub previous: Option<PreviousPeriod>,
     /// Each quarter, hour or day of the range has a group, though it counts nothing. It needs one of these as the only dimension.
@@ -53,6 +68,8 @@ pub struct CountedGroup {
     pub counted_at: Option<UnixTime>,
     pub listing: Option<String>,
     pub event_type: Option<String>,
+    /// By number of dimension. `None` too if the rows have no value.
+    pub values: [Option<String>; DIMENSIONS_MAX],
     pub n: u64,
     /// Of the period before; 0 if none is compared.
     pub previous: u64,
@@ -73,6 +90,14 @@ pub struct Counts {
     pub unmatched: u64,
 }
 
+/// A query names a dimension that the directory does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("dimension {shown:?} is unknown; known dimensions: {known}")]
+pub struct UnknownDimension {
+    shown: String,
+    known: String,
+}
+
 /// Why rows are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CountError {
@@ -83,12 +108,13 @@ pub enum CountError {
 }
 
 /// A group by numbers of texts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     at: Option<UnixTime>,
     counted_at: Option<UnixTime>,
     listing: Option<u32>,
     event_type: Option<u32>,
+    values: [Option<u32>; DIMENSIONS_MAX],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -140,6 +166,7 @@ impl Unit {
 }
 
 impl Dimension {
+    /// Those that each directory has.
     pub const ALL: [(Dimension, &'static str); 6] = [
         (Dimension::Quarter, "quarter"),
         (Dimension::Hour, "hour"),
@@ -149,15 +176,38 @@ impl Dimension {
         (Dimension::Type, "type"),
     ];
 
-    pub fn name(self) -> &'static str {
+    /// The name, where those of the dimensions of events are `names`.
+    pub fn name(self, names: &DimensionNames) -> &str {
+        match self {
+            Dimension::Value(number) => names.name(number),
+            Dimension::Quarter | Dimension::Hour | Dimension::Day => self.fixed_name(),
+            Dimension::CountedAt | Dimension::Listing | Dimension::Type => self.fixed_name(),
+        }
+    }
+
+    fn fixed_name(self) -> &'static str {
         Self::ALL.iter().find(|(dimension, _)| *dimension == self).map_or("", |(_, name)| name)
+    }
+
+    /// The dimension of a name.
+    ///
+    /// # Errors
+    /// The name is unknown.
+    pub fn named(name: &str, names: &DimensionNames) -> Result<Dimension, UnknownDimension> {
+        let fixed = Self::ALL.iter().find(|(_, known)| *known == name).map(|(dimension, _)| *dimension);
+        let found = fixed.or_else(|| names.find(name).map(Dimension::Value));
+        found.ok_or_else(|| {
+            let fixed = Self::ALL.iter().map(|(_, known)| *known);
+            let known: Vec<&str> = fixed.chain(names.all().iter().map(String::as_str)).collect();
+            UnknownDimension { shown: cut(name), known: known.join(", ") }
+        })
     }
 
     /// Whether it is the time of events. A query has one of these at most.
     pub fn is_time(self) -> bool {
         match self {
             Dimension::Quarter | Dimension::Hour | Dimension::Day => true,
-            Dimension::CountedAt | Dimension::Listing | Dimension::Type => false,
+            Dimension::CountedAt | Dimension::Listing | Dimension::Type | Dimension::Value(_) => false,
         }
     }
 }
@@ -182,13 +232,22 @@ impl CountQuery {
             Dimension::Quarter => Some(Unit::Quarter),
             Dimension::Hour => Some(Unit::Calendar(CalendarUnit::Hour)),
             Dimension::Day => Some(Unit::Calendar(CalendarUnit::Day)),
-            Dimension::CountedAt | Dimension::Listing | Dimension::Type => None,
+            Dimension::CountedAt | Dimension::Listing | Dimension::Type | Dimension::Value(_) => None,
         }
     }
 
     fn wants(&self, row: &RollupRow<'_>) -> bool {
         let is_listing = |wanted: &String| wanted == row.listing;
-        row.tenant == self.tenant && (self.listings.is_empty() || self.listings.iter().any(is_listing))
+        let is_wanted = row.tenant == self.tenant && (self.listings.is_empty() || self.listings.iter().any(is_listing));
+        is_wanted && (self.values.is_empty() || self.wants_values(row))
+    }
+
+    fn wants_values(&self, row: &RollupRow<'_>) -> bool {
+        let is_value = |wanted: &WantedValue| row.values.get(wanted.dimension).unwrap_or_default() == wanted.value;
+        DimensionNumber::ALL.into_iter().all(|dimension| {
+            let mut of_dimension = self.values.iter().filter(|wanted| wanted.dimension == dimension).peekable();
+            of_dimension.peek().is_none() || of_dimension.any(is_value)
+        })
     }
 }
 
@@ -221,7 +280,7 @@ impl<'q> Grouping<'q> {
         let mut quarter = Quarter::of_s(self.query.range.start_s());
         while let Some(next) = quarter.filter(|quarter| self.query.range.contains(*quarter)) {
             let at = self.start_of(unit, next)?;
-            self.counts.entry(Key { at: Some(at), counted_at: None, listing: None, event_type: None }).or_default();
+            self.counts.entry(Key { at: Some(at), ..Key::default() }).or_default();
             if self.counts.len() > GROUPS_MAX {
                 return Err(CountError::TooManyGroups);
             }
@@ -299,7 +358,11 @@ impl<'q> Grouping<'q> {
         let listing = query.has(Dimension::Listing).then(|| self.texts.number(row.listing));
         let event_type = query.has(Dimension::Type).then(|| self.texts.number(row.event_type));
         let counted_at = counted_at.filter(|_| query.has(Dimension::CountedAt));
-        let key = Key { at, counted_at, listing, event_type };
+        let mut values = [None; DIMENSIONS_MAX];
+        for (dimension, value) in row.values.iter().filter(|(number, _)| query.has(Dimension::Value(*number))) {
+            values[dimension.position()] = Some(self.texts.number(value));
+        }
+        let key = Key { at, counted_at, listing, event_type, values };
         if self.counts.len() >= GROUPS_MAX && !self.counts.contains_key(&key) {
             return Err(CountError::TooManyGroups);
         }
@@ -364,7 +427,9 @@ impl Texts {
     fn compare(&self, a: &Key, b: &Key) -> Ordering {
         let by_time = (a.at, a.counted_at).cmp(&(b.at, b.counted_at));
         let by_listing = || self.text(a.listing).cmp(&self.text(b.listing));
-        by_time.then_with(by_listing).then_with(|| self.text(a.event_type).cmp(&self.text(b.event_type)))
+        let by_type = || self.text(a.event_type).cmp(&self.text(b.event_type));
+        let by_values = || a.values.map(|value| self.text(value)).cmp(&b.values.map(|value| self.text(value)));
+        by_time.then_with(by_listing).then_with(by_type).then_with(by_values)
     }
 
     fn group(&self, key: &Key, pair: Pair) -> CountedGroup {
@@ -373,6 +438,7 @@ impl Texts {
             counted_at: key.counted_at,
             listing: self.text(key.listing).map(str::to_owned),
             event_type: self.text(key.event_type).map(str::to_owned),
+            values: key.values.map(|value| self.text(value).map(str::to_owned)),
             n: pair.n,
             previous: pair.previous,
         }

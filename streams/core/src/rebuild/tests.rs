@@ -8,6 +8,7 @@ use crate::schema::{Position, TypeChange};
 use crate::scope::{Scope, Slice};
 use crate::source::ReadingId;
 use crate::time::{Day, Hour, HourRange};
+use crate::values::Values;
 use std::sync::Arc;
 
 const SOURCE: SourceId = SourceId([7; 32]);
@@ -20,7 +21,9 @@ fn rows(counts: &[(&str, u32, u32)]) -> Rollups {
     let mut rows = Rollups::new();
     for &(tenant, hour, count) in counts {
         let quarters = [count, 0, 0, 0];
-        rows.push(RollupRow { tenant, listing: "x", hour: Hour(hour), event_type: "click", quarters }).unwrap();
+        let values = Values::NONE;
+        let row = RollupRow { tenant, values, listing: "x", hour: Hour(hour), event_type: "click", quarters };
+        rows.push(row).unwrap();
     }
     rows.combine();
     rows

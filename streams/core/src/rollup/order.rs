@@ -1,7 +1,8 @@
 //! The order of rows by their keys.
 //!
 //! Comparing texts takes most of the time of a sort. So each row gets a small key: eight bytes of the tenant and eight bytes of the
-//! listing, after the prefix that all texts share. Longer texts are compared only if these bytes are equal.
+//! listing, after the prefix that all texts share. Longer texts are compared only if these bytes are equal. Values of dimensions are
+//! compared between the tenant and the listing.
 
 use super::{PackedRow, Rollups};
 use crate::time::Hour;
@@ -41,7 +42,7 @@ pub(super) fn sorted(rollups: &Rollups) -> Vec<u32> {
     };
     let mut keys: Vec<Key> = rows.iter().enumerate().map(key).collect();
     // The stable sort finds runs that are already sorted, such as the blobs of a merge.
-    if tenants.are_whole && listings.are_whole {
+    if tenants.are_whole && listings.are_whole && !rollups.has_values() {
         keys.sort();
     } else {
         keys.sort_by(|a, b| compare(rollups, rows, a, b));
@@ -59,8 +60,9 @@ fn compare(rollups: &Rollups, rows: &[PackedRow], a: &Key, b: &Key) -> Ordering 
         rollups.text_at(row.listing, row.listing_bytes)
     };
     let tenants = a.tenant.cmp(&b.tenant).then_with(|| tenant(a).cmp(tenant(b)));
+    let values = || rollups.values_of(&rows[a.row as usize]).cmp(&rollups.values_of(&rows[b.row as usize]));
     let listings = || a.listing.cmp(&b.listing).then_with(|| listing(a).cmp(listing(b)));
-    tenants.then_with(listings).then(a.hour_and_type.cmp(&b.hour_and_type))
+    tenants.then_with(values).then_with(listings).then(a.hour_and_type.cmp(&b.hour_and_type))
 }
 
 /// The place of each type by name.
@@ -97,18 +99,21 @@ const _: () = assert!(Hour::MAX.0 < 1 << (u32::BITS - u8::BITS));
 mod tests {
     use super::super::{RollupRow, Rollups};
     use crate::time::Hour;
+    use crate::values::Values;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn sorted_rows_are_in_the_order_of_their_keys(
-            drawn in proptest::collection::vec(("(shop-)?[ab]{1,3}", "[a-c]{0,2}(same-begin-)?[a-cé]{1,12}", 0..3_u32, 0..3_usize), 0..200)
+            drawn in proptest::collection::vec(("(shop-)?[ab]{1,3}", "[a-c]{0,2}(same-begin-)?[a-cé]{1,12}", 0..3_u32, 0..3_usize), 0..200),
+            values in proptest::collection::vec("(\u{1}[ab]{1,2})?(\u{3}a)?", 1..4),
         ) {
             let types = ["view", "click", "buy"];
             let mut rows = Rollups::new();
-            for (tenant, listing, hour, of_type) in &drawn {
+            for (at, (tenant, listing, hour, of_type)) in drawn.iter().enumerate() {
                 let event_type = types[*of_type];
-                let row = RollupRow { tenant, listing, hour: Hour(*hour), event_type, quarters: [1, 0, 0, 0] };
+                let values = Values::parse(&values[at % values.len()]).unwrap();
+                let row = RollupRow { tenant, values, listing, hour: Hour(*hour), event_type, quarters: [1, 0, 0, 0] };
                 rows.push(row).unwrap();
             }
             let mut expected: Vec<_> = rows.iter().map(|row| row.key()).collect();

@@ -3,6 +3,7 @@
 use super::*;
 use crate::event::{EventError, Judged, RawEvent};
 use crate::time::{Hour, Now};
+use crate::values::Values;
 use proptest::prelude::*;
 
 fn rename(from: &str, to: &str) -> TypeChange {
@@ -51,7 +52,8 @@ fn configured() -> EventTypes {
 /// The type that an event of a name counts as which is a row of the log; `None`: it is refused.
 fn counted_as(schema: &Schema, name: &str, log_row: u64) -> Option<String> {
     let types = schema.effective(&configured());
-    let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: name, count: 1 };
+    let values = Values::NONE;
+    let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: name, count: 1, values };
     raw.check_judged(Now(u64::MAX), Judged::AsOfLogRow(log_row), &types)
         .ok()
         .map(|event| types.name(event.event_type).to_owned())
@@ -106,7 +108,8 @@ fn name_of_a_deleted_type_is_taken_only_once_it_is_free() {
 fn rows_of_files_are_judged_by_the_names_of_now() {
     // The clock of the proposer was years ahead.
     let types = schema(&[delete("view"), add("view")]).effective(&configured());
-    let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: "view", count: 1 };
+    let values = Values::NONE;
+    let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: "view", count: 1, values };
     let counted = raw.check(Now(7), &types).map(|event| types.name(event.event_type).to_owned());
     assert_eq!(counted.as_deref(), Ok("view"));
 }
@@ -159,7 +162,8 @@ fn events_of_a_deleted_type_are_refused_by_name() {
     let schema = schema(&[rename("view", "seen"), delete("seen")]);
     let types = schema.effective(&configured());
     for name in ["view", "seen"] {
-        let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: name, count: 1 };
+        let values = Values::NONE;
+        let raw = RawEvent { tenant: "a", listing: "x", at_s: 0, event_type: name, count: 1, values };
         let expected = EventError::DeletedType { shown: name.to_owned() };
         assert_eq!(raw.check(Now(u64::MAX), &types), Err(expected));
         assert_eq!(schema.deleted_at_ms(name), Some(u64::MAX / 2 + 20));
@@ -211,7 +215,8 @@ fn changes_and_names_in_use_are_bounded() {
 fn rows_are_joined_under_one_name_and_deleted_ones_left_out() {
     let mut rows = Rollups::new();
     for event_type in ["click", "impression", "view"] {
-        let row = RollupRow { tenant: "a", listing: "x", hour: Hour(1), event_type, quarters: [1, 0, 0, 0] };
+        let values = Values::NONE;
+        let row = RollupRow { tenant: "a", values, listing: "x", hour: Hour(1), event_type, quarters: [1, 0, 0, 0] };
         rows.push(row).unwrap();
     }
     let changes = [merge("view", "click"), delete("impression")];
@@ -259,4 +264,57 @@ proptest! {
         let restored = Schema::restored(listed, true, all.changes().to_vec());
         prop_assert_eq!(restored.as_ref(), Ok(&all));
     }
+}
+
+fn dimension(name: &str, dimension: &str, values_max: u32) -> TypeChange {
+    TypeChange::AddDimension { name: name.to_owned(), dimension: dimension.to_owned(), values_max }
+}
+
+/// The dimensions of a type with their bounds.
+fn dimensions_of(changes: &[TypeChange], name: &str) -> Vec<(String, u32)> {
+    let known = schema(changes).dimensions();
+    let of_type = known.of_types.get(name).cloned().unwrap_or_default();
+    of_type.iter().map(|(number, max)| (known.names.name(*number).to_owned(), *max)).collect()
+}
+
+#[test]
+fn dimensions_follow_a_type_that_is_renamed_merged_and_deleted() {
+    let added = [dimension("view", "country", 5), dimension("click", "country", 9), dimension("click", "surface", 2)];
+    let with = |change: &[TypeChange]| [&added, change].concat();
+    let named = |pairs: &[(&str, u32)]| pairs.iter().map(|(name, max)| ((*name).to_owned(), *max)).collect::<Vec<_>>();
+    assert_eq!(dimensions_of(&added, "view"), named(&[("country", 5)]));
+    assert_eq!(dimensions_of(&with(&[rename("view", "seen")]), "seen"), named(&[("country", 5)]));
+    assert_eq!(dimensions_of(&with(&[merge("view", "click")]), "click"), named(&[("country", 9), ("surface", 2)]));
+    assert_eq!(dimensions_of(&with(&[delete("view"), add("view")]), "view"), []);
+    // The name of a dimension keeps its number, also without a type.
+    let names = schema(&with(&[delete("view"), delete("click")])).dimensions().names;
+    assert_eq!(names.all(), ["country", "surface"]);
+}
+
+#[test]
+fn dimensions_that_cannot_be_added_are_refused() {
+    let added = [dimension("view", "country", 5)];
+    assert_eq!(schema(&added).change(&at(&added[0], 99)), Ok(false), "the same change again has no effect");
+    let refused = |change: TypeChange| refused(&added, &change);
+    assert!(refused(dimension("view", "country", 6)).contains("at most 5 values: this bound stays"));
+    assert!(refused(dimension("view", "n", 6)).contains("is no name"));
+    assert!(refused(dimension("seen", "surface", 6)).contains("event type seen is unknown"));
+    for values_max in [0, 10_001] {
+        assert!(refused(dimension("view", "surface", values_max)).contains("a bound from 1 to 10000"));
+    }
+    let four: Vec<TypeChange> = ["a", "b", "c", "d"].iter().map(|name| dimension("view", name, 1)).collect();
+    assert!(self::refused(&four, &dimension("view", "e", 1)).contains("at most 4 for ever, and has a, b, c, d"));
+    assert!(schema(&four).change(&at(&dimension("click", "d", 1), 99)).is_ok(), "another type may have it too");
+}
+
+#[test]
+fn events_may_have_the_dimensions_of_their_type_only() {
+    let known = schema(&[dimension("view", "country", 5), rename("view", "seen")]);
+    let types = known.effective(&configured());
+    let values = Values::parse("\u{1}NP").unwrap();
+    let raw = |event_type| RawEvent { tenant: "a", listing: "x", at_s: 0, event_type, count: 1, values };
+    assert!(raw("seen").check(Now(u64::MAX), &types).is_ok());
+    assert!(raw("view").check(Now(u64::MAX), &types).is_ok(), "the earlier name means the same type");
+    let refused = raw("click").check(Now(u64::MAX), &types).unwrap_err();
+    assert_eq!(refused.to_string(), "event type click has no dimension country (value \"NP\"); its dimensions: none");
 }

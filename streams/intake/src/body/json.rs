@@ -2,10 +2,12 @@
 
 use super::EventRefused;
 use crate::limits::EVENTS_MAX;
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
+use serde::de::value::MapDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
+use tidemark_streams_core::values::DimensionNames;
 
 /// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the sender may have meant a neighbour.
 const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -39,6 +41,23 @@ pub struct EventBody<'a> {
     #[serde(borrow)]
     pub event_id: Option<Id<'a>>,
 }
+
+/// An event, and the text of its values of dimensions.
+pub struct EventWithValues<'a> {
+    pub body: EventBody<'a>,
+    pub values: String,
+}
+
+/// The fields of an object in their order. Their values are not read yet.
+struct Fields<'a>(Vec<Field<'a>>);
+
+struct Field<'a> {
+    name: Cow<'a, str>,
+    value: &'a RawValue,
+}
+
+#[derive(serde::Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A text or a whole number.
 pub struct Id<'a>(pub Cow<'a, str>);
@@ -132,6 +151,54 @@ impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
     }
 }
 
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+struct FieldsVisitor;
+
+impl<'a> Visitor<'a> for FieldsVisitor {
+    type Value = Fields<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut object: A) -> Result<Fields<'a>, A::Error> {
+        let mut fields = Vec::new();
+        while let Some((Name(name), value)) = object.next_entry()? {
+            fields.push(Field { name, value });
+        }
+        Ok(Fields(fields))
+    }
+}
+
+/// Reads an event. A field with the name of a dimension is a value of the dimension.
+///
+/// # Errors
+/// [`EventRefused`] names the field.
+pub fn read<'a>(text: &'a [u8], dimensions: &DimensionNames) -> Result<EventWithValues<'a>, EventRefused> {
+    let explained = |error: serde_json::Error| explained(text, &error, dimensions);
+    if dimensions.is_empty() {
+        let body = serde_json::from_slice(text).map_err(explained)?;
+        return Ok(EventWithValues { body, values: String::new() });
+    }
+    let Fields(fields) = serde_json::from_slice(text).map_err(explained)?;
+    let (of_values, others): (Vec<Field<'a>>, Vec<Field<'a>>) =
+        fields.into_iter().partition(|field| dimensions.find(&field.name).is_some());
+    let others = others.iter().map(|field| (field.name.as_ref(), field.value));
+    let body = EventBody::deserialize(MapDeserializer::new(others)).map_err(explained)?;
+    let mut values = Vec::with_capacity(of_values.len());
+    for Field { name, value } in &of_values {
+        let value: Option<Id<'a>> = serde_json::from_str(value.get()).map_err(explained)?;
+        values.extend(value.map(|Id(value)| (name, value)));
+    }
+    let values = dimensions.text(values.iter().map(|(name, value)| (name.as_ref(), value.as_ref())))?;
+    Ok(EventWithValues { body, values })
+}
+
 struct ElementsVisitor;
 
 impl<'a> Visitor<'a> for ElementsVisitor {
@@ -156,7 +223,7 @@ impl<'a> Visitor<'a> for ElementsVisitor {
 }
 
 /// Names the field of an event that could not be read.
-pub fn explained(text: &[u8], error: &serde_json::Error) -> EventRefused {
+fn explained(text: &[u8], error: &serde_json::Error, dimensions: &DimensionNames) -> EventRefused {
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(text) else {
         return EventRefused::Json(error.to_string());
     };
@@ -164,12 +231,21 @@ pub fn explained(text: &[u8], error: &serde_json::Error) -> EventRefused {
         return EventRefused::Json(format!("it is {}", shown(&json)));
     };
     for (name, value) in &object {
-        let Some((field, expected)) = FIELDS.iter().find(|(field, _)| field == name) else {
-            let known = FIELDS.map(|(field, _)| field).join(", ");
-            return EventRefused::UnknownField { name: name.chars().take(SHOWN_MAX).collect(), known };
+        let known = || FIELDS.iter().find(|(field, _)| field == name);
+        let expected = match dimensions.find(name) {
+            Some(_) => ID,
+            None => match known() {
+                Some((_, expected)) => expected,
+                None => {
+                    let fields = FIELDS.iter().map(|(field, _)| *field);
+                    let known: Vec<&str> = fields.chain(dimensions.all().iter().map(String::as_str)).collect();
+                    let name = name.chars().take(SHOWN_MAX).collect();
+                    return EventRefused::UnknownField { name, known: known.join(", ") };
+                }
+            },
         };
         if !is_of_kind(value, expected) {
-            return EventRefused::Kind { field, found: shown(value), expected };
+            return EventRefused::Kind { field: name.clone(), found: shown(value), expected };
         }
     }
     // Such as a field that stands twice.

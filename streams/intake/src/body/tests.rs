@@ -3,6 +3,8 @@
 use super::*;
 use crate::entry::Batch;
 use proptest::prelude::*;
+use tidemark_streams_core::manifest::{Command, Manifest, SetTypes, TypesSet};
+use tidemark_streams_core::schema::TypeChange;
 
 const NOW: Now = Now(1_800_000_000_000);
 
@@ -185,4 +187,90 @@ fn text_with_replaced_bytes_is_not_replayed_as_the_record() {
     let [Event::Broken { text, .. }] = &decoded.events[..] else { panic!("{decoded:?}") };
     assert_eq!(&**text, "{\"tenant\":\"a\u{fffd}\",\"listing\":\"x\",\"at\":1700000000}…");
     assert!(matches!(replayed(text.as_bytes(), &rules), Err(EventRefused::Json(_))));
+}
+
+/// Impressions have a country and a surface, clicks have none.
+fn types_with_dimensions() -> EventTypes {
+    let mut manifest = Manifest::new();
+    let set = |set| Command::Types(SetTypes { set, asked_at_ms: 0, log_row: 0 });
+    manifest.apply(&set(TypesSet::List(vec!["impression".to_owned(), "click".to_owned()])));
+    for dimension in ["country", "surface"] {
+        let name = "impression".to_owned();
+        let change = TypeChange::AddDimension { name, dimension: dimension.to_owned(), values_max: 9 };
+        manifest.apply(&set(TypesSet::Change(change)));
+    }
+    manifest.schema().effective(&types())
+}
+
+#[test]
+fn fields_with_names_of_dimensions_are_values() {
+    let types = types_with_dimensions();
+    let body = r#"{"surface":"feed","tenant":"a","listing":"b","country":"NP"}
+                  {"tenant":"a","listings":["b","c"],"country":7,"surface":null}
+                  {"country":"","tenant":"a","listing":"b"}"#;
+    let decoded = read(body, &types).unwrap();
+    let values: Vec<&str> = decoded
+        .events
+        .iter()
+        .map(|event| match event {
+            Event::Valid(event) => event.values.as_ref(),
+            Event::Broken { reason, .. } => reason,
+        })
+        .collect();
+    assert_eq!(values, ["\u{1}NP\u{2}feed", "\u{1}7", ""]);
+    let batch = Batch { events: decoded.events, ..Batch::default() };
+    let entry = batch.encode(0, 0);
+    assert_eq!(Batch::decode(&entry).unwrap().1, batch);
+    assert!(batch.records().len() == 4);
+}
+
+#[test]
+fn fields_that_are_no_values_are_refused_by_name() {
+    let types = types_with_dimensions();
+    let long = "x".repeat(61);
+    let cases = [
+        (r#""country":true"#.to_owned(), "event_value", "country is true: a text or a whole number is expected"),
+        (r#""country":["NP"]"#.to_owned(), "event_value", "country is a list"),
+        (r#""country":"NP","country":"IN""#.to_owned(), "event_dimension", "country is given twice"),
+        (format!(r#""country":"{long}""#), "event_dimension", "country has 61 bytes: at most 60"),
+        (r#""country":"a\u0001""#.to_owned(), "event_characters", "country \"a\\u{1}\" has a control character"),
+        (
+            r#""land":"NP""#.to_owned(),
+            "event_field",
+            "known fields: tenant, listing, listings, at, type, n, event_id, country, surface",
+        ),
+        (r#""type":"click","country":"NP""#.to_owned(), "event_dimension", "event type click has no dimension country"),
+        (r#""tenant":"b""#.to_owned(), "event_json", "duplicate field"),
+    ];
+    for (fields, code, reason) in cases {
+        let event = format!(r#"{{"tenant":"a","listing":"b",{fields}}}"#);
+        let decoded = read(&event, &types).unwrap();
+        let named = &decoded.named[0];
+        assert!(named.code == code && named.reason.contains(reason), "{event}: {named:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn events_without_values_are_read_as_without_dimensions(
+        fields in proptest::collection::vec(
+            proptest::sample::select(vec![
+                r#""tenant":"a""#, r#""tenant":7"#, r#""listing":"b""#, r#""listings":["b","c"]"#, r#""at":1799999000"#, r#""n":2"#,
+                r#""n":0.5"#, r#""type":"click""#, r#""type":3"#, r#""event_id":"e""#, r#""price":1"#, r#""at":null"#,
+            ]),
+            0..6,
+        ),
+    ) {
+        let event = format!("{{{}}}", fields.join(","));
+        let plain = types();
+        let with = types_with_dimensions();
+        let plain = read(&event, &plain).unwrap();
+        let with = read(&event, &with).unwrap();
+        prop_assert_eq!(plain.dead_letters, with.dead_letters);
+        if plain.dead_letters == 0 {
+            prop_assert_eq!(plain.events, with.events);
+        } else {
+            prop_assert_eq!(plain.named[0].code, with.named[0].code);
+        }
+    }
 }

@@ -15,6 +15,7 @@ fn event(tenant: &'static str, at_s: i64, id: Option<u64>) -> Event<'static> {
         event_type: "click".into(),
         count: 3,
         id: id.map(|id| EventKey(id, id)),
+        values: "".into(),
     })
 }
 

@@ -12,6 +12,7 @@ use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::query::counts::{CountQuery, CountedGroup, Counts, Dimension};
 use tidemark_streams_core::query::range::{Known, QuarterRange, RangeState};
 use tidemark_streams_core::time::DAY_S;
+use tidemark_streams_core::values::DimensionNames;
 
 /// The tenant, zone and range of a request.
 pub struct Asked<'a> {
@@ -31,6 +32,8 @@ pub enum Format {
 pub struct Counted<'a> {
     pub node: &'a Node,
     pub query: &'a CountQuery,
+    /// The names of the dimensions of events.
+    pub names: &'a DimensionNames,
     pub pinned: &'a Pinned,
     pub counts: &'a Counts,
     pub version: &'a str,
@@ -70,7 +73,7 @@ impl Counted<'_> {
     }
 
     fn json(&self) -> Value {
-        let Counted { node, query, pinned, counts, version } = self;
+        let Counted { node, query, pinned, counts, version, names: _ } = self;
         let rows: Vec<Value> = counts.groups.iter().map(|group| self.row(group)).collect();
         let mut body = moment(node, &Asked::of(query), pinned);
         body.insert("version".to_owned(), json!(version));
@@ -91,8 +94,9 @@ impl Counted<'_> {
                 Dimension::CountedAt => time(&group.counted_at),
                 Dimension::Listing => json!(group.listing),
                 Dimension::Type => json!(group.event_type),
+                Dimension::Value(number) => json!(group.values[number.position()]),
             };
-            row.insert(dimension.name().to_owned(), value);
+            row.insert(dimension.name(self.names).to_owned(), value);
         }
         row.insert("n".to_owned(), json!(group.n));
         if self.has_previous() {
@@ -122,7 +126,7 @@ impl Counted<'_> {
 
     /// Rows only. What else an answer says stands in headers.
     fn csv(&self) -> Answer {
-        let mut columns: Vec<&str> = self.query.dimensions.iter().map(|dimension| dimension.name()).collect();
+        let mut columns: Vec<&str> = self.query.dimensions.iter().map(|dimension| dimension.name(self.names)).collect();
         columns.push("n");
         columns.extend(self.has_previous().then_some("previous"));
         let mut text = columns.join(",") + "\r\n";
@@ -135,6 +139,7 @@ impl Counted<'_> {
                     Dimension::CountedAt => time(&group.counted_at),
                     Dimension::Listing => quoted(group.listing.as_deref().unwrap_or_default()),
                     Dimension::Type => quoted(group.event_type.as_deref().unwrap_or_default()),
+                    Dimension::Value(number) => quoted(group.values[number.position()].as_deref().unwrap_or_default()),
                 };
                 text.push(',');
             }

@@ -11,15 +11,17 @@ use crate::settings::{QUERIES_WAITING_MAX, QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, 
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::event::{check_listing, is_event_type_name};
 use tidemark_streams_core::limits::TENANT_BYTES_MAX;
-use tidemark_streams_core::query::counts::{CountError, CountQuery, Dimension};
+use tidemark_streams_core::query::counts::{CountError, CountQuery, Dimension, WantedValue};
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::time::{HourRange, Quarter};
+use tidemark_streams_core::values::DimensionNames;
 use tokio::sync::{SemaphorePermit, oneshot};
 
 /// An answer takes at most so long.
@@ -40,6 +42,9 @@ struct QueryBody {
     types: Option<Vec<String>>,
     #[serde(default)]
     listings: Option<Vec<String>>,
+    /// Wanted values by dimension. An empty value means rows without a value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    values: Option<BTreeMap<String, Vec<String>>>,
     #[serde(default)]
     compare: Option<String>,
     #[serde(default)]
@@ -71,7 +76,7 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
         Failure::bad("malformed_body", format!("the query is no JSON object of tenant, from, to, …: {error}"))
     })?;
     let tenant = request::authorize_tenant(node, &headers, body.tenant.as_deref())?;
-    let question = body.checked(tenant, format)?;
+    let question = body.checked(tenant, format, node.names().types.dimensions())?;
     let _permit = turn(server).await?;
     let answered = tokio::time::timeout(TIMEOUT, answer(node, question)).await;
     let slow = |_| {
@@ -104,7 +109,9 @@ async fn answer(node: &Arc<Node>, question: Question) -> Result<Answer, Failure>
         let Question { query, format, .. } = question;
         let sources = RowSources { reader: &shared.reader, cache: &shared.cache, commits: &shared.commits };
         let counts = sources.count(&query, &pinned)?;
-        let counted = Counted { node: &shared, query: &query, pinned: &pinned, counts: &counts, version: &version };
+        let names = &pinned.view.types.schema.dimensions().names;
+        let counted =
+            Counted { node: &shared, query: &query, names, pinned: &pinned, counts: &counts, version: &version };
         Ok(counted.answer(format))
     });
     match counted.await {
@@ -142,7 +149,7 @@ pub async fn pin(node: &Node, tenant: &str, hours: HourRange) -> Result<Pinned, 
 }
 
 impl QueryBody {
-    fn checked(self, tenant: String, format: Format) -> Result<Question, Failure> {
+    fn checked(self, tenant: String, format: Format, names: &DimensionNames) -> Result<Question, Failure> {
         let text = serde_json::to_string(&(&tenant, &self)).unwrap_or_default();
         check_tenant(&tenant)?;
         let zone = zone(self.zone.as_deref())?;
@@ -152,7 +159,7 @@ impl QueryBody {
         let limit = limit.ok_or_else(|| {
             Failure::bad("limit", format!("limit {}: 1 to {ROWS_MAX}", self.limit.unwrap_or_default()))
         })?;
-        let dimensions = dimensions(self.dimensions.as_deref())?;
+        let dimensions = dimensions(self.dimensions.as_deref(), names)?;
         if self.zeros && !matches!(dimensions.as_slice(), [time] if time.is_time()) {
             let message = "zeros: the only dimension must be quarter, hour or day";
             return Err(Failure::bad("zeros", message));
@@ -165,6 +172,7 @@ impl QueryBody {
             dimensions,
             types: types(self.types.unwrap_or_default())?,
             listings: listings(self.listings.unwrap_or_default())?,
+            values: wanted_values(self.values.unwrap_or_default(), names)?,
             previous,
             has_zeros: self.zeros,
             limit,
@@ -200,27 +208,44 @@ pub fn range(zone: &Zone, from: &str, to: &str) -> Result<QuarterRange, Failure>
     Ok(range)
 }
 
-fn dimensions(names: Option<&[String]>) -> Result<Vec<Dimension>, Failure> {
-    let Some(names) = names else { return Ok(vec![Dimension::Hour]) };
+fn dimensions(asked: Option<&[String]>, names: &DimensionNames) -> Result<Vec<Dimension>, Failure> {
+    let Some(asked) = asked else { return Ok(vec![Dimension::Hour]) };
     let mut dimensions: Vec<Dimension> = Vec::new();
-    for name in names {
-        let known = Dimension::ALL.iter().find(|(_, known)| known == name);
-        let Some((dimension, _)) = known else {
-            let known = Dimension::ALL.map(|(_, known)| known).join(", ");
-            return Err(Failure::bad("dimensions", format!("dimension {:?}; known dimensions: {known}", shown(name))));
-        };
-        if dimensions.contains(dimension) {
+    for name in asked {
+        let dimension = Dimension::named(name, names).map_err(|error| Failure::bad("dimensions", error))?;
+        if dimensions.contains(&dimension) {
             return Err(Failure::bad("dimensions", format!("dimension {name:?} is given twice")));
         }
-        dimensions.push(*dimension);
+        dimensions.push(dimension);
     }
-    let times: Vec<&str> = dimensions.iter().filter(|dimension| dimension.is_time()).map(|time| time.name()).collect();
+    let times = dimensions.iter().filter(|dimension| dimension.is_time());
+    let times: Vec<&str> = times.map(|time| time.name(names)).collect();
     match times.as_slice() {
         [first, second, ..] => {
             Err(Failure::bad("dimensions", format!("{first} and {second} are both given: leave one out")))
         }
         _ => Ok(dimensions),
     }
+}
+
+/// The wanted values of the dimensions of events.
+fn wanted_values(asked: BTreeMap<String, Vec<String>>, names: &DimensionNames) -> Result<Vec<WantedValue>, Failure> {
+    let count: usize = asked.values().map(Vec::len).sum();
+    if count > QUERY_LISTINGS_MAX {
+        return Err(Failure::bad("values", format!("{count} values: at most {QUERY_LISTINGS_MAX}")));
+    }
+    let mut wanted = Vec::new();
+    for (name, values) in asked {
+        let Some(dimension) = names.find(&name) else {
+            let message = format!("dimension {:?} is unknown; known dimensions: {}", shown(&name), names.shown());
+            return Err(Failure::bad("values", message));
+        };
+        if values.is_empty() {
+            return Err(Failure::bad("values", format!("{name} has no values: name at least one, or leave it out")));
+        }
+        wanted.extend(values.into_iter().map(|value| WantedValue { dimension, value }));
+    }
+    Ok(wanted)
 }
 
 fn types(names: Vec<String>) -> Result<Vec<String>, Failure> {

@@ -40,10 +40,11 @@ pub enum Route {
     RenameType,
     DeleteType,
     AddType,
+    AddDimension,
     Page(Page),
 }
 
-const ROUTES: [(&str, Route); 13] = [
+const ROUTES: [(&str, Route); 14] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
@@ -57,6 +58,7 @@ const ROUTES: [(&str, Route); 13] = [
     ("/v1/types/rename", Route::RenameType),
     ("/v1/types/delete", Route::DeleteType),
     ("/v1/types/add", Route::AddType),
+    ("/v1/types/add-dimension", Route::AddDimension),
 ];
 
 impl Route {
@@ -77,7 +79,7 @@ impl Route {
         match self {
             Route::Healthz | Route::Readyz | Route::Metrics | Route::Types | Route::Page(_) => Method::GET,
             Route::Events | Route::Query | Route::Sql | Route::Pause | Route::Resume | Route::Erase => Method::POST,
-            Route::RenameType | Route::DeleteType | Route::AddType => Method::POST,
+            Route::RenameType | Route::DeleteType | Route::AddType | Route::AddDimension => Method::POST,
         }
     }
 
@@ -89,6 +91,7 @@ impl Route {
             Route::Events => &["producer", "seq"],
             Route::Pause | Route::Resume | Route::DeleteType | Route::AddType => &["type"],
             Route::RenameType => &["from", "to", "merge"],
+            Route::AddDimension => &["type", "dimension", "values_max"],
             Route::Erase => &["tenant", "listing", "again"],
         }
     }

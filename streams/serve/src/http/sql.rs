@@ -118,7 +118,8 @@ async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) 
     let node = &server.node;
     let SqlQuestion { tenant, zone, range, query } = question;
     let format = query.format;
-    let asked = TenantRange { tenant, range, rows_max: node.sql.settings().scan_rows_max };
+    let rows_max = node.sql.settings().scan_rows_max;
+    let asked = TenantRange { tenant, range, rows_max, dimensions: query.dimensions.len() };
     // No work starts before the tenant has a turn: neither the owner's thread nor a reader of blobs.
     let mut session = node.sql.begin(&asked.tenant).await?;
     let space = match space(server) {
@@ -207,7 +208,7 @@ async fn send_rows(
         Ok(rows) => rows,
         Err(error) => return Err(given_up(session, unread(error)).await),
     };
-    for frame in frames(&rows, &asked.tenant) {
+    for frame in frames(&rows, &asked.tenant, asked.dimensions) {
         let frame = match frame {
             Ok(frame) => frame,
             Err(error) => return Err(given_up(session, unread(error)).await),
@@ -318,11 +319,13 @@ impl SqlBody {
             return Err(SqlError::Params(format!("{sent} values in params: at most {PARAMS_MAX}")).into());
         }
         let params = params.into_iter().map(param).collect::<Result<_, _>>()?;
+        let names = node.names();
         let query = Query {
             sql: query,
             params,
             zone: zone.name().to_owned(),
-            types: node.names().types.names().to_vec(),
+            types: names.types.names().to_vec(),
+            dimensions: names.types.dimensions().all().to_vec(),
             format,
             rows_max: SQL_RESULT_ROWS_MAX,
             bytes_max: SQL_RESULT_BYTES_MAX,

@@ -1,4 +1,4 @@
-//! `GET /v1/types` and `POST /v1/types/...`: the names of event types.
+//! `GET /v1/types` and `POST /v1/types/...`: the names of event types, and their dimensions.
 
 use super::answer::{Answer, Failure};
 use super::operate::{propose, time};
@@ -7,8 +7,13 @@ use crate::node::Node;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use serde_json::{Map, Value, json};
+use tidemark_streams_core::limits::VALUES_MAX;
 use tidemark_streams_core::manifest::{Command, Outcome, SetTypes, TypesSet};
 use tidemark_streams_core::schema::{FormerName, TypeChange};
+use tidemark_streams_core::values::DimensionNumber;
+
+/// Values of a tenant that a flush keeps, unless the request names another number.
+const VALUES_MAX_DEFAULT: u32 = 200;
 
 pub fn list(node: &Node, headers: &HeaderMap) -> Result<Answer, Failure> {
     request::authorize_operator(node, headers)?;
@@ -30,6 +35,21 @@ pub async fn delete(node: &Node, headers: &HeaderMap, params: &Params) -> Result
 pub async fn add(node: &Node, headers: &HeaderMap, params: &Params) -> Result<Answer, Failure> {
     let name = named(params, "type")?;
     change(node, headers, TypeChange::Add { name }).await
+}
+
+/// Without `values_max`, a flush keeps [`VALUES_MAX_DEFAULT`] values.
+pub async fn add_dimension(node: &Node, headers: &HeaderMap, params: &Params) -> Result<Answer, Failure> {
+    let name = named(params, "type")?;
+    let missing = || Failure::bad("parameter", "dimension is missing: name it, such as country".to_owned());
+    let dimension = params.get("dimension").cloned().ok_or_else(missing)?;
+    let values_max = match params.get("values_max") {
+        None => VALUES_MAX_DEFAULT,
+        Some(text) => text.parse().map_err(|_| {
+            let message = format!("values_max {:?}: a whole number from 1 to {VALUES_MAX}", shown(text));
+            Failure::bad("parameter", message)
+        })?,
+    };
+    change(node, headers, TypeChange::AddDimension { name, dimension, values_max }).await
 }
 
 /// Has the owner's thread propose a change. A change that was made before only reports the types.
@@ -73,7 +93,16 @@ fn types(node: &Node) -> Value {
             }
         }
     }
+    let known = names.schema.dimensions();
+    let mut dimensions = Map::new();
+    for (name, of_type) in &known.of_types {
+        let bound = |(number, values_max): (&DimensionNumber, &u32)| {
+            (known.names.name(*number).to_owned(), json!({ "values_max": values_max }))
+        };
+        dimensions.insert(name.clone(), Value::Object(of_type.iter().map(bound).collect()));
+    }
     json!({
+        "dimensions": dimensions,
         "types": names.schema.listed(),
         "taken": names.types.names(),
         "aliases": aliases,

@@ -54,12 +54,17 @@ impl Prepared {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(memory_bytes as usize));
         let tables = Arc::new(Tables::new(&pool, memory_bytes));
         let context = SessionContext::new_with_state(state(&pool).map_err(refused)?);
-        let local = LocalFunction { tables: Arc::clone(&tables), zone, params: query.params.clone() };
+        let local = LocalFunction {
+            tables: Arc::clone(&tables),
+            zone,
+            params: query.params.clone(),
+            dimensions: query.dimensions.clone(),
+        };
         context.register_udtf(LOCAL, Arc::new(local));
-        let all = Table::new(&tables, TableKind::All);
+        let all = Table::new(&tables, TableKind::All, &query.dimensions);
         context.register_table(IMPRESSIONS, Arc::new(all)).map_err(refused)?;
         for name in query.types.iter().filter(|name| *name != IMPRESSIONS) {
-            let table = Table::new(&tables, TableKind::Type(name.clone()));
+            let table = Table::new(&tables, TableKind::Type(name.clone()), &query.dimensions);
             let reference = TableReference::bare(name.as_str());
             context.register_table(reference, Arc::new(table)).map_err(refused)?;
         }

@@ -3,7 +3,7 @@
 //! The rows are once in memory. Each table makes its batches from them when a query reads it. No table has statistics.
 
 use super::refused::Refused;
-use crate::frames::{Param, Refusal, Rows};
+use crate::frames::{Param, Refusal, Rows, ValueColumn};
 use async_trait::async_trait;
 use datafusion::arrow::array::{
     Array, ArrayRef, Date32Array, Int64Array, StringViewArray, StringViewBuilder, TimestampMicrosecondArray,
@@ -35,6 +35,8 @@ const SECOND_US: i64 = 1_000_000;
 const DAY_S: i64 = 86_400;
 /// Memory of a row: views of its texts, its type, its hour, its quarters and their sum.
 const ROW_BYTES: usize = 16 + 1 + 8 + 16 + 8;
+/// Memory of a row's view of a value.
+const VALUE_BYTES: usize = 16;
 
 /// The rows of a query.
 #[derive(Debug)]
@@ -60,6 +62,8 @@ struct Chunk {
     hours: TimestampMicrosecondArray,
     quarters: Vec<[u32; 4]>,
     n: Int64Array,
+    /// Of the dimensions of the query.
+    values: Vec<StringViewArray>,
 }
 
 /// Which rows a table has.
@@ -92,6 +96,7 @@ pub struct LocalFunction {
     /// The zone without an argument.
     pub zone: Zone,
     pub params: Vec<Param>,
+    pub dimensions: Vec<String>,
 }
 
 impl Tables {
@@ -113,7 +118,9 @@ impl Tables {
     pub fn add(&self, rows: &Rows) -> Result<(), Refused> {
         let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let text: usize = rows.listings.iter().map(|run| run.listing.len()).sum();
-        let bytes = rows.len() * ROW_BYTES + text;
+        let of_values = |column: &ValueColumn| column.texts.iter().map(String::len).sum::<usize>();
+        let values: usize = rows.values.iter().map(|column| of_values(column) + rows.len() * VALUE_BYTES).sum();
+        let bytes = rows.len() * ROW_BYTES + text + values;
         filling.reservation.try_grow(bytes).map_err(|_| Refused::memory(self.memory_bytes))?;
         filling.chunks.push(Chunk::of(rows)?);
         Ok(())
@@ -151,6 +158,7 @@ impl Chunk {
             }
             start += bytes;
         }
+        let invalid_values = |_| Refused::new(Refusal::Internal, "values that are too long");
         let sum = |quarters: &[u32; 4]| quarters.iter().map(|&count| i64::from(count)).sum();
         Ok(Chunk {
             listings: listings.finish(),
@@ -159,6 +167,7 @@ impl Chunk {
             hours: rows.hours.iter().map(|&hour| Some(i64::from(hour) * HOUR_US)).collect(),
             n: rows.quarters.iter().map(|quarters| Some(sum(quarters))).collect(),
             quarters: rows.quarters.clone(),
+            values: rows.values.iter().map(of_dimension).collect::<Result<_>>().map_err(invalid_values)?,
         })
     }
 
@@ -171,8 +180,9 @@ impl Chunk {
     }
 
     fn all(&self, schema: SchemaRef) -> Result<RecordBatch> {
-        let columns: Vec<ArrayRef> =
+        let mut columns: Vec<ArrayRef> =
             vec![Arc::new(self.listings.clone()), self.types()?, self.hours(), Arc::new(self.n.clone())];
+        columns.extend(self.values.iter().map(|values| Arc::new(values.clone()) as ArrayRef));
         Ok(RecordBatch::try_new(schema, columns)?)
     }
 
@@ -181,7 +191,9 @@ impl Chunk {
         let rows = self.type_of.values().iter().zip(0_u32..);
         let rows = rows.filter(|(at, _)| Some(usize::from(**at)) == wanted).map(|(_, row)| row);
         let rows = UInt32Array::from_iter_values(rows);
-        let columns: [&dyn Array; 3] = [&self.listings, &self.hours(), &self.n];
+        let hours = self.hours();
+        let mut columns: Vec<&dyn Array> = vec![&self.listings, &hours, &self.n];
+        columns.extend(self.values.iter().map(|values| values as &dyn Array));
         let columns = columns.iter().map(|column| take(*column, &rows, None)).collect::<Result<Vec<_>, _>>()?;
         Ok(RecordBatch::try_new(schema, columns)?)
     }
@@ -202,7 +214,7 @@ impl Chunk {
         let LocalColumns { rows, quarters, hours, local_hours, days, n } = columns;
         let rows = UInt32Array::from(rows);
         let time = |times: Vec<i64>| TimestampMicrosecondArray::from(times);
-        let columns: Vec<ArrayRef> = vec![
+        let mut columns: Vec<ArrayRef> = vec![
             take(&self.listings, &rows, None)?,
             take(&self.types()?, &rows, None)?,
             Arc::new(time(quarters).with_timezone(UTC)),
@@ -211,8 +223,20 @@ impl Chunk {
             Arc::new(Date32Array::from(days)),
             Arc::new(Int64Array::from(n)),
         ];
+        for values in &self.values {
+            columns.push(take(values, &rows, None)?);
+        }
         Ok(RecordBatch::try_new(schema, columns)?)
     }
+}
+
+/// The values of a dimension. The texts are once in memory.
+fn of_dimension(column: &ValueColumn) -> Result<StringViewArray> {
+    let texts = StringViewArray::from_iter_values(&column.texts);
+    let value_of = UInt32Array::from(column.value_of.clone());
+    let values = take(&texts, &value_of, None)?;
+    let values = values.as_any().downcast_ref::<StringViewArray>().cloned();
+    values.ok_or_else(|| DataFusionError::Internal("values of another type".to_owned()))
 }
 
 #[derive(Default)]
@@ -258,12 +282,12 @@ impl LocalTime {
 }
 
 impl TableKind {
-    fn schema(&self) -> SchemaRef {
+    fn schema(&self, dimensions: &[String]) -> SchemaRef {
         let time = |zone: Option<&str>| DataType::Timestamp(TimeUnit::Microsecond, zone.map(Arc::from));
         let field = |name: &str, kind: DataType| Field::new(name, kind, false);
         let text = |name: &str| field(name, DataType::Utf8View);
         let n = field("n", DataType::Int64);
-        let fields = match self {
+        let mut fields = match self {
             TableKind::All => vec![text("listing"), text("type"), field("hour", time(Some(UTC))), n],
             TableKind::Type(_) => vec![text("listing"), field("hour", time(Some(UTC))), n],
             TableKind::Local(_) => vec![
@@ -276,13 +300,15 @@ impl TableKind {
                 n,
             ],
         };
+        fields.extend(dimensions.iter().map(|name| Field::new(name, DataType::Utf8View, true)));
         Arc::new(Schema::new(fields))
     }
 }
 
 impl Table {
-    pub fn new(tables: &Arc<Tables>, kind: TableKind) -> Table {
-        let schema = kind.schema();
+    /// `dimensions` are the columns behind those of each directory.
+    pub fn new(tables: &Arc<Tables>, kind: TableKind, dimensions: &[String]) -> Table {
+        let schema = kind.schema(dimensions);
         Table { partition: Arc::new(Partition { tables: Arc::clone(tables), kind, schema }) }
     }
 }
@@ -350,7 +376,7 @@ impl TableFunctionImpl for LocalFunction {
             [argument] => self.named(argument)?,
             [_, _, ..] => return plan_err!("impressions_local takes one time zone, such as 'Europe/Berlin'"),
         };
-        Ok(Arc::new(Table::new(&self.tables, TableKind::Local(zone))))
+        Ok(Arc::new(Table::new(&self.tables, TableKind::Local(zone), &self.dimensions)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A child on a socket of this process: hand-fed rows, and what it answers.
 
 use super::*;
-use crate::frames::{Format, ListingRun, Param, Rows};
+use crate::frames::{Format, ListingRun, Param, Rows, ValueColumn};
 use crate::limits::COLUMNS_MAX;
 use bytes::Bytes;
 use datafusion::arrow::array::Array;
@@ -17,6 +17,7 @@ fn query(sql: &str) -> Query {
         params: Vec::new(),
         zone: "Asia/Kathmandu".to_owned(),
         types: vec!["click".to_owned(), "impression".to_owned(), "impressions".to_owned()],
+        dimensions: Vec::new(),
         format: Format::Csv,
         rows_max: 10_000,
         bytes_max: 1 << 20,
@@ -35,6 +36,7 @@ fn rows() -> Rows {
         type_of: Bytes::from_static(&[1, 1, 0]),
         hours: vec![400_000, 400_001, 400_001],
         quarters: vec![[1, 0, 0, 0], [0, 0, 0, 2], [5, 0, 7, 0]],
+        values: Vec::new(),
     }
 }
 
@@ -159,12 +161,38 @@ fn arrow_has_the_texts_of_its_rows_only() {
         type_of: vec![0; LISTINGS].into(),
         hours: vec![400_000; LISTINGS],
         quarters: vec![[1, 0, 0, 0]; LISTINGS],
+        values: Vec::new(),
     };
     let sql = "SELECT listing FROM click WHERE listing > '9' OR listing LIKE '%7' ORDER BY listing LIMIT 2";
     let arrow = Query { format: Format::Arrow, bytes_max: 4_096, ..query(sql) };
     let bytes = asked(&[arrow], &many).remove(0).unwrap();
     let text = String::from_utf8_lossy(&bytes);
     assert!(text.contains(&name(7)) && text.contains(&name(17)) && !text.contains(&name(27)), "{text}");
+}
+
+#[test]
+fn dimensions_are_columns_of_each_table() {
+    let dimensions = vec!["country".to_owned(), "surface".to_owned()];
+    let country = ValueColumn { texts: vec!["NP".to_owned()], value_of: vec![Some(0), None, Some(0)] };
+    let surface = ValueColumn { texts: Vec::new(), value_of: vec![None; 3] };
+    let rows = Rows { values: vec![country, surface], ..rows() };
+    let sqls = [
+        "SELECT country, sum(n) AS n FROM impressions GROUP BY country ORDER BY country",
+        "SELECT sum(n) AS n FROM click WHERE country = 'NP'",
+        "SELECT country, sum(n) AS n FROM impressions_local('UTC') GROUP BY country ORDER BY country",
+        "SELECT count(surface) AS surfaces, sum(n) AS n FROM impression",
+        "SELECT * FROM click ORDER BY hour LIMIT 1",
+    ];
+    let queries = sqls.map(|sql| Query { dimensions: dimensions.clone(), ..query(sql) });
+    let answers = asked(&queries, &rows).into_iter().map(|answer| String::from_utf8(answer.unwrap()).unwrap());
+    let expected = [
+        "country,n\r\nNP,13\r\n,2\r\n",
+        "n\r\n1\r\n",
+        "country,n\r\nNP,13\r\n,2\r\n",
+        "surfaces,n\r\n0,12\r\n",
+        "listing,hour,n,country,surface\r\na,2015-08-19T16:00:00Z,1,NP,\r\n",
+    ];
+    assert_eq!(answers.collect::<Vec<_>>(), expected);
 }
 
 #[test]

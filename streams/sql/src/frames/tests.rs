@@ -13,6 +13,7 @@ fn rows() -> Rows {
         type_of: Bytes::from_static(&[0, 0]),
         hours: vec![7, 8],
         quarters: vec![[0, 1, 2, 3], [QUARTER_COUNT_MAX, 0, 0, 0]],
+        values: vec![ValueColumn { texts: vec!["NP".to_owned()], value_of: vec![None, Some(0)] }],
     }
 }
 
@@ -22,6 +23,7 @@ fn query() -> Query {
         params: vec![Param::Null, Param::Text("x".to_owned())],
         zone: "UTC".to_owned(),
         types: vec!["click".to_owned()],
+        dimensions: vec!["country".to_owned()],
         format: Format::Csv,
         rows_max: 1,
         bytes_max: 2,
@@ -55,13 +57,16 @@ fn messages_come_back_as_they_were_sent() {
 
 #[test]
 fn rows_with_values_outside_their_limits_are_refused() {
-    let changes: [fn(&mut Rows); 6] = [
+    let changes: [fn(&mut Rows); 9] = [
         |rows| rows.hours.push(1),
         |rows| rows.listings[0].rows = 2,
         |rows| rows.listings[0].rows = u32::MAX,
         |rows| rows.types.clear(),
         |rows| rows.hours[0] = HOURS_MAX,
         |rows| rows.quarters[0][0] = QUARTER_COUNT_MAX + 1,
+        |rows| rows.values[0].value_of.push(None),
+        |rows| rows.values[0].texts.clear(),
+        |rows| rows.values = vec![rows.values[0].clone(); 5],
     ];
     assert!(rows().check().is_ok());
     for change in changes {

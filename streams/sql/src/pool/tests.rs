@@ -31,6 +31,7 @@ fn query() -> Query {
         params: Vec::new(),
         zone: "UTC".to_owned(),
         types: Vec::new(),
+        dimensions: Vec::new(),
         format: Format::Csv,
         rows_max: 1_000,
         bytes_max: 1 << 20,

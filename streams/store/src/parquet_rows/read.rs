@@ -1,8 +1,8 @@
 //! Reading: all rows, or those of a tenant, of which only some pages are decoded.
 
 use super::{
-    CHECKSUM_KEY, COLUMNS, Checksum, FORMAT, FORMAT_KEY, Footer, HOUR, HOUR_US, LISTING, PAGE_ROWS, QUARTERS,
-    RowsError, SCHEMA, SUM, TENANT, TYPE,
+    CHECKSUM_KEY, COLUMNS, Checksum, DIMENSIONS_KEY, FORMAT, FORMAT_KEY, FORMAT_WITH_VALUES, Footer, HOUR, HOUR_US,
+    LISTING, PAGE_ROWS, QUARTERS, RowsError, SUM, TENANT, TYPE, dimensions, schema,
 };
 use bytes::Bytes;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
@@ -11,10 +11,10 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
-use parquet::schema::parser::parse_message_type;
 use std::ops::Range;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::time::Hour;
+use tidemark_streams_core::values::{DimensionNumber, Values, push};
 
 /// Which rows are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ struct Columns {
     types: Vec<ByteArray>,
     quarters: [Vec<i32>; 4],
     sums: Vec<i64>,
+    /// Of each dimension with a column; `None`: the row has no value.
+    values: Vec<Vec<Option<ByteArray>>>,
 }
 
 /// The columns of a row group, read up to one row.
@@ -45,6 +47,7 @@ struct Readers {
     types: ColumnReaderImpl<ByteArrayType>,
     quarters: [ColumnReaderImpl<Int32Type>; 4],
     sums: ColumnReaderImpl<Int64Type>,
+    values: Vec<ColumnReaderImpl<ByteArrayType>>,
 }
 
 /// The rows of a blob. Its bytes are those that were stored: the checksum in the manifest was compared before.
@@ -93,10 +96,11 @@ fn checked_footer(metadata: &ParquetMetaData) -> Result<Footer, RowsError> {
     let pairs = file.key_value_metadata().into_iter().flatten();
     let footer = Footer(pairs.filter_map(|pair| Some((pair.key.clone(), pair.value.clone()?))).collect());
     let found = footer.get(FORMAT_KEY).unwrap_or_default();
-    if found != FORMAT {
+    let expected = if footer.get(DIMENSIONS_KEY).is_some() { FORMAT_WITH_VALUES } else { FORMAT };
+    if found != expected {
         return Err(RowsError::Format { found: found.to_owned() });
     }
-    match *file.schema() == parse_message_type(SCHEMA)? {
+    match *file.schema() == schema(&dimensions(&footer)?)? {
         true => Ok(footer),
         false => Err(RowsError::Schema),
     }
@@ -143,6 +147,7 @@ fn push_group(
 }
 
 fn push_rows(columns: &Columns, wanted: Wanted<'_>, rows: &mut Rollups) -> Result<(), RowsError> {
+    let mut values = String::new();
     for at in 0..columns.tenants.len() {
         let tenant = text(&columns.tenants[at])?;
         match wanted {
@@ -153,8 +158,10 @@ fn push_rows(columns: &Columns, wanted: Wanted<'_>, rows: &mut Rollups) -> Resul
         for (quarter, counts) in quarters.iter_mut().zip(&columns.quarters) {
             *quarter = u32::try_from(counts[at]).map_err(|_| RowsError::Damaged("a count is negative"))?;
         }
+        columns.values(at, &mut values)?;
         let row = RollupRow {
             tenant,
+            values: Values::parse(&values).map_err(|_| RowsError::Damaged("a value of a dimension is none"))?,
             listing: text(&columns.listings[at])?,
             hour: hour(columns.hours[at])?,
             event_type: text(&columns.types[at])?,
@@ -166,6 +173,19 @@ fn push_rows(columns: &Columns, wanted: Wanted<'_>, rows: &mut Rollups) -> Resul
         rows.push(row)?;
     }
     Ok(())
+}
+
+impl Columns {
+    /// Replaces a text by the values of a row.
+    fn values(&self, at: usize, text: &mut String) -> Result<(), RowsError> {
+        text.clear();
+        for (number, values) in DimensionNumber::ALL.into_iter().zip(&self.values) {
+            if let Some(value) = &values[at] {
+                push(text, number, self::text(value)?);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn text(bytes: &ByteArray) -> Result<&str, RowsError> {
@@ -181,9 +201,7 @@ fn hour(at_us: i64) -> Result<Hour, RowsError> {
 impl Readers {
     /// The columns from a row on.
     fn open(group: &dyn RowGroupReader, start: usize) -> Result<Readers, RowsError> {
-        if group.num_columns() != COLUMNS {
-            return Err(RowsError::Schema);
-        }
+        let dimensions = group.num_columns().checked_sub(COLUMNS).ok_or(RowsError::Schema)?;
         let [q0, q1, q2, q3] = QUARTERS;
         Ok(Readers {
             tenants: column(group, TENANT, start)?,
@@ -197,6 +215,7 @@ impl Readers {
                 column(group, q3, start)?,
             ],
             sums: column(group, SUM, start)?,
+            values: (0..dimensions).map(|at| column(group, COLUMNS + at, start)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -209,7 +228,12 @@ impl Readers {
         for (reader, found) in self.quarters.iter_mut().zip(&mut columns.quarters) {
             values(reader, rows, found)?;
         }
-        values(&mut self.sums, rows, &mut columns.sums)
+        values(&mut self.sums, rows, &mut columns.sums)?;
+        columns.values.resize(self.values.len(), Vec::new());
+        for (reader, found) in self.values.iter_mut().zip(&mut columns.values) {
+            optional(reader, rows, found)?;
+        }
+        Ok(())
     }
 }
 
@@ -232,4 +256,23 @@ fn values<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize, values: &m
         true => Ok(()),
         false => Err(FEWER_VALUES),
     }
+}
+
+/// The values of an optional column.
+fn optional(
+    reader: &mut ColumnReaderImpl<ByteArrayType>,
+    rows: usize,
+    found: &mut Vec<Option<ByteArray>>,
+) -> Result<(), RowsError> {
+    let mut levels: Vec<i16> = Vec::with_capacity(rows);
+    let mut values: Vec<ByteArray> = Vec::new();
+    let (read, _, _) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
+    let has_value = levels.iter().filter(|level| **level > 0).count();
+    if read != rows || levels.len() != rows || values.len() != has_value {
+        return Err(FEWER_VALUES);
+    }
+    let mut values = values.into_iter();
+    found.clear();
+    found.extend(levels.iter().map(|level| if *level > 0 { values.next() } else { None }));
+    Ok(())
 }

@@ -5,17 +5,22 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::sync::Arc;
 use tidemark_streams_core::blob::{BlobKey, Epoch, Level, LiveDigest, PartitionId, Seq};
+use tidemark_streams_core::manifest::{Command, Manifest, SetTypes, TypesSet};
 use tidemark_streams_core::owner::{After, Content, Origin, SourceAfter};
 use tidemark_streams_core::rollup::Rollups;
+use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::scope::Scope;
 use tidemark_streams_core::source::{SourceId, SourceState};
 use tidemark_streams_core::time::Hour;
+use tidemark_streams_core::values::{DimensionNames, Values};
 
 /// As it was written before footers said which tenants a blob holds.
 const GOLDEN_WITHOUT_SCOPE: &[u8] = include_bytes!("../../tests/golden/rollups-1.parquet");
 /// As it was written before footers said which blobs are live.
 const GOLDEN_WITHOUT_STATE: &[u8] = include_bytes!("../../tests/golden/rollups-1-scope.parquet");
 const GOLDEN: &[u8] = include_bytes!("../../tests/golden/rollups-1-state.parquet");
+/// With values of dimensions.
+const GOLDEN_VALUES_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rollups-2.parquet");
 const GOLDEN_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rollups-1-state.parquet");
 
 /// Of rows without a place in a directory.
@@ -30,6 +35,7 @@ fn rows(tenants: u32, listings: u32, hours: u32) -> Rollups {
             for hour in 0..hours {
                 let row = RollupRow {
                     tenant: &format!("tenant-{tenant:04}"),
+                    values: Values::NONE,
                     listing: &format!("{listing:09}"),
                     hour: Hour(480_000 + hour),
                     event_type: "impression",
@@ -72,11 +78,8 @@ fn only_pages_that_may_hold_the_tenant_are_decoded() {
     assert_eq!(wanted("nobody"), 0);
 }
 
-/// Today's reader reads the file of this version, and today's writer writes it. Bless with `TIDEMARK_BLESS=1`.
-#[test]
-fn golden_file_is_read_and_written() {
-    let rows = rows(3, 2, 2);
-    let put = Put {
+fn put(rows: &Rollups, dimensions: DimensionNames) -> Put {
+    Put {
         key: BlobKey { partition: PartitionId(0), epoch: Epoch(2), seq: Seq(7), part: 1 },
         level: Level::Delta,
         scope: Scope::ALL,
@@ -87,8 +90,82 @@ fn golden_file_is_read_and_written() {
             revision: 1,
             sources: [SourceAfter { id: SourceId([0xab; 32]), state: SourceState::default() }].into(),
         },
+        dimensions,
         content: Content::Rows(Arc::new(rows.clone())),
-    };
+    }
+}
+
+fn country_and_surface() -> DimensionNames {
+    let mut manifest = Manifest::new();
+    let impression = || "impression".to_owned();
+    let set = |set| Command::Types(SetTypes { set, asked_at_ms: 0, log_row: 0 });
+    manifest.apply(&set(TypesSet::List(vec![impression()])));
+    for dimension in ["country", "surface"] {
+        let dimension = dimension.to_owned();
+        let change = TypeChange::AddDimension { name: impression(), dimension, values_max: 200 };
+        manifest.apply(&set(TypesSet::Change(change)));
+    }
+    manifest.schema().dimensions().names
+}
+
+fn rows_with_values() -> Rollups {
+    let plain = rows(3, 2, 2);
+    let mut rows = Rollups::new();
+    for (at, row) in plain.iter().enumerate() {
+        let values = ["", "\u{1}NP", "\u{1}other\u{2}feed", "\u{2}search"][at % 4];
+        rows.push(RollupRow { values: Values::parse(values).unwrap(), ..row }).unwrap();
+    }
+    rows.combine();
+    rows
+}
+
+/// Today's reader reads the file with values, and today's writer writes it. Bless with `TIDEMARK_BLESS=1`.
+#[test]
+fn golden_file_with_values_is_read_and_written() {
+    let rows = rows_with_values();
+    let put = put(&rows, country_and_surface());
+    let bytes = encode(&rows, &footer_of(&put, "0123456789abcdef")).unwrap();
+    if std::env::var_os("TIDEMARK_BLESS").is_some() {
+        std::fs::write(GOLDEN_VALUES_PATH, &bytes).unwrap();
+        return;
+    }
+    let golden = Bytes::from(std::fs::read(GOLDEN_VALUES_PATH).unwrap());
+    assert!(bytes == golden, "the writer's bytes have changed");
+    let (found, footer) = decode_with_footer(golden.clone()).unwrap();
+    assert_eq!(found, rows);
+    assert_eq!(
+        (footer.get(FORMAT_KEY), footer.get(DIMENSIONS_KEY)),
+        (Some(FORMAT_WITH_VALUES), Some("country,surface"))
+    );
+    assert!(footer.said().is_ok() && is_as_written(&golden, &rows, &footer).unwrap());
+    let tenant = decode(golden, Wanted::Tenant("tenant-0001")).unwrap();
+    assert!(tenant.iter().eq(rows.iter().filter(|row| row.tenant == "tenant-0001")));
+}
+
+#[test]
+fn values_without_a_column_are_not_written() {
+    let rows = rows_with_values();
+    let refused = |footer: &Footer| encode(&rows, footer).unwrap_err().to_string();
+    assert_eq!(refused(&plain()), "its footer names the dimensions \"\"");
+    for names in ["country", "country,country", "a,b,c,d,e", "tenant", ""] {
+        let footer = plain().with(DIMENSIONS_KEY, names.to_owned());
+        assert_eq!(refused(&footer), format!("its footer names the dimensions {names:?}"));
+    }
+}
+
+/// Rows of a directory with dimensions, but without values, have the bytes of a directory without dimensions.
+#[test]
+fn rows_without_values_have_the_format_without_dimensions() {
+    let rows = rows(3, 2, 2);
+    let bytes = |dimensions| encode(&rows, &footer_of(&put(&rows, dimensions), "0123456789abcdef")).unwrap();
+    assert!(bytes(country_and_surface()) == GOLDEN && bytes(DimensionNames::default()) == GOLDEN);
+}
+
+/// Today's reader reads the file of this version, and today's writer writes it. Bless with `TIDEMARK_BLESS=1`.
+#[test]
+fn golden_file_is_read_and_written() {
+    let rows = rows(3, 2, 2);
+    let put = put(&rows, DimensionNames::default());
     let bytes = encode(&rows, &footer_of(&put, "0123456789abcdef")).unwrap();
     if std::env::var_os("TIDEMARK_BLESS").is_some() {
         std::fs::write(GOLDEN_PATH, &bytes).unwrap();
@@ -124,15 +201,20 @@ proptest! {
             ("[a-zé€]{1,8}", "[ -~]{1,12}", 0..1_000_u32, prop_oneof!["click", "impression"], any::<[u16; 4]>()),
             0..60,
         ),
+        values in proptest::collection::vec("(\u{1}[a-zé]{1,6})?(\u{2}[ab])?", 1..4),
+        has_values in any::<bool>(),
     ) {
         let mut rows = Rollups::new();
-        for (tenant, listing, hour, event_type, quarters) in &drawn {
+        for (at, (tenant, listing, hour, event_type, quarters)) in drawn.iter().enumerate() {
             let quarters = quarters.map(u32::from);
-            let row = RollupRow { tenant, listing, hour: Hour(*hour), event_type, quarters };
+            let values = if has_values { values[at % values.len()].as_str() } else { "" };
+            let values = Values::parse(values).unwrap();
+            let row = RollupRow { tenant, values, listing, hour: Hour(*hour), event_type, quarters };
             rows.push(row).unwrap();
         }
         rows.combine();
-        let bytes = Bytes::from(encode(&rows, &plain()).unwrap());
+        let footer = footer_of(&put(&rows, country_and_surface()), "0123456789abcdef");
+        let bytes = Bytes::from(encode(&rows, &footer).unwrap());
         prop_assert_eq!(decode(bytes, Wanted::All).unwrap(), rows);
     }
 }

@@ -1,8 +1,8 @@
 //! Writing.
 
 use super::{
-    CHECKSUM_KEY, Checksum, Footer, GROUP_ROWS, HOUR, HOUR_US, LISTING, PAGE_ROWS, QUARTERS, RowsError, SCHEMA, SUM,
-    TENANT, TYPE,
+    CHECKSUM_KEY, COLUMNS, Checksum, Footer, GROUP_ROWS, HOUR, HOUR_US, LISTING, PAGE_ROWS, QUARTERS, RowsError, SUM,
+    TENANT, TYPE, dimensions, schema,
 };
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -11,11 +11,11 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 use std::ops::Range;
 use std::sync::Arc;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
+use tidemark_streams_core::values::DimensionNumber;
 
 /// zstd at this level: higher ones take twice the time for a few parts in a thousand.
 const ZSTD_LEVEL: i32 = 3;
@@ -26,7 +26,12 @@ const ZSTD_LEVEL: i32 = 3;
 /// [`RowsError`].
 pub fn encode(rows: &Rollups, footer: &Footer) -> Result<Vec<u8>, RowsError> {
     let checksum = Checksum::of(rows);
-    let schema = Arc::new(parse_message_type(SCHEMA)?);
+    let dimensions = dimensions(footer)?;
+    let is_left_out = |(number, _): (DimensionNumber, &str)| number.position() >= dimensions.len();
+    if rows.iter().any(|row| row.values.iter().any(is_left_out)) {
+        return Err(RowsError::Dimensions { found: dimensions.join(",") });
+    }
+    let schema = Arc::new(schema(&dimensions)?);
     let properties = Arc::new(properties(footer, checksum)?);
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
     for start in (0..rows.len()).step_by(GROUP_ROWS) {
@@ -99,6 +104,7 @@ fn write_group(
             HOUR => write::<Int64Type>(&mut writer, &numbers.hours)?,
             TYPE => write_texts(&mut writer, rows, |row| row.event_type)?,
             SUM => write::<Int64Type>(&mut writer, &numbers.sums)?,
+            COLUMNS.. => write_values(&mut writer, rows, column - COLUMNS)?,
             quarter => write::<Int32Type>(&mut writer, &numbers.quarters[quarter - QUARTERS[0]])?,
         }
         writer.close()?;
@@ -134,6 +140,23 @@ fn write_texts<'a>(
         values.clear();
         values.extend(ranges.iter().map(|range| ByteArray::from(all.slice(range.clone()))));
         writer.write_batch(&values, None, None)?;
+    }
+    Ok(())
+}
+
+/// The values of a dimension. A row without a value has none in the column.
+fn write_values(
+    writer: &mut SerializedColumnWriter<'_>,
+    rows: &[RollupRow<'_>],
+    dimension: usize,
+) -> Result<(), RowsError> {
+    let Some(dimension) = DimensionNumber::of_position(dimension) else { return Err(RowsError::Schema) };
+    let writer = writer.typed::<ByteArrayType>();
+    for page in rows.chunks(PAGE_ROWS) {
+        let found: Vec<Option<&str>> = page.iter().map(|row| row.values.get(dimension)).collect();
+        let levels: Vec<i16> = found.iter().map(|value| i16::from(value.is_some())).collect();
+        let values: Vec<ByteArray> = found.into_iter().flatten().map(ByteArray::from).collect();
+        writer.write_batch(&values, Some(&levels), None)?;
     }
     Ok(())
 }
