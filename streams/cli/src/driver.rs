@@ -40,7 +40,7 @@ pub struct Driver {
     recent: Recent,
 }
 
-/// The rows of flushed blobs, so that the merge that follows does not unpack their files again.
+/// The rows of deltas that this process wrote, so that the next merge does not unpack their files.
 #[derive(Default)]
 struct Recent {
     rows: BTreeMap<BlobKey, Arc<Rollups>>,
@@ -166,7 +166,9 @@ impl Driver {
         let missing = || DirectoryError::Read(ReadError::Missing { name: key.to_string() });
         let meta = live_blob(self.directory.manifest(), &key).ok_or_else(missing)?;
         let may_fail = self.unreadable == Unreadable::IsPassedOver;
-        let recent = self.recent.take(&key).map(|rows| Ok(Read::Rows(rows)));
+        let recent = self.recent.take(&key);
+        debug_assert!(recent.as_ref().is_none_or(|rows| self.has(&meta, rows)), "{key} has other rows than were put");
+        let recent = recent.map(|rows| Ok(Read::Rows(rows)));
         match recent.unwrap_or_else(|| self.read(&meta)) {
             Ok(Read::Rows(rows)) => self.owner.handle(now(), Input::Loaded { key, rows }),
             Ok(Read::Letters(letters)) => self.owner.handle(now(), Input::LoadedLetters { key, letters }),
@@ -174,6 +176,11 @@ impl Driver {
             Err(error) => return Err(error.into()),
         }
         Ok(())
+    }
+
+    /// Whether a blob has these rows, if it can be read.
+    fn has(&self, meta: &BlobMeta, rows: &Rollups) -> bool {
+        self.directory.rows(meta, Wanted::All).map_or(true, |read| read == *rows)
     }
 
     fn read(&self, meta: &BlobMeta) -> Result<Read, DirectoryError> {
@@ -187,7 +194,7 @@ impl Driver {
 }
 
 impl Recent {
-    /// Keeps the rows of a flushed blob, while there is room.
+    /// Keeps the rows of a delta, while there is room. The next merge needs them.
     fn keep(&mut self, put: &Put) {
         let (Level::Delta, Content::Rows(rows)) = (put.level, &put.content) else { return };
         let bytes = rows.bytes();
@@ -197,7 +204,7 @@ impl Recent {
         }
     }
 
-    /// The rows of a blob, which no later merge reads.
+    /// The rows of a blob. A later merge, which is rare, reads the file.
     fn take(&mut self, key: &BlobKey) -> Option<Rollups> {
         let rows = self.rows.remove(key)?;
         self.bytes -= rows.bytes();

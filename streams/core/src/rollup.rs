@@ -221,6 +221,9 @@ impl Rollups {
         let mut texts = SortedTexts::of(self);
         let sorted: Vec<PackedRow> = order.iter().map(|at| texts.placed(&self.rows[*at as usize])).collect();
         let moved = texts.moved;
+        // The memory of both is free before sums take more.
+        drop(order);
+        self.rows = Vec::new();
         let is_distinct = sorted.windows(2).all(|pair| !pair[0].has_key_of(&pair[1]));
         let counts = |row: &PackedRow| row.quarters != [0; 4];
         // The rows of a merge mostly have different keys.
@@ -290,6 +293,10 @@ fn summed(sorted: &[PackedRow]) -> Vec<PackedRow> {
             sums.iter_mut().zip(quarters).for_each(|(sum, count)| *sum -= u64::from(count));
             summed.push(PackedRow { quarters, ..*first });
         }
+    }
+    // Quarters of an hour are rows of a fold, so fewer may be left.
+    if summed.len() * 2 < summed.capacity() {
+        summed.shrink_to_fit();
     }
     summed
 }

@@ -81,7 +81,11 @@ impl CodedReader {
             use Encoding::{BIT_PACKED, PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY};
             matches!(encoding, PLAIN | PLAIN_DICTIONARY | RLE_DICTIONARY | RLE | BIT_PACKED)
         };
-        chunk.column_descr().physical_type() == Physical::BYTE_ARRAY && chunk.encodings().all(is_understood)
+        let mut encodings = chunk.encodings();
+        let is_first_understood = encodings.next().is_some_and(is_understood);
+        chunk.column_descr().physical_type() == Physical::BYTE_ARRAY
+            && is_first_understood
+            && encodings.all(is_understood)
     }
 
     pub fn open<R: ChunkReader + 'static>(
@@ -107,6 +111,9 @@ impl CodedReader {
         let mut present = Vec::with_capacity(rows);
         self.numbers.read_records(rows, self.is_optional.then_some(&mut levels), None, &mut present)?;
         let known = locked(&self.known).clone();
+        if !known.has_all(&present) {
+            return Err(damaged("a column has numbers without texts"));
+        }
         if levels.len() <= present.len() {
             return Ok(CodedTexts { numbers: present, known });
         }
@@ -145,6 +152,14 @@ impl Known {
         });
     }
 
+    /// Whether each number stands for a text that is kept.
+    fn has_all(&self, numbers: &[i32]) -> bool {
+        let dictionary = self.sets.iter().find(|set| set.is_dictionary).map_or(0..0, Numbered::range);
+        let first = self.sets.iter().find(|set| !set.is_dictionary).map_or(self.next, |set| set.first);
+        let pages = first..self.next;
+        numbers.iter().all(|number| dictionary.contains(number) || pages.contains(number))
+    }
+
     fn add(&mut self, texts: Set, is_dictionary: bool) -> Result<Range<i32>, ParquetError> {
         let first = self.next;
         let end = i32::try_from(texts.ends.len()).ok().and_then(|count| first.checked_add(count));
@@ -159,6 +174,12 @@ impl Known {
         let set = self.sets.iter().rev().find(|set| set.first <= number);
         let text = set.and_then(|set| set.texts.get(usize::try_from(number - set.first).ok()?));
         text.map_or(Text::NoUtf8, Text::Utf8)
+    }
+}
+
+impl Numbered {
+    fn range(&self) -> Range<i32> {
+        self.first..self.first + self.texts.ends.len() as i32
     }
 }
 
@@ -223,11 +244,7 @@ impl<R: ChunkReader> CodedPages<R> {
 
 fn with_buffer(mut page: Page, bytes: Bytes) -> Page {
     match &mut page {
-        Page::DictionaryPage { buf, encoding, .. } => {
-            *buf = bytes;
-            *encoding = Encoding::PLAIN;
-        }
-        Page::DataPage { buf, .. } | Page::DataPageV2 { buf, .. } => *buf = bytes,
+        Page::DictionaryPage { buf, .. } | Page::DataPage { buf, .. } | Page::DataPageV2 { buf, .. } => *buf = bytes,
     }
     page
 }

@@ -76,7 +76,7 @@ pub enum Value {
 /// Texts of consecutive rows.
 #[derive(Debug)]
 pub enum Texts {
-    /// Most columns of texts have a dictionary.
+    /// A number for each text. Texts of a dictionary are kept once.
     Coded(CodedTexts),
     /// All texts in one buffer, with the range of each; `None`: the text is missing.
     Together { text: String, ranges: Vec<Option<Range<usize>>> },
@@ -243,7 +243,7 @@ impl Reader {
         Ok(Reader { values: Values::OfLibrary(values), column })
     }
 
-    /// The same for [`Reader::read_texts`] if the column has texts, and for [`Reader::read`] otherwise.
+    /// The same for [`Reader::read_texts`] if the column has texts, and for the other readers otherwise.
     ///
     /// # Errors
     /// As of [`Reader::open`].

@@ -24,7 +24,7 @@ pub const PAGE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the header of a page, with the smallest and the largest of its values. More: the file is refused.
 pub const PAGE_HEADER_BYTES_MAX: u64 = 64 << 10;
 const _: () = assert!(PAGE_BYTES_MAX <= u32::MAX as usize);
-/// Values of a dictionary, each of which takes some 40 bytes of memory. More: the file is refused.
+/// Values of a dictionary, each of which takes up to 40 bytes of memory beside its text. More: the file is refused.
 pub const DICTIONARY_VALUES_MAX: usize = 4 << 20;
 /// Bytes of a page of texts that say what they have in common with the one before: each may become as long as the page. More: the file is
 /// refused.
@@ -268,7 +268,12 @@ impl<R: ChunkReader> Pages<R> {
                 let length = buf.first_chunk().ok_or_else(|| refused("a page is cut off"))?;
                 Ok((u32::from_le_bytes(*length) as usize).saturating_add(size_of::<u32>()))
             }
-            Page::DataPage { .. } if self.is_optional => Err(refused("a page with levels in an old encoding")),
+            // Old writers pack them without a length. Columns are flat, so a level is one bit.
+            #[expect(deprecated)]
+            Page::DataPage { num_values, def_level_encoding: Encoding::BIT_PACKED, .. } if self.is_optional => {
+                Ok((*num_values as usize).div_ceil(8))
+            }
+            Page::DataPage { .. } if self.is_optional => Err(refused("a page with levels in an unknown encoding")),
             _ => Ok(0),
         }
     }

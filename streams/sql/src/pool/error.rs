@@ -113,6 +113,7 @@ impl SqlError {
                 OverBudget::Time { again_s, .. } | OverBudget::Rows { again_s, .. } => *again_s,
             }),
             SqlError::NotInstalled { .. }
+            | SqlError::Version { .. }
             | SqlError::Text { .. }
             | SqlError::Params(_)
             | SqlError::Refused { .. }
