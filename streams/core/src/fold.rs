@@ -47,6 +47,8 @@ pub struct Fold {
     full: Vec<Cell>,
     total: u64,
     bounds: Bounds,
+    /// Bytes of the longest texts of a pair.
+    longest: usize,
 }
 
 /// Names of tenants, and the hash table that finds them.
@@ -80,6 +82,8 @@ pub struct FoldSize {
     pub cells: usize,
     /// Memory that is allocated.
     pub bytes: usize,
+    /// The most bytes of text that its rows can have together.
+    pub text_max: usize,
 }
 
 impl Fold {
@@ -96,6 +100,7 @@ impl Fold {
             full: Vec::new(),
             total: 0,
             bounds: Bounds::default(),
+            longest: 0,
         }
     }
 
@@ -180,6 +185,8 @@ impl Fold {
         let Some(pair) = likely.or_else(|| self.pairs.find(hashes.pair, is_same).map(Place)) else {
             let tenant = self.tenants.intern(event.tenant, event.values, hashes.tenant);
             let place = self.arena.push(tenant, event.listing, Newest { slot, count });
+            let text = event.tenant.len() + event.values.as_str().len() + event.listing.len();
+            self.longest = self.longest.max(text);
             self.pairs.insert(hashes.pair, place.0);
             self.pairs_len += 1;
             return;
@@ -239,9 +246,11 @@ impl Fold {
     pub fn size(&self) -> FoldSize {
         let older = self.older.capacity() * (size_of::<Cell>() + 1) * 8 / 7;
         let full = self.full.capacity() * size_of::<Cell>();
+        let cells = self.pairs_len + self.older.len() + self.full.len();
         FoldSize {
             pairs: self.pairs_len,
-            cells: self.pairs_len + self.older.len() + self.full.len(),
+            cells,
+            text_max: cells * self.longest,
             bytes: self.pairs.bytes() + older + full + self.arena.bytes() + self.tenants.bytes() + self.bounds.bytes(),
         }
     }

@@ -74,5 +74,7 @@ pub const LARGE_TENANTS_MAX: usize = 10_000;
 /// Parts of a large tenant. A layout of more is refused.
 pub const PARTS_MAX: u32 = 1_024;
 
-/// Bytes of text that one set of rows may hold. Its owner flushes before.
+/// Bytes of the texts of a row: its tenant, its listing, and a sign and a text for each of its values.
+pub const ROW_TEXT_BYTES_MAX: usize = TENANT_BYTES_MAX + LISTING_BYTES_MAX + DIMENSIONS_MAX * (1 + VALUE_BYTES_MAX);
+/// Bytes of text that one set of rows may hold. An owner flushes before, and merges fewer rows at once.
 pub const ROWS_TEXT_BYTES_MAX: usize = 1 << 30;

@@ -432,7 +432,8 @@ impl Owner {
         self.window.size()
     }
 
-    /// The sum of the counts since its start whose value was beyond the bound of a dimension. They count as `other`.
+    /// The sum of the counts since its start whose value was beyond the bound of a dimension. They count as `other`. Rows that are
+    /// taken again after another claim are in it again.
     pub fn others(&self) -> u64 {
         self.others + self.window.others()
     }

@@ -70,10 +70,10 @@ pub enum CannotRebuild {
     #[error("blob {0} has rows of replayed dead letters, and a replay cannot be repeated")]
     Replayed(BlobKey),
     #[error(
-        "a name of an event type was used again, or a dimension was added, while the rows of blob {0} were counted: nothing says which \
-         of its rows came before"
+        "a name of an event type was used again, a dimension was added, or types with dimensions were merged, while the rows of blob {0} \
+         were counted: nothing says which of its rows came before"
     )]
-    NameUsedAgain(BlobKey),
+    TypesChanged(BlobKey),
     #[error("more than {REBUILD_READS_MAX} inputs would be read")]
     TooManyInputs,
     #[error("the inputs of blob {key} give {found}, and the manifest says {expected}")]
@@ -213,8 +213,8 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
             Origin::Blobs(_) => false,
         };
         let before = self.lineages.0.values().filter(ends_there).map(|lineage| lineage.meta.key.seq).max();
-        match self.types.has_additions(key.epoch, before.unwrap_or(Seq(0)), key.seq) {
-            true => Err(CannotRebuild::NameUsedAgain(*key)),
+        match self.types.is_ambiguous(key.epoch, before.unwrap_or(Seq(0)), key.seq) {
+            true => Err(CannotRebuild::TypesChanged(*key)),
             false => Ok(()),
         }
     }

@@ -225,6 +225,12 @@ impl Schema {
         self.changes.iter().any(|changed| matches!(changed.change, TypeChange::AddDimension { .. }))
     }
 
+    /// Whether types were merged in a directory with dimensions. Then values of rows depend on the time at which they were counted.
+    pub fn has_merged_dimensions(&self) -> bool {
+        let is_merge = |changed: &Changed| matches!(changed.change, TypeChange::Rename { merges: true, .. });
+        self.has_dimensions() && self.changes.iter().any(is_merge)
+    }
+
     pub fn has_deletions(&self) -> bool {
         self.changes.iter().any(|changed| matches!(changed.change, TypeChange::Delete { .. }))
     }
@@ -643,21 +649,24 @@ impl TypesOf {
     }
 
     /// Whether a name was reused after a commit.
-    pub fn has_additions_since(&self, commit: Seq) -> bool {
+    pub fn has_reused_names_since(&self, commit: Seq) -> bool {
         let since = |(_, position): &(&Changed, &Position)| commit <= position.before;
         self.changes().filter(since).any(|(changed, _)| changed.is_addition())
     }
 
-    /// Whether a name was reused or a dimension was added in an epoch, between one commit and a later commit.
-    pub fn has_additions(&self, epoch: Epoch, from: Seq, to: Seq) -> bool {
+    /// Whether a change in an epoch, between one commit and a later commit, leaves open how rows were counted that the owner took before
+    /// the later commit: a reused name, a new dimension, or a merge of types whose values had bounds of their own.
+    pub fn is_ambiguous(&self, epoch: Epoch, from: Seq, to: Seq) -> bool {
         let is_between = |(_, position): &(&Changed, &Position)| {
             position.epoch == epoch && from <= position.before && position.before < to
         };
-        let is_addition = |changed: &Changed| match changed.change {
+        let has_dimensions = self.schema.has_dimensions();
+        let is_ambiguous = |changed: &Changed| match changed.change {
             TypeChange::Add { .. } | TypeChange::AddDimension { .. } => true,
-            TypeChange::Rename { .. } | TypeChange::Delete { .. } => false,
+            TypeChange::Rename { merges, .. } => merges && has_dimensions,
+            TypeChange::Delete { .. } => false,
         };
-        self.changes().filter(is_between).any(|(changed, _)| is_addition(changed))
+        self.changes().filter(is_between).any(|(changed, _)| is_ambiguous(changed))
     }
 
     /// The schema that the owner of a commit knew.

@@ -68,6 +68,21 @@ proptest! {
 }
 
 #[test]
+fn texts_of_rows_are_within_the_stated_most() {
+    let mut fold = Fold::new(types(), 1);
+    for number in 0..2_000_u32 {
+        let listing = format!("l{}", "x".repeat((number % 90) as usize));
+        let tenant = format!("shop-{}", number % 7);
+        let quarter = Quarter::of_s(u64::from(number % 5) * 900).unwrap();
+        let event_type = types().find("click").unwrap();
+        fold.add(&Event { tenant: &tenant, listing: &listing, quarter, event_type, count: 1, values: Values::NONE });
+    }
+    let rows = fold.rollups().unwrap();
+    let text: usize = rows.iter().map(|row| row.tenant.len() + row.listing.len()).sum();
+    assert!(fold.size().text_max >= text, "{} for {text}", fold.size().text_max);
+}
+
+#[test]
 fn count_beyond_a_cell_goes_into_a_further_cell() {
     let mut fold = Fold::new(types(), 1);
     let quarter = Quarter::of_s(0).unwrap();

@@ -83,6 +83,11 @@ impl Scheduler {
         scheduler
     }
 
+    /// From now on, merges read at most this number of rows.
+    pub fn limit_rows(&mut self, rows_max: u64) {
+        self.policy.rows_max = self.policy.rows_max.min(rows_max);
+    }
+
     /// The next merge as time goes on.
     pub fn next(&mut self, now: Now, live: &BlobSet, layout: &Layout) -> Next {
         let hours = self.next_hour(now, live);

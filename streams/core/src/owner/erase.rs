@@ -102,6 +102,6 @@ impl Owner {
         let kept: Vec<DeadLetter> = letters.iter().filter(is_kept).cloned().collect();
         let dropped = count - kept.len() as u64;
         let settled = Settled { source, replayed: 0, dropped, total: 0 };
-        self.begin_settle(now, key, Sorted { settled, rows: Rollups::new(), kept });
+        self.begin_settle(now, key, Sorted { settled, rows: Rollups::new(), kept, others: 0 });
     }
 }

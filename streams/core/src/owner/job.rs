@@ -282,7 +282,8 @@ impl Owner {
 
     /// Writes what is left of a blob of dead letters, and what its replayed letters count.
     pub(super) fn begin_settle(&mut self, now: Now, input: BlobKey, sorted: Sorted) {
-        let Sorted { settled, rows, kept } = sorted;
+        let Sorted { settled, rows, kept, others } = sorted;
+        self.others += others;
         let blobs = vec![
             Pending::new(Level::Delta, Scope::ALL, Content::Rows(Arc::new(rows))),
             Pending::new(Level::DeadLetters, Scope::ALL, Content::DeadLetters(Arc::new(kept))),
@@ -296,7 +297,7 @@ impl Owner {
             return;
         }
         if let Err(error) = load.take(&self.types.since(key.seq), rows) {
-            return self.stop(Stop::Rows(error));
+            return self.merge_less(now, error);
         }
         if !load.waiting.is_empty() {
             return;
@@ -306,6 +307,23 @@ impl Owner {
         if let Err(error) = self.replace(now, load) {
             self.stop(Stop::Rows(error));
         }
+    }
+
+    /// Plans a merge again with half of its rows if their texts are too long together. The rows of one blob fit.
+    pub(super) fn merge_less(&mut self, now: Now, error: RowError) {
+        let State::Loading(load) = std::mem::replace(&mut self.state, State::Idle) else { return };
+        let Load { purpose: Purpose::Merge(merge), planned_by, .. } = load else {
+            return self.stop(Stop::Rows(error));
+        };
+        if error != RowError::TooMuchText || merge.inputs.len() < 2 {
+            return self.stop(Stop::Rows(error));
+        }
+        if let Some(scheduler) = planned_by {
+            self.scheduler = scheduler;
+        }
+        let rows: u64 = merge.inputs.iter().map(|meta| meta.rows).sum();
+        self.scheduler.limit_rows(rows / 2);
+        self.plan_at = now;
     }
 
     /// Writes the rows that were loaded, without those that are erased.

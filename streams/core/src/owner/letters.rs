@@ -49,6 +49,8 @@ pub(super) struct Sorted {
     pub settled: Settled,
     pub rows: Rollups,
     pub kept: Vec<DeadLetter>,
+    /// The sum of the counts with values beyond a bound.
+    pub others: u64,
 }
 
 impl Owner {
@@ -96,7 +98,7 @@ impl Owner {
         let rows = fold.rollups()?;
         let rows = self.erasures.kept(&rows)?.unwrap_or(rows);
         settled.total = rows.total();
-        Ok(Sorted { settled, rows, kept })
+        Ok(Sorted { settled, rows, kept, others: fold.others() })
     }
 
     /// The events of a letter, or why it stays.

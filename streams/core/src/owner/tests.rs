@@ -640,6 +640,43 @@ fn blob_that_cannot_be_read_holds_up_no_flush() {
     world.check();
 }
 
+/// Twelve rows of one listing, an hour apart.
+fn hourly_rows() -> Vec<Row> {
+    let row = |hour: i64| Row {
+        tenant: "a".into(),
+        listing: "x".into(),
+        at_s: 1_799_000_000 + hour * 3_600,
+        event_type: "click",
+        count: 1,
+    };
+    (0..12).map(row).collect()
+}
+
+#[test]
+fn merge_with_too_much_text_is_planned_again_with_fewer_rows() {
+    let mut world = World::new(hourly_rows());
+    world.carry_out(0);
+    world.apply(0, false);
+    let loads = |world: &mut World| {
+        world.pull();
+        world.outputs.iter().filter(|output| matches!(output, Output::Load(_))).count()
+    };
+    while loads(&mut world) == 0 {
+        world.give_rows(4);
+        world.carry_out(0);
+        world.apply(0, false);
+    }
+    let before = loads(&mut world);
+    assert!(before > 1, "a merge of several blobs");
+    world.outputs.clear();
+    world.owner.merge_less(world.now, RowError::TooMuchText);
+    world.tick(0);
+    assert!(loads(&mut world) < before, "{} blobs of {before}", loads(&mut world));
+    assert!(!matches!(world.owner.state, State::Stopped(_)));
+    world.finish();
+    world.check();
+}
+
 fn is_flush(command: &Command) -> bool {
     matches!(command, Command::Commit(commit) if commit.progress.is_some())
 }

@@ -5,7 +5,9 @@ use super::{DeadLetter, Owner, OwnerConfig, Record, RowBatch, Stop};
 use crate::blob::Epoch;
 use crate::event::{Event, EventError, EventTypes, Judged, RawEvent};
 use crate::fold::{Fold, FoldSize};
-use crate::limits::{DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX};
+use crate::limits::{
+    DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX, ROW_TEXT_BYTES_MAX, ROWS_TEXT_BYTES_MAX,
+};
 use crate::merge::phase_s;
 use crate::names::{CUT, Names};
 use crate::query::OwnerRows;
@@ -244,7 +246,8 @@ impl Limits {
 impl Fold {
     fn is_full(&self, limits: &Limits) -> bool {
         let size = self.size();
-        size.cells >= limits.cells || size.bytes >= limits.bytes
+        let is_text_full = size.text_max > ROWS_TEXT_BYTES_MAX - RUN_MAX * ROW_TEXT_BYTES_MAX;
+        size.cells >= limits.cells || size.bytes >= limits.bytes || is_text_full
     }
 }
 

@@ -157,7 +157,7 @@ fn inputs_are_read_under_the_names_that_the_merge_knew() {
     history.types = TypesOf { schema, positions: vec![position(1, 1), position(1, 1)] };
     assert!(matches!(history.rebuilt(0), Err(CannotRebuild::Differs { found, .. }) if found.rows == 2));
     history.left.blobs.remove(&key(2, 0));
-    assert_eq!(history.rebuilt(0), Err(CannotRebuild::NameUsedAgain(key(2, 0))));
+    assert_eq!(history.rebuilt(0), Err(CannotRebuild::TypesChanged(key(2, 0))));
     // An owner that claimed later knew the names before it took a row.
     history.types.positions = vec![position(0, 1), position(0, 1)];
     assert!(matches!(history.rebuilt(0), Err(CannotRebuild::Differs { found, .. }) if found.rows == 2));

@@ -118,10 +118,23 @@ fn rows_of_files_are_judged_by_the_names_of_now() {
 fn names_used_again_matter_in_the_epoch_of_their_owner() {
     let schema = Arc::new(schema(&[delete("view"), add("view")]));
     let types = TypesOf { schema, positions: vec![position(2, 4), position(2, 5)] };
-    assert!(types.has_additions(Epoch(2), Seq(0), Seq(6)) && types.has_additions_since(Seq(5)));
-    assert!(!types.has_additions(Epoch(3), Seq(0), Seq(6)), "the owner of epoch 3 knew the name before it took a row");
-    assert!(!types.has_additions(Epoch(2), Seq(0), Seq(5)) && !types.has_additions(Epoch(2), Seq(6), Seq(9)));
-    assert!(!types.has_additions_since(Seq(6)));
+    assert!(types.is_ambiguous(Epoch(2), Seq(0), Seq(6)) && types.has_reused_names_since(Seq(5)));
+    assert!(!types.is_ambiguous(Epoch(3), Seq(0), Seq(6)), "the owner of epoch 3 knew the name before it took a row");
+    assert!(!types.is_ambiguous(Epoch(2), Seq(0), Seq(5)) && !types.is_ambiguous(Epoch(2), Seq(6), Seq(9)));
+    assert!(!types.has_reused_names_since(Seq(6)));
+}
+
+#[test]
+fn merged_types_are_ambiguous_once_values_have_bounds() {
+    let dimension = TypeChange::AddDimension { name: "view".into(), dimension: "country".into(), values_max: 2 };
+    let ambiguous = |changes: &[TypeChange]| {
+        let schema = Arc::new(schema(changes));
+        let positions = (1..=changes.len() as u64).map(|at| position(2, at)).collect();
+        TypesOf { schema, positions }.is_ambiguous(Epoch(2), Seq(2), Seq(9))
+    };
+    assert!(ambiguous(&[dimension.clone(), merge("view", "click")]), "each type had a bound of its own");
+    assert!(!ambiguous(&[dimension, rename("view", "seen")]), "a name alone changes no bound");
+    assert!(!ambiguous(&[rename("view", "seen"), merge("seen", "click")]));
 }
 
 #[test]
