@@ -2,16 +2,12 @@
 
 use crate::limits::{
     EVENT_COUNT_MAX, EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, FUTURE_MAX_S, LISTING_BYTES_MAX, TENANT_BYTES_MAX,
-    VALUE_BYTES_MAX,
 };
 use crate::teeth::{Bug, bites};
 use crate::time::{DAY_S, Day, Now, Quarter};
-use crate::values::{DimensionNames, DimensionNumber, Values};
+use crate::values::{DimensionError, DimensionNames, DimensionNumber, Values, cut};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Bytes of a value that an error shows.
-const SHOWN_BYTES_MAX: usize = 40;
 
 /// A row as a source says it, before it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,16 +129,10 @@ pub enum EventError {
     NotKept { at_s: i64, kept_from_s: u64 },
     #[error("time {at_s} s is behind the last time that a row may have")]
     TooLate { at_s: i64 },
-    #[error("dimension {shown:?} is unknown (value {value:?}); known dimensions: {known}")]
-    UnknownDimension { shown: String, value: String, known: String },
+    #[error(transparent)]
+    Dimension(#[from] DimensionError),
     #[error("event type {event_type} has no dimension {dimension} (value {value:?}); its dimensions: {known}")]
     OtherDimension { event_type: String, dimension: String, value: String, known: String },
-    #[error("{dimension} has {bytes} bytes: at most {VALUE_BYTES_MAX}")]
-    LongValue { dimension: String, bytes: usize },
-    #[error("{dimension} {shown:?} has a control character")]
-    ValueCharacter { dimension: String, shown: String },
-    #[error("{dimension} is given twice")]
-    TwoValues { dimension: String },
 }
 
 impl EventTypes {
@@ -359,14 +349,6 @@ fn is_suspect(text: &[u8]) -> bool {
         found | word | (word.wrapping_sub(EACH * 0x20) & !word) | ((word & !HIGH) + EACH)
     });
     found & HIGH != 0 || rest.iter().any(|byte| *byte < b' ' || *byte >= 0x7f)
-}
-
-pub(crate) fn cut(text: &str) -> String {
-    let mut end = text.len().min(SHOWN_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].to_owned()
 }
 
 #[cfg(test)]

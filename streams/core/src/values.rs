@@ -4,7 +4,6 @@
 //! has its values as one text: for each value the sign of the dimension, which is a control character, and then the value. No value and
 //! no tenant has such a character. So the fold and sets of rows store these values behind the name of the tenant.
 
-use crate::event::{EventError, cut};
 use crate::limits::{DIMENSION_BYTES_MAX, DIMENSIONS_MAX, VALUE_BYTES_MAX};
 
 /// The value in place of further values beyond the bound of a dimension.
@@ -13,6 +12,8 @@ pub const OTHER: &str = "other";
 pub const VALUES_BYTES_MAX: usize = DIMENSIONS_MAX * (1 + VALUE_BYTES_MAX);
 /// The sign of dimension 0. The signs of the others follow.
 const FIRST_SIGN: u8 = 1;
+/// Bytes of a value that an error shows.
+const SHOWN_BYTES_MAX: usize = 40;
 
 const _: () = assert!(VALUES_BYTES_MAX <= u8::MAX as usize, "a packed row has the length in one byte");
 
@@ -63,6 +64,19 @@ pub struct Values<'a>(&'a str);
 #[error("a text of {bytes} bytes is not the values of at most {DIMENSIONS_MAX} dimensions")]
 pub struct NoValues {
     bytes: usize,
+}
+
+/// Why values are refused. The row becomes a dead letter with this reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DimensionError {
+    #[error("dimension {shown:?} is unknown (value {value:?}); known dimensions: {known}")]
+    Unknown { shown: String, value: String, known: String },
+    #[error("{dimension} has {bytes} bytes: at most {VALUE_BYTES_MAX}")]
+    Long { dimension: String, bytes: usize },
+    #[error("{dimension} {shown:?} has a control character")]
+    ControlCharacter { dimension: String, shown: String },
+    #[error("{dimension} is given twice")]
+    Twice { dimension: String },
 }
 
 impl DimensionNumber {
@@ -185,22 +199,22 @@ impl DimensionNames {
     /// The text of values, in any order. An empty value is none.
     ///
     /// # Errors
-    /// [`EventError`]: a dimension is unknown or stands twice, or a value is too long or has a control character.
-    pub fn text<'v>(&self, values: impl IntoIterator<Item = (&'v str, &'v str)>) -> Result<String, EventError> {
+    /// [`DimensionError`]: a dimension is unknown or stands twice, or a value is too long or has a control character.
+    pub fn text<'v>(&self, values: impl IntoIterator<Item = (&'v str, &'v str)>) -> Result<String, DimensionError> {
         let mut found: [Option<&str>; DIMENSIONS_MAX] = [None; DIMENSIONS_MAX];
         for (name, value) in values {
             let Some(number) = self.find(name) else {
                 let shown = cut(name);
-                return Err(EventError::UnknownDimension { shown, value: cut(value), known: self.shown() });
+                return Err(DimensionError::Unknown { shown, value: cut(value), known: self.shown() });
             };
             if value.len() > VALUE_BYTES_MAX {
-                return Err(EventError::LongValue { dimension: name.to_owned(), bytes: value.len() });
+                return Err(DimensionError::Long { dimension: name.to_owned(), bytes: value.len() });
             }
             if value.chars().any(char::is_control) {
-                return Err(EventError::ValueCharacter { dimension: name.to_owned(), shown: cut(value) });
+                return Err(DimensionError::ControlCharacter { dimension: name.to_owned(), shown: cut(value) });
             }
             if found[number.position()].replace(value).is_some() {
-                return Err(EventError::TwoValues { dimension: name.to_owned() });
+                return Err(DimensionError::Twice { dimension: name.to_owned() });
             }
         }
         let mut text = String::new();
@@ -211,6 +225,15 @@ impl DimensionNames {
         }
         Ok(text)
     }
+}
+
+/// The beginning of a text, as an error shows it.
+pub(crate) fn cut(text: &str) -> String {
+    let mut end = text.len().min(SHOWN_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
 }
 
 /// Whether a text may name a dimension.

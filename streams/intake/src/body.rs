@@ -15,6 +15,7 @@ use tidemark_streams_core::event::{EventError, EventTypes, RawEvent};
 use tidemark_streams_core::limits::{DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX};
 use tidemark_streams_core::names::CUT;
 use tidemark_streams_core::time::{Day, Now};
+use tidemark_streams_core::values::DimensionError;
 
 /// The type of events that name none, as of rows of files.
 pub const TYPE_DEFAULT: &str = "impression";
@@ -106,14 +107,18 @@ impl EventRefused {
             EventRefused::Event(error) => match error {
                 EventError::NoTenant | EventError::LongTenant { .. } => "event_tenant",
                 EventError::NoListing | EventError::LongListing { .. } => "event_listing",
-                EventError::ControlCharacter { .. } | EventError::ValueCharacter { .. } => "event_characters",
+                EventError::ControlCharacter { .. } => "event_characters",
                 EventError::UnknownType { .. } => "event_type",
                 EventError::DeletedType { .. } => "event_type_deleted",
                 EventError::NegativeCount { .. } | EventError::LargeCount { .. } => "event_count",
                 EventError::BeforeEpoch { .. } | EventError::Future { .. } | EventError::TooLate { .. } => "event_time",
                 EventError::NotKept { .. } => "event_not_kept",
-                EventError::UnknownDimension { .. } | EventError::OtherDimension { .. } => "event_dimension",
-                EventError::LongValue { .. } | EventError::TwoValues { .. } => "event_dimension",
+                EventError::OtherDimension { .. } => "event_dimension",
+                EventError::Dimension(error) => match error {
+                    DimensionError::ControlCharacter { .. } => "event_characters",
+                    DimensionError::Unknown { .. } | DimensionError::Long { .. } => "event_dimension",
+                    DimensionError::Twice { .. } => "event_dimension",
+                },
             },
         }
     }

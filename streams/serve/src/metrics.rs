@@ -268,15 +268,6 @@ fn owner(node: &Node) -> Vec<Metric> {
             "Live blobs that are to be written again without rows of deleted event types.",
             owner.deleting_blobs as f64,
         ),
-        Metric {
-            kind: Kind::Counter,
-            ..gauge(
-                "tidemark_streams_values_other_total",
-                "count",
-                "Counts with values beyond the bound of a dimension; they count as other.",
-                owner.others as f64,
-            )
-        },
         gauge(
             "tidemark_streams_manifest_index",
             "count",
@@ -299,9 +290,19 @@ fn owner(node: &Node) -> Vec<Metric> {
     ]
 }
 
+/// What the owner holds and writes.
 fn blobs(node: &Node) -> Vec<Metric> {
     let owner = node.owner();
     vec![
+        Metric {
+            kind: Kind::Counter,
+            ..gauge(
+                "tidemark_streams_values_other_total",
+                "count",
+                "Counts with values beyond the bound of a dimension; they count as other.",
+                owner.others as f64,
+            )
+        },
         gauge("tidemark_streams_live_blobs", "count", "Blobs that count.", owner.live_blobs as f64),
         gauge(
             "tidemark_streams_unreadable_blobs",

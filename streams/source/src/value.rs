@@ -11,8 +11,7 @@ use serde_json::Value as Json;
 use std::borrow::Cow;
 use tidemark_proto::series::UnixTime;
 use tidemark_proto::series::calendar::{NoTime, Zone};
-use tidemark_streams_core::event::EventError;
-use tidemark_streams_core::values::DimensionNames;
+use tidemark_streams_core::values::{DimensionError, DimensionNames};
 
 /// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the file may have meant a neighbour.
 const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -50,7 +49,7 @@ pub enum ValueError {
     #[error("at {seconds} s from 1970 on: not between 1970 and 3000")]
     Clock { seconds: i64 },
     #[error(transparent)]
-    Dimension(#[from] EventError),
+    Dimension(#[from] DimensionError),
 }
 
 /// How rows are made of values.

@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
+use tidemark_streams_core::event::EventError;
 use tidemark_streams_core::values::DimensionNames;
 
 /// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the sender may have meant a neighbour.
@@ -195,7 +196,8 @@ pub fn read<'a>(text: &'a [u8], dimensions: &DimensionNames) -> Result<EventWith
         let value: Option<Id<'a>> = serde_json::from_str(value.get()).map_err(explained)?;
         values.extend(value.map(|Id(value)| (name, value)));
     }
-    let values = dimensions.text(values.iter().map(|(name, value)| (name.as_ref(), value.as_ref())))?;
+    let values = dimensions.text(values.iter().map(|(name, value)| (name.as_ref(), value.as_ref())));
+    let values = values.map_err(EventError::from)?;
     Ok(EventWithValues { body, values })
 }
 
