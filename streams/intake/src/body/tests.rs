@@ -250,6 +250,28 @@ fn fields_that_are_no_values_are_refused_by_name() {
     }
 }
 
+#[test]
+fn event_that_is_no_object_is_refused() {
+    let cases = [
+        (r#"["a","b",null,1799999000,"click",2,"e"]"#, "no JSON object: it is a list"),
+        ("[]", "no JSON object: it is a list"),
+        ("null", "no JSON object: it is null"),
+        ("7", "no JSON object: it is 7"),
+        ("true", "no JSON object: it is true"),
+        (r#""a""#, "no JSON object: it is \"a\""),
+    ];
+    for types in [types(), types_with_dimensions()] {
+        let rules = Rules { now: NOW, types: &types, kept_from: Day(0), seed: 1 };
+        for (event, reason) in cases {
+            let body = format!("[{event}]");
+            let decoded = read(&body, &types).unwrap();
+            assert_eq!((decoded.dead_letters, decoded.named[0].code), (1, "event_json"), "{event}");
+            assert_eq!(decoded.named[0].reason, reason);
+            assert_eq!(replayed(event.as_bytes(), &rules).unwrap_err().to_string(), reason);
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn events_without_values_are_read_as_without_dimensions(
