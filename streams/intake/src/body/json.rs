@@ -216,7 +216,8 @@ pub fn read<'a>(text: &'a [u8], dimensions: &DimensionNames) -> Result<EventWith
     let mut values = Vec::with_capacity(of_values.len());
     for Field { name, value } in &of_values {
         let value: Option<Id<'a>> = serde_json::from_str(value.get()).map_err(explained)?;
-        values.extend(value.map(|Id(value)| (name, value)));
+        // A field with `null` stays in the list, as an empty value, so that a second one of its name is found.
+        values.push((name, value.map_or(Cow::Borrowed(""), |Id(value)| value)));
     }
     let values = dimensions.text(values.iter().map(|(name, value)| (name.as_ref(), value.as_ref())))?;
     Ok(EventWithValues { body, values })

@@ -232,6 +232,9 @@ fn fields_that_are_no_values_are_refused_by_name() {
         (r#""country":true"#.to_owned(), "event_value", "country is true: a text or a whole number is expected"),
         (r#""country":["NP"]"#.to_owned(), "event_value", "country is a list"),
         (r#""country":"NP","country":"IN""#.to_owned(), "event_dimension", "country is given twice"),
+        (r#""country":null,"country":"NP""#.to_owned(), "event_dimension", "country is given twice"),
+        (r#""country":"NP","country":null"#.to_owned(), "event_dimension", "country is given twice"),
+        (r#""country":null,"country":null"#.to_owned(), "event_dimension", "country is given twice"),
         (format!(r#""country":"{long}""#), "event_dimension", "country has 61 bytes: at most 60"),
         (r#""country":"a\u0001""#.to_owned(), "event_characters", "country \"a\\u{1}\" has a control character"),
         (
