@@ -55,6 +55,10 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
         let next_row = known.next_row;
         return Err(CliError::OtherReading { path, source_id, next_row });
     }
+    let is_complete = known.is_some_and(|known| known.is_complete);
+    if !is_complete {
+        file.rows.mapping().check_dimensions_of_type(&schema.effective(&types))?;
+    }
     if file.rows.has_clock() {
         let _ = writeln!(
             io::stderr(),
@@ -62,7 +66,6 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
             args.reading.file_zone
         );
     }
-    let is_complete = known.is_some_and(|known| known.is_complete);
     let mut driver = Driver::claim(directory, types, args.flush_counts)?;
     if !is_complete {
         count(&mut driver, &mut file, args)?;

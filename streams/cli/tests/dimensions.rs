@@ -126,6 +126,28 @@ fn unknown_dimensions_are_named_with_the_known_ones() {
 }
 
 #[test]
+fn load_of_a_type_without_the_dimension_is_refused() {
+    let shop = Shop::with_country();
+    let clicks = shop.file("clicks.csv", LATER);
+    let load = ["load", clicks.to_str().unwrap(), "--map", MAP_WITH_COUNTRY, "--type", "click"];
+    let before = shop.said(&["types", "list"]);
+    let refused = shop.refused(&load);
+    assert!(refused.contains("event type click has no dimension country; its dimensions: none."), "{refused}");
+    assert!(refused.contains("`tidemark-streams types add-dimension click country`"), "{refused}");
+    assert_eq!(shop.said(&["dead-letters", "list"]), "");
+    assert_eq!(shop.said(&["types", "list"]), before, "nothing was claimed");
+    shop.said(&["types", "add", "click"]);
+    shop.said(&["types", "add-dimension", "click", "surface"]);
+    assert!(shop.refused(&load).contains("event type click has no dimension country; its dimensions: surface."));
+    shop.said(&["types", "add-dimension", "click", "country"]);
+    shop.said(&load);
+    assert_eq!(
+        shop.counts(&["query", "a", "--by", "country", "--type", "click"]),
+        counted([("", 80), ("NP", 50), ("IN", 20)])
+    );
+}
+
+#[test]
 fn values_beyond_the_bound_count_as_other() {
     let shop = Shop::with_country();
     let row = |number: usize| format!("b,x,2026-01-01T00:{:02}:00Z,1,c{}\n", number % 60, number % 9);
@@ -151,8 +173,10 @@ fn bad_values_are_dead_letters_that_can_be_replayed() {
     shop.said(&["dead-letters", "replay", "--fixed", fixed.to_str().unwrap()]);
     assert_eq!(shop.by_country("b"), counted([("NP", 1)]));
     // Clicks have no country, and the row says so.
-    let clicks = shop.file("clicks.csv", LATER);
-    shop.said(&["load", clicks.to_str().unwrap(), "--map", MAP_WITH_COUNTRY, "--type", "click"]);
+    let rows: String = LATER.lines().skip(1).map(|row| format!("{row},click\n")).collect();
+    let map = format!("{MAP_WITH_COUNTRY},type=type");
+    let clicks = shop.file("clicks.csv", &format!("shop,item,at,n,country,type\n{rows}"));
+    shop.said(&["load", clicks.to_str().unwrap(), "--map", &map, "--types", "impression,click"]);
     let letters = shop.said(&["dead-letters", "list"]);
     assert!(letters.contains("event type click has no dimension country (value \\\"NP\\\"); its dimensions: none"));
     assert!(letters.contains("\\\"country\\\":\\\"IN\\\""), "{letters}");

@@ -187,14 +187,22 @@ impl EventTypes {
         let names = self.dimensions();
         let is_other = |(dimension, _): &(DimensionNumber, &str)| self.values_max(event_type, *dimension).is_none();
         let Some((dimension, value)) = values.iter().find(is_other) else { return Ok(()) };
-        let own = self.dimensions.of_types.get(usize::from(event_type.0)).into_iter().flat_map(BTreeMap::keys);
-        let known: Vec<&str> = own.map(|dimension| names.name(*dimension)).collect();
         Err(EventError::OtherDimension {
             event_type: self.name(event_type).to_owned(),
             dimension: names.name(dimension).to_owned(),
             value: cut(value),
-            known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+            known: self.dimensions_of(event_type).shown(),
         })
+    }
+
+    /// The names of the dimensions of a type.
+    pub fn dimensions_of(&self, event_type: EventType) -> DimensionNames {
+        let of_type = self.dimensions.of_types.get(usize::from(event_type.0));
+        let mut names = DimensionNames::default();
+        for dimension in of_type.into_iter().flat_map(BTreeMap::keys) {
+            names.push(self.dimensions().name(*dimension).to_owned());
+        }
+        names
     }
 
     /// The meaning of an event's name. In a row of the log, a name keeps the meaning from the time when the log took the row.

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemark_streams_core::blob::BlobKey;
 use tidemark_streams_core::rollup::Rollups;
 
-/// Memory of an entry without rows, and of a row. Ids are shared by neighbours, and count as a part of the row.
+/// Memory of an entry without rows.
 const ENTRY_BYTES: usize = 256;
-const ROW_BYTES: usize = 64;
 
 /// Rows by blob and tenant. The oldest entries are evicted first.
 pub struct RowCache {
@@ -38,9 +37,11 @@ impl RowCache {
         }
         let mut inner = self.inner();
         let place = (key, tenant.to_owned());
-        if inner.entries.insert(place.clone(), Arc::clone(rows)).is_some() {
+        // Other rows of the same blob may have another memory than was counted.
+        if inner.entries.contains_key(&place) {
             return;
         }
+        inner.entries.insert(place.clone(), Arc::clone(rows));
         inner.order.push_back(place);
         inner.bytes += bytes;
         while inner.bytes > self.bytes_max {
@@ -61,13 +62,16 @@ impl RowCache {
 }
 
 fn bytes_of(rows: &Rollups) -> usize {
-    ENTRY_BYTES + rows.len() * ROW_BYTES
+    ENTRY_BYTES + rows.bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use tidemark_streams_core::blob::{Epoch, PartitionId, Seq};
+    use tidemark_streams_core::rollup::RollupRow;
+    use tidemark_streams_core::time::Hour;
+    use tidemark_streams_core::values::Values;
 
     fn key(seq: u64) -> BlobKey {
         BlobKey { partition: PartitionId(0), epoch: Epoch(1), seq: Seq(seq), part: 0 }
@@ -84,5 +88,47 @@ mod tests {
         assert!(cache.get(&key(1), "a").is_some(), "the same entry again takes no more room");
         cache.clear();
         assert!(cache.get(&key(4), "a").is_none());
+    }
+
+    /// Rows with the longest listings and values.
+    fn long_rows() -> Rollups {
+        let mut rows = Rollups::new();
+        for at in 0..100 {
+            let values = ["\u{1}", "\u{2}", "\u{3}", "\u{4}"].map(|sign| format!("{sign}{at:060}")).concat();
+            let values = Values::parse(&values).unwrap();
+            let listing = format!("{at:0255}");
+            let row = RollupRow {
+                tenant: "a",
+                values,
+                listing: &listing,
+                hour: Hour(1),
+                event_type: "click",
+                quarters: [1; 4],
+            };
+            rows.push(row).unwrap();
+        }
+        rows
+    }
+
+    #[test]
+    fn texts_of_rows_count_as_memory() {
+        let rows = Arc::new(long_rows());
+        let bytes = rows.bytes();
+        assert!(bytes > 100 * (255 + 4 * 61), "{bytes}");
+        let cache = RowCache::new(4 * (ENTRY_BYTES + bytes));
+        (0..5).for_each(|seq| cache.put(key(seq), "a", &rows));
+        assert!(cache.get(&key(0), "a").is_none() && cache.get(&key(1), "a").is_some());
+        assert_eq!(cache.inner().bytes, 4 * (ENTRY_BYTES + bytes));
+    }
+
+    #[test]
+    fn same_entry_with_other_memory_keeps_the_sum() {
+        let cache = RowCache::new(1 << 20);
+        cache.put(key(0), "a", &Arc::new(long_rows()));
+        let before = cache.inner().bytes;
+        cache.put(key(0), "a", &Arc::new(Rollups::new()));
+        let inner = cache.inner();
+        let counted: usize = inner.entries.values().map(|rows| bytes_of(rows)).sum();
+        assert_eq!((inner.bytes, counted), (before, before));
     }
 }

@@ -5,14 +5,30 @@ use crate::engine::Pinned;
 use crate::query::RowSources;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use tidemark_streams_core::limits::{DIMENSIONS_MAX, EVENT_TYPE_BYTES_MAX, LISTING_BYTES_MAX, VALUE_BYTES_MAX};
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::{RollupRow, Rollups, RowError};
 use tidemark_streams_core::time::DAY_S;
 use tidemark_streams_core::values::DimensionNumber;
 use tidemark_streams_sql::frames::{ListingRun, Rows, ValueColumn};
-use tidemark_streams_sql::limits::FRAME_ROWS_MAX;
+use tidemark_streams_sql::limits::{FRAME_BYTES_MAX, FRAME_ROWS_MAX};
 use tidemark_streams_sql::pool::SqlError;
 use tidemark_streams_store::directory::DirectoryError;
+
+/// Bytes of a number or of the length of a text in a message, at most.
+const NUMBER_BYTES_MAX: usize = 5;
+/// Bytes of a text in a message beside the text itself, at most.
+const TEXT_BYTES: usize = NUMBER_BYTES_MAX;
+/// Bytes of a row in a message, at most: each text is new, and each number is as long as it can be.
+const ROW_BYTES_MAX: usize = TEXT_BYTES + LISTING_BYTES_MAX + NUMBER_BYTES_MAX // the listing, and its number of rows
+    + TEXT_BYTES + EVENT_TYPE_BYTES_MAX + 1 // the type, and its index
+    + NUMBER_BYTES_MAX + 4 * NUMBER_BYTES_MAX // the hour and its quarters
+    + DIMENSIONS_MAX * (TEXT_BYTES + VALUE_BYTES_MAX + 1 + NUMBER_BYTES_MAX); // the values, and an index that may be missing
+/// Bytes of a message beside its rows, at most: its kind, and the lengths of its columns.
+const COLUMNS_BYTES_MAX: usize = (1 + 6 + 2 * DIMENSIONS_MAX) * NUMBER_BYTES_MAX;
+
+const _: () =
+    assert!(COLUMNS_BYTES_MAX + FRAME_ROWS_MAX * ROW_BYTES_MAX <= FRAME_BYTES_MAX, "the largest rows fit a message");
 
 /// The tenant and the range of time whose rows are read.
 #[derive(Clone, Debug)]
@@ -188,6 +204,7 @@ mod tests {
     use crate::row_cache::RowCache;
     use tidemark_streams_core::query::View;
     use tidemark_streams_core::time::Hour;
+    use tidemark_streams_sql::frames::{HEAD_BYTES, Request, encode};
     use tidemark_streams_store::directory::{Directory, IfMissing};
     use tidemark_streams_store::folder::StoreLayer;
 
@@ -231,6 +248,27 @@ mod tests {
         assert_eq!(country.value_of, [None, Some(0), Some(1), Some(0)]);
         assert_eq!(surface.value_of, [None, None, Some(0), None]);
         assert!(found[0].check().is_ok());
+    }
+
+    #[test]
+    fn frame_of_the_longest_rows_fits_a_message() {
+        let mut rows = Rollups::new();
+        for at in 0..FRAME_ROWS_MAX as u32 + 1 {
+            let value = |sign: &str| format!("{sign}{at:060}");
+            let values: String = ["\u{1}", "\u{2}", "\u{3}", "\u{4}"].map(value).concat();
+            let values = tidemark_streams_core::values::Values::parse(&values).unwrap();
+            let listing = format!("{at:0255}");
+            let event_type = &format!("t{:031}", at % 64);
+            let hour = Hour((1 << 22) - 1);
+            rows.push(RollupRow { values, listing: &listing, event_type, hour, quarters: [i32::MAX as u32; 4], ..ROW })
+                .unwrap();
+        }
+        for frame in frames(&rows, "a", 4) {
+            let frame = frame.unwrap();
+            let most = COLUMNS_BYTES_MAX + frame.len() * ROW_BYTES_MAX;
+            let bytes = encode(&Request::Rows(frame)).unwrap().len() - HEAD_BYTES;
+            assert!(bytes <= most, "{bytes} bytes, {most} expected");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which columns of a file are the tenant, the listing, the time, the count and the type of an event, and the values of dimensions.
 
-use tidemark_streams_core::event::is_event_type_name;
+use tidemark_streams_core::event::{EventTypes, is_event_type_name};
 use tidemark_streams_core::values::{DimensionNames, is_dimension_name};
 
 /// The type of events, unless another is named.
@@ -60,6 +60,12 @@ pub enum MappingError {
          {known}. Add a dimension by `tidemark-streams types add-dimension`"
     )]
     UnknownDimension { dimension: String, column: String, known: String },
+    #[error(
+        "--map {dimension}={column}: event type {event_type} has no dimension {dimension}; its dimensions: {known}. Add it by \
+         `tidemark-streams types add-dimension {event_type} {dimension}`, and a new event type first by \
+         `tidemark-streams types add {event_type}`"
+    )]
+    OtherDimension { dimension: String, column: String, event_type: String, known: String },
     #[error("--map lacks {0}: name its column, such as {0}=COLUMN")]
     Missing(&'static str),
     #[error("--map has type={0}, and --type is given too: leave one out")]
@@ -177,6 +183,27 @@ impl Mapping {
         }
     }
 
+    /// Checks that the type of all rows has the dimensions. Where each row has its own type, each row is checked instead.
+    ///
+    /// # Errors
+    /// [`MappingError::OtherDimension`].
+    pub fn check_dimensions_of_type(&self, types: &EventTypes) -> Result<(), MappingError> {
+        let name = match &self.event_type {
+            TypeOf::All(name) => name,
+            TypeOf::Column(_) => return Ok(()),
+        };
+        let names = types.find(name).map(|event_type| types.dimensions_of(event_type)).unwrap_or_default();
+        match self.values.iter().find(|value| names.find(&value.dimension).is_none()) {
+            None => Ok(()),
+            Some(ValueColumn { dimension, column }) => Err(MappingError::OtherDimension {
+                dimension: dimension.clone(),
+                column: column.clone(),
+                event_type: types.present(name).to_owned(),
+                known: names.shown(),
+            }),
+        }
+    }
+
     /// The names of its columns; `None` where a column is not read.
     pub fn names(&self) -> Columns<Option<&str>> {
         Columns {
@@ -216,6 +243,8 @@ impl Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemark_streams_core::manifest::{Command, Manifest, SetTypes, TypesSet};
+    use tidemark_streams_core::schema::TypeChange;
 
     #[test]
     fn mapping_is_read_from_its_text() {
@@ -240,5 +269,38 @@ mod tests {
         assert!(error.starts_with("--map price=d: price is no field and no dimension") && error.contains("none"));
         assert_eq!(refused("tenant=a,listing=b,at=c,type=d", Some("click")), MappingError::TwoTypes("d".into()));
         assert_eq!(refused("tenant=a,listing=b,at=c", Some("Click")), MappingError::Type("Click".into()));
+    }
+
+    /// Impressions have a country, clicks have none.
+    fn types_with_country() -> EventTypes {
+        let names = ["impression".to_owned(), "click".to_owned()];
+        let name = "impression".to_owned();
+        let change = TypeChange::AddDimension { name, dimension: "country".to_owned(), values_max: 9 };
+        let mut manifest = Manifest::new();
+        for set in [TypesSet::List(names.to_vec()), TypesSet::Change(change)] {
+            manifest.apply(&Command::Types(SetTypes { set, asked_at_ms: 0, log_row: 0 }));
+        }
+        manifest.schema().effective(&EventTypes::new(&names).unwrap())
+    }
+
+    #[test]
+    fn type_of_all_rows_has_to_have_each_dimension() {
+        let types = types_with_country();
+        let check = |text: &str, event_type| {
+            let mapping = Mapping::parse(&format!("tenant=a,listing=b,at=c,{text}"), event_type).unwrap();
+            mapping.check_dimensions_of_type(&types)
+        };
+        assert_eq!(check("country=land", Some("impression")), Ok(()));
+        assert_eq!(check("country=land,type=kind", None), Ok(()), "each row is checked");
+        assert_eq!(check("n=d", Some("click")), Ok(()));
+        for event_type in ["click", "view"] {
+            let refused = check("country=land", Some(event_type)).unwrap_err().to_string();
+            let begin =
+                format!("--map country=land: event type {event_type} has no dimension country; its dimensions: none.");
+            assert!(refused.starts_with(&begin), "{refused}");
+            assert!(refused.contains(&format!("types add-dimension {event_type} country`")), "{refused}");
+        }
+        let refused = check("country=land,surface=d", Some("impression")).unwrap_err().to_string();
+        assert!(refused.contains("impression has no dimension surface; its dimensions: country."), "{refused}");
     }
 }

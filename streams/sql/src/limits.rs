@@ -19,8 +19,10 @@ pub const PARAM_BYTES_MAX: usize = 4_096;
 
 /// Bytes of a message between parent and child. A longer one ends the child.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
-/// Rows of one message. The next message has the rest.
-pub const FRAME_ROWS_MAX: usize = 8_192;
+/// Rows of one message. The next message has the rest. Rows with the longest texts fit a message.
+pub const FRAME_ROWS_MAX: usize = 4_096;
+/// Rows of one batch in the engine of a child.
+pub const BATCH_ROWS_MAX: usize = 8_192;
 /// Columns of a result. A query with more is refused: `sql_complex`.
 pub const COLUMNS_MAX: usize = 200;
 /// Bytes of the message of an error. A longer one is cut.

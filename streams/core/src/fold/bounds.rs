@@ -6,8 +6,11 @@
 
 use crate::event::{Event, EventType, EventTypes};
 use crate::values::{DimensionNumber, OTHER, push};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Memory of a dimension of a tenant and type, about: its place in the map, and the first node of its set.
+const DIMENSION_BYTES: usize = 256;
 /// Memory of a value beside its text, about.
 const VALUE_BYTES: usize = 64;
 
@@ -45,7 +48,13 @@ impl Bounds {
     }
 
     fn keeps(&mut self, dimension: Dimension, value: &str, most: u32) -> bool {
-        let kept = self.kept.entry(dimension).or_default();
+        let kept = match self.kept.entry(dimension) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => {
+                self.bytes += DIMENSION_BYTES;
+                vacant.insert(BTreeSet::new())
+            }
+        };
         if value == OTHER || kept.contains(value) {
             return true;
         }
@@ -70,5 +79,35 @@ impl Bounds {
     /// Memory that is allocated, about.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENANTS: u32 = 100;
+
+    /// Memory that is counted when each tenant has one value.
+    fn counted(value: &str) -> usize {
+        let mut bounds = Bounds::default();
+        let [number, ..] = DimensionNumber::ALL;
+        for tenant in 0..TENANTS {
+            // The second event of a tenant adds nothing.
+            for _ in 0..2 {
+                assert!(bounds.keeps(Dimension { tenant, event_type: EventType(0), number }, value, 9));
+            }
+        }
+        bounds.bytes()
+    }
+
+    #[test]
+    fn memory_of_tenants_with_few_values_is_counted() {
+        let each = size_of::<Dimension>() + size_of::<BTreeSet<Box<str>>>();
+        // A node of a set has room for 11 values.
+        let node = 11 * size_of::<Box<str>>();
+        assert!(counted("NP") >= TENANTS as usize * (each + node + "NP".len()));
+        assert_eq!(counted("NP"), TENANTS as usize * (DIMENSION_BYTES + VALUE_BYTES + 2));
+        assert_eq!(counted(OTHER), TENANTS as usize * DIMENSION_BYTES, "the map has a place for it too");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::EventRefused;
 use crate::limits::EVENTS_MAX;
-use serde::de::value::MapDeserializer;
+use serde::de::value::{MapAccessDeserializer, MapDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -48,6 +48,9 @@ pub struct EventWithValues<'a> {
     pub body: EventBody<'a>,
     pub values: String,
 }
+
+/// An event as an object. [`EventBody`] alone is read from an array too, because its code is derived.
+struct ObjectBody<'a>(EventBody<'a>);
 
 /// The fields of an object in their order. Their values are not read yet.
 struct Fields<'a>(Vec<Field<'a>>);
@@ -152,6 +155,26 @@ impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
     }
 }
 
+impl<'de: 'a, 'a> Deserialize<'de> for ObjectBody<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ObjectBody<'a>, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'a> Visitor<'a> for ObjectVisitor {
+    type Value = ObjectBody<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, object: A) -> Result<ObjectBody<'a>, A::Error> {
+        EventBody::deserialize(MapAccessDeserializer::new(object)).map(ObjectBody)
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
         deserializer.deserialize_map(FieldsVisitor)
@@ -183,7 +206,7 @@ impl<'a> Visitor<'a> for FieldsVisitor {
 pub fn read<'a>(text: &'a [u8], dimensions: &DimensionNames) -> Result<EventWithValues<'a>, EventRefused> {
     let explained = |error: serde_json::Error| explained(text, &error, dimensions);
     if dimensions.is_empty() {
-        let body = serde_json::from_slice(text).map_err(explained)?;
+        let ObjectBody(body) = serde_json::from_slice(text).map_err(explained)?;
         return Ok(EventWithValues { body, values: String::new() });
     }
     let Fields(fields) = serde_json::from_slice(text).map_err(explained)?;
@@ -194,7 +217,8 @@ pub fn read<'a>(text: &'a [u8], dimensions: &DimensionNames) -> Result<EventWith
     let mut values = Vec::with_capacity(of_values.len());
     for Field { name, value } in &of_values {
         let value: Option<Id<'a>> = serde_json::from_str(value.get()).map_err(explained)?;
-        values.extend(value.map(|Id(value)| (name, value)));
+        // A field with `null` stays in the list, as an empty value, so that a second one of its name is found.
+        values.push((name, value.map_or(Cow::Borrowed(""), |Id(value)| value)));
     }
     let values = dimensions.text(values.iter().map(|(name, value)| (name.as_ref(), value.as_ref())));
     let values = values.map_err(EventError::from)?;

@@ -232,6 +232,9 @@ fn fields_that_are_no_values_are_refused_by_name() {
         (r#""country":true"#.to_owned(), "event_value", "country is true: a text or a whole number is expected"),
         (r#""country":["NP"]"#.to_owned(), "event_value", "country is a list"),
         (r#""country":"NP","country":"IN""#.to_owned(), "event_dimension", "country is given twice"),
+        (r#""country":null,"country":"NP""#.to_owned(), "event_dimension", "country is given twice"),
+        (r#""country":"NP","country":null"#.to_owned(), "event_dimension", "country is given twice"),
+        (r#""country":null,"country":null"#.to_owned(), "event_dimension", "country is given twice"),
         (format!(r#""country":"{long}""#), "event_dimension", "country has 61 bytes: at most 60"),
         (r#""country":"a\u0001""#.to_owned(), "event_characters", "country \"a\\u{1}\" has a control character"),
         (
@@ -247,6 +250,28 @@ fn fields_that_are_no_values_are_refused_by_name() {
         let decoded = read(&event, &types).unwrap();
         let named = &decoded.named[0];
         assert!(named.code == code && named.reason.contains(reason), "{event}: {named:?}");
+    }
+}
+
+#[test]
+fn event_that_is_no_object_is_refused() {
+    let cases = [
+        (r#"["a","b",null,1799999000,"click",2,"e"]"#, "no JSON object: it is a list"),
+        ("[]", "no JSON object: it is a list"),
+        ("null", "no JSON object: it is null"),
+        ("7", "no JSON object: it is 7"),
+        ("true", "no JSON object: it is true"),
+        (r#""a""#, "no JSON object: it is \"a\""),
+    ];
+    for types in [types(), types_with_dimensions()] {
+        let rules = Rules { now: NOW, types: &types, kept_from: Day(0), seed: 1 };
+        for (event, reason) in cases {
+            let body = format!("[{event}]");
+            let decoded = read(&body, &types).unwrap();
+            assert_eq!((decoded.dead_letters, decoded.named[0].code), (1, "event_json"), "{event}");
+            assert_eq!(decoded.named[0].reason, reason);
+            assert_eq!(replayed(event.as_bytes(), &rules).unwrap_err().to_string(), reason);
+        }
     }
 }
 

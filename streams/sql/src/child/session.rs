@@ -4,7 +4,7 @@ use super::refused::Refused;
 use super::tables::{LocalFunction, Table, TableKind, Tables};
 use super::walls::{self, AGGREGATES, Checked, LOCAL, SCALARS, WINDOWS};
 use crate::frames::{Param, Query, Refusal};
-use crate::limits::{COLUMNS_MAX, FRAME_ROWS_MAX};
+use crate::limits::{BATCH_ROWS_MAX, COLUMNS_MAX};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{ParamValues, ScalarValue, TableReference};
@@ -125,7 +125,7 @@ pub async fn next(batches: &mut Batches) -> Result<Option<RecordBatch>, Refused>
 fn state(pool: &Arc<dyn MemoryPool>) -> Result<SessionState, DataFusionError> {
     let mut config = SessionConfig::new()
         .with_target_partitions(1)
-        .with_batch_size(FRAME_ROWS_MAX)
+        .with_batch_size(BATCH_ROWS_MAX)
         .with_information_schema(false)
         .with_create_default_catalog_and_schema(true)
         .with_default_catalog_and_schema(CATALOG, SCHEMA);
