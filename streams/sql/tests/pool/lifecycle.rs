@@ -7,6 +7,11 @@ use tidemark_streams_sql::pool::Ended;
 /// A query that takes longer than any test.
 const ENDLESS: &str = "SELECT count(*) FROM impressions a, impressions b, impressions c, impressions d";
 
+/// Memory enough for [`ENDLESS`], which takes more with time: a fast machine reaches 96 MiB within 600 ms.
+fn roomy() -> PoolSettings {
+    PoolSettings { memory_bytes: 4_096 * MIB, ..settings() }
+}
+
 #[tokio::test]
 async fn missing_program_is_said_with_the_next_step() {
     let pool = Pool::new(PoolSettings { program: "/nowhere/tidemark-sql".into(), ..settings() });
@@ -71,7 +76,7 @@ fn has_its_socket_only(id: u32) {
 
 #[tokio::test]
 async fn killed_child_costs_one_query() {
-    let pool = Pool::new(settings());
+    let pool = Pool::new(roomy());
     let rows = rows("a", 100, 24);
     let session = pool.begin("a").await.unwrap();
     let id = session.id().unwrap();
@@ -121,7 +126,7 @@ fn child_outlives_the_thread_of_its_first_query() {
 
 #[tokio::test]
 async fn reader_that_goes_away_ends_the_query() {
-    let pool = Pool::new(settings());
+    let pool = Pool::new(roomy());
     let rows = rows("a", 100, 24);
     let session = pool.begin("a").await.unwrap();
     let id = session.id().unwrap();
@@ -135,7 +140,7 @@ async fn reader_that_goes_away_ends_the_query() {
 #[tokio::test]
 async fn slow_query_is_ended_and_charged() {
     let short = TenantLimits { queries: 1, time: Duration::from_millis(500), rows: u64::MAX };
-    let pool = Pool::new(PoolSettings { timeout: Duration::from_millis(600), tenant: short, ..settings() });
+    let pool = Pool::new(PoolSettings { timeout: Duration::from_millis(600), tenant: short, ..roomy() });
     let rows = rows("a", 100, 24);
     let error = ask(&pool, ENDLESS, &rows).await.unwrap_err();
     assert_eq!(error.to_string(), "the query took more than 600 ms: ask for a shorter range, or fewer joins");
