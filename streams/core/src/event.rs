@@ -131,8 +131,18 @@ pub enum EventError {
     TooLate { at_s: i64 },
     #[error(transparent)]
     Dimension(#[from] DimensionError),
-    #[error("event type {event_type} has no dimension {dimension} (value {value:?}); its dimensions: {known}")]
-    OtherDimension { event_type: String, dimension: String, value: String, known: String },
+    #[error(transparent)]
+    OtherDimension(#[from] Box<OtherDimension>),
+}
+
+/// An event has a value for a dimension that its type does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("event type {event_type} has no dimension {dimension} (value {value:?}); its dimensions: {known}")]
+pub struct OtherDimension {
+    pub event_type: String,
+    pub dimension: String,
+    pub value: String,
+    pub known: String,
 }
 
 impl EventTypes {
@@ -187,12 +197,12 @@ impl EventTypes {
         let names = self.dimensions();
         let is_other = |(dimension, _): &(DimensionNumber, &str)| self.values_max(event_type, *dimension).is_none();
         let Some((dimension, value)) = values.iter().find(is_other) else { return Ok(()) };
-        Err(EventError::OtherDimension {
+        Err(EventError::from(Box::new(OtherDimension {
             event_type: self.name(event_type).to_owned(),
             dimension: names.name(dimension).to_owned(),
             value: cut(value),
             known: self.dimensions_of(event_type).shown(),
-        })
+        })))
     }
 
     /// The names of the dimensions of a type.

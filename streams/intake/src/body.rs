@@ -113,7 +113,7 @@ impl EventRefused {
                 EventError::NegativeCount { .. } | EventError::LargeCount { .. } => "event_count",
                 EventError::BeforeEpoch { .. } | EventError::Future { .. } | EventError::TooLate { .. } => "event_time",
                 EventError::NotKept { .. } => "event_not_kept",
-                EventError::OtherDimension { .. } => "event_dimension",
+                EventError::OtherDimension(_) => "event_dimension",
                 EventError::Dimension(error) => match error {
                     DimensionError::ControlCharacter { .. } => "event_characters",
                     DimensionError::Unknown { .. } | DimensionError::Long { .. } => "event_dimension",
