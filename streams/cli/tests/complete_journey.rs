@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/complete-journey");
@@ -32,8 +33,14 @@ fn must(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A Python that has the pinned packages, beside the build output; made once for each list of what is pinned.
+/// A Python that has the pinned packages. One test makes it while the other waits.
 fn python() -> PathBuf {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    PYTHON.get_or_init(pinned_python).clone()
+}
+
+/// Makes a Python beside the build output, once for each list of pinned packages.
+fn pinned_python() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("complete-journey");
     let python = folder.join("bin/python");
     let pinned = Path::new(FOLDER).join("requirements.txt");
