@@ -5,7 +5,7 @@
 //! the library decodes the page.
 
 use super::columns::{Text, damaged};
-use super::guard::Pages;
+use super::guard::{PAGE_BYTES_MAX, Pages};
 use bytes::Bytes;
 use parquet::basic::{Encoding, Repetition, Type as Physical};
 use parquet::column::page::{Page, PageMetadata, PageReader};
@@ -20,6 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// In place of the number of a missing text.
 const MISSING: i32 = -1;
+
+/// Bytes of the texts of a dictionary and of the pages of a batch of rows. More: the file is refused. Rows of an ordinary file need three
+/// pages at most.
+const KEPT_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 4 * PAGE_BYTES_MAX };
 
 /// A column of texts that is read as numbers.
 pub(super) struct CodedReader {
@@ -161,6 +165,10 @@ impl Known {
     }
 
     fn add(&mut self, texts: Set, is_dictionary: bool) -> Result<Range<i32>, ParquetError> {
+        let kept: usize = self.sets.iter().map(|set| set.texts.text.capacity()).sum();
+        if kept > KEPT_BYTES_MAX {
+            return Err(damaged("pages have more bytes of texts than their rows may take"));
+        }
         let first = self.next;
         let end = i32::try_from(texts.ends.len()).ok().and_then(|count| first.checked_add(count));
         self.next = end.ok_or_else(|| damaged("a column has too many texts"))?;
@@ -328,6 +336,22 @@ mod tests {
             assert_eq!(texts.get(rows.len()), None);
         }
         reader.end().unwrap();
+    }
+
+    #[test]
+    fn pages_with_too_much_text_for_their_rows_are_refused() {
+        let rows: Vec<Row> = (0..40).map(|at| Some(vec![b'a' + at % 26; 40_000])).collect();
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .set_data_page_size_limit(1)
+            .set_write_batch_size(1);
+        let file = Arc::new(Bounded::new(file(&rows, properties.build())).unwrap());
+        let metadata = metadata(&file).unwrap();
+        let column = Column::of(0, &metadata.file_metadata().schema_descr().columns()[0]).unwrap();
+        let mut reader = Reader::open_batches(&file, metadata.row_group(0), column).unwrap();
+        assert_eq!(reader.read_texts(10).unwrap().get(9), Some(Text::Utf8(&"j".repeat(40_000))));
+        let error = reader.read_texts(30).unwrap_err().to_string();
+        assert!(error.contains("more bytes of texts"), "{error}");
     }
 
     #[test]
