@@ -88,6 +88,11 @@ impl Ids {
         }
     }
 
+    /// Whether each process that still runs was told all of its copies.
+    pub fn are_all_told(&self) -> bool {
+        self.0.values().all(|copies| copies.open == 0)
+    }
+
     /// At the end, when nothing is on its way any more.
     pub fn at_end(&self, findings: &mut Findings, oracle: &Oracle) {
         for (&number, copies) in &self.0 {

@@ -495,6 +495,7 @@ impl World {
             && self.claims_at_rest()
             && self.moves_at_rest()
             && self.shards_at_rest()
+            && self.once.ids.are_all_told()
     }
 
     fn counter_at_rest(&self, counter: usize) -> bool {

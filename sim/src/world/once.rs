@@ -60,7 +60,7 @@ pub struct Once {
     won: Vec<(u32, Time)>,
     /// Copies with callers that wait for an answer, the oldest first.
     waiting: VecDeque<usize>,
-    ids: Ids,
+    pub(super) ids: Ids,
 }
 
 impl Once {
