@@ -15,6 +15,8 @@ const RETRIES_MS = [300, 1_000, 3_000];
 const REACH_MS = 2_500;
 /** A hop is tried at its home and at its origin in turn for so long, each time so long, and a query of one's own country. */
 const HOP_PATIENCE_MS = 60_000, HOP_TRY_MS = 10_000, QUERY_TRY_MS = 35_000;
+/** A place that is not known yet is asked for again this often, at this interval. */
+const PLACE_TRIES = 60, PLACE_AGAIN_MS = 1_000;
 const $ = id => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 
@@ -167,14 +169,22 @@ $("form").onsubmit = async event => {
   const q = $("q").value.trim();
   if (!q) return;
   if (location.hash) history.replaceState(null, "", location.pathname);
+  const what = { q, id: newId(), country: $("country").value };
+  let along = null;
   await busy(q, async () => {
-    const answered = await ask("/front/query", { q, id: newId(), country: $("country").value }, await ownSession());
-    return answered.redirect ? goAlong(q, answered.redirect) : answered;
+    // Once its hop was counted here, the query does not leave any more.
+    if (along) return countHop(along.hop, [site.url, along.url]);
+    const answered = await ask("/front/query", what, await ownSession());
+    along = answered.redirect;
+    return along ? goAlong(q, along) : answered;
   });
 };
 
-/** Shows what becomes of a query, and to its own visitor what it has won. */
+let queries = 0;
+
+/** Shows what becomes of a query, and to its own visitor what it has won. `counting` may run again: the query has one id. */
 async function busy(q, counting, isOwn = true) {
+  const query = queries += 1;
   let leaves = false;
   $("go").disabled = true;
   $("answer").textContent = "Counting …";
@@ -182,15 +192,34 @@ async function busy(q, counting, isOwn = true) {
     const counted = await counting();
     leaves = !counted;
     if (leaves) return;
-    for (const place of counted.counted ?? []) {
-      if (isOwn && place.place === "milestone") celebrate(nameOf(place.counter), place.at);
-    }
-    $("answer").replaceChildren(...answer(q, counted));
+    show(q, counted, isOwn);
+    if (isPending(counted)) untilPlaced(query, q, counting, isOwn);
   } catch (error) {
     $("answer").textContent = failed(error);
   } finally {
     $("go").disabled = leaves;
     if (document.activeElement === $("q") && $("q").value.trim() === q) $("q").select();
+  }
+}
+
+function show(q, counted, isOwn) {
+  for (const place of counted.counted ?? []) {
+    if (isOwn && place.place === "milestone") celebrate(nameOf(place.counter), place.at);
+  }
+  $("answer").replaceChildren(...answer(q, counted));
+}
+
+const isPending = ({ counted }) => (counted ?? []).some(({ place }) => place === "pending");
+
+/** Asks for the place of a counted query again, until it is known or another query is shown. */
+async function untilPlaced(query, q, counting, isOwn) {
+  for (let tries = 0; tries < PLACE_TRIES; tries += 1) {
+    await pause(PLACE_AGAIN_MS);
+    if (query !== queries) return;
+    const counted = await counting().catch(() => null);
+    if (!counted || isPending(counted)) continue;
+    if (query === queries) show(q, counted, isOwn);
+    return;
   }
 }
 
