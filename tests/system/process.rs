@@ -145,7 +145,9 @@ pub fn complaint(output: &Output) -> String {
 /// Whether a process logged an error of its own. The Raft library logs an error for a change of members that another leader must make,
 /// and the change is tried again.
 pub fn has_error(said: &str) -> bool {
-    said.lines().any(|line| line.contains("ERROR") && !line.contains("ERROR openraft::raft::api::management"))
+    let is_tried_again =
+        |line: &str| line.contains("ERROR openraft::raft::api::management") && line.contains("has to forward request");
+    said.lines().any(|line| line.contains("ERROR") && !is_tried_again(line))
 }
 
 /// All files below a directory with their contents.
