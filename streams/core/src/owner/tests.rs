@@ -594,14 +594,7 @@ fn rows_are_taken_while_a_flush_is_written() {
 /// Three flushes make a merge, whose inputs are read.
 #[test]
 fn blob_that_cannot_be_read_holds_up_no_flush() {
-    let row = |hour: i64| Row {
-        tenant: "a".into(),
-        listing: "x".into(),
-        at_s: 1_799_000_000 + hour * 3_600,
-        event_type: "click",
-        count: 1,
-    };
-    let mut world = World::new((0..40).map(row).collect());
+    let mut world = World::new(hourly_rows(40));
     world.carry_out(0);
     world.apply(0, false);
     let step = |world: &mut World, bad: Option<BlobKey>| {
@@ -640,8 +633,8 @@ fn blob_that_cannot_be_read_holds_up_no_flush() {
     world.check();
 }
 
-/// Twelve rows of one listing, an hour apart.
-fn hourly_rows() -> Vec<Row> {
+/// Rows of one listing, an hour apart.
+fn hourly_rows(count: i64) -> Vec<Row> {
     let row = |hour: i64| Row {
         tenant: "a".into(),
         listing: "x".into(),
@@ -649,12 +642,12 @@ fn hourly_rows() -> Vec<Row> {
         event_type: "click",
         count: 1,
     };
-    (0..12).map(row).collect()
+    (0..count).map(row).collect()
 }
 
 #[test]
 fn merge_with_too_much_text_is_planned_again_with_fewer_rows() {
-    let mut world = World::new(hourly_rows());
+    let mut world = World::new(hourly_rows(12));
     world.carry_out(0);
     world.apply(0, false);
     let loads = |world: &mut World| {

@@ -151,8 +151,8 @@ fn inputs_are_read_under_the_names_that_the_merge_knew() {
     assert_eq!(history.rebuilt(0).unwrap().iter().collect::<Vec<_>>(), named);
     history.types.positions = vec![position(1, 3)];
     assert_eq!(history.rebuilt(0), Ok(expected.clone()));
-    // The second flush may have taken rows before the name was reused. Its file tells their type: it has rows of two names, and the blob has
-    // one of them. Its source does not tell the type.
+    // The second flush may have taken rows before the name was reused. Its file tells their type: it has rows of two names, and the
+    // blob has one of them. Its source does not tell the type.
     let schema = change(TypeChange::Add { name: click() });
     history.types = TypesOf { schema, positions: vec![position(1, 1), position(1, 1)] };
     assert!(matches!(history.rebuilt(0), Err(CannotRebuild::Differs { found, .. }) if found.rows == 2));

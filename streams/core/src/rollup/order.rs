@@ -105,7 +105,10 @@ mod tests {
     proptest! {
         #[test]
         fn sorted_rows_are_in_the_order_of_their_keys(
-            drawn in proptest::collection::vec(("(shop-)?[ab]{1,3}", "[a-c]{0,2}(same-begin-)?[a-cé]{1,12}", 0..3_u32, 0..3_usize), 0..200),
+            drawn in proptest::collection::vec(
+                ("(shop-)?[ab]{1,3}", "[a-c]{0,2}(same-begin-)?[a-cé]{1,12}", 0..3_u32, 0..3_usize),
+                0..200,
+            ),
             values in proptest::collection::vec("(\u{1}[ab]{1,2})?(\u{3}a)?", 1..4),
         ) {
             let types = ["view", "click", "buy"];
