@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::Period;
 use tidemark_streams_core::layout::PeriodUnit;
+use tidemark_streams_core::limits::{VALUES_MAX, VALUES_MAX_DEFAULT};
 use tidemark_streams_serve::settings::{SQL_CHILDREN_MAX, SQL_CHILDREN_MIN};
 
 const LOAD_EXAMPLE: &str = "Example:
@@ -341,7 +342,7 @@ pub struct AddDimensionArgs {
     /// The dimension: the field of events with the value, and the column of counts
     pub dimension: String,
     /// Values that a flush keeps for each tenant: 1 to 10,000. Further values count as `other`
-    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "COUNT", default_value_t = VALUES_MAX_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=i64::from(VALUES_MAX)))]
     pub values_max: u32,
     #[command(flatten)]
     pub directory: DirectoryArgs,
@@ -439,9 +440,14 @@ pub struct Where {
     pub value: String,
 }
 
+/// A wanted value is not in its form.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("DIMENSION=VALUE is expected, such as country=NP; country= means rows without a value")]
+pub struct NoEquals;
+
 impl Where {
-    fn parse(text: &str) -> Result<Where, String> {
-        let (dimension, value) = text.split_once('=').ok_or("DIMENSION=VALUE is expected")?;
+    fn parse(text: &str) -> Result<Where, NoEquals> {
+        let (dimension, value) = text.split_once('=').ok_or(NoEquals)?;
         Ok(Where { dimension: dimension.to_owned(), value: value.to_owned() })
     }
 }

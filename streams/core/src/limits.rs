@@ -16,8 +16,12 @@ pub const DIMENSIONS_MAX: usize = 4;
 pub const DIMENSION_BYTES_MAX: usize = 32;
 /// Bytes of a value of a dimension. A longer one makes the row a dead letter.
 pub const VALUE_BYTES_MAX: usize = 60;
+/// Bytes of all values of an event, each behind a sign.
+pub const VALUES_BYTES_MAX: usize = DIMENSIONS_MAX * (1 + VALUE_BYTES_MAX);
 /// The largest bound on the values of a dimension that a flush keeps for a tenant. A larger bound is refused.
 pub const VALUES_MAX: u32 = 10_000;
+/// The bound of a dimension for which none is given.
+pub const VALUES_MAX_DEFAULT: u32 = 200;
 /// The largest count of one event: 2^31 - 1. A larger one makes the row a dead letter.
 pub const EVENT_COUNT_MAX: u32 = i32::MAX as u32;
 /// The largest count of a quarter of an hour in one row. A larger sum is split over several rows.
@@ -75,6 +79,6 @@ pub const LARGE_TENANTS_MAX: usize = 10_000;
 pub const PARTS_MAX: u32 = 1_024;
 
 /// Bytes of the texts of a row: its tenant, its listing, and a sign and a text for each of its values.
-pub const ROW_TEXT_BYTES_MAX: usize = TENANT_BYTES_MAX + LISTING_BYTES_MAX + DIMENSIONS_MAX * (1 + VALUE_BYTES_MAX);
+pub const ROW_TEXT_BYTES_MAX: usize = TENANT_BYTES_MAX + LISTING_BYTES_MAX + VALUES_BYTES_MAX;
 /// Bytes of text that one set of rows may hold. An owner flushes before, and merges fewer rows at once.
 pub const ROWS_TEXT_BYTES_MAX: usize = 1 << 30;

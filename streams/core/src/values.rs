@@ -4,12 +4,10 @@
 //! has its values as one text: for each value the sign of the dimension, which is a control character, and then the value. No value and
 //! no tenant has such a character. So the fold and sets of rows store these values behind the name of the tenant.
 
-use crate::limits::{DIMENSION_BYTES_MAX, DIMENSIONS_MAX, VALUE_BYTES_MAX};
+use crate::limits::{DIMENSION_BYTES_MAX, DIMENSIONS_MAX, VALUE_BYTES_MAX, VALUES_BYTES_MAX};
 
 /// The value in place of further values beyond the bound of a dimension.
 pub const OTHER: &str = "other";
-/// The most bytes of all values of an event.
-pub const VALUES_BYTES_MAX: usize = DIMENSIONS_MAX * (1 + VALUE_BYTES_MAX);
 /// The sign of dimension 0. The signs of the others follow.
 const FIRST_SIGN: u8 = 1;
 /// Bytes of a value that an error shows.

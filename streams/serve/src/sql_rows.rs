@@ -27,6 +27,7 @@ const ROW_BYTES_MAX: usize = TEXT_BYTES + LISTING_BYTES_MAX + NUMBER_BYTES_MAX /
 /// Bytes of a message beside its rows, at most: its kind, and the lengths of its columns.
 const COLUMNS_BYTES_MAX: usize = (1 + 6 + 2 * DIMENSIONS_MAX) * NUMBER_BYTES_MAX;
 
+const _: () = assert!(DIMENSIONS_MAX == tidemark_streams_sql::limits::DIMENSIONS_MAX);
 const _: () =
     assert!(COLUMNS_BYTES_MAX + FRAME_ROWS_MAX * ROW_BYTES_MAX <= FRAME_BYTES_MAX, "the largest rows fit a message");
 

@@ -2,7 +2,7 @@
 //!
 //! Parent and child are of one release: the first message of a child names the version, and a parent refuses any other version.
 
-use crate::limits::{FRAME_BYTES_MAX, FRAME_ROWS_MAX, PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
+use crate::limits::{DIMENSIONS_MAX, FRAME_BYTES_MAX, FRAME_ROWS_MAX, PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -13,8 +13,6 @@ pub const VERSION: u32 = 2;
 pub const HEAD_BYTES: usize = 4;
 /// The largest count of a quarter of an hour in one row.
 const QUARTER_COUNT_MAX: u32 = i32::MAX as u32;
-/// Dimensions of a directory, at most.
-const DIMENSIONS_MAX: usize = 4;
 /// The first hour that no row has, since 1970: in the year 2448.
 const HOURS_MAX: u32 = 1 << 22;
 

@@ -17,6 +17,8 @@ pub const PARAMS_MAX: usize = 100;
 /// Bytes of a text among the values. A longer one is refused: `sql_params`.
 pub const PARAM_BYTES_MAX: usize = 4_096;
 
+/// Dimensions of a directory, each of which is a column. The parent checks that the core has the same limit.
+pub const DIMENSIONS_MAX: usize = 4;
 /// Bytes of a message between parent and child. A longer one ends the child.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
 /// Rows of one message. The next message has the rest. Rows with the longest texts fit a message.

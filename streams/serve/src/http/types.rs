@@ -7,13 +7,10 @@ use crate::node::Node;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use serde_json::{Map, Value, json};
-use tidemark_streams_core::limits::VALUES_MAX;
+use tidemark_streams_core::limits::{VALUES_MAX, VALUES_MAX_DEFAULT};
 use tidemark_streams_core::manifest::{Command, Outcome, SetTypes, TypesSet};
 use tidemark_streams_core::schema::{FormerName, TypeChange};
 use tidemark_streams_core::values::DimensionNumber;
-
-/// Values of a tenant that a flush keeps, unless the request names another number.
-const VALUES_MAX_DEFAULT: u32 = 200;
 
 pub fn list(node: &Node, headers: &HeaderMap) -> Result<Answer, Failure> {
     request::authorize_operator(node, headers)?;
