@@ -21,7 +21,7 @@ fn may_show(bug: Mutation, seed: u64) -> bool {
             plan.updown.is_some()
         }
         Bug::CountedIdForgotten | Bug::IdsNotSaved | Bug::OtherContentTaken | Bug::LateIdsTaken => plan.once.is_some(),
-        Bug::OlderViewShown => plan.reads.is_some(),
+        Bug::OlderViewShown | Bug::EndedLifeAudited => plan.reads.is_some(),
         Bug::TailRefused => plan.versions.is_mixed(),
         Bug::ExpiredKept | Bug::LastPartOnly => plan.series.is_some(),
         Bug::BucketsStay => plan.series.is_some() && plan.edges.is_some(),

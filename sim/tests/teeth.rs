@@ -130,10 +130,11 @@ const SCRIPTED: [(Bug, &str); 5] = [
 const MODELLED: [Bug; 1] = [Bug::ArmedWhileLate];
 const LASTING: [Bug; 3] = [Bug::NothingForgotten, Bug::NothingGivenBack, Bug::SlotsKept];
 
-/// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `ledger::resets`, `group`, `aggregator::feed`,
+/// Rules that tests of the core show (`view::limits`, `ledger::revoke`, `ledger::resets`, `group`, `node`, `aggregator::feed`,
 /// `aggregator::reuse`, `aggregator::shelved`, `view::reuse`, `gossip`, `late_and_hostile`): one seed in a thousand does not, or no
 /// seed is pinned.
-const TESTED: [Bug; 18] = [
+const TESTED: [Bug; 19] = [
+    Bug::EndedLifeAudited,
     Bug::NoteForgotten,
     Bug::PoliciesMixed,
     Bug::SavedLate,

@@ -70,14 +70,22 @@ pub enum FreshError {
     NotReached { group: String },
 }
 
-/// A question to one group about one half, under a number.
-#[derive(Debug, Default)]
+/// Questions to groups about the halves of one generation, each under a number.
+#[derive(Debug)]
 struct Asking {
+    generation: u32,
+    /// Halves that are asked about, and their cells of the generation.
+    cells: Vec<(Half, CellId)>,
     asked: BTreeMap<u64, (GroupId, Half)>,
     parts: BTreeMap<(GroupId, Half), (u64, Vec<CellAudit>)>,
 }
 
 impl Asking {
+    fn about(counter: &CounterName, halves: &[Half], generation: u32) -> Asking {
+        let cells = halves.iter().map(|&half| (half, counter.half_of(half, generation))).collect();
+        Asking { generation, cells, asked: BTreeMap::new(), parts: BTreeMap::new() }
+    }
+
     /// Notes a part of an answer; parts of an answer to an earlier question are void.
     fn take(&mut self, part: CellAudit) {
         let Some(&of) = self.asked.get(&part.id) else { return };
@@ -93,10 +101,10 @@ impl Asking {
     }
 
     /// Questions without an answer yet.
-    fn open(&self, groups: &[GroupId], cells: &[(Half, CellId)]) -> Vec<(GroupId, Half, CellId)> {
+    fn open(&self, groups: &[GroupId]) -> Vec<(GroupId, Half, CellId)> {
         let mut open = Vec::new();
         for &group in groups {
-            let unanswered = cells.iter().filter(|(half, _)| !self.is_answered(&(group, *half)));
+            let unanswered = self.cells.iter().filter(|(half, _)| !self.is_answered(&(group, *half)));
             open.extend(unanswered.map(|(half, cell)| (group, *half, cell.clone())));
         }
         open
@@ -111,11 +119,10 @@ impl Aggregator {
     /// As many audits are under way as may be.
     pub async fn audit(&self, counter: &CounterName) -> Result<CounterAudit, AuditError> {
         let _permit = self.audits().try_acquire().map_err(|_| AuditError::Busy { limit: AUDITS_MAX })?;
-        let generation = self.with_ledger(|ledger| ledger.resets().generation(counter));
-        let cells = HALVES.map(|half| (half, counter.half_of(half, generation)));
-        let asking = self.ask_groups(&cells, AUDIT_PATIENCE).await?;
+        let asking = self.ask_groups(counter, &HALVES, AUDIT_PATIENCE).await?;
+        let generation = asking.generation;
         let mut not_reached = Vec::new();
-        for group in self.groups_that_hold(&cells) {
+        for group in self.groups_that_hold(&asking.cells) {
             if HALVES.iter().any(|half| !asking.is_answered(&(group, *half))) {
                 not_reached.push((group, self.why_not_reached(group)));
             }
@@ -135,7 +142,7 @@ impl Aggregator {
                     generation,
                     compared,
                     not_reached,
-                    view: cells.iter().flat_map(held).collect(),
+                    view: asking.cells.iter().flat_map(held).collect(),
                     reading: core.read(counter, ledger),
                     total: core.view().audit_total(counter, ledger),
                     kept: core.view().series_of(counter.namespace()).map(|series| series.horizon.clone()),
@@ -152,9 +159,7 @@ impl Aggregator {
     /// [`FreshError`]: what the view shows may lack something.
     pub async fn catch_up_with_groups(&self, counter: &CounterName) -> Result<BTreeMap<GroupId, LogIndex>, FreshError> {
         let _permit = self.fresh_reads().try_acquire().map_err(|_| FreshError::Busy { limit: FRESH_READS_MAX })?;
-        let generation = self.with_ledger(|ledger| ledger.resets().generation(counter));
-        let cells = [(Half::Up, counter.half_of(Half::Up, generation))];
-        let asking = self.ask_groups(&cells, FRESH_PATIENCE).await.map_err(|_| FreshError::Stops)?;
+        let asking = self.ask_groups(counter, &[Half::Up], FRESH_PATIENCE).await.map_err(|_| FreshError::Stops)?;
         let answered = asking.parts.iter().filter(|(of, _)| asking.is_answered(of));
         // The answer to a long row has several parts, each of them as of its own entry.
         let entry = |parts: &[CellAudit]| parts.iter().map(|part| part.index).min().unwrap_or_default();
@@ -175,14 +180,24 @@ impl Aggregator {
         }
     }
 
-    /// Asks all groups that are heard of, until each has answered or the time is over.
-    async fn ask_groups(&self, cells: &[(Half, CellId)], patience: Duration) -> Result<Asking, AuditError> {
+    /// Asks all groups that are heard of, until each has answered or the time is over. A group that has ended the generation does
+    /// not answer, so once this aggregator has applied the reset too, all are asked about the present one.
+    async fn ask_groups(
+        &self,
+        counter: &CounterName,
+        halves: &[Half],
+        patience: Duration,
+    ) -> Result<Asking, AuditError> {
         let (sender, mut answers) = mpsc::channel(ANSWERS_MAX);
         let deadline = Instant::now() + patience;
-        let mut asking = Asking::default();
+        let present = || self.with_ledger(|ledger| ledger.resets().generation(counter));
+        let mut asking = Asking::about(counter, halves, present());
         loop {
+            if asking.generation != present() {
+                asking = Asking::about(counter, halves, present());
+            }
             let groups: Vec<GroupId> = self.with_core(|core| core.groups_heard().collect());
-            let open = asking.open(&groups, cells);
+            let open = asking.open(&groups);
             if open.is_empty() || Instant::now() >= deadline {
                 return Ok(asking);
             }
@@ -193,7 +208,7 @@ impl Aggregator {
                 self.say(event).await.map_err(|_| AuditError::Stops)?;
             }
             let again = (Instant::now() + ASK_AGAIN).min(deadline);
-            while !asking.open(&groups, cells).is_empty() {
+            while !asking.open(&groups).is_empty() {
                 match tokio::time::timeout_at(again, answers.recv()).await {
                     Ok(Some(part)) => asking.take(part),
                     Ok(None) | Err(_) => break,

@@ -16,6 +16,8 @@ pub enum Bug {
     LateIdsTaken,
     /// A group's answer to an audit is taken though the view does not stand where it does.
     OlderViewShown,
+    /// A group answers an audit of a generation that it has ended, though it may have dropped its cells.
+    EndedLifeAudited,
     /// A queued increment is certified when rights arrive.
     CertifiedFromQueue,
     /// The ledger grants the full request of a stale proposer.

@@ -676,6 +676,7 @@ pub enum ForGroup {
 
 /// Asks for a group's committed state of one cell, from a lane on. The answer follows once the feed has told the aggregator of
 /// all applied entries, so that both can be compared. Of many waiting requests the oldest are forgotten, and have to be repeated.
+/// A group does not answer for a generation that it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditAsk {
     /// Comes back with the answer.

@@ -5,6 +5,7 @@ use tidemark_types::ids::LogIndex;
 use tidemark_types::limits::{LANES_MAX, MESSAGE_BYTES_MAX, ROW_BUCKETS_MAX};
 use tidemark_types::row_changes::{Part, part_of};
 use tidemark_types::series::codec;
+use tidemark_types::teeth::{Bug, bites};
 use tidemark_wire::msg::{AuditAsk, Audited};
 
 /// Bytes of an answer beside its rows: the name, horizons, components.
@@ -13,9 +14,15 @@ const AUDIT_HEAD_BYTES: usize = 4_096;
 const PIECE_BYTES: usize = 16;
 
 impl Group {
-    /// The answer to an audit; the feed has told the aggregator all entries up to `told`. Lanes beyond the room of the answer are
+    /// The answer to an audit. The feed has told the aggregator all entries up to `told`. Lanes beyond the room of the answer are
     /// to be asked for again.
-    pub fn audit(&self, ask: &AuditAsk, told: LogIndex) -> Audited {
+    ///
+    /// `None`: the counter began again since that generation. The group may have dropped cells of the generation before it told of
+    /// their last increments. The asker learns of the reset from the ledger and asks for the present generation.
+    pub fn audit(&self, ask: &AuditAsk, told: LogIndex) -> Option<Audited> {
+        if ask.cell.generation < self.generation(&ask.cell.counter) && !bites(Bug::EndedLifeAudited) {
+            return None;
+        }
         let mut audited = Audited {
             id: ask.id,
             group: self.config.id,
@@ -29,7 +36,7 @@ impl Group {
             rows: Vec::new(),
             too_long: false,
         };
-        let Some(slot) = self.cells.table.find(&ask.cell) else { return audited };
+        let Some(slot) = self.cells.table.find(&ask.cell) else { return Some(audited) };
         audited.horizon = self.series.horizon_of(slot, &self.cells.table).cloned();
         let mut room = MESSAGE_BYTES_MAX - AUDIT_HEAD_BYTES;
         for component in self.cells.of(slot).filter(|component| component.lane >= ask.from_lane) {
@@ -51,6 +58,6 @@ impl Group {
             room -= bytes;
             audited.rows.extend(pieces.into_iter().map(|piece| (component.lane, piece)));
         }
-        audited
+        Some(audited)
     }
 }

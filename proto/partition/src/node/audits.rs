@@ -31,8 +31,8 @@ impl NodeCore {
 
     pub(super) fn serve_audits(&mut self, seat: usize, told: LogIndex) {
         for ask in std::mem::take(&mut self.feeds[seat].audits) {
-            let msg = FromGroup::Audited(self.group.audit(&ask, told));
-            self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg });
+            let Some(audited) = self.group.audit(&ask, told) else { continue };
+            self.outputs.push_back(Output::Aggregator { seat: seat as u8, msg: FromGroup::Audited(audited) });
         }
     }
 }

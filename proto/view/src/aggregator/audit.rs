@@ -144,7 +144,7 @@ mod tests {
                     match output {
                         Output::Group { msg: ForGroup::Feed(pull), .. } => self.pull = pull,
                         Output::Group { msg: ForGroup::Audit(ask), .. } => {
-                            let msg = FromGroup::Audited(self.group.audit(&ask, self.pull.cursor));
+                            let msg = FromGroup::Audited(self.group.audit(&ask, self.pull.cursor).expect("present"));
                             inputs.push(Input::Group { group: GROUP, msg });
                         }
                         Output::Audited(audit) => audits.push(audit),
@@ -203,7 +203,7 @@ mod tests {
         world.count(0, 1);
         let ask = AuditAsk { id: 7, group: GROUP, cell: counter().total(), from_lane: 0 };
         // The answer of a group that is ahead of its feed.
-        let early = world.group.audit(&ask, world.group.applied());
+        let early = world.group.audit(&ask, world.group.applied()).expect("present");
         assert!(chunk_behind < early.told);
         assert_eq!(world.handle(Input::Group { group: GROUP, msg: FromGroup::Audited(early) }), []);
         world.follow();

@@ -1,6 +1,7 @@
 //! A node frees cells of ended generations: it begins anew, and no client counts twice or is forgotten.
 
 use super::*;
+use tidemark_wire::msg::{AuditAsk, FeedPull};
 
 struct Driver {
     core: NodeCore,
@@ -114,4 +115,44 @@ fn clients_come_again_where_slots_have_other_numbers_and_nothing_counts_twice() 
     let rows: BTreeMap<_, _> = driver.rows.clone().into_iter().filter(|(_, value)| !value.is_empty()).collect();
     let again = NodeCore::recover(*driver.core.config(), 9, rows, log).unwrap();
     assert_eq!((sums(again.group()), again.group().compactions()), ([0, 9, 0], 1));
+}
+
+/// A group that may have dropped a cell does not answer with what is left of it.
+fn ask_for_an_ended_generation() {
+    let mut driver = Driver::new();
+    driver.connect(1);
+    driver.send(1, batch(0, 1, &[(0, 3)]));
+    driver.tell(ToGroup::Resets { after: 0, upto: 1, begun: vec![(name(0), 1)] });
+    driver.connect(2);
+    driver.send(2, batch(0, 2, &[(0, 4)]));
+    let mut components_of = |generation: u32| {
+        let group = id();
+        let cell = name(0).total_of(generation);
+        let cursor = driver.core.group().applied();
+        let slots_known = driver.core.group().table().len() as u32;
+        let pull = FeedPull { group, cursor, slots_known, bytes_max: 1_000, heard: 1, ..FeedPull::default() };
+        driver.said.clear();
+        for msg in [ForGroup::Feed(pull), ForGroup::Audit(AuditAsk { id: 7, group, cell, from_lane: 0 })] {
+            driver.put(Input::Aggregator { seat: 0, msg });
+        }
+        let audited = |output: Output| match output {
+            Output::Aggregator { msg: FromGroup::Audited(audited), .. } => Some(audited.components),
+            _ => None,
+        };
+        driver.said.drain(..).find_map(audited)
+    };
+    assert_eq!(components_of(1).map(|components| components.len()), Some(1), "the present one is answered");
+    assert_eq!(components_of(0), None, "the ended one is not");
+}
+
+#[test]
+fn a_group_answers_no_audit_of_an_ended_generation() {
+    ask_for_an_ended_generation();
+}
+
+#[test]
+#[cfg(feature = "teeth")]
+fn an_answered_audit_of_an_ended_generation_is_noticed() {
+    use tidemark_types::teeth::{Bug, is_shown_by};
+    assert!(is_shown_by(Bug::EndedLifeAudited, ask_for_an_ended_generation));
 }
