@@ -389,14 +389,15 @@ impl Backend for LocalBackend {
 
     async fn read_fresh(&self, counter: &CounterName) -> Result<(Reading, ReadVersion), Failure> {
         let caught_up = self.aggregator.catch_up_with_groups(counter);
-        let Some(entries) = self.aggregator.if_held(counter, caught_up).await else {
+        let caught_up = self.aggregator.if_held(counter, caught_up).await.transpose()?;
+        // Another holder that the counter moved to meanwhile has not caught up.
+        let reading = self.aggregator.read_here(counter)?;
+        let Some((entries, reading)) = caught_up.zip(reading) else {
             let audited: AuditBody = self.about(About::Audit { with_rows: false }, counter).await?;
             return audited.fresh();
         };
-        let entries = entries?.into_iter().map(|(group, entry)| ((group.group, group.incarnation), entry.0));
+        let entries = entries.into_iter().map(|(group, entry)| ((group.group, group.incarnation), entry.0));
         let dc = self.aggregator.cluster().name_of(self.aggregator.dc()).unwrap_or("?");
-        let readings = self.aggregator.read_many(std::slice::from_ref(counter)).await?;
-        let reading = readings.first().copied().ok_or_else(|| Failure::NotServing("no reading".to_owned()))?;
         Ok((reading, ReadVersion::new(dc, entries)))
     }
 

@@ -48,6 +48,15 @@ impl Aggregator {
         })
     }
 
+    /// The value of a counter, if it is shown from here.
+    ///
+    /// # Errors
+    /// This view shows nothing.
+    pub fn read_here(&self, counter: &CounterName) -> Result<Option<Reading>, HeldError> {
+        let reading = self.look_at(std::slice::from_ref(counter), |core, ledger| core.read(counter, ledger));
+        if self.shows() { Ok(reading) } else { Err(HeldError::NotShown) }
+    }
+
     /// The slots that are not shown from here at present.
     pub fn held_elsewhere(&self) -> BTreeSet<ShardId> {
         self.held().at_once(|core, _, is_shown| {

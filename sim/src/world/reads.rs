@@ -162,6 +162,10 @@ impl World {
         let counter = read.counter;
         let process = &self.aggregators[at];
         let Some(core) = process.core() else { return };
+        // The shell then asks another holder, which has the groups asked again.
+        if !self.holds(at, counter) {
+            return self.coverage.saw("read of a counter that has moved to another aggregator");
+        }
         let reading = core.read(name, &process.ledger);
         // It began again meanwhile, or an aggregator that has just started may not show anything yet.
         if reading.generation != read.generation || !core.view().is_registered(&process.ledger) {
