@@ -4,8 +4,8 @@
 //! for each bucket ([`Target::Day`]). Each day, the days of a period become part of the blob of their bucket and period, which is
 //! replaced ([`Target::Period`]). Late rows take the same way: they replace the blob of a past day or period.
 //!
-//! Nothing happens at midnight. Each partition, virtual partition and bucket has a phase of its own, by its hash, within the time
-//! that its merges are spread over.
+//! Nothing happens at midnight. Each partition, virtual partition and bucket has a phase of its own within the time that its merges
+//! are spread over. Phases lie evenly.
 
 mod cut;
 mod schedule;
@@ -13,8 +13,7 @@ mod schedule;
 mod tests;
 
 pub use cut::{CutSet, cut, scope_of};
-pub(crate) use schedule::phase_s;
-pub use schedule::{Next, Scheduler};
+pub use schedule::{Next, Phase, Scheduler};
 
 use crate::blob::BlobMeta;
 use crate::limits::MERGE_ROWS_MAX;
@@ -35,7 +34,7 @@ pub struct MergePolicy {
     pub period_spread_s: u64,
     /// Rows that one merge reads, at most.
     pub rows_max: u64,
-    /// Between the begins of two merges into days or periods, at least.
+    /// Between the begins of two merges, at least, unless there are `deltas_max` deltas.
     pub merge_every_ms: u64,
     /// Between two blobs that a merge writes, at least.
     pub put_every_ms: u64,
@@ -66,7 +65,7 @@ impl Default for MergePolicy {
             lateness_s: 900,
             deltas_max: 128,
             hour_spread_s: 1_800,
-            day_spread_s: 12 * 3_600,
+            day_spread_s: 18 * 3_600,
             period_spread_s: 24 * 3_600,
             rows_max: MERGE_ROWS_MAX,
             merge_every_ms: 10_000,

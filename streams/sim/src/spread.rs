@@ -1,13 +1,13 @@
 //! The rate at which many partitions write blobs, by the shipped scheduler: no midnight has a stampede.
 //!
-//! Blobs are names without rows. Each partition is one virtual partition, and flushes at its own second of each interval.
+//! Blobs are names without rows. Each partition is one virtual partition, and flushes in its phase of each interval, as its owner does.
 
 use crate::checkers::{SPREAD, Violation};
 use std::ops::Range;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq, StoredBlob};
 use tidemark_streams_core::layout::{BucketsFrom, Layout};
 use tidemark_streams_core::manifest::BlobSet;
-use tidemark_streams_core::merge::{Merge, MergePolicy, Next, Scheduler, Target};
+use tidemark_streams_core::merge::{Merge, MergePolicy, Next, Phase, Scheduler, Target};
 use tidemark_streams_core::scope::{Scope, Slice};
 use tidemark_streams_core::time::{DAY_S, Day, Hour, HourRange, Now};
 
@@ -102,7 +102,7 @@ impl Spread {
             let mut partition =
                 Partition { id, live: BlobSet::new(), scheduler, seq: 0, plan_at: Now(0), deltas: 0, plans_often };
             let end_s = BEGIN_S + (FILLING_DAYS + 1) * DAY_S;
-            let phase_s = self.flush_s * u64::from(id.0) / u64::from(self.partitions);
+            let phase_s = Phase::Flush.of(u64::from(id.0), self.flush_s);
             for at_s in (BEGIN_S + phase_s..end_s).step_by(self.flush_s as usize) {
                 partition.flush(at_s, self, &layout, &mut puts);
             }

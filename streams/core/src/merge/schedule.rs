@@ -7,9 +7,11 @@ use crate::limits::MERGE_BLOBS_MAX;
 use crate::manifest::BlobSet;
 use crate::scope::Scope;
 use crate::teeth::{Bug, bites};
-use crate::time::{DAY_S, Day, HOUR_S, Now};
+use crate::time::{DAY_S, Day, HOUR_S, Hour, Now};
 use std::collections::BTreeMap;
-use xxhash_rust::xxh3::xxh3_64;
+
+/// Blobs of one hour are joined if all but the largest have at least the largest one's rows divided by this.
+const LEAST_JOINED: u64 = 4;
 
 /// The next step of the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +123,12 @@ impl Scheduler {
     }
 
     fn next_hour(&mut self, now: Now, live: &BlobSet) -> Next {
+        let deltas = self.next_deltas(now, live);
+        deltas.or(|| self.next_hours_joined(now, live))
+    }
+
+    /// Deltas become hours.
+    fn next_deltas(&mut self, now: Now, live: &BlobSet) -> Next {
         let deltas: Vec<BlobMeta> = live.of_level(Level::Delta).collect();
         if deltas.is_empty() {
             return Next::Never;
@@ -133,15 +141,35 @@ impl Scheduler {
         }
         let is_closed = |meta: &BlobMeta| is_pressed || u64::from(meta.hours.last.0) < slot;
         let closed: Vec<BlobMeta> = deltas.into_iter().filter(is_closed).collect();
+        if closed.is_empty() {
+            self.hour_slot = slot;
+            return Next::At(clock.end(slot));
+        }
+        if !is_pressed && now < self.paced_until {
+            return Next::At(self.paced_until);
+        }
         let count = closed.len();
         let inputs = within(closed, self.policy.rows_max, 1);
         if inputs.len() == count {
             self.hour_slot = slot;
         }
-        if inputs.is_empty() {
-            return Next::At(clock.end(slot));
+        Next::Merge(self.paced(now, Target::Hour, inputs))
+    }
+
+    /// The deltas of one hour may be more than one merge reads. Its blobs repeat most pairs, so they become one before the day is
+    /// merged. A few late rows do not have a large blob written again.
+    fn next_hours_joined(&mut self, now: Now, live: &BlobSet) -> Next {
+        let slot = self.hours().slot(now);
+        let mut parts: BTreeMap<(Scope, Hour), Vec<BlobMeta>> = BTreeMap::new();
+        for meta in live.of_level(Level::Hour).filter(|meta| u64::from(meta.hours.last.0) < slot) {
+            parts.entry((meta.scope, meta.hours.last)).or_default().push(meta);
         }
-        Next::Merge(self.merge(now, Target::Hour, inputs))
+        let joined = parts.into_values().find_map(|parts| self.joined(parts).filter(|inputs| are_alike(inputs)));
+        match joined {
+            Some(_) if now < self.paced_until => Next::At(self.paced_until),
+            Some(inputs) => Next::Merge(self.paced(now, Target::Hour, inputs)),
+            None => Next::Never,
+        }
     }
 
     fn next_day(&mut self, now: Now, live: &BlobSet) -> Next {
@@ -234,15 +262,18 @@ impl Scheduler {
     }
 
     fn hours(&self) -> Clock {
-        let phase_s = phase_s(&self.partition.0.to_le_bytes(), self.policy.hour_spread_s);
+        let phase_s = Phase::Hour.of(u64::from(self.partition.0), self.policy.hour_spread_s);
         Clock { length_s: HOUR_S, delay_s: self.policy.lateness_s.saturating_add(phase_s) }
     }
 
     /// The days of a scope, for merges into days or periods.
     fn days(&self, merges: Merges, scope: Scope) -> Clock {
         let MergePolicy { lateness_s, day_spread_s, period_spread_s, .. } = self.policy;
-        let name = format!("{} {scope}", merges.name);
-        let phase_s = |spread_s| phase_s(name.as_bytes(), spread_s);
+        let number = match scope {
+            Scope::Slice(slice) => u64::from(slice.remainder),
+            Scope::Part(part) => part.tenant.0.wrapping_add(u64::from(part.part)),
+        };
+        let phase_s = |spread_s| merges.phase.of(number, spread_s);
         let behind_s = match merges.is_behind_days {
             true => day_spread_s.saturating_add(phase_s(period_spread_s)),
             false => phase_s(day_spread_s),
@@ -251,15 +282,15 @@ impl Scheduler {
     }
 }
 
-/// Merges with phases that are drawn apart from those of others.
+/// Merges of days, and when they are due.
 #[derive(Clone, Copy)]
 struct Merges {
-    name: &'static str,
+    phase: Phase,
     is_behind_days: bool,
 }
 
-const DAY: Merges = Merges { name: "day", is_behind_days: false };
-const PERIOD: Merges = Merges { name: "period", is_behind_days: true };
+const DAY: Merges = Merges { phase: Phase::Day, is_behind_days: false };
+const PERIOD: Merges = Merges { phase: Phase::Period, is_behind_days: true };
 
 impl Group {
     fn of(meta: &BlobMeta, layout: &Layout) -> Group {
@@ -267,9 +298,46 @@ impl Group {
     }
 }
 
-/// A phase within a time, by a hash. It is the same in every process.
-pub(crate) fn phase_s(name: &[u8], spread_s: u64) -> u64 {
-    if bites(Bug::MergesAtMidnight) { 0 } else { xxh3_64(name).checked_rem(spread_s).unwrap_or(0) }
+/// Work that each partition, virtual partition or bucket does at a time of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Flush,
+    Hour,
+    Day,
+    Period,
+    Expire,
+}
+
+impl Phase {
+    /// The part of a root behind its point, of 2^64: of 5 (the golden ratio), 2, 3, 7, and 13.
+    fn step(self) -> u64 {
+        match self {
+            Phase::Flush => 0x9E37_79B9_7F4A_7C15,
+            Phase::Hour => 0x6A09_E667_F3BC_C908,
+            Phase::Day => 0xBB67_AE85_84CA_A73B,
+            Phase::Period => 0xA54F_F53A_5F1D_36F1,
+            Phase::Expire => 0x9B05_688C_2B3E_6C1F,
+        }
+    }
+
+    /// When, within a time, the work of this number is due. It is the same in every process.
+    ///
+    /// Multiples of such a root lie evenly, however many numbers there are. Those of another root are apart from them, so numbers
+    /// that flush together do not merge together. Phases by a hash would meet by chance.
+    pub fn of(self, number: u64, spread: u64) -> u64 {
+        if bites(Bug::MergesAtMidnight) {
+            return 0;
+        }
+        let part = number.wrapping_mul(self.step());
+        ((u128::from(part) * u128::from(spread)) >> 64) as u64
+    }
+}
+
+/// Whether the largest blob does not have most of the rows.
+fn are_alike(blobs: &[BlobMeta]) -> bool {
+    let all: u64 = blobs.iter().map(|meta| meta.rows).sum();
+    let largest = blobs.iter().map(|meta| meta.rows).max().unwrap_or(0);
+    all - largest >= largest / LEAST_JOINED
 }
 
 /// The blobs of the first day that has several.

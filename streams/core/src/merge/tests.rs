@@ -101,6 +101,50 @@ fn deltas_are_merged_once_their_hour_is_closed_or_they_are_many() {
 }
 
 #[test]
+fn blobs_of_one_hour_are_joined_unless_one_has_nearly_all_rows() {
+    let mut scheduler = Scheduler::new(at(DAY, 5, 0), P, MergePolicy { merge_every_ms: 5_000, ..policy() });
+    let layout = Layout::default();
+    let of_rows = |seq, rows, hours| BlobMeta { rows, ..blob(seq, Level::Hour, hours) };
+    let late = HourRange { first: Hour(DAY * 24 + 4), last: Hour(DAY * 24 + 5) };
+    let blobs = [
+        of_rows(1, 30, hour(DAY, 5)),
+        of_rows(2, 40, late),
+        of_rows(3, 2, hour(DAY, 4)),
+        of_rows(4, 40, hour(DAY, 4)),
+        of_rows(5, 40, hour(DAY, 6)),
+        of_rows(6, 40, hour(DAY, 6)),
+    ];
+    let mut live: BlobSet = blobs.into_iter().collect();
+    let now = at(DAY, 6, 10);
+    assert_eq!(seqs(scheduler.next(now, &live, &layout)), Some((Target::Hour, vec![1, 2])), "the 6th hour is open");
+    [blobs[0], blobs[1]].iter().for_each(|meta| {
+        live.remove(&meta.key);
+    });
+    assert_eq!(seqs(scheduler.next(now, &live, &layout)), None, "two rows do not have 40 written again");
+    assert_eq!(scheduler.next(at(DAY, 7, 10), &live, &layout), {
+        let inputs = vec![blobs[4], blobs[5]];
+        Next::Merge(Merge { target: Target::Hour, inputs, closed_before: Day(DAY), old_before: Day(DAY) })
+    });
+    assert_eq!(scheduler.next(at(DAY, 7, 10), &live, &layout), Next::At(at(DAY, 7, 10).plus_ms(5_000)));
+}
+
+#[test]
+fn phases_lie_evenly_and_work_of_one_kind_is_apart_from_others() {
+    let kinds = [Phase::Flush, Phase::Hour, Phase::Day, Phase::Period, Phase::Expire];
+    for kind in kinds {
+        let mut of_second = [0; 60];
+        (0..1_000).for_each(|number| of_second[kind.of(number, 60) as usize] += 1);
+        assert!(of_second.iter().all(|count| (14..=19).contains(count)), "{kind:?}: {of_second:?}");
+        for other in kinds.into_iter().filter(|other| *other != kind) {
+            let mut together = [[0; 10]; 10];
+            (0..1_000).for_each(|number| together[kind.of(number, 10) as usize][other.of(number, 10) as usize] += 1);
+            let most = together.iter().flatten().max();
+            assert!(most.is_some_and(|most| *most <= 20), "{kind:?} and {other:?}: {together:?}");
+        }
+    }
+}
+
+#[test]
 fn hours_of_a_closed_day_become_days_once_a_day() {
     let mut scheduler = Scheduler::new(at(DAY, 0, 0), P, policy());
     let layout = Layout::default();

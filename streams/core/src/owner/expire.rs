@@ -2,7 +2,7 @@
 
 use super::{Output, Owner, State, Stop};
 use crate::manifest::{Command, Expire, ExpireRefused, Expired, Manifest};
-use crate::merge::phase_s;
+use crate::merge::Phase;
 use crate::retention::today;
 use crate::time::{DAY_S, Day, Now};
 
@@ -72,7 +72,7 @@ impl Owner {
 
     /// The same time of day tomorrow.
     fn next_expiry(&self, now: Now) -> Now {
-        let phase_s = phase_s(format!("expire {}", self.config.partition.0).as_bytes(), DAY_S);
+        let phase_s = Phase::Expire.of(u64::from(self.config.partition.0), DAY_S);
         let slots = (now.seconds() + DAY_S - phase_s) / DAY_S;
         Now((slots * DAY_S + phase_s).saturating_mul(1_000))
     }

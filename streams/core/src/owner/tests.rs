@@ -684,6 +684,8 @@ fn merges_take_turns_with_a_deletion() {
         count: 1,
     };
     let mut world = World::new((0..40).map(row).collect());
+    let merge = MergePolicy { merge_every_ms: 0, ..config(1).merge };
+    world.owner = Owner::new(NOW, OwnerConfig { merge, ..config(1) });
     world.carry_out(0);
     world.apply(0, false);
     while world.owner.position(SOURCE).is_some_and(|position| position < 40) {

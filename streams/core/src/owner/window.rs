@@ -8,7 +8,7 @@ use crate::fold::{Fold, FoldSize};
 use crate::limits::{
     DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX, ROW_TEXT_BYTES_MAX, ROWS_TEXT_BYTES_MAX,
 };
-use crate::merge::phase_s;
+use crate::merge::Phase;
 use crate::names::{CUT, Names};
 use crate::query::OwnerRows;
 use crate::rollup::{Rollups, RowError};
@@ -102,7 +102,7 @@ impl Window {
             bytes: config.fold_bytes_max,
             dead_letters: config.dead_letters_max,
             flush_every_ms: config.flush_after_ms.max(1),
-            flush_phase_ms: phase_s(&config.partition.0.to_le_bytes(), config.flush_after_ms),
+            flush_phase_ms: Phase::Flush.of(u64::from(config.partition.0), config.flush_after_ms),
         };
         Window {
             fold: Fold::new(config.types.clone(), config.seed),
