@@ -71,7 +71,8 @@ pub fn run(args: &LatencyArgs) -> Result<String, BenchError> {
     let seconds = begun.elapsed().as_secs_f64();
     let sent = others.end()?;
     let cpu_s = server.cpu_s();
-    let blobs = (0..args.blob_probes).map(|number| in_blob(&mut client, number, args.flush_s));
+    drop(client);
+    let blobs = (0..args.blob_probes).map(|number| in_blob(&server.address, number, args.flush_s));
     let blobs = blobs.collect::<Result<Vec<f64>, BenchError>>()?;
     server.stop()?;
     let answers = Times::new(answers);
@@ -131,19 +132,24 @@ fn answered(client: &mut Client, number: u64) -> Result<f64, BenchError> {
 }
 
 /// Seconds from sending an event until a blob has it. No other event comes meanwhile.
-fn in_blob(client: &mut Client, number: u64, flush_s: u64) -> Result<f64, BenchError> {
-    while client.metric("tidemark_streams_uncommitted_rows")? > 0.0 {
-        std::thread::sleep(LOOK);
-    }
-    // At another moment of the interval each time.
+fn in_blob(address: &str, number: u64, flush_s: u64) -> Result<f64, BenchError> {
+    wait_for_blob(&mut Client::connect(address)?)?;
+    // At another moment of the interval each time. The server closes a connection that is idle for so long.
     std::thread::sleep(Duration::from_millis(number * 37 % 100 * flush_s * 10));
+    let mut client = Client::connect(address)?;
     let at = now_s();
     let sent = Instant::now();
     client.post("/v1/events", format!("{{\"tenant\":\"blob\",\"listing\":\"x\",\"at\":{at}}}").as_bytes())?;
+    wait_for_blob(&mut client)?;
+    Ok(sent.elapsed().as_secs_f64())
+}
+
+/// Waits until all rows are in blobs.
+fn wait_for_blob(client: &mut Client) -> Result<(), BenchError> {
     while client.metric("tidemark_streams_uncommitted_rows")? > 0.0 {
         std::thread::sleep(LOOK);
     }
-    Ok(sent.elapsed().as_secs_f64())
+    Ok(())
 }
 
 impl Others {
