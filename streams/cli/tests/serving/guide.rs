@@ -1,5 +1,5 @@
-//! Guides, block by block: `serve` starts a server, `sh` runs a script, a `text` block after it is its output, `stop`
-//! ends the server. `console` blocks are for readers.
+//! Guides and a section of the README, block by block: `serve` starts a server, `sh` runs a script, a `text` block after it is its
+//! output, `stop` ends the server. `console` blocks are for readers.
 
 use crate::serving::{PROGRAM, Server, until};
 use std::path::Path;
@@ -41,11 +41,17 @@ fn sh(script: &str, folder: &Path, line: usize) -> String {
 
 #[test]
 fn guide_says_what_the_program_does() {
-    runs(include_str!("../../../../docs/guides/impressions.md"));
+    assert!(runs(include_str!("../../../../docs/guides/impressions.md")) >= 5);
 }
 
-/// Runs each block of a guide.
-pub fn runs(guide: &str) {
+#[test]
+fn readme_says_what_the_program_does() {
+    let (_, section) = include_str!("../../../../README.md").split_once("\n## Event streams\n").unwrap();
+    assert_eq!(runs(section.split("\n## ").next().unwrap()), 1);
+}
+
+/// Runs each block of a guide. Returns the number of scripts.
+pub fn runs(guide: &str) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let mut server: Option<Server> = None;
     let mut said = String::new();
@@ -72,5 +78,5 @@ pub fn runs(guide: &str) {
             other => panic!("line {line}: a block of kind {other}"),
         }
     }
-    assert!(ran >= 5);
+    ran
 }

@@ -276,5 +276,5 @@ fn children(id: u32) -> Vec<String> {
 
 #[test]
 fn guide_about_sql_says_what_the_program_does() {
-    crate::guide::runs(include_str!("../../../../docs/guides/sql.md"));
+    assert!(crate::guide::runs(include_str!("../../../../docs/guides/sql.md")) >= 5);
 }
