@@ -3,9 +3,11 @@
 use crate::error::SourceError;
 use crate::mapping::{Columns, Mapping};
 use crate::rows::{Row, Rows};
-use crate::value::{Reading, Value};
+use crate::value::{Reading, Value, ValueError};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value as Json;
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, BufRead, Read};
 use tidemark_files::csv::{Fields, RECORD_BYTES_MAX, Record, Records};
 use tidemark_files::unpack::Text;
@@ -118,19 +120,62 @@ fn push_json(line: &[u8], reading: &Reading, rows: &mut Rows) {
     if line.len() > RECORD_BYTES_MAX {
         return rows.push(&broken(format!("a line of more than {RECORD_BYTES_MAX} bytes")));
     }
-    let object: serde_json::Map<String, Json> = match serde_json::from_slice(line) {
+    let object: Object = match serde_json::from_slice(line) {
         Ok(object) => object,
         Err(error) => return rows.push(&broken(format!("no JSON object: {error}"))),
     };
-    let value = |name: Option<&str>| {
-        let Some(name) = name else { return Value::NoColumn };
-        let found = object.get(name).or_else(|| {
-            let mut others = object.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
-            others.next().map(|(_, value)| value)
-        });
-        found.map_or(Value::NoColumn, json_value)
-    };
-    rows.push(&reading.row(&reading.mapping.names().map(value)));
+    let values = reading.mapping.names().try_map(|name| name.map_or(Ok(Value::NoColumn), |name| object.value(name)));
+    match values {
+        Ok(values) => rows.push(&reading.row(&values)),
+        Err(error) => rows.push(&broken(error.to_string())),
+    }
+}
+
+/// The fields of an object, in their order. A map of them would keep the last of two fields with one name.
+struct Object(Vec<Field>);
+
+struct Field {
+    name: String,
+    value: Json,
+}
+
+impl Object {
+    /// The value of a column. Upper and lower case of ASCII letters are the same, as in the names of CSV.
+    ///
+    /// # Errors
+    /// [`ValueError::TwoFields`].
+    fn value(&self, column: &str) -> Result<Value<'_>, ValueError> {
+        let mut found = self.0.iter().filter(|field| field.name.eq_ignore_ascii_case(column));
+        let Some(field) = found.next() else { return Ok(Value::NoColumn) };
+        match found.next() {
+            None => Ok(json_value(&field.value)),
+            Some(other) => Err(ValueError::TwoFields { first: field.name.clone(), second: other.name.clone() }),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = Object;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Object, A::Error> {
+        let mut fields = Vec::new();
+        while let Some((name, value)) = object.next_entry()? {
+            fields.push(Field { name, value });
+        }
+        Ok(Object(fields))
+    }
 }
 
 fn json_value(json: &Json) -> Value<'_> {
@@ -200,6 +245,25 @@ mod tests {
         let long = format!("{{\"t\":\"{}\"}}\n{{\"t\":\"x\",\"l\":1,\"a\":1,\"n\":1}}\n", "x".repeat(2 << 20));
         let found = rows(&long).unwrap();
         assert_eq!(found, ["broken: a line of more than 1048576 bytes", "x 1 1 1"]);
+    }
+
+    #[test]
+    fn json_line_with_a_column_twice_is_broken() {
+        let json = [
+            r#"{"t":"x","t":"y","l":1,"a":1,"n":1}"#,
+            r#"{"t":"x","l":1,"a":1,"n":1,"t":null}"#,
+            r#"{"t":"x","l":1,"L":2,"a":1,"n":1}"#,
+            r#"{"N":1,"t":"x","l":1,"a":1,"n":1}"#,
+            // No column is read from these.
+            r#"{"t":"x","l":1,"a":1,"n":1,"other":1,"other":{"t":2}}"#,
+        ];
+        let twice = |first: &str, second: &str| {
+            format!(
+                "broken: the line has fields {first:?} and {second:?}: a column is expected once, in upper or lower case"
+            )
+        };
+        let expected = [twice("t", "t"), twice("t", "t"), twice("l", "L"), twice("N", "n"), "x 1 1 1".to_owned()];
+        assert_eq!(rows(&json.join("\n")).unwrap(), expected);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub enum ValueError {
     Time(NoTime),
     #[error("at {seconds} s from 1970 on: not between 1970 and 3000")]
     Clock { seconds: i64 },
+    #[error("the line has fields {first:?} and {second:?}: a column is expected once, in upper or lower case")]
+    TwoFields { first: String, second: String },
     #[error(transparent)]
     Dimension(#[from] DimensionError),
 }
