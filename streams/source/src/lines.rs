@@ -64,7 +64,8 @@ impl Lines {
                 if !next_line(reader, line)? {
                     return Ok(false);
                 }
-                if !line.trim_ascii().is_empty() {
+                // The rest of a longer line was passed over, and may not be blank.
+                if line.len() > RECORD_BYTES_MAX || !line.trim_ascii().is_empty() {
                     push_json(line, reading, rows);
                     break;
                 }
@@ -245,6 +246,9 @@ mod tests {
         let long = format!("{{\"t\":\"{}\"}}\n{{\"t\":\"x\",\"l\":1,\"a\":1,\"n\":1}}\n", "x".repeat(2 << 20));
         let found = rows(&long).unwrap();
         assert_eq!(found, ["broken: a line of more than 1048576 bytes", "x 1 1 1"]);
+        let event = r#"{"t":"x","l":1,"a":1,"n":1}"#;
+        let found = rows(&format!("{event}\n{}{event}\n", " ".repeat(2 << 20))).unwrap();
+        assert_eq!(found, ["x 1 1 1", "broken: a line of more than 1048576 bytes"]);
     }
 
     #[test]
