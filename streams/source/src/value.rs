@@ -10,7 +10,7 @@ use crate::rows::{Id, Row};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use tidemark_proto::series::UnixTime;
-use tidemark_proto::series::calendar::{NoTime, Zone};
+use tidemark_proto::series::calendar::{CalendarError, NoTime, Zone};
 use tidemark_streams_core::values::{DimensionError, DimensionNames};
 
 /// Whole numbers up to here are exact in a float of 64 bits. Larger ones are refused: the file may have meant a neighbour.
@@ -46,6 +46,8 @@ pub enum ValueError {
     Kind { field: String, found: &'static str, expected: &'static str },
     #[error("at: {0}")]
     Time(NoTime),
+    #[error("at: {0}")]
+    ClockText(CalendarError),
     #[error("at {seconds} s from 1970 on: not between 1970 and 3000")]
     Clock { seconds: i64 },
     #[error("the line has fields {first:?} and {second:?}: a column is expected once, in upper or lower case")]
@@ -175,13 +177,15 @@ impl Reading {
         if let Ok(seconds) = text.parse::<i64>() {
             return number_of_seconds(seconds);
         }
-        let error = match text.parse::<UnixTime>() {
+        match text.parse::<UnixTime>() {
             Ok(at) => return Ok(at.s() as i64),
-            Err(error) => error,
-        };
+            // It may be a time by the clock of the zone.
+            Err(NoTime::Text(_)) => {}
+            Err(error @ (NoTime::Ambiguous { .. } | NoTime::Range(_))) => return Err(ValueError::Time(error)),
+        }
         let is_fraction = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
         let whole = text.split_once('.').filter(|(_, rest)| is_fraction(rest)).map_or(text, |(whole, _)| whole);
-        self.zone.time(whole).map(|at| at.s() as i64).map_err(|_| ValueError::Time(error))
+        self.zone.time(whole).map(|at| at.s() as i64).map_err(ValueError::ClockText)
     }
 }
 
