@@ -344,7 +344,7 @@ fn create(path: &Path, if_missing: IfMissing) -> Result<Marker, DirectoryError> 
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             Err(DirectoryError::Locked { path: path.to_owned() })
         }
-        Err(error) => Err(io(error)),
+        Err(error) => Err(DirectoryError::Io { path: path.join(MARKER), error }),
     }
 }
 

@@ -38,7 +38,7 @@ pub enum ManifestError {
     Read(#[from] PersistError),
     #[error("the manifest does not take commands: {0}")]
     Submit(#[from] SubmitError),
-    #[error("a command was not written: {0}")]
+    #[error("manifest.redb: a command was not written: {0}")]
     Write(PersistError),
     #[error("the manifest's snapshot was not taken: {0}")]
     Checkpoint(#[from] CheckpointError),

@@ -54,8 +54,9 @@ impl Blobs {
     /// It cannot be written, or a file of its name is there.
     pub fn put(&mut self, put: &Put) -> Result<StoredBlob, DirectoryError> {
         let name = file_name(&put.key, put.level);
+        let path = self.path.join(&name);
         let bytes = encode(put, &self.directory).map_err(|error| DirectoryError::Content { name, error })?;
-        self.folder.put(&put.key, put.level, bytes).map_err(|error| self.failed(error))
+        self.folder.put(&put.key, put.level, bytes).map_err(|error| DirectoryError::Folder { path, error })
     }
 
     /// The bytes of a live blob, checked against the manifest.
