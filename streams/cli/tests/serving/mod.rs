@@ -57,6 +57,11 @@ impl Server {
         self.child.id()
     }
 
+    /// The most memory that it ever used.
+    pub fn peak_kib(&self) -> u64 {
+        peak_kib(self.child.id()).unwrap()
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -155,6 +160,13 @@ pub fn request(address: &str, method: &str, path: &str, headers: &[&str], body: 
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| io::Error::other(head.to_owned()))?;
     Ok(Answer { status, head: head.to_owned(), text: body.to_owned() })
+}
+
+/// The most memory that a process ever used; `None`: it has ended.
+pub fn peak_kib(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    peak.trim().split(' ').next()?.parse().ok()
 }
 
 /// Waits until a condition holds.
