@@ -26,8 +26,12 @@ pub enum Lines {
 
 impl Lines {
     pub fn open(text: Text, mapping: &Mapping) -> Result<Lines, SourceError> {
-        let Text { reader, begin } = text;
-        match begin.trim_ascii_start().first() {
+        let Text { mut reader, begin } = text;
+        let first = match begin.trim_ascii_start().first() {
+            Some(first) => Some(*first),
+            None => first_behind_blanks(&mut reader)?,
+        };
+        match first {
             None => Err(SourceError::Empty),
             Some(b'[') => Err(SourceError::JsonArray),
             Some(b'{') => Ok(Lines::Json { reader, line: Vec::new() }),
@@ -92,6 +96,21 @@ fn push_csv(fields: &Fields, columns: &Columns<Option<usize>>, names: usize, rea
     match values {
         Ok(values) => rows.push(&reading.row(&values)),
         Err(field) => rows.push(&Row::Broken { reason: format!("field {field} is no UTF-8"), text: String::new() }),
+    }
+}
+
+/// The first byte that is not blank. The blanks before it are passed over.
+fn first_behind_blanks(reader: &mut Reader) -> io::Result<Option<u8>> {
+    loop {
+        let buffer = reader.fill_buf()?;
+        if buffer.is_empty() {
+            return Ok(None);
+        }
+        if let Some(first) = buffer.trim_ascii_start().first() {
+            return Ok(Some(*first));
+        }
+        let blanks = buffer.len();
+        reader.consume(blanks);
     }
 }
 
@@ -286,6 +305,16 @@ mod tests {
         assert_eq!(texts(b"{\"t\":\"a\xff\",\"l\":\"x\",\"a\":1}\n"), "{\"t\":\"a\u{fffd}\",\"l\":\"x\",\"a\":1}…");
         let event = "t,l,a\n\"{\"\"tenant\"\":1,\"\"listing\"\":2,\"\"at\"\":3}\"\n";
         assert_eq!(texts(event.as_bytes()), r#"{"tenant":1,"listing":2,"at":3}…"#);
+    }
+
+    #[test]
+    fn blank_lines_before_the_first_row_are_passed_over() {
+        let blanks = "\n".repeat(100_000);
+        let json = r#"{"t":"x","l":1,"a":1,"n":1}"#;
+        for text in [json, "t,l,a,n\nx,1,1,1\n"] {
+            assert_eq!(rows(&format!("{blanks}{text}")).unwrap(), ["x 1 1 1"]);
+        }
+        assert!(matches!(rows(&blanks), Err(SourceError::Empty)));
     }
 
     #[test]
