@@ -9,8 +9,7 @@ pub mod scratch;
 
 pub use committer::{CommitStats, Execution, SubmitError};
 pub(crate) use committer::{Committer, CommitterOptions, Cost, Persist};
-pub use open::{Identity, OpenError, Source};
-pub(crate) use open::{Schema, open};
+pub use open::{Identity, OpenError, Schema, Source, open};
 pub use rows::Row;
 
 use std::fmt;

@@ -158,17 +158,24 @@ impl OpenError {
 }
 
 /// The signs of a file that is ours.
-pub(crate) struct Schema<'a> {
+pub struct Schema<'a> {
+    /// Name and version of the format.
     pub format: &'a str,
+    /// Its owner.
     pub identity: &'a Identity,
+    /// Memory that redb may use as page cache.
     pub cache_bytes: usize,
-    /// Slept after every sync of the file; see [`Disk`].
+    /// Slept after every sync of the file, to model slower disks.
     pub flush_delay: Duration,
+    /// Creates the tables of a new file.
     pub create_tables: fn(&WriteTransaction) -> Result<(), PersistError>,
 }
 
 /// Opens or creates the database and checks or writes its identity; `create_tables` runs in the same transaction.
-pub(crate) fn open(source: Source, schema: &Schema) -> Result<Database, OpenError> {
+///
+/// # Errors
+/// [`OpenError`] names what is wrong with the file.
+pub fn open(source: Source, schema: &Schema) -> Result<Database, OpenError> {
     if let Source::Path(path) = &source {
         if path.exists() {
             check_unchanged(path, schema)?;
