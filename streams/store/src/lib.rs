@@ -5,11 +5,13 @@
 //! * [`blob`]: what is in a file: [`parquet_rows`] for rows, [`dead_letters`] for rows that were refused.
 //! * [`footer`]: what a blob says of itself.
 //! * [`host`]: the manifest machine on the log of `tidemark-consensus`; [`head`]: all of it but its blobs, in a file beside it.
+//! * [`catalogue`]: the tenant of each listing, for events that name listings only.
 //! * [`recover`]: builds a lost manifest again.
 //!
 //! Nothing here decides what is counted: `tidemark-streams-core` does.
 
 pub mod blob;
+pub mod catalogue;
 pub mod dead_letters;
 pub mod directory;
 pub mod disk;

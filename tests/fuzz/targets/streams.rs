@@ -1,11 +1,11 @@
-//! Fuzzes what event streams read back: commands and snapshots of the manifest, dead letters, and values of dimensions. Bytes are refused,
-//! or mean the same when they are written and read again.
+//! Fuzzes what event streams read back: commands and snapshots of the manifest, dead letters, entries of the catalogue, and
+//! values of dimensions. Bytes are refused, or mean the same when they are written and read again.
 
 #![no_main]
 
 use tidemark_streams_core::manifest::{Command, Manifest, Restore};
 use tidemark_streams_core::values::{Values, push};
-use tidemark_streams_store::dead_letters;
+use tidemark_streams_store::{catalogue, dead_letters};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(command) = Command::decode(bytes) {
@@ -32,6 +32,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let mut again = String::new();
         values.iter().for_each(|(dimension, value)| push(&mut again, dimension, value));
         assert_eq!(again, text);
+    }
+    if let Ok(entry) = catalogue::decode_entry(bytes) {
+        assert_eq!(catalogue::encode_entry(&entry), bytes);
     }
     if let Ok(letters) = dead_letters::decode(bytes) {
         let encoded = dead_letters::encode(&letters).expect("letters are written");
