@@ -68,6 +68,11 @@ const TYPES_EXAMPLES: &str = "Examples:
   tidemark-streams types delete click --dir shop
   tidemark-streams types add-dimension impression country --values-max 200 --dir shop
   curl -X POST -H \"authorization: Bearer $TOKEN\" 'http://127.0.0.1:7180/v1/types/delete?type=click'";
+const LISTINGS_EXAMPLES: &str = "Examples:
+  tidemark-streams listings load products.csv --map tenant=shop_id,listing=product_id --dir shop
+  tidemark-streams listings show 1095275 --dir shop
+  tidemark-streams load searches.ndjson --map listing=product,at=at --dir shop
+  curl -d '{\"listing\":\"1095275\",\"tenant\":\"367\"}' http://127.0.0.1:7180/v1/listings";
 const LAYOUT_EXAMPLES: &str = "Examples:
   tidemark-streams layout --dir shop --virtual-partitions 10 --buckets 100
   tidemark-streams layout --dir shop --split 367 --parts 8 --from 2027-01-01";
@@ -101,6 +106,11 @@ pub enum Command {
     /// counted, a layout only grows: buckets of later days, and more large tenants.
     #[command(after_help = LAYOUT_EXAMPLES)]
     Layout(LayoutArgs),
+    /// Add listings with their tenants, or print the tenant of a listing
+    ///
+    /// Events and rows that name no tenant count for the tenant of their listing. A listing that is not known yet makes them dead letters.
+    #[command(subcommand)]
+    Listings(ListingsCommand),
     /// List the blobs that count
     #[command(after_help = "Example:\n  tidemark-streams blobs --dir shop")]
     Blobs(DirectoryArgs),
@@ -335,6 +345,39 @@ pub enum TypesCommand {
     AddDimension(AddDimensionArgs),
 }
 
+#[derive(Debug, Subcommand)]
+pub enum ListingsCommand {
+    /// Add the listings of a file, all of them or none
+    ///
+    /// The file is Parquet, CSV with a line of names, or JSON lines, plain or packed with gzip or zstd. A listing has at most 255 bytes, a
+    /// tenant at most 128. A listing belongs to one tenant for ever: a file that names another tenant is refused. The same entry again
+    /// changes nothing, so a load that was killed is run again.
+    #[command(after_help = LISTINGS_EXAMPLES)]
+    Load(LoadListingsArgs),
+    /// Print the tenant of a listing, and the version of the catalogue that added it
+    #[command(after_help = LISTINGS_EXAMPLES)]
+    Show(ShowListingArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct LoadListingsArgs {
+    /// The file
+    pub file: PathBuf,
+    /// Columns of the tenant and of the listing
+    #[arg(long, value_name = "tenant=COLUMN,listing=COLUMN")]
+    pub map: String,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowListingArgs {
+    /// The listing
+    pub listing: String,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+}
+
 #[derive(Debug, Args)]
 pub struct AddDimensionArgs {
     /// The name of the event type
@@ -381,7 +424,7 @@ pub struct TestTenantArgs {
 /// How the rows of a file are read.
 #[derive(Debug, Args)]
 pub struct ReadingArgs {
-    /// Columns of the fields: tenant, listing and at (the time); n (the count, 1 without it), type and
+    /// Columns of the fields: listing and at (the time); tenant (that of `listings` without it), n (the count, 1 without it), type and
     /// dimensions are optional
     #[arg(long, value_name = "FIELD=COLUMN,...")]
     pub map: String,

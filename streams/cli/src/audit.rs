@@ -5,6 +5,7 @@ use crate::dead_letters;
 use crate::driver::PARTITION;
 use crate::error::CliError;
 use crate::load::{OpenFile, open};
+use crate::resolve::{self, OfSource};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
@@ -54,7 +55,19 @@ pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
             event_type: args.event_type.clone(),
             file_zone: args.file_zone.clone(),
         };
-        let Recounted { rows, others } = recount(&directory, path, &reading, &all)?;
+        let opened = open(path, &reading)?;
+        let catalogue = match opened.rows.mapping().tenant {
+            None => Some(resolve::opened(&args.directory.dir, &directory)?),
+            Some(_) => None,
+        };
+        let tenants = catalogue.as_ref().map(OfSource::as_accepted).transpose()?;
+        let Recounted { rows, others, dropped } = recount(&directory, path, opened, tenants.as_ref(), &all)?;
+        if dropped > 0 && tenants.is_some() {
+            writeln!(
+                out,
+                "{dropped} dead letters were dropped: a row of them differs if its listing became known since the load"
+            )?;
+        }
         let known = directory.manifest().partition(PARTITION);
         let is_merged = directory.manifest().schema().has_merged_dimensions();
         let values = if others > 0 || is_merged { ValuesAre::LeftOut } else { ValuesAre::Compared };
@@ -127,6 +140,8 @@ fn check_rows(directory: &Directory, meta: &BlobMeta, audited: &mut Audited) -> 
 struct Recounted {
     rows: Rollups,
     others: u64,
+    /// Rows of the file with dropped dead letters.
+    dropped: u64,
 }
 
 /// Whether values of dimensions are compared.
@@ -137,9 +152,15 @@ enum ValuesAre {
 }
 
 /// Counts the rows of a file again, up to the position in the manifest, without the dead letters.
-fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Rollups) -> Result<Recounted, CliError> {
+fn recount(
+    directory: &Directory,
+    path: &Path,
+    opened: OpenFile,
+    tenants: Option<&OfSource>,
+    all: &Rollups,
+) -> Result<Recounted, CliError> {
     let schema = directory.manifest().schema();
-    let OpenFile { mut rows, source, reading } = open(path, reading)?.identified(path, schema)?;
+    let OpenFile { mut rows, source, reading } = opened.identified(path, schema)?;
     let partition = directory.manifest().partition(PARTITION);
     let sources = partition.map_or(0, |partition| partition.sources.len());
     let state = partition.and_then(|partition| partition.sources.get(&source).copied());
@@ -175,6 +196,9 @@ fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Roll
     for number in 0..state.next_row {
         row.clear();
         rows.read(&mut row, 1).map_err(|error| CliError::Source { path: path.to_owned(), error })?;
+        if let Some(tenants) = tenants {
+            tenants.resolve(&rows, &mut row, &event_type, number)?;
+        }
         let Some(Record::Event(event)) = row.records(&event_type).next() else { continue };
         // The load has judged times by its clock. A row that is in no dead letter was accepted; where it cannot be counted now, its
         // count is missing here, and the comparison names it.
@@ -182,7 +206,7 @@ fn recount(directory: &Directory, path: &Path, reading: &ReadingArgs, all: &Roll
             fold.add(&event);
         }
     }
-    Ok(Recounted { rows: fold.rollups()?, others: fold.others() })
+    Ok(Recounted { rows: fold.rollups()?, others: fold.others(), dropped: state.dropped })
 }
 
 /// Rows without those that are erased or not kept.

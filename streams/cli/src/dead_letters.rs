@@ -11,7 +11,10 @@ use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::owner::{DeadLetter, Fate, Input, Letter, Letters, Record};
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::Day;
-use tidemark_streams_intake::body::{Rules, replayed};
+use tidemark_streams_intake::body::{ReadError, Rules, replayed};
+use tidemark_streams_intake::entry::ValidEvent;
+use tidemark_streams_serve::AsOf;
+use tidemark_streams_store::catalogue::{Catalogue, View};
 use tidemark_streams_store::dead_letters::{decode, encode, tenant_of};
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::folder::file_name;
@@ -55,6 +58,7 @@ fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError
     let types = EventTypes::new(&args.types)?;
     let mut fixed = args.fixed.as_deref().map(read_fixed).transpose()?;
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
+    let catalogue = Catalogue::open(&args.directory.dir, directory.id())?.view()?;
     let mut driver = Driver::claim(directory, types.clone(), FLUSH_COUNTS)?;
     let types = driver.directory.manifest().schema().effective(&types);
     let mut settled = Settled::default();
@@ -69,7 +73,8 @@ fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError
                 letter.text = text;
             }
         }
-        settle_replayed(&mut driver, &meta, &letters, &is_meant, &types, &mut settled)?;
+        let meant = Meant { letters: &letters, is_meant: &is_meant };
+        settle_replayed(&mut driver, &meta, &meant, &types, &catalogue, &mut settled)?;
     }
     finish(&mut driver)?;
     let Settled { replayed, kept, .. } = settled;
@@ -82,31 +87,40 @@ fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError
     }
 }
 
+/// The letters of a blob, and which of them are replayed.
+struct Meant<'a> {
+    letters: &'a [DeadLetter],
+    is_meant: &'a [bool],
+}
+
+/// The events of a letter, or why it stays. `None`: it is not meant.
+type Tried<'a> = Option<Result<Vec<ValidEvent<'a>>, String>>;
+
 /// Replays the letters of a blob that are meant.
 fn settle_replayed(
     driver: &mut Driver,
     meta: &BlobMeta,
-    letters: &[DeadLetter],
-    is_meant: &[bool],
+    meant: &Meant<'_>,
     types: &EventTypes,
+    catalogue: &View,
     settled: &mut Settled,
 ) -> Result<(), CliError> {
+    let Meant { letters, is_meant } = *meant;
     // An operator may replay a row that is too old for the intake, as long as its day is kept. Ids of events are not compared, so any seed
     // of their hashes does.
     let kept_from = driver.directory.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.kept);
-    let rules = Rules { now: now(), types, kept_from, seed: 0 };
-    let tries: Vec<_> = letters
+    let tenants = AsOf::latest(catalogue);
+    let rules = Rules { now: now(), types, kept_from, seed: 0, tenants: &tenants };
+    let tries: Vec<Tried<'_>> = letters
         .iter()
         .zip(is_meant)
-        .map(|(letter, is_meant)| {
-            is_meant.then(|| replayed(letter.text.as_bytes(), &rules).map_err(|error| error.to_string()))
-        })
-        .collect();
+        .map(|(letter, is_meant)| is_meant.then(|| events(letter, &rules)).transpose())
+        .collect::<Result<_, CliError>>()?;
     let records: Vec<Option<Vec<Record<'_>>>> = tries
         .iter()
         .map(|tried| {
             Some(match tried.as_ref()? {
-                Ok(event) => event.rows().map(Record::Event).collect(),
+                Ok(events) => events.iter().flat_map(ValidEvent::rows).map(Record::Event).collect(),
                 Err(reason) => vec![Record::Broken { reason, text: "" }],
             })
         })
@@ -127,6 +141,15 @@ fn settle_replayed(
     settled.replayed += counted;
     settled.kept -= counted;
     Ok(())
+}
+
+/// The events of a letter, or why it stays.
+fn events<'a>(letter: &'a DeadLetter, rules: &Rules<'_>) -> Result<Result<Vec<ValidEvent<'a>>, String>, CliError> {
+    match replayed(letter.text.as_bytes(), rules) {
+        Ok(events) => Ok(Ok(events)),
+        Err(ReadError::Refused(refused)) => Ok(Err(refused.to_string())),
+        Err(ReadError::Lookup(failed)) => Err(failed.into()),
+    }
 }
 
 fn give_up(args: &DropLettersArgs, out: &mut impl Write) -> Result<(), CliError> {

@@ -9,6 +9,7 @@ use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};
 use tidemark_streams_core::event::{check_listing, check_tenant};
 use tidemark_streams_core::manifest::{Command, Erase, Outcome};
+use tidemark_streams_store::catalogue::CATALOGUE;
 use tidemark_streams_store::directory::{Collected, Directory, IfMissing};
 
 pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
@@ -25,6 +26,9 @@ pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
             "not reached\tintake.redb: its events are dropped when `serve` counts them; then its log is cut off, and the file uses the \
              space again"
         )?;
+    }
+    if args.directory.dir.join(CATALOGUE).exists() {
+        writeln!(out, "not reached\t{CATALOGUE}: it keeps the tenant of each listing, without counts")?;
     }
     let files = "files that were loaded, and copies of the directory: delete the rows there; if they are loaded again, they are left out";
     Ok(writeln!(out, "not reached\t{files}")?)
@@ -86,7 +90,7 @@ fn report(directory: &Directory, key: &ErasureKey, out: &mut impl Write) -> Resu
         0 => writeln!(out, "done\tdead letters")?,
         unread => writeln!(
             out,
-            "not reached\t{unread} dead letters with a text that is no event: `tidemark-streams dead-letters drop` gives them up"
+            "not reached\t{unread} dead letters with a text that is no event, or names no tenant: `tidemark-streams dead-letters drop` gives them up"
         )?,
     }
     Ok(())

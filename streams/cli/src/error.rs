@@ -13,10 +13,12 @@ use tidemark_streams_core::retention::RetentionError;
 use tidemark_streams_core::rollup::RowError;
 use tidemark_streams_core::schema::SchemaRefused;
 use tidemark_streams_core::source::SourceId;
+use tidemark_streams_intake::listings::LookupFailed;
 use tidemark_streams_serve::secret::SecretError;
 use tidemark_streams_serve::{LogError, ServeError};
 use tidemark_streams_source::file::SourceError;
 use tidemark_streams_source::mapping::MappingError;
+use tidemark_streams_store::catalogue::CatalogueError;
 use tidemark_streams_store::dead_letters::DeadLettersError;
 use tidemark_streams_store::directory::DirectoryError;
 use tidemark_streams_store::recover::RecoverError;
@@ -33,6 +35,21 @@ pub enum CliError {
     Zone(#[from] UnknownZone),
     #[error(transparent)]
     Types(#[from] EventTypesError),
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    #[error(transparent)]
+    Lookup(#[from] LookupFailed),
+    #[error(
+        "--map lacks tenant, and the directory knows no listings: name the column, such as tenant=COLUMN, or add the tenant of each listing by \
+         `tidemark-streams listings load`"
+    )]
+    NoListings,
+    #[error("{}: nothing was added: row {row}: {why}", path.display())]
+    ListingRow { path: PathBuf, row: u64, why: String },
+    #[error("{}: nothing was added: the file has no rows", path.display())]
+    NoRows { path: PathBuf },
+    #[error("listing {listing:?} is unknown: `tidemark-streams listings load` adds listings")]
+    UnknownListing { listing: String },
     #[error("the load stops: {0}")]
     Stopped(#[from] Stop),
     #[error(

@@ -4,6 +4,7 @@ use crate::args::{LoadArgs, ReadingArgs};
 use crate::dead_letters;
 use crate::driver::{Driver, PARTITION};
 use crate::error::CliError;
+use crate::resolve::{self, OfSource};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,6 +19,7 @@ use tidemark_streams_source::file::{FileRows, SourceError};
 use tidemark_streams_source::mapping::{Mapping, TypeOf};
 use tidemark_streams_source::rows::Rows;
 use tidemark_streams_source::value::Reading;
+use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 
 /// Rows that are read at a time.
@@ -40,7 +42,12 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
         // A new directory has no dimensions, and a refused load makes no directory.
         file.rows.name_dimensions(DimensionNames::default())?;
     }
+    let needs_catalogue = file.rows.mapping().tenant.is_none();
+    if needs_catalogue && !args.directory.dir.exists() {
+        return Err(CliError::NoListings);
+    }
     let directory = Directory::open(&args.directory.dir, IfMissing::Create)?;
+    let catalogue = if needs_catalogue { Some(resolve::opened(&args.directory.dir, &directory)?) } else { None };
     let schema = directory.manifest().schema();
     if let TypeOf::All(name) = &file.rows.mapping().event_type
         && schema.present(name).is_none()
@@ -68,7 +75,7 @@ pub fn run(args: &LoadArgs, out: &mut impl Write) -> Result<(), CliError> {
     }
     let mut driver = Driver::claim(directory, types, args.flush_counts)?;
     if !is_complete {
-        count(&mut driver, &mut file, args)?;
+        count(&mut driver, &mut file, catalogue.as_ref(), args)?;
     }
     // A load that was killed behind its last row has left merges and files to later.
     driver.handle(Input::Seal)?;
@@ -129,7 +136,12 @@ fn known_after(driver: &Driver, source: SourceId) -> SourceState {
     known(&driver.directory, source).unwrap_or_default()
 }
 
-fn count(driver: &mut Driver, file: &mut OpenFile, args: &LoadArgs) -> Result<(), CliError> {
+fn count(
+    driver: &mut Driver,
+    file: &mut OpenFile,
+    catalogue: Option<&Catalogue>,
+    args: &LoadArgs,
+) -> Result<(), CliError> {
     let of_file = |error: SourceError| CliError::Source { path: args.file.clone(), error };
     let OpenFile { rows, source, reading } = file;
     let source = *source;
@@ -139,12 +151,16 @@ fn count(driver: &mut Driver, file: &mut OpenFile, args: &LoadArgs) -> Result<()
         TypeOf::Column(_) => String::new(),
     };
     let begin = driver.owner.position(source).unwrap_or(0);
+    let tenants = catalogue.map(|catalogue| OfSource::begin(catalogue, source, begin)).transpose()?;
     let mut read = rows.skip(begin).map_err(of_file)?;
     let mut batch = Rows::default();
     let mut reported = begin;
     loop {
         batch.clear();
         rows.read(&mut batch, BATCH_ROWS).map_err(of_file)?;
+        if let Some(tenants) = &tenants {
+            tenants.resolve(rows, &mut batch, &event_type, read)?;
+        }
         let records: Vec<Record<'_>> = batch.records(&event_type).collect();
         let end = read + records.len() as u64;
         while driver.owner.position(source).is_some_and(|position| position < end) {

@@ -10,12 +10,14 @@ mod driver;
 mod erase;
 mod error;
 mod layout;
+mod listings;
 mod load;
 mod manifest;
 mod pause;
 mod plan;
 mod query;
 mod rebuild;
+mod resolve;
 mod retention;
 mod serve;
 mod test_tenants;
@@ -47,6 +49,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
         Command::Load(args) => load::run(args, out),
         Command::Query(args) => query::run(args, out),
         Command::Layout(args) => layout::run(args, out),
+        Command::Listings(command) => listings::run(command, out),
         Command::Blobs(args) => blobs::run(args, out),
         Command::DeadLetters(args) => dead_letters::run(args, out),
         Command::Pause(args) => pause::pause(args, out),

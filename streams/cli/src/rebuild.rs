@@ -5,6 +5,7 @@ use crate::blobs::text;
 use crate::driver::{Driver, PARTITION, now};
 use crate::error::CliError;
 use crate::load::{OpenFile, open};
+use crate::resolve::{self, OfSource};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -213,6 +214,7 @@ impl Left<'_> {
             None => AtRow { file: self.open(path)?, next: 0 },
         };
         self.check(path, &file, rows.source)?;
+        let tenants = self.tenants(&file)?;
         let OpenFile { rows: reader, reading, .. } = &mut file;
         let event_type = match &reader.mapping().event_type {
             TypeOf::All(name) => name.clone(),
@@ -231,6 +233,9 @@ impl Left<'_> {
             if batch.is_empty() {
                 return Ok(None);
             }
+            if let Some(tenants) = &tenants {
+                tenants.resolve(reader, &mut batch, &event_type, next)?;
+            }
             let records: Vec<Record<'_>> = batch.records(&event_type).collect();
             let of_rows =
                 RowBatch { source: rows.source, reading: *reading, from: next, is_logged: false, records: &records };
@@ -239,6 +244,15 @@ impl Left<'_> {
         }
         self.file = Some(AtRow { file, next });
         Ok(Some(recount.finish()?))
+    }
+
+    /// The tenants of a file that names none, as its rows were loaded.
+    fn tenants(&self, file: &OpenFile) -> Result<Option<OfSource>, CliError> {
+        if file.rows.mapping().tenant.is_some() {
+            return Ok(None);
+        }
+        let catalogue = resolve::opened(&self.args.directory.dir, self.directory)?;
+        OfSource::as_loaded(&catalogue, file.source).map(Some)
     }
 
     /// Whether a file is the source, and is read as it was.

@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use tidemark_streams_core::limits as core_limits;
 use tidemark_streams_intake::limits;
+use tidemark_streams_store::catalogue::SOURCE_VERSIONS_MAX;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
-const HTTP: [&str; 8] = [
+const HTTP: [&str; 9] = [
     include_str!("../../serve/src/http/answer.rs"),
     include_str!("../../serve/src/http/counted.rs"),
     include_str!("../../serve/src/http/events.rs"),
+    include_str!("../../serve/src/http/listings.rs"),
     include_str!("../../serve/src/http/operate.rs"),
     include_str!("../../serve/src/http/question.rs"),
     include_str!("../../serve/src/http/request.rs"),
@@ -118,6 +120,8 @@ fn limits_are_those_of_the_page() {
         ("ROWS_MAX", limits::ROWS_MAX),
         ("EVENT_BYTES_MAX", limits::EVENT_BYTES_MAX),
         ("LISTINGS_MAX", limits::LISTINGS_MAX),
+        ("LISTINGS_ADDED_MAX", limits::LISTINGS_ADDED_MAX),
+        ("SOURCE_VERSIONS_MAX", SOURCE_VERSIONS_MAX),
         ("EVENT_ID_BYTES_MAX", limits::EVENT_ID_BYTES_MAX),
         ("PRODUCER_BYTES_MAX", limits::PRODUCER_BYTES_MAX),
         ("PRODUCERS_MAX", limits::PRODUCERS_MAX),

@@ -8,6 +8,8 @@ mod bad_input;
 mod dimensions;
 #[path = "serving/guide.rs"]
 mod guide;
+#[path = "serving/listings.rs"]
+mod listings;
 #[path = "serving/page.rs"]
 mod page;
 #[path = "serving/query.rs"]

@@ -2,11 +2,14 @@
 //!
 //! A body that is no JSON is refused as a whole. An event that is none becomes a dead letter with its reason, and the others count.
 
+pub mod entries;
 mod json;
+mod resolve;
 
 use crate::entry::{Event, EventKey, Listings, ValidEvent, parsed};
 use crate::event_ids::event_key;
 use crate::limits::{EVENT_BYTES_MAX, EVENT_ID_BYTES_MAX, EVENTS_MAX, LISTINGS_MAX, ROWS_MAX};
+use crate::listings::{ListingUnknown, LookupFailed, Tenants};
 use json::{At, Elements, EventWithValues, Id};
 use std::borrow::Cow;
 use tidemark_proto::series::UnixTime;
@@ -32,6 +35,8 @@ pub struct Rules<'r> {
     pub kept_from: Day,
     /// Of the hashes of event ids.
     pub seed: u64,
+    /// The tenants of events that name none.
+    pub tenants: &'r dyn Tenants,
 }
 
 /// A body that was read.
@@ -41,6 +46,7 @@ pub struct Decoded<'a> {
     pub dead_letters: u32,
     /// The first refused events.
     pub named: Vec<Named>,
+    rows: usize,
 }
 
 /// A refused event of a request.
@@ -63,8 +69,12 @@ pub enum BodyError {
     Array(String),
     #[error("{events} events: at most {EVENTS_MAX} in a request")]
     TooManyEvents { events: usize },
-    #[error("the pages have {rows} listings together: at most {ROWS_MAX} in a request")]
+    #[error("the pages have {rows} listings together, or more: at most {ROWS_MAX} in a request")]
     TooManyRows { rows: usize },
+    #[error("the tenants of listings split the pages into {events} events: at most {EVENTS_MAX} in a request")]
+    TooManyParts { events: usize },
+    #[error(transparent)]
+    Lookup(#[from] LookupFailed),
 }
 
 /// Why an event is refused.
@@ -90,6 +100,42 @@ pub enum EventRefused {
     Time(NoTime),
     #[error(transparent)]
     Event(#[from] EventError),
+    #[error(transparent)]
+    ListingUnknown(#[from] ListingUnknown),
+    #[error(
+        "listing_tenants: the listings of the page belong to several tenants, and an event_id names one event of one tenant: leave event_id \
+         out, or send a page for each tenant"
+    )]
+    ListingTenants,
+}
+
+/// Why an event is not read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    #[error(transparent)]
+    Refused(#[from] EventRefused),
+    #[error(transparent)]
+    Lookup(#[from] LookupFailed),
+}
+
+/// An event that was read.
+enum Read<'a> {
+    Whole(ValidEvent<'a>),
+    /// A page without a tenant, split by the tenants of its listings.
+    Split(Split<'a>),
+}
+
+#[derive(Default)]
+struct Split<'a> {
+    /// An event for each tenant.
+    events: Vec<ValidEvent<'a>>,
+    unknown: Vec<Unknown>,
+}
+
+/// Listings that the catalogue does not know, as a dead letter of their own.
+struct Unknown {
+    refused: ListingUnknown,
+    text: String,
 }
 
 impl EventRefused {
@@ -104,6 +150,8 @@ impl EventRefused {
             EventRefused::TwoListings | EventRefused::Listings { .. } => "event_listings",
             EventRefused::EventId { .. } => "event_id",
             EventRefused::Time(_) => "event_time",
+            EventRefused::ListingUnknown(_) => "listing_unknown",
+            EventRefused::ListingTenants => "listing_tenants",
             EventRefused::Event(error) => match error {
                 EventError::NoTenant | EventError::LongTenant { .. } => "event_tenant",
                 EventError::NoListing | EventError::LongListing { .. } => "event_listing",
@@ -147,7 +195,7 @@ fn lines<'a>(body: &'a [u8], rules: &Rules<'_>) -> Result<Decoded<'a>, BodyError
         if at == EVENTS_MAX {
             return Err(BodyError::TooManyEvents { events: lines().count() });
         }
-        decoded.push(line, rules);
+        decoded.push(at + 1, line, rules)?;
     }
     decoded.checked()
 }
@@ -161,31 +209,57 @@ fn array<'a>(body: &'a [u8], rules: &Rules<'_>) -> Result<Decoded<'a>, BodyError
         return Err(BodyError::Empty);
     }
     let mut decoded = Decoded::default();
-    elements.first.iter().for_each(|element| decoded.push(element.get().as_bytes(), rules));
+    for (at, element) in elements.first.iter().enumerate() {
+        decoded.push(at + 1, element.get().as_bytes(), rules)?;
+    }
     decoded.checked()
 }
 
 impl<'a> Decoded<'a> {
-    fn push(&mut self, text: &'a [u8], rules: &Rules<'_>) {
+    /// Adds the event of a number in the request.
+    fn push(&mut self, number: usize, text: &'a [u8], rules: &Rules<'_>) -> Result<(), BodyError> {
         match event(text, rules) {
-            Ok(event) => self.events.push(Event::Valid(event)),
-            Err(refused) => {
-                let reason = refused.to_string();
-                self.dead_letters += 1;
-                if self.named.len() < NAMED_MAX {
-                    let named = Named { event: self.events.len() + 1, code: refused.code(), reason: cut(&reason) };
-                    self.named.push(named);
+            Ok(Read::Whole(event)) => self.accept(event),
+            Ok(Read::Split(Split { events, unknown })) => {
+                events.into_iter().for_each(|event| self.accept(event));
+                for Unknown { refused, text } in unknown {
+                    self.refuse(number, &refused.into(), text);
                 }
-                // A byte more than is kept: the core sees that it is cut.
-                let shown = shown(&text[..text.len().min(DEAD_LETTER_TEXT_BYTES_MAX + 1)]);
-                self.events.push(Event::Broken { reason: cut(&reason).into(), text: shown.into() });
             }
+            Err(ReadError::Refused(refused)) => {
+                // A byte more than is kept: the core sees that it is cut.
+                self.refuse(number, &refused, shown(&text[..text.len().min(DEAD_LETTER_TEXT_BYTES_MAX + 1)]));
+            }
+            Err(ReadError::Lookup(failed)) => return Err(failed.into()),
+        }
+        // Each listing of the rest may have to be looked up.
+        match self.rows {
+            rows if rows > ROWS_MAX => Err(BodyError::TooManyRows { rows }),
+            _ => Ok(()),
         }
     }
 
+    fn accept(&mut self, event: ValidEvent<'a>) {
+        let event = Event::Valid(event);
+        self.rows += event.rows();
+        self.events.push(event);
+    }
+
+    fn refuse(&mut self, event: usize, refused: &EventRefused, text: String) {
+        let reason = refused.to_string();
+        self.dead_letters += 1;
+        self.rows += 1;
+        if self.named.len() < NAMED_MAX {
+            self.named.push(Named { event, code: refused.code(), reason: cut(&reason) });
+        }
+        self.events.push(Event::Broken { reason: cut(&reason).into(), text: text.into() });
+    }
+
     fn checked(self) -> Result<Decoded<'a>, BodyError> {
-        let rows: usize = self.events.iter().map(Event::rows).sum();
-        if rows > ROWS_MAX { Err(BodyError::TooManyRows { rows }) } else { Ok(self) }
+        match self.events.len() {
+            events if events > EVENTS_MAX => Err(BodyError::TooManyParts { events }),
+            _ => Ok(self),
+        }
     }
 }
 
@@ -201,26 +275,50 @@ fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(DEAD_LETTER_REASON_BYTES_MAX)].to_owned()
 }
 
-/// Reads the text of a dead letter as an event. When it arrived is not known any more, so it has to say its time.
+/// Reads the text of a dead letter as an event; a page without a tenant gives one for each tenant. When it arrived is not known any more,
+/// so it has to say its time.
 ///
 /// # Errors
-/// [`EventRefused`]: it stays a dead letter.
-pub fn replayed<'a>(text: &'a [u8], rules: &Rules<'_>) -> Result<ValidEvent<'a>, EventRefused> {
-    read(text, rules, None)
+/// [`ReadError::Refused`]: it stays a dead letter.
+pub fn replayed<'a>(text: &'a [u8], rules: &Rules<'_>) -> Result<Vec<ValidEvent<'a>>, ReadError> {
+    match read(text, rules, None)? {
+        Read::Whole(event) => Ok(vec![event]),
+        Read::Split(Split { events, unknown }) => match unknown.into_iter().next() {
+            Some(Unknown { refused, .. }) => Err(EventRefused::from(refused).into()),
+            None => Ok(events),
+        },
+    }
 }
 
-fn event<'a>(text: &'a [u8], rules: &Rules<'_>) -> Result<ValidEvent<'a>, EventRefused> {
+fn event<'a>(text: &'a [u8], rules: &Rules<'_>) -> Result<Read<'a>, ReadError> {
     read(text, rules, Some(rules.now.seconds() as i64))
 }
 
+/// The tenant by which the fields of an event without a tenant are checked before its listings are looked up.
+const NO_TENANT: &str = "-";
+
 /// `arrived_s` is the time of an event that says none.
-fn read<'a>(text: &'a [u8], rules: &Rules<'_>, arrived_s: Option<i64>) -> Result<ValidEvent<'a>, EventRefused> {
+fn read<'a>(text: &'a [u8], rules: &Rules<'_>, arrived_s: Option<i64>) -> Result<Read<'a>, ReadError> {
+    let Checked { tenant, event_id, event } = checked(text, rules, arrived_s)?;
+    let Some(tenant) = tenant else { return resolve::by_tenant(event, event_id, rules) };
+    let id = event_id.map(|id| key(rules, &tenant, &event.event_type, &id));
+    Ok(Read::Whole(ValidEvent { tenant, id, ..event }))
+}
+
+/// An event with valid fields. It has no tenant and no id yet.
+struct Checked<'a> {
+    tenant: Option<Cow<'a, str>>,
+    event_id: Option<Cow<'a, str>>,
+    event: ValidEvent<'a>,
+}
+
+fn checked<'a>(text: &'a [u8], rules: &Rules<'_>, arrived_s: Option<i64>) -> Result<Checked<'a>, EventRefused> {
     if text.len() > EVENT_BYTES_MAX {
         return Err(EventRefused::Long { bytes: text.len() });
     }
     let EventWithValues { body, values } = json::read(text, rules.types.dimensions())?;
     let listings = listings(body.listing, body.listings)?;
-    let tenant = body.tenant.ok_or(EventRefused::Missing("tenant"))?.0;
+    let tenant = body.tenant.map(|tenant| tenant.0);
     let event_type = body.event_type.unwrap_or(Cow::Borrowed(TYPE_DEFAULT));
     let at_s = match body.at {
         None => arrived_s.ok_or(EventRefused::Missing("at"))?,
@@ -229,14 +327,24 @@ fn read<'a>(text: &'a [u8], rules: &Rules<'_>, arrived_s: Option<i64>) -> Result
     };
     let count = body.count.map_or(1, |count| count.0);
     let mut checked_count = 0;
+    let named = tenant.as_deref().unwrap_or(NO_TENANT);
     for listing in listings.as_slice() {
-        let raw = RawEvent { tenant: &tenant, listing, at_s, event_type: &event_type, count, values: parsed(&values) };
+        let values = parsed(&values);
+        let raw = RawEvent { tenant: named, listing, at_s, event_type: &event_type, count, values };
         let event = raw.check(rules.now, rules.types)?;
         event.check_kept(rules.kept_from)?;
         checked_count = event.count;
     }
-    let id = body.event_id.map(|id| key(rules, &tenant, &event_type, &id.0)).transpose()?;
-    Ok(ValidEvent { tenant, listings, at_s, event_type, count: checked_count, id, values: values.into() })
+    let event_id = body.event_id.map(|id| id.0);
+    if let Some(id) = &event_id
+        && !(1..=EVENT_ID_BYTES_MAX).contains(&id.len())
+    {
+        return Err(EventRefused::EventId { bytes: id.len() });
+    }
+    let values = values.into();
+    let tenant_later = Cow::Borrowed("");
+    let event = ValidEvent { tenant: tenant_later, listings, at_s, event_type, count: checked_count, id: None, values };
+    Ok(Checked { tenant, event_id, event })
 }
 
 fn listings<'a>(one: Option<Id<'a>>, page: Option<Vec<Id<'a>>>) -> Result<Listings<'a>, EventRefused> {
@@ -260,12 +368,9 @@ fn number_of_seconds(seconds: i64) -> Result<i64, EventRefused> {
     }
 }
 
-fn key(rules: &Rules<'_>, tenant: &str, event_type: &str, id: &str) -> Result<EventKey, EventRefused> {
-    match id.len() {
-        // A rename of the type does not change the key.
-        1..=EVENT_ID_BYTES_MAX => Ok(event_key(rules.seed, tenant, rules.types.identity(event_type), id)),
-        bytes => Err(EventRefused::EventId { bytes }),
-    }
+fn key(rules: &Rules<'_>, tenant: &str, event_type: &str, id: &str) -> EventKey {
+    // A rename of the type does not change the key.
+    event_key(rules.seed, tenant, rules.types.identity(event_type), id)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! * [`limits`]: every limit by name.
 //! * [`unpack`] and [`body`]: a request's body as events. An event that is none becomes a dead letter with its reason.
+//! * [`listings`]: tenants of events that name listings only.
 //! * [`entry`]: an accepted batch as one entry of the log.
 //! * [`producers`] and [`event_ids`]: what was accepted before, by `(producer, seq)` and by `event_id`.
 //! * [`state`]: all of that together, as a function of the log.
@@ -12,6 +13,7 @@ mod codec;
 pub mod entry;
 pub mod event_ids;
 pub mod limits;
+pub mod listings;
 pub mod producers;
 pub mod quota;
 pub mod state;

@@ -14,6 +14,8 @@ pub const LISTINGS_MAX: usize = 1_000;
 pub const ROWS_MAX: usize = 100_000;
 /// Bytes of an event's id. A longer one makes the event a dead letter.
 pub const EVENT_ID_BYTES_MAX: usize = 128;
+/// Listings that a request adds to the catalogue, in one transaction. More: the request is refused.
+pub const LISTINGS_ADDED_MAX: usize = EVENTS_MAX;
 /// Bytes of a producer's name. A longer one is refused with its request.
 pub const PRODUCER_BYTES_MAX: usize = 128;
 /// Producers that are known at a time. A further one is refused until another was silent for [`PRODUCER_KEPT_MS`].

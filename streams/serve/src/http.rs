@@ -5,6 +5,7 @@ mod assets;
 mod counted;
 mod events;
 mod health;
+mod listings;
 mod operate;
 mod question;
 mod request;
@@ -123,6 +124,7 @@ impl Server {
                 Ok(Answer::text(crate::metrics::text(&self.node)))
             }
             Route::Events => events::take(self, request, &params).await,
+            Route::Listings => listings::add(self, request).await,
             Route::Query => question::ask(self, request).await,
             Route::Sql => sql::ask(self, request).await,
             Route::Page(page) => Ok(page.answer(request.headers())),

@@ -6,12 +6,14 @@
 //! * `settings`: what a start takes.
 //! * `log`: the intake's log on disk; many requests share one sync.
 //! * `engine`: the thread that owns the partition, and the thread that writes blobs.
+//! * `catalogue`: tenants of events that name listings only.
 //! * `query`: counts of a tenant, from blobs and from the owner's rows; `row_cache`: rows of blobs that were read before;
 //!   `commit_times`: when blobs were committed.
 //! * `sql_rows`: the rows for a child of SQL; `query_log`: a line about each query in SQL.
 //! * `http`: requests and answers. It decides nothing about counts.
 //! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 
+mod catalogue;
 mod commit_times;
 mod counters;
 mod engine;
@@ -28,6 +30,7 @@ pub mod secret;
 pub mod settings;
 mod sql_rows;
 
+pub use catalogue::AsOf;
 pub use engine::{LOG_FILE, SOURCE};
 pub use log::{LogError, check_log, next_row, read_rows};
 pub use run::{ServeError, run};

@@ -291,7 +291,7 @@ impl IntakeLog {
             return Ok(Ticket { index: self.log.last_index(), answer, is_known: true });
         }
         inner.check_room(self.bytes_max)?;
-        let Decoded { mut events, dead_letters, named: _ } = decoded;
+        let Decoded { mut events, dead_letters, .. } = decoded;
         let duplicates = inner.state.drop_known(now_ms, &mut events);
         if inner.quotas.is_on() {
             inner.quotas.take(now_ms, &by_tenant(&events))?;

@@ -47,6 +47,10 @@ pub fn text(node: &Node) -> String {
     metrics.extend(progress(node, &size));
     metrics.extend(owner(node));
     metrics.extend(blobs(node));
+    // A catalogue that cannot be read refuses requests with the reason.
+    let listings = node.catalogue.view().map_or(0, |view| view.listings());
+    let help = "Listings that the catalogue knows.";
+    metrics.push(gauge("tidemark_streams_listings", "count", help, listings as f64));
     let sql = node.sql.stats();
     metrics.extend(queries_in_sql(node, &sql));
     metrics.sort_by_key(|metric| metric.name);

@@ -15,12 +15,14 @@ use tidemark_streams_core::pause::Pauses;
 use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::time::Day;
 use tidemark_streams_sql::pool::Pool;
+use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::directory::BlobReader;
 
 /// A running server.
 pub struct Node {
     pub settings: Settings,
     pub reader: BlobReader,
+    pub catalogue: Catalogue,
     pub cache: RowCache,
     pub commits: CommitTimes,
     pub engine: SyncSender<Message>,
@@ -84,12 +86,13 @@ pub struct OwnerView {
 }
 
 impl Node {
-    pub fn new(settings: Settings, reader: BlobReader, engine: SyncSender<Message>) -> Node {
+    pub fn new(settings: Settings, reader: BlobReader, catalogue: Catalogue, engine: SyncSender<Message>) -> Node {
         let sql = Pool::new(settings.sql.pool());
         let sql_log = QueryLog::new(settings.sql.log.clone());
         Node {
             settings,
             reader,
+            catalogue,
             cache: RowCache::new(CACHED_BYTES_MAX),
             commits: CommitTimes::default(),
             engine,

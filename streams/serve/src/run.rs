@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use tidemark_streams_sql::process::forbid_inspection;
+use tidemark_streams_store::catalogue::{Catalogue, CatalogueError};
 use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,6 +20,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub enum ServeError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
     #[error(transparent)]
     Problem(#[from] Problem),
     #[error("--listen {listen}: {error}")]
@@ -43,11 +46,12 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let directory = Directory::open_through(&settings.dir, IfMissing::Create, settings.store_layer.clone())?;
     let (sender, inbox) = sync_channel(MESSAGES_MAX);
     let log = open_log(&directory, &settings, &sender)?;
+    let catalogue = Catalogue::open(&settings.dir, directory.id())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let bound = runtime.block_on(TcpListener::bind(listen));
     let listener = bound.map_err(|error| ServeError::Listen { listen, error })?;
     let address = listener.local_addr()?;
-    let node = Arc::new(Node::new(settings, directory.reader()?, sender));
+    let node = Arc::new(Node::new(settings, directory.reader()?, catalogue, sender));
     // Children for SQL run as the user of this process. They must not read its memory. Their program may be installed later.
     forbid_inspection()?;
     node.set_log(Some(Arc::clone(&log)));

@@ -47,6 +47,8 @@ pub fn reading_id(mapping: &Mapping, zone: &Zone) -> u64 {
         TypeOf::All(_) => "",
         TypeOf::Column(name) => name,
     };
+    let tenant = tenant.as_deref().unwrap_or_default();
+    let at = at.as_deref().unwrap_or_default();
     let count = count.as_deref().unwrap_or_default();
     let mut text =
         [tenant, listing, at, count, event_type, zone.name()].map(|name| name.to_ascii_lowercase()).join("\0");
@@ -76,5 +78,12 @@ mod tests {
         assert_ne!(id("a", &all("click")), id("b", &all("click")));
         assert_ne!(id("a", &all("click")), id("a", &all("impression")));
         assert_ne!(id("a", &all("column")), id("a", &TypeOf::Column("x".into())));
+    }
+
+    #[test]
+    fn reading_with_a_tenant_is_another_than_without() {
+        let id = |text: &str| reading_id(&Mapping::parse(text, None).unwrap(), &Zone::UTC);
+        assert_ne!(id("tenant=t,listing=l,at=a"), id("listing=l,at=a"));
+        assert_eq!(id("listing=l,at=a"), id("at=a,listing=l"));
     }
 }

@@ -3,13 +3,15 @@
 pub use crate::error::SourceError;
 use crate::lines::Lines;
 use crate::mapping::{Mapping, MappingError};
-use crate::rows::Rows;
+use crate::rows::{NoTenant, Rows};
 use crate::table::Table;
 use crate::value::Reading;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek};
 use tidemark_files::unpack::{BUFFER_BYTES, PARQUET_MAGIC, Text};
+use tidemark_streams_core::event::check_listing;
 use tidemark_streams_core::values::DimensionNames;
+use tidemark_streams_intake::listings::{ListingUnknown, LookupFailed, Tenants, text_without_tenant};
 
 /// Bytes of texts of a batch, beside those of its last row.
 const BATCH_BYTES_MAX: usize = 16 << 20;
@@ -80,6 +82,33 @@ impl FileRows {
             }
         }
         Ok(())
+    }
+
+    /// Gives the rows of a batch the tenants that a catalogue knows, if the mapping names no tenant. `catalogue_of` is the catalogue for a
+    /// row, by its number in the batch. A row with an unknown listing becomes a dead letter.
+    ///
+    /// # Errors
+    /// The catalogue cannot be read.
+    pub fn resolve<T: Tenants>(
+        &self,
+        batch: &mut Rows,
+        event_type: &str,
+        catalogue_of: impl Fn(usize) -> T,
+    ) -> Result<(), LookupFailed> {
+        if self.reading.mapping.tenant.is_some() {
+            return Ok(());
+        }
+        batch.resolve(event_type, |number, event| {
+            let listing = event.listing;
+            let reason = match check_listing(listing) {
+                Err(error) => error.to_string(),
+                Ok(()) => match catalogue_of(number).tenant_of(listing)? {
+                    Some(tenant) => return Ok(Ok(tenant)),
+                    None => ListingUnknown { listing: listing.to_owned() }.to_string(),
+                },
+            };
+            Ok(Err(NoTenant { reason, text: text_without_tenant(&event, &self.reading.dimensions) }))
+        })
     }
 
     /// Passes over rows that were counted before. Returns how many there were.

@@ -220,6 +220,7 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::NoTenant;
     use std::io::Cursor;
     use tidemark_proto::series::calendar::Zone;
     use tidemark_streams_core::event::RawEvent;
@@ -323,5 +324,33 @@ mod tests {
         assert!(matches!(rows(""), Err(SourceError::Empty)));
         assert!(matches!(rows("[{}]"), Err(SourceError::JsonArray)));
         assert!(matches!(rows("t,l,a,n\nx,\"1"), Err(SourceError::Csv(_))));
+    }
+
+    #[test]
+    fn rows_without_tenants_get_those_of_the_catalogue() {
+        let mapping = Mapping::parse("listing=l,at=a,n=n", None).unwrap();
+        let reading = Reading { mapping, zone: Zone::UTC, dimensions: DimensionNames::default() };
+        let csv = "l,a,n\nx,100,1\ny,1970-01-01T00:05:00Z,2\nz,200,many\n,1,1\n";
+        let text = Text::open(Cursor::new(csv.as_bytes().to_vec())).unwrap();
+        let mut lines = Lines::open(text, &reading.mapping).unwrap();
+        let mut rows = Rows::default();
+        while lines.next(&reading, &mut rows).unwrap() {}
+        let mut asked = Vec::new();
+        let resolved = rows.resolve("click", |number, event| {
+            asked.push((number, event.listing.to_owned(), event.event_type.to_owned()));
+            let no_tenant = || NoTenant { reason: "unknown".to_owned(), text: "the event".to_owned() };
+            Ok::<_, ()>(if event.listing == "x" { Ok("tenant of x".to_owned()) } else { Err(no_tenant()) })
+        });
+        assert_eq!(resolved, Ok(()));
+        assert_eq!(asked, [(0, "x".to_owned(), "click".to_owned()), (1, "y".to_owned(), "click".to_owned())]);
+        let shown = |record| match record {
+            Said::Event(RawEvent { tenant, listing, .. }) => format!("{tenant}: {listing}"),
+            Said::Broken { reason, text } => format!("{reason}: {text}"),
+        };
+        let found: Vec<String> = rows.records("click").map(shown).collect();
+        assert_eq!(found[..2], ["tenant of x: x", "unknown: the event"]);
+        let broken = r#"n "many": a whole number is expected: {"at":200,"listing":"z","n":"many","type":"impression"}"#;
+        assert_eq!(found[2], broken, "a replay looks the listing up");
+        assert!(found[3].starts_with("listing is missing"), "{}", found[3]);
     }
 }

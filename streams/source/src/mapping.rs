@@ -11,9 +11,11 @@ const NAMES_SHOWN_MAX: usize = 20;
 /// Names of columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    pub tenant: String,
+    /// `None`: the catalogue knows the tenant of each listing.
+    pub tenant: Option<String>,
     pub listing: String,
-    pub at: String,
+    /// `None` in a file of listings: its rows have no time.
+    pub at: Option<String>,
     /// `None`: each row counts 1.
     pub count: Option<String>,
     pub event_type: TypeOf,
@@ -53,6 +55,8 @@ pub struct Columns<T> {
 pub enum MappingError {
     #[error("--map {0:?}: FIELD=COLUMN is expected; fields are tenant, listing, at, n and type")]
     Form(String),
+    #[error("--map {0}=COLUMN: a file of listings has the fields tenant and listing only")]
+    NotOfListings(String),
     #[error("--map names {0} twice")]
     Twice(String),
     #[error(
@@ -115,39 +119,13 @@ impl<T> Columns<T> {
 }
 
 impl Mapping {
-    /// Reads `tenant=COLUMN,listing=COLUMN,at=COLUMN[,n=COLUMN][,type=COLUMN][,DIMENSION=COLUMN]`, and the type of all rows.
+    /// Reads `[tenant=COLUMN,]listing=COLUMN,at=COLUMN[,n=COLUMN][,type=COLUMN][,DIMENSION=COLUMN]`, and the type of all rows.
     /// [`Mapping::check_dimensions`] checks the names of dimensions.
     ///
     /// # Errors
     /// [`MappingError`].
     pub fn parse(text: &str, event_type: Option<&str>) -> Result<Mapping, MappingError> {
-        let mut found = Columns::<Option<String>>::default();
-        let mut values: Vec<ValueColumn> = Vec::new();
-        for part in text.split(',') {
-            let form = || MappingError::Form(part.to_owned());
-            let (field, column) = part.split_once('=').ok_or_else(form)?;
-            let field = field.trim();
-            let column = column.trim().to_owned();
-            if column.is_empty() {
-                return Err(form());
-            }
-            let is_twice = match field {
-                "tenant" => found.tenant.replace(column).is_some(),
-                "listing" => found.listing.replace(column).is_some(),
-                "at" => found.at.replace(column).is_some(),
-                "n" => found.count.replace(column).is_some(),
-                "type" => found.event_type.replace(column).is_some(),
-                _ if is_dimension_name(field) => {
-                    let is_twice = values.iter().any(|known| known.dimension == field);
-                    values.push(ValueColumn { dimension: field.to_owned(), column });
-                    is_twice
-                }
-                _ => return Err(form()),
-            };
-            if is_twice {
-                return Err(MappingError::Twice(field.to_owned()));
-            }
-        }
+        let Named { columns: found, values } = Named::parse(text)?;
         let event_type = match (found.event_type, event_type) {
             (Some(column), None) => TypeOf::Column(column),
             (Some(column), Some(_)) => return Err(MappingError::TwoTypes(column)),
@@ -159,12 +137,34 @@ impl Mapping {
             return Err(MappingError::Type(name.clone()));
         }
         Ok(Mapping {
-            tenant: found.tenant.ok_or(MappingError::Missing("tenant"))?,
+            tenant: found.tenant,
             listing: found.listing.ok_or(MappingError::Missing("listing"))?,
-            at: found.at.ok_or(MappingError::Missing("at"))?,
+            at: Some(found.at.ok_or(MappingError::Missing("at"))?),
             count: found.count,
             event_type,
             values,
+        })
+    }
+
+    /// Reads `tenant=COLUMN,listing=COLUMN`: the columns of a file of listings.
+    ///
+    /// # Errors
+    /// [`MappingError`].
+    pub fn of_listings(text: &str) -> Result<Mapping, MappingError> {
+        let Named { columns, values } = Named::parse(text)?;
+        let Columns { tenant, listing, at, count, event_type, values: _ } = columns;
+        let others = [("at", at), ("n", count), ("type", event_type)];
+        let other = others.into_iter().find_map(|(field, column)| column.map(|_| field.to_owned()));
+        if let Some(field) = other.or_else(|| values.into_iter().next().map(|value| value.dimension)) {
+            return Err(MappingError::NotOfListings(field));
+        }
+        Ok(Mapping {
+            tenant: Some(tenant.ok_or(MappingError::Missing("tenant"))?),
+            listing: listing.ok_or(MappingError::Missing("listing"))?,
+            at: None,
+            count: None,
+            event_type: TypeOf::All(TYPE_DEFAULT.to_owned()),
+            values: Vec::new(),
         })
     }
 
@@ -207,9 +207,9 @@ impl Mapping {
     /// The names of its columns; `None` where a column is not read.
     pub fn names(&self) -> Columns<Option<&str>> {
         Columns {
-            tenant: Some(&self.tenant),
+            tenant: self.tenant.as_deref(),
             listing: Some(&self.listing),
-            at: Some(&self.at),
+            at: self.at.as_deref(),
             count: self.count.as_deref(),
             event_type: match &self.event_type {
                 TypeOf::All(_) => None,
@@ -237,6 +237,45 @@ impl Mapping {
                 }
             }
         })
+    }
+}
+
+/// The columns that a text names.
+struct Named {
+    columns: Columns<Option<String>>,
+    values: Vec<ValueColumn>,
+}
+
+impl Named {
+    fn parse(text: &str) -> Result<Named, MappingError> {
+        let mut found = Columns::<Option<String>>::default();
+        let mut values: Vec<ValueColumn> = Vec::new();
+        for part in text.split(',') {
+            let form = || MappingError::Form(part.to_owned());
+            let (field, column) = part.split_once('=').ok_or_else(form)?;
+            let field = field.trim();
+            let column = column.trim().to_owned();
+            if column.is_empty() {
+                return Err(form());
+            }
+            let is_twice = match field {
+                "tenant" => found.tenant.replace(column).is_some(),
+                "listing" => found.listing.replace(column).is_some(),
+                "at" => found.at.replace(column).is_some(),
+                "n" => found.count.replace(column).is_some(),
+                "type" => found.event_type.replace(column).is_some(),
+                _ if is_dimension_name(field) => {
+                    let is_twice = values.iter().any(|known| known.dimension == field);
+                    values.push(ValueColumn { dimension: field.to_owned(), column });
+                    is_twice
+                }
+                _ => return Err(form()),
+            };
+            if is_twice {
+                return Err(MappingError::Twice(field.to_owned()));
+            }
+        }
+        Ok(Named { columns: found, values })
     }
 }
 
@@ -269,6 +308,20 @@ mod tests {
         assert!(error.starts_with("--map price=d: price is no field and no dimension") && error.contains("none"));
         assert_eq!(refused("tenant=a,listing=b,at=c,type=d", Some("click")), MappingError::TwoTypes("d".into()));
         assert_eq!(refused("tenant=a,listing=b,at=c", Some("Click")), MappingError::Type("Click".into()));
+    }
+
+    #[test]
+    fn mapping_of_listings_has_a_tenant_and_a_listing() {
+        let mapping = Mapping::of_listings("listing=item,tenant=shop").unwrap();
+        let found = mapping.find(&["item", "shop", "at"]).unwrap();
+        assert_eq!((found.tenant, found.listing, found.at), (Some(1), Some(0), None));
+        let refused = |text: &str| Mapping::of_listings(text).unwrap_err();
+        assert_eq!(refused("listing=item"), MappingError::Missing("tenant"));
+        assert_eq!(refused("tenant=shop"), MappingError::Missing("listing"));
+        for field in ["at", "n", "type", "country"] {
+            let text = format!("tenant=shop,listing=item,{field}=x");
+            assert_eq!(refused(&text), MappingError::NotOfListings(field.to_owned()));
+        }
     }
 
     /// Impressions have a country, clicks have none.

@@ -10,7 +10,8 @@ use tidemark_streams_core::values::Values;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row<'a> {
     Event {
-        tenant: Id<'a>,
+        /// `None`: the catalogue knows it.
+        tenant: Option<Id<'a>>,
         listing: Id<'a>,
         at_s: i64,
         event_type: Option<Id<'a>>,
@@ -40,6 +41,13 @@ impl<'a> Id<'a> {
     }
 }
 
+/// Why a row gets no tenant, and the text of its dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoTenant {
+    pub reason: String,
+    pub text: String,
+}
+
 /// Rows of a file, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
@@ -51,7 +59,7 @@ pub struct Rows {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Packed {
     Event {
-        tenant: Range<usize>,
+        tenant: Option<Range<usize>>,
         listing: Range<usize>,
         at_s: i64,
         event_type: Option<Range<usize>>,
@@ -87,7 +95,7 @@ impl Rows {
     pub fn push(&mut self, row: &Row<'_>) {
         let packed = match row {
             Row::Event { tenant, listing, at_s, event_type, count, values } => Packed::Event {
-                tenant: self.add(*tenant),
+                tenant: tenant.map(|name| self.add(name)),
                 listing: self.add(*listing),
                 at_s: *at_s,
                 event_type: event_type.map(|name| self.add(name)),
@@ -101,12 +109,58 @@ impl Rows {
         self.rows.push(packed);
     }
 
+    /// Gives each row without a tenant the one that `tenant_of` finds for its number and its event. A row that gets none becomes broken,
+    /// with the reason and the text that `tenant_of` gives.
+    ///
+    /// # Errors
+    /// The first error of `tenant_of`.
+    pub fn resolve<E>(
+        &mut self,
+        event_type: &str,
+        mut tenant_of: impl FnMut(usize, RawEvent<'_>) -> Result<Result<String, NoTenant>, E>,
+    ) -> Result<(), E> {
+        for number in 0..self.rows.len() {
+            let Some(Packed::Event { tenant: None, .. }) = self.rows.get(number) else { continue };
+            let Some(event) = self.event(number, event_type) else { continue };
+            let found = tenant_of(number, event)?;
+            let broken = match found {
+                Ok(name) => {
+                    let range = self.add(Id::Text(&name));
+                    if let Some(Packed::Event { tenant, .. }) = self.rows.get_mut(number) {
+                        *tenant = Some(range);
+                    }
+                    continue;
+                }
+                Err(NoTenant { reason, text }) => {
+                    Packed::Broken { reason: self.add(Id::Text(&reason)), text: self.add(Id::Text(&text)) }
+                }
+            };
+            if let Some(row) = self.rows.get_mut(number) {
+                *row = broken;
+            }
+        }
+        Ok(())
+    }
+
+    fn event<'a>(&'a self, number: usize, event_type: &'a str) -> Option<RawEvent<'a>> {
+        match self.record(self.rows.get(number)?, event_type) {
+            Record::Event(event) => Some(event),
+            Record::Broken { .. } => None,
+        }
+    }
+
     /// The rows as the core takes them. `event_type` is the type of all rows that do not name one.
     pub fn records<'a>(&'a self, event_type: &'a str) -> impl Iterator<Item = Record<'a>> {
-        self.rows.iter().map(move |row| match row {
+        self.rows.iter().map(move |row| self.record(row, event_type))
+    }
+
+    #[inline]
+    fn record<'a>(&'a self, row: &'a Packed, event_type: &'a str) -> Record<'a> {
+        match row {
             Packed::Broken { reason, text } => Record::Broken { reason: self.text(reason), text: self.text(text) },
             Packed::Event { tenant, listing, at_s, event_type: own, count, values } => Record::Event(RawEvent {
-                tenant: self.text(tenant),
+                // The core refuses an empty tenant.
+                tenant: tenant.as_ref().map_or("", |tenant| self.text(tenant)),
                 listing: self.text(listing),
                 at_s: *at_s,
                 event_type: own.as_ref().map_or(event_type, |own| self.text(own)),
@@ -114,7 +168,7 @@ impl Rows {
                 // `Reading` made the text.
                 values: Values::parse(self.text(values)).unwrap_or_default(),
             }),
-        })
+        }
     }
 
     #[inline]

@@ -83,9 +83,9 @@ impl Reading {
             (Some(_), value) => whole("n", value)?,
         };
         Ok(Row::Event {
-            tenant: id("tenant", &values.tenant)?,
+            tenant: self.mapping.tenant.as_ref().map(|_| id("tenant", &values.tenant)).transpose()?,
             listing: id("listing", &values.listing)?,
-            at_s: self.time(&values.at)?,
+            at_s: self.mapping.at.as_ref().map_or(Ok(0), |_| self.time(&values.at))?,
             event_type,
             count,
             values: if self.mapping.values.is_empty() { String::new() } else { self.values(&values.values)? },
@@ -135,9 +135,9 @@ impl Reading {
         };
         let count = self.mapping.count.as_ref().map(|_| json(&values.count));
         let named = [
-            ("tenant", Some(id(&values.tenant))),
+            ("tenant", self.mapping.tenant.as_ref().map(|_| id(&values.tenant))),
             ("listing", Some(id(&values.listing))),
-            ("at", Some(at)),
+            ("at", self.mapping.at.as_ref().map(|_| at)),
             ("type", Some(event_type)),
             ("n", count),
         ];
@@ -250,6 +250,7 @@ mod tests {
     use tidemark_streams_core::schema::{Schema, TypeChange};
     use tidemark_streams_core::time::{Day, Now};
     use tidemark_streams_intake::body::{Rules, replayed};
+    use tidemark_streams_intake::listings::NoTenants;
 
     fn reading(zone: &str) -> Reading {
         let mapping = Mapping::parse("tenant=t,listing=l,at=a,n=n", None).unwrap();
@@ -378,7 +379,7 @@ mod tests {
             let row = reading.row(&values);
             if let Row::Broken { reason, text } = row {
                 let types = schema.effective(&EventTypes::new(&["impression", "click"]).unwrap());
-                let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 0 };
+                let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 0, tenants: &NoTenants };
                 let replayed = replayed(text.as_bytes(), &rules);
                 prop_assert!(replayed.is_err(), "{} is replayed from {} as {:?}", reason, text, replayed);
             }

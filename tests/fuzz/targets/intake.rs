@@ -11,6 +11,7 @@ use tidemark_streams_intake::body::{self, Rules};
 use tidemark_streams_intake::entry::{Batch, Head};
 use tidemark_streams_intake::event_ids;
 use tidemark_streams_intake::limits::UNPACKED_BYTES_MAX;
+use tidemark_streams_intake::listings::{LookupFailed, Tenants};
 use tidemark_streams_intake::producers::Producers;
 use tidemark_streams_intake::unpack::Coding;
 
@@ -25,10 +26,19 @@ fn with_dimension(types: &EventTypes) -> EventTypes {
     manifest.schema().effective(types)
 }
 
+/// Listings of an even length are known, and their length decides on the tenant.
+struct ByLength;
+
+impl Tenants for ByLength {
+    fn tenant_of(&self, listing: &str) -> Result<Option<String>, LookupFailed> {
+        Ok((listing.len() % 2 == 0).then(|| listing.len().to_string()))
+    }
+}
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let plain = EventTypes::new(&["impression", "click"]).expect("names of types");
     for types in [&with_dimension(&plain), &plain] {
-        let rules = Rules { now: Now(1_800_000_000_000), types, kept_from: Day(0), seed: 1 };
+        let rules = Rules { now: Now(1_800_000_000_000), types, kept_from: Day(0), seed: 1, tenants: &ByLength };
         if let Ok(decoded) = body::decode(bytes, &rules) {
             let batch = Batch { events: decoded.events, ..Batch::default() };
             let entry = batch.encode(7, 9);

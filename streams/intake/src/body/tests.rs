@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::entry::Batch;
+use crate::listings::{LookupFailed, NoTenants};
 use proptest::prelude::*;
 use tidemark_streams_core::manifest::{Command, Manifest, SetTypes, TypesSet};
 use tidemark_streams_core::schema::TypeChange;
@@ -13,7 +14,7 @@ fn types() -> EventTypes {
 }
 
 fn read<'a>(body: &'a str, types: &EventTypes) -> Result<Decoded<'a>, BodyError> {
-    decode(body.as_bytes(), &Rules { now: NOW, types, kept_from: Day(0), seed: 1 })
+    decode(body.as_bytes(), &Rules { now: NOW, types, kept_from: Day(0), seed: 1, tenants: &NoTenants })
 }
 
 /// The code and the reason of a body with one event, which is refused.
@@ -71,7 +72,7 @@ fn events_that_are_none_are_named_with_value_and_limit() {
         (r#"{"tenant":"a","listings":"b"}"#.to_owned(), "event_value", "listings is \"b\": a list"),
         (r#"{"tenant":"a","listings":[null]}"#.to_owned(), "event_value", "listings is a list"),
         (r#"{"tenant":"a","listing":"b","at":[]}"#.to_owned(), "event_value", "at is a list: seconds since 1970"),
-        (r#"{"listing":"b"}"#.to_owned(), "event_incomplete", "tenant is missing"),
+        (r#"{"listing":"b"}"#.to_owned(), "listing_unknown", "no tenant for listing \"b\""),
         (r#"{"tenant":"a"}"#.to_owned(), "event_incomplete", "listing is missing"),
         (r#"{"tenant":"","listing":"b"}"#.to_owned(), "event_tenant", "tenant is empty"),
         (format!(r#"{{"tenant":"{long}","listing":"b"}}"#), "event_tenant", "tenant has 524288 bytes: at most 128"),
@@ -106,7 +107,8 @@ fn bad_events_leave_the_others_alone() {
     let types = types();
     let valid = br#"{"tenant":"a","listing":"b"}"#;
     let body = [&valid[..], b"no json", br#""text""#, b"{\"tenant\":\"a\xff\",\"listing\":\"b\"}", valid].join(&b'\n');
-    let decoded = decode(&body, &Rules { now: NOW, types: &types, kept_from: Day(0), seed: 1 }).unwrap();
+    let decoded =
+        decode(&body, &Rules { now: NOW, types: &types, kept_from: Day(0), seed: 1, tenants: &NoTenants }).unwrap();
     assert_eq!((decoded.events.len(), decoded.dead_letters), (5, 3));
     let events: Vec<usize> = decoded.named.iter().map(|named| named.event).collect();
     assert_eq!(events, [2, 3, 4]);
@@ -164,7 +166,7 @@ proptest! {
     #[test]
     fn any_body_is_refused_or_read_again_from_its_entry(body in prop_oneof![prop::collection::vec(any::<u8>(), 0..200), nearly_a_body()]) {
         let types = types();
-        if let Ok(decoded) = decode(&body, &Rules { now: NOW, types: &types, kept_from: Day(0), seed: 1 }) {
+        if let Ok(decoded) = decode(&body, &Rules { now: NOW, types: &types, kept_from: Day(0), seed: 1, tenants: &NoTenants }) {
             let broken = decoded.events.iter().filter(|event| matches!(event, Event::Broken { .. })).count();
             prop_assert_eq!(decoded.dead_letters as usize, broken);
             let batch = Batch { events: decoded.events, ..Batch::default() };
@@ -181,12 +183,12 @@ proptest! {
 #[test]
 fn text_with_replaced_bytes_is_not_replayed_as_the_record() {
     let types = EventTypes::new(&["impression"]).unwrap();
-    let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 0 };
+    let rules = Rules { now: Now(1_800_000_000_000), types: &types, kept_from: Day(0), seed: 0, tenants: &NoTenants };
     let body = b"{\"tenant\":\"a\xff\",\"listing\":\"x\",\"at\":1700000000}\n";
     let decoded = decode(body, &rules).unwrap();
     let [Event::Broken { text, .. }] = &decoded.events[..] else { panic!("{decoded:?}") };
     assert_eq!(&**text, "{\"tenant\":\"a\u{fffd}\",\"listing\":\"x\",\"at\":1700000000}…");
-    assert!(matches!(replayed(text.as_bytes(), &rules), Err(EventRefused::Json(_))));
+    assert!(matches!(replayed(text.as_bytes(), &rules), Err(ReadError::Refused(EventRefused::Json(_)))));
 }
 
 /// Impressions have a country and a surface, clicks have none.
@@ -264,7 +266,7 @@ fn event_that_is_no_object_is_refused() {
         (r#""a""#, "no JSON object: it is \"a\""),
     ];
     for types in [types(), types_with_dimensions()] {
-        let rules = Rules { now: NOW, types: &types, kept_from: Day(0), seed: 1 };
+        let rules = Rules { now: NOW, types: &types, kept_from: Day(0), seed: 1, tenants: &NoTenants };
         for (event, reason) in cases {
             let body = format!("[{event}]");
             let decoded = read(&body, &types).unwrap();
@@ -298,4 +300,140 @@ proptest! {
             prop_assert_eq!(plain.named[0].code, with.named[0].code);
         }
     }
+}
+
+/// Listings that begin with a letter from `a` to `c` belong to the tenant of that name. Others are unknown.
+struct ByLetter;
+
+impl Tenants for ByLetter {
+    fn tenant_of(&self, listing: &str) -> Result<Option<String>, LookupFailed> {
+        let first = &listing[..1];
+        Ok(("a"..="c").contains(&first).then(|| first.to_owned()))
+    }
+}
+
+fn resolving<'r>(types: &'r EventTypes, tenants: &'r dyn Tenants) -> Rules<'r> {
+    Rules { now: NOW, types, kept_from: Day(0), seed: 1, tenants }
+}
+
+/// The tenants and listings of events, and the texts of dead letters.
+fn resolved(body: &str) -> Vec<String> {
+    let types = types();
+    let decoded = decode(body.as_bytes(), &resolving(&types, &ByLetter)).unwrap();
+    let shown = |event: &Event<'_>| match event {
+        Event::Valid(event) => format!("{}: {}", event.tenant, event.listings.as_slice().join(" ")),
+        Event::Broken { text, .. } => text.to_string(),
+    };
+    decoded.events.iter().map(shown).collect()
+}
+
+#[test]
+fn event_without_tenant_equals_one_with_its_tenant() {
+    let types = types();
+    for more in [r#""listing":"a1""#, r#""listing":"a1","event_id":"e","type":"click""#, r#""listings":["a1","a2"]"#] {
+        let without = format!("{{{more},\"at\":1799999000}}");
+        let with = format!("{{\"tenant\":\"a\",{more},\"at\":1799999000}}");
+        let rules = resolving(&types, &ByLetter);
+        let read = |text: &'static str| decode(text.as_bytes(), &rules).unwrap().events;
+        assert_eq!(read(without.leak()), read(with.leak()), "{more}");
+    }
+    assert_eq!(resolved(r#"{"tenant":"z","listing":"a1"}"#), ["z: a1"], "a tenant that is given is not looked up");
+}
+
+#[test]
+fn page_without_tenant_is_split_by_tenants() {
+    let page = r#"{"listings":["b1","a1","x","b2","y"],"at":1799999000,"n":2}"#;
+    let letter = |listing: &str| {
+        format!(r#"{{"at":"2027-01-15T07:43:20+00:00","listing":"{listing}","n":2,"type":"impression"}}"#)
+    };
+    assert_eq!(resolved(page), ["a: a1".to_owned(), "b: b1 b2".to_owned(), letter("x"), letter("y")]);
+    let types = types();
+    let body = format!("{page}\n{{}}");
+    let decoded = decode(body.as_bytes(), &resolving(&types, &ByLetter)).unwrap();
+    let named: Vec<(usize, &str)> = decoded.named.iter().map(|named| (named.event, named.code)).collect();
+    assert_eq!(named, [(1, "listing_unknown"), (1, "listing_unknown"), (2, "event_incomplete")]);
+    assert_eq!(decoded.dead_letters, 3);
+}
+
+#[test]
+fn page_with_an_id_stays_whole() {
+    assert_eq!(resolved(r#"{"listings":["a1","a2"],"event_id":"e"}"#), ["a: a1 a2"]);
+    let several = r#"{"listings":["a1","b1"],"event_id":"e"}"#;
+    assert_eq!(resolved(several), [several]);
+    let types = types();
+    let rules = resolving(&types, &ByLetter);
+    assert_eq!(decode(several.as_bytes(), &rules).unwrap().named[0].code, "listing_tenants");
+    let letters = resolved(r#"{"listings":["a1","x"],"event_id":"e","at":1799999000}"#);
+    let whole = r#"{"at":"2027-01-15T07:43:20+00:00","event_id":"e","listings":["a1","x"],"n":1,"type":"impression"}"#;
+    assert_eq!(letters, [whole]);
+}
+
+#[test]
+fn letter_of_an_unknown_listing_is_replayed_once_it_is_known() {
+    struct All;
+    impl Tenants for All {
+        fn tenant_of(&self, listing: &str) -> Result<Option<String>, LookupFailed> {
+            Ok(Some(listing.to_uppercase()))
+        }
+    }
+    let types = types();
+    // The event has no time of its own: the letter has that of its arrival.
+    let letters = resolved(r#"{"listing":"x","n":3,"type":"click"}"#);
+    let unknown = replayed(letters[0].as_bytes(), &resolving(&types, &ByLetter)).unwrap_err();
+    assert!(unknown.to_string().starts_with("listing_unknown: "), "{unknown}");
+    let events = replayed(letters[0].as_bytes(), &resolving(&types, &All)).unwrap();
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((event.tenant.as_ref(), event.count, event.event_type.as_ref()), ("X", 3, "click"));
+    assert_eq!(event.at_s, NOW.seconds() as i64);
+    let page = br#"{"listings":["x","y"],"at":1799999000}"#;
+    assert_eq!(replayed(page, &resolving(&types, &All)).unwrap().len(), 2);
+    assert!(replayed(br#"{"listings":["a1","y"],"at":1799999000}"#, &resolving(&types, &ByLetter)).is_err());
+}
+
+#[test]
+fn catalogue_that_fails_refuses_the_body() {
+    struct Failing;
+    impl Tenants for Failing {
+        fn tenant_of(&self, _: &str) -> Result<Option<String>, LookupFailed> {
+            Err(LookupFailed("the disk".to_owned()))
+        }
+    }
+    let types = types();
+    let rules = resolving(&types, &Failing);
+    let failed = decode(br#"{"listing":"x"}"#, &rules).unwrap_err();
+    assert_eq!(failed.to_string(), "the catalogue of listings cannot be read: the disk");
+    assert_eq!(decode(br#"{"tenant":"a","listing":"x"}"#, &rules).unwrap().dead_letters, 0);
+}
+
+#[test]
+fn pages_that_split_into_too_many_events_are_refused() {
+    let page = r#"{"listings":["a1","b1","c1"]}"#;
+    let body = format!("{page}\n").repeat(EVENTS_MAX / 3 + 1);
+    let types = types();
+    let refused = decode(body.as_bytes(), &resolving(&types, &ByLetter)).unwrap_err();
+    assert_eq!(refused, BodyError::TooManyParts { events: 10_002 });
+}
+
+#[test]
+fn entries_of_the_catalogue_are_read_or_refused_by_number() {
+    use super::entries::{EntriesError, ListingEntry, entries};
+    let expected = [("x", "a"), ("7", "8")]
+        .map(|(listing, tenant)| ListingEntry { listing: listing.into(), tenant: tenant.into() });
+    let lines = "{\"listing\":\"x\",\"tenant\":\"a\"}\n\n{\"tenant\":8,\"listing\":7}\n";
+    assert_eq!(entries(lines.as_bytes()).unwrap(), expected);
+    let array = r#" [{"listing":"x","tenant":"a"},{"tenant":8,"listing":7}]"#;
+    assert_eq!(entries(array.as_bytes()).unwrap(), expected);
+    let one = r#"{"listing":"x","tenant":"a"}"#;
+    let refused = |body: &str| entries(body.as_bytes()).unwrap_err();
+    assert_eq!(refused(" "), EntriesError::Empty);
+    assert_eq!(refused("[]"), EntriesError::Empty);
+    assert!(matches!(refused("[{}"), EntriesError::Array(_)));
+    for bad in [r#"{"listing":"x"}"#, r#"{"listing":"x","tenant":"a","n":1}"#, r#"["x","a"]"#, "x", r#"{"listing":"#] {
+        assert!(matches!(refused(&format!("{one}\n{bad}")), EntriesError::Json { entry: 2, .. }), "{bad}");
+    }
+    let long = format!(r#"{{"listing":"{}","tenant":"a"}}"#, "x".repeat(256));
+    assert_eq!(refused(&long).to_string(), "entry 1: listing has 256 bytes: at most 255");
+    let many = format!("{one}\n").repeat(EVENTS_MAX + 1);
+    assert_eq!(refused(&many), EntriesError::TooMany { entries: 10_001 });
+    assert_eq!(refused(&format!("[{}1]", "1,".repeat(EVENTS_MAX))), EntriesError::TooMany { entries: 10_001 });
 }

@@ -14,6 +14,8 @@ use tidemark_streams_core::owner::Recount;
 use tidemark_streams_core::rebuild::SourceRows;
 use tidemark_streams_core::time::{Day, HourRange, Now};
 use tidemark_streams_intake::body::{self, Rules};
+use tidemark_streams_intake::listings::NoTenants;
+use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::faulty::{Faults, Rates};
 use tidemark_streams_store::folder::{StoreLayer, file_name};
@@ -77,7 +79,8 @@ impl Worker {
         let directory = Directory::open_through(dir, IfMissing::Create, settings.store_layer.clone()).ok()?;
         let (engine, inbox) = sync_channel(MESSAGES_MAX);
         let log = open_log(&directory, &settings, &engine).unwrap();
-        let node = Arc::new(Node::new(settings, directory.reader().ok()?, engine.clone()));
+        let catalogue = Catalogue::open(dir, directory.id()).ok()?;
+        let node = Arc::new(Node::new(settings, directory.reader().ok()?, catalogue, engine.clone()));
         node.set_log(Some(Arc::clone(&log)));
         let owner = Engine { node: Arc::clone(&node), inbox, sessions: 0 };
         let thread = std::thread::spawn(move || owner.run(Opened { directory, log }));
@@ -94,7 +97,7 @@ impl Worker {
         }
         let log = self.node.log().unwrap();
         let types = &self.node.settings.types;
-        let rules = Rules { now: Now(now_ms()), types, kept_from: Day(0), seed: log.seed() };
+        let rules = Rules { now: Now(now_ms()), types, kept_from: Day(0), seed: log.seed(), tenants: &NoTenants };
         let decoded = body::decode(text.as_bytes(), &rules).unwrap();
         log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).is_ok()
     }
@@ -239,7 +242,13 @@ fn rows_of_the_log_are_counted_again() {
     let body = |number: u64| format!("{{\"tenant\":\"a\",\"listing\":\"x\",\"at\":{},\"n\":{number}}}\n", number * 900);
     for batch in 0..5 {
         let text: String = (batch * 10..batch * 10 + 10).map(body).collect();
-        let rules = Rules { now: Now(now_ms()), types: &settings.types, kept_from: Day(0), seed: log.seed() };
+        let rules = Rules {
+            now: Now(now_ms()),
+            types: &settings.types,
+            kept_from: Day(0),
+            seed: log.seed(),
+            tenants: &NoTenants,
+        };
         let decoded = body::decode(text.as_bytes(), &rules).unwrap();
         log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).unwrap();
     }

@@ -3,6 +3,7 @@
 use super::Server;
 use super::answer::{Answer, Failure};
 use super::request::{self, Params, shown};
+use crate::catalogue::Latest;
 use crate::log::{Submission, SubmitRefused, Ticket};
 use crate::node::{Node, now_ms};
 use hyper::body::Incoming;
@@ -70,20 +71,18 @@ fn submit(
     coding: Coding,
     sender: Option<&Sender>,
 ) -> Result<Taken, Failure> {
-    let unpacked = coding.unpack(body).map_err(|error| match error {
-        UnpackError::TooLarge => Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", error),
-        UnpackError::Unsupported(_) => Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", error),
-        UnpackError::Damaged { .. } => Failure::bad("malformed_body", error),
-    })?;
+    let unpacked = unpacked(coding, body)?;
     let now_ms = now_ms();
     let kept_from = node.owner().kept_from;
     let types = node.names().types;
-    let rules = Rules { now: Now(now_ms), types: &types, kept_from, seed: log.seed() };
+    let tenants = Latest::of(&node.catalogue);
+    let rules = Rules { now: Now(now_ms), types: &types, kept_from, seed: log.seed(), tenants: &tenants };
     let mut decoded = body::decode(&unpacked, &rules).map_err(|error| match error {
         BodyError::Empty | BodyError::NoJson(_) | BodyError::Array(_) => Failure::bad("malformed_body", error),
-        BodyError::TooManyEvents { .. } | BodyError::TooManyRows { .. } => {
+        BodyError::TooManyEvents { .. } | BodyError::TooManyRows { .. } | BodyError::TooManyParts { .. } => {
             Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_events", error)
         }
+        BodyError::Lookup(_) => Failure::later("catalogue_failed", format!("nothing was counted: {error}")),
     })?;
     check_pauses(node, &decoded, &types)?;
     check_dead_letters(node, &decoded)?;
@@ -95,6 +94,15 @@ fn submit(
     let named = std::mem::take(&mut decoded.named);
     let ticket = log.submit(Submission { producer, decoded, now_ms }).map_err(|refused| failure(node, refused))?;
     Ok(Taken { ticket, named })
+}
+
+/// A body as it was before it was packed.
+pub fn unpacked(coding: Coding, body: &[u8]) -> Result<Cow<'_, [u8]>, Failure> {
+    coding.unpack(body).map_err(|error| match error {
+        UnpackError::TooLarge => Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", error),
+        UnpackError::Unsupported(_) => Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", error),
+        UnpackError::Damaged { .. } => Failure::bad("malformed_body", error),
+    })
 }
 
 /// A batch with events of a paused type is not taken. It is sent again, and counts once the type is resumed.

@@ -31,6 +31,7 @@ pub enum Route {
     Readyz,
     Metrics,
     Events,
+    Listings,
     Query,
     Sql,
     Pause,
@@ -44,11 +45,12 @@ pub enum Route {
     Page(Page),
 }
 
-const ROUTES: [(&str, Route); 14] = [
+const ROUTES: [(&str, Route); 15] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
     ("/v1/events", Route::Events),
+    ("/v1/listings", Route::Listings),
     ("/v1/impressions/query", Route::Query),
     ("/v1/sql", Route::Sql),
     ("/v1/pause", Route::Pause),
@@ -78,7 +80,8 @@ impl Route {
     pub fn method(self) -> Method {
         match self {
             Route::Healthz | Route::Readyz | Route::Metrics | Route::Types | Route::Page(_) => Method::GET,
-            Route::Events | Route::Query | Route::Sql | Route::Pause | Route::Resume | Route::Erase => Method::POST,
+            Route::Events | Route::Listings | Route::Query | Route::Sql => Method::POST,
+            Route::Pause | Route::Resume | Route::Erase => Method::POST,
             Route::RenameType | Route::DeleteType | Route::AddType | Route::AddDimension => Method::POST,
         }
     }
@@ -86,7 +89,8 @@ impl Route {
     /// Parameters behind `?`.
     pub fn params(self) -> &'static [&'static str] {
         match self {
-            Route::Healthz | Route::Metrics | Route::Query | Route::Sql | Route::Types | Route::Page(_) => &[],
+            Route::Healthz | Route::Metrics | Route::Listings | Route::Query => &[],
+            Route::Sql | Route::Types | Route::Page(_) => &[],
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
             Route::Pause | Route::Resume | Route::DeleteType | Route::AddType => &["type"],
