@@ -85,7 +85,13 @@ struct State {
 pub struct View {
     path: PathBuf,
     state: State,
-    listings: Option<BytesTable>,
+    open: Option<OpenView>,
+}
+
+/// A table of an open file. The file closes after its table.
+struct OpenView {
+    listings: BytesTable,
+    _db: Arc<Database>,
 }
 
 /// The versions by which the rows of a source are resolved, by the first row of each.
@@ -169,12 +175,12 @@ impl Catalogue {
     /// The file cannot be read.
     pub fn view(&self) -> Result<View, CatalogueError> {
         let path = self.path.clone();
-        let Some(db) = self.lock().clone() else { return Ok(View { path, state: State::default(), listings: None }) };
+        let Some(db) = self.lock().clone() else { return Ok(View { path, state: State::default(), open: None }) };
         let of_file = |error: InFile| error.of(&path);
         let read = db.begin_read().map_err(|error| of_file(error.into()))?;
         let state = state_in(&read).map_err(of_file)?;
         let listings = read.open_table(LISTINGS).map_err(|error| of_file(error.into()))?;
-        Ok(View { path, state, listings: Some(listings) })
+        Ok(View { path, state, open: Some(OpenView { listings, _db: db }) })
     }
 
     /// Resolves the rows of a source from a row on as of the present version. Earlier rows keep their versions.
@@ -307,11 +313,11 @@ impl View {
     /// # Errors
     /// The file is damaged.
     pub fn entry(&self, listing: &str) -> Result<Option<Entry>, CatalogueError> {
-        let read = |listings: &BytesTable| -> Result<Option<Entry>, InFile> {
-            let found = listings.get(listing.as_bytes())?;
+        let read = |open: &OpenView| -> Result<Option<Entry>, InFile> {
+            let found = open.listings.get(listing.as_bytes())?;
             Ok(found.map(|value| decode_entry(value.value())).transpose()?)
         };
-        let found = self.listings.as_ref().map_or(Ok(None), read);
+        let found = self.open.as_ref().map_or(Ok(None), read);
         found.map_err(|error| error.of(&self.path))
     }
 

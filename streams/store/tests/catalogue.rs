@@ -54,6 +54,8 @@ fn view_does_not_see_later_additions() {
     add(&catalogue, &[("y", "a")]).unwrap();
     assert_eq!((view.entry("y").unwrap(), view.version()), (None, Version(1)));
     assert!(catalogue.view().unwrap().entry("y").unwrap().is_some());
+    drop(catalogue);
+    assert!(view.entry("x").unwrap().is_some(), "a view keeps the file open");
 }
 
 #[test]
