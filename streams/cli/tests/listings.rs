@@ -195,6 +195,53 @@ fn rebuild_all(shop: &Shop, file: &Path) {
 }
 
 #[test]
+fn letters_of_unknown_listings_keep_their_type_count_and_values() {
+    let shop = Shop::new();
+    shop.add(0..1);
+    shop.said(&["types", "add", "impression"]);
+    shop.said(&["types", "add-dimension", "impression", "country"]);
+    let file =
+        shop.file("seen.csv", "item,at,land,n\nitem-0,2026-01-01,NP,1\nitem-6,2026-01-02,IN,5\nitem-6,2026-01-02,,7\n");
+    let said = shop.load(&file, "listing=item,at=at,country=land,n=n");
+    assert!(said.ends_with("3 rows: 1 counted, 2 dead letters\n"), "{said}");
+    shop.add(0..ITEMS);
+    assert!(shop.said(&["dead-letters", "replay"]).starts_with("2 dead letters were replayed, 0 of"));
+    assert_eq!(shop.said(&["query", "shop-1", "--by", "country"]), "\t7\nIN\t5\n");
+    assert_eq!(shop.said(&["query", "shop-1", "--by", "day"]), "2026-01-02T00:00:00+00:00\t12\n");
+    assert!(shop.audit(&file, "listing=item,at=at,country=land,n=n").contains("blobs are whole"));
+}
+
+#[test]
+fn audit_names_dropped_letters_of_listings_that_became_known() {
+    let shop = Shop::new();
+    shop.add(0..50);
+    let file = shop.file("sales.csv", &sales(120));
+    shop.load(&file, LISTINGS_ONLY);
+    shop.said(&["dead-letters", "drop", "--all"]);
+    assert!(shop.audit(&file, LISTINGS_ONLY).contains("20 dead letters were dropped"));
+    shop.add(50..60);
+    let refused = shop.refused(&["audit", "--map", LISTINGS_ONLY, "--against", path(&file)]);
+    assert!(refused.contains("20 dead letters were dropped: a row of them differs"), "{refused}");
+    assert!(refused.contains("differences were found"), "{refused}");
+}
+
+#[test]
+fn erased_tenant_does_not_come_back_by_letters_without_tenants() {
+    let shop = Shop::new();
+    shop.add(0..50);
+    let file = shop.file("sales.csv", &sales(600));
+    shop.load(&file, LISTINGS_ONLY);
+    let said = shop.said(&["erase", "shop-2"]);
+    assert!(said.contains("not reached\t100 dead letters with a text that is no event, or names no tenant"), "{said}");
+    assert!(said.contains("not reached\tcatalogue.redb: "), "{said}");
+    shop.add(50..60);
+    assert!(shop.said(&["dead-letters", "replay"]).starts_with("100 dead letters were replayed, 0 of"));
+    assert_eq!(shop.said(&["query", "shop-2"]), "");
+    assert_ne!(shop.said(&["query", "shop-3"]), "");
+    assert!(shop.audit(&file, LISTINGS_ONLY).contains("blobs are whole"));
+}
+
+#[test]
 fn bad_listings_add_nothing_and_are_named() {
     let shop = Shop::new();
     shop.add(0..3);

@@ -3,10 +3,11 @@
 
 #![no_main]
 
-use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::event::{EventTypes, check_listing, check_tenant};
 use tidemark_streams_core::manifest::{Command, Manifest, SetTypes, TypesSet};
 use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::time::{Day, Now};
+use tidemark_streams_intake::body::entries::entries;
 use tidemark_streams_intake::body::{self, Rules};
 use tidemark_streams_intake::entry::{Batch, Head};
 use tidemark_streams_intake::event_ids;
@@ -46,6 +47,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             assert_eq!((head.end_row(), &read), (7 + batch.rows() as u64, &batch));
             assert_eq!(read.records().len(), batch.rows());
         }
+    }
+    for entry in entries(bytes).unwrap_or_default() {
+        assert!(check_listing(&entry.listing).is_ok() && check_tenant(&entry.tenant).is_ok());
     }
     for coding in [Coding::Gzip, Coding::Zstd] {
         if let Ok(unpacked) = coding.unpack(bytes) {

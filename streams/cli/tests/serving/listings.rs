@@ -94,6 +94,8 @@ fn bad_requests_for_listings_add_nothing() {
     let good = entries(&[("x", "a")]);
     assert_eq!(post("", &good).code(), "unauthorized");
     assert_eq!(post(&place.bearer(&["--tenant", "a"]), &good).code(), "forbidden");
+    let other_site = [producer.as_str(), "sec-fetch-site: cross-site"];
+    assert_eq!(server.request("POST", "/v1/listings", &other_site, good.as_bytes()).unwrap().code(), "other_site");
     assert_eq!(post(&producer, &good).status, 200);
     let refused = |body: &str| {
         let answer = post(&producer, body);

@@ -17,6 +17,8 @@ use tidemark_streams_store::catalogue::{Added, CatalogueError};
 /// Answers once the entries are durable. A refused request adds nothing.
 pub async fn add(server: &Server, request: Request<Incoming>) -> Result<Answer, Failure> {
     let node = &server.node;
+    // An entry is for ever, so a page of another site may not add one.
+    request::check_site(request.headers())?;
     request::authorize_producer(node, request.headers())?;
     let coding = request::coding(request.headers())?;
     let busy = || Failure::later("overloaded", "too many bodies are read at a time; nothing was added");
