@@ -1,5 +1,6 @@
 //! The catalogue of listings: one tenant for ever, versions, and what a refused or a lost file means.
 
+use proptest::prelude::*;
 use std::path::Path;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_store::catalogue::{
@@ -148,4 +149,51 @@ fn stored_entries_are_read_as_they_were_written() {
     assert_eq!(decode_entry(b"short"), Err(DecodeError::Length { bytes: 5, expected: 8 }));
     assert_eq!(decode_entry(b"12345678\xff"), Err(DecodeError::Utf8));
     assert!(matches!(decode_entry(b"12345678"), Err(DecodeError::Tenant(_))));
+}
+
+/// A step of a load that is killed and run again while the catalogue grows.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Add,
+    /// The load begins at its last commit, and commits so many rows before it is killed.
+    Load(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![Just(Step::Add), (0..4_u64).prop_map(Step::Load)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn committed_rows_keep_the_version_that_resolved_them(steps in proptest::collection::vec(step(), 1..14)) {
+        let dir = tempfile::tempdir().unwrap();
+        let catalogue = open(dir.path());
+        let mut added = 0_u64;
+        let mut committed = Vec::new();
+        for step in steps {
+            match step {
+                Step::Add => {
+                    added += 1;
+                    add(&catalogue, &[(&format!("x-{added}"), "a")]).unwrap();
+                }
+                Step::Load(rows) => {
+                    let begin = committed.len() as u64;
+                    let versions = catalogue.begin_source(SOURCE, begin).unwrap();
+                    for row in begin..begin + rows {
+                        prop_assert_eq!(versions.of_row(row), Version(added), "a load uses all entries");
+                        committed.push(Version(added));
+                    }
+                }
+            }
+        }
+        drop(catalogue);
+        if !committed.is_empty() {
+            let versions = open(dir.path()).source(SOURCE).unwrap();
+            for (row, version) in committed.iter().enumerate() {
+                prop_assert_eq!(versions.of_row(row as u64), *version, "row {}", row);
+            }
+        }
+    }
 }
