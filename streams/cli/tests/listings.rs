@@ -114,6 +114,21 @@ fn listings_of_json_lines_are_added_like_those_of_csv() {
 }
 
 #[test]
+fn blobs_of_earlier_loads_fill_the_catalogue() {
+    let shop = Shop::new();
+    let named = shop.file("named.csv", &sales(300));
+    shop.load(&named, MAP);
+    let blobs: Vec<PathBuf> =
+        fs::read_dir(shop.dir().join("blobs")).unwrap().map(|blob| blob.unwrap().path()).collect();
+    let [blob] = &blobs[..] else { panic!("{blobs:?}") };
+    let said = shop.said(&["listings", "load", path(blob), "--map", "tenant=tenant,listing=listing"]);
+    assert!(said.contains(".parquet: 60 listings were added, "), "{said}");
+    let unnamed = shop.file("unnamed.csv", &sales(301));
+    assert!(shop.load(&unnamed, LISTINGS_ONLY).ends_with("301 rows: 301 counted, 0 dead letters\n"));
+    assert_eq!(shop.total(), total(300) + total(301));
+}
+
+#[test]
 fn unknown_listings_are_dead_letters_until_they_are_known() {
     let shop = Shop::new();
     shop.add(0..40);

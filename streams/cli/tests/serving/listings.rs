@@ -82,6 +82,31 @@ fn repeated_pages_of_several_tenants_count_once() {
 }
 
 #[test]
+fn one_of_many_tenants_that_claim_a_listing_at_once_gets_it() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &LATE_FLUSH);
+    let claim = &|tenant: usize| {
+        let own = format!("own-{tenant}");
+        let tenant = format!("tenant-{tenant}");
+        let answer = server.post("/v1/listings", entries(&[(&own, &tenant), ("hot", &tenant)]));
+        (answer.status, own, tenant)
+    };
+    let claims: Vec<(u16, String, String)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|tenant| scope.spawn(move || claim(tenant))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let winners: Vec<_> = claims.iter().filter(|(status, ..)| *status == 200).collect();
+    let [(_, _, winner)] = &winners[..] else { panic!("{claims:?}") };
+    assert!(claims.iter().all(|(status, ..)| [200, 409].contains(status)), "{claims:?}");
+    server.stop();
+    assert_eq!(place.said(&["listings", "show", "hot"]), format!("{winner}\tversion 1\n"));
+    for (status, own, _) in &claims {
+        let known = place.run(&["listings", "show", own]).status.success();
+        assert_eq!(known, *status == 200, "a refused request adds nothing: {own}");
+    }
+}
+
+#[test]
 fn bad_requests_for_listings_add_nothing() {
     let place = Place::new();
     let secret = place.secret();
