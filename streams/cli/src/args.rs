@@ -129,11 +129,10 @@ pub enum Command {
     /// Resume the partition, or an event type
     #[command(after_help = PAUSE_EXAMPLES)]
     Resume(PauseArgs),
-    /// Print or change how many days blobs of each level are kept
+    /// Print or change how many days rows are kept
     ///
-    /// A blob leaves once all its hours are older than its level is kept. Rows rise from hours to days and periods, so a lower level is
-    /// never kept longer than a higher one. Rows that come later than hours are kept become dead letters. Expired rows do not come back,
-    /// also when blobs are kept longer later on.
+    /// A blob leaves once all its hours are older than `--kept-days`. Rows that are older than `--late-days` when they come become dead
+    /// letters. Expired rows do not come back, also when rows are kept longer later on.
     #[command(after_help = RETENTION_EXAMPLES)]
     Retention(RetentionArgs),
     /// Erase the rows of a tenant, or of one listing of it, for good

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use tidemark_streams_core::limits as core_limits;
 use tidemark_streams_intake::limits;
+use tidemark_streams_serve::settings::LOG_ENTRIES_MAX;
 use tidemark_streams_store::catalogue::SOURCE_VERSIONS_MAX;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
@@ -22,6 +23,8 @@ const HTTP: [&str; 9] = [
 const SQL_PAGE: &str = include_str!("../../../docs/reference/sql.md");
 const SQL_ERRORS: &str = include_str!("../../sql/src/pool/error.rs");
 const SQL_LIMITS: &str = include_str!("../../sql/src/limits.rs");
+const CORE_LIMITS: &str = include_str!("../../core/src/limits.rs");
+const INTAKE_LIMITS: &str = include_str!("../../intake/src/limits.rs");
 const BODY: &str = include_str!("../../intake/src/body.rs");
 
 /// Words in backquotes that stand in the first cells of the tables of a section.
@@ -111,28 +114,39 @@ fn codes_of_events_are_those_of_the_page() {
     assert_eq!(first_cells("Codes of refused events"), given);
 }
 
+/// The names of limits with their values.
+macro_rules! values {
+    ($from:ident: $($name:ident),* $(,)?) => {
+        vec![$((stringify!($name), $from::$name as u64)),*]
+    };
+}
+
 #[test]
 fn limits_are_those_of_the_page() {
-    let limits = [
-        ("BODY_BYTES_MAX", limits::BODY_BYTES_MAX),
-        ("UNPACKED_BYTES_MAX", limits::UNPACKED_BYTES_MAX),
-        ("EVENTS_MAX", limits::EVENTS_MAX),
-        ("ROWS_MAX", limits::ROWS_MAX),
-        ("EVENT_BYTES_MAX", limits::EVENT_BYTES_MAX),
-        ("LISTINGS_MAX", limits::LISTINGS_MAX),
-        ("LISTINGS_ADDED_MAX", limits::LISTINGS_ADDED_MAX),
-        ("SOURCE_VERSIONS_MAX", SOURCE_VERSIONS_MAX),
-        ("EVENT_ID_BYTES_MAX", limits::EVENT_ID_BYTES_MAX),
-        ("PRODUCER_BYTES_MAX", limits::PRODUCER_BYTES_MAX),
-        ("PRODUCERS_MAX", limits::PRODUCERS_MAX),
-        ("LATE_TENANTS_MAX", limits::LATE_TENANTS_MAX),
-        ("QUOTA_TENANTS_MAX", limits::QUOTA_TENANTS_MAX),
-        ("DIMENSIONS_MAX", core_limits::DIMENSIONS_MAX),
-        ("DIMENSION_BYTES_MAX", core_limits::DIMENSION_BYTES_MAX),
-        ("VALUE_BYTES_MAX", core_limits::VALUE_BYTES_MAX),
-        ("VALUES_MAX", core_limits::VALUES_MAX as usize),
-    ];
-    for (name, value) in limits {
+    let of_core = values!(
+        core_limits:
+        TENANT_BYTES_MAX, LISTING_BYTES_MAX, EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, TYPE_CHANGES_MAX,
+        DIMENSIONS_MAX, DIMENSION_BYTES_MAX, VALUE_BYTES_MAX, VALUES_BYTES_MAX, VALUES_MAX,
+        VALUES_MAX_DEFAULT, EVENT_COUNT_MAX, QUARTER_COUNT_MAX, FUTURE_MAX_S, QUARTERS_MAX,
+        DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX, PARTITIONS_MAX, SOURCES_MAX,
+        COMMIT_BLOBS_MAX, COMMAND_BYTES_MAX, MERGE_BLOBS_MAX, MERGE_ROWS_MAX, REBUILD_READS_MAX,
+        RECOVER_DOUBTS_MAX, GONE_BLOBS_MAX, RETENTION_DAYS_MIN, RETENTION_DAYS_MAX, EXPIRED_BLOBS_MAX,
+        ERASURES_MAX, TEST_TENANTS_MAX, SLICES_MAX, BUCKET_CHANGES_MAX, LARGE_TENANTS_MAX, PARTS_MAX,
+        ROW_TEXT_BYTES_MAX, ROWS_TEXT_BYTES_MAX,
+    );
+    let of_intake = values!(
+        limits:
+        BODY_BYTES_MAX, UNPACKED_BYTES_MAX, EVENTS_MAX, EVENT_BYTES_MAX, LISTINGS_MAX, ROWS_MAX,
+        EVENT_ID_BYTES_MAX, LISTINGS_ADDED_MAX, PRODUCER_BYTES_MAX, PRODUCERS_MAX, PRODUCER_KEPT_MS,
+        LATE_TENANTS_MAX, QUOTA_TENANTS_MAX, ENTRY_BYTES_MAX, IDS_PER_ROW_MAX, ZSTD_WINDOW_LOG_MAX,
+    );
+    for (source, values) in [(CORE_LIMITS, &of_core), (INTAKE_LIMITS, &of_intake)] {
+        let names: Vec<&str> =
+            source.lines().filter_map(|line| line.strip_prefix("pub const ")?.split(':').next()).collect();
+        assert_eq!(names, values.iter().map(|(name, _)| *name).collect::<Vec<_>>(), "each limit is compared");
+    }
+    let others = [("SOURCE_VERSIONS_MAX", SOURCE_VERSIONS_MAX as u64), ("LOG_ENTRIES_MAX", LOG_ENTRIES_MAX as u64)];
+    for (name, value) in of_core.into_iter().chain(of_intake).chain(others) {
         let line = PAGE.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
         let cell = line.and_then(|line| line.split('|').nth(2)).unwrap_or_else(|| panic!("no {name}"));
         assert_eq!(cell.trim().replace(',', "").parse(), Ok(value), "{name}");
