@@ -202,7 +202,8 @@ pub enum DeadLettersCommand {
     /// Count dead letters that can be counted by now
     ///
     /// The text of a letter is read as an event over HTTP is. A letter counts once, also when the command is killed and run again. A
-    /// letter that still cannot be counted stays, with the new reason. Ids of events are not compared.
+    /// letter that still cannot be counted stays. It takes the new reason once another letter of its blob counts. Ids of events are not
+    /// compared.
     #[command(after_help = LETTERS_EXAMPLES)]
     Replay(ReplayLettersArgs),
     /// Give dead letters up: they are deleted and never count

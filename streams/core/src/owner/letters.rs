@@ -20,7 +20,8 @@ pub enum Fate<'a> {
     Keep,
     /// It is given up.
     Drop,
-    /// These rows count in its place, if all of them are valid. Otherwise it stays, with the new reason.
+    /// These rows count in its place, if all of them are valid. Otherwise it stays; it takes the new reason if another letter of the blob is
+    /// settled.
     Replay(&'a [Record<'a>]),
 }
 
