@@ -8,6 +8,10 @@ pub enum Bug {
     OrphansCollectedByAge,
     /// A merge applies although a blob that it removes is not live.
     MergeWithoutLiveCheck,
+    /// A commit applies although its number is not above the last one.
+    NumbersMayFall,
+    /// A claim applies whatever its generation is.
+    ClaimWithoutGeneration,
     /// A query adds the owner's rows wherever they begin.
     OwnerRowsWithoutFrom,
     /// A chunk of the manifest is not written again when a blob of it was removed.

@@ -6,9 +6,9 @@ use crate::type_names::{Fate, Known, TypeNames};
 use crate::worker::PARTITION;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, Epoch, Level};
 use tidemark_streams_core::erasure::Erasures;
-use tidemark_streams_core::manifest::{Command, Committed, Manifest, Outcome, Partition, Restore};
+use tidemark_streams_core::manifest::{Claim, Command, Committed, Manifest, Outcome, Partition, Restore};
 use tidemark_streams_core::names::Names;
 use tidemark_streams_core::owner::{Content, DeadLetter, Origin};
 use tidemark_streams_core::query::{OwnerRows, Plan};
@@ -30,6 +30,8 @@ pub struct Violation {
 pub const CONSERVATION: &str = "conservation";
 /// The rows that a commit counts begin where those of the commit before it end.
 pub const NO_OVERLAP: &str = "no overlap";
+/// The generation of claims never falls, and two members never claim with one generation. Commits are of the last epoch.
+pub const OWNERSHIP: &str = "ownership";
 /// Every live blob is in the store, whole and synced.
 pub const LIVE_BLOBS_EXIST: &str = "live blobs exist";
 /// A query answers the sum of the rows below the positions that it states.
@@ -59,6 +61,14 @@ pub const COMPLETE: &str = "complete";
 /// Follows the positions by itself, from the commits that were applied.
 #[derive(Debug, Default)]
 pub struct Positions(BTreeMap<SourceId, u64>);
+
+/// Follows by itself who owns the partition, from the claims and fences that were applied.
+#[derive(Debug, Default)]
+pub struct Ownership {
+    claimed: Option<Claim>,
+    /// Of the last claim or fence.
+    epoch: Epoch,
+}
 
 /// Which dead letters were settled, by the entry of which index, and which rows were refused because they were too old.
 #[derive(Debug, Default)]
@@ -257,6 +267,44 @@ impl Positions {
             return Err(Violation { checker: NO_OVERLAP, what });
         }
         *known = progress.to;
+        Ok(())
+    }
+}
+
+impl Ownership {
+    pub fn on_applied(&mut self, command: &Command, outcome: &Outcome) -> Result<(), Violation> {
+        if let (Command::Claim(claim), Outcome::Claim { result: Ok(epoch), .. }) = (command, outcome) {
+            self.look_at_claim(claim)?;
+            self.claimed = Some(claim.clone());
+            return self.raise(*epoch);
+        }
+        if let Outcome::Fence { result: Ok(epoch), .. } = outcome {
+            return self.raise(*epoch);
+        }
+        let Outcome::Commit { epoch, result: Ok(_), .. } = outcome else { return Ok(()) };
+        if *epoch == self.epoch {
+            return Ok(());
+        }
+        let what = format!("an owner of epoch {} commits, and the partition has {}", epoch.0, self.epoch.0);
+        Err(Violation { checker: OWNERSHIP, what })
+    }
+
+    fn look_at_claim(&self, claim: &Claim) -> Result<(), Violation> {
+        let Some(before) = &self.claimed else { return Ok(()) };
+        let is_again = claim.generation == before.generation && claim.member == before.member;
+        if claim.generation > before.generation || is_again {
+            return Ok(());
+        }
+        let what = format!("generation {} claims behind generation {}", claim.generation.0, before.generation.0);
+        Err(Violation { checker: OWNERSHIP, what })
+    }
+
+    fn raise(&mut self, epoch: Epoch) -> Result<(), Violation> {
+        if epoch <= self.epoch {
+            let what = format!("epoch {} follows epoch {}", epoch.0, self.epoch.0);
+            return Err(Violation { checker: OWNERSHIP, what });
+        }
+        self.epoch = epoch;
         Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! A worker: a process that may own the partition, and what it has on its way.
 
+use crate::group::Assignment;
 use crate::oracle::types;
 use crate::rng::Rng;
 use tidemark_streams_core::blob::PartitionId;
 use tidemark_streams_core::event::EventTypesError;
-use tidemark_streams_core::manifest::{Generation, MemberId};
+use tidemark_streams_core::manifest::MemberId;
 use tidemark_streams_core::merge::MergePolicy;
 use tidemark_streams_core::owner::{Owner, OwnerConfig};
 use tidemark_streams_core::retention::Horizons;
@@ -13,8 +14,12 @@ use tidemark_streams_core::time::Now;
 pub const PARTITION: PartitionId = PartitionId(0);
 
 pub struct Worker {
-    /// `None`: it is down.
+    /// `None`: it is down, or has no partition.
     pub owner: Option<Owner>,
+    /// Of the process; `None`: it is down.
+    member: Option<MemberId>,
+    /// What the group assigned to the process last.
+    pub assignment: Option<Assignment>,
     /// How often it was started: what was on its way to an earlier life is lost.
     pub life: u64,
     /// It does nothing until then, and does not know it.
@@ -33,6 +38,8 @@ impl Worker {
     pub fn down() -> Worker {
         Worker {
             owner: None,
+            member: None,
+            assignment: None,
             life: 0,
             paused_until: Now(0),
             last_delivery: Now(0),
@@ -42,13 +49,24 @@ impl Worker {
         }
     }
 
+    /// The member of its process, which starts if it is down.
+    pub fn member(&mut self, rng: &mut Rng) -> MemberId {
+        *self.member.get_or_insert_with(|| MemberId(rng.draw()))
+    }
+
     /// # Errors
     /// Never: the types of the run are valid.
-    pub fn start(&mut self, now: Now, generation: u64, rows_max: u64, rng: &mut Rng) -> Result<(), EventTypesError> {
+    pub fn start(
+        &mut self,
+        now: Now,
+        assignment: Assignment,
+        rows_max: u64,
+        rng: &mut Rng,
+    ) -> Result<(), EventTypesError> {
         let config = OwnerConfig {
             partition: PARTITION,
-            member: MemberId(rng.draw()),
-            generation: Generation(generation),
+            member: assignment.member,
+            generation: assignment.generation,
             types: types()?,
             seed: rng.draw(),
             flush_after_ms: rng.between(200, 2_000),
@@ -68,10 +86,18 @@ impl Worker {
         };
         self.life += 1;
         self.owner = Some(Owner::new(now, config));
+        self.assignment = Some(assignment);
         Ok(())
     }
 
     pub fn kill(&mut self) {
+        self.drop_partition();
+        self.member = None;
+        self.assignment = None;
+    }
+
+    /// The process goes on without the partition.
+    pub fn drop_partition(&mut self) {
         self.owner = None;
         self.life += 1;
     }

@@ -1,6 +1,7 @@
 //! The event loop of a run: virtual time, faults, and deliveries between the machines.
 
-use crate::checkers::{self, COMPLETE, MERGED, Merged, PAUSED, Positions, Settled, TYPES, Violation};
+use crate::checkers::{self, COMPLETE, MERGED, Merged, Ownership, PAUSED, Positions, Settled, TYPES, Violation};
+use crate::group::{Assignment, Group};
 use crate::helpers::{self, Answered, Query};
 use crate::oracle::{self, START_S, Source};
 use crate::rng::Rng;
@@ -62,6 +63,7 @@ enum Event {
     Propose(Command),
     Deliver { worker: usize, life: u64, outcome: Applied, manifest: Rc<Manifest> },
     Start { worker: usize },
+    Assigned { worker: usize, life: u64, assignment: Assignment },
     Fault,
     Collect { copy: Rc<Manifest>, list: Vec<BlobKey> },
     Rebuilt { worker: usize, life: u64, key: BlobKey, content: Content },
@@ -91,11 +93,12 @@ struct World {
     queue: BTreeMap<(Now, u64), Event>,
     queued: u64,
     workers: Vec<Worker>,
-    generation: u64,
+    group: Group,
     sources: Vec<Source>,
     manifest: Rc<Manifest>,
     copies: Vec<Rc<Manifest>>,
     positions: Positions,
+    ownership: Ownership,
     settled: Settled,
     store: Store,
     lineages: Lineages,
@@ -172,13 +175,14 @@ impl World {
             queue: BTreeMap::new(),
             queued: 0,
             workers: (0..WORKERS).map(|_| Worker::down()).collect(),
-            generation: 0,
+            group: Group::default(),
             sources,
             head: manifest.head(Gone::default()),
             gone: Gone::default(),
             manifest: Rc::new(manifest),
             copies: Vec::new(),
             positions: Positions::default(),
+            ownership: Ownership::default(),
             settled,
             store,
             lineages: Lineages::default(),
@@ -269,6 +273,7 @@ impl World {
                 self.give(worker, life, Input::Applied { outcome: &outcome, manifest: &manifest });
             }
             Event::Start { worker } => self.start(worker),
+            Event::Assigned { worker, life, assignment } => self.assigned(worker, life, assignment),
             Event::Fault => self.fault(),
             Event::Collect { copy, list } => {
                 let deleted = helpers::collect(&copy, &list, &mut self.store);
@@ -291,6 +296,7 @@ impl World {
         let worker = match event {
             Event::Work { worker, .. } | Event::Synced { worker, .. } | Event::Failed { worker, .. } => *worker,
             Event::Load { worker, .. } | Event::Deliver { worker, .. } | Event::Rebuilt { worker, .. } => *worker,
+            Event::Assigned { worker, .. } => *worker,
             Event::Propose(_) | Event::Start { .. } | Event::Fault => return None,
             Event::Collect { .. } | Event::AskOwner(_) | Event::Answer(_) => return None,
         };
@@ -301,10 +307,28 @@ impl World {
         if self.workers[worker].owner.is_some() {
             return;
         }
-        self.generation += 1;
+        let member = self.workers[worker].member(&mut self.rng);
+        let again = self.workers[worker].assignment.filter(|_| self.has_faults() && self.rng.percent(20));
+        if again.is_some() {
+            self.meet("assignment used again");
+        }
+        let assignment = again.unwrap_or_else(|| self.group.assign(member));
+        let life = self.workers[worker].life;
+        let slow_ms = if self.has_faults() && self.rng.percent(10) { 4_000 } else { 10 };
+        self.after(0, slow_ms, Event::Assigned { worker, life, assignment });
+    }
+
+    /// A worker learns that the partition is its own.
+    fn assigned(&mut self, worker: usize, life: u64, assignment: Assignment) {
+        if self.workers[worker].life != life || self.workers[worker].owner.is_some() {
+            return;
+        }
+        if self.group.is_stale(&assignment) {
+            self.meet("stale assignment");
+        }
         // The types of the run are valid, so an owner starts; a run without one would not be complete.
         let now = self.clock();
-        let _ = self.workers[worker].start(now, self.generation, self.rows_max, &mut self.rng);
+        let _ = self.workers[worker].start(now, assignment, self.rows_max, &mut self.rng);
         let life = self.workers[worker].life;
         self.work(worker, life);
     }
@@ -380,13 +404,17 @@ impl World {
     fn stopped(&mut self, worker: usize, stop: &Stop) {
         match stop {
             Stop::Deposed => self.meet("owner deposed"),
-            Stop::Claim(_) => self.meet("claim refused"),
+            Stop::Claim(_) => {
+                let claimed = self.manifest.partition(PARTITION).map(|partition| partition.generation);
+                let is_behind = claimed.is_some_and(|claimed| self.group.is_behind(claimed));
+                self.meet(if is_behind { "claim of a group made again" } else { "claim refused" });
+            }
             Stop::Commit(_) => self.meet("owner stopped by a refused commit"),
             Stop::Gap { .. } | Stop::ShortSource { .. } | Stop::Rows(_) => {
                 self.violation = Some(Violation { checker: COMPLETE, what: stop.to_string() });
             }
         }
-        self.workers[worker].kill();
+        self.workers[worker].drop_partition();
         // Once faults are over, one worker is enough: two would depose each other for ever.
         if self.has_faults() || worker == 0 {
             self.after(50, 1_500, Event::Start { worker });
@@ -447,6 +475,7 @@ impl World {
         self.trace = self.trace.rotate_left(7) ^ fingerprint(&outcome);
         self.count(command, &outcome);
         self.look_at_merge(command, &outcome);
+        self.ownership.on_applied(command, &outcome)?;
         self.positions.on_applied(command, &outcome)?;
         let named = self.settled.names.on_applied(command, &outcome, &self.store);
         named.map_err(|what| Violation { checker: TYPES, what: format!("at index {} {what}", manifest.index()) })?;
@@ -526,26 +555,12 @@ impl World {
 
     fn count(&mut self, command: &Command, outcome: &Applied) {
         match (command, outcome) {
-            (_, Applied::Claim { result: Ok(_), .. }) => self.meet("claim"),
+            (_, Applied::Claim { generation, result: Ok(_), .. }) => {
+                let claimed = self.manifest.partition(PARTITION).map(|partition| partition.generation);
+                self.meet(if claimed == Some(*generation) { "claim again" } else { "claim" });
+            }
             (_, Applied::Claim { result: Err(ClaimRefused::OldGeneration { .. }), .. }) => self.meet("old claim"),
-            (Command::Commit(commit), Applied::Commit { result: Ok(Committed::Now), .. }) => {
-                if commit.erased > 0 {
-                    self.meet("rows erased");
-                }
-                self.meet(match (&commit.progress, &commit.settled) {
-                    (Some(_), _) => "flush",
-                    (None, Some(_)) => "dead letters settled",
-                    (None, None) => "merge",
-                });
-            }
-            (_, Applied::Commit { result: Ok(Committed::Already), .. }) => self.meet("commit again"),
-            (_, Applied::Commit { result: Err(CommitRefused::OtherEpoch { .. }), .. }) => {
-                self.meet("commit of a deposed owner");
-            }
-            (_, Applied::Commit { result: Err(CommitRefused::OtherRevision { .. }), .. }) => {
-                let has_changes = !self.manifest.schema().changes().is_empty();
-                self.meet(if has_changes { "commit before a type change" } else { "commit before an erasure" });
-            }
+            (Command::Commit(commit), Applied::Commit { result, .. }) => self.count_commit(commit, result),
             (Command::Types(set), Applied::Types { result: Ok(true) }) => {
                 self.meet(match &set.set {
                     TypesSet::Change(TypeChange::Rename { merges: true, .. }) => "type merged",
@@ -558,8 +573,6 @@ impl World {
             }
             (_, Applied::Types { result: Err(_) }) => self.meet("type change refused"),
             (_, Applied::Types { .. }) => {}
-            (_, Applied::Commit { result: Err(CommitRefused::NotLive(_)), .. }) => self.meet("merge of a removed blob"),
-            (_, Applied::Commit { result: Err(_), .. }) => self.meet("commit refused"),
             (_, Applied::Fence { result: Ok(_), .. }) => self.meet("fence"),
             (_, Applied::Layout { result: Ok(_) }) => self.meet("layout changed"),
             (_, Applied::Layout { result: Err(_) }) => self.meet("layout refused"),
@@ -580,6 +593,30 @@ impl World {
         }
     }
 
+    fn count_commit(&mut self, commit: &Commit, result: &Result<Committed, CommitRefused>) {
+        match result {
+            Ok(Committed::Now) => {
+                if commit.erased > 0 {
+                    self.meet("rows erased");
+                }
+                self.meet(match (&commit.progress, &commit.settled) {
+                    (Some(_), _) => "flush",
+                    (None, Some(_)) => "dead letters settled",
+                    (None, None) => "merge",
+                });
+            }
+            Ok(Committed::Already) => self.meet("commit again"),
+            Err(CommitRefused::OtherEpoch { .. }) => self.meet("commit of a deposed owner"),
+            Err(CommitRefused::OldSeq { .. }) => self.meet("number not above the last"),
+            Err(CommitRefused::OtherRevision { .. }) => {
+                let has_changes = !self.manifest.schema().changes().is_empty();
+                self.meet(if has_changes { "commit before a type change" } else { "commit before an erasure" });
+            }
+            Err(CommitRefused::NotLive(_)) => self.meet("merge of a removed blob"),
+            Err(_) => self.meet("commit refused"),
+        }
+    }
+
     fn fault(&mut self) {
         if !self.has_faults() {
             // Pauses of workers end by themselves: deliveries that wait for their end must not be overtaken.
@@ -596,7 +633,7 @@ impl World {
         // An owner is not told what the compaction worker has merged. It learns it by a claim, of which faults bring more.
         let last_compaction = Now(START_S * 1_000 + FAULTS_MS - COMPACTION_MS);
         let worker = self.rng.below(WORKERS as u64) as usize;
-        match self.rng.below(27) {
+        match self.rng.below(28) {
             0..=2 => {
                 self.workers[worker].kill();
                 self.meet("worker killed");
@@ -633,6 +670,10 @@ impl World {
             26 if self.has_type_changes => {
                 let set = TypesSet::Change(oracle::type_change(&mut self.rng));
                 self.propose(Command::Types(SetTypes { set, asked_at_ms: self.clock().0, log_row: 0 }));
+            }
+            27 if self.rng.percent(10) => {
+                self.group.make_again();
+                self.meet("group made again");
             }
             23 => self.damage(),
             24 | 25 => self.rebuild(worker),

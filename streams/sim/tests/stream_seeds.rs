@@ -2,8 +2,8 @@
 
 use tidemark_streams_core::teeth::{Bug, bite};
 use tidemark_streams_sim::checkers::{
-    CONSERVATION, ERASED, LIVE_BLOBS_EXIST, MERGED, PAUSED, PLACEMENT, QUERY, RECOVERED, RESTORE, RETENTION, SPREAD,
-    TYPES,
+    CONSERVATION, ERASED, LIVE_BLOBS_EXIST, MERGED, OWNERSHIP, PAUSED, PLACEMENT, QUERY, RECOVERED, RESTORE, RETENTION,
+    SPREAD, TYPES,
 };
 use tidemark_streams_sim::run;
 use tidemark_streams_sim::spread;
@@ -16,17 +16,19 @@ const BUG_SEEDS: u64 = 1_000;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// Situations that a sweep must have met, or it has not tested them.
-const SITUATIONS: [&str; 53] = [
+const SITUATIONS: [&str; 58] = [
+    "assignment used again",
     "blob damaged",
     "blob rebuilt",
     "blob restored",
     "claim",
+    "claim again",
+    "claim of a group made again",
     "clock leap",
     "commit again",
     "commit before a type change",
     "commit before an erasure",
     "commit of a deposed owner",
-    "commit refused",
     "dead letters settled",
     "dimension added",
     "erasure",
@@ -34,6 +36,7 @@ const SITUATIONS: [&str; 53] = [
     "file collected",
     "file lost or torn by a power cut",
     "flush",
+    "group made again",
     "horizons raised",
     "large tenant split",
     "layout changed",
@@ -46,6 +49,7 @@ const SITUATIONS: [&str; 53] = [
     "merge into hours",
     "merge into periods",
     "merge of a removed blob",
+    "number not above the last",
     "old claim",
     "owner deposed",
     "owner stopped by a refused commit",
@@ -60,6 +64,7 @@ const SITUATIONS: [&str; 53] = [
     "resumed",
     "rows erased",
     "snapshot",
+    "stale assignment",
     "test tenant kept apart",
     "torn write",
     "type change refused",
@@ -122,6 +127,8 @@ fn each_planted_bug_is_caught_by_its_checker() {
     for (bug, checker) in [
         (Bug::OrphansCollectedByAge, LIVE_BLOBS_EXIST),
         (Bug::MergeWithoutLiveCheck, CONSERVATION),
+        (Bug::NumbersMayFall, LIVE_BLOBS_EXIST),
+        (Bug::ClaimWithoutGeneration, OWNERSHIP),
         (Bug::OwnerRowsWithoutFrom, QUERY),
         (Bug::RemovalsLeftOutOfSnapshot, RESTORE),
         (Bug::BucketsOfToday, QUERY),
