@@ -60,6 +60,8 @@ pub enum Bug {
     DeletedRowsStay,
     /// A claim ignores the changes of event types.
     TypesForgottenByClaim,
+    /// Rows of the intake's log are judged by the present names, not by those at their row.
+    LogRowsJudgedAsNow,
     /// A merge puts rows of test tenants into the blobs of others.
     TestRowsShared,
     /// A merge writes rows without the values of their dimensions.

@@ -79,8 +79,8 @@ pub struct Settled {
     /// Letters that went with an erasure.
     erased: BTreeSet<LetterId>,
     too_old: BTreeSet<LetterId>,
-    /// Rows that an owner took when it knew that they are too old.
-    must_refuse: BTreeSet<LetterId>,
+    /// Rows that owners took when they knew that they are too old, with the epochs of these owners.
+    must_refuse: BTreeMap<LetterId, BTreeSet<Epoch>>,
     /// Rows of blobs that have expired, with what their owners knew.
     expired: Vec<(Known, Rollups)>,
 }
@@ -177,11 +177,12 @@ impl Settled {
         self.at.contains_key(&LetterId { source, row })
     }
 
-    /// An owner that knows horizons takes rows of a source.
-    pub fn on_taken(&mut self, source: &Source, rows: Range<u64>, horizons: &Horizons) {
+    /// The owner of an epoch, which knows horizons, takes rows of a source.
+    pub fn on_taken(&mut self, epoch: Epoch, source: &Source, rows: Range<u64>, horizons: &Horizons) {
         let is_too_old = |(number, row): &(u64, &Row)| rows.contains(number) && row.hour().day() < horizons.late;
-        let too_old = source.good(rows.end).filter(is_too_old);
-        self.must_refuse.extend(too_old.map(|(row, _)| LetterId { source: source.id, row }));
+        for (row, _) in source.good(rows.end).filter(is_too_old) {
+            self.must_refuse.entry(LetterId { source: source.id, row }).or_default().insert(epoch);
+        }
     }
 
     /// Every row of a blob that has expired is too old, and is remembered.
@@ -214,6 +215,10 @@ impl Settled {
         for (number, row) in source.good(below).filter(|(number, _)| !self.too_old.contains(&id(*number))) {
             let has = |set: &&OwnerRows| set.source == source.id && (set.from..set.to).contains(&number);
             let set = sets.iter().find(has);
+            let refused_by = self.must_refuse.get(&id(number));
+            if set.zip(refused_by).is_some_and(|(set, epochs)| epochs.contains(&set.epoch)) {
+                continue;
+            }
             let taken = match set {
                 Some(set) => self.names.taken_by(set.epoch, source.id, number),
                 None => self.names.taken(source.id, number),
@@ -443,7 +448,7 @@ fn look_for_old_rows(
             }
             if is_letter {
                 settled.too_old.insert(id);
-            } else if settled.must_refuse.contains(&id) && !settled.too_old.contains(&id) {
+            } else if settled.must_refuse.contains_key(&id) && !settled.too_old.contains(&id) {
                 let what = format!("row {row} of source {} is too old, and is counted", source.id);
                 return Err(Violation { checker: RETENTION, what });
             }

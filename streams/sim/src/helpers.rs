@@ -109,7 +109,8 @@ impl Inputs for Left<'_> {
         let of_range = source.rows.get(rows.from as usize..rows.to as usize)?;
         let records: Vec<Record<'_>> = of_range.iter().map(|row| row.record()).collect();
         let reading = ReadingId(0);
-        let batch = RowBatch { source: source.id, reading, from: rows.from, is_logged: false, records: &records };
+        let is_logged = source.is_logged;
+        let batch = RowBatch { source: source.id, reading, from: rows.from, is_logged, records: &records };
         recount.add(self.now, &batch);
         recount.finish().ok()
     }

@@ -29,6 +29,10 @@ pub const VALUES_MAX: usize = 2;
 /// The values of rows, as rows have them. Further values than [`VALUES_MAX`] become [`OTHER_VALUE`].
 const VALUES: [&str; 4] = ["\u{1}de", "\u{1}in", "\u{1}np", "\u{1}us"];
 pub const OTHER_VALUE: &str = "\u{1}other";
+/// A logged source has all its rows after this time.
+const LOG_MS: u64 = 40_000;
+/// A log takes its rows in batches of this size.
+const LOG_BATCH: u64 = 20;
 /// A row of this type cannot be read.
 const BROKEN: &str = "broken";
 
@@ -41,11 +45,15 @@ pub struct Row {
     count: i64,
     /// The text of its value of [`DIMENSION`].
     values: &'static str,
+    /// Its number in the intake's log; `None`: it is of a file, or was a dead letter.
+    log_row: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Source {
     pub id: SourceId,
+    /// Whether it is the intake's log, which grows. Files are whole.
+    pub is_logged: bool,
     pub rows: Vec<Row>,
     /// The rows as which the dead letters are replayed.
     pub fixed: Vec<Row>,
@@ -56,10 +64,22 @@ pub fn types() -> Result<EventTypes, EventTypesError> {
 }
 
 impl Source {
-    pub fn draw(number: u8, has_values: bool, rng: &mut Rng) -> Source {
-        let rows: Vec<Row> = (0..rng.between(5, 120)).map(|_| Row::draw(has_values, rng)).collect();
-        let fixed = rows.iter().map(|row| Row { event_type: TYPES[0], count: 5, values: "", ..row.clone() }).collect();
-        Source { id: SourceId([number; 32]), rows, fixed }
+    pub fn draw(number: u8, has_values: bool, is_logged: bool, rng: &mut Rng) -> Source {
+        let log_row = |row| is_logged.then_some(row);
+        let rows = (0..rng.between(5, 120)).map(|row| Row { log_row: log_row(row), ..Row::draw(has_values, rng) });
+        let rows: Vec<Row> = rows.collect();
+        let fixed = |row: &Row| Row { event_type: TYPES[0], count: 5, values: "", log_row: None, ..row.clone() };
+        let fixed = rows.iter().map(fixed).collect();
+        Source { id: SourceId([number; 32]), is_logged, rows, fixed }
+    }
+
+    /// How many rows it has at a time of the run.
+    pub fn len_at(&self, now: Now) -> usize {
+        let len = self.rows.len() as u64;
+        let elapsed_ms = now.0.saturating_sub(START_S * 1_000);
+        let logged = len * elapsed_ms / LOG_MS / LOG_BATCH * LOG_BATCH;
+        let is_whole = !self.is_logged || elapsed_ms >= LOG_MS;
+        if is_whole { self.rows.len() } else { logged.min(len) as usize }
     }
 
     /// The first `below` rows that are not bad, with their numbers.
@@ -85,6 +105,7 @@ impl Row {
             event_type: if rng.percent(4) { BROKEN } else { TYPES[rng.below(2) as usize] },
             count: if rng.percent(4) { -1 } else { rng.below(4) as i64 },
             values: if has_values && rng.percent(60) { VALUES[rng.below(4) as usize] } else { "" },
+            log_row: None,
         }
     }
 
@@ -100,7 +121,7 @@ impl Row {
         if self.event_type == BROKEN {
             return Record::Broken { reason: "cannot be read", text: BROKEN };
         }
-        let Row { tenant, listing, at_s, event_type, count, values } = self;
+        let Row { tenant, listing, at_s, event_type, count, values, log_row: _ } = self;
         let values = Values::parse(values).unwrap_or_default();
         Record::Event(RawEvent { tenant, listing, at_s: *at_s, event_type, count: *count, values })
     }
@@ -126,6 +147,11 @@ impl Row {
     /// The text of its value; empty without a value.
     pub fn values(&self) -> &'static str {
         self.values
+    }
+
+    /// Its number in the intake's log.
+    pub fn log_row(&self) -> Option<u64> {
+        self.log_row
     }
 
     pub fn counts_nothing(&self) -> bool {
@@ -175,6 +201,12 @@ pub fn type_change(rng: &mut Rng) -> TypeChange {
         6 => add_dimension(from),
         _ => TypeChange::Add { name: from },
     }
+}
+
+/// A name is deleted, and used again at once.
+pub fn reuse(rng: &mut Rng) -> [TypeChange; 2] {
+    let name = TYPES[rng.below(TYPES.len() as u64) as usize].to_owned();
+    [TypeChange::Delete { name: name.clone() }, TypeChange::Add { name }]
 }
 
 /// Nothing expires in most runs.

@@ -1,7 +1,7 @@
 //! The names of event types and their dimension, derived from the entries of the log alone.
 //!
-//! A row has the name that its source gives. When an owner takes the row, the changes that the owner knows decide the type of the name.
-//! Later changes rename or delete the row.
+//! A row has the name that its source gives. When an owner takes the row, the changes that the owner knows decide the type of the name; in
+//! the intake's log only those that were made before the log took the row. Later changes rename or delete the row.
 
 use crate::oracle::Row;
 use crate::store::Store;
@@ -31,6 +31,8 @@ pub enum Fate {
 #[derive(Debug, Default)]
 pub struct TypeNames {
     changes: Vec<TypeChange>,
+    /// Of each change: earlier rows of the intake's log keep the names before it.
+    log_rows: Vec<u64>,
     in_use: BTreeSet<String>,
     /// The changes that owners knew when they took rows.
     taken: BTreeMap<(Epoch, SourceId, u64), Known>,
@@ -60,6 +62,8 @@ impl TypeNames {
         if let (Command::Types(set), Outcome::Types { result: Ok(true) }) = (command, outcome)
             && let TypesSet::Change(change) = &set.set
         {
+            let last = self.log_rows.last().copied().unwrap_or_default();
+            self.log_rows.push(set.log_row.max(last));
             return self.follow(change);
         }
         if let (Command::Claim(claim), Outcome::Claim { result: Ok(_), .. }) = (command, outcome) {
@@ -147,9 +151,19 @@ impl TypeNames {
         Some(now)
     }
 
+    /// The changes that decide what the name of a row means, of those that its owner knew.
+    pub fn judged(&self, row: &Row, taken: Known) -> Known {
+        match row.log_row() {
+            Some(log_row) => self.log_rows.iter().take(taken).take_while(|first| **first <= log_row).count(),
+            None => taken,
+        }
+    }
+
     /// The type as which an owner with some knowledge takes a row; `None`: it refuses the row.
     pub fn taken_as(&self, row: &Row, taken: Known) -> Option<String> {
-        let name = self.bound(row.event_type(), taken)?;
+        let judged = self.judged(row, taken);
+        let meant = self.bound(row.event_type(), judged)?;
+        let name = self.moved(&meant, judged..taken)?;
         (row.values().is_empty() || self.has_dimension(&name, taken)).then_some(name)
     }
 

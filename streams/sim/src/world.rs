@@ -65,6 +65,7 @@ enum Event {
     Start { worker: usize },
     Assigned { worker: usize, life: u64, assignment: Assignment },
     Fault,
+    List,
     Collect { copy: Rc<Manifest>, list: Vec<BlobKey> },
     Rebuilt { worker: usize, life: u64, key: BlobKey, content: Content },
     AskOwner(Query),
@@ -148,7 +149,10 @@ impl World {
     fn new(seed: u64) -> World {
         let mut rng = Rng::new(seed);
         let has_values = rng.percent(50);
-        let sources = (0..rng.between(1, 3) as u8).map(|number| Source::draw(number, has_values, &mut rng)).collect();
+        let has_log = rng.percent(40);
+        let count = rng.between(1, 3) as u8;
+        let draw = |number| Source::draw(number, has_values, has_log && number == 0, &mut rng);
+        let sources = (0..count).map(draw).collect();
         let mut manifest = Manifest::new();
         let mut settled = Settled::default();
         let store = Store::default();
@@ -192,6 +196,11 @@ impl World {
         };
         world.after(0, 10, Event::Start { worker: 0 });
         world.after(100, 2_000, Event::Fault);
+        // The first rows of its tenant may be on their way, so no live blob holds some.
+        if world.rng.percent(25) {
+            let erase = oracle::erase(PARTITION, world.clock(), &mut world.rng);
+            world.after(300, 3_000, Event::Propose(Command::Erase(erase)));
+        }
         world
     }
 
@@ -275,6 +284,7 @@ impl World {
             Event::Start { worker } => self.start(worker),
             Event::Assigned { worker, life, assignment } => self.assigned(worker, life, assignment),
             Event::Fault => self.fault(),
+            Event::List => self.collect(Rc::clone(&self.manifest)),
             Event::Collect { copy, list } => {
                 let deleted = helpers::collect(&copy, &list, &mut self.store);
                 *self.situations.entry("file collected").or_default() += deleted;
@@ -298,7 +308,7 @@ impl World {
             Event::Load { worker, .. } | Event::Deliver { worker, .. } | Event::Rebuilt { worker, .. } => *worker,
             Event::Assigned { worker, .. } => *worker,
             Event::Propose(_) | Event::Start { .. } | Event::Fault => return None,
-            Event::Collect { .. } | Event::AskOwner(_) | Event::Answer(_) => return None,
+            Event::List | Event::Collect { .. } | Event::AskOwner(_) | Event::Answer(_) => return None,
         };
         Some(self.workers[worker].paused_until).filter(|until| *until > self.now)
     }
@@ -356,11 +366,13 @@ impl World {
         let told_types = self.workers[worker].told_types;
         if let Some(owner) = &mut self.workers[worker].owner {
             let position = owner.position(source.id).unwrap_or(0);
-            let begin = (position as usize).min(source.rows.len());
-            let end = (begin + count).min(source.rows.len());
+            let len = source.len_at(self.now);
+            let begin = (position as usize).min(len);
+            let end = (begin + count).min(len);
             let records: Vec<Record<'_>> = source.rows[begin..end].iter().map(|row| row.record()).collect();
             let from = begin as u64;
-            let batch = RowBatch { source: source.id, reading: READING, from, is_logged: false, records: &records };
+            let is_logged = source.is_logged;
+            let batch = RowBatch { source: source.id, reading: READING, from, is_logged, records: &records };
             if owner.position(source.id).is_some() {
                 let others = owner.others();
                 owner.handle(now, Input::Rows(batch));
@@ -371,7 +383,11 @@ impl World {
                     owner.handle(now, Input::End { source: source.id, reading: READING, rows: end as u64 });
                 }
                 let taken_to = owner.position(source.id).unwrap_or(position);
-                self.settled.on_taken(&source, position..taken_to, &told_horizons);
+                let taken = &source.rows[begin..taken_to as usize];
+                if taken.iter().any(|row| self.settled.names.judged(row, told_types) < told_types) {
+                    *self.situations.entry("log row judged by earlier names").or_default() += 1;
+                }
+                self.settled.on_taken(owner.epoch(), &source, position..taken_to, &told_horizons);
                 self.settled.names.on_taken(owner.epoch(), source.id, position..taken_to, told_types);
                 if is_told_to_pause && taken_to > position {
                     let what = format!("rows {position} to {taken_to} are taken while the partition is paused");
@@ -647,7 +663,7 @@ impl World {
                 self.meet("worker paused");
             }
             7 => self.power_cut(),
-            8..=10 => self.collect(),
+            8..=10 => self.old_copy().into_iter().for_each(|copy| self.collect(copy)),
             11 if self.rng.percent(40) => {
                 let command = collector::fence(&self.manifest, PARTITION);
                 command.into_iter().for_each(|command| self.propose(command));
@@ -667,10 +683,7 @@ impl World {
                 let erase = oracle::erase(PARTITION, self.clock(), &mut self.rng);
                 self.propose(Command::Erase(erase));
             }
-            26 if self.has_type_changes => {
-                let set = TypesSet::Change(oracle::type_change(&mut self.rng));
-                self.propose(Command::Types(SetTypes { set, asked_at_ms: self.clock().0, log_row: 0 }));
-            }
+            26 if self.has_type_changes => self.change_types(),
             27 if self.rng.percent(10) => {
                 self.group.make_again();
                 self.meet("group made again");
@@ -682,6 +695,20 @@ impl World {
                 self.meet("clock leap");
             }
             _ => self.ask(),
+        }
+    }
+
+    /// An operator changes event types. The intake's log says which events it acknowledged before.
+    fn change_types(&mut self) {
+        let log = self.sources.iter().find(|source| source.is_logged);
+        let log_row = log.map_or(0, |log| log.len_at(self.now) as u64);
+        let changes = match log_row > 0 && self.rng.percent(50) {
+            true => oracle::reuse(&mut self.rng).to_vec(),
+            false => vec![oracle::type_change(&mut self.rng)],
+        };
+        let asked_at_ms = self.clock().0;
+        for change in changes {
+            self.propose(Command::Types(SetTypes { set: TypesSet::Change(change), asked_at_ms, log_row }));
         }
     }
 
@@ -762,8 +789,8 @@ impl World {
         self.copies.get(at).cloned()
     }
 
-    fn collect(&mut self) {
-        let Some(copy) = self.old_copy() else { return };
+    /// The collector lists files, and deletes some of them later.
+    fn collect(&mut self, copy: Rc<Manifest>) {
         let list = self.store.list();
         self.after(1, 3_000, Event::Collect { copy, list });
     }
@@ -771,7 +798,11 @@ impl World {
     fn compact(&mut self) {
         let Some(copy) = self.old_copy() else { return };
         let merge = helpers::stale_merge(&copy, &mut self.store, &mut self.rng);
-        merge.into_iter().for_each(|command| self.propose(command));
+        if let Some(command) = merge {
+            self.propose(command);
+            // Its number is far above that of the owner's next commit.
+            self.after(40, 200, Event::List);
+        }
     }
 
     fn ask(&mut self) {

@@ -16,7 +16,7 @@ const BUG_SEEDS: u64 = 1_000;
 const SEEDS_VARIABLE: &str = "TIDEMARK_STREAMS_SEEDS";
 
 /// Situations that a sweep must have met, or it has not tested them.
-const SITUATIONS: [&str; 58] = [
+const SITUATIONS: [&str; 59] = [
     "assignment used again",
     "blob damaged",
     "blob rebuilt",
@@ -41,6 +41,7 @@ const SITUATIONS: [&str; 58] = [
     "large tenant split",
     "layout changed",
     "layout refused",
+    "log row judged by earlier names",
     "lower level expired",
     "manifest built again",
     "manifest built again with a commit under way",
@@ -114,8 +115,14 @@ struct OtherChecker {
     checker: &'static str,
 }
 
-/// A commit that knew too little also hides a lost manifest. An owner that forgets dimensions refuses rows with values.
-const OTHER_CHECKERS: [OtherChecker; 3] = [
+/// A commit that knew too little also hides a lost manifest. An owner that forgets dimensions refuses rows with values, and one that takes
+/// a name for a deleted one refuses its rows. The changes of event types that came behind a commit follow from its number.
+const OTHER_CHECKERS: [OtherChecker; 8] = [
+    OtherChecker { bug: Bug::NumbersMayFall, checker: ERASED },
+    OtherChecker { bug: Bug::NumbersMayFall, checker: QUERY },
+    OtherChecker { bug: Bug::NumbersMayFall, checker: TYPES },
+    OtherChecker { bug: Bug::LogRowsJudgedAsNow, checker: QUERY },
+    OtherChecker { bug: Bug::LogRowsJudgedAsNow, checker: RETENTION },
     OtherChecker { bug: Bug::TypesForgottenByClaim, checker: RETENTION },
     OtherChecker { bug: Bug::CommitsBeforeErasure, checker: RECOVERED },
     OtherChecker { bug: Bug::CommitsBeforeTypeChange, checker: RECOVERED },
@@ -151,6 +158,7 @@ fn each_planted_bug_is_caught_by_its_checker() {
         (Bug::RecoveredWithoutDigest, RECOVERED),
         (Bug::CommitsBeforeTypeChange, TYPES),
         (Bug::RenameMergesUnasked, TYPES),
+        (Bug::LogRowsJudgedAsNow, CONSERVATION),
         (Bug::OldNamesInMerges, TYPES),
         (Bug::OldNamesInFlushes, TYPES),
         (Bug::TypesForgottenByClaim, TYPES),
