@@ -17,6 +17,7 @@ use crate::schema::{Schema, TypesOf};
 use crate::scope::TenantHash;
 use crate::source::SourceId;
 use crate::time::Now;
+use crate::values::OTHER;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -74,6 +75,11 @@ pub enum CannotRebuild {
          were counted: nothing says which of its rows came before"
     )]
     TypesChanged(BlobKey),
+    #[error(
+        "rows of tenant {tenant} and event type {event_type} were erased, and they have values beyond the bound of a dimension: nothing \
+         says whether the commit of blob {key} took erased rows or refused them, so its values may differ"
+    )]
+    ValuesErased { key: BlobKey, tenant: String, event_type: String },
     #[error("more than {REBUILD_READS_MAX} inputs would be read")]
     TooManyInputs,
     #[error("the inputs of blob {key} give {found}, and the manifest says {expected}")]
@@ -181,6 +187,7 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
                     self.leave_out_erased(&meta.key, &mut counted.letters);
                     self.check_refused(&meta.key, &counted)?;
                 }
+                self.check_values(&meta.key, &counted.rows)?;
                 counted.rows
             }
             Origin::Blobs(inputs) => self.joined(&meta.key, &inputs.clone())?,
@@ -216,6 +223,28 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
         match self.types.is_ambiguous(key.epoch, before.unwrap_or(Seq(0)), key.seq) {
             true => Err(CannotRebuild::TypesChanged(*key)),
             false => Ok(()),
+        }
+    }
+
+    /// A commit has no letter of a refused row that was erased before. Such a row counts again here, so its value takes the place of a value
+    /// that the commit kept. It makes no difference while all values are within their bounds.
+    fn check_values(&self, key: &BlobKey, rows: &Rollups) -> Result<(), CannotRebuild> {
+        if self.erasures.is_empty() {
+            return Ok(());
+        }
+        let is_erased = |row: &RollupRow<'_>| self.erasures.erases(TenantHash::of(row.tenant), row.listing, row.hour);
+        let name = |row: &RollupRow<'_>| (row.tenant.to_owned(), row.event_type.to_owned());
+        let is_other = |row: &RollupRow<'_>| row.values.iter().any(|(_, value)| value == OTHER);
+        let having = || rows.iter().filter(|row| !row.values.is_empty());
+        let beyond: BTreeSet<(String, String)> = having().filter(is_other).map(|row| name(&row)).collect();
+        let erased: BTreeSet<(String, String)> = having().filter(is_erased).map(|row| name(&row)).collect();
+        let is_open = |row: &RollupRow<'_>| beyond.contains(&name(row)) && erased.contains(&name(row));
+        match having().filter(|row| !is_erased(row)).find(is_open) {
+            Some(row) => {
+                let (tenant, event_type) = name(&row);
+                Err(CannotRebuild::ValuesErased { key: *key, tenant, event_type })
+            }
+            None => Ok(()),
         }
     }
 

@@ -216,7 +216,8 @@ impl Settled {
             let has = |set: &&OwnerRows| set.source == source.id && (set.from..set.to).contains(&number);
             let set = sets.iter().find(has);
             let refused_by = self.must_refuse.get(&id(number));
-            if set.zip(refused_by).is_some_and(|(set, epochs)| epochs.contains(&set.epoch)) {
+            // A commit may drop the letter of a refused row, if an erasure names it. Later owners refuse what earlier ones refused.
+            if refused_by.is_some_and(|epochs| set.is_none_or(|set| epochs.contains(&set.epoch))) {
                 continue;
             }
             let taken = match set {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::blob::{Epoch, PartitionId, Seq, StoredBlob};
+use crate::erasure::{Erasure, ErasureKey};
 use crate::layout::BucketsFrom;
 use crate::manifest::{Claim, Command, Generation, Manifest, MemberId, Outcome, SetTypes, TypesSet};
 use crate::schema::{Position, TypeChange};
@@ -220,4 +221,38 @@ fn letters_of_other_event_types_are_refused() {
     // The other row counts as much.
     let refused = rebuilt(Some(&delta), of_row(0, &rows(&[("t1", 5, 3)])));
     assert!(matches!(refused, Err(CannotRebuild::OtherRefused { .. })), "{refused:?}");
+}
+
+/// The commit may have refused the erased row, and then its value took no place.
+#[test]
+fn values_beside_erased_ones_are_not_guessed() {
+    let collected = |of: &[(&str, &str)]| {
+        let mut rows = Rollups::new();
+        for &(listing, value) in of {
+            let values = Values::parse(value).unwrap();
+            let hour = Hour(5);
+            let quarters = [1, 0, 0, 0];
+            rows.push(RollupRow { tenant: "t0", values, listing, hour, event_type: "click", quarters }).unwrap();
+        }
+        rows.combine();
+        rows
+    };
+    let mut partition = Partition::default();
+    let erasure = Erasure { before: Hour(9), asked_at_ms: 1, seq: Seq(0), is_done: true };
+    partition.erasures.add(ErasureKey::of("t0", Some("y")), erasure).unwrap();
+    let rebuilt = |kept: &str| {
+        let delta = collected(&[("x", kept)]);
+        let commit = flush(1, 0, 2, &delta);
+        let mut lineages = Lineages::default();
+        lineages.add(&commit);
+        let mut left = Left::default();
+        let counted = Counted { rows: collected(&[("x", kept), ("y", "\u{1}de")]), letters: Vec::new() };
+        left.source.insert(SourceRows { source: SOURCE, from: 0, to: 2 }, counted);
+        let layout = Layout::default();
+        let tests = BTreeSet::new();
+        Rebuilder::new(&layout, &tests, &partition, TypesOf::default(), &lineages, &mut left).rows(&commit.add[0])
+    };
+    assert_eq!(rebuilt("\u{1}in"), Ok(collected(&[("x", "\u{1}in")])));
+    let refused = rebuilt("\u{1}other");
+    assert!(matches!(refused, Err(CannotRebuild::ValuesErased { .. })), "{refused:?}");
 }
