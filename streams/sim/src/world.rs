@@ -737,7 +737,11 @@ impl World {
     /// An operator has a damaged blob rebuilt, by a copy of the manifest that may be old. With too little left its file is restored.
     fn rebuild(&mut self, worker: usize) {
         let copy = if self.has_faults() { self.old_copy() } else { Some(Rc::clone(&self.manifest)) };
-        let Some((copy, meta)) = copy.zip(self.damaged()) else { return };
+        // The operator knows the blob by that copy.
+        let is_known = |(copy, meta): &(Rc<Manifest>, BlobMeta)| {
+            copy.partition(PARTITION).is_some_and(|partition| partition.live.contains_key(&meta.key))
+        };
+        let Some((copy, meta)) = copy.zip(self.damaged()).filter(is_known) else { return };
         let now = self.clock();
         match helpers::rebuilt(&copy, &meta, &self.lineages, now, &self.store, &self.sources) {
             Some(content) => {
