@@ -391,7 +391,10 @@ impl Backend for LocalBackend {
         let caught_up = self.aggregator.catch_up_with_groups(counter);
         let caught_up = self.aggregator.if_held(counter, caught_up).await.transpose()?;
         // Another holder that the counter moved to meanwhile has not caught up.
-        let reading = self.aggregator.read_here(counter)?;
+        let reading = match caught_up {
+            Some(_) => self.aggregator.read_here(counter)?,
+            None => None,
+        };
         let Some((entries, reading)) = caught_up.zip(reading) else {
             let audited: AuditBody = self.about(About::Audit { with_rows: false }, counter).await?;
             return audited.fresh();

@@ -71,7 +71,7 @@ pub enum BodyError {
     TooManyEvents { events: usize },
     #[error("the pages have {rows} listings together, or more: at most {ROWS_MAX} in a request")]
     TooManyRows { rows: usize },
-    #[error("the tenants of listings split the pages into {events} events: at most {EVENTS_MAX} in a request")]
+    #[error("the tenants of listings split the pages into {events} events, or more: at most {EVENTS_MAX} in a request")]
     TooManyParts { events: usize },
     #[error(transparent)]
     Lookup(#[from] LookupFailed),
@@ -106,7 +106,7 @@ pub enum EventRefused {
         "listing_tenants: the listings of the page belong to several tenants, and an event_id names one event of one tenant: leave event_id \
          out, or send a page for each tenant"
     )]
-    ListingTenants,
+    ListingTenants { listings: usize },
 }
 
 /// Why an event is not read.
@@ -136,6 +136,8 @@ struct Split<'a> {
 struct Unknown {
     refused: ListingUnknown,
     text: String,
+    /// The number of listings that were looked up.
+    listings: usize,
 }
 
 impl EventRefused {
@@ -151,7 +153,7 @@ impl EventRefused {
             EventRefused::EventId { .. } => "event_id",
             EventRefused::Time(_) => "event_time",
             EventRefused::ListingUnknown(_) => "listing_unknown",
-            EventRefused::ListingTenants => "listing_tenants",
+            EventRefused::ListingTenants { .. } => "listing_tenants",
             EventRefused::Event(error) => match error {
                 EventError::NoTenant | EventError::LongTenant { .. } => "event_tenant",
                 EventError::NoListing | EventError::LongListing { .. } => "event_listing",
@@ -197,7 +199,7 @@ fn lines<'a>(body: &'a [u8], rules: &Rules<'_>) -> Result<Decoded<'a>, BodyError
         }
         decoded.push(at + 1, line, rules)?;
     }
-    decoded.checked()
+    Ok(decoded)
 }
 
 fn array<'a>(body: &'a [u8], rules: &Rules<'_>) -> Result<Decoded<'a>, BodyError> {
@@ -212,7 +214,7 @@ fn array<'a>(body: &'a [u8], rules: &Rules<'_>) -> Result<Decoded<'a>, BodyError
     for (at, element) in elements.first.iter().enumerate() {
         decoded.push(at + 1, element.get().as_bytes(), rules)?;
     }
-    decoded.checked()
+    Ok(decoded)
 }
 
 impl<'a> Decoded<'a> {
@@ -222,19 +224,25 @@ impl<'a> Decoded<'a> {
             Ok(Read::Whole(event)) => self.accept(event),
             Ok(Read::Split(Split { events, unknown })) => {
                 events.into_iter().for_each(|event| self.accept(event));
-                for Unknown { refused, text } in unknown {
+                for Unknown { refused, mut text, listings } in unknown {
+                    text.truncate(text.ceil_char_boundary(DEAD_LETTER_TEXT_BYTES_MAX + 1));
                     self.refuse(number, &refused.into(), text);
+                    self.rows += listings;
                 }
             }
             Err(ReadError::Refused(refused)) => {
                 // A byte more than is kept: the core sees that it is cut.
                 self.refuse(number, &refused, shown(&text[..text.len().min(DEAD_LETTER_TEXT_BYTES_MAX + 1)]));
+                self.rows += if let EventRefused::ListingTenants { listings } = refused { listings } else { 1 };
             }
             Err(ReadError::Lookup(failed)) => return Err(failed.into()),
         }
-        // Each listing of the rest may have to be looked up.
-        match self.rows {
-            rows if rows > ROWS_MAX => Err(BodyError::TooManyRows { rows }),
+        // Each listing of the rest may have to be looked up, and makes an event of its own.
+        if self.rows > ROWS_MAX {
+            return Err(BodyError::TooManyRows { rows: self.rows });
+        }
+        match self.events.len() {
+            events if events > EVENTS_MAX => Err(BodyError::TooManyParts { events }),
             _ => Ok(()),
         }
     }
@@ -248,18 +256,10 @@ impl<'a> Decoded<'a> {
     fn refuse(&mut self, event: usize, refused: &EventRefused, text: String) {
         let reason = refused.to_string();
         self.dead_letters += 1;
-        self.rows += 1;
         if self.named.len() < NAMED_MAX {
             self.named.push(Named { event, code: refused.code(), reason: cut(&reason) });
         }
         self.events.push(Event::Broken { reason: cut(&reason).into(), text: text.into() });
-    }
-
-    fn checked(self) -> Result<Decoded<'a>, BodyError> {
-        match self.events.len() {
-            events if events > EVENTS_MAX => Err(BodyError::TooManyParts { events }),
-            _ => Ok(self),
-        }
     }
 }
 

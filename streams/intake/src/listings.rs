@@ -26,11 +26,23 @@ pub struct LookupFailed(pub String);
 
 /// The reason of a dead letter. It begins with a code that stays the same.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "listing_unknown: the catalogue has no tenant for listing {listing:?}: add the listing, and replay this dead letter"
-)]
+#[error("listing_unknown: the catalogue has no tenant for listing {listing:?}: add the listing, and {next}")]
 pub struct ListingUnknown {
     pub listing: String,
+    /// What to do next.
+    pub next: &'static str,
+}
+
+impl ListingUnknown {
+    pub fn new(listing: &str) -> ListingUnknown {
+        ListingUnknown { listing: listing.to_owned(), next: "replay this dead letter" }
+    }
+
+    /// Of a page whose text does not fit into a dead letter.
+    pub fn of_long_page(listing: &str) -> ListingUnknown {
+        let next = "send the event again: it is too long to be replayed";
+        ListingUnknown { listing: listing.to_owned(), next }
+    }
 }
 
 /// A catalogue without entries.

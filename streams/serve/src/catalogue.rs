@@ -45,6 +45,7 @@ impl Tenants for Latest<'_> {
                 self.view.get_or_init(|| view)
             }
         };
-        AsOf::latest(view).tenant_of(listing)
+        let found = view.tenant(listing, view.version()).inspect_err(|error| self.catalogue.close_after(error));
+        found.map_err(LookupFailed::new)
     }
 }

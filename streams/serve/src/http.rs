@@ -41,6 +41,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 struct Server {
     node: Arc<Node>,
     bodies: Semaphore,
+    /// Permits for bodies of listings. Additions wait for each other, and events do not wait for them.
+    listings: Semaphore,
     /// Permits for bodies of queries in SQL. They are separate from permits for events.
     sql_bodies: Semaphore,
     /// Permits for bytes of SQL results that are not sent yet.
@@ -54,6 +56,7 @@ pub async fn serve(listener: TcpListener, node: &Arc<Node>, stop: impl Future<Ou
     let server = Arc::new(Server {
         node: Arc::clone(node),
         bodies: Semaphore::new(crate::settings::BODIES_MAX),
+        listings: Semaphore::new(crate::settings::ADDITIONS_MAX),
         sql_bodies: Semaphore::new(crate::settings::SQL_BODIES_MAX),
         sql_unsent: Arc::new(Semaphore::new(SQL_UNSENT_BYTES_MAX)),
         queries: Semaphore::new(crate::settings::QUERIES_MAX),

@@ -21,6 +21,7 @@ use tidemark_streams_core::time::Now;
 use tidemark_streams_intake::body::Decoded;
 use tidemark_streams_intake::entry::{Answer, Batch, BatchOf, DecodeError, Event, Head};
 use tidemark_streams_intake::event_ids::IdBounds;
+use tidemark_streams_intake::limits::ENTRY_BYTES_MAX;
 use tidemark_streams_intake::producers::{ProducerError, Turn};
 use tidemark_streams_intake::quota::{OverQuota, Quotas};
 use tidemark_streams_intake::state::{IDS, LATE, META, OutOfOrder, PRODUCERS, State, StateConfig, StateRow, Totals};
@@ -158,6 +159,8 @@ pub enum SubmitRefused {
         "the log has {entries} batches of {bytes} bytes that wait to be written to blobs: at most {LOG_ENTRIES_MAX} of {max} bytes"
     )]
     Full { entries: usize, bytes: u64, max: u64 },
+    #[error("the batch takes {bytes} bytes of the log: at most {ENTRY_BYTES_MAX}; send fewer events at a time")]
+    Long { bytes: usize },
     #[error("{limit} batches wait for the disk: at most {limit}")]
     Busy { limit: usize },
     #[error("the log cannot be written: {0}")]
@@ -304,6 +307,10 @@ impl IntakeLog {
         let batch = Batch { producer, answer, events };
         let first_row = inner.state.next_row();
         let bytes: Bytes = batch.encode(first_row, now_ms).into();
+        // A batch of all limits fits, so this does not happen. A longer entry would not be read again.
+        if bytes.len() > ENTRY_BYTES_MAX {
+            return Err(SubmitRefused::Long { bytes: bytes.len() });
+        }
         let index = self.log.append(vec![bytes.clone()]).map_err(|error| match error {
             SubmitError::Overloaded { limit } => SubmitRefused::Busy { limit },
             SubmitError::Poisoned(error) => SubmitRefused::Failed(error),

@@ -14,6 +14,8 @@ use tidemark_streams_store::folder::StoreLayer;
 pub const CONNECTIONS_MAX: usize = 1_024;
 /// Bodies that are read and decoded at a time. A further request is answered 503.
 pub const BODIES_MAX: usize = 32;
+/// Requests at a time that add listings. A further one is answered 503.
+pub const ADDITIONS_MAX: usize = 16;
 /// Queries at a time. A further one waits.
 pub const QUERIES_MAX: usize = 4;
 /// Queries that wait. A further one is answered 503.

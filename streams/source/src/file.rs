@@ -104,7 +104,7 @@ impl FileRows {
                 Err(error) => error.to_string(),
                 Ok(()) => match catalogue_of(number).tenant_of(listing)? {
                     Some(tenant) => return Ok(Ok(tenant)),
-                    None => ListingUnknown { listing: listing.to_owned() }.to_string(),
+                    None => ListingUnknown::new(listing).to_string(),
                 },
             };
             Ok(Err(NoTenant { reason, text: text_without_tenant(&event, &self.reading.dimensions) }))

@@ -163,10 +163,17 @@ impl Catalogue {
     /// [`CatalogueError`]: nothing was added.
     pub fn add<'a>(&self, entries: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Added, CatalogueError> {
         let mut addition = self.addition()?;
-        for (listing, tenant) in entries {
-            addition.add(listing, tenant)?;
+        let mut named = entries;
+        let refused = named.find_map(|(listing, tenant)| addition.add(listing, tenant).err());
+        let added = refused.map_or_else(|| addition.commit(), Err);
+        added.inspect_err(|error| self.close_after(error))
+    }
+
+    /// redb refuses an open file for ever after one failed read or write. So the file is closed, and the next use opens it again.
+    pub fn close_after(&self, error: &CatalogueError) {
+        if let CatalogueError::Persist { .. } = error {
+            *self.lock() = None;
         }
-        addition.commit()
     }
 
     /// The catalogue as it is now.
@@ -175,11 +182,10 @@ impl Catalogue {
     /// The file cannot be read.
     pub fn view(&self) -> Result<View, CatalogueError> {
         let path = self.path.clone();
-        let Some(db) = self.lock().clone() else { return Ok(View { path, state: State::default(), open: None }) };
-        let of_file = |error: InFile| error.of(&path);
-        let read = db.begin_read().map_err(|error| of_file(error.into()))?;
-        let state = state_in(&read).map_err(of_file)?;
-        let listings = read.open_table(LISTINGS).map_err(|error| of_file(error.into()))?;
+        let Some(db) = self.known()? else { return Ok(View { path, state: State::default(), open: None }) };
+        let read = db.begin_read().map_err(|error| self.failed(error))?;
+        let state = self.in_file(state_in(&read))?;
+        let listings = read.open_table(LISTINGS).map_err(|error| self.failed(error))?;
         Ok(View { path, state, open: Some(OpenView { listings, _db: db }) })
     }
 
@@ -210,7 +216,7 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError::NoVersion`]: the source is unknown, so the catalogue was lost.
     pub fn source(&self, source: SourceId) -> Result<SourceVersions, CatalogueError> {
-        let Some(db) = self.lock().clone() else { return Err(self.no_version(source, 0)) };
+        let Some(db) = self.known()? else { return Err(self.no_version(source, 0)) };
         let read = || -> Result<SourceVersions, InFile> {
             let read: ReadTransaction = db.begin_read()?;
             versions_in(&read.open_table(SOURCES)?, source)
@@ -221,6 +227,15 @@ impl Catalogue {
 
     fn no_version(&self, source_id: SourceId, row: u64) -> CatalogueError {
         CatalogueError::NoVersion { path: self.path.clone(), source_id, row: row + 1 }
+    }
+
+    /// The open file, if there is one. It may have been closed after an error.
+    fn known(&self) -> Result<Option<Arc<Database>>, CatalogueError> {
+        let open = self.lock().clone();
+        match open {
+            None if self.path.exists() => self.database().map(Some),
+            open => Ok(open),
+        }
     }
 
     /// The open file, which is created if there is none.
@@ -246,11 +261,13 @@ impl Catalogue {
     }
 
     fn failed(&self, error: impl Into<PersistError>) -> CatalogueError {
-        CatalogueError::Persist { path: self.path.clone(), error: error.into() }
+        let error = CatalogueError::Persist { path: self.path.clone(), error: error.into() };
+        self.close_after(&error);
+        error
     }
 
     fn in_file<T>(&self, result: Result<T, InFile>) -> Result<T, CatalogueError> {
-        result.map_err(|error| error.of(&self.path))
+        result.map_err(|error| error.of(&self.path)).inspect_err(|error| self.close_after(error))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Events without tenants: the catalogue gives the tenant of each listing, also behind a restart.
 
-use super::LATE_FLUSH;
-use super::serving::{Place, Server};
+use super::serving::{Place, Server, until};
+use super::{LATE_FLUSH, PROGRAM};
 use serde_json::{Value, json};
+use std::process::Command;
 
 fn entries(entries: &[(&str, &str)]) -> String {
     let line = |(listing, tenant): &(&str, &str)| json!({ "listing": listing, "tenant": tenant }).to_string();
@@ -149,4 +150,26 @@ fn bad_requests_for_listings_add_nothing() {
     std::fs::write(place.dir().join("catalogue.redb"), "no catalogue").unwrap();
     let refused = Server::try_start(&place.dir(), &["--secret-file", &secret]).err().unwrap();
     assert!(refused.contains("catalogue.redb is corrupt or not a database"), "{refused}");
+}
+
+#[test]
+fn full_disk_refuses_listings_until_there_is_space() {
+    let place = Place::new();
+    let mut command = Command::new("sh");
+    let script = "trap '' XFSZ; exec \"$0\" serve --listen 127.0.0.1:0 --flush-s 3600 --dir \"$1\"";
+    command.args(["-c", script, PROGRAM]).arg(place.dir());
+    let server = Server::of(command).unwrap();
+    add(&server, &[("x", "a")]);
+    let limit = |bytes: &str| {
+        let process = server.id().to_string();
+        let limited = Command::new("prlimit").args([&format!("--fsize={bytes}"), "--pid", &process]).status().unwrap();
+        assert!(limited.success());
+    };
+    limit("4096:");
+    let refused = server.post("/v1/listings", entries(&[("y", "b")]));
+    assert_eq!((refused.status, refused.code().as_str()), (503, "disk_full"), "{refused:?}");
+    limit("unlimited:");
+    until("listings to be added again", || server.post("/v1/listings", entries(&[("y", "b")])).status == 200);
+    server.send(viewed(&["x", "y"]));
+    assert_eq!((server.total("a"), server.total("b")), (1, 1));
 }

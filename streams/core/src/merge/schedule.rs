@@ -31,7 +31,7 @@ pub struct Scheduler {
     hour_slot: u64,
     /// The last day in which all closed hours of a virtual partition were merged.
     day_slots: BTreeMap<Scope, u64>,
-    /// No merge into days or periods begins before.
+    /// No merge begins before, unless there are too many deltas.
     paced_until: Now,
 }
 
@@ -153,7 +153,11 @@ impl Scheduler {
         if inputs.len() == count {
             self.hour_slot = slot;
         }
-        Next::Merge(self.paced(now, Target::Hour, inputs))
+        Next::Merge(match is_pressed {
+            // Others do not wait for it.
+            true => self.merge(now, Target::Hour, inputs),
+            false => self.paced(now, Target::Hour, inputs),
+        })
     }
 
     /// The deltas of one hour may be more than one merge reads. Its blobs repeat most pairs, so they become one before the day is

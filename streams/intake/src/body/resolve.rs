@@ -9,6 +9,7 @@ use crate::listings::{ListingUnknown, text_of_page, text_without_tenant};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tidemark_streams_core::event::RawEvent;
+use tidemark_streams_core::limits::DEAD_LETTER_TEXT_BYTES_MAX;
 
 /// The listings of an event by what the catalogue knows.
 #[derive(Default)]
@@ -39,17 +40,21 @@ pub fn by_tenant<'a>(
 fn whole<'a>(event: ValidEvent<'a>, sorted: Sorted<'a>, id: &str, rules: &Rules<'_>) -> Result<Read<'a>, ReadError> {
     let Sorted { mut by_tenant, unknown } = sorted;
     if let Some(listing) = unknown.first() {
-        let refused = ListingUnknown { listing: listing.to_string() };
         let listings = event.listings.as_slice().iter().map(|listing| listing.to_string());
         let text = text_of_page(&raw(&event, listing), rules.types.dimensions(), listings, id);
-        return Ok(Read::Split(Split { events: Vec::new(), unknown: vec![Unknown { refused, text }] }));
+        let refused = match text.len() {
+            ..=DEAD_LETTER_TEXT_BYTES_MAX => ListingUnknown::new(listing),
+            _ => ListingUnknown::of_long_page(listing),
+        };
+        let unknown = vec![Unknown { refused, text, listings: event.listings.as_slice().len() }];
+        return Ok(Read::Split(Split { events: Vec::new(), unknown }));
     }
     match (by_tenant.pop_first(), by_tenant.is_empty()) {
         (Some((tenant, _)), true) => {
             let id = Some(key(rules, &tenant, &event.event_type, id));
             Ok(Read::Whole(ValidEvent { tenant: tenant.into(), id, ..event }))
         }
-        (Some(_) | None, _) => Err(EventRefused::ListingTenants.into()),
+        (Some(_) | None, _) => Err(EventRefused::ListingTenants { listings: event.listings.as_slice().len() }.into()),
     }
 }
 
@@ -60,8 +65,9 @@ fn split<'a>(event: ValidEvent<'a>, sorted: Sorted<'a>, rules: &Rules<'_>) -> Re
         return Read::Whole(ValidEvent { tenant, ..event });
     }
     let letter = |listing: &Cow<'_, str>| Unknown {
-        refused: ListingUnknown { listing: listing.to_string() },
+        refused: ListingUnknown::new(listing),
         text: text_without_tenant(&raw(&event, listing), rules.types.dimensions()),
+        listings: 1,
     };
     let unknown = unknown.iter().map(letter).collect();
     let event = ValidEvent { listings: Listings::Page(Vec::new()), ..event };

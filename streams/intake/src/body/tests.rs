@@ -369,6 +369,28 @@ fn page_with_an_id_stays_whole() {
 }
 
 #[test]
+fn long_page_with_an_id_is_to_be_sent_again() {
+    let page = |listings: &str| format!(r#"{{"listings":[{}],"event_id":"e"}}"#, vec![listings; 500].join(","));
+    let types = types();
+    let rules = resolving(&types, &ByLetter);
+    let body = page("1,2");
+    let decoded = decode(body.as_bytes(), &rules).unwrap();
+    assert!(
+        decoded.named[0].reason.ends_with("send the event again: it is too long to be replayed"),
+        "{:?}",
+        decoded.named
+    );
+    let [Event::Broken { text, .. }] = &decoded.events[..] else { panic!("{:?}", decoded.events) };
+    assert_eq!(text.len(), DEAD_LETTER_TEXT_BYTES_MAX + 1, "the core sees that it is cut");
+    // Each listing was looked up, whatever became of its page.
+    for listings in ["1,2", r#""a1","b1""#] {
+        let many = format!("{}\n", page(listings)).repeat(ROWS_MAX / 1_000 + 1);
+        let refused = decode(many.as_bytes(), &rules).unwrap_err();
+        assert_eq!(refused, BodyError::TooManyRows { rows: ROWS_MAX + 1_000 });
+    }
+}
+
+#[test]
 fn letter_of_an_unknown_listing_is_replayed_once_it_is_known() {
     struct All;
     impl Tenants for All {

@@ -159,6 +159,7 @@ fn failure(node: &Node, refused: SubmitRefused) -> Failure {
                 node.problem().map_or(String::new(), |problem| format!("; the owner makes no progress: {problem}"));
             Failure::later("log_full", format!("{refused}{why}"))
         }
+        SubmitRefused::Long { .. } => Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", refused),
         SubmitRefused::Busy { .. } => Failure::later("overloaded", refused),
         SubmitRefused::Failed(error) => log_failed(&error),
     }

@@ -21,8 +21,8 @@ pub async fn add(server: &Server, request: Request<Incoming>) -> Result<Answer, 
     request::check_site(request.headers())?;
     request::authorize_producer(node, request.headers())?;
     let coding = request::coding(request.headers())?;
-    let busy = || Failure::later("overloaded", "too many bodies are read at a time; nothing was added");
-    let _permit = server.bodies.try_acquire().map_err(|_| busy())?;
+    let busy = || Failure::later("overloaded", "too many requests add listings at a time; nothing was added");
+    let _permit = server.listings.try_acquire().map_err(|_| busy())?;
     let body = request::body(request, BODY_BYTES_MAX).await?;
     // Other tasks of this thread go elsewhere meanwhile.
     let Added { added, known, version } = tokio::task::block_in_place(|| add_all(node, &body, coding))?;

@@ -129,7 +129,7 @@ fn ask_for_an_ended_generation() {
         let group = id();
         let cell = name(0).total_of(generation);
         let cursor = driver.core.group().applied();
-        let slots_known = driver.core.group().table().len() as u32;
+        let slots_known = driver.core.group().table().len();
         let pull = FeedPull { group, cursor, slots_known, bytes_max: 1_000, heard: 1, ..FeedPull::default() };
         driver.said.clear();
         for msg in [ForGroup::Feed(pull), ForGroup::Audit(AuditAsk { id: 7, group, cell, from_lane: 0 })] {
