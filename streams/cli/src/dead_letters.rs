@@ -8,14 +8,14 @@ use std::io::{Read, Write};
 use std::path::Path;
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::event::EventTypes;
-use tidemark_streams_core::owner::{DeadLetter, Fate, Input, Letter, Letters, Record};
+use tidemark_streams_core::owner::{DeadLetter, Input, Letters};
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::Day;
-use tidemark_streams_intake::body::{ReadError, Rules, replayed};
-use tidemark_streams_intake::entry::ValidEvent;
+use tidemark_streams_intake::body::Rules;
 use tidemark_streams_serve::AsOf;
+use tidemark_streams_serve::dead_letters::{Meant, Select};
 use tidemark_streams_store::catalogue::{Catalogue, View};
-use tidemark_streams_store::dead_letters::{decode, encode, tenant_of};
+use tidemark_streams_store::dead_letters::{decode, encode};
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::folder::file_name;
 
@@ -47,7 +47,7 @@ fn list(args: &ListLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
     for meta in blobs(&directory) {
         let mut letters = read(&directory, &meta)?;
-        letters.retain(|letter| args.select.has(letter));
+        letters.retain(|letter| args.select.select().has(letter));
         let name = || file_name(&meta.key, meta.level);
         out.write_all(&encode(&letters).map_err(|error| CliError::DeadLetters { name: name(), error })?)?;
     }
@@ -55,6 +55,7 @@ fn list(args: &ListLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
 }
 
 fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let select = args.select.select();
     let types = EventTypes::new(&args.types)?;
     let mut fixed = args.fixed.as_deref().map(read_fixed).transpose()?;
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
@@ -68,13 +69,13 @@ fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError
         let mut is_meant = Vec::with_capacity(letters.len());
         for letter in &mut letters {
             let text = fixed.as_mut().map(|fixed| fixed.remove(&(letter.source, letter.row)));
-            is_meant.push(args.select.has(letter) && text.as_ref().is_none_or(Option::is_some));
+            is_meant.push(select.has(letter) && text.as_ref().is_none_or(Option::is_some));
             if let Some(text) = text.flatten().filter(|_| is_meant.last() == Some(&true)) {
                 letter.text = text;
             }
         }
         let meant = Meant { letters: &letters, is_meant: &is_meant };
-        settle_replayed(&mut driver, &meta, &meant, &types, &catalogue, &mut settled)?;
+        settle_replayed(&mut driver, &meta, meant, &types, &catalogue, &mut settled)?;
     }
     finish(&mut driver)?;
     let Settled { replayed, kept, .. } = settled;
@@ -87,73 +88,30 @@ fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError
     }
 }
 
-/// The letters of a blob, and which of them are replayed.
-struct Meant<'a> {
-    letters: &'a [DeadLetter],
-    is_meant: &'a [bool],
-}
-
-/// The events of a letter, or why it stays. `None`: it is not meant.
-type Tried<'a> = Option<Result<Vec<ValidEvent<'a>>, String>>;
-
 /// Replays the letters of a blob that are meant.
 fn settle_replayed(
     driver: &mut Driver,
     meta: &BlobMeta,
-    meant: &Meant<'_>,
+    meant: Meant<'_>,
     types: &EventTypes,
     catalogue: &View,
     settled: &mut Settled,
 ) -> Result<(), CliError> {
-    let Meant { letters, is_meant } = *meant;
-    // An operator may replay a row that is too old for the intake, as long as its day is kept. Ids of events are not compared, so any seed
-    // of their hashes does.
+    // An operator may replay a row that is too old for the intake, as long as its day is kept.
     let kept_from = driver.directory.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.kept);
     let tenants = AsOf::latest(catalogue);
     let rules = Rules { now: now(), types, kept_from, seed: 0, tenants: &tenants };
-    let tries: Vec<Tried<'_>> = letters
-        .iter()
-        .zip(is_meant)
-        .map(|(letter, is_meant)| is_meant.then(|| events(letter, &rules)).transpose())
-        .collect::<Result<_, CliError>>()?;
-    let records: Vec<Option<Vec<Record<'_>>>> = tries
-        .iter()
-        .map(|tried| {
-            Some(match tried.as_ref()? {
-                Ok(events) => events.iter().flat_map(ValidEvent::rows).map(Record::Event).collect(),
-                Err(reason) => vec![Record::Broken { reason, text: "" }],
-            })
-        })
-        .collect();
-    let fate = |records: &'_ Option<Vec<Record<'_>>>| records.is_some();
-    settled.kept += records.iter().filter(|records| fate(records)).count() as u64;
-    let letters: Vec<Letter<'_>> = letters
-        .iter()
-        .zip(&records)
-        .map(|(letter, records)| Letter {
-            letter,
-            fate: records.as_ref().map_or(Fate::Keep, |records| Fate::Replay(records)),
-        })
-        .collect();
     let before = driver.settled_letters();
-    driver.handle(Input::Settle(Letters { key: meta.key, letters: &letters }))?;
+    meant.replay(&rules, |letters| driver.handle(Input::Settle(Letters { key: meta.key, letters })))??;
     let counted = driver.settled_letters() - before;
     settled.replayed += counted;
-    settled.kept -= counted;
+    settled.kept += meant.count() - counted;
     Ok(())
 }
 
-/// The events of a letter, or why it stays.
-fn events<'a>(letter: &'a DeadLetter, rules: &Rules<'_>) -> Result<Result<Vec<ValidEvent<'a>>, String>, CliError> {
-    match replayed(letter.text.as_bytes(), rules) {
-        Ok(events) => Ok(Ok(events)),
-        Err(ReadError::Refused(refused)) => Ok(Err(refused.to_string())),
-        Err(ReadError::Lookup(failed)) => Err(failed.into()),
-    }
-}
-
 fn give_up(args: &DropLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
-    if !args.all && args.select.is_empty() {
+    let select = args.select.select();
+    if !args.all && select.is_empty() {
         return Err(CliError::DropNothing);
     }
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
@@ -162,10 +120,10 @@ fn give_up(args: &DropLettersArgs, out: &mut impl Write) -> Result<(), CliError>
     let metas: Vec<BlobMeta> = blobs(&driver.directory).collect();
     for meta in metas {
         let letters = read(&driver.directory, &meta)?;
-        let fate = |letter: &DeadLetter| if args.select.has(letter) { Fate::Drop } else { Fate::Keep };
-        let letters: Vec<Letter<'_>> = letters.iter().map(|letter| Letter { letter, fate: fate(letter) }).collect();
+        let is_meant: Vec<bool> = letters.iter().map(|letter| select.has(letter)).collect();
         let before = driver.settled_letters();
-        driver.handle(Input::Settle(Letters { key: meta.key, letters: &letters }))?;
+        let meant = Meant { letters: &letters, is_meant: &is_meant };
+        meant.give_up(|letters| driver.handle(Input::Settle(Letters { key: meta.key, letters })))?;
         let dropped = driver.settled_letters() - before;
         settled.dropped += dropped;
         settled.kept += meta.rows - dropped;
@@ -219,16 +177,8 @@ pub fn last(directory: &Directory) -> Result<Option<DeadLetter>, CliError> {
 }
 
 impl SelectArgs {
-    fn is_empty(&self) -> bool {
+    fn select(&self) -> Select<'_> {
         let SelectArgs { source, row, reason, tenant } = self;
-        source.is_none() && row.is_none() && reason.is_none() && tenant.is_none()
-    }
-
-    fn has(&self, letter: &DeadLetter) -> bool {
-        let digest = || letter.source.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        self.row.is_none_or(|row| row == letter.row + 1)
-            && self.source.as_deref().is_none_or(|begin| digest().starts_with(&begin.to_ascii_lowercase()))
-            && self.reason.as_deref().is_none_or(|text| letter.reason.contains(text))
-            && self.tenant.as_deref().is_none_or(|tenant| tenant_of(letter).as_deref() == Some(tenant))
+        Select { source: source.as_deref(), row: *row, reason: reason.as_deref(), tenant: tenant.as_deref() }
     }
 }

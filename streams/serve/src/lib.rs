@@ -7,6 +7,7 @@
 //! * `log`: the intake's log on disk; many requests share one sync.
 //! * `engine`: the thread that owns the partition, and the thread that writes blobs.
 //! * `catalogue`: tenants of events that name listings only.
+//! * `dead_letters`: which dead letters an operator means, and what becomes of them.
 //! * `query`: counts of a tenant, from blobs and from the owner's rows; `row_cache`: rows of blobs that were read before;
 //!   `commit_times`: when blobs were committed.
 //! * `sql_rows`: the rows for a child of SQL; `query_log`: a line about each query in SQL.
@@ -16,6 +17,7 @@
 mod catalogue;
 mod commit_times;
 mod counters;
+pub mod dead_letters;
 mod engine;
 mod http;
 mod log;
