@@ -4,6 +4,8 @@ mod serving;
 
 #[path = "serving/bad_input.rs"]
 mod bad_input;
+#[path = "serving/dead_letters.rs"]
+mod dead_letters;
 #[path = "serving/dimensions.rs"]
 mod dimensions;
 #[path = "serving/guide.rs"]

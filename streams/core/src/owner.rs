@@ -391,6 +391,19 @@ impl Owner {
         }
     }
 
+    /// Whether [`Input::Settle`] is taken now: no job is under way, and the partition is not paused.
+    pub fn takes_letters(&self) -> bool {
+        matches!(self.state, State::Idle) && !self.is_paused
+    }
+
+    /// Whether letters of this blob of dead letters are being replayed or dropped.
+    pub fn is_settling(&self, key: &BlobKey) -> bool {
+        match &self.state {
+            State::Writing(write) => write.settles(key),
+            State::Claiming | State::Idle | State::Loading(_) | State::Expiring { .. } | State::Stopped(_) => false,
+        }
+    }
+
     /// Whether a source is counted to its end, by commits.
     pub fn is_complete(&self, source: SourceId) -> bool {
         self.sources.get(&source).is_some_and(|state| state.is_complete)

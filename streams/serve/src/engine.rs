@@ -8,7 +8,8 @@ mod store;
 
 use crate::log::{IntakeLog, LogConfig, LogError};
 pub use crate::messages::{
-    EraseRequest, Erased, Message, PARTITION, Pin, PinError, Pinned, Proposal, ProposalError, SOURCE,
+    EraseRequest, Erased, LetterAction, LetterBlobs, LettersRequest, Message, PARTITION, Pin, PinError, Pinned,
+    Proposal, ProposalError, SOURCE, SettleError, SettleRequest, SettledBlob,
 };
 use crate::node::{Node, OwnerView};
 use session::{End, Session};
@@ -157,6 +158,14 @@ impl Engine {
                 Ok(Message::Erase(request)) => {
                     let why = self.node.problem().unwrap_or_default();
                     let _ = request.answer.send(Err(ProposalError::NotServing(why)));
+                }
+                Ok(Message::Letters(request)) => {
+                    let why = self.node.problem().unwrap_or_default();
+                    let _ = request.answer.send(Err(SettleError::NotServing(why)));
+                }
+                Ok(Message::Settle(request)) => {
+                    let why = self.node.problem().unwrap_or_default();
+                    let _ = request.answer.send(Err(SettleError::NotServing(why)));
                 }
                 Ok(Message::Wake | Message::Done(..)) => {}
                 Err(RecvTimeoutError::Timeout) => return false,

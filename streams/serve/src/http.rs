@@ -3,6 +3,7 @@
 mod answer;
 mod assets;
 mod counted;
+mod dead_letters;
 mod events;
 mod health;
 mod listings;
@@ -47,6 +48,8 @@ struct Server {
     sql_bodies: Semaphore,
     /// Permits for bytes of SQL results that are not sent yet.
     sql_unsent: Arc<Semaphore>,
+    /// Permits for requests about dead letters, each of which holds the letters of a blob.
+    letters: Semaphore,
     queries: Semaphore,
     waiting: Semaphore,
 }
@@ -59,6 +62,7 @@ pub async fn serve(listener: TcpListener, node: &Arc<Node>, stop: impl Future<Ou
         listings: Semaphore::new(crate::settings::ADDITIONS_MAX),
         sql_bodies: Semaphore::new(crate::settings::SQL_BODIES_MAX),
         sql_unsent: Arc::new(Semaphore::new(SQL_UNSENT_BYTES_MAX)),
+        letters: Semaphore::new(crate::settings::LETTER_REQUESTS_MAX),
         queries: Semaphore::new(crate::settings::QUERIES_MAX),
         waiting: Semaphore::new(crate::settings::QUERIES_WAITING_MAX),
     });
@@ -138,6 +142,9 @@ impl Server {
             Route::DeleteType => types::delete(&self.node, request.headers(), &params).await,
             Route::AddType => types::add(&self.node, request.headers(), &params).await,
             Route::AddDimension => types::add_dimension(&self.node, request.headers(), &params).await,
+            Route::DeadLetters => dead_letters::list(self, request.headers(), &params).await,
+            Route::ReplayDeadLetters => dead_letters::replay(self, request.headers(), &params).await,
+            Route::DropDeadLetters => dead_letters::give_up(self, request.headers(), &params).await,
             Route::Resume => operate::resume(&self.node, request.headers(), &params).await,
         }
     }

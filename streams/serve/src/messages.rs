@@ -1,5 +1,6 @@
 //! Messages to the thread that owns the partition, and its answers.
 
+use std::time::Instant;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, PartitionId, StoredBlob};
 use tidemark_streams_core::erasure::{Erasure, ErasureKey};
 use tidemark_streams_core::manifest::{Command, EraseRefused, Outcome};
@@ -8,6 +9,7 @@ use tidemark_streams_core::query::View;
 use tidemark_streams_core::rollup::{Rollups, RowError};
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::HourRange;
+use tidemark_streams_intake::listings::LookupFailed;
 use tidemark_streams_store::directory::DirectoryError;
 use tidemark_streams_store::folder::Found;
 use tokio::sync::oneshot;
@@ -25,6 +27,8 @@ pub enum Message {
     Pin(Pin),
     Propose(Proposal),
     Erase(EraseRequest),
+    Letters(LettersRequest),
+    Settle(SettleRequest),
     /// Write what is held, and end.
     Stop,
 }
@@ -57,6 +61,65 @@ pub struct Erased {
     pub is_done: bool,
     /// No live blob holds erased rows. Files that queries may still read are removed then, at the earliest.
     pub files_until_ms: Option<u64>,
+}
+
+/// Asks for the blobs of dead letters.
+pub struct LettersRequest {
+    /// Flush the events first that are durable now.
+    pub flushes: bool,
+    /// The answer comes then at the latest.
+    pub by: Instant,
+    pub answer: oneshot::Sender<Result<LetterBlobs, SettleError>>,
+}
+
+/// The blobs of dead letters, in the order of their keys.
+pub struct LetterBlobs {
+    pub metas: Vec<BlobMeta>,
+    /// Events that were accepted and are not in blobs. They may be dead letters.
+    pub unwritten: u64,
+}
+
+/// Replays or drops letters of one blob.
+pub struct SettleRequest {
+    pub key: BlobKey,
+    pub letters: Vec<DeadLetter>,
+    pub is_meant: Vec<bool>,
+    pub action: LetterAction,
+    /// It begins before this, or not at all.
+    pub by: Instant,
+    pub answer: oneshot::Sender<Result<SettledBlob, SettleError>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LetterAction {
+    Replay,
+    Drop,
+}
+
+/// What became of the letters of a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettledBlob {
+    Done {
+        replayed: u64,
+        dropped: u64,
+    },
+    /// The blob was replaced meanwhile.
+    Replaced,
+    /// Other work took all the time.
+    TimeIsOver,
+}
+
+/// Why no letters are settled.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SettleError {
+    #[error("the owner's thread does not run: {0}")]
+    NotServing(String),
+    #[error("the partition is paused: resume it, and send the request again")]
+    Paused,
+    #[error("event type {0} is paused: resume it, and send the request again")]
+    TypePaused(String),
+    #[error(transparent)]
+    Lookup(#[from] LookupFailed),
 }
 
 /// Why a command of an operator has no outcome.

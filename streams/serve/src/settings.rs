@@ -16,6 +16,13 @@ pub const CONNECTIONS_MAX: usize = 1_024;
 pub const BODIES_MAX: usize = 32;
 /// Requests at a time that add listings. A further one is answered 503.
 pub const ADDITIONS_MAX: usize = 16;
+/// Requests at a time that list, replay or drop dead letters. A further one is answered 503.
+pub const LETTER_REQUESTS_MAX: usize = 4;
+/// Dead letters of an answer, unless a request names another number, and at most.
+pub const LETTERS_DEFAULT: usize = 1_000;
+pub const LETTERS_MAX: usize = 10_000;
+/// A request begins no further blob of dead letters after this.
+pub const LETTERS_TIME_S: u64 = 20;
 /// Queries at a time. A further one waits.
 pub const QUERIES_MAX: usize = 4;
 /// Queries that wait. A further one is answered 503.

@@ -107,6 +107,13 @@ impl Job {
         }
     }
 
+    fn settles(&self, key: &BlobKey) -> bool {
+        match self {
+            Job::Settle { input, .. } => input == key,
+            Job::Flush { .. } | Job::Merge { .. } => false,
+        }
+    }
+
     /// The blobs that it replaces.
     fn inputs(&self) -> Vec<BlobKey> {
         match self {
@@ -152,6 +159,10 @@ impl Content {
 }
 
 impl Write {
+    pub fn settles(&self, key: &BlobKey) -> bool {
+        self.job.settles(key)
+    }
+
     pub fn end_of(&self, source: SourceId) -> Option<u64> {
         self.flushing().filter(|set| set.source == source).map(|set| set.to)
     }

@@ -1,6 +1,7 @@
 //! A session: one claim of the partition, until something fails.
 
 mod erasing;
+mod letters;
 
 use super::store::{Job, StoreThread};
 use super::{Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, SOURCE};
@@ -9,6 +10,7 @@ use crate::messages::Done;
 use crate::node::{Node, OwnerView, now_ms};
 use crate::settings::STOP_S;
 use erasing::{Erasing, Leftovers};
+use letters::LetterWork;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -68,6 +70,7 @@ pub struct Session<'e> {
     /// No file holds rows of erasures and deletions of types that were asked for up to then.
     cleaned_ms: u64,
     letters: LettersAt,
+    letter_work: LetterWork,
     stop_by: Option<Instant>,
 }
 
@@ -141,6 +144,7 @@ impl<'e> Session<'e> {
             leftovers: Some(Leftovers::new(if engine.sessions == 1 { 0 } else { node.settings.reader_grace_s })),
             cleaned_ms: 0,
             letters: LettersAt::default(),
+            letter_work: LetterWork::default(),
             stop_by: None,
             node,
         })
@@ -149,6 +153,7 @@ impl<'e> Session<'e> {
     pub fn run(mut self) -> Result<End, Problem> {
         loop {
             self.settle()?;
+            self.work_on_letters()?;
             let has_folded = self.fold()?;
             self.answer_waiting();
             self.cut_log()?;
@@ -210,6 +215,8 @@ impl<'e> Session<'e> {
             }
             Message::Propose(proposal) => return self.operate(proposal),
             Message::Erase(request) => self.ask_erasure(request),
+            Message::Letters(request) => self.ask_letters(request),
+            Message::Settle(request) => self.ask_settle(request),
             Message::Stop => {
                 self.stop_by.get_or_insert(Instant::now() + Duration::from_secs(STOP_S));
             }
@@ -314,6 +321,7 @@ impl<'e> Session<'e> {
         self.node.set_pauses(self.host.manifest().pauses());
         self.node.set_schema(self.host.manifest().schema());
         self.begin_cleaning_after_deletion(command, &outcome);
+        self.note_settled(command, &outcome);
         Ok(outcome)
     }
 

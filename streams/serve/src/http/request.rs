@@ -42,10 +42,13 @@ pub enum Route {
     DeleteType,
     AddType,
     AddDimension,
+    DeadLetters,
+    ReplayDeadLetters,
+    DropDeadLetters,
     Page(Page),
 }
 
-const ROUTES: [(&str, Route); 15] = [
+const ROUTES: [(&str, Route); 18] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
@@ -61,6 +64,9 @@ const ROUTES: [(&str, Route); 15] = [
     ("/v1/types/delete", Route::DeleteType),
     ("/v1/types/add", Route::AddType),
     ("/v1/types/add-dimension", Route::AddDimension),
+    ("/v1/dead-letters", Route::DeadLetters),
+    ("/v1/dead-letters/replay", Route::ReplayDeadLetters),
+    ("/v1/dead-letters/drop", Route::DropDeadLetters),
 ];
 
 impl Route {
@@ -80,6 +86,8 @@ impl Route {
     pub fn method(self) -> Method {
         match self {
             Route::Healthz | Route::Readyz | Route::Metrics | Route::Types | Route::Page(_) => Method::GET,
+            Route::DeadLetters => Method::GET,
+            Route::ReplayDeadLetters | Route::DropDeadLetters => Method::POST,
             Route::Events | Route::Listings | Route::Query | Route::Sql => Method::POST,
             Route::Pause | Route::Resume | Route::Erase => Method::POST,
             Route::RenameType | Route::DeleteType | Route::AddType | Route::AddDimension => Method::POST,
@@ -97,6 +105,9 @@ impl Route {
             Route::RenameType => &["from", "to", "merge"],
             Route::AddDimension => &["type", "dimension", "values_max"],
             Route::Erase => &["tenant", "listing", "again"],
+            Route::DeadLetters => &["source", "row", "reason", "tenant", "limit", "from"],
+            Route::ReplayDeadLetters => &["source", "row", "reason", "tenant"],
+            Route::DropDeadLetters => &["source", "row", "reason", "tenant", "all"],
         }
     }
 }

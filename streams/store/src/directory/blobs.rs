@@ -80,10 +80,7 @@ impl Blobs {
     /// # Errors
     /// The blob is missing or damaged.
     pub fn letters(&self, meta: &BlobMeta) -> Result<Vec<DeadLetter>, DirectoryError> {
-        let bytes = self.read(meta)?;
-        let name = || file_name(&meta.key, meta.level);
-        dead_letters::decode(&bytes)
-            .map_err(|error| DirectoryError::Content { name: name(), error: BlobError::DeadLetters(error) })
+        decode_letters(meta, self.folder.read(meta))
     }
 
     /// # Errors
@@ -113,6 +110,20 @@ impl BlobReader {
     pub fn rows(&self, meta: &BlobMeta, wanted: Wanted<'_>) -> Result<Rollups, DirectoryError> {
         decode(meta, self.folder.read(meta), wanted)
     }
+
+    /// The letters of a live blob of dead letters.
+    ///
+    /// # Errors
+    /// The blob is missing or damaged.
+    pub fn letters(&self, meta: &BlobMeta) -> Result<Vec<DeadLetter>, DirectoryError> {
+        decode_letters(meta, self.folder.read(meta))
+    }
+}
+
+fn decode_letters(meta: &BlobMeta, bytes: Result<Bytes, ReadError>) -> Result<Vec<DeadLetter>, DirectoryError> {
+    let name = || file_name(&meta.key, meta.level);
+    dead_letters::decode(&bytes?)
+        .map_err(|error| DirectoryError::Content { name: name(), error: BlobError::DeadLetters(error) })
 }
 
 fn decode(meta: &BlobMeta, bytes: Result<Bytes, ReadError>, wanted: Wanted<'_>) -> Result<Rollups, DirectoryError> {

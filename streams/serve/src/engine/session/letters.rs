@@ -1,0 +1,159 @@
+//! Dead letters that are replayed or dropped while the server runs: one blob at a time, between other work of the owner.
+
+use super::Session;
+use crate::catalogue::Latest;
+use crate::dead_letters::Meant;
+use crate::engine::{
+    LetterAction, LetterBlobs, LettersRequest, PARTITION, Problem, SettleError, SettleRequest, SettledBlob,
+};
+use std::time::Instant;
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
+use tidemark_streams_core::manifest::{Command, Outcome};
+use tidemark_streams_core::owner::{Input, Letters};
+use tidemark_streams_core::time::{Day, Now};
+use tidemark_streams_intake::body::Rules;
+use tidemark_streams_store::directory::live_blob;
+use tokio::sync::oneshot;
+
+/// Requests about dead letters.
+#[derive(Default)]
+pub(super) struct LetterWork {
+    /// Requests for blobs, each with the log's end when it came.
+    asked: Vec<Asked>,
+    waiting: Vec<SettleRequest>,
+    under_way: Option<UnderWay>,
+}
+
+struct Asked {
+    request: LettersRequest,
+    row: u64,
+    index: u64,
+}
+
+/// The letters of a blob that are on their way out.
+struct UnderWay {
+    key: BlobKey,
+    answer: oneshot::Sender<Result<SettledBlob, SettleError>>,
+}
+
+impl Session<'_> {
+    pub(super) fn ask_letters(&mut self, request: LettersRequest) {
+        let row = self.log.durable_row();
+        let index = self.log.progress().durable;
+        self.letter_work.asked.push(Asked { request, row, index });
+    }
+
+    pub(super) fn ask_settle(&mut self, request: SettleRequest) {
+        self.letter_work.waiting.push(request);
+    }
+
+    /// Answers which blobs of dead letters there are, and begins to settle the next blob.
+    pub(super) fn work_on_letters(&mut self) -> Result<(), Problem> {
+        self.answer_letters();
+        self.end_unsettled();
+        let now = Instant::now();
+        let late: Vec<SettleRequest> = self.letter_work.waiting.extract_if(.., |request| now >= request.by).collect();
+        for request in late {
+            let _ = request.answer.send(Ok(SettledBlob::TimeIsOver));
+        }
+        while self.letter_work.under_way.is_none() {
+            if !self.owner.takes_letters() && !self.owner.is_paused() {
+                break;
+            }
+            if self.letter_work.waiting.is_empty() {
+                break;
+            }
+            let request = self.letter_work.waiting.remove(0);
+            self.begin_settle(request);
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Answers a request whose letters are no longer under way, though no commit took them out.
+    fn end_unsettled(&mut self) {
+        let is_over = |under_way: &UnderWay| !self.owner.is_settling(&under_way.key);
+        if let Some(under_way) = self.letter_work.under_way.take_if(|under_way| is_over(under_way)) {
+            let _ = under_way.answer.send(Ok(SettledBlob::Replaced));
+        }
+    }
+
+    fn answer_letters(&mut self) {
+        let committed = self.committed();
+        let is_paused = self.owner.is_paused();
+        let is_ready = |asked: &mut Asked| {
+            !asked.request.flushes || is_paused || committed >= asked.row || Instant::now() >= asked.request.by
+        };
+        let ready: Vec<Asked> = self.letter_work.asked.extract_if(.., is_ready).collect();
+        for Asked { request, row, .. } in ready {
+            let live = self.host.manifest().live();
+            let mut metas: Vec<BlobMeta> = live.filter(|meta| meta.level == Level::DeadLetters).collect();
+            metas.sort_unstable_by_key(|meta| meta.key);
+            let _ = request.answer.send(Ok(LetterBlobs { metas, unwritten: row.saturating_sub(committed) }));
+        }
+        if self.letter_work.asked.iter().any(|asked| self.next_index > asked.index) {
+            let now = self.now();
+            self.owner.handle(now, Input::Flush);
+        }
+    }
+
+    fn begin_settle(&mut self, request: SettleRequest) {
+        if let Err(error) = self.check_pauses(request.action) {
+            let _ = request.answer.send(Err(error));
+            return;
+        }
+        let SettleRequest { key, letters, is_meant, action, answer, .. } = request;
+        if live_blob(self.host.manifest(), &key).is_none() {
+            let _ = answer.send(Ok(SettledBlob::Replaced));
+            return;
+        }
+        let now = self.now();
+        let meant = Meant { letters: &letters, is_meant: &is_meant };
+        let node = std::sync::Arc::clone(&self.node);
+        let owner = &mut self.owner;
+        let settled = match action {
+            LetterAction::Drop => {
+                meant.give_up(|letters| owner.handle(now, Input::Settle(Letters { key, letters })));
+                Ok(())
+            }
+            LetterAction::Replay => {
+                let tenants = Latest::of(&node.catalogue);
+                let types = node.names().types;
+                // An operator may replay an event that is too old for the intake, as long as its day is kept.
+                let known = self.host.manifest().partition(PARTITION);
+                let kept_from = known.map_or(Day(0), |known| known.horizons.kept);
+                let now_of_events = Now(crate::node::now_ms());
+                let rules = Rules { now: now_of_events, types: &types, kept_from, seed: 0, tenants: &tenants };
+                meant.replay(&rules, |letters| owner.handle(now, Input::Settle(Letters { key, letters })))
+            }
+        };
+        match settled {
+            Err(failed) => drop(answer.send(Err(failed.into()))),
+            Ok(()) if self.owner.is_settling(&key) => self.letter_work.under_way = Some(UnderWay { key, answer }),
+            Ok(()) => drop(answer.send(Ok(SettledBlob::Done { replayed: 0, dropped: 0 }))),
+        }
+    }
+
+    fn check_pauses(&self, action: LetterAction) -> Result<(), SettleError> {
+        if self.owner.is_paused() {
+            return Err(SettleError::Paused);
+        }
+        let types = self.node.names().types;
+        let pauses = self.host.manifest().pauses();
+        let paused = pauses.types().find(|(name, _)| types.find(name).is_some());
+        match (action, paused) {
+            (LetterAction::Replay, Some((name, _))) => Err(SettleError::TypePaused(name.to_owned())),
+            (LetterAction::Replay, None) | (LetterAction::Drop, _) => Ok(()),
+        }
+    }
+
+    /// Answers a request once a commit has settled its letters. The bound of dead letters sees the change before the sender does.
+    pub(super) fn note_settled(&mut self, command: &Command, outcome: &Outcome) {
+        let (Command::Commit(commit), Outcome::Commit { result: Ok(_), .. }) = (command, outcome) else { return };
+        let Some(settled) = commit.settled else { return };
+        let is_meant = |under_way: &UnderWay| commit.remove.contains(&under_way.key);
+        let Some(under_way) = self.letter_work.under_way.take_if(|under_way| is_meant(under_way)) else { return };
+        self.publish();
+        let _ = under_way.answer.send(Ok(SettledBlob::Done { replayed: settled.replayed, dropped: settled.dropped }));
+    }
+}
