@@ -1,6 +1,9 @@
 //! The owner's thread, the intake's log and the thread that writes blobs, on a store with faults: nothing is lost or counted twice.
 
-use super::{Engine, LOG_FILE, MESSAGES_MAX, Message, Opened, PARTITION, Pin, SOURCE, open_log};
+use super::{
+    Engine, LOG_FILE, LetterAction, LetterBlobs, LettersRequest, MESSAGES_MAX, Message, Opened, PARTITION, Pin, SOURCE,
+    SettleRequest, SettledBlob, open_log,
+};
 use crate::log::{Submission, read_rows};
 use crate::node::{Node, now_ms};
 use crate::settings::{Settings, SqlSettings};
@@ -102,6 +105,42 @@ impl Worker {
         log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).is_ok()
     }
 
+    /// A batch of dead letters.
+    fn send_bad(&self) {
+        let text = "{\"tenant\":\"t0\",\"listing\":\"x\",\"at\":1700000000,\"type\":\"none\"}\n".repeat(10);
+        let log = self.node.log().unwrap();
+        let types = &self.node.settings.types;
+        let rules = Rules { now: Now(now_ms()), types, kept_from: Day(0), seed: log.seed(), tenants: &NoTenants };
+        let decoded = body::decode(text.as_bytes(), &rules).unwrap();
+        log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).unwrap();
+    }
+
+    fn letter_blobs(&self) -> LetterBlobs {
+        let (answer, blobs) = oneshot::channel();
+        let by = Instant::now() + Duration::from_secs(5);
+        self.engine.send(Message::Letters(LettersRequest { flushes: true, by, answer })).unwrap();
+        blobs.blocking_recv().unwrap().unwrap()
+    }
+
+    /// Drops every second letter of each blob, and returns how many were dropped.
+    fn drop_half(&self) -> u64 {
+        let mut sum = 0;
+        for meta in self.letter_blobs().metas {
+            let Ok(letters) = self.node.reader.letters(&meta) else { continue };
+            let is_meant = (0..letters.len()).map(|at| at % 2 == 0).collect();
+            let (answer, settled) = oneshot::channel();
+            let by = Instant::now() + Duration::from_secs(5);
+            let action = LetterAction::Drop;
+            let request = SettleRequest { key: meta.key, letters, is_meant, action, by, answer };
+            self.engine.send(Message::Settle(request)).unwrap();
+            match settled.blocking_recv().unwrap().unwrap() {
+                SettledBlob::Done { replayed, dropped } => sum += replayed + dropped,
+                SettledBlob::Replaced | SettledBlob::TimeIsOver => {}
+            }
+        }
+        sum
+    }
+
     /// What an answer counts, if there is one.
     fn total(&self, tenant: &str) -> Option<u64> {
         let (answer, pinned) = oneshot::channel();
@@ -169,6 +208,32 @@ fn store_with_faults_loses_nothing_and_doubles_nothing() {
     let blobs = Directory::open(&dir, IfMissing::Refuse).unwrap().manifest().live().count();
     let files = std::fs::read_dir(dir.join("blobs")).unwrap().count();
     assert_eq!(files, blobs, "what uploads have left is collected");
+}
+
+#[test]
+fn letters_are_dropped_once_on_a_store_with_faults() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("streams");
+    let rates = Rates { put_refused: 15, put_torn: 15, put_unanswered: 15, get_refused: 20, ..Rates::default() };
+    let faults = Faults::new(11, rates);
+    let worker = Worker::start(&dir, &faults);
+    let mut dropped = 0;
+    for batch in 0..4 {
+        worker.send_bad();
+        assert!(worker.send(batch), "the intake goes on");
+        dropped += worker.drop_half();
+    }
+    faults.set(Rates::default());
+    while worker.letter_blobs().unwritten > 0 {}
+    let left: u64 = worker.letter_blobs().metas.iter().map(|meta| meta.rows).sum();
+    assert_eq!((dropped + left, worker.node.owner().dead_letters), (40, left));
+    assert!(dropped > 0);
+    while worker.node.owner().dead_letters > 0 {
+        dropped += worker.drop_half();
+    }
+    assert_eq!(dropped, 40);
+    worker.stop();
+    assert_eq!(sum(&dir), 4 * EVENTS_PER_BATCH);
 }
 
 #[test]
