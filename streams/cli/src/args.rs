@@ -20,7 +20,9 @@ const QUERY_EXAMPLES: &str = "Examples:
   tidemark-streams query 367 --by day --from 2017-03-01 --to 2017-04-01 --compare previous --dir shop";
 const AUDIT_EXAMPLES: &str = "Examples:
   tidemark-streams audit --dir shop
-  tidemark-streams audit --dir shop --against transactions.parquet --map tenant=store_id,...";
+  tidemark-streams audit --dir shop --against transactions.parquet --map tenant=store_id,...
+  tidemark-streams audit --dir shop --map tenant=store_id,... --against january.csv --against february.csv
+  tidemark-streams audit --dir shop --map tenant=store_id,... --against january.csv --type impression --against january.csv --type click";
 
 const REBUILD_EXAMPLES: &str = "Examples:
   tidemark-streams rebuild --dir shop
@@ -154,8 +156,10 @@ pub enum Command {
     Types(TypesCommand),
     /// Check all blobs against the manifest, and recount a file if one is named
     ///
-    /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of a file are counted again and
-    /// compared with the blobs. All rows are held in memory.
+    /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of the loaded files are counted again,
+    /// and their sum is compared with the blobs by tenant, listing, hour and type. Blobs merge the rows of all files, so each file that was
+    /// loaded has to be named. Rows of `serve` are in no file: a directory that has them is refused. The counts of all files are held in
+    /// memory.
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(AuditArgs),
     /// Rebuild blobs whose files are damaged or missing
@@ -569,18 +573,18 @@ pub struct LayoutArgs {
 pub struct AuditArgs {
     #[command(flatten)]
     pub directory: DirectoryArgs,
-    /// The file that was loaded into this directory
+    /// A file that was loaded into this directory; give the option once for each file
     #[arg(long, value_name = "FILE", requires = "map")]
-    pub against: Option<PathBuf>,
-    /// As in `load`
+    pub against: Vec<PathBuf>,
+    /// As in `load`: once for all files, or once for each --against in their order
     #[arg(long, value_name = "FIELD=COLUMN,...")]
-    pub map: Option<String>,
-    /// As in `load`
+    pub map: Vec<String>,
+    /// As in `load`, once or for each file; an empty NAME is for a file whose --map has a type
     #[arg(long = "type", value_name = "NAME")]
-    pub event_type: Option<String>,
-    /// As in `load`
+    pub event_type: Vec<String>,
+    /// As in `load`, once or for each file
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
-    pub file_zone: String,
+    pub file_zone: Vec<String>,
 }
 
 #[derive(Debug, Args)]

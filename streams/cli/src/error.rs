@@ -148,14 +148,27 @@ pub enum CliError {
     BesideIntake { why: LogError },
     #[error("the intake's log: {0}")]
     Intake(#[from] LogError),
-    #[error("the directory has {sources} sources; --against compares a directory with one")]
-    ManySources { sources: usize },
     #[error(
-        "{}: the file cannot be compared: the name of an event type was used again since its rows were loaded, and nothing says which rows \
-         came before; `tidemark-streams audit` without --against compares the blobs with the manifest",
-        path.display()
+        "--against compares all files of a directory together, and {missing} of its {sources} sources have no file here: {shown}. Name the file \
+         of each source with a further --against, as it was loaded; `tidemark-streams audit` without --against needs no file"
     )]
-    NameUsedAgain { path: PathBuf },
+    SourcesNotNamed { missing: usize, sources: usize, shown: String },
+    #[error(
+        "the intake of `serve` counted {accepted} rows in this directory, and no file holds them: --against compares directories of files \
+         only. `tidemark-streams audit` without --against compares the blobs with the manifest"
+    )]
+    OfIntake { accepted: u64 },
+    #[error("{}: the file is source {source_id}, as is {}: name each file once", path.display(), other.display())]
+    NamedTwice { path: PathBuf, other: PathBuf, source_id: SourceId },
+    #[error(
+        "{option} is given {given} times for {files} files: give it once for all of them, or once for each --against, in their order"
+    )]
+    OptionsOfFiles { option: &'static str, given: usize, files: usize },
+    #[error(
+        "files cannot be compared: the name of an event type was used again since the first rows were loaded, and nothing says which rows \
+         came before; `tidemark-streams audit` without --against compares the blobs with the manifest"
+    )]
+    NameUsedAgain,
     #[error("{}: the file was not loaded into this directory under this type: its source {source_id} is unknown", path.display())]
     NotLoaded { path: PathBuf, source_id: SourceId },
     #[error("{}: {error}", path.display())]

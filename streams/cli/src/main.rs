@@ -17,6 +17,7 @@ mod pause;
 mod plan;
 mod query;
 mod rebuild;
+mod recount;
 mod resolve;
 mod retention;
 mod serve;

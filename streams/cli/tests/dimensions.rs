@@ -263,7 +263,7 @@ fn load_with_values_that_is_killed_anywhere_counts_each_row_once() {
 
 #[test]
 fn audit_against_a_file_compares_values_up_to_the_bound() {
-    for (values_max, note) in [("2", ""), ("1", "20 counts of the file have values beyond a bound")] {
+    for (values_max, note) in [("2", ""), ("1", "20 counts of the files have values beyond a bound")] {
         let shop = Shop::without_rows(values_max);
         let file = shop.file("later.csv", LATER);
         let name = file.to_str().unwrap();

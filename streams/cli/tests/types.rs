@@ -145,7 +145,7 @@ fn file_is_not_compared_once_a_name_was_used_again() {
     shop.said(&["types", "rename", "view", "seen"]);
     assert!(shop.said(&audited).contains("count 9"));
     shop.said(&["types", "add", "view"]);
-    assert!(shop.refused(&audited).contains("the file cannot be compared: the name of an event type was used again"));
+    assert!(shop.refused(&audited).contains("files cannot be compared: the name of an event type was used again"));
     assert!(shop.said(&["audit"]).contains("count 9"));
 }
 
