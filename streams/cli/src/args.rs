@@ -154,7 +154,7 @@ pub enum Command {
     /// /v1/types/add-dimension.
     #[command(subcommand)]
     Types(TypesCommand),
-    /// Check all blobs against the manifest, and recount a file if one is named
+    /// Check all blobs against the manifest, and recount the loaded files if they are named
     ///
     /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of the loaded files are counted again,
     /// and their sum is compared with the blobs by tenant, listing, hour and type. Blobs merge the rows of all files, so each file that was

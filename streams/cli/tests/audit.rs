@@ -273,6 +273,42 @@ fn values_of_several_files_beyond_a_bound_are_left_out() {
 }
 
 #[test]
+fn file_that_is_counted_in_part_is_compared_up_to_its_position() {
+    let shop = Shop::of_three_files();
+    let bad = "a,x,2026-01-01,-1\n".repeat(1_000);
+    let file = shop.file("part.csv", &format!("d,x,2026-01-01,5\n{bad}d,x,2026-01-01,6\n"));
+    let load = ["load", file.to_str().unwrap(), "--map", MAP, "--dead-letters-max"];
+    assert!(shop.refused(&[&load[..], &["10"]].concat()).contains("1000 rows of the file were refused"));
+    let names = ["part.csv", "1.csv", "2.csv", "3.csv"];
+    assert!(shop.equal(&names, &["--map", MAP]).ends_with(" rows count 49\n"));
+    shop.said(&[&load[..], &["2000"]].concat());
+    assert!(shop.equal(&names, &["--map", MAP]).ends_with(" rows count 55\n"));
+}
+
+#[test]
+fn files_before_and_after_a_new_dimension_are_compared_together() {
+    let shop = Shop::new();
+    shop.load("1.csv", FIRST);
+    shop.said(&["types", "add-dimension", "impression", "country", "--values-max", "3"]);
+    let file = shop.folder.path().join("2.csv");
+    std::fs::write(&file, "shop,item,at,land\na,x,2026-01-01T00:10:00Z,NP\na,x,2026-01-01T00:10:00Z,\n").unwrap();
+    let map = "tenant=shop,listing=item,at=at,country=land";
+    shop.said(&["load", file.to_str().unwrap(), "--map", map]);
+    let maps = ["--map", MAP, "--map", map];
+    let said = shop.equal(&["1.csv", "2.csv"], &maps);
+    assert!(said.ends_with(" rows count 11\n") && !said.contains("without values"), "{said}");
+    // The files count under the names of their loads, and the blobs under that of the merged type.
+    shop.load("3.csv", THIRD);
+    shop.said(&["load", &shop.name("1.csv"), "--map", MAP, "--type", "click"]);
+    shop.said(&["types", "rename", "click", "impression", "--merge"]);
+    let maps = [&maps[..], &["--map", MAP, "--map", MAP]].concat();
+    let types = ["--type", "impression", "--type", "impression", "--type", "impression", "--type", "click"];
+    let said = shop.equal(&["1.csv", "2.csv", "3.csv", "1.csv"], &[&maps[..], &types].concat());
+    assert!(said.contains("event types with dimensions were merged"), "{said}");
+    assert!(said.ends_with(" rows count 44\n"), "{said}");
+}
+
+#[test]
 fn rows_of_the_intake_are_refused_by_name() {
     let shop = Shop::new();
     shop.file("1.csv", "a,x,2026-01-01T00:10:00Z,2\n");
