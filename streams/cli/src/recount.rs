@@ -55,12 +55,12 @@ type Files<'a> = BTreeMap<SourceId, Loaded<'a>>;
 /// # Errors
 /// A file is not of the directory, a source has no file, or a file cannot be read.
 pub fn recount(args: &AuditArgs, directory: &Directory, all: &Rollups) -> Result<Recounted, CliError> {
-    let files = loaded(args, directory)?;
-    check_all_are_named(directory, &files)?;
-    // The commits do not tell which of their rows came before a name was reused.
+    // The commits do not tell which of their rows came before a name was reused, and the file of a reused type has another source.
     if directory.manifest().types_of(PARTITION).has_reused_names_since(FIRST) {
         return Err(CliError::NameUsedAgain);
     }
+    let files = loaded(args, directory)?;
+    check_all_are_named(directory, &files)?;
     let catalogue = match files.values().all(|file| file.names_tenants) {
         true => None,
         false => Some(resolve::opened(&args.directory.dir, directory)?),

@@ -234,6 +234,21 @@ fn files_with_own_columns_and_types_are_compared_together() {
 }
 
 #[test]
+fn files_before_and_after_a_new_type_are_compared_together() {
+    let shop = Shop::new();
+    shop.load("1.csv", FIRST);
+    shop.said(&["types", "add", "click"]);
+    shop.said(&["load", &shop.name("1.csv"), "--map", MAP, "--type", "click"]);
+    let types = ["--map", MAP, "--type", "impression", "--type", "click"];
+    assert!(shop.equal(&["1.csv", "1.csv"], &types).ends_with(" rows count 18\n"));
+    shop.said(&["types", "delete", "click"]);
+    assert!(shop.equal(&["1.csv", "1.csv"], &types).ends_with(" rows count 9\n"));
+    shop.said(&["types", "add", "click"]);
+    let refused = shop.differs(&["1.csv"], &["--map", MAP]);
+    assert!(refused.contains("the name of an event type was used again"), "{refused}");
+}
+
+#[test]
 fn files_with_and_without_tenants_are_compared_together() {
     let shop = Shop::new();
     shop.load("1.csv", FIRST);

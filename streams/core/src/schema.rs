@@ -531,12 +531,6 @@ fn follow(former: &mut BTreeMap<String, FormerName>, change: &TypeChange) {
     }
 }
 
-impl Changed {
-    fn is_addition(&self) -> bool {
-        matches!(self.change, TypeChange::Add { .. })
-    }
-}
-
 impl TypeChange {
     fn names(&self) -> impl Iterator<Item = &str> {
         let (first, second) = match self {
@@ -648,10 +642,17 @@ impl TypesOf {
         self.schema.changes.iter().zip(&self.positions)
     }
 
-    /// Whether a name was reused after a commit.
+    /// Whether a name was reused after a commit: a type was added under the earlier name of another one.
     pub fn has_reused_names_since(&self, commit: Seq) -> bool {
-        let since = |(_, position): &(&Changed, &Position)| commit <= position.before;
-        self.changes().filter(since).any(|(changed, _)| changed.is_addition())
+        let mut earlier = BTreeSet::new();
+        self.changes().any(|(changed, position)| match &changed.change {
+            TypeChange::Rename { from: name, .. } | TypeChange::Delete { name } => {
+                earlier.insert(name);
+                false
+            }
+            TypeChange::Add { name } => earlier.contains(name) && commit <= position.before,
+            TypeChange::AddDimension { .. } => false,
+        })
     }
 
     /// Whether a change in an epoch, between one commit and a later commit, leaves open how rows were counted that the owner took before

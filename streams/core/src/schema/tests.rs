@@ -125,6 +125,16 @@ fn names_used_again_matter_in_the_epoch_of_their_owner() {
 }
 
 #[test]
+fn added_name_is_reused_if_an_earlier_type_had_it() {
+    let reuses = |changes: &[TypeChange]| {
+        let positions = changes.iter().map(|_| position(2, 4)).collect();
+        TypesOf { schema: Arc::new(schema(changes)), positions }.has_reused_names_since(Seq(1))
+    };
+    assert!(reuses(&[rename("view", "seen"), add("view")]));
+    assert!(!reuses(&[add("new"), delete("view"), add("other")]), "no row was counted under these names before");
+}
+
+#[test]
 fn merged_types_are_ambiguous_once_values_have_bounds() {
     let dimension = TypeChange::AddDimension { name: "view".into(), dimension: "country".into(), values_max: 2 };
     let ambiguous = |changes: &[TypeChange]| {
