@@ -21,6 +21,8 @@ pub const LETTER_REQUESTS_MAX: usize = 4;
 /// Dead letters of an answer, unless a request names another number, and at most.
 pub const LETTERS_DEFAULT: usize = 1_000;
 pub const LETTERS_MAX: usize = 10_000;
+/// Bytes of texts and reasons, behind which an answer ends. The next request has the rest.
+pub const LETTERS_BYTES_MAX: usize = 4 << 20;
 /// A request begins no further blob of dead letters after this.
 pub const LETTERS_TIME_S: u64 = 20;
 /// Queries at a time. A further one waits.

@@ -60,6 +60,36 @@ fn letters_are_listed_by_filter_and_in_parts() {
 }
 
 #[test]
+fn damaged_blob_of_letters_does_not_hide_the_others() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &EARLY_FLUSH);
+    for listing in ["x", "y"] {
+        let before = letters(&server);
+        server.send(typed("a", listing, "no"));
+        until("the flush", || letters(&server) == before + 1.0);
+    }
+    let blobs = || std::fs::read_dir(place.dir().join("blobs")).unwrap().map(|blob| blob.unwrap().path());
+    let of_letters = || blobs().filter(|path| path.extension().is_some_and(|kind| kind == "ndjson")).min().unwrap();
+    let whole = std::fs::read(of_letters()).unwrap();
+    let path = of_letters();
+    std::fs::write(&path, [&whole[..whole.len() - 2], b"??"].concat()).unwrap();
+    let listed = server.get("/v1/dead-letters");
+    assert_eq!(lines(&listed)[0]["row"], json!(2), "{listed:?}");
+    let problem = listed.header("tidemark-problem").unwrap();
+    assert!(problem.contains(path.file_name().unwrap().to_str().unwrap()), "{problem}");
+    // Blobs behind the damaged one are settled, and a request can begin behind a blob.
+    let dropped = server.post("/v1/dead-letters/drop?all=true", "").json();
+    assert_eq!((&dropped["dropped"], &dropped["is_complete"]), (&json!(1), &json!(false)), "{dropped}");
+    let none = server.get("/v1/dead-letters");
+    assert_eq!((none.status, none.code().as_str()), (500, "blob_failed"), "{none:?}");
+    std::fs::write(&path, whole).unwrap();
+    let first = server.get("/v1/dead-letters");
+    assert_eq!(lines(&first).len(), 1);
+    assert_eq!(settled(&server.post("/v1/dead-letters/drop?all=true&from=9-9-9-9.0", "")), (0, 0, 0));
+    assert_eq!(settled(&server.post("/v1/dead-letters/drop?all=true", "")), (0, 1, 0));
+}
+
+#[test]
 fn wrong_requests_about_letters_are_refused_by_name() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &[&EARLY_FLUSH[..], &["--secret-file", &place.secret()]].concat());

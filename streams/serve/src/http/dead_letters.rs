@@ -6,10 +6,11 @@ use super::request::{self, Params, shown};
 use crate::dead_letters::Select;
 use crate::engine::{LetterAction, LetterBlobs, LettersRequest, Message, SettleError, SettleRequest, SettledBlob};
 use crate::node::Node;
-use crate::settings::{LETTERS_DEFAULT, LETTERS_MAX, LETTERS_TIME_S};
+use crate::settings::{LETTERS_BYTES_MAX, LETTERS_DEFAULT, LETTERS_MAX, LETTERS_TIME_S};
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
+use std::fmt;
 use std::time::{Duration, Instant};
 use tidemark_streams_core::blob::{BlobKey, BlobMeta};
 use tidemark_streams_core::owner::DeadLetter;
@@ -30,11 +31,19 @@ struct Cursor {
     passed: usize,
 }
 
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.key, self.passed)
+    }
+}
+
 /// A part of the letters.
 #[derive(Default)]
 struct Listed {
     letters: Vec<DeadLetter>,
     next: Option<Cursor>,
+    /// Why a blob was passed over.
+    problem: Option<Failure>,
 }
 
 /// The results of a replay or drop.
@@ -46,6 +55,8 @@ struct Settled {
     kept: u64,
     /// Letters that were meant were left out: time was over, or their blob was replaced or cannot be read.
     is_incomplete: bool,
+    /// Where another request goes on.
+    next: Option<BlobKey>,
     problem: Option<Failure>,
 }
 
@@ -57,15 +68,22 @@ pub async fn list(server: &Server, headers: &HeaderMap, params: &Params) -> Resu
     let from = params.get("from").map(|text| cursor(text)).transpose()?;
     let _permit = server.letters.try_acquire().map_err(|_| busy())?;
     let LetterBlobs { metas, unwritten } = blobs(node, false).await?;
-    let listed = tokio::task::block_in_place(|| listed(node, &metas, &select, limit, from))?;
+    let listed = tokio::task::block_in_place(|| listed(node, &metas, &select, limit, from));
+    if let Some(problem) = listed.problem.clone().filter(|_| listed.letters.is_empty() && listed.next.is_none()) {
+        return Err(problem);
+    }
     let failed = |error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, BLOB_FAILED, error);
     let answer = Answer::of_kind("application/x-ndjson", encode(&listed.letters).map_err(failed)?);
     let answer = answer.with(HeaderName::from_static("tidemark-unwritten"), HeaderValue::from(unwritten));
-    let next = listed.next.and_then(|Cursor { key, passed }| HeaderValue::from_str(&format!("{key}.{passed}")).ok());
-    Ok(match next {
-        Some(next) => answer.with(HeaderName::from_static("tidemark-next"), next),
-        None => answer,
-    })
+    let next = listed.next.map(|cursor| cursor.to_string());
+    let problem = listed.problem.map(|failure| failure.message);
+    let headers = [("tidemark-next", next), ("tidemark-problem", problem)];
+    Ok(headers.into_iter().fold(answer, |answer, (name, text)| {
+        match text.and_then(|text| HeaderValue::from_str(&text).ok()) {
+            Some(value) => answer.with(HeaderName::from_static(name), value),
+            None => answer,
+        }
+    }))
 }
 
 pub async fn replay(server: &Server, headers: &HeaderMap, params: &Params) -> Result<Answer, Failure> {
@@ -97,10 +115,12 @@ async fn settle(
         }
         (LetterAction::Drop, ..) | (LetterAction::Replay, ..) => {}
     }
+    let from = params.get("from").map(|text| cursor(text)).transpose()?;
     let _permit = server.letters.try_acquire().map_err(|_| busy())?;
     let by = Instant::now() + Duration::from_secs(LETTERS_TIME_S);
-    let LetterBlobs { metas, unwritten } = blobs(node, true).await?;
-    let Settled { replayed, dropped, kept, is_incomplete, problem } =
+    let LetterBlobs { mut metas, unwritten } = blobs(node, true).await?;
+    metas.retain(|meta| from.is_none_or(|from| meta.key >= from.key));
+    let Settled { replayed, dropped, kept, is_incomplete, next, problem } =
         settle_all(node, &metas, &select, action, by).await;
     // The sender has to know what was settled, whatever failed later.
     if let Some(failure) = problem.clone().filter(|_| replayed + dropped == 0) {
@@ -111,6 +131,7 @@ async fn settle(
         "dropped": dropped,
         "kept": kept,
         "is_complete": !is_incomplete && unwritten == 0,
+        "next": next.map(|key| Cursor { key, passed: 0 }.to_string()),
         "unwritten": unwritten,
         "problem": problem.map(|failure| failure.message),
     })))
@@ -128,6 +149,7 @@ async fn settle_all(
     for meta in metas {
         if Instant::now() >= by {
             settled.is_incomplete = true;
+            settled.next = Some(meta.key);
             break;
         }
         let result = settle_blob(node, meta, select, action, by, &mut settled).await;
@@ -135,6 +157,7 @@ async fn settle_all(
             Ok(is_in_time) if is_in_time => {}
             Ok(_) => {
                 settled.is_incomplete = true;
+                settled.next = Some(meta.key);
                 break;
             }
             // A blob that cannot be read does not keep the others from being settled.
@@ -202,32 +225,35 @@ async fn blobs(node: &Node, flushes: bool) -> Result<LetterBlobs, Failure> {
     receiver.await.map_err(|_| ended())?.map_err(failure)
 }
 
-fn listed(
-    node: &Node,
-    metas: &[BlobMeta],
-    select: &Select<'_>,
-    limit: usize,
-    from: Option<Cursor>,
-) -> Result<Listed, Failure> {
+/// Letters until the limit, the bytes of an answer, or the time is reached.
+fn listed(node: &Node, metas: &[BlobMeta], select: &Select<'_>, limit: usize, from: Option<Cursor>) -> Listed {
     let by = Instant::now() + Duration::from_secs(LETTERS_TIME_S);
     let mut listed = Listed::default();
+    let mut bytes = 0;
     for meta in metas.iter().filter(|meta| from.is_none_or(|from| meta.key >= from.key)) {
         let passed = from.filter(|from| from.key == meta.key).map_or(0, |from| from.passed);
         if Instant::now() >= by {
             listed.next = Some(Cursor { key: meta.key, passed });
-            break;
+            return listed;
         }
-        for (at, letter) in
-            read(node, meta)?.into_iter().enumerate().skip(passed).filter(|(_, letter)| select.has(letter))
-        {
-            if listed.letters.len() == limit {
-                listed.next = Some(Cursor { key: meta.key, passed: at });
-                return Ok(listed);
+        // A blob that cannot be read does not hide the others.
+        let letters = match read(node, meta) {
+            Ok(letters) => letters,
+            Err(failure) => {
+                listed.problem.get_or_insert(failure);
+                continue;
             }
+        };
+        for (at, letter) in letters.into_iter().enumerate().skip(passed).filter(|(_, letter)| select.has(letter)) {
+            if listed.letters.len() == limit || bytes >= LETTERS_BYTES_MAX {
+                listed.next = Some(Cursor { key: meta.key, passed: at });
+                return listed;
+            }
+            bytes += letter.text.len() + letter.reason.len();
             listed.letters.push(letter);
         }
     }
-    Ok(listed)
+    listed
 }
 
 fn read(node: &Node, meta: &BlobMeta) -> Result<Vec<DeadLetter>, Failure> {

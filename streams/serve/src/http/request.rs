@@ -106,8 +106,8 @@ impl Route {
             Route::AddDimension => &["type", "dimension", "values_max"],
             Route::Erase => &["tenant", "listing", "again"],
             Route::DeadLetters => &["source", "row", "reason", "tenant", "limit", "from"],
-            Route::ReplayDeadLetters => &["source", "row", "reason", "tenant"],
-            Route::DropDeadLetters => &["source", "row", "reason", "tenant", "all"],
+            Route::ReplayDeadLetters => &["source", "row", "reason", "tenant", "from"],
+            Route::DropDeadLetters => &["source", "row", "reason", "tenant", "all", "from"],
         }
     }
 }

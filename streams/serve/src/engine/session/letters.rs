@@ -49,6 +49,9 @@ impl Session<'_> {
 
     /// Answers which blobs of dead letters there are, and begins to settle the next blob.
     pub(super) fn work_on_letters(&mut self) -> Result<(), Problem> {
+        // Nobody waits for the answer of a request whose client is gone.
+        self.letter_work.asked.retain(|asked| !asked.request.answer.is_closed());
+        self.letter_work.waiting.retain(|request| !request.answer.is_closed());
         self.answer_letters();
         self.end_unsettled();
         let now = Instant::now();
