@@ -168,6 +168,8 @@ pub struct Query {
     kept_from: Day,
     not_kept_before: Day,
     erasures: Erasures,
+    /// The erasures that the owner may have known when it was asked.
+    owner_erasures: Erasures,
     /// How many changes of event types there were.
     pub known_types: usize,
     /// The owner's rows, once it was asked.
@@ -195,12 +197,15 @@ impl Query {
         let not_kept_before = kept_from;
         let erasures = partition.map(|partition| partition.erasures.clone()).unwrap_or_default();
         let known_types = manifest.schema().changes().len();
-        Query { tenant, hours, plan, kept_from, not_kept_before, erasures, known_types, owner_rows: Vec::new() }
+        let owner_erasures = erasures.clone();
+        let owner_rows = Vec::new();
+        Query { tenant, hours, plan, kept_from, not_kept_before, erasures, owner_erasures, known_types, owner_rows }
     }
 
     /// Rows that their owner may refuse are not compared.
-    pub fn add_owner_rows(&mut self, rows: Vec<OwnerRows>, kept_from: Day) {
+    pub fn add_owner_rows(&mut self, rows: Vec<OwnerRows>, kept_from: Day, erasures: Erasures) {
         self.owner_rows = rows;
+        self.owner_erasures = erasures;
         self.not_kept_before = self.not_kept_before.max(kept_from);
     }
 
@@ -243,6 +248,7 @@ impl Query {
             known_types,
             added: &added,
             erasures: &self.erasures,
+            owner_erasures: &self.owner_erasures,
         };
         checkers::answer(&self.plan, &asked, &combined(rows.into_iter()), sources, settled)?;
         Ok(answered)

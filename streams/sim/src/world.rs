@@ -822,10 +822,11 @@ impl World {
             && self.workers[worker].told_types == query.known_types
             && let Ok(rows) = owner.rows_of(self.clock(), &query.tenant)
         {
-            // The owner refuses rows behind a horizon that was raised after the query began.
+            // The owner refuses rows behind a horizon that was raised after the query began, and leaves out rows that were erased since.
             let partition = self.manifest.partition(PARTITION);
             let late = partition.map_or(Day(0), |partition| partition.horizons.late);
-            query.add_owner_rows(rows, late);
+            let erasures = partition.map(|partition| partition.erasures.clone()).unwrap_or_default();
+            query.add_owner_rows(rows, late, erasures);
         }
         self.after(0, 200, Event::Answer(query));
     }
