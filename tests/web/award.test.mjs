@@ -220,7 +220,9 @@ test("a key of odd bytes is asked for as it is", async () => {
   const { page, errors, answers } = await opened();
   await page.goto(addressOf(5, "search/100%25%FF/ä b"));
   await page.locator("#ask-text", { hasText: "search/100%25%FF/ä b has no milestone 5" }).waitFor();
-  assert.equal(new URL(answers.at(-1).url()).pathname, "/v1/awards/search/100%25%FF%2F%C3%A4%20b/5");
+  // The browser asks for the icon at any time.
+  const paths = answers.map(answer => new URL(answer.url()).pathname).filter(path => path.startsWith("/v1/awards/"));
+  assert.equal(paths.at(-1), "/v1/awards/search/100%25%FF%2F%C3%A4%20b/5");
   assert.deepEqual(errors, []);
 });
 
