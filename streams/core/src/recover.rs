@@ -284,13 +284,15 @@ impl<'f> Search<'f> {
     }
 
     /// Whether as many erasures and changes of event types had come before a commit as its owner knew. Of an erasure that came again, only
-    /// the last time is known.
+    /// the last time is known. If all of these last times are before the commit, the earlier times are too.
     fn may_have_known(&self, id: AppliedCommit, revision: u64) -> bool {
         let erased = self.head.erasures.iter().map(|(_, erasure)| erasure.seq);
         let known: Vec<Seq> = erased.chain(self.head.type_changes.iter().map(|position| position.before)).collect();
         let repeated = self.head.revision().saturating_sub(known.len() as u64);
         let before = known.iter().filter(|seq| **seq < id.seq).count() as u64;
-        (before..=before + repeated).contains(&revision)
+        let all_erased_before = self.head.erasures.iter().all(|(_, erasure)| erasure.seq < id.seq);
+        let least = if all_erased_before { before + repeated } else { before };
+        (least..=before + repeated).contains(&revision)
     }
 
     /// Commits that were not applied. The owner of a later commit, applied or not, knew what was applied before: if it replaces the same
