@@ -389,7 +389,12 @@ pub struct AddDimensionArgs {
     /// The dimension: the field of events with the value, and the column of counts
     pub dimension: String,
     /// Values that a flush keeps for each tenant: 1 to 10,000. Further values count as `other`
-    #[arg(long, value_name = "COUNT", default_value_t = VALUES_MAX_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=i64::from(VALUES_MAX)))]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = VALUES_MAX_DEFAULT,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(VALUES_MAX))
+    )]
     pub values_max: u32,
     #[command(flatten)]
     pub directory: DirectoryArgs,

@@ -1,18 +1,15 @@
 //! `audit --against`: the rows of all loaded files are compared with the blobs, and a wrong blob is found although it is whole.
 
+mod owner;
 mod shop;
 
+use owner::{Counted, count};
 use shop::{MAP, Shop};
 use std::fs::File;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::Zone;
-use tidemark_streams_core::blob::PartitionId;
-use tidemark_streams_core::event::{EventTypes, RawEvent};
-use tidemark_streams_core::manifest::{Generation, MemberId};
-use tidemark_streams_core::merge::MergePolicy;
-use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, Record, RowBatch};
+use tidemark_streams_core::event::RawEvent;
 use tidemark_streams_core::source::{ReadingId, SourceId};
-use tidemark_streams_core::time::Now;
 use tidemark_streams_core::values::Values;
 use tidemark_streams_serve::SOURCE;
 use tidemark_streams_source::digest::{reading_id, source_id};
@@ -79,28 +76,9 @@ impl Shop {
     /// Writes blobs that say that a source has these rows. The directory is whole.
     fn count(&self, source: SourceId, generation: u64, events: &[RawEvent<'_>]) {
         let mut directory = Directory::open(&self.dir(), IfMissing::Create).unwrap();
-        let now = Now(1_767_312_000_000);
-        let config = OwnerConfig {
-            partition: PartitionId(0),
-            member: MemberId(1),
-            generation: Generation(generation),
-            types: EventTypes::new(&["impression"]).unwrap(),
-            seed: 1,
-            flush_after_ms: 1_000,
-            cells_max: 1_000,
-            fold_bytes_max: 1 << 20,
-            dead_letters_max: 10,
-            merge: MergePolicy::default(),
-            retry_after_ms: 1_000,
-            keep_flushed_ms: 0,
-        };
-        let mut owner = Owner::new(now, config);
-        carry_out(&mut owner, &mut directory, now);
         let reading = ReadingId(reading_id(&Mapping::parse(MAP, None).unwrap(), &Zone::UTC));
-        let records: Vec<Record<'_>> = events.iter().copied().map(Record::Event).collect();
-        owner.handle(now, Input::Rows(RowBatch { source, reading, from: 0, is_logged: false, records: &records }));
-        owner.handle(now, Input::End { source, reading, rows: records.len() as u64 });
-        carry_out(&mut owner, &mut directory, now);
+        let types = &["impression"];
+        count(&mut directory, &Counted { source, reading, generation, types, names_types: true, events });
     }
 
     /// The directory of a load that counted other rows than those of the file.
@@ -110,24 +88,6 @@ impl Shop {
         shop.count(shop.source("1.csv"), 1, counted);
         assert!(shop.said(&["audit"]).contains(" blobs are whole"));
         shop
-    }
-}
-
-/// Carries out what an owner asks for.
-fn carry_out(owner: &mut Owner, directory: &mut Directory, now: Now) {
-    while let Some(output) = owner.poll_output() {
-        match output {
-            Output::Propose(command) => {
-                let outcome = directory.propose(&command).unwrap();
-                owner.handle(now, Input::Applied { outcome: &outcome, manifest: directory.manifest() });
-            }
-            Output::Put(put) => {
-                let stored = directory.put(&put).unwrap();
-                owner.handle(now, Input::Stored { key: put.key, stored });
-            }
-            Output::Load(key) => panic!("{key} is read"),
-            Output::Stopped(stop) => panic!("{stop}"),
-        }
     }
 }
 

@@ -1,18 +1,15 @@
 //! `types` on a directory with counts: what is renamed answers at once, what is deleted is in no file, and nothing counts twice.
 
+mod owner;
 mod shop;
 
+use owner::{Counted, count};
 use shop::{MAP, Shop};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tidemark_streams_core::blob::PartitionId;
-use tidemark_streams_core::event::{EventTypes, RawEvent};
-use tidemark_streams_core::manifest::{self, Generation, MemberId};
-use tidemark_streams_core::merge::MergePolicy;
-use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, Record, RowBatch};
+use tidemark_streams_core::event::RawEvent;
 use tidemark_streams_core::source::{ReadingId, SourceId};
-use tidemark_streams_core::time::Now;
 use tidemark_streams_core::values::Values;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 
@@ -263,53 +260,14 @@ fn counted_by_an_earlier_version(shop: &Shop) {
     let mut directory = Directory::open(&shop.dir(), IfMissing::Create).unwrap();
     let source = SourceId([7; 32]);
     let reading = ReadingId(1);
-    let now = Now(1_767_312_000_000);
-    let config = OwnerConfig {
-        partition: PartitionId(0),
-        member: MemberId(1),
-        generation: Generation(1),
-        types: EventTypes::new(&["view", "old"]).unwrap(),
-        seed: 1,
-        flush_after_ms: 1_000,
-        cells_max: 1_000,
-        fold_bytes_max: 1 << 20,
-        dead_letters_max: 10,
-        merge: MergePolicy::default(),
-        retry_after_ms: 1_000,
-        keep_flushed_ms: 0,
-    };
-    let mut owner = Owner::new(now, config);
-    carry_out(&mut owner, &mut directory, now);
     let raw =
         RawEvent { tenant: "a", listing: "x", at_s: 1_767_225_600, event_type: "old", count: 2, values: Values::NONE };
-    let records = [Record::Event(raw), Record::Event(RawEvent { event_type: "view", ..raw })];
-    owner.handle(now, Input::Rows(RowBatch { source, reading, from: 0, is_logged: false, records: &records }));
-    owner.handle(now, Input::End { source, reading, rows: 2 });
-    carry_out(&mut owner, &mut directory, now);
+    let events = &[raw, RawEvent { event_type: "view", ..raw }];
+    let types = &["view", "old"];
+    count(&mut directory, &Counted { source, reading, generation: 1, types, names_types: false, events });
     assert_eq!(directory.manifest().live().count(), 1);
     let schema = directory.manifest().schema();
     assert!(!schema.is_whole() && schema.listed().is_empty(), "{schema:?}");
-}
-
-/// Carries out what an owner asks for.
-fn carry_out(owner: &mut Owner, directory: &mut Directory, now: Now) {
-    while let Some(output) = owner.poll_output() {
-        match output {
-            Output::Propose(mut command) => {
-                if let manifest::Command::Claim(claim) = &mut command {
-                    claim.types = None;
-                }
-                let outcome = directory.propose(&command).unwrap();
-                owner.handle(now, Input::Applied { outcome: &outcome, manifest: directory.manifest() });
-            }
-            Output::Put(put) => {
-                let stored = directory.put(&put).unwrap();
-                owner.handle(now, Input::Stored { key: put.key, stored });
-            }
-            Output::Load(key) => panic!("{key} is read"),
-            Output::Stopped(stop) => panic!("{stop}"),
-        }
-    }
 }
 
 #[test]

@@ -144,29 +144,15 @@ impl Engine {
     /// Waits between two sessions, and answers meanwhile. `true`: it was told to stop.
     fn wait(&self) -> bool {
         let end = Instant::now() + AGAIN;
+        let why = || self.node.problem().unwrap_or_default();
         loop {
             match self.inbox.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
-                Ok(Message::Pin(pin)) => {
-                    let why = self.node.problem().unwrap_or_default();
-                    let _ = pin.answer.send(Err(PinError::NotServing(why)));
-                }
-                Ok(Message::Propose(proposal)) => {
-                    let why = self.node.problem().unwrap_or_default();
-                    let _ = proposal.answer.send(Err(ProposalError::NotServing(why)));
-                }
-                Ok(Message::Erase(request)) => {
-                    let why = self.node.problem().unwrap_or_default();
-                    let _ = request.answer.send(Err(ProposalError::NotServing(why)));
-                }
-                Ok(Message::Letters(request)) => {
-                    let why = self.node.problem().unwrap_or_default();
-                    let _ = request.answer.send(Err(SettleError::NotServing(why)));
-                }
-                Ok(Message::Settle(request)) => {
-                    let why = self.node.problem().unwrap_or_default();
-                    let _ = request.answer.send(Err(SettleError::NotServing(why)));
-                }
+                Ok(Message::Pin(pin)) => drop(pin.answer.send(Err(PinError::NotServing(why())))),
+                Ok(Message::Propose(proposal)) => drop(proposal.answer.send(Err(ProposalError::NotServing(why())))),
+                Ok(Message::Erase(request)) => drop(request.answer.send(Err(ProposalError::NotServing(why())))),
+                Ok(Message::Letters(request)) => drop(request.answer.send(Err(SettleError::NotServing(why())))),
+                Ok(Message::Settle(request)) => drop(request.answer.send(Err(SettleError::NotServing(why())))),
                 Ok(Message::Wake | Message::Done(..)) => {}
                 Err(RecvTimeoutError::Timeout) => return false,
             }

@@ -128,8 +128,8 @@ struct OtherChecker {
     checker: &'static str,
 }
 
-/// A commit that knew too little also hides a lost manifest, or counts rows of a name that was used again. An owner that forgets dimensions refuses rows with values, and one that takes
-/// a name for a deleted one refuses its rows. The changes of event types that came behind a commit follow from its number.
+/// A commit that knew too little also hides a lost manifest, or counts rows of a name that was used again. An owner that forgets dimensions
+/// refuses rows with values, and one that takes a name for a deleted one refuses its rows. The changes of event types that came behind a commit follow from its number.
 const OTHER_CHECKERS: [OtherChecker; 9] = [
     OtherChecker { bug: Bug::NumbersMayFall, checker: ERASED },
     OtherChecker { bug: Bug::NumbersMayFall, checker: QUERY },

@@ -161,10 +161,9 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`CatalogueError`]: nothing was added.
-    pub fn add<'a>(&self, entries: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Added, CatalogueError> {
+    pub fn add<'a>(&self, mut entries: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Added, CatalogueError> {
         let mut addition = self.addition()?;
-        let mut named = entries;
-        let refused = named.find_map(|(listing, tenant)| addition.add(listing, tenant).err());
+        let refused = entries.find_map(|(listing, tenant)| addition.add(listing, tenant).err());
         let added = refused.map_or_else(|| addition.commit(), Err);
         added.inspect_err(|error| self.close_after(error))
     }

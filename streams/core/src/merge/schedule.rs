@@ -313,7 +313,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The part of a root behind its point, of 2^64: of 5 (the golden ratio), 2, 3, 7, and 13.
+    /// The part behind the point, of 2^64: of the golden ratio, and of the square roots of 2, 3, 7 and 13.
     fn step(self) -> u64 {
         match self {
             Phase::Flush => 0x9E37_79B9_7F4A_7C15,
@@ -326,8 +326,8 @@ impl Phase {
 
     /// When, within a time, the work of this number is due. It is the same in every process.
     ///
-    /// Multiples of such a root lie evenly, however many numbers there are. Those of another root are apart from them, so numbers
-    /// that flush together do not merge together. Phases by a hash would meet by chance.
+    /// Multiples of an irrational number lie evenly, however many there are. Each kind of work has its own number, so partitions that
+    /// flush together do not merge together. Phases by a hash would meet by chance.
     pub fn of(self, number: u64, spread: u64) -> u64 {
         if bites(Bug::MergesAtMidnight) {
             return 0;

@@ -4,7 +4,7 @@ use super::{
     Engine, LOG_FILE, LetterAction, LetterBlobs, LettersRequest, MESSAGES_MAX, Message, Opened, PARTITION, Pin, SOURCE,
     SettleRequest, SettledBlob, open_log,
 };
-use crate::log::{Submission, read_rows};
+use crate::log::{Submission, SubmitRefused, read_rows};
 use crate::node::{Node, now_ms};
 use crate::settings::{Settings, SqlSettings};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,9 @@ use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::owner::Recount;
 use tidemark_streams_core::rebuild::SourceRows;
 use tidemark_streams_core::time::{Day, HourRange, Now};
-use tidemark_streams_intake::body::{self, Rules};
+use tidemark_streams_intake::body::{self, Decoded, Rules};
+use tidemark_streams_intake::entry::Event;
+use tidemark_streams_intake::limits::ENTRY_BYTES_MAX;
 use tidemark_streams_intake::listings::NoTenants;
 use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::directory::{Directory, IfMissing};
@@ -296,6 +298,27 @@ fn server_deletes_no_file_while_a_live_blob_is_damaged() {
 }
 
 /// A delta is rebuilt from the log as long as the log has its rows.
+/// Letters are cut before, so no request makes such a batch.
+#[test]
+fn batch_that_the_log_would_not_read_again_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("streams");
+    let settings = settings(&dir, &Faults::default());
+    let directory = Directory::open(&dir, IfMissing::Create).unwrap();
+    let (engine, _inbox) = sync_channel(MESSAGES_MAX);
+    let log = open_log(&directory, &settings, &engine).unwrap();
+    let submit = |bytes: usize| {
+        let mut decoded = Decoded::default();
+        decoded.dead_letters = 1;
+        decoded.events.push(Event::Broken { reason: "long".into(), text: "x".repeat(bytes).into() });
+        log.submit(Submission { producer: None, decoded, now_ms: now_ms() })
+    };
+    let refused = submit(ENTRY_BYTES_MAX).unwrap_err();
+    assert!(matches!(refused, SubmitRefused::Long { bytes } if bytes > ENTRY_BYTES_MAX), "{refused}");
+    let index = submit(ENTRY_BYTES_MAX / 2).unwrap().index;
+    assert_eq!(index, log.first_index(), "the refused batch is not in the log");
+}
+
 #[test]
 fn rows_of_the_log_are_counted_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -152,10 +152,9 @@ async fn settle_all(
             settled.next = Some(meta.key);
             break;
         }
-        let result = settle_blob(node, meta, select, action, by, &mut settled).await;
-        match result {
-            Ok(is_in_time) if is_in_time => {}
-            Ok(_) => {
+        match settle_blob(node, meta, select, action, by, &mut settled).await {
+            Ok(true) => {}
+            Ok(false) => {
                 settled.is_incomplete = true;
                 settled.next = Some(meta.key);
                 break;
