@@ -12,12 +12,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tidemark_proto::ids::DcId;
 use tidemark_proto::limits::INCARNATIONS_SAID_MAX;
-use tidemark_proto::msg::{FromGroup, KnownGroup, Within};
+use tidemark_proto::msg::{EMPTY_DIRECTORY_REFUSAL, FromGroup, KnownGroup, Within};
 use tidemark_proto::wire::{self, channel};
 use tidemark_transport::{
     Channel, Connection, ConnectionLost, Endpoint, FrameReader, HostPort, PeerName, ReceiveError, Role,
 };
 use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 
 const WRITER_QUEUE_MAX: usize = 4_096;
 /// Pause before dialling again: a node is close, and clients wait for it.
@@ -28,6 +29,10 @@ const REDIAL_GONE: Duration = Duration::from_secs(2);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// And for one that is not placed on it: it speaks for what it held before, until others have its place.
 const ASK_AGAIN_UNPLACED: Duration = Duration::from_secs(3);
+/// How long the ledger here may take to learn of a group that has just been registered. Two aggregators of a data centre may start for
+/// the first time together: one of them registers the group while the other's ledger is on its way.
+const LEARN_MAX: Duration = Duration::from_secs(10);
+const LEARN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Keeps a connection to a node of the data centre with a channel for each group that it holds, for ever. Where logs move, a node may
 /// lead any group for a while, whatever the layout says.
@@ -55,7 +60,7 @@ pub(crate) async fn keep_dialling(dialling: Dialling, dc: DataCentre, node: u16)
             Err(error) if error.is_unresolved() => {}
             Err(error) => link(&|link| link.refused(&error.to_string())),
         }
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
     }
 }
 
@@ -103,6 +108,31 @@ impl Dialling {
         }
         known
     }
+
+    /// A node refuses this aggregator because of its empty directory. Where the ledger does not learn of the group in time, this process
+    /// ends.
+    async fn on_empty_refusal(&self, group: u16, reason: &str) {
+        if learns_in_time(|| self.knows_group(group)).await {
+            tracing::debug!(group, "the group was registered while this aggregator's ledger was on its way");
+        } else {
+            self.directory.refuse(reason);
+        }
+    }
+
+    fn knows_group(&self, group: u16) -> bool {
+        let known = self.known(group);
+        !known.serving.is_empty() || !known.fenced.is_empty()
+    }
+}
+
+/// Waits until the ledger knows of a group; false: it does not learn of it in time.
+async fn learns_in_time(knows: impl Fn() -> bool) -> bool {
+    let learned = async {
+        while !knows() {
+            sleep(LEARN_INTERVAL).await;
+        }
+    };
+    timeout(LEARN_MAX, learned).await.is_ok()
 }
 
 /// Until the connection has ended.
@@ -110,7 +140,7 @@ async fn run(connection: &Connection, dialling: &Dialling, node: NodeGroup, agai
     dialling.catching_up.until_ledger().await;
     while let Ended::NotHeld = run_channel(connection, dialling, node).await {
         tracing::debug!(?node, "the node does not hold the group");
-        tokio::time::sleep(again).await;
+        sleep(again).await;
     }
 }
 
@@ -136,53 +166,82 @@ async fn run_channel(connection: &Connection, dialling: &Dialling, node: NodeGro
     let (sender, receiver) = mpsc::channel(WRITER_QUEUE_MAX);
     let writing = tokio::spawn(write_all(writer, receiver));
     let up = Event::NodeUp { node, sender, connection: connection.clone() };
-    let reason = match events.send(up).await {
-        Ok(()) => read_all(node, &mut reader, dialling).await,
-        Err(_) => Some("the aggregator stops".to_owned()),
+    let read = match events.send(up).await {
+        Ok(()) => read_all(node, &mut reader, events).await,
+        Err(_) => ReadEnd::Stopped,
     };
     writing.abort();
-    if let Some(reason) = &reason {
-        connection.close(reason);
+    if let Some(reason) = read.reason() {
+        connection.close(&reason);
     }
-    match (reason, events.send(Event::NodeGone { node }).await) {
-        (None, Ok(())) => Ended::NotHeld,
-        _ => Ended::Gone,
+    let gone = events.send(Event::NodeGone { node }).await;
+    match (read, gone) {
+        (ReadEnd::Channel, Ok(())) => return Ended::NotHeld,
+        (ReadEnd::Lost(ReceiveError::Lost(ConnectionLost::ClosedByPeer { reason })), _)
+            if reason.starts_with(EMPTY_DIRECTORY_REFUSAL) =>
+        {
+            dialling.on_empty_refusal(group, &reason).await;
+        }
+        // Other refusals are logged with the link.
+        (ReadEnd::Lost(error), _) => tracing::debug!(?node, %error, "connection to a node ended"),
+        (ReadEnd::Channel | ReadEnd::Malformed(_) | ReadEnd::Stopped, _) => {}
+    }
+    Ended::Gone
+}
+
+/// Why reading from a node ended.
+enum ReadEnd {
+    /// The node ended the channel.
+    Channel,
+    Lost(ReceiveError),
+    Malformed(String),
+    /// The aggregator stops.
+    Stopped,
+}
+
+impl ReadEnd {
+    /// The reason to close the connection with, if it is to be closed.
+    fn reason(&self) -> Option<String> {
+        match self {
+            ReadEnd::Channel => None,
+            ReadEnd::Lost(error) => Some(error.to_string()),
+            ReadEnd::Malformed(error) => Some(format!("malformed message: {error}")),
+            ReadEnd::Stopped => Some("the aggregator stops".to_owned()),
+        }
     }
 }
 
-/// A node that knows this aggregator's ledger as another one ends this process. Other refusals are logged with the link.
-fn note_refusal(dialling: &Dialling, node: NodeGroup, error: &ReceiveError) {
-    match error {
-        ReceiveError::Lost(ConnectionLost::ClosedByPeer { reason }) if reason.starts_with("refused: ") => {
-            dialling.directory.refuse(reason);
-        }
-        ReceiveError::Frame(_) | ReceiveError::Abandoned | ReceiveError::Lost(_) => {
-            tracing::debug!(?node, %error, "connection to a node ended")
-        }
-    }
-}
-
-/// Why reading ended; `None`: the node ended the channel.
-async fn read_all(node: NodeGroup, reader: &mut FrameReader, dialling: &Dialling) -> Option<String> {
-    let events = &dialling.events;
+async fn read_all(node: NodeGroup, reader: &mut FrameReader, events: &mpsc::Sender<Event>) -> ReadEnd {
     loop {
         let frame = match reader.next().await {
             Ok(Some(frame)) => frame,
-            Ok(None) => return None,
-            Err(error) => {
-                note_refusal(dialling, node, &error);
-                return Some(error.to_string());
-            }
+            Ok(None) => return ReadEnd::Channel,
+            Err(error) => return ReadEnd::Lost(error),
         };
         let msg = match wire::decode::<FromGroup>(&frame) {
             Ok(msg) => msg,
             Err(error) => {
                 tracing::warn!(?node, %error, "malformed message of a node");
-                return Some(format!("malformed message: {error}"));
+                return ReadEnd::Malformed(error.to_string());
             }
         };
         if events.send(Event::Node { node, msg }).await.is_err() {
-            return Some("the aggregator stops".to_owned());
+            return ReadEnd::Stopped;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn group_that_the_ledger_learns_late_is_no_lost_ledger() {
+        let start = Instant::now();
+        assert!(learns_in_time(|| start.elapsed() >= Duration::from_secs(9)).await);
+        let start = Instant::now();
+        assert!(!learns_in_time(|| false).await);
+        assert!(start.elapsed() >= LEARN_MAX && start.elapsed() < LEARN_MAX * 2);
     }
 }
