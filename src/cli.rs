@@ -9,7 +9,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     add, aggregator, audit, award, awards, backup, certs, claims, completions, counter, dc, declare_lost, export, get,
-    graph, ledger, load, man, milestones, namespaces, node, restore, series, slots, status, verify, watch, webhooks,
+    graph, ledger, load, log_level, man, milestones, namespaces, node, restore, series, slots, status, verify, watch,
+    webhooks,
 };
 use crate::serve::{self, ServeOptions};
 use crate::{Outcome, VERSION, lab, plan};
@@ -128,6 +129,13 @@ pub enum Command {
     /// Print the state of a process
     #[command(after_help = "Examples:\n  tidemark status\n  tidemark status --ready --server http://127.0.0.1:7171")]
     Status(status::Status),
+    /// Show or change the log level of a running process
+    ///
+    /// A change lasts until the process ends. `--log-level` sets the level of its next start.
+    #[command(
+        after_help = "Examples:\n  tidemark log-level\n  tidemark log-level debug\n  tidemark log-level warn,tidemark_node=debug"
+    )]
+    LogLevel(log_level::LogLevelArgs),
     /// Check the certificate of an award offline, against the cluster's CA
     #[command(after_help = "Example:\n  tidemark verify award.json --ca ca.pem --voters usa-0,asia-0,europe-0")]
     Verify(verify::Verify),
@@ -199,6 +207,7 @@ impl Command {
             Command::Slots(args) => slots::run(args),
             Command::Webhooks(args) => webhooks::run(args),
             Command::Status(args) => status::run(args),
+            Command::LogLevel(args) => log_level::run(args),
             Command::Verify(args) => verify::run(args),
             Command::Certs(args) => certs::run(args),
             Command::Completions(args) => completions::run(&args, Cli::command()),

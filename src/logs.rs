@@ -3,6 +3,9 @@
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 use std::fmt::{self, Write};
+use std::io::Stderr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tidemark_server::log_level::{LEVELS, LogLevel, LogLevelError};
 use tracing::field::{Field, Visit};
 use tracing::span::Record;
 use tracing::{Event, Subscriber};
@@ -12,12 +15,12 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
+use tracing_subscriber::reload;
 
 /// Added to a plain level. openraft reports every lost connection by itself, and, while a connection is being closed, that messages no
 /// longer arrive; the transport logs both already.
 const OPENRAFT: &str =
     "openraft=error,openraft::core::heartbeat=off,openraft::raft::raft_inner=off,openraft::raft::stream_append=off";
-const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The level and the format of logs.
 #[derive(Clone, Debug, Args)]
@@ -42,12 +45,38 @@ pub enum LogFormat {
 
 /// A filter that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "--log-level (TIDEMARK_LOG) is {text:?}: {reason}; use off, error, warn, info, debug, trace, or a filter such as warn,tidemark_node=debug"
-)]
-pub struct LogError {
-    text: String,
-    reason: String,
+#[error("--log-level (TIDEMARK_LOG) is {0}")]
+pub struct LogError(LogLevelError);
+
+type Apply = Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>;
+
+/// The level of this process's log, which may change while it runs.
+struct RunningLevel {
+    level: Mutex<String>,
+    apply: Apply,
+}
+
+/// Set once logging has started.
+static RUNNING: OnceLock<Arc<RunningLevel>> = OnceLock::new();
+
+/// The level of this process's log, if it logs as [`LogOptions`] say.
+pub fn running_level() -> Option<Arc<dyn LogLevel>> {
+    RUNNING.get().map(|running| running.clone() as Arc<dyn LogLevel>)
+}
+
+impl LogLevel for RunningLevel {
+    fn level(&self) -> String {
+        self.level.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, level: &str) -> Result<(), LogLevelError> {
+        let filter = filter_of(level)?;
+        let mut own = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = |error: reload::Error| LogLevelError { level: level.to_owned(), reason: error.to_string() };
+        (self.apply)(filter).map_err(refused)?;
+        *own = level.trim().to_owned();
+        Ok(())
+    }
 }
 
 impl LogOptions {
@@ -56,34 +85,43 @@ impl LogOptions {
     /// # Errors
     /// The filter cannot be read.
     pub fn start(&self) -> Result<(), LogError> {
-        let filter = self.filter()?;
-        let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-        // A log without a reader is dropped, and so is the error about it.
-        let logs = logs.log_internal_errors(false);
-        let _ = match self.log_format {
-            LogFormat::Text => {
-                let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-                logs.with_ansi(ansi).try_init()
-            }
-            LogFormat::Json => logs.fmt_fields(SpanFields).event_format(JsonLines).try_init(),
+        let level = match self.log_level.trim() {
+            "" => "info",
+            level => level,
         };
+        let filter = filter_of(level).map_err(LogError)?;
+        // A log without a reader is dropped, and so is the error about it.
+        let logs = tracing_subscriber::fmt().log_internal_errors(false);
+        let logs = logs.with_writer(std::io::stderr as fn() -> Stderr).with_env_filter(filter);
+        let (started, apply): (_, Apply) = match self.log_format {
+            LogFormat::Text => {
+                let logs = logs.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).with_filter_reloading();
+                let handle = logs.reload_handle();
+                (logs.try_init(), Box::new(move |filter| handle.reload(filter)))
+            }
+            LogFormat::Json => {
+                let logs = logs.fmt_fields(SpanFields).event_format(JsonLines).with_filter_reloading();
+                let handle = logs.reload_handle();
+                (logs.try_init(), Box::new(move |filter| handle.reload(filter)))
+            }
+        };
+        if started.is_ok() {
+            let _ = RUNNING.set(Arc::new(RunningLevel { level: Mutex::new(level.to_owned()), apply }));
+        }
         Ok(())
     }
+}
 
-    fn filter(&self) -> Result<EnvFilter, LogError> {
-        let text = match self.log_level.trim() {
-            "" => "info",
-            text => text,
-        };
-        let is_level = LEVELS.contains(&text.to_ascii_lowercase().as_str());
-        let directives = if is_level && text != "off" { format!("{text},{OPENRAFT}") } else { text.to_owned() };
-        let refused = |reason: String| LogError { text: text.to_owned(), reason };
-        // A word that is no level would be taken for a module's name, and nothing would be logged.
-        if let Some(word) = text.split(',').find(|word| !is_directive(word)) {
-            return Err(refused(format!("{word:?} is no level")));
-        }
-        EnvFilter::try_new(directives).map_err(|error| refused(error.to_string()))
+fn filter_of(level: &str) -> Result<EnvFilter, LogLevelError> {
+    let level = level.trim();
+    let is_level = LEVELS.contains(&level.to_ascii_lowercase().as_str());
+    let directives = if is_level && level != "off" { format!("{level},{OPENRAFT}") } else { level.to_owned() };
+    let refused = |reason: String| LogLevelError { level: level.to_owned(), reason };
+    // A word that is no level would be taken for a module's name, and nothing would be logged.
+    if let Some(word) = level.split(',').find(|word| !is_directive(word)) {
+        return Err(refused(format!("{word:?} is no level")));
     }
+    EnvFilter::try_new(directives).map_err(|error| refused(error.to_string()))
 }
 
 /// A level, or `MODULE=LEVEL`, or a filter by span or field, which the subscriber checks.
@@ -200,21 +238,16 @@ impl Visit for Fields {
 mod tests {
     use super::*;
     use std::io;
-    use std::sync::{Arc, Mutex};
-
-    fn options(log_level: &str) -> LogOptions {
-        LogOptions { log_level: log_level.to_owned(), log_format: LogFormat::Json }
-    }
 
     #[test]
     fn filter_is_a_level_or_names_modules() {
-        for right in ["info", "OFF", " debug ", "", "warn,tidemark_node=debug", "tidemark=trace"] {
-            assert!(options(right).filter().is_ok(), "{right}");
+        for right in ["info", "OFF", " debug ", "warn,tidemark_node=debug", "tidemark=trace"] {
+            assert!(filter_of(right).is_ok(), "{right}");
         }
-        assert!(options("info").filter().unwrap().to_string().contains("openraft=error"));
-        assert!(!options("warn,tidemark_node=debug").filter().unwrap().to_string().contains("openraft"));
-        for wrong in ["inf", "loud", "info,x=loud", "=="] {
-            let refused = options(wrong).filter().unwrap_err().to_string();
+        assert!(filter_of("info").unwrap().to_string().contains("openraft=error"));
+        assert!(!filter_of("warn,tidemark_node=debug").unwrap().to_string().contains("openraft"));
+        for wrong in ["", "inf", "loud", "info,x=loud", "=="] {
+            let refused = filter_of(wrong).unwrap_err().to_string();
             assert!(refused.contains(wrong) && refused.contains("use off, error"), "{refused}");
         }
     }

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::front::{self, CountriesError, SiteOfFront, Sites};
 use crate::local::{LocalCluster, LocalDc, LocalError};
+use crate::logs::running_level;
 use tidemark_server::backend::{self, LocalBackend};
 use tidemark_server::http::{Access, Options, Server};
 
@@ -131,6 +132,7 @@ impl Pages {
             connections_max: CONNECTIONS_MAX,
             live_connections_max: LIVE_CONNECTIONS_MAX,
             metrics: self.metrics.clone(),
+            log_level: running_level(),
             webhooks: None,
             tls: None,
             front: sites.map(|sites| front::router(sites, dc, backend.clone(), access.clone(), self.taking.clone())),

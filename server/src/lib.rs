@@ -20,6 +20,7 @@ pub mod http;
 pub mod idempotency;
 pub mod json;
 pub mod lives;
+pub mod log_level;
 pub mod names;
 mod news;
 mod patience;

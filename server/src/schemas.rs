@@ -2,6 +2,7 @@
 //!
 //! Each is as wide as what is read, so that a description made from them refuses nothing that the program takes.
 
+use crate::log_level::LOG_LEVEL_BYTES_MAX;
 use crate::names::SESSION_BYTES_MAX;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
@@ -38,6 +39,9 @@ pub const CLOCK_PATTERN: &str =
 pub const ZONE_PATTERN: &str = "^[A-Za-z0-9_+/-]{1,64}$";
 /// `BIRTH.INDEX.AT.DIGEST`, and shorter forms.
 pub const POSITION_PATTERN: &str = r"^([0-9A-Fa-f]{16}\.)?[0-9]+\.[0-9]+(\.[0-9A-Fa-f]+)?$";
+/// A level of a log, or levels of modules, separated by commas.
+pub const LOG_LEVEL_PATTERN: &str =
+    "^([A-Za-z0-9_:]+=)?(off|error|warn|info|debug|trace)(,([A-Za-z0-9_:]+=)?(off|error|warn|info|debug|trace))*$";
 /// `DC`, and `GROUP~INCARNATION~ENTRY` of each group.
 pub const VERSION_PATTERN: &str = "^[^~]+(~[0-9]+~[0-9]+~[0-9]+)+$";
 
@@ -83,6 +87,11 @@ pub fn session(_: &mut SchemaGenerator) -> Schema {
 
 pub fn session_or_null(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": ["string", "null"], "minLength": 1, "maxLength": SESSION_BYTES_MAX })
+}
+
+/// A level of a log.
+pub fn log_level(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "pattern": LOG_LEVEL_PATTERN, "maxLength": LOG_LEVEL_BYTES_MAX })
 }
 
 /// A unit of the calendar, by its name or as in a period.

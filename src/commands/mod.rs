@@ -17,6 +17,7 @@ pub mod get;
 pub mod graph;
 pub mod ledger;
 pub mod load;
+pub mod log_level;
 pub mod man;
 pub mod milestones;
 pub mod namespaces;

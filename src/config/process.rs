@@ -3,6 +3,7 @@
 use super::listen::ListenAddress;
 use super::sources::{Checks, Settings};
 use super::webhooks::{self, WebhookKeys};
+use crate::logs::running_level;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -379,6 +380,7 @@ impl HttpKeys {
             live_connections_max: self.live_connections_max as usize,
             metrics,
             front: None,
+            log_level: running_level(),
             webhooks: None,
             tls,
         })

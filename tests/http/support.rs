@@ -40,6 +40,7 @@ pub fn options() -> Options {
         live_connections_max: 8,
         metrics: None,
         front: None,
+        log_level: None,
         webhooks: None,
         tls: None,
     }

@@ -2,8 +2,9 @@
 
 use crate::cookbook::serve;
 use crate::http::{self, TOKEN};
-use crate::process::{Process, until};
+use crate::process::{Process, run, until};
 use serde_json::Value;
+use std::net::SocketAddr;
 
 /// The lines that are objects: `serve` also says what it does.
 fn lines(process: &Process) -> Vec<Value> {
@@ -36,4 +37,33 @@ async fn request_is_found_in_the_log_by_its_id() {
     let request = span(&line, "request").unwrap();
     assert_eq!((&request["namespace"], &request["method"]), (&"search".into(), &"POST".into()));
     assert!(span(&line, "connection").unwrap()["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
+}
+
+/// Runs `tidemark log-level` against a process.
+fn log_level(at: SocketAddr, arguments: &[&str]) -> (bool, String) {
+    let server = format!("http://{at}");
+    let output = run(&[&["log-level", "--server", &server, "--token", TOKEN], arguments].concat());
+    let said = if output.status.success() { &output.stdout } else { &output.stderr };
+    (output.status.success(), String::from_utf8_lossy(said).trim().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_level_of_a_running_process_changes_what_it_logs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (process, at) = serve(&["serve", "--log-format", "json"], &folder.path().join("data")).await;
+    let answered = || lines(&process).iter().filter(|line| line["message"] == "the request is answered").count();
+    let present = |level: &str| assert_eq!(log_level(at, &[]), (true, level.to_owned()));
+    present("info");
+    assert_eq!(answered(), 0);
+    assert_eq!(log_level(at, &["tidemark_server=debug"]), (true, "tidemark_server=debug (was info)".to_owned()));
+    present("tidemark_server=debug");
+    until("a line of a request", async || (answered() > 0).then_some(())).await;
+    let (done, said) = log_level(at, &["tidemark_server=loud"]);
+    assert!(!done && said.contains("\"tidemark_server=loud\" is no level") && said.contains("use off"), "{said}");
+    present("tidemark_server=debug");
+    assert!(log_level(at, &["warn"]).0);
+    let before = answered();
+    present("warn");
+    assert_eq!(answered(), before);
+    assert!(process.said().contains("the level of the log was changed"));
 }

@@ -9,6 +9,7 @@ pub mod groups;
 pub mod health;
 pub(crate) mod lag;
 pub mod ledger;
+pub mod log_level;
 pub mod milestones;
 pub mod namespaces;
 pub mod news;

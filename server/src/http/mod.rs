@@ -22,6 +22,7 @@ mod ledger;
 mod letter;
 mod live;
 mod lives;
+mod log_level;
 mod milestone;
 mod namespaces;
 mod once;

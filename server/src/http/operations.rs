@@ -9,7 +9,7 @@ use super::params::{Param, ParamKind};
 use super::series::{RANGE_MAX, READ_BODY_BYTES_MAX, WINDOW_PARAMS};
 use super::{
     AWARD_WAIT_MAX, AWARDS_MAX, Backend, audit, backup, bulk, claims, dcs, dry_run, edges, fails, groups, hop_routes,
-    ledger, live, lives, milestone, namespaces, openapi, routes, series, slots, webhooks,
+    ledger, live, lives, log_level, milestone, namespaces, openapi, routes, series, slots, webhooks,
 };
 use crate::schemas::{PERIOD_PATTERN, POSITION_PATTERN, VERSION_PATTERN};
 use axum::http::Method;
@@ -67,6 +67,8 @@ fn process<B: Backend>() -> Vec<Operation<B>> {
         get("status", "/v1/status", routes::status::<B>),
         get("cluster", "/v1/cluster", routes::cluster::<B>).params(&[&[COUNTER.needed()]]),
         get("namespaces", "/v1/namespaces", namespaces::list::<B>),
+        get("log_level", "/v1/log-level", log_level::show::<B>),
+        json(("set_log_level", PUT, "/v1/log-level"), log_level::change::<B>).fails(&[&[(400, "log_level")]]),
         get("backup", "/v1/backup", backup::image::<B>).with(Permission::Write),
     ]
 }

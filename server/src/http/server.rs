@@ -6,6 +6,7 @@ use super::spans::of_connection;
 use super::totals::Totals;
 use super::winners::Winners;
 use super::{Access, BULKS_MAX, Backend, Failure, HEAD_BYTES_MAX, HEAD_TIMEOUT, STOP_TIMEOUT, TLS_TIMEOUT, routes};
+use crate::log_level::LogLevel;
 use crate::tls::ServerTls;
 use crate::webhook::Webhooks;
 use axum::Router;
@@ -29,7 +30,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const EVENTS_SHARE: usize = 2;
 
 /// How a server behaves.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     pub access: Access,
     /// Connections at a time. More are told `overloaded` and closed.
@@ -38,6 +39,8 @@ pub struct Options {
     pub live_connections_max: usize,
     /// The source of `/metrics`.
     pub metrics: Option<PrometheusHandle>,
+    /// The log of this process, which `/v1/log-level` shows and changes.
+    pub log_level: Option<Arc<dyn LogLevel>>,
     /// Routes of a front end on the same port; it has its own page at `/`, and ours is at `/console`.
     pub front: Option<Router>,
     /// Receivers of awards, shown and asked for at `/v1/webhooks`.
@@ -51,6 +54,7 @@ pub(super) struct Shared<B> {
     pub backend: Arc<B>,
     pub access: Access,
     pub metrics: Option<PrometheusHandle>,
+    pub log_level: Option<Arc<dyn LogLevel>>,
     pub totals: Arc<Totals>,
     pub winners: Arc<Winners>,
     pub bulks: Semaphore,
@@ -91,6 +95,7 @@ impl Server {
             backend: backend.clone(),
             access: options.access,
             metrics: options.metrics,
+            log_level: options.log_level,
             totals: totals.clone(),
             winners: winners.clone(),
             bulks: Semaphore::new(BULKS_MAX),
