@@ -16,6 +16,7 @@ mod types;
 mod unreadable;
 mod window;
 
+use letters::LettersTurn;
 pub use letters::{Fate, Letter, Letters};
 pub use rebuild::{Counted, Recount};
 
@@ -116,6 +117,8 @@ pub enum Input<'a> {
     Flush,
     /// Flush, and merge all that can be merged.
     Seal,
+    /// Whether dead letters wait to be settled. While they do, a settling and another job take turns.
+    LettersWait(bool),
     /// Replay or drop the dead letters of a blob. Nothing happens while a job is under way, or where the blob is not live.
     Settle(Letters<'a>),
     /// The store has a blob: file and directory are synced.
@@ -263,6 +266,7 @@ pub struct Owner {
     flushed: Option<Flushed>,
     is_sealing: bool,
     is_paused: bool,
+    letters_turn: LettersTurn,
     retry_at: Option<Now>,
     /// Of the windows before the present one.
     others: u64,
@@ -310,6 +314,7 @@ impl Owner {
             flushed: None,
             is_sealing: false,
             is_paused: false,
+            letters_turn: LettersTurn::default(),
             retry_at: None,
             others: 0,
             outputs: VecDeque::new(),
@@ -332,6 +337,7 @@ impl Owner {
                 self.is_sealing = true;
                 self.window.flush_soon(now);
             }
+            Input::LettersWait(is_asked) => self.letters_turn.ask(is_asked),
             Input::Settle(letters) => self.settle(now, &letters),
             Input::Stored { key, stored } => self.stored(now, key, stored),
             Input::StoreFailed { key } => self.store_failed(now, key),
@@ -354,6 +360,7 @@ impl Owner {
     pub fn poll_timeout(&self) -> Option<Now> {
         match &self.state {
             State::Idle if self.is_paused => None,
+            State::Idle if self.letters_turn.until().is_some() => self.letters_turn.until(),
             State::Idle => {
                 let plan_at = Some(self.plan_at).filter(|at| *at < Now(u64::MAX));
                 let expire_at = Some(self.expire_at).filter(|_| !self.retention.is_for_ever());

@@ -205,6 +205,17 @@ impl Owner {
         if self.is_paused || !matches!(self.state, State::Idle) {
             return;
         }
+        if self.letters_turn.holds_others(now) {
+            return;
+        }
+        self.begin_other_job(now);
+        if !matches!(self.state, State::Idle) {
+            self.letters_turn.other_job_has_begun();
+        }
+    }
+
+    /// Begins what is due, other than to settle letters.
+    fn begin_other_job(&mut self, now: Now) {
         if self.window.is_due() || self.window.flush_at().is_some_and(|at| at <= now) {
             return self.begin_flush(now);
         }
@@ -411,11 +422,11 @@ impl Owner {
         After { parts, live, revision: self.revision(), sources: others.chain(this).collect() }
     }
 
-    /// Writes the blobs that are due. Those of a flush do not wait, and none while the partition is sealed.
+    /// Writes the blobs that are due. Those of a flush do not wait, and none while the partition is sealed or letters wait.
     pub(super) fn release_puts(&mut self, now: Now) {
         let State::Writing(write) = &mut self.state else { return };
         let every_ms = match &write.job {
-            Job::Merge { .. } if !self.is_sealing => self.config.merge.put_every_ms,
+            Job::Merge { .. } if !self.is_sealing && !self.letters_turn.is_asked() => self.config.merge.put_every_ms,
             Job::Merge { .. } | Job::Flush { .. } | Job::Settle { .. } => 0,
         };
         while write.phase == Phase::Storing && (every_ms == 0 || write.put_at <= now) {

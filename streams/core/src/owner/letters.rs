@@ -45,6 +45,60 @@ pub(super) struct Held {
     pub names: Names,
 }
 
+/// No other job begins for so long while letters have their turn. The shell needs a moment to hand them over.
+const TURN_MS: u64 = 1_000;
+
+/// Whose turn it is while letters wait. A settling and another job take turns, so neither waits for more than one job of the other.
+#[derive(Default)]
+pub(super) struct LettersTurn {
+    is_asked: bool,
+    /// The turn of letters has begun, and is over then.
+    until: Option<Now>,
+    /// The last job was a settling, or letters had a turn and did not come.
+    is_of_others: bool,
+}
+
+impl LettersTurn {
+    /// Notes whether letters wait.
+    pub fn ask(&mut self, is_asked: bool) {
+        self.is_asked = is_asked;
+        self.until = self.until.filter(|_| is_asked);
+    }
+
+    pub fn is_asked(&self) -> bool {
+        self.is_asked
+    }
+
+    /// The end of the turn of letters, if it has begun.
+    pub fn until(&self) -> Option<Now> {
+        self.until
+    }
+
+    /// Whether no other job may begin. No job is under way.
+    pub fn holds_others(&mut self, now: Now) -> bool {
+        if !self.is_asked || self.is_of_others {
+            return false;
+        }
+        let until = *self.until.get_or_insert(now.plus_ms(TURN_MS));
+        let is_over = until <= now;
+        if is_over {
+            self.other_job_is_next();
+        }
+        !is_over
+    }
+
+    /// The turn of letters is over, or used.
+    pub fn other_job_is_next(&mut self) {
+        self.until = None;
+        self.is_of_others = true;
+    }
+
+    pub fn other_job_has_begun(&mut self) {
+        self.until = None;
+        self.is_of_others = false;
+    }
+}
+
 /// Letters by what becomes of them.
 pub(super) struct Sorted {
     pub settled: Settled,
@@ -68,7 +122,10 @@ impl Owner {
             return;
         }
         match self.sort(now, source, batch) {
-            Ok(sorted) if sorted.settled.letters() > 0 => self.begin_settle(now, batch.key, sorted),
+            Ok(sorted) if sorted.settled.letters() > 0 => {
+                self.letters_turn.other_job_is_next();
+                self.begin_settle(now, batch.key, sorted);
+            }
             Ok(_) => {}
             Err(error) => self.stop(Stop::Rows(error)),
         }

@@ -14,6 +14,8 @@ use crate::time::Day;
 use crate::values::Values;
 use proptest::prelude::*;
 
+mod turns;
+
 const PARTITION: PartitionId = PartitionId(0);
 const SOURCE: SourceId = SourceId([7; 32]);
 const READING: ReadingId = ReadingId(1);
@@ -374,7 +376,10 @@ proptest! {
                 8 | 9 => world.apply(at, false),
                 10 if at % 10 == 0 => world.tick(at as u64 * 3_600_000),
                 10 => world.tick(at as u64 * 20),
-                12 => world.settle(at),
+                12 => {
+                    world.owner.handle(world.now, Input::LettersWait(at % 3 > 0));
+                    world.settle(at);
+                }
                 13 => world.pause(at % 2 == 0),
                 14 if at % 8 == 0 => world.erase(at / 8),
                 14 => world.carry_out(at),
