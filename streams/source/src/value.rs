@@ -133,7 +133,9 @@ impl Reading {
             (Err(_), Value::Text(text)) if text.parse::<UnixTime>().is_ok() => Json::from(format!("{text} is no time")),
             (Err(_), value) => json(value),
         };
-        let count = self.mapping.count.as_ref().map(|_| json(&values.count));
+        // The reader of events takes numbers only, and a file of texts has its numbers as texts.
+        let number = |value: &Value<'_>| whole("n", value).map_or_else(|_| json(value), Json::from);
+        let count = self.mapping.count.as_ref().map(|_| number(&values.count));
         let named = [
             ("tenant", self.mapping.tenant.as_ref().map(|_| id(&values.tenant))),
             ("listing", Some(id(&values.listing))),
@@ -291,6 +293,16 @@ mod tests {
         let Row::Broken { reason, text } = row else { panic!("{row:?}") };
         assert_eq!(reason, "n \"many\": a whole number is expected");
         assert_eq!(text, r#"{"at":"","listing":"x","n":"many","tenant":330,"type":"impression"}"#);
+    }
+
+    #[test]
+    fn count_of_a_broken_row_is_a_number_if_it_is_one() {
+        for (count, shown) in [("7", "7"), (" 5.0 ", "5"), ("many", "\"many\""), ("", "\"\"")] {
+            let values = values(Value::Missing, Value::Text(count.into()));
+            let row = reading("UTC").row(&values);
+            let Row::Broken { text, .. } = row else { panic!("{row:?}") };
+            assert!(text.contains(&format!("\"n\":{shown},")), "{text}");
+        }
     }
 
     /// Both types have a country.
