@@ -9,7 +9,7 @@ use tidemark_streams_store::catalogue::SOURCE_VERSIONS_MAX;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
-const HTTP: [&str; 10] = [
+const HTTP: [&str; 11] = [
     include_str!("../../serve/src/http/answer.rs"),
     include_str!("../../serve/src/http/counted.rs"),
     include_str!("../../serve/src/http/dead_letters.rs"),
@@ -17,6 +17,7 @@ const HTTP: [&str; 10] = [
     include_str!("../../serve/src/http/listings.rs"),
     include_str!("../../serve/src/http/operate.rs"),
     include_str!("../../serve/src/http/question.rs"),
+    include_str!("../../serve/src/http/refused.rs"),
     include_str!("../../serve/src/http/request.rs"),
     include_str!("../../serve/src/http/sql.rs"),
     include_str!("../../serve/src/http/types.rs"),
@@ -139,7 +140,7 @@ fn limits_are_those_of_the_page() {
         limits:
         BODY_BYTES_MAX, UNPACKED_BYTES_MAX, EVENTS_MAX, EVENT_BYTES_MAX, LISTINGS_MAX, ROWS_MAX,
         EVENT_ID_BYTES_MAX, LISTINGS_ADDED_MAX, PRODUCER_BYTES_MAX, PRODUCERS_MAX, PRODUCER_KEPT_MS,
-        LATE_TENANTS_MAX, QUOTA_TENANTS_MAX, ENTRY_BYTES_MAX, IDS_PER_ROW_MAX, ZSTD_WINDOW_LOG_MAX,
+        LATE_TENANTS_MAX, REFUSED_TENANTS_MAX, REFUSED_CODES_MAX, QUOTA_TENANTS_MAX, ENTRY_BYTES_MAX, IDS_PER_ROW_MAX, ZSTD_WINDOW_LOG_MAX,
     );
     for (source, values) in [(CORE_LIMITS, &of_core), (INTAKE_LIMITS, &of_intake)] {
         let names: Vec<&str> =

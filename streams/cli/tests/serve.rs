@@ -16,6 +16,8 @@ mod listings;
 mod page;
 #[path = "serving/query.rs"]
 mod query;
+#[path = "serving/refused.rs"]
+mod refused;
 #[cfg(feature = "sql")]
 #[path = "serving/sql.rs"]
 mod sql;
@@ -248,7 +250,8 @@ fn bad_events_become_dead_letters_with_code_and_reason() {
     let letters = place.said(&["dead-letters", "list"]);
     let letters: Vec<serde_json::Value> = letters.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(letters.len(), 5);
-    assert_eq!((&letters[1]["row"], &letters[1]["reason"]), (&json!(3), &json!("count -1 is negative: at least 0")));
+    let reason = json!("event_count: count -1 is negative: at least 0");
+    assert_eq!((&letters[1]["row"], &letters[1]["reason"]), (&json!(3), &reason));
     assert!(letters[3]["reason"].as_str().unwrap().ends_with("are these milliseconds?"));
     assert_eq!(letters[4]["text"], json!("not json"));
     assert!(place.said(&["audit"]).starts_with("2 blobs are whole"));

@@ -10,6 +10,7 @@ use crate::entry::{Event, EventKey, Listings, ValidEvent, parsed};
 use crate::event_ids::event_key;
 use crate::limits::{EVENT_BYTES_MAX, EVENT_ID_BYTES_MAX, EVENTS_MAX, LISTINGS_MAX, ROWS_MAX};
 use crate::listings::{ListingUnknown, LookupFailed, Tenants};
+pub use json::tenant_named;
 use json::{At, Elements, EventWithValues, Id};
 use std::borrow::Cow;
 use tidemark_proto::series::UnixTime;
@@ -174,6 +175,16 @@ impl EventRefused {
     }
 }
 
+impl EventRefused {
+    /// The reason of a dead letter: it begins with the code.
+    pub fn reason(&self) -> String {
+        let code = self.code();
+        let text = self.to_string();
+        let is_named = text.strip_prefix(code).is_some_and(|rest| rest.starts_with(": "));
+        if is_named { text } else { format!("{code}: {text}") }
+    }
+}
+
 /// Reads a body.
 ///
 /// # Errors
@@ -254,12 +265,11 @@ impl<'a> Decoded<'a> {
     }
 
     fn refuse(&mut self, event: usize, refused: &EventRefused, text: String) {
-        let reason = refused.to_string();
         self.dead_letters += 1;
         if self.named.len() < NAMED_MAX {
-            self.named.push(Named { event, code: refused.code(), reason: cut(&reason) });
+            self.named.push(Named { event, code: refused.code(), reason: cut(&refused.to_string()) });
         }
-        self.events.push(Event::Broken { reason: cut(&reason).into(), text: text.into() });
+        self.events.push(Event::Broken { reason: cut(&refused.reason()).into(), text: text.into() });
     }
 }
 

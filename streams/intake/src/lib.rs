@@ -6,6 +6,7 @@
 //! * [`entry`]: an accepted batch as one entry of the log.
 //! * [`producers`] and [`event_ids`]: what was accepted before, by `(producer, seq)` and by `event_id`.
 //! * [`state`]: all of that together, as a function of the log.
+//! * [`refused`]: refused events by tenant and code.
 //! * [`quota`]: events a second of a tenant.
 
 pub mod body;
@@ -16,5 +17,6 @@ pub mod limits;
 pub mod listings;
 pub mod producers;
 pub mod quota;
+pub mod refused;
 pub mod state;
 pub mod unpack;

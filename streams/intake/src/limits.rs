@@ -24,6 +24,10 @@ pub const PRODUCERS_MAX: usize = 100_000;
 pub const PRODUCER_KEPT_MS: u64 = 24 * 3_600 * 1_000;
 /// Tenants with late counts that are told apart. Late counts of further tenants are in the sum over all tenants only.
 pub const LATE_TENANTS_MAX: usize = 100_000;
+/// Tenants with refused events that are told apart. Those of further tenants are counted together.
+pub const REFUSED_TENANTS_MAX: usize = 10_000;
+/// Codes of refused events of a tenant that are told apart. There are fewer codes; a damaged reason could name others.
+pub const REFUSED_CODES_MAX: usize = 64;
 /// Tenants with quotas that are known at a time. A further one replaces tenants that are below their quota.
 pub const QUOTA_TENANTS_MAX: usize = 100_000;
 /// Bytes of an entry of the log: a batch of all limits fits.

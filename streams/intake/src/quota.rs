@@ -10,6 +10,8 @@ const BURST_S: u64 = 10;
 pub struct Quotas {
     per_second: u64,
     tenants: BTreeMap<String, Bucket>,
+    /// Requests that were refused, by the tenant that was over its quota.
+    refused: BTreeMap<String, u64>,
 }
 
 /// Thousandths of events that may be sent at a time.
@@ -34,7 +36,7 @@ pub struct OverQuota {
 impl Quotas {
     /// `per_second` 0: no quotas.
     pub fn new(per_second: u64) -> Quotas {
-        Quotas { per_second, tenants: BTreeMap::new() }
+        Quotas { per_second, tenants: BTreeMap::new(), refused: BTreeMap::new() }
     }
 
     pub fn is_on(&self) -> bool {
@@ -57,6 +59,7 @@ impl Quotas {
             if left < needed {
                 let retry_after_s = (needed - left).div_ceil(self.per_second.saturating_mul(1_000)).max(1);
                 let tenant = (*tenant).to_owned();
+                self.note(&tenant);
                 return Err(OverQuota { tenant, per_second: self.per_second, events: *events, retry_after_s });
             }
         }
@@ -67,6 +70,17 @@ impl Quotas {
             self.tenants.insert((*tenant).to_owned(), bucket);
         }
         Ok(())
+    }
+
+    /// Requests that were refused since the start because this tenant was over its quota.
+    pub fn refused_of(&self, tenant: &str) -> u64 {
+        self.refused.get(tenant).copied().unwrap_or_default()
+    }
+
+    fn note(&mut self, tenant: &str) {
+        if self.refused.contains_key(tenant) || self.refused.len() < QUOTA_TENANTS_MAX {
+            *self.refused.entry(tenant.to_owned()).or_default() += 1;
+        }
     }
 
     fn full(&self) -> u64 {
@@ -106,6 +120,7 @@ mod tests {
         assert_eq!(quotas.take(0, &wanted("a", 1_000)), Ok(()));
         let refused = quotas.take(0, &wanted("a", 250)).unwrap_err();
         assert_eq!((refused.retry_after_s, refused.events), (3, 250));
+        assert_eq!((quotas.refused_of("a"), quotas.refused_of("b")), (1, 0));
         assert_eq!(quotas.take(0, &wanted("b", 1)), Ok(()));
         assert_eq!(quotas.take(2_500, &wanted("a", 250)), Ok(()));
         assert!(quotas.take(2_500, &wanted("a", 1)).is_err());

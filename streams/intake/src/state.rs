@@ -8,6 +8,7 @@ use crate::entry::{Answer, Batch, BatchOf, Event, EventKey, Head, ValidEvent};
 use crate::event_ids::{self, EventIds, IdBounds, Known};
 use crate::limits::{IDS_PER_ROW_MAX, LATE_TENANTS_MAX};
 use crate::producers::{ProducerError, Producers, Turn};
+use crate::refused::Refused;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidemark_streams_core::time::{HOUR_S, Quarter};
@@ -16,6 +17,7 @@ use tidemark_streams_core::time::{HOUR_S, Quarter};
 pub const PRODUCERS: &str = "producers";
 pub const IDS: &str = "ids";
 pub const LATE: &str = "late";
+pub const REFUSED: &str = "refused";
 pub const META: &str = "meta";
 pub const META_KEY: &[u8] = b"state";
 
@@ -36,6 +38,7 @@ pub struct State {
     producers: Producers,
     ids: EventIds,
     late: Late,
+    refused: Refused,
     new_ids: Vec<Known>,
     id_rows: VecDeque<IdRow>,
 }
@@ -102,6 +105,7 @@ impl State {
             producers: Producers::default(),
             ids: EventIds::new(config.ids),
             late: Late::default(),
+            refused: Refused::default(),
             new_ids: Vec::new(),
             id_rows: VecDeque::new(),
         }
@@ -140,6 +144,11 @@ impl State {
         known.or_else(|| (self.late.by_tenant.len() < LATE_TENANTS_MAX).then_some(0))
     }
 
+    /// Refused events by tenant and code.
+    pub fn refused(&self) -> &Refused {
+        &self.refused
+    }
+
     /// # Errors
     /// [`ProducerError`].
     pub fn turn(&mut self, now_ms: u64, batch: &BatchOf<'_>) -> Result<Turn, ProducerError> {
@@ -173,8 +182,9 @@ impl State {
                 self.ids.insert(known);
                 self.push_new_id(known);
             }
-            if let Event::Valid(event) = event {
-                self.add_late(accepted_at_ms, event);
+            match event {
+                Event::Valid(event) => self.add_late(accepted_at_ms, event),
+                Event::Broken { reason, text } => self.refused.add(accepted_at_ms, reason, text),
             }
         }
         let Answer { accepted, dead_letters, duplicates } = batch.answer;
@@ -228,6 +238,9 @@ impl State {
             let count = self.late.by_tenant.get(&tenant).copied().unwrap_or_default();
             rows.push(StateRow { table: LATE, key: tenant.into_bytes(), value: Some(count.to_be_bytes().to_vec()) });
         }
+        for (key, value) in self.refused.take_changes() {
+            rows.push(StateRow { table: REFUSED, key, value: Some(value) });
+        }
         let meta = codec::encode(META_VERSION, &self.meta);
         rows.push(StateRow { table: META, key: META_KEY.to_vec(), value: Some(meta) });
         rows
@@ -275,6 +288,7 @@ impl State {
                 self.late.by_tenant.insert(tenant.to_owned(), count);
                 codec::at_most("tenants with late counts:", self.late.by_tenant.len(), LATE_TENANTS_MAX)
             }
+            REFUSED => self.refused.restore(key, value),
             META => {
                 self.meta = codec::decode(META_VERSION, value)?;
                 Ok(())

@@ -9,6 +9,7 @@ mod health;
 mod listings;
 mod operate;
 mod question;
+mod refused;
 mod request;
 mod sql;
 mod types;
@@ -145,6 +146,7 @@ impl Server {
             Route::DeadLetters => dead_letters::list(self, request.headers(), &params).await,
             Route::ReplayDeadLetters => dead_letters::replay(self, request.headers(), &params).await,
             Route::DropDeadLetters => dead_letters::give_up(self, request.headers(), &params).await,
+            Route::Refused => refused::list(&self.node, request.headers(), &params),
             Route::Resume => operate::resume(&self.node, request.headers(), &params).await,
         }
     }

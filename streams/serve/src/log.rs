@@ -24,7 +24,10 @@ use tidemark_streams_intake::event_ids::IdBounds;
 use tidemark_streams_intake::limits::ENTRY_BYTES_MAX;
 use tidemark_streams_intake::producers::{ProducerError, Turn};
 use tidemark_streams_intake::quota::{OverQuota, Quotas};
-use tidemark_streams_intake::state::{IDS, LATE, META, OutOfOrder, PRODUCERS, State, StateConfig, StateRow, Totals};
+use tidemark_streams_intake::refused::{ByCode, OfTenant};
+use tidemark_streams_intake::state::{
+    IDS, LATE, META, OutOfOrder, PRODUCERS, REFUSED, State, StateConfig, StateRow, Totals,
+};
 use tokio::sync::watch;
 
 /// Bytes of a part of a checkpoint.
@@ -264,6 +267,26 @@ impl IntakeLog {
     /// Counts of a tenant that came late; `None` where they are not told apart.
     pub fn late_of(&self, tenant: &str) -> Option<u64> {
         self.lock().state.late_of(tenant)
+    }
+
+    /// Refused events of a tenant, by code.
+    pub fn refused_of(&self, tenant: &str) -> ByCode {
+        self.lock().state.refused().of(tenant)
+    }
+
+    /// Refused events of all tenants, by code.
+    pub fn refused_by_code(&self) -> ByCode {
+        self.lock().state.refused().by_code().clone()
+    }
+
+    /// The tenants with the most refused events, the largest number first.
+    pub fn most_refused(&self, limit: usize) -> Vec<OfTenant> {
+        self.lock().state.refused().most(limit)
+    }
+
+    /// Requests that were refused since the start because a tenant was over its quota.
+    pub fn over_quota_of(&self, tenant: &str) -> u64 {
+        self.lock().quotas.refused_of(tenant)
     }
 
     pub fn size(&self) -> LogSize {
@@ -511,7 +534,7 @@ fn row(row: StateRow) -> Row {
 
 /// The parts of a checkpoint. The sums go into the last part together with the entry that they stand for.
 fn parts(rows: &[Row], applied: u64) -> Vec<CheckpointPart> {
-    let behind = rows.iter().position(|row| row.table == LATE || row.table == META).unwrap_or(rows.len());
+    let behind = rows.iter().position(|row| [LATE, REFUSED, META].contains(&row.table)).unwrap_or(rows.len());
     let mut parts = Vec::new();
     let mut part: Vec<Row> = Vec::new();
     let mut bytes = 0;
@@ -530,7 +553,7 @@ fn parts(rows: &[Row], applied: u64) -> Vec<CheckpointPart> {
 
 fn restored(rows: &RowsNow, config: StateConfig) -> Result<State, LogError> {
     let mut state = State::new(config);
-    for table in [META, PRODUCERS, IDS, LATE] {
+    for table in [META, PRODUCERS, IDS, LATE, REFUSED] {
         let mut failed = None;
         rows.scan(table, |key, value| match state.restore(table, key, value) {
             Ok(()) => true,

@@ -4,6 +4,7 @@ use crate::counters::Counter;
 use crate::engine::PARTITION;
 use crate::log::LogSize;
 use crate::node::{Node, now_ms};
+use std::borrow::Cow;
 use std::fmt::Write;
 use tidemark_streams_sql::pool::{Ended, Stats};
 
@@ -36,7 +37,7 @@ struct Labelled {
     unit: &'static str,
     help: &'static str,
     label: &'static str,
-    values: Vec<(&'static str, u64)>,
+    values: Vec<(Cow<'static, str>, u64)>,
 }
 
 /// All metrics, by name.
@@ -63,7 +64,7 @@ pub fn text(node: &Node) -> String {
         // Writing to a text cannot fail.
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n# UNIT {name} {unit}\n{name} {value}\n");
     }
-    for Labelled { name, unit, help, label, values } in by_reason(&sql) {
+    for Labelled { name, unit, help, label, values } in by_reason(&sql).into_iter().chain([refused_events(node)]) {
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} counter\n# UNIT {name} {unit}\n");
         for (value, count) in values {
             let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {count}");
@@ -90,14 +91,16 @@ fn queries_in_sql(node: &Node, sql: &Stats) -> Vec<Metric> {
 
 /// Refusals by code, and ends of children by reason. Only codes that occurred have a line; each reason of an end has one.
 fn by_reason(sql: &Stats) -> [Labelled; 2] {
-    let ended = |(reason, name): (Ended, &'static str)| (name, sql.ended.get(&reason).copied().unwrap_or_default());
+    let ended = |(reason, name): (Ended, &'static str)| {
+        (Cow::Borrowed(name), sql.ended.get(&reason).copied().unwrap_or_default())
+    };
     [
         Labelled {
             name: "tidemark_streams_sql_refused_total",
             unit: "count",
             help: "Queries in SQL without a result, by the code of the error.",
             label: "code",
-            values: sql.refused.iter().map(|(code, count)| (*code, *count)).collect(),
+            values: sql.refused.iter().map(|(code, count)| (Cow::Borrowed(*code), *count)).collect(),
         },
         Labelled {
             name: "tidemark_streams_sql_children_ended_total",
@@ -107,6 +110,18 @@ fn by_reason(sql: &Stats) -> [Labelled; 2] {
             values: Ended::ALL.map(ended).to_vec(),
         },
     ]
+}
+
+/// Refused events by code. Tenants are unbounded as a label: `GET /v1/refused` tells them apart.
+fn refused_events(node: &Node) -> Labelled {
+    let codes = node.log().map(|log| log.refused_by_code()).unwrap_or_default();
+    Labelled {
+        name: "tidemark_streams_events_refused_total",
+        unit: "count",
+        help: "Refused events since the log began, by code.",
+        label: "code",
+        values: codes.into_iter().map(|(code, of_code)| (Cow::Owned(code), of_code.events)).collect(),
+    }
 }
 
 fn intake(node: &Node) -> Vec<Metric> {

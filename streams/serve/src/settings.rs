@@ -25,6 +25,9 @@ pub const LETTERS_MAX: usize = 10_000;
 pub const LETTERS_BYTES_MAX: usize = 4 << 20;
 /// A request begins no further blob of dead letters after this.
 pub const LETTERS_TIME_S: u64 = 20;
+/// Tenants of an answer about refused events, unless a request names another number, and at most.
+pub const REFUSED_DEFAULT: usize = 100;
+pub const REFUSED_MAX: usize = 1_000;
 /// Queries at a time. A further one waits.
 pub const QUERIES_MAX: usize = 4;
 /// Queries that wait. A further one is answered 503.

@@ -175,6 +175,34 @@ impl<'a> Visitor<'a> for ObjectVisitor {
     }
 }
 
+/// The tenant that the text of an event names, if it stands before the end or the first fault of the text.
+pub fn tenant_named(text: &str) -> Option<String> {
+    let mut tenant = None;
+    // A text that is cut off ends with an error, behind what was found.
+    let _ = serde_json::Deserializer::from_str(text).deserialize_map(TenantVisitor(&mut tenant));
+    tenant
+}
+
+struct TenantVisitor<'t>(&'t mut Option<String>);
+
+impl<'de> Visitor<'de> for TenantVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
+        while let Some(Name(name)) = object.next_key()? {
+            match name.as_ref() {
+                "tenant" => *self.0 = Some(object.next_value::<Id<'_>>()?.0.into_owned()),
+                _ => drop(object.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
         deserializer.deserialize_map(FieldsVisitor)

@@ -45,10 +45,11 @@ pub enum Route {
     DeadLetters,
     ReplayDeadLetters,
     DropDeadLetters,
+    Refused,
     Page(Page),
 }
 
-const ROUTES: [(&str, Route); 18] = [
+const ROUTES: [(&str, Route); 19] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
@@ -67,6 +68,7 @@ const ROUTES: [(&str, Route); 18] = [
     ("/v1/dead-letters", Route::DeadLetters),
     ("/v1/dead-letters/replay", Route::ReplayDeadLetters),
     ("/v1/dead-letters/drop", Route::DropDeadLetters),
+    ("/v1/refused", Route::Refused),
 ];
 
 impl Route {
@@ -86,7 +88,7 @@ impl Route {
     pub fn method(self) -> Method {
         match self {
             Route::Healthz | Route::Readyz | Route::Metrics | Route::Types | Route::Page(_) => Method::GET,
-            Route::DeadLetters => Method::GET,
+            Route::DeadLetters | Route::Refused => Method::GET,
             Route::ReplayDeadLetters | Route::DropDeadLetters => Method::POST,
             Route::Events | Route::Listings | Route::Query | Route::Sql => Method::POST,
             Route::Pause | Route::Resume | Route::Erase => Method::POST,
@@ -107,6 +109,7 @@ impl Route {
             Route::Erase => &["tenant", "listing", "again"],
             Route::DeadLetters => &["source", "row", "reason", "tenant", "limit", "from"],
             Route::ReplayDeadLetters => &["source", "row", "reason", "tenant", "from"],
+            Route::Refused => &["tenant", "limit"],
             Route::DropDeadLetters => &["source", "row", "reason", "tenant", "all", "from"],
         }
     }
