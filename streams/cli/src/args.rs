@@ -249,7 +249,7 @@ pub struct ReplayLettersArgs {
     /// Event types that are taken
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["impression", "click"])]
     pub types: Vec<String>,
-    /// Replay the letters of this file only, with its texts: lines as `list` prints them
+    /// Replay the letters of this file only, with its texts: lines as `list` prints them. A text that is refused leaves its letter as it is
     #[arg(long, value_name = "FILE")]
     pub fixed: Option<PathBuf>,
 }

@@ -3,18 +3,16 @@
 use crate::args::{DeadLettersCommand, DropLettersArgs, ListLettersArgs, ReplayLettersArgs, SelectArgs};
 use crate::driver::{Driver, PARTITION, now};
 use crate::error::CliError;
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::Path;
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::owner::{DeadLetter, Input, Letters};
-use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::Day;
 use tidemark_streams_intake::body::Rules;
 use tidemark_streams_serve::AsOf;
-use tidemark_streams_serve::dead_letters::{Meant, Select};
-use tidemark_streams_store::catalogue::{Catalogue, View};
+use tidemark_streams_serve::dead_letters::{Chosen, Fixed, Select, Tried, settle};
+use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::dead_letters::{decode, encode};
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::folder::file_name;
@@ -23,9 +21,6 @@ use tidemark_streams_store::folder::file_name;
 const FIXED_BYTES_MAX: u64 = 256 << 20;
 /// Counts of one blob of letters, which are held in memory.
 const FLUSH_COUNTS: u64 = 1_048_576;
-
-/// Texts that stand in place of those of dead letters, by source and row.
-type Fixed = BTreeMap<(SourceId, u64), String>;
 
 /// The results of letters.
 #[derive(Default)]
@@ -55,32 +50,32 @@ fn list(args: &ListLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
 }
 
 fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
-    let select = args.select.select();
     let types = EventTypes::new(&args.types)?;
-    let mut fixed = args.fixed.as_deref().map(read_fixed).transpose()?;
+    let fixed = args.fixed.as_deref().map(read_fixed).transpose()?;
+    let chosen = Chosen { select: args.select.select(), fixed: fixed.as_ref() };
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
     let catalogue = Catalogue::open(&args.directory.dir, directory.id())?.view()?;
     let mut driver = Driver::claim(directory, types.clone(), FLUSH_COUNTS)?;
     let types = driver.directory.manifest().schema().effective(&types);
     let mut settled = Settled::default();
+    let mut known = 0;
     let metas: Vec<BlobMeta> = blobs(&driver.directory).collect();
     for meta in metas {
-        let mut letters = read(&driver.directory, &meta)?;
-        let mut is_meant = Vec::with_capacity(letters.len());
-        for letter in &mut letters {
-            let text = fixed.as_mut().map(|fixed| fixed.remove(&(letter.source, letter.row)));
-            is_meant.push(select.has(letter) && text.as_ref().is_none_or(Option::is_some));
-            if let Some(text) = text.flatten().filter(|_| is_meant.last() == Some(&true)) {
-                letter.text = text;
-            }
-        }
-        let meant = Meant { letters: &letters, is_meant: &is_meant };
-        settle_replayed(&mut driver, &meta, meant, &types, &catalogue, &mut settled)?;
+        let letters = read(&driver.directory, &meta)?;
+        known += fixed.as_ref().map_or(0, |fixed| fixed.known(&letters));
+        // An operator may replay a row that is too old for the intake, as long as its day is kept.
+        let kept_from = driver.directory.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.kept);
+        let tenants = AsOf::latest(&catalogue);
+        let rules = Rules { now: now(), types: &types, kept_from, seed: 0, tenants: &tenants };
+        let tried = chosen.replayed(&letters, &rules)?;
+        let counted = settle_blob(&mut driver, &meta, &letters, &tried)?;
+        settled.replayed += counted;
+        settled.kept += Tried::meant(&tried) - counted;
     }
     finish(&mut driver)?;
     let Settled { replayed, kept, .. } = settled;
     writeln!(out, "{replayed} dead letters were replayed, {kept} of those that were tried stay")?;
-    match fixed.map_or(0, |fixed| fixed.len()) {
+    match fixed.map_or(0, |fixed| fixed.len()).saturating_sub(known) {
         0 => Ok(()),
         missing => {
             Ok(writeln!(out, "{missing} lines of the file name no dead letter: they were replayed or dropped before")?)
@@ -88,25 +83,11 @@ fn replay(args: &ReplayLettersArgs, out: &mut impl Write) -> Result<(), CliError
     }
 }
 
-/// Replays the letters of a blob that are meant.
-fn settle_replayed(
-    driver: &mut Driver,
-    meta: &BlobMeta,
-    meant: Meant<'_>,
-    types: &EventTypes,
-    catalogue: &View,
-    settled: &mut Settled,
-) -> Result<(), CliError> {
-    // An operator may replay a row that is too old for the intake, as long as its day is kept.
-    let kept_from = driver.directory.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.kept);
-    let tenants = AsOf::latest(catalogue);
-    let rules = Rules { now: now(), types, kept_from, seed: 0, tenants: &tenants };
+/// Settles the letters of a blob, and returns how many were.
+fn settle_blob(driver: &mut Driver, meta: &BlobMeta, letters: &[DeadLetter], tried: &[Tried]) -> Result<u64, CliError> {
     let before = driver.settled_letters();
-    meant.replay(&rules, |letters| driver.handle(Input::Settle(Letters { key: meta.key, letters })))??;
-    let counted = driver.settled_letters() - before;
-    settled.replayed += counted;
-    settled.kept += meant.count() - counted;
-    Ok(())
+    settle(letters, tried, |letters| driver.handle(Input::Settle(Letters { key: meta.key, letters })))?;
+    Ok(driver.settled_letters() - before)
 }
 
 fn give_up(args: &DropLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
@@ -114,17 +95,14 @@ fn give_up(args: &DropLettersArgs, out: &mut impl Write) -> Result<(), CliError>
     if !args.all && select.is_empty() {
         return Err(CliError::DropNothing);
     }
+    let chosen = Chosen { select, fixed: None };
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
     let mut driver = Driver::claim(directory, EventTypes::none(), FLUSH_COUNTS)?;
     let mut settled = Settled::default();
     let metas: Vec<BlobMeta> = blobs(&driver.directory).collect();
     for meta in metas {
         let letters = read(&driver.directory, &meta)?;
-        let is_meant: Vec<bool> = letters.iter().map(|letter| select.has(letter)).collect();
-        let before = driver.settled_letters();
-        let meant = Meant { letters: &letters, is_meant: &is_meant };
-        meant.give_up(|letters| driver.handle(Input::Settle(Letters { key: meta.key, letters })))?;
-        let dropped = driver.settled_letters() - before;
+        let dropped = settle_blob(&mut driver, &meta, &letters, &chosen.given_up(&letters))?;
         settled.dropped += dropped;
         settled.kept += meta.rows - dropped;
     }
@@ -149,15 +127,7 @@ fn read_fixed(path: &Path) -> Result<Fixed, CliError> {
         let why = format!("it has more than {FIXED_BYTES_MAX} bytes: replay it in parts");
         return Err(CliError::Fixed { path: path.to_owned(), why });
     }
-    let letters = decode(&bytes).map_err(|error| CliError::Fixed { path: path.to_owned(), why: error.to_string() })?;
-    let mut fixed = Fixed::new();
-    for DeadLetter { source, row, text, .. } in letters {
-        if fixed.insert((source, row), text).is_some() {
-            let why = format!("row {} of source {source} stands twice", row + 1);
-            return Err(CliError::Fixed { path: path.to_owned(), why });
-        }
-    }
-    Ok(fixed)
+    Fixed::read(&bytes).map_err(|error| CliError::Fixed { path: path.to_owned(), why: error.to_string() })
 }
 
 /// The blobs of dead letters, in the order of their commits.

@@ -197,6 +197,13 @@ fn dead_letters_are_replayed_with_the_texts_of_a_file() {
     assert!(again.contains("2 lines of the file name no dead letter: they were replayed or dropped before"), "{again}");
     assert_eq!(shop.said(&["query", "a", "--by", "listing"]), "x\t8\ny\t1\n");
     assert_eq!(shop.said(&["dead-letters", "list"]).lines().count(), 1);
+    // A text that is refused too leaves the letter as it is.
+    let wrong = letters.lines().nth(1).unwrap().replace(&"x".repeat(100), "");
+    let wrong = wrong.replace("\"listing\\\":", "\"lsiting\\\":");
+    std::fs::write(&fixed, wrong).unwrap();
+    let before = shop.said(&["dead-letters", "list"]);
+    assert!(shop.said(&replay).starts_with("0 dead letters were replayed, 1 of"));
+    assert_eq!(shop.said(&["dead-letters", "list"]), before);
     std::fs::write(&fixed, "{").unwrap();
     assert!(shop.refused(&replay).contains("the lines of dead letters cannot be read: dead letters, line 1"));
 }

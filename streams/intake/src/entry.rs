@@ -240,6 +240,24 @@ impl<'a> Batch<'a> {
 }
 
 impl ValidEvent<'_> {
+    /// The same, which borrows nothing.
+    pub fn into_owned(self) -> ValidEvent<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        let listings = match self.listings {
+            Listings::One(listing) => Listings::One(owned(listing)),
+            Listings::Page(listings) => Listings::Page(listings.into_iter().map(owned).collect()),
+        };
+        ValidEvent {
+            tenant: owned(self.tenant),
+            listings,
+            at_s: self.at_s,
+            event_type: owned(self.event_type),
+            count: self.count,
+            id: self.id,
+            values: owned(self.values),
+        }
+    }
+
     /// A row for each listing.
     pub fn rows(&self) -> impl Iterator<Item = RawEvent<'_>> {
         self.listings.as_slice().iter().map(|listing| RawEvent {

@@ -144,7 +144,7 @@ impl Server {
             Route::AddType => types::add(&self.node, request.headers(), &params).await,
             Route::AddDimension => types::add_dimension(&self.node, request.headers(), &params).await,
             Route::DeadLetters => dead_letters::list(self, request.headers(), &params).await,
-            Route::ReplayDeadLetters => dead_letters::replay(self, request.headers(), &params).await,
+            Route::ReplayDeadLetters => dead_letters::replay(self, request, &params).await,
             Route::DropDeadLetters => dead_letters::give_up(self, request.headers(), &params).await,
             Route::Refused => refused::list(&self.node, request.headers(), &params),
             Route::Resume => operate::resume(&self.node, request.headers(), &params).await,

@@ -1,5 +1,6 @@
 //! Messages to the thread that owns the partition, and its answers.
 
+use crate::dead_letters::Tried;
 use std::time::Instant;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, PartitionId, StoredBlob};
 use tidemark_streams_core::erasure::{Erasure, ErasureKey};
@@ -9,7 +10,6 @@ use tidemark_streams_core::query::View;
 use tidemark_streams_core::rollup::{Rollups, RowError};
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::HourRange;
-use tidemark_streams_intake::listings::LookupFailed;
 use tidemark_streams_store::directory::DirectoryError;
 use tidemark_streams_store::folder::Found;
 use tokio::sync::oneshot;
@@ -83,7 +83,8 @@ pub struct LetterBlobs {
 pub struct SettleRequest {
     pub key: BlobKey,
     pub letters: Vec<DeadLetter>,
-    pub is_meant: Vec<bool>,
+    /// What is to become of each letter. Texts are read before, so that the owner's thread does not read them.
+    pub tried: Vec<Tried>,
     pub action: LetterAction,
     /// It begins before this, or not at all.
     pub by: Instant,
@@ -118,8 +119,6 @@ pub enum SettleError {
     Paused,
     #[error("event type {0} is paused: resume it, and send the request again")]
     TypePaused(String),
-    #[error(transparent)]
-    Lookup(#[from] LookupFailed),
 }
 
 /// Why a command of an operator has no outcome.

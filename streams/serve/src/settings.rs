@@ -23,6 +23,8 @@ pub const LETTERS_DEFAULT: usize = 1_000;
 pub const LETTERS_MAX: usize = 10_000;
 /// Bytes of texts and reasons, behind which an answer ends. The next request has the rest.
 pub const LETTERS_BYTES_MAX: usize = 4 << 20;
+/// Letters that were tried and stay, which an answer names with their reasons.
+pub const REFUSED_LETTERS_MAX: usize = 20;
 /// A request begins no further blob of dead letters after this.
 pub const LETTERS_TIME_S: u64 = 20;
 /// Tenants of an answer about refused events, unless a request names another number, and at most.

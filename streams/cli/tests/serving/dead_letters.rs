@@ -149,6 +149,39 @@ fn letters_are_replayed_once_their_cause_is_mended() {
 }
 
 #[test]
+fn repaired_texts_are_replayed_in_place_of_their_letters() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &EARLY_FLUSH);
+    server.send(typed("a", "x", "no") + &typed("a", "y", "no") + &typed("b", "z", "no"));
+    until("the flush", || letters(&server) == 3.0);
+    let listed = server.get("/v1/dead-letters").text;
+    let line = |row: usize| listed.lines().nth(row - 1).unwrap();
+    let fixed = line(1).replace("\"no", "\"view") + "\n" + &line(2).replace("\"no", "\"other") + "\n";
+    let replay = |path: &str, body: &str| server.post(&format!("/v1/dead-letters/replay{path}"), body);
+    for (path, body) in
+        [("", fixed.as_str()), ("?fixed=true", ""), ("?fixed=true", "{"), ("?fixed=true", &fixed.repeat(2))]
+    {
+        assert_eq!(replay(path, body).code(), "malformed_body", "{path} {body}");
+    }
+    let packed = server.request("POST", "/v1/dead-letters/replay?fixed=true", &["content-encoding: br"], b"x").unwrap();
+    assert_eq!(packed.status, 415);
+    let answer = replay("?fixed=true", &fixed);
+    assert_eq!((settled(&answer), &answer.json()["missing"]), ((1, 0, 1), &json!(0)));
+    let error = &answer.json()["errors"][0];
+    assert_eq!(
+        (&error["row"], error["reason"].as_str().unwrap().starts_with("event_type:")),
+        (&json!(2), true),
+        "{error}"
+    );
+    // The letter whose repaired text is refused stays as it was.
+    assert_eq!(server.get("/v1/dead-letters").text, format!("{}\n{}\n", line(2), line(3)));
+    let again = replay("?fixed=true&tenant=a", &(fixed.clone() + &line(3).replace("\"no", "\"view")));
+    assert_eq!((settled(&again), &again.json()["missing"]), ((0, 0, 1), &json!(1)));
+    assert_eq!(settled(&replay("?fixed=true", &line(2).replace("\"no", "\"view"))), (1, 0, 0));
+    assert_eq!((letters(&server), server.total("a"), server.total("b")), (1.0, 2, 0));
+}
+
+#[test]
 fn letters_are_not_settled_while_the_partition_is_paused() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &EARLY_FLUSH);

@@ -4,11 +4,13 @@ use super::{
     Engine, LOG_FILE, LetterAction, LetterBlobs, LettersRequest, MESSAGES_MAX, Message, Opened, PARTITION, Pin, SOURCE,
     SettleRequest, SettledBlob, open_log,
 };
+use crate::dead_letters::Tried;
 use crate::log::{Submission, SubmitRefused, read_rows};
 use crate::node::{Node, now_ms};
 use crate::settings::{Settings, SqlSettings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -129,11 +131,11 @@ impl Worker {
         let mut sum = 0;
         for meta in self.letter_blobs().metas {
             let Ok(letters) = self.node.reader.letters(&meta) else { continue };
-            let is_meant = (0..letters.len()).map(|at| at % 2 == 0).collect();
+            let tried = (0..letters.len()).map(|at| if at % 2 == 0 { Tried::GivenUp } else { Tried::Passed }).collect();
             let (answer, settled) = oneshot::channel();
             let by = Instant::now() + Duration::from_secs(5);
             let action = LetterAction::Drop;
-            let request = SettleRequest { key: meta.key, letters, is_meant, action, by, answer };
+            let request = SettleRequest { key: meta.key, letters, tried, action, by, answer };
             self.engine.send(Message::Settle(request)).unwrap();
             match settled.blocking_recv().unwrap().unwrap() {
                 SettledBlob::Done { replayed, dropped } => sum += replayed + dropped,
@@ -236,6 +238,35 @@ fn letters_are_dropped_once_on_a_store_with_faults() {
     assert_eq!(dropped, 40);
     worker.stop();
     assert_eq!(sum(&dir), 4 * EVENTS_PER_BATCH);
+}
+
+/// Each flush is followed by another one, because the log always has rows for it.
+#[test]
+fn letters_have_their_turn_while_flushes_follow_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("streams");
+    let faults = Faults::new(3, Rates { latency_ms_max: 200, ..Rates::default() });
+    let worker = Worker::start(&dir, &faults);
+    worker.send_bad();
+    while worker.letter_blobs().unwritten > 0 {}
+    let is_over = AtomicBool::new(false);
+    let left = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for batch in (0..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                worker.send(batch);
+            }
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        let begin = Instant::now();
+        let mut left = worker.node.owner().dead_letters;
+        while left > 0 && begin.elapsed() < Duration::from_secs(20) {
+            left -= worker.drop_half();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        left
+    });
+    assert_eq!(left, 0, "letters wait for one job each");
+    worker.stop();
 }
 
 #[test]

@@ -2,18 +2,24 @@
 
 use super::Server;
 use super::answer::{Answer, Failure};
+use super::events::unpacked;
 use super::request::{self, Params, shown};
-use crate::dead_letters::Select;
+use crate::catalogue::Latest;
+use crate::dead_letters::{Chosen, Fixed, LetterKey, Select, Tried};
 use crate::engine::{LetterAction, LetterBlobs, LettersRequest, Message, SettleError, SettleRequest, SettledBlob};
-use crate::node::Node;
-use crate::settings::{LETTERS_BYTES_MAX, LETTERS_DEFAULT, LETTERS_MAX, LETTERS_TIME_S};
-use hyper::StatusCode;
+use crate::node::{Node, now_ms};
+use crate::settings::{LETTERS_BYTES_MAX, LETTERS_DEFAULT, LETTERS_MAX, LETTERS_TIME_S, REFUSED_LETTERS_MAX};
+use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use serde_json::json;
+use hyper::{Request, StatusCode};
+use serde_json::{Value, json};
 use std::fmt;
 use std::time::{Duration, Instant};
 use tidemark_streams_core::blob::{BlobKey, BlobMeta};
 use tidemark_streams_core::owner::DeadLetter;
+use tidemark_streams_core::time::{Day, Now};
+use tidemark_streams_intake::body::Rules;
+use tidemark_streams_intake::limits::BODY_BYTES_MAX;
 use tidemark_streams_store::dead_letters::encode;
 use tokio::sync::oneshot;
 
@@ -57,7 +63,27 @@ struct Settled {
     is_incomplete: bool,
     /// Where another request goes on.
     next: Option<BlobKey>,
+    /// The first letters that were tried and refused.
+    refused: Vec<Refused>,
+    /// Lines of repaired letters that name a letter.
+    known: usize,
     problem: Option<Failure>,
+}
+
+/// A letter that stays, and why.
+struct Refused {
+    key: LetterKey,
+    reason: String,
+}
+
+impl Settled {
+    fn note_refused(&mut self, letters: &[DeadLetter], tried: &[Tried]) {
+        let room = REFUSED_LETTERS_MAX - self.refused.len();
+        let refused = letters.iter().zip(tried).filter_map(|(letter, tried)| {
+            Some(Refused { key: LetterKey::of(letter), reason: tried.refused()?.to_owned() })
+        });
+        self.refused.extend(refused.take(room));
+    }
 }
 
 pub async fn list(server: &Server, headers: &HeaderMap, params: &Params) -> Result<Answer, Failure> {
@@ -86,62 +112,98 @@ pub async fn list(server: &Server, headers: &HeaderMap, params: &Params) -> Resu
     }))
 }
 
-pub async fn replay(server: &Server, headers: &HeaderMap, params: &Params) -> Result<Answer, Failure> {
-    settle(server, headers, params, LetterAction::Replay).await
+/// Replays letters. With `fixed=true` the body has texts that are read in place of those of the letters.
+pub async fn replay(server: &Server, request: Request<Incoming>, params: &Params) -> Result<Answer, Failure> {
+    let node = &server.node;
+    request::check_site(request.headers())?;
+    request::authorize_operator(node, request.headers())?;
+    let select = select(params)?;
+    let _permit = server.letters.try_acquire().map_err(|_| busy())?;
+    let fixed = fixed(request, request::flag(params, "fixed")?).await?;
+    let chosen = Chosen { select, fixed: fixed.as_ref() };
+    settle(node, params, &chosen, LetterAction::Replay).await
 }
 
 pub async fn give_up(server: &Server, headers: &HeaderMap, params: &Params) -> Result<Answer, Failure> {
-    settle(server, headers, params, LetterAction::Drop).await
-}
-
-async fn settle(
-    server: &Server,
-    headers: &HeaderMap,
-    params: &Params,
-    action: LetterAction,
-) -> Result<Answer, Failure> {
     let node = &server.node;
     request::check_site(headers)?;
     request::authorize_operator(node, headers)?;
     let select = select(params)?;
-    match (action, request::flag(params, "all")?, select.is_empty()) {
-        (LetterAction::Drop, false, true) => {
+    match (request::flag(params, "all")?, select.is_empty()) {
+        (false, true) => {
             let message = "no dead letters are named: name source, row, reason or tenant, or all=true for all of them";
             return Err(Failure::bad("parameter", message));
         }
-        (LetterAction::Drop, true, false) => {
+        (true, false) => {
             let message = "all=true stands beside source, row, reason or tenant: name the letters, or all of them";
             return Err(Failure::bad("parameter", message));
         }
-        (LetterAction::Drop, ..) | (LetterAction::Replay, ..) => {}
+        (false, false) | (true, true) => {}
     }
-    let from = params.get("from").map(|text| cursor(text)).transpose()?;
     let _permit = server.letters.try_acquire().map_err(|_| busy())?;
+    settle(node, params, &Chosen { select, fixed: None }, LetterAction::Drop).await
+}
+
+/// The texts of a body. A body without `fixed=true` is refused: its texts would be left unread, and all letters replayed as they are.
+async fn fixed(request: Request<Incoming>, is_asked: bool) -> Result<Option<Fixed>, Failure> {
+    let coding = request::coding(request.headers())?;
+    let packed = request::body(request, BODY_BYTES_MAX).await?;
+    let body = unpacked(coding, &packed)?;
+    let is_empty = body.trim_ascii().is_empty();
+    match (is_asked, is_empty) {
+        (false, true) => Ok(None),
+        (false, false) => {
+            let message = "the request has a body: add fixed=true if it has repaired letters, or leave it out";
+            Err(Failure::bad("malformed_body", message))
+        }
+        (true, true) => Err(Failure::bad("malformed_body", "the body has no letters: send lines as the list has them")),
+        (true, false) => match tokio::task::block_in_place(|| Fixed::read(&body)) {
+            Ok(fixed) => Ok(Some(fixed)),
+            Err(error) => Err(Failure::bad("malformed_body", format!("nothing was replayed: {error}"))),
+        },
+    }
+}
+
+async fn settle(node: &Node, params: &Params, chosen: &Chosen<'_>, action: LetterAction) -> Result<Answer, Failure> {
+    let from = params.get("from").map(|text| cursor(text)).transpose()?;
     let by = Instant::now() + Duration::from_secs(LETTERS_TIME_S);
     let LetterBlobs { mut metas, unwritten } = blobs(node, true).await?;
     metas.retain(|meta| from.is_none_or(|from| meta.key >= from.key));
-    let Settled { replayed, dropped, kept, is_incomplete, next, problem } =
-        settle_all(node, &metas, &select, action, by).await;
+    let Settled { replayed, dropped, kept, is_incomplete, next, refused, known, problem } =
+        settle_all(node, &metas, chosen, action, by).await;
     // The sender has to know what was settled, whatever failed later.
     if let Some(failure) = problem.clone().filter(|_| replayed + dropped == 0) {
         return Err(failure);
     }
-    Ok(Answer::json(&json!({
+    let is_complete = !is_incomplete && unwritten == 0;
+    let is_whole = is_complete && from.is_none();
+    let errors: Vec<Value> = refused
+        .iter()
+        .map(
+            |Refused { key, reason }| json!({ "source": key.source.to_string(), "row": key.row + 1, "reason": reason }),
+        )
+        .collect();
+    let mut answer = json!({
         "replayed": replayed,
         "dropped": dropped,
         "kept": kept,
-        "is_complete": !is_incomplete && unwritten == 0,
+        "is_complete": is_complete,
         "next": next.map(|key| Cursor { key, passed: 0 }.to_string()),
         "unwritten": unwritten,
+        "errors": errors,
         "problem": problem.map(|failure| failure.message),
-    })))
+    });
+    if let Some(fixed) = chosen.fixed {
+        answer["missing"] = json!(is_whole.then(|| fixed.len().saturating_sub(known)));
+    }
+    Ok(Answer::json(&answer))
 }
 
 /// Settles the letters of one blob after another. The owner does other work in between.
 async fn settle_all(
     node: &Node,
     metas: &[BlobMeta],
-    select: &Select<'_>,
+    chosen: &Chosen<'_>,
     action: LetterAction,
     by: Instant,
 ) -> Settled {
@@ -152,7 +214,7 @@ async fn settle_all(
             settled.next = Some(meta.key);
             break;
         }
-        match settle_blob(node, meta, select, action, by, &mut settled).await {
+        match settle_blob(node, meta, chosen, action, by, &mut settled).await {
             Ok(true) => {}
             Ok(false) => {
                 settled.is_incomplete = true;
@@ -177,19 +239,26 @@ async fn settle_all(
 async fn settle_blob(
     node: &Node,
     meta: &BlobMeta,
-    select: &Select<'_>,
+    chosen: &Chosen<'_>,
     action: LetterAction,
     by: Instant,
     settled: &mut Settled,
 ) -> Result<bool, Failure> {
-    let letters = tokio::task::block_in_place(|| read(node, meta))?;
-    let is_meant: Vec<bool> = letters.iter().map(|letter| select.has(letter)).collect();
-    let meant = is_meant.iter().filter(|is_meant| **is_meant).count() as u64;
+    // Texts are read here, not on the owner's thread.
+    let tried = || {
+        let letters = read(node, meta)?;
+        let tried = tried(node, chosen, action, &letters)?;
+        Ok((letters, tried))
+    };
+    let (letters, tried): (Vec<DeadLetter>, Vec<Tried>) = tokio::task::block_in_place(tried)?;
+    settled.known += chosen.fixed.map_or(0, |fixed| fixed.known(&letters));
+    let meant = Tried::meant(&tried);
     if meant == 0 {
         return Ok(true);
     }
+    settled.note_refused(&letters, &tried);
     let (sender, receiver) = oneshot::channel();
-    let request = SettleRequest { key: meta.key, letters, is_meant, action, by, answer: sender };
+    let request = SettleRequest { key: meta.key, letters, tried, action, by, answer: sender };
     node.engine.try_send(Message::Settle(request)).map_err(|_| overloaded())?;
     match answered(receiver, by + LAST_BLOB_WAIT).await? {
         SettledBlob::Done { replayed, dropped } => {
@@ -203,6 +272,26 @@ async fn settle_blob(
             Ok(true)
         }
         SettledBlob::TimeIsOver => Ok(false),
+    }
+}
+
+/// What is to become of the letters of a blob.
+fn tried(
+    node: &Node,
+    chosen: &Chosen<'_>,
+    action: LetterAction,
+    letters: &[DeadLetter],
+) -> Result<Vec<Tried>, Failure> {
+    match action {
+        LetterAction::Drop => Ok(chosen.given_up(letters)),
+        LetterAction::Replay => {
+            let types = node.names().types;
+            let tenants = Latest::of(&node.catalogue);
+            // The owner refuses days that are not kept. Those are fewer than the intake refuses.
+            let rules = Rules { now: Now(now_ms()), types: &types, kept_from: Day(0), seed: 0, tenants: &tenants };
+            let failed = |error| Failure::later("catalogue_failed", error);
+            chosen.replayed(letters, &rules).map_err(failed)
+        }
     }
 }
 
@@ -316,6 +405,5 @@ fn failure(error: SettleError) -> Failure {
         SettleError::NotServing(_) => Failure::later("not_serving", error),
         SettleError::Paused => Failure::later("partition_paused", error),
         SettleError::TypePaused(_) => Failure::later("type_paused", error),
-        SettleError::Lookup(_) => Failure::later("catalogue_failed", error),
     }
 }

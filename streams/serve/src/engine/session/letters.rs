@@ -1,17 +1,12 @@
 //! Dead letters that are replayed or dropped while the server runs: one blob at a time, between other work of the owner.
 
 use super::Session;
-use crate::catalogue::Latest;
-use crate::dead_letters::Meant;
-use crate::engine::{
-    LetterAction, LetterBlobs, LettersRequest, PARTITION, Problem, SettleError, SettleRequest, SettledBlob,
-};
+use crate::dead_letters;
+use crate::engine::{LetterAction, LetterBlobs, LettersRequest, Problem, SettleError, SettleRequest, SettledBlob};
 use std::time::Instant;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::manifest::{Command, Outcome};
 use tidemark_streams_core::owner::{Input, Letters};
-use tidemark_streams_core::time::{Day, Now};
-use tidemark_streams_intake::body::Rules;
 use tidemark_streams_store::directory::live_blob;
 use tokio::sync::oneshot;
 
@@ -22,6 +17,8 @@ pub(super) struct LetterWork {
     asked: Vec<Asked>,
     waiting: Vec<SettleRequest>,
     under_way: Option<UnderWay>,
+    /// The owner knows that requests wait.
+    is_announced: bool,
 }
 
 struct Asked {
@@ -70,7 +67,18 @@ impl Session<'_> {
             self.begin_settle(request);
             self.settle()?;
         }
+        self.announce();
         Ok(())
+    }
+
+    /// Tells the owner whether requests wait, which then gives letters a turn between two other jobs.
+    fn announce(&mut self) {
+        let waits = !self.letter_work.waiting.is_empty();
+        if waits != self.letter_work.is_announced {
+            self.letter_work.is_announced = waits;
+            let now = self.now();
+            self.owner.handle(now, Input::LettersWait(waits));
+        }
     }
 
     /// Answers a request whose letters are no longer under way, though no commit took them out.
@@ -105,35 +113,17 @@ impl Session<'_> {
             let _ = request.answer.send(Err(error));
             return;
         }
-        let SettleRequest { key, letters, is_meant, action, answer, .. } = request;
+        let SettleRequest { key, letters, tried, answer, .. } = request;
         if live_blob(self.host.manifest(), &key).is_none() {
             let _ = answer.send(Ok(SettledBlob::Replaced));
             return;
         }
         let now = self.now();
-        let meant = Meant { letters: &letters, is_meant: &is_meant };
-        let node = std::sync::Arc::clone(&self.node);
         let owner = &mut self.owner;
-        let settled = match action {
-            LetterAction::Drop => {
-                meant.give_up(|letters| owner.handle(now, Input::Settle(Letters { key, letters })));
-                Ok(())
-            }
-            LetterAction::Replay => {
-                let tenants = Latest::of(&node.catalogue);
-                let types = node.names().types;
-                // An operator may replay an event that is too old for the intake, as long as its day is kept.
-                let known = self.host.manifest().partition(PARTITION);
-                let kept_from = known.map_or(Day(0), |known| known.horizons.kept);
-                let now_of_events = Now(crate::node::now_ms());
-                let rules = Rules { now: now_of_events, types: &types, kept_from, seed: 0, tenants: &tenants };
-                meant.replay(&rules, |letters| owner.handle(now, Input::Settle(Letters { key, letters })))
-            }
-        };
-        match settled {
-            Err(failed) => drop(answer.send(Err(failed.into()))),
-            Ok(()) if self.owner.is_settling(&key) => self.letter_work.under_way = Some(UnderWay { key, answer }),
-            Ok(()) => drop(answer.send(Ok(SettledBlob::Done { replayed: 0, dropped: 0 }))),
+        dead_letters::settle(&letters, &tried, |letters| owner.handle(now, Input::Settle(Letters { key, letters })));
+        match self.owner.is_settling(&key) {
+            true => self.letter_work.under_way = Some(UnderWay { key, answer }),
+            false => drop(answer.send(Ok(SettledBlob::Done { replayed: 0, dropped: 0 }))),
         }
     }
 
