@@ -94,7 +94,18 @@ fn damaged_dead_letters_are_rebuilt_from_the_file() {
     let before = shop.said(&["dead-letters", "list"]);
     damage(&shop.live("dead-letters")[0]);
     assert!(shop.refused(&["dead-letters", "list"]).contains("is damaged"));
-    assert!(shop.said(&text(&shop.rebuild_from(&file))).contains("rebuilt: 2 dead letters"));
+    // A blob that was rebuilt is rebuilt again, also without letters that were erased meanwhile.
+    for _ in 0..3 {
+        assert!(shop.said(&text(&shop.rebuild_from(&file))).contains("rebuilt: 2 dead letters"));
+        assert_eq!(shop.said(&["dead-letters", "list"]), before);
+        damage(&shop.live("dead-letters")[0]);
+    }
+    shop.said(&text(&shop.rebuild_from(&file)));
+    shop.said(&["erase", "a", "--listing", "x"]);
+    let before = shop.said(&["dead-letters", "list"]);
+    assert_eq!(before.lines().count(), 1);
+    damage(&shop.live("dead-letters")[0]);
+    assert!(shop.said(&text(&shop.rebuild_from(&file))).contains("rebuilt: 1 dead letters"));
     assert_eq!(shop.said(&["dead-letters", "list"]), before);
     assert!(shop.audit(&file).contains(" blobs are whole"));
 }

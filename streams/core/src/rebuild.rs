@@ -70,6 +70,8 @@ pub enum CannotRebuild {
     NoSource { rows: SourceRows },
     #[error("blob {0} has rows of replayed dead letters, and a replay cannot be repeated")]
     Replayed(BlobKey),
+    #[error("dead letters of the blob that {0} replaced were replayed or dropped, and nothing says which of them")]
+    Settled(BlobKey),
     #[error(
         "a name of an event type was used again, a dimension was added, or types with dimensions were merged, while the rows of blob {0} \
          were counted: nothing says which of its rows came before"
@@ -201,15 +203,48 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
     /// [`CannotRebuild`].
     pub fn letters(&mut self, meta: &BlobMeta) -> Result<Vec<DeadLetter>, CannotRebuild> {
         let lineage = self.lineages.get(&meta.key).ok_or(CannotRebuild::UnknownInputs(meta.key))?;
-        let Origin::Source { source, from, to } = lineage.origin else {
-            return Err(CannotRebuild::Replayed(meta.key));
-        };
-        let rows = SourceRows { source, from, to };
+        match &lineage.origin {
+            Origin::Source { source, from, to } => {
+                self.letters_of_source(meta, SourceRows { source: *source, from: *from, to: *to })
+            }
+            Origin::Blobs(inputs) => match inputs[..] {
+                [input] => self.letters_of_input(meta, input),
+                [] | [_, ..] => Err(CannotRebuild::Settled(meta.key)),
+            },
+        }
+    }
+
+    /// The letters of a commit that counted a source.
+    fn letters_of_source(&mut self, meta: &BlobMeta, rows: SourceRows) -> Result<Vec<DeadLetter>, CannotRebuild> {
+        self.read()?;
         let schema = self.types.known_by(meta.key.seq);
         let mut counted = self.inputs.count(&rows, &schema, None).ok_or(CannotRebuild::NoSource { rows })?;
         self.leave_out_erased(&meta.key, &mut counted.letters);
         self.check_refused(&meta.key, &counted)?;
         Ok(counted.letters)
+    }
+
+    /// The letters of a blob that replaced another one: as a rebuild wrote it, or without erased letters. Where others were replayed or
+    /// dropped too, fewer are left than the erasures take, and nothing says which.
+    fn letters_of_input(&mut self, meta: &BlobMeta, input: BlobKey) -> Result<Vec<DeadLetter>, CannotRebuild> {
+        self.read()?;
+        let mut letters = match self.inputs.letters(&input) {
+            Some(letters) => letters,
+            None => {
+                let before = self.lineages.get(&input).ok_or(CannotRebuild::UnknownInputs(input))?.meta;
+                // A commit removes blobs of earlier commits only, so this comes to an end.
+                if before.level.is_of_rows() || input.seq >= meta.key.seq {
+                    return Err(CannotRebuild::UnknownInputs(meta.key));
+                }
+                self.letters(&before)?
+            }
+        };
+        let known = self.erasures.known_by(meta.key.seq);
+        letters.retain(|letter| !known.erases_stored_letter(&Names::of_text(&letter.text, Now(0)), input.seq));
+        match letters.len() as u64 == meta.rows {
+            true => Ok(letters),
+            false => Err(CannotRebuild::Settled(meta.key)),
+        }
     }
 
     /// Rows of a source are read again under the names that the commit knew. The owner may have taken them before it knew the last

@@ -223,6 +223,46 @@ fn letters_of_other_event_types_are_refused() {
     assert!(matches!(refused, Err(CannotRebuild::OtherRefused { .. })), "{refused:?}");
 }
 
+#[test]
+fn letters_of_a_blob_that_was_rebuilt_are_rebuilt_again() {
+    let letter = |row, tenant: &str| DeadLetter {
+        source: SOURCE,
+        row,
+        reason: "r".to_owned(),
+        text: format!(r#"{{"tenant":"{tenant}"}}"#),
+    };
+    let all = vec![letter(0, "a"), letter(1, "b"), letter(2, "b")];
+    let of_letters =
+        |seq, count| BlobMeta { rows: count, ..meta(key(seq, 0), Level::DeadLetters, Scope::ALL, &rows(&[])) };
+    let replaced =
+        |seq, by: BlobMeta| Commit { seq: by.key.seq, add: vec![by], remove: vec![key(seq, 0)], ..Commit::default() };
+    let mut flushed = flush(1, 0, 3, &rows(&[]));
+    flushed.add = vec![of_letters(1, 3)];
+    // Rebuilt twice, then written again without the letter of a, then one of the others was dropped.
+    let blobs = [of_letters(2, 3), of_letters(3, 3), of_letters(4, 2), of_letters(5, 1)];
+    let mut lineages = Lineages::default();
+    lineages.add(&flushed);
+    (1..).zip(blobs).for_each(|(seq, by)| lineages.add(&replaced(seq, by)));
+    let mut partition = Partition::default();
+    let erasure = Erasure { before: Hour(9), asked_at_ms: 1, seq: Seq(3), is_done: true };
+    partition.erasures.add(ErasureKey::of("a", None), erasure).unwrap();
+    let rebuilt = |of: BlobMeta, files: &[(u64, &[DeadLetter])], has_source: bool| {
+        let mut left = Left::default();
+        left.letters.extend(files.iter().map(|(seq, letters)| (key(*seq, 0), letters.to_vec())));
+        let counted = Counted { rows: rows(&[]), letters: all.clone() };
+        left.source.extend(has_source.then_some((SourceRows { source: SOURCE, from: 0, to: 3 }, counted)));
+        let layout = Layout::default();
+        let tests = BTreeSet::new();
+        Rebuilder::new(&layout, &tests, &partition, TypesOf::default(), &lineages, &mut left).letters(&of)
+    };
+    assert_eq!(rebuilt(blobs[0], &[], true), Ok(all.clone()));
+    assert_eq!(rebuilt(blobs[1], &[], true), Ok(all.clone()));
+    assert_eq!(rebuilt(blobs[1], &[(2, &all)], false), Ok(all.clone()));
+    assert_eq!(rebuilt(blobs[2], &[], true), Ok(all[1..].to_vec()));
+    assert_eq!(rebuilt(blobs[3], &[], true), Err(CannotRebuild::Settled(key(5, 0))));
+    assert!(matches!(rebuilt(blobs[1], &[], false), Err(CannotRebuild::NoSource { .. })));
+}
+
 /// The commit may have refused the erased row, and then its value took no place.
 #[test]
 fn values_beside_erased_ones_are_not_guessed() {
