@@ -674,9 +674,12 @@ pub struct ServeArgs {
     /// Bytes of the log that may wait to be written to blobs; beyond that, requests are answered 503
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 30, value_parser = clap::value_parser!(u64).range(1_048_576..))]
     pub log_bytes_max: u64,
-    /// Events a second of a tenant; beyond that, requests are answered 429; 0: no quota
+    /// Events a second of a tenant, refused ones too; beyond that, requests are answered 429; 0: no quota
     #[arg(long, value_name = "EVENTS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     pub tenant_events_per_s: u64,
+    /// Refused events a day of a tenant, which become dead letters; beyond that, requests are answered 429; 0: no quota
+    #[arg(long, value_name = "EVENTS", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    pub tenant_refused_per_day: u64,
     /// Dead letters in blobs; beyond that, a batch with events that cannot be counted is answered 503
     #[arg(long, value_name = "LETTERS", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub dead_letters_max: u64,

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_serve::secret::{Role, Secret};
 use tidemark_streams_serve::settings::{Settings, SqlSettings};
 use tidemark_streams_store::folder::StoreLayer;
@@ -22,7 +23,7 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         lateness_s: args.lateness_s,
         reader_grace_s: args.reader_grace_s,
         log_bytes_max: args.log_bytes_max,
-        tenant_events_per_s: args.tenant_events_per_s,
+        quotas: QuotaConfig { events_per_s: args.tenant_events_per_s, refused_per_day: args.tenant_refused_per_day },
         dead_letters_max: args.dead_letters_max,
         sql: sql(&args.sql)?,
         secret: args.secret_file.as_deref().map(secret).transpose()?,

@@ -1,20 +1,61 @@
-//! Quotas: events a second of a tenant, with a burst of ten seconds.
+//! Quotas of a tenant: events a second with a burst of ten seconds, and refused events a day.
+//!
+//! A refused event counts as one event of the tenant that it names, so broken events do not get around the quota. The quota of refused
+//! events keeps one tenant from filling the dead letters of all.
 
+use crate::body::tenant_named;
+use crate::entry::Event;
 use crate::limits::QUOTA_TENANTS_MAX;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use tidemark_streams_core::event::check_tenant;
 
 /// A tenant that was idle may send the events of this number of seconds at once.
 const BURST_S: u64 = 10;
+const SECOND_MS: u64 = 1_000;
+const DAY_MS: u64 = 86_400_000;
 
-/// How many events a tenant may send.
-pub struct Quotas {
-    per_second: u64,
-    tenants: BTreeMap<String, Bucket>,
-    /// Requests that were refused, by the tenant that was over its quota.
-    refused: BTreeMap<String, u64>,
+/// How many events a tenant may send; 0: no quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaConfig {
+    pub events_per_s: u64,
+    pub refused_per_day: u64,
 }
 
-/// Thousandths of events that may be sent at a time.
+/// How many events tenants have sent.
+pub struct Quotas {
+    events: Buckets,
+    refused: Buckets,
+    /// Requests that were refused, by the tenant that was over its quota.
+    over: BTreeMap<String, u64>,
+}
+
+/// Events of a request, by tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// Listings of events, and refused events.
+    events: BTreeMap<Cow<'a, str>, u64>,
+    refused: BTreeMap<Cow<'a, str>, u64>,
+}
+
+/// The events of a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Events,
+    Refused,
+}
+
+/// A quota of each tenant.
+struct Buckets {
+    kind: Kind,
+    per_period: u64,
+    period_ms: u64,
+    /// Events that may be sent at once.
+    burst: u64,
+    tenants: BTreeMap<String, Bucket>,
+}
+
+/// Events that may be sent at a time, each as the milliseconds of a period: a millisecond gives back `per_period` of these.
 #[derive(Clone, Copy)]
 struct Bucket {
     left: u64,
@@ -23,73 +64,151 @@ struct Bucket {
 
 /// A tenant has sent too many events.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "tenant {tenant:?} has sent its quota of {per_second} events a second: send these {events} again in {retry_after_s} s"
-)]
+#[error("tenant {tenant:?} has sent its quota of {quota} {}: {} in {retry_after_s} s", kind.named(), kind.advice(*events))]
 pub struct OverQuota {
     pub tenant: String,
-    pub per_second: u64,
+    pub kind: Kind,
+    pub quota: u64,
     pub events: u64,
     pub retry_after_s: u64,
 }
 
+impl Kind {
+    fn named(self) -> &'static str {
+        match self {
+            Kind::Events => "events a second",
+            Kind::Refused => "refused events a day",
+        }
+    }
+
+    fn advice(self, events: u64) -> String {
+        match self {
+            Kind::Events => format!("send these {events} again"),
+            Kind::Refused => format!("send the batch without {events} events that cannot be counted, or again"),
+        }
+    }
+}
+
+impl<'a> Wanted<'a> {
+    /// Refused events by the tenant that their text names. Events that name no tenant count for none.
+    pub fn refused(events: &[Event<'_>]) -> Wanted<'static> {
+        let mut wanted = Wanted::default();
+        for event in events {
+            if let Event::Broken { text, .. } = event
+                && let Some(tenant) = tenant_named(text).filter(|tenant| check_tenant(tenant).is_ok())
+            {
+                *wanted.refused.entry(Cow::Owned(tenant.clone())).or_default() += 1;
+                *wanted.events.entry(Cow::Owned(tenant)).or_default() += 1;
+            }
+        }
+        wanted
+    }
+
+    /// Adds the listings of valid events.
+    pub fn and_valid(mut self, events: &'a [Event<'_>]) -> Wanted<'a> {
+        for event in events {
+            if let Event::Valid(event) = event {
+                let listings = event.listings.as_slice().len() as u64;
+                *self.events.entry(Cow::Borrowed(event.tenant.as_ref())).or_default() += listings;
+            }
+        }
+        self
+    }
+}
+
 impl Quotas {
-    /// `per_second` 0: no quotas.
-    pub fn new(per_second: u64) -> Quotas {
-        Quotas { per_second, tenants: BTreeMap::new(), refused: BTreeMap::new() }
+    pub fn new(config: QuotaConfig) -> Quotas {
+        let QuotaConfig { events_per_s, refused_per_day } = config;
+        let buckets = |kind, per_period, period_ms, burst| Buckets {
+            kind,
+            per_period,
+            period_ms,
+            burst,
+            tenants: BTreeMap::new(),
+        };
+        Quotas {
+            events: buckets(Kind::Events, events_per_s, SECOND_MS, events_per_s.saturating_mul(BURST_S)),
+            refused: buckets(Kind::Refused, refused_per_day, DAY_MS, refused_per_day),
+            over: BTreeMap::new(),
+        }
     }
 
-    pub fn is_on(&self) -> bool {
-        self.per_second > 0
+    /// Whether valid events are charged too.
+    pub fn counts_events(&self) -> bool {
+        self.events.is_on()
     }
 
-    /// Checks the events of a request, and takes them only if every tenant is within its quota. A tenant with more events than its
+    /// Checks the events of a request, and takes them only if every tenant is within its quotas. A tenant with more events than its
     /// burst is let through once its bucket is full.
     ///
     /// # Errors
     /// [`OverQuota`] names a tenant; nothing is taken.
-    pub fn take(&mut self, now_ms: u64, wanted: &BTreeMap<&str, u64>) -> Result<(), OverQuota> {
-        if !self.is_on() {
-            return Ok(());
+    pub fn take(&mut self, now_ms: u64, wanted: &Wanted<'_>) -> Result<(), OverQuota> {
+        let events = self.events.check(now_ms, &wanted.events);
+        let checked = events.and_then(|()| self.refused.check(now_ms, &wanted.refused));
+        if let Err(over) = &checked {
+            self.note(&over.tenant);
+            return checked;
         }
-        let full = self.full();
-        for (tenant, events) in wanted {
-            let left = self.tenants.get(*tenant).map_or(full, |bucket| self.refilled(bucket, now_ms));
-            let needed = events.saturating_mul(1_000).min(full);
-            if left < needed {
-                let retry_after_s = (needed - left).div_ceil(self.per_second.saturating_mul(1_000)).max(1);
-                let tenant = (*tenant).to_owned();
-                self.note(&tenant);
-                return Err(OverQuota { tenant, per_second: self.per_second, events: *events, retry_after_s });
-            }
-        }
-        self.make_room(now_ms, wanted.len());
-        for (tenant, events) in wanted {
-            let left = self.tenants.get(*tenant).map_or(full, |bucket| self.refilled(bucket, now_ms));
-            let bucket = Bucket { left: left.saturating_sub(events.saturating_mul(1_000)), at_ms: now_ms };
-            self.tenants.insert((*tenant).to_owned(), bucket);
-        }
+        self.events.charge(now_ms, &wanted.events);
+        self.refused.charge(now_ms, &wanted.refused);
         Ok(())
     }
 
-    /// Requests that were refused since the start because this tenant was over its quota.
-    pub fn refused_of(&self, tenant: &str) -> u64 {
-        self.refused.get(tenant).copied().unwrap_or_default()
+    /// Requests that were refused since the start because this tenant was over a quota.
+    pub fn over(&self, tenant: &str) -> u64 {
+        self.over.get(tenant).copied().unwrap_or_default()
     }
 
     fn note(&mut self, tenant: &str) {
-        if self.refused.contains_key(tenant) || self.refused.len() < QUOTA_TENANTS_MAX {
-            *self.refused.entry(tenant.to_owned()).or_default() += 1;
+        if self.over.contains_key(tenant) || self.over.len() < QUOTA_TENANTS_MAX {
+            *self.over.entry(tenant.to_owned()).or_default() += 1;
+        }
+    }
+}
+
+impl Buckets {
+    fn is_on(&self) -> bool {
+        self.per_period > 0
+    }
+
+    fn check(&self, now_ms: u64, wanted: &BTreeMap<Cow<'_, str>, u64>) -> Result<(), OverQuota> {
+        let over = |(tenant, events): (&Cow<'_, str>, &u64)| {
+            let needed = events.saturating_mul(self.period_ms).min(self.full());
+            let missing = needed.saturating_sub(self.left(now_ms, tenant));
+            let retry_after_s = missing.div_ceil(self.per_period.saturating_mul(SECOND_MS)).max(1);
+            let Buckets { kind, per_period, .. } = *self;
+            let tenant = tenant.to_string();
+            (missing > 0).then_some(OverQuota { tenant, kind, quota: per_period, events: *events, retry_after_s })
+        };
+        match self.is_on().then(|| wanted.iter().find_map(over)).flatten() {
+            None => Ok(()),
+            Some(over) => Err(over),
         }
     }
 
+    fn charge(&mut self, now_ms: u64, wanted: &BTreeMap<Cow<'_, str>, u64>) {
+        if !self.is_on() {
+            return;
+        }
+        self.make_room(now_ms, wanted.len());
+        for (tenant, events) in wanted {
+            let left = self.left(now_ms, tenant).saturating_sub(events.saturating_mul(self.period_ms));
+            self.tenants.insert(tenant.to_string(), Bucket { left, at_ms: now_ms });
+        }
+    }
+
+    fn left(&self, now_ms: u64, tenant: &str) -> u64 {
+        self.tenants.get(tenant).map_or(self.full(), |bucket| self.refilled(bucket, now_ms))
+    }
+
     fn full(&self) -> u64 {
-        self.per_second.saturating_mul(BURST_S * 1_000)
+        self.burst.saturating_mul(self.period_ms)
     }
 
     fn refilled(&self, bucket: &Bucket, now_ms: u64) -> u64 {
         let passed = now_ms.saturating_sub(bucket.at_ms);
-        bucket.left.saturating_add(passed.saturating_mul(self.per_second)).min(self.full())
+        bucket.left.saturating_add(passed.saturating_mul(self.per_period)).min(self.full())
     }
 
     /// Forgets tenants with full buckets, which changes nothing for them; above the limit, all.
@@ -110,17 +229,25 @@ impl Quotas {
 mod tests {
     use super::*;
 
-    fn wanted(tenant: &'static str, events: u64) -> BTreeMap<&'static str, u64> {
-        BTreeMap::from([(tenant, events)])
+    fn quotas(events_per_s: u64) -> Quotas {
+        Quotas::new(QuotaConfig { events_per_s, refused_per_day: 0 })
+    }
+
+    fn wanted(tenant: &'static str, events: u64) -> Wanted<'static> {
+        Wanted { events: BTreeMap::from([(tenant.into(), events)]), ..Wanted::default() }
+    }
+
+    fn broken(text: &str) -> Event<'_> {
+        Event::Broken { reason: "event_count: x".into(), text: text.into() }
     }
 
     #[test]
     fn tenant_over_its_quota_waits_and_others_do_not() {
-        let mut quotas = Quotas::new(100);
+        let mut quotas = quotas(100);
         assert_eq!(quotas.take(0, &wanted("a", 1_000)), Ok(()));
         let refused = quotas.take(0, &wanted("a", 250)).unwrap_err();
         assert_eq!((refused.retry_after_s, refused.events), (3, 250));
-        assert_eq!((quotas.refused_of("a"), quotas.refused_of("b")), (1, 0));
+        assert_eq!((quotas.over("a"), quotas.over("b")), (1, 0));
         assert_eq!(quotas.take(0, &wanted("b", 1)), Ok(()));
         assert_eq!(quotas.take(2_500, &wanted("a", 250)), Ok(()));
         assert!(quotas.take(2_500, &wanted("a", 1)).is_err());
@@ -130,10 +257,35 @@ mod tests {
 
     #[test]
     fn refused_request_takes_nothing_of_any_tenant() {
-        let mut quotas = Quotas::new(1);
-        assert_eq!(quotas.take(0, &wanted("b", 10)), Ok(()));
-        assert!(quotas.take(0, &BTreeMap::from([("a", 10), ("b", 1)])).is_err());
-        assert_eq!(quotas.take(0, &wanted("a", 10)), Ok(()));
-        assert_eq!(Quotas::new(0).take(0, &wanted("a", u64::MAX)), Ok(()));
+        let mut of_one = quotas(1);
+        assert_eq!(of_one.take(0, &wanted("b", 10)), Ok(()));
+        let both = Wanted { events: BTreeMap::from([("a".into(), 10), ("b".into(), 1)]), ..Wanted::default() };
+        assert!(of_one.take(0, &both).is_err());
+        assert_eq!(of_one.take(0, &wanted("a", 10)), Ok(()));
+        assert_eq!(quotas(0).take(0, &wanted("a", u64::MAX)), Ok(()));
+    }
+
+    #[test]
+    fn refused_events_are_charged_to_the_tenant_that_they_name() {
+        let events =
+            [broken(r#"{"tenant":"a","n":-1}"#), broken(r#"{"tenant":"a","n":-1,"listings":[1…"#), broken("{")];
+        let refused = Wanted::refused(&events);
+        let two = BTreeMap::from([("a".into(), 2)]);
+        assert_eq!(refused, Wanted { events: two.clone(), refused: two });
+        let mut of_events = quotas(1);
+        for at in 0..5 {
+            assert_eq!(of_events.take(0, &refused), Ok(()), "{at}");
+        }
+        assert_eq!(of_events.take(0, &refused).unwrap_err().kind, Kind::Events);
+        let mut of_refused = Quotas::new(QuotaConfig { events_per_s: 0, refused_per_day: 5 });
+        assert_eq!(of_refused.take(0, &refused), Ok(()));
+        assert_eq!(of_refused.take(0, &refused), Ok(()));
+        let over = of_refused.take(0, &refused).unwrap_err();
+        // One of five is left. The other comes back within a fifth of a day.
+        assert_eq!((over.kind, over.events, over.retry_after_s), (Kind::Refused, 2, 17_280));
+        assert!(over.to_string().contains("5 refused events a day: send the batch without 2 events"), "{over}");
+        // Events that count are not held back by it.
+        assert_eq!(of_refused.take(0, &wanted("a", 1_000)), Ok(()));
+        assert_eq!(of_refused.take(17_280_000, &refused), Ok(()));
     }
 }

@@ -78,7 +78,7 @@ pub fn open_log(
             lateness_s: settings.lateness_s,
         },
         bytes_max: settings.log_bytes_max,
-        tenant_events_per_s: settings.tenant_events_per_s,
+        quotas: settings.quotas,
     };
     let engine = engine.clone();
     // A full queue has other messages, after which the thread looks at the log as well.

@@ -6,7 +6,7 @@
 
 use crate::settings::{LOG_ENTRIES_MAX, RECENT_BYTES_MAX};
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemark_consensus::local::{
@@ -19,11 +19,11 @@ use tidemark_streams_core::rebuild::SourceRows;
 use tidemark_streams_core::source::ReadingId;
 use tidemark_streams_core::time::Now;
 use tidemark_streams_intake::body::Decoded;
-use tidemark_streams_intake::entry::{Answer, Batch, BatchOf, DecodeError, Event, Head};
+use tidemark_streams_intake::entry::{Answer, Batch, BatchOf, DecodeError, Head};
 use tidemark_streams_intake::event_ids::IdBounds;
 use tidemark_streams_intake::limits::ENTRY_BYTES_MAX;
 use tidemark_streams_intake::producers::{ProducerError, Turn};
-use tidemark_streams_intake::quota::{OverQuota, Quotas};
+use tidemark_streams_intake::quota::{OverQuota, QuotaConfig, Quotas, Wanted};
 use tidemark_streams_intake::refused::{ByCode, OfTenant};
 use tidemark_streams_intake::state::{
     IDS, LATE, META, OutOfOrder, PRODUCERS, REFUSED, State, StateConfig, StateRow, Totals,
@@ -46,7 +46,7 @@ pub struct LogConfig {
     pub directory: String,
     pub state: StateConfig,
     pub bytes_max: u64,
-    pub tenant_events_per_s: u64,
+    pub quotas: QuotaConfig,
 }
 
 /// How far the log is on disk.
@@ -198,7 +198,7 @@ impl IntakeLog {
         let (entries, bytes) = replay(&recovered, &mut state)?;
         let inner = Inner {
             state,
-            quotas: Quotas::new(config.tenant_events_per_s),
+            quotas: Quotas::new(config.quotas),
             entries,
             bytes,
             recent: VecDeque::new(),
@@ -284,9 +284,9 @@ impl IntakeLog {
         self.lock().state.refused().most(limit)
     }
 
-    /// Requests that were refused since the start because a tenant was over its quota.
+    /// Requests that were refused since the start because this tenant was over a quota.
     pub fn over_quota_of(&self, tenant: &str) -> u64 {
-        self.lock().quotas.refused_of(tenant)
+        self.lock().quotas.over(tenant)
     }
 
     pub fn size(&self) -> LogSize {
@@ -309,6 +309,8 @@ impl IntakeLog {
     /// [`SubmitRefused`].
     pub fn submit(&self, submission: Submission<'_>) -> Result<Ticket, SubmitRefused> {
         let Submission { producer, decoded, now_ms } = submission;
+        // Texts are read before the log is locked.
+        let refused = if decoded.dead_letters > 0 { Wanted::refused(&decoded.events) } else { Wanted::default() };
         let mut inner = self.lock();
         let now_ms = now_ms.max(inner.state.accepted_at_ms());
         if let Some(of) = &producer
@@ -319,9 +321,8 @@ impl IntakeLog {
         inner.check_room(self.bytes_max)?;
         let Decoded { mut events, dead_letters, .. } = decoded;
         let duplicates = inner.state.drop_known(now_ms, &mut events);
-        if inner.quotas.is_on() {
-            inner.quotas.take(now_ms, &by_tenant(&events))?;
-        }
+        let wanted = if inner.quotas.counts_events() { refused.and_valid(&events) } else { refused };
+        inner.quotas.take(now_ms, &wanted)?;
         let accepted = events.len() as u32 - dead_letters;
         let answer = Answer { accepted, dead_letters, duplicates };
         if events.is_empty() && producer.is_none() {
@@ -506,7 +507,7 @@ fn open_idle(path: &Path, directory: &str) -> Result<IntakeLog, LogError> {
         directory: directory.to_owned(),
         state: StateConfig { ids, lateness_s: 0 },
         bytes_max: 0,
-        tenant_events_per_s: 0,
+        quotas: QuotaConfig::default(),
     };
     IntakeLog::open(path, &config, || {})
 }
@@ -514,17 +515,6 @@ fn open_idle(path: &Path, directory: &str) -> Result<IntakeLog, LogError> {
 fn kept(index: u64, head: &Head, bytes: usize) -> Kept {
     let Head { first_row, accepted_at_ms, .. } = *head;
     Kept { index, first_row, end_row: head.end_row(), bytes: bytes as u64, accepted_at_ms }
-}
-
-/// Events of each tenant.
-fn by_tenant<'e>(events: &'e [Event<'_>]) -> BTreeMap<&'e str, u64> {
-    let mut tenants = BTreeMap::new();
-    for event in events {
-        if let Event::Valid(event) = event {
-            *tenants.entry(event.tenant.as_ref()).or_default() += event.listings.as_slice().len() as u64;
-        }
-    }
-    tenants
 }
 
 fn row(row: StateRow) -> Row {

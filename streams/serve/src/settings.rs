@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_sql::budget::TenantLimits;
 pub use tidemark_streams_sql::limits::{CHILDREN_MAX as SQL_CHILDREN_MAX, CHILDREN_MIN as SQL_CHILDREN_MIN};
 use tidemark_streams_sql::pool::PoolSettings;
@@ -129,8 +130,7 @@ pub struct Settings {
     pub reader_grace_s: u64,
     /// Bytes of the intake's log that wait for their commit.
     pub log_bytes_max: u64,
-    /// Events a second of a tenant; 0: no quota.
-    pub tenant_events_per_s: u64,
+    pub quotas: QuotaConfig,
     /// Dead letters in blobs, beyond which batches with refused events are not taken.
     pub dead_letters_max: u64,
     /// Requests need a token that is made of this.

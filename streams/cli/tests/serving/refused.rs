@@ -46,6 +46,33 @@ fn refused_events_are_counted_by_tenant_across_a_kill() {
 }
 
 #[test]
+fn refused_events_of_a_tenant_do_not_fill_the_letters_of_all() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &["--flush-s", "1", "--tenant-refused-per-day", "5"]);
+    let bad = |tenant: &str| format!("{{\"tenant\":\"{tenant}\",\"listing\":\"x\",\"n\":-1}}\n");
+    server.send(bad("a").repeat(5));
+    let over = server.post("/v1/events", bad("a") + &event("b", "x", "00:10:00"));
+    assert_eq!((over.status, over.code().as_str()), (429, "over_quota"));
+    assert!(over.text.contains("5 refused events a day") && over.header("retry-after").is_some(), "{over:?}");
+    // Events that count, and other tenants, are not held back.
+    server.send(event("a", "x", "00:10:00").repeat(50) + &bad("b"));
+    server.send("{\n".repeat(50) + &event("b", "x", "00:10:00"));
+    until("the fold", || server.total("a") == 50 && server.total("b") == 1);
+    assert_eq!(server.get("/v1/refused?tenant=a").json()["events"], json!(5));
+}
+
+#[test]
+fn refused_events_are_charged_to_the_quota_of_events() {
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &["--tenant-events-per-s", "1"]);
+    let bad = "{\"tenant\":\"a\",\"listing\":\"x\",\"n\":-1}\n";
+    server.send(bad.repeat(9));
+    let over = server.post("/v1/events", bad.repeat(4) + &event("a", "x", "00:10:00"));
+    assert_eq!((over.status, over.code().as_str()), (429, "over_quota"));
+    assert!(over.text.contains("1 events a second"), "{over:?}");
+}
+
+#[test]
 fn tenant_sees_its_own_refused_events_only() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &["--secret-file", &place.secret()]);

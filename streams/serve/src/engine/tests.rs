@@ -22,6 +22,7 @@ use tidemark_streams_intake::body::{self, Decoded, Rules};
 use tidemark_streams_intake::entry::Event;
 use tidemark_streams_intake::limits::ENTRY_BYTES_MAX;
 use tidemark_streams_intake::listings::NoTenants;
+use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::faulty::{Faults, Rates};
@@ -51,7 +52,7 @@ fn settings(dir: &Path, faults: &Faults) -> Settings {
         lateness_s: 3_600,
         reader_grace_s: 0,
         log_bytes_max: 1 << 20,
-        tenant_events_per_s: 0,
+        quotas: QuotaConfig::default(),
         dead_letters_max: 1_000,
         sql: SqlSettings {
             program: PathBuf::new(),
