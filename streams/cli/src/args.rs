@@ -57,13 +57,16 @@ const PAUSE_EXAMPLES: &str = "Examples:
   curl -X POST -H \"authorization: Bearer $TOKEN\" 'http://127.0.0.1:7180/v1/pause?type=click'";
 const RETENTION_EXAMPLES: &str = "Examples:
   tidemark-streams retention --dir shop --kept-days 730
-  tidemark-streams retention --dir shop --late-days 30";
+  tidemark-streams retention --dir shop --late-days 30
+  curl -X POST -H \"authorization: Bearer $TOKEN\" 'http://127.0.0.1:7180/v1/retention/set?kept_days=730'";
 const ERASE_EXAMPLES: &str = "Examples:
   tidemark-streams erase 367 --dir shop
   tidemark-streams erase 367 --listing 1095275 --dir shop";
 const TESTS_EXAMPLES: &str = "Examples:
   tidemark-streams test-tenants add demo load-test --dir shop
-  tidemark-streams test-tenants delete-rows --dir shop";
+  tidemark-streams test-tenants delete-rows --dir shop
+  curl -X POST -H \"authorization: Bearer $TOKEN\" 'http://127.0.0.1:7180/v1/test-tenants/add?tenant=demo'
+  curl -X POST -H \"authorization: Bearer $TOKEN\" http://127.0.0.1:7180/v1/test-tenants/delete-rows";
 const TYPES_EXAMPLES: &str = "Examples:
   tidemark-streams types list --dir shop
   tidemark-streams types rename view impression-view --dir shop
@@ -134,7 +137,8 @@ pub enum Command {
     /// Print or change how many days rows are kept
     ///
     /// A blob leaves once all its hours are older than `--kept-days`. Rows that are older than `--late-days` when they come become dead
-    /// letters. Expired rows do not come back, also when rows are kept longer later on.
+    /// letters. Expired rows do not come back, also when rows are kept longer later on. The server that has the directory open is asked
+    /// over HTTP: GET /v1/retention and POST /v1/retention/set.
     #[command(after_help = RETENTION_EXAMPLES)]
     Retention(RetentionArgs),
     /// Erase the rows of a tenant, or of one listing of it, for good
@@ -145,7 +149,8 @@ pub enum Command {
     Erase(EraseArgs),
     /// Mark tenants as tests, and delete the rows of all of them
     ///
-    /// Merges keep the rows of a test tenant in blobs of its own. They count like those of others.
+    /// Merges keep the rows of a test tenant in blobs of its own. They count like those of others. The server that has the directory open
+    /// is asked over HTTP: POST /v1/test-tenants/add, /v1/test-tenants/remove and /v1/test-tenants/delete-rows.
     #[command(subcommand)]
     TestTenants(TestTenantsCommand),
     /// List, rename, merge, delete and reuse event types that have counts, and add dimensions to them

@@ -9,7 +9,7 @@ use tidemark_streams_store::catalogue::SOURCE_VERSIONS_MAX;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
-const HTTP: [&str; 11] = [
+const HTTP: [&str; 13] = [
     include_str!("../../serve/src/http/answer.rs"),
     include_str!("../../serve/src/http/counted.rs"),
     include_str!("../../serve/src/http/dead_letters.rs"),
@@ -19,7 +19,9 @@ const HTTP: [&str; 11] = [
     include_str!("../../serve/src/http/question.rs"),
     include_str!("../../serve/src/http/refused.rs"),
     include_str!("../../serve/src/http/request.rs"),
+    include_str!("../../serve/src/http/retention.rs"),
     include_str!("../../serve/src/http/sql.rs"),
+    include_str!("../../serve/src/http/test_tenants.rs"),
     include_str!("../../serve/src/http/types.rs"),
 ];
 const SQL_PAGE: &str = include_str!("../../../docs/reference/sql.md");

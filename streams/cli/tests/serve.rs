@@ -12,6 +12,8 @@ mod dimensions;
 mod guide;
 #[path = "serving/listings.rs"]
 mod listings;
+#[path = "serving/operate.rs"]
+mod operate;
 #[path = "serving/page.rs"]
 mod page;
 #[path = "serving/query.rs"]

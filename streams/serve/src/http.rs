@@ -11,7 +11,9 @@ mod operate;
 mod question;
 mod refused;
 mod request;
+mod retention;
 mod sql;
+mod test_tenants;
 mod types;
 mod write_timeout;
 
@@ -147,6 +149,12 @@ impl Server {
             Route::ReplayDeadLetters => dead_letters::replay(self, request, &params).await,
             Route::DropDeadLetters => dead_letters::give_up(self, request.headers(), &params).await,
             Route::Refused => refused::list(&self.node, request.headers(), &params),
+            Route::Retention => retention::show(&self.node, request.headers()),
+            Route::SetRetention => retention::set(&self.node, request.headers(), &params).await,
+            Route::TestTenants => test_tenants::list(&self.node, request.headers()),
+            Route::AddTestTenant => test_tenants::add(&self.node, request.headers(), &params).await,
+            Route::RemoveTestTenant => test_tenants::remove(&self.node, request.headers(), &params).await,
+            Route::DeleteTestRows => test_tenants::delete_rows(&self.node, request.headers()).await,
             Route::Resume => operate::resume(&self.node, request.headers(), &params).await,
         }
     }

@@ -275,6 +275,15 @@ fn owner(node: &Node) -> Vec<Metric> {
             "Dead letters in blobs, until they are replayed or dropped.",
             owner.dead_letters as f64,
         ),
+        Metric {
+            kind: Kind::Counter,
+            ..gauge(
+                "tidemark_streams_expired_total",
+                "count",
+                "Counts that retention has deleted.",
+                node.kept().expired as f64,
+            )
+        },
         gauge(
             "tidemark_streams_erasures_pending",
             "count",

@@ -3,16 +3,20 @@
 use crate::commit_times::CommitTimes;
 use crate::counters::Counters;
 use crate::log::IntakeLog;
-use crate::messages::Message;
+use crate::messages::{Message, PARTITION};
 use crate::query_log::QueryLog;
 use crate::row_cache::RowCache;
 use crate::settings::{CACHED_BYTES_MAX, Settings};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tidemark_streams_core::erasure::{Erasure, ErasureKey};
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::manifest::Manifest;
 use tidemark_streams_core::pause::Pauses;
+use tidemark_streams_core::retention::{Horizons, Retention};
 use tidemark_streams_core::schema::Schema;
+use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::time::Day;
 use tidemark_streams_sql::pool::Pool;
 use tidemark_streams_store::catalogue::Catalogue;
@@ -39,6 +43,7 @@ struct Shared {
     problem: Option<String>,
     pauses: Arc<Pauses>,
     names: Names,
+    kept: Arc<Kept>,
     owner: OwnerView,
     is_stopping: bool,
 }
@@ -54,6 +59,38 @@ pub struct Names {
 impl Default for Names {
     fn default() -> Names {
         Names { schema: Arc::default(), types: Arc::new(EventTypes::none()) }
+    }
+}
+
+/// What the manifest says of the time that rows are kept, and of tenants that are tests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    pub retention: Retention,
+    pub horizons: Horizons,
+    /// The sum of the counts that have expired.
+    pub expired: u64,
+    pub test_tenants: Vec<TestTenant>,
+}
+
+/// A tenant that is marked as a test, and the last erasure of its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TestTenant {
+    pub tenant: TenantHash,
+    pub erasure: Option<Erasure>,
+}
+
+impl Kept {
+    pub fn of(manifest: &Manifest) -> Kept {
+        let partition = manifest.partition(PARTITION);
+        let erasure =
+            |tenant: TenantHash| partition.and_then(|known| known.erasures.get(&ErasureKey { tenant, listing: None }));
+        let marked = manifest.test_tenants().iter();
+        Kept {
+            retention: *manifest.retention(),
+            horizons: partition.map_or(Horizons::default(), |known| known.horizons),
+            expired: partition.map_or(0, |known| u64::try_from(known.expired_total).unwrap_or(u64::MAX)),
+            test_tenants: marked.map(|tenant| TestTenant { tenant: *tenant, erasure: erasure(*tenant) }).collect(),
+        }
     }
 }
 
@@ -131,6 +168,17 @@ impl Node {
         let mut shared = self.shared();
         if *shared.pauses != *pauses {
             shared.pauses = Arc::new(pauses.clone());
+        }
+    }
+
+    pub fn kept(&self) -> Arc<Kept> {
+        Arc::clone(&self.shared().kept)
+    }
+
+    pub fn set_kept(&self, kept: Kept) {
+        let mut shared = self.shared();
+        if *shared.kept != kept {
+            shared.kept = Arc::new(kept);
         }
     }
 

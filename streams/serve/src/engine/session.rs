@@ -7,7 +7,7 @@ use super::store::{Job, StoreThread};
 use super::{Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, SOURCE};
 use crate::log::{IntakeLog, READING};
 use crate::messages::Done;
-use crate::node::{Node, OwnerView, now_ms};
+use crate::node::{Kept, Node, OwnerView, now_ms};
 use crate::settings::STOP_S;
 use erasing::{Erasing, Leftovers};
 use letters::LetterWork;
@@ -320,6 +320,7 @@ impl<'e> Session<'e> {
         self.node.set_problem(None);
         self.node.set_pauses(self.host.manifest().pauses());
         self.node.set_schema(self.host.manifest().schema());
+        self.node.set_kept(Kept::of(self.host.manifest()));
         self.begin_cleaning_after_deletion(command, &outcome);
         self.note_settled(command, &outcome);
         Ok(outcome)

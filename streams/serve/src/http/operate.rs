@@ -51,11 +51,8 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
     check_tenant(tenant).map_err(|error| Failure::bad("parameter", error))?;
     listing.map_or(Ok(()), check_listing).map_err(|error| Failure::bad("parameter", error))?;
     let again = request::flag(params, "again")?;
-    let key = ErasureKey::of(tenant, listing);
-    let (sender, receiver) = oneshot::channel();
-    let request = EraseRequest { key, again, answer: sender };
-    node.engine.try_send(Message::Erase(request)).map_err(|_| overloaded())?;
-    let Erased { erasure, is_done, files_until_ms } = receiver.await.map_err(|_| ended())?.map_err(failed)?;
+    let begun = begin_erasure(node, ErasureKey::of(tenant, listing), again)?;
+    let Erased { erasure, is_done, files_until_ms } = begun.end().await?;
     // Rows that queries have read go too.
     node.cache.clear();
     let Erasure { before, asked_at_ms, .. } = erasure;
@@ -65,6 +62,23 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
         "is_done": is_done,
         "files_until": files_until_ms.map(time),
     })))
+}
+
+/// An erasure that the owner's thread was asked for.
+pub(super) struct Begun(oneshot::Receiver<Result<Erased, ProposalError>>);
+
+impl Begun {
+    /// Waits until the erasure is in the manifest.
+    pub async fn end(self) -> Result<Erased, Failure> {
+        self.0.await.map_err(|_| ended())?.map_err(failed)
+    }
+}
+
+pub(super) fn begin_erasure(node: &Node, key: ErasureKey, again: bool) -> Result<Begun, Failure> {
+    let (sender, receiver) = oneshot::channel();
+    let request = EraseRequest { key, again, answer: sender };
+    node.engine.try_send(Message::Erase(request)).map_err(|_| overloaded())?;
+    Ok(Begun(receiver))
 }
 
 /// The pauses, with their begin.

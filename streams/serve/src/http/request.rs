@@ -46,10 +46,16 @@ pub enum Route {
     ReplayDeadLetters,
     DropDeadLetters,
     Refused,
+    Retention,
+    SetRetention,
+    TestTenants,
+    AddTestTenant,
+    RemoveTestTenant,
+    DeleteTestRows,
     Page(Page),
 }
 
-const ROUTES: [(&str, Route); 19] = [
+const ROUTES: [(&str, Route); 25] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
@@ -69,6 +75,12 @@ const ROUTES: [(&str, Route); 19] = [
     ("/v1/dead-letters/replay", Route::ReplayDeadLetters),
     ("/v1/dead-letters/drop", Route::DropDeadLetters),
     ("/v1/refused", Route::Refused),
+    ("/v1/retention", Route::Retention),
+    ("/v1/retention/set", Route::SetRetention),
+    ("/v1/test-tenants", Route::TestTenants),
+    ("/v1/test-tenants/add", Route::AddTestTenant),
+    ("/v1/test-tenants/remove", Route::RemoveTestTenant),
+    ("/v1/test-tenants/delete-rows", Route::DeleteTestRows),
 ];
 
 impl Route {
@@ -88,7 +100,10 @@ impl Route {
     pub fn method(self) -> Method {
         match self {
             Route::Healthz | Route::Readyz | Route::Metrics | Route::Types | Route::Page(_) => Method::GET,
-            Route::DeadLetters | Route::Refused => Method::GET,
+            Route::DeadLetters | Route::Refused | Route::Retention | Route::TestTenants => Method::GET,
+            Route::SetRetention | Route::AddTestTenant | Route::RemoveTestTenant | Route::DeleteTestRows => {
+                Method::POST
+            }
             Route::ReplayDeadLetters | Route::DropDeadLetters => Method::POST,
             Route::Events | Route::Listings | Route::Query | Route::Sql => Method::POST,
             Route::Pause | Route::Resume | Route::Erase => Method::POST,
@@ -101,6 +116,9 @@ impl Route {
         match self {
             Route::Healthz | Route::Metrics | Route::Listings | Route::Query => &[],
             Route::Sql | Route::Types | Route::Page(_) => &[],
+            Route::Retention | Route::TestTenants | Route::DeleteTestRows => &[],
+            Route::SetRetention => &["kept_days", "late_days"],
+            Route::AddTestTenant | Route::RemoveTestTenant => &["tenant"],
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
             Route::Pause | Route::Resume | Route::DeleteType | Route::AddType => &["type"],
