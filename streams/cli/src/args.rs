@@ -670,6 +670,12 @@ pub struct ServeArgs {
     /// Event ids that are known at a time; 56 bytes of memory each
     #[arg(long, value_name = "IDS", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(0..=50_000_000))]
     pub event_ids_max: u64,
+    /// Seconds that an event_id of a type is known, up to 86,400; such a type has a number of ids of its own [default of purchase: 86400]
+    #[arg(long, value_name = "TYPE=SECONDS,...", value_delimiter = ',', value_parser = OfType::seconds)]
+    pub event_id_s_of: Vec<OfType>,
+    /// Event ids of a type that are known at a time, up to 50,000,000 [default: --event-ids-max for each type with bounds of its own]
+    #[arg(long, value_name = "TYPE=IDS,...", value_delimiter = ',', value_parser = OfType::ids)]
+    pub event_ids_max_of: Vec<OfType>,
     /// Seconds behind the end of an hour at which its counts are settled
     #[arg(long, value_name = "SECONDS", default_value_t = 3_600, value_parser = clap::value_parser!(u64).range(0..=2_678_400))]
     pub lateness_s: u64,
@@ -693,6 +699,41 @@ pub struct ServeArgs {
     pub secret_file: Option<PathBuf>,
     #[command(flatten)]
     pub sql: SqlArgs,
+}
+
+/// A number of an event type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfType {
+    pub name: String,
+    pub number: u64,
+}
+
+/// A number of an event type is not in its form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoOfType {
+    #[error("TYPE=NUMBER is expected, such as purchase=3600")]
+    Form,
+    #[error("{number} is too large: at most {max}")]
+    Large { number: u64, max: u64 },
+}
+
+impl OfType {
+    fn seconds(text: &str) -> Result<OfType, NoOfType> {
+        OfType::parse(text, 86_400)
+    }
+
+    fn ids(text: &str) -> Result<OfType, NoOfType> {
+        OfType::parse(text, 50_000_000)
+    }
+
+    fn parse(text: &str, max: u64) -> Result<OfType, NoOfType> {
+        let (name, number) = text.split_once('=').ok_or(NoOfType::Form)?;
+        let number = number.parse().map_err(|_| NoOfType::Form)?;
+        match number <= max {
+            true => Ok(OfType { name: name.to_owned(), number }),
+            false => Err(NoOfType::Large { number, max }),
+        }
+    }
 }
 
 /// Options of POST /v1/sql. It needs the program `tidemark-sql`.

@@ -120,6 +120,8 @@ pub enum CliError {
     DeadLetters { name: String, error: DeadLettersError },
     #[error("{}: the lines of dead letters cannot be read: {why}", path.display())]
     Fixed { path: PathBuf, why: String },
+    #[error("--event-id-s-of and --event-ids-max-of: {name:?} is not one of the --types {types}")]
+    IdsOfType { name: String, types: String },
     #[error("no dead letters are named: name --source, --row, --reason or --tenant, or --all for all of them")]
     DropNothing,
     #[error("differences were found: {differences}, in {blobs} blobs; they are named above, of counts the first 20")]

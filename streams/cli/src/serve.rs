@@ -2,10 +2,12 @@
 
 use crate::args::{ServeArgs, SqlArgs, TokenArgs};
 use crate::error::CliError;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_intake::event_ids::{IdBounds, IdSettings};
 use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_serve::secret::{Role, Secret};
 use tidemark_streams_serve::settings::{Settings, SqlSettings};
@@ -18,8 +20,7 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         types: EventTypes::new(&args.types)?,
         flush_s: args.flush_s,
         flush_counts: usize::try_from(args.flush_counts).unwrap_or(usize::MAX),
-        event_id_s: args.event_id_s,
-        event_ids_max: usize::try_from(args.event_ids_max).unwrap_or(usize::MAX),
+        event_ids: event_ids(args)?,
         lateness_s: args.lateness_s,
         reader_grace_s: args.reader_grace_s,
         log_bytes_max: args.log_bytes_max,
@@ -30,6 +31,33 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         store_layer: StoreLayer::default(),
     };
     Ok(tidemark_streams_serve::run(settings, out).map_err(Box::new)?)
+}
+
+/// The type of events that are remembered for a day unless the options say otherwise.
+const PURCHASE: &str = "purchase";
+const DAY_S: u64 = 86_400;
+
+fn event_ids(args: &ServeArgs) -> Result<IdSettings, CliError> {
+    let bounds = |seconds: u64, ids: u64| IdBounds {
+        kept_ms: seconds.saturating_mul(1_000),
+        ids_max: usize::try_from(ids).unwrap_or(usize::MAX),
+    };
+    let mut seconds: BTreeMap<&str, u64> = args.event_id_s_of.iter().map(|of| (of.name.as_str(), of.number)).collect();
+    let ids: BTreeMap<&str, u64> = args.event_ids_max_of.iter().map(|of| (of.name.as_str(), of.number)).collect();
+    let is_type = |name: &str| args.types.iter().any(|known| known == name);
+    if let Some(name) = seconds.keys().chain(ids.keys()).find(|name| !is_type(name)) {
+        return Err(CliError::IdsOfType { name: (*name).to_owned(), types: args.types.join(",") });
+    }
+    if is_type(PURCHASE) {
+        seconds.entry(PURCHASE).or_insert(DAY_S);
+    }
+    let names: BTreeSet<&str> = seconds.keys().chain(ids.keys()).copied().collect();
+    let of_type = |name: &str| {
+        let seconds = seconds.get(name).copied().unwrap_or(args.event_id_s);
+        bounds(seconds, ids.get(name).copied().unwrap_or(args.event_ids_max))
+    };
+    let of_types = names.into_iter().map(|name| (name.to_owned(), of_type(name))).collect();
+    Ok(IdSettings { others: bounds(args.event_id_s, args.event_ids_max), of_types })
 }
 
 /// The name of the program that executes queries in SQL.

@@ -216,6 +216,52 @@ fn repeated_batches_and_ids_count_once_also_behind_a_restart() {
 }
 
 #[test]
+fn event_ids_of_a_type_have_bounds_of_their_own() {
+    let place = Place::new();
+    let types = ["--flush-s", "1", "--types", "click,purchase"];
+    let of_type = ["--event-id-s", "1", "--event-ids-max", "2", "--event-ids-max-of", "purchase=3"];
+    let arguments = [&types[..], &of_type[..]].concat();
+    let server = Server::start(&place.dir(), &arguments);
+    let id = |name: &str, id: u32| {
+        let at = "2026-01-01T00:10:00Z";
+        format!("{}\n", json!({ "tenant": "a", "listing": "x", "at": at, "type": name, "event_id": id }))
+    };
+    let sent = |server: &Server, name: &str, numbers: &[u32]| {
+        let body: String = numbers.iter().map(|number| id(name, *number)).collect();
+        server.send(body)["duplicates"].as_u64().unwrap()
+    };
+    sent(&server, "purchase", &[1, 2, 3]);
+    // Clicks push out clicks only.
+    sent(&server, "click", &[1, 2, 3]);
+    assert_eq!(sent(&server, "purchase", &[1, 2, 3]), 3);
+    let overflow = |server: &Server| {
+        let of_type = "tidemark_streams_dedupe_overflow_of_type_total{type=\"purchase\"}";
+        (server.metric("tidemark_streams_dedupe_overflow_total"), server.metric(of_type))
+    };
+    assert_eq!(overflow(&server), (1.0, 0.0));
+    sent(&server, "purchase", &[4]);
+    assert_eq!(overflow(&server), (2.0, 1.0));
+    until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
+    std::thread::sleep(Duration::from_millis(1_100));
+    // A second is over for clicks, and a day is not over for purchases, also behind a kill. The type keeps its bounds under a new name.
+    server.post("/v1/types/rename?from=purchase&to=order", "");
+    server.kill();
+    let server = Server::start(&place.dir(), &arguments);
+    until("the claim", || server.get("/readyz").status == 200);
+    assert_eq!((sent(&server, "click", &[3]), sent(&server, "order", &[2, 3, 4])), (0, 3));
+    sent(&server, "order", &[5]);
+    std::thread::sleep(Duration::from_millis(1_100));
+    assert_eq!(sent(&server, "order", &[5]), 1);
+    drop(server);
+    for wrong in ["view=5", "purchase", "purchase=x", "purchase=86401"] {
+        assert!(
+            Server::try_start(&place.dir(), &[&types[..], &["--event-id-s-of", wrong]].concat()).is_err(),
+            "{wrong}"
+        );
+    }
+}
+
+#[test]
 fn event_ids_beyond_their_number_count_again_and_are_shown() {
     let place = Place::new();
     let server = Server::start(&place.dir(), &["--flush-s", "3600", "--event-ids-max", "2"]);

@@ -5,7 +5,7 @@
 
 use crate::codec::{self, DecodeError};
 use crate::entry::{Answer, Batch, BatchOf, Event, EventKey, Head, ValidEvent};
-use crate::event_ids::{self, EventIds, IdBounds, Known};
+use crate::event_ids::{self, EventIds, IdRow, IdSettings, Known, Place};
 use crate::limits::{IDS_PER_ROW_MAX, LATE_TENANTS_MAX};
 use crate::producers::{ProducerError, Producers, Turn};
 use crate::refused::Refused;
@@ -24,9 +24,9 @@ pub const META_KEY: &[u8] = b"state";
 const META_VERSION: u8 = 1;
 
 /// Settings that the state needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateConfig {
-    pub ids: IdBounds,
+    pub ids: IdSettings,
     /// An hour is settled this long after its end. A later event is late.
     pub lateness_s: u64,
 }
@@ -39,8 +39,8 @@ pub struct State {
     ids: EventIds,
     late: Late,
     refused: Refused,
-    new_ids: Vec<Known>,
-    id_rows: VecDeque<IdRow>,
+    /// By the place of their queue.
+    stored_ids: Vec<StoredIds>,
 }
 
 /// The head of a checkpoint.
@@ -72,9 +72,17 @@ struct Late {
     changed: BTreeSet<String>,
 }
 
+/// Ids of a queue as a checkpoint has them.
+#[derive(Default)]
+struct StoredIds {
+    /// For the next checkpoint.
+    new: Vec<Known>,
+    rows: VecDeque<StoredRow>,
+}
+
 /// A row of ids that a checkpoint has.
 #[derive(Clone, Copy)]
-struct IdRow {
+struct StoredRow {
     number: u64,
     last_at_ms: u64,
 }
@@ -99,15 +107,16 @@ pub struct OutOfOrder {
 impl State {
     /// The state of an empty log.
     pub fn new(config: StateConfig) -> State {
+        let ids = EventIds::new(&config.ids);
+        let stored_ids = ids.places().map(|_| StoredIds::default()).collect();
         State {
             config,
             meta: Meta::default(),
             producers: Producers::default(),
-            ids: EventIds::new(config.ids),
+            ids,
             late: Late::default(),
             refused: Refused::default(),
-            new_ids: Vec::new(),
-            id_rows: VecDeque::new(),
+            stored_ids,
         }
     }
 
@@ -177,13 +186,11 @@ impl State {
             self.producers.accepted(accepted_at_ms, of, batch.answer);
         }
         for event in &batch.events {
-            if let Some(key) = event.id() {
-                let known = Known { at_ms: accepted_at_ms, key };
-                self.ids.insert(known);
-                self.push_new_id(known);
-            }
             match event {
-                Event::Valid(event) => self.add_late(accepted_at_ms, event),
+                Event::Valid(event) => {
+                    self.add_id(accepted_at_ms, event);
+                    self.add_late(accepted_at_ms, event);
+                }
                 Event::Broken { reason, text } => self.refused.add(accepted_at_ms, reason, text),
             }
         }
@@ -199,13 +206,18 @@ impl State {
         Ok(())
     }
 
-    /// Ids for the next checkpoint: of more than are remembered, the last ones.
-    fn push_new_id(&mut self, known: Known) {
-        let max = self.config.ids.ids_max;
-        if max > 0 && self.new_ids.len() >= max.saturating_mul(2) {
-            self.new_ids.drain(..self.new_ids.len() - max);
+    fn add_id(&mut self, at_ms: u64, event: &ValidEvent<'_>) {
+        let Some(key) = event.id else { return };
+        let known = Known { at_ms, key };
+        let place = self.ids.place_of(&event.event_type);
+        self.ids.insert(place, known);
+        let max = self.ids.bounds(place).ids_max;
+        let Some(stored) = self.stored_ids.get_mut(place.index()) else { return };
+        // Ids for the next checkpoint: of more than are remembered, the last ones.
+        if max > 0 && stored.new.len() >= max.saturating_mul(2) {
+            stored.new.drain(..stored.new.len() - max);
         }
-        self.new_ids.push(known);
+        stored.new.push(known);
     }
 
     fn add_late(&mut self, accepted_at_ms: u64, event: &ValidEvent<'_>) {
@@ -247,20 +259,22 @@ impl State {
     }
 
     fn take_id_rows(&mut self, now_ms: u64, rows: &mut Vec<StateRow>) {
-        let kept_ms = self.config.ids.kept_ms;
-        let is_over = |at_ms: u64| at_ms.saturating_add(kept_ms) <= now_ms;
-        let new: Vec<Known> = std::mem::take(&mut self.new_ids);
-        for ids in new.chunks(IDS_PER_ROW_MAX) {
-            let last_at_ms = ids.last().map_or(0, |known| known.at_ms);
-            let number = self.meta.next_id_row;
-            self.meta.next_id_row += 1;
-            self.id_rows.push_back(IdRow { number, last_at_ms });
-            let value = Some(event_ids::encode_row(ids));
-            rows.push(StateRow { table: IDS, key: number.to_be_bytes().to_vec(), value });
-        }
-        while let Some(row) = self.id_rows.front().filter(|row| is_over(row.last_at_ms)) {
-            rows.push(StateRow { table: IDS, key: row.number.to_be_bytes().to_vec(), value: None });
-            self.id_rows.pop_front();
+        for ((place, event_type), stored) in self.ids.places().zip(&mut self.stored_ids) {
+            let kept_ms = self.ids.bounds(place).kept_ms;
+            let is_over = |at_ms: u64| at_ms.saturating_add(kept_ms) <= now_ms;
+            let new: Vec<Known> = std::mem::take(&mut stored.new);
+            for ids in new.chunks(IDS_PER_ROW_MAX) {
+                let last_at_ms = ids.last().map_or(0, |known| known.at_ms);
+                let number = self.meta.next_id_row;
+                self.meta.next_id_row += 1;
+                stored.rows.push_back(StoredRow { number, last_at_ms });
+                let value = Some(event_ids::encode_row(event_type, ids));
+                rows.push(StateRow { table: IDS, key: number.to_be_bytes().to_vec(), value });
+            }
+            while let Some(row) = stored.rows.front().filter(|row| is_over(row.last_at_ms)) {
+                rows.push(StateRow { table: IDS, key: row.number.to_be_bytes().to_vec(), value: None });
+                stored.rows.pop_front();
+            }
         }
     }
 
@@ -275,10 +289,8 @@ impl State {
             IDS => {
                 let number = key.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
                 let number = number.filter(|_| key.len() == 8).ok_or_else(|| damaged("a row of ids has no number"))?;
-                let ids = event_ids::decode_row(value)?;
-                let last_at_ms = ids.last().map_or(0, |known| known.at_ms);
-                self.id_rows.push_back(IdRow { number, last_at_ms });
-                ids.into_iter().for_each(|known| self.ids.insert(known));
+                let row = event_ids::decode_row(value)?;
+                self.restore_ids(number, row);
                 Ok(())
             }
             LATE => {
@@ -295,6 +307,16 @@ impl State {
             }
             _ => Err(damaged("a table is unknown")),
         }
+    }
+
+    /// Ids of a type that has other bounds than before take those.
+    fn restore_ids(&mut self, number: u64, row: IdRow) {
+        let place = row.event_type.map_or(Place::OTHERS, |name| self.ids.place_of(&name));
+        let last_at_ms = row.ids.last().map_or(0, |known| known.at_ms);
+        if let Some(stored) = self.stored_ids.get_mut(place.index()) {
+            stored.rows.push_back(StoredRow { number, last_at_ms });
+        }
+        row.ids.into_iter().for_each(|known| self.ids.insert(place, known));
     }
 }
 

@@ -18,8 +18,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 use tidemark_consensus::local::PersistError;
 use tidemark_streams_core::owner::Stop;
+use tidemark_streams_core::schema::{FormerName, Schema};
 use tidemark_streams_intake::entry::DecodeError;
-use tidemark_streams_intake::event_ids::IdBounds;
+use tidemark_streams_intake::event_ids::IdSettings;
 use tidemark_streams_intake::state::StateConfig;
 use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing};
 use tidemark_streams_store::host::ManifestError;
@@ -74,7 +75,7 @@ pub fn open_log(
     let config = LogConfig {
         directory: directory.id().to_owned(),
         state: StateConfig {
-            ids: IdBounds { kept_ms: settings.event_id_s.saturating_mul(1_000), ids_max: settings.event_ids_max },
+            ids: under_all_names(&settings.event_ids, directory.manifest().schema()),
             lateness_s: settings.lateness_s,
         },
         bytes_max: settings.log_bytes_max,
@@ -91,6 +92,26 @@ pub fn open_log(
     let log = IntakeLog::open(&path, &config, on_progress)?;
     log.check_position(position)?;
     Ok(Arc::new(log))
+}
+
+/// Bounds of a type hold for all of its names.
+fn under_all_names(settings: &IdSettings, schema: &Schema) -> IdSettings {
+    let former = schema.former();
+    let present = |name: &String| match former.get(name) {
+        Some(FormerName::Alias(now)) => now.clone(),
+        Some(FormerName::Deleted) | None => name.clone(),
+    };
+    let mut all = settings.clone();
+    for (name, bounds) in &settings.of_types {
+        let present = present(name);
+        let is_same = |former: &FormerName| matches!(former, FormerName::Alias(now) if *now == present);
+        let earlier = former.iter().filter(|(_, former)| is_same(former)).map(|(name, _)| name.clone());
+        let names: Vec<String> = earlier.chain([present.clone()]).collect();
+        for name in names {
+            all.of_types.entry(name).or_insert(*bounds);
+        }
+    }
+    all
 }
 
 fn position(directory: &Directory) -> u64 {

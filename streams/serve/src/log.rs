@@ -6,7 +6,7 @@
 
 use crate::settings::{LOG_ENTRIES_MAX, RECENT_BYTES_MAX};
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemark_consensus::local::{
@@ -20,7 +20,7 @@ use tidemark_streams_core::source::ReadingId;
 use tidemark_streams_core::time::Now;
 use tidemark_streams_intake::body::Decoded;
 use tidemark_streams_intake::entry::{Answer, Batch, BatchOf, DecodeError, Head};
-use tidemark_streams_intake::event_ids::IdBounds;
+use tidemark_streams_intake::event_ids::{IdBounds, IdSettings};
 use tidemark_streams_intake::limits::ENTRY_BYTES_MAX;
 use tidemark_streams_intake::producers::{ProducerError, Turn};
 use tidemark_streams_intake::quota::{OverQuota, QuotaConfig, Quotas, Wanted};
@@ -194,7 +194,7 @@ impl IntakeLog {
         };
         let (log, recovered) = LocalLog::open(path, LocalLogOptions::new(identity), on_event)?;
         sender.send_modify(|progress| progress.durable = recovered.last);
-        let mut state = restored(&log.rows()?, config.state)?;
+        let mut state = restored(&log.rows()?, config.state.clone())?;
         let (entries, bytes) = replay(&recovered, &mut state)?;
         let inner = Inner {
             state,
@@ -287,6 +287,12 @@ impl IntakeLog {
     /// Requests that were refused since the start because this tenant was over a quota.
     pub fn over_quota_of(&self, tenant: &str) -> u64 {
         self.lock().quotas.over(tenant)
+    }
+
+    /// Event ids that were forgotten before their time, of each type with bounds of its own.
+    pub fn ids_forgotten_of_types(&self) -> Vec<(String, u64)> {
+        let inner = self.lock();
+        inner.state.ids().forgotten_early_of_types().map(|(name, ids)| (name.to_owned(), ids)).collect()
     }
 
     pub fn size(&self) -> LogSize {
@@ -502,7 +508,8 @@ pub fn next_row(path: &Path, directory: &str) -> Result<u64, LogError> {
 }
 
 fn open_idle(path: &Path, directory: &str) -> Result<IntakeLog, LogError> {
-    let ids = IdBounds { kept_ms: u64::MAX, ids_max: usize::MAX };
+    let others = IdBounds { kept_ms: u64::MAX, ids_max: usize::MAX };
+    let ids = IdSettings { others, of_types: BTreeMap::new() };
     let config = LogConfig {
         directory: directory.to_owned(),
         state: StateConfig { ids, lateness_s: 0 },

@@ -64,7 +64,9 @@ pub fn text(node: &Node) -> String {
         // Writing to a text cannot fail.
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n# UNIT {name} {unit}\n{name} {value}\n");
     }
-    for Labelled { name, unit, help, label, values } in by_reason(&sql).into_iter().chain([refused_events(node)]) {
+    for Labelled { name, unit, help, label, values } in
+        by_reason(&sql).into_iter().chain([refused_events(node), forgotten_ids(node)])
+    {
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} counter\n# UNIT {name} {unit}\n");
         for (value, count) in values {
             let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {count}");
@@ -121,6 +123,18 @@ fn refused_events(node: &Node) -> Labelled {
         help: "Refused events since the log began, by code.",
         label: "code",
         values: codes.into_iter().map(|(code, of_code)| (Cow::Owned(code), of_code.events)).collect(),
+    }
+}
+
+/// Event ids that were forgotten too early, of each type with bounds of its own.
+fn forgotten_ids(node: &Node) -> Labelled {
+    let of_types = node.log().map(|log| log.ids_forgotten_of_types()).unwrap_or_default();
+    Labelled {
+        name: "tidemark_streams_dedupe_overflow_of_type_total",
+        unit: "count",
+        help: "Event ids that were forgotten before their time, of each type with bounds of its own.",
+        label: "type",
+        values: of_types.into_iter().map(|(name, ids)| (Cow::Owned(name), ids)).collect(),
     }
 }
 

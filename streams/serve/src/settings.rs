@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_intake::event_ids::IdSettings;
 use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_sql::budget::TenantLimits;
 pub use tidemark_streams_sql::limits::{CHILDREN_MAX as SQL_CHILDREN_MAX, CHILDREN_MIN as SQL_CHILDREN_MIN};
@@ -120,10 +121,8 @@ pub struct Settings {
     pub flush_s: u64,
     /// Distinct (tenant, listing, quarter of an hour, type) that are held in memory before they are written.
     pub flush_counts: usize,
-    /// An `event_id` is known for so long.
-    pub event_id_s: u64,
-    /// Maximum number of ids that are known at a time.
-    pub event_ids_max: usize,
+    /// For how long and how many ids of events are known, by the names of types that the settings use.
+    pub event_ids: IdSettings,
     /// An hour is settled so long after its end.
     pub lateness_s: u64,
     /// The file of a blob that is not live any more is kept for so long, for queries that have begun.

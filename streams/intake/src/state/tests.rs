@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::entry::Listings;
+use crate::event_ids::IdBounds;
 use proptest::prelude::*;
 
-const CONFIG: StateConfig = StateConfig { ids: IdBounds { kept_ms: 600_000, ids_max: 50 }, lateness_s: 3_600 };
+const CONFIG: StateConfig =
+    StateConfig { ids: IdSettings { others: OF_OTHERS, of_types: BTreeMap::new() }, lateness_s: 3_600 };
+const OF_OTHERS: IdBounds = IdBounds { kept_ms: 600_000, ids_max: 50 };
 const HOUR_MS: u64 = 3_600_000;
 
 fn event(tenant: &'static str, at_s: i64, id: Option<u64>) -> Event<'static> {
@@ -90,6 +93,36 @@ fn ids_of_rows_are_removed_once_their_time_is_over() {
     assert_eq!(ids(&rows), 2);
     write(&mut rows, state.take_changes(601_000));
     assert_eq!(ids(&rows), 1);
+}
+
+#[test]
+fn ids_of_a_type_are_restored_with_its_bounds() {
+    let of_types = BTreeMap::from([("purchase".to_owned(), IdBounds { kept_ms: 86_400_000, ids_max: 9 })]);
+    let config = StateConfig { ids: IdSettings { others: OF_OTHERS, of_types }, lateness_s: 3_600 };
+    let mut state = State::new(config.clone());
+    let mut rows = BTreeMap::new();
+    let purchase = |id| match event("a", 0, Some(id)) {
+        Event::Valid(event) => Event::Valid(ValidEvent { event_type: "purchase".into(), ..event }),
+        Event::Broken { .. } => unreachable!(),
+    };
+    offer(&mut state, 1_000, None, vec![event("a", 0, Some(1)), purchase(2)]);
+    write(&mut rows, state.take_changes(1_000));
+    let restore = |config: &StateConfig| {
+        let mut state = State::new(config.clone());
+        rows.iter().for_each(|((table, key), value)| state.restore(table, key, value).unwrap());
+        state
+    };
+    let known_after = |state: &mut State, now_ms: u64| {
+        let mut events = vec![event("a", 0, Some(1)), purchase(2)];
+        state.drop_known(now_ms, &mut events)
+    };
+    let mut again = restore(&config);
+    assert_eq!((known_after(&mut again, 2_000), known_after(&mut again, 700_000)), (2, 1));
+    // The row of the other types leaves the checkpoint, that of purchases stays.
+    let gone = again.take_changes(700_000).iter().filter(|row| row.table == IDS && row.value.is_none()).count();
+    assert_eq!(gone, 1);
+    // Without bounds of its own, the type has those of the others.
+    assert_eq!(known_after(&mut restore(&CONFIG), 700_000), 0);
 }
 
 proptest! {

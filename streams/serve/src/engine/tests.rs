@@ -20,6 +20,7 @@ use tidemark_streams_core::rebuild::SourceRows;
 use tidemark_streams_core::time::{Day, HourRange, Now};
 use tidemark_streams_intake::body::{self, Decoded, Rules};
 use tidemark_streams_intake::entry::Event;
+use tidemark_streams_intake::event_ids::IdSettings;
 use tidemark_streams_intake::limits::ENTRY_BYTES_MAX;
 use tidemark_streams_intake::listings::NoTenants;
 use tidemark_streams_intake::quota::QuotaConfig;
@@ -47,8 +48,7 @@ fn settings(dir: &Path, faults: &Faults) -> Settings {
         types: EventTypes::new(&["impression"]).unwrap(),
         flush_s: 1,
         flush_counts: 64,
-        event_id_s: 0,
-        event_ids_max: 0,
+        event_ids: IdSettings::default(),
         lateness_s: 3_600,
         reader_grace_s: 0,
         log_bytes_max: 1 << 20,
