@@ -206,6 +206,9 @@ pub struct DirectoryArgs {
 #[derive(Debug, Subcommand)]
 pub enum DeadLettersCommand {
     /// Print dead letters as JSON lines with source, row number, reason and text
+    ///
+    /// Values of fields that no event has, and of --mask-fields, are masked; so is a text that is no JSON object. A replay with --fixed puts
+    /// the stored values back in place of masks.
     #[command(after_help = LETTERS_EXAMPLES)]
     List(ListLettersArgs),
     /// Count dead letters that can be counted by now
@@ -243,6 +246,12 @@ pub struct ListLettersArgs {
     pub directory: DirectoryArgs,
     #[command(flatten)]
     pub select: SelectArgs,
+    /// As of `serve`
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',', default_value = "event_id")]
+    pub mask_fields: Vec<String>,
+    /// Print texts as they are stored, with all values
+    #[arg(long, conflicts_with = "mask_fields")]
+    pub raw: bool,
 }
 
 #[derive(Debug, Args)]
@@ -694,6 +703,9 @@ pub struct ServeArgs {
     /// Dead letters in blobs; beyond that, a batch with events that cannot be counted is answered 503
     #[arg(long, value_name = "LETTERS", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub dead_letters_max: u64,
+    /// Fields of events and dimensions that lists of dead letters mask, beside fields that no event has; an empty text means none
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',', default_value = "event_id")]
+    pub mask_fields: Vec<String>,
     /// A file with a secret; then requests need a token (`tidemark-streams token`)
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,

@@ -3,6 +3,7 @@
 use crate::args::{DeadLettersCommand, DropLettersArgs, ListLettersArgs, ReplayLettersArgs, SelectArgs};
 use crate::driver::{Driver, PARTITION, now};
 use crate::error::CliError;
+use crate::serve::mask_fields;
 use std::io::{Read, Write};
 use std::path::Path;
 use tidemark_streams_core::blob::{BlobMeta, Level};
@@ -12,6 +13,7 @@ use tidemark_streams_core::time::Day;
 use tidemark_streams_intake::body::Rules;
 use tidemark_streams_serve::AsOf;
 use tidemark_streams_serve::dead_letters::{Chosen, Fixed, Select, Tried, settle};
+use tidemark_streams_serve::masking::Masking;
 use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::dead_letters::{decode, encode};
 use tidemark_streams_store::directory::{Directory, IfMissing};
@@ -40,9 +42,14 @@ pub fn run(command: &DeadLettersCommand, out: &mut impl Write) -> Result<(), Cli
 
 fn list(args: &ListLettersArgs, out: &mut impl Write) -> Result<(), CliError> {
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
+    let fields = mask_fields(&args.mask_fields);
+    let masking = Masking { fields: &fields, dimensions: &directory.manifest().schema().dimensions().names };
     for meta in blobs(&directory) {
         let mut letters = read(&directory, &meta)?;
         letters.retain(|letter| args.select.select().has(letter));
+        if !args.raw {
+            letters.iter_mut().for_each(|letter| letter.text = masking.text(&letter.text).into_owned());
+        }
         let name = || file_name(&meta.key, meta.level);
         out.write_all(&encode(&letters).map_err(|error| CliError::DeadLetters { name: name(), error })?)?;
     }

@@ -26,11 +26,17 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         log_bytes_max: args.log_bytes_max,
         quotas: QuotaConfig { events_per_s: args.tenant_events_per_s, refused_per_day: args.tenant_refused_per_day },
         dead_letters_max: args.dead_letters_max,
+        mask_fields: mask_fields(&args.mask_fields),
         sql: sql(&args.sql)?,
         secret: args.secret_file.as_deref().map(secret).transpose()?,
         store_layer: StoreLayer::default(),
     };
     Ok(tidemark_streams_serve::run(settings, out).map_err(Box::new)?)
+}
+
+/// The names of an option. One empty name means none.
+pub fn mask_fields(names: &[String]) -> BTreeSet<String> {
+    names.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
 /// The type of events that are remembered for a day unless the options say otherwise.

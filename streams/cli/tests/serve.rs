@@ -295,7 +295,7 @@ fn bad_events_become_dead_letters_with_code_and_reason() {
     assert_eq!(said["errors"][0]["event"], json!(2));
     assert_eq!(server.metric("tidemark_streams_events_dead_letter_total"), 5.0);
     server.stop();
-    let letters = place.said(&["dead-letters", "list"]);
+    let letters = place.said(&["dead-letters", "list", "--raw"]);
     let letters: Vec<serde_json::Value> = letters.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(letters.len(), 5);
     let reason = json!("event_count: count -1 is negative: at least 0");

@@ -27,6 +27,8 @@ pub struct Counters {
     pub duplicates: Counter,
     pub repeated: Counter,
     pub over_quota: Counter,
+    /// Dead letters that were listed without masks.
+    pub letters_raw: Counter,
     pub queries: Counter,
     pub commits: Counter,
     pub store_errors: Counter,

@@ -3,6 +3,8 @@
 //! The command line and the server share this. Texts are read before the owner is asked. Then either gives the owner all letters of one
 //! blob at a time.
 
+use crate::masking::unmasked;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tidemark_streams_core::owner::{DeadLetter, Fate, Letter, Record};
 use tidemark_streams_core::source::SourceId;
@@ -142,7 +144,12 @@ impl Chosen<'_> {
 
     fn replay(&self, letter: &DeadLetter, rules: &Rules<'_>) -> Result<Tried, LookupFailed> {
         let fixed = self.fixed.and_then(|fixed| fixed.text_of(letter));
-        match replayed(fixed.unwrap_or(&letter.text).as_bytes(), rules) {
+        let text = match fixed.map(|text| unmasked(text, &letter.text)) {
+            None => Cow::Borrowed(letter.text.as_str()),
+            Some(Ok(text)) => text,
+            Some(Err(masked)) => return Ok(Tried::FixRefused { reason: masked.to_string() }),
+        };
+        match replayed(text.as_bytes(), rules) {
             Ok(events) => Ok(Tried::Counts(events.into_iter().map(ValidEvent::into_owned).collect())),
             Err(ReadError::Refused(refused)) => match fixed {
                 Some(_) => Ok(Tried::FixRefused { reason: refused.reason() }),

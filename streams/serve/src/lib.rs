@@ -21,6 +21,7 @@ pub mod dead_letters;
 mod engine;
 mod http;
 mod log;
+pub mod masking;
 mod messages;
 mod metrics;
 mod node;

@@ -179,6 +179,12 @@ fn intake(node: &Node) -> Vec<Metric> {
             "Requests that were refused because a tenant was over its quota.",
             &counters.over_quota,
         ),
+        counter(
+            "tidemark_streams_letters_raw_total",
+            "count",
+            "Dead letters that were listed without masks.",
+            &counters.letters_raw,
+        ),
         counter("tidemark_streams_queries_total", "count", "Queries that were answered.", &counters.queries),
     ]
 }

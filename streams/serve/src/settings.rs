@@ -1,6 +1,7 @@
 //! Settings of a server, with their defaults and limits.
 
 use crate::secret::Secret;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -132,6 +133,8 @@ pub struct Settings {
     pub quotas: QuotaConfig,
     /// Dead letters in blobs, beyond which batches with refused events are not taken.
     pub dead_letters_max: u64,
+    /// Fields that lists of dead letters mask, beside those that no event has.
+    pub mask_fields: BTreeSet<String>,
     /// Requests need a token that is made of this.
     pub secret: Option<Secret>,
     pub sql: SqlSettings,

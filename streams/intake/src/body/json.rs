@@ -24,6 +24,11 @@ const LIST: &str = "a list of texts or whole numbers";
 const FIELDS: [(&str, &str); 7] =
     [("tenant", ID), ("listing", ID), ("listings", LIST), ("at", TIME), ("type", TEXT), ("n", WHOLE), ("event_id", ID)];
 
+/// Whether events have a field of this name. Dimensions are fields too.
+pub fn is_event_field(name: &str) -> bool {
+    FIELDS.iter().any(|(field, _)| *field == name)
+}
+
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventBody<'a> {

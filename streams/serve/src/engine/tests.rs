@@ -8,6 +8,7 @@ use crate::dead_letters::Tried;
 use crate::log::{Submission, SubmitRefused, read_rows};
 use crate::node::{Node, now_ms};
 use crate::settings::{Settings, SqlSettings};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +55,7 @@ fn settings(dir: &Path, faults: &Faults) -> Settings {
         log_bytes_max: 1 << 20,
         quotas: QuotaConfig::default(),
         dead_letters_max: 1_000,
+        mask_fields: BTreeSet::new(),
         sql: SqlSettings {
             program: PathBuf::new(),
             children: 2,

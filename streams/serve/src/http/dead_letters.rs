@@ -7,12 +7,14 @@ use super::request::{self, Params, shown};
 use crate::catalogue::Latest;
 use crate::dead_letters::{Chosen, Fixed, LetterKey, Select, Tried};
 use crate::engine::{LetterAction, LetterBlobs, LettersRequest, Message, SettleError, SettleRequest, SettledBlob};
+use crate::masking::Masking;
 use crate::node::{Node, now_ms};
 use crate::settings::{LETTERS_BYTES_MAX, LETTERS_DEFAULT, LETTERS_MAX, LETTERS_TIME_S, REFUSED_LETTERS_MAX};
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, Instant};
 use tidemark_streams_core::blob::{BlobKey, BlobMeta};
@@ -90,13 +92,23 @@ pub async fn list(server: &Server, headers: &HeaderMap, params: &Params) -> Resu
     let node = &server.node;
     request::authorize_operator(node, headers)?;
     let select = select(params)?;
+    let is_raw = request::flag(params, "raw")?;
     let limit = limit(params)?;
     let from = params.get("from").map(|text| cursor(text)).transpose()?;
     let _permit = server.letters.try_acquire().map_err(|_| busy())?;
     let LetterBlobs { metas, unwritten } = blobs(node, false).await?;
-    let listed = tokio::task::block_in_place(|| listed(node, &metas, &select, limit, from));
+    let listed = tokio::task::block_in_place(|| {
+        let mut listed = listed(node, &metas, &select, limit, from);
+        if !is_raw {
+            mask(node, &mut listed.letters);
+        }
+        listed
+    });
     if let Some(problem) = listed.problem.clone().filter(|_| listed.letters.is_empty() && listed.next.is_none()) {
         return Err(problem);
+    }
+    if is_raw {
+        node.counters.letters_raw.add(listed.letters.len() as u64);
     }
     let failed = |error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, BLOB_FAILED, error);
     let answer = Answer::of_kind("application/x-ndjson", encode(&listed.letters).map_err(failed)?);
@@ -110,6 +122,17 @@ pub async fn list(server: &Server, headers: &HeaderMap, params: &Params) -> Resu
             None => answer,
         }
     }))
+}
+
+/// Masks values that a list does not show.
+fn mask(node: &Node, letters: &mut [DeadLetter]) {
+    let names = node.names();
+    let masking = Masking { fields: &node.settings.mask_fields, dimensions: &names.schema.dimensions().names };
+    for letter in letters {
+        if let Cow::Owned(text) = masking.text(&letter.text) {
+            letter.text = text;
+        }
+    }
 }
 
 /// Replays letters. With `fixed=true` the body has texts that are read in place of those of the letters.

@@ -125,7 +125,7 @@ impl Route {
             Route::RenameType => &["from", "to", "merge"],
             Route::AddDimension => &["type", "dimension", "values_max"],
             Route::Erase => &["tenant", "listing", "again"],
-            Route::DeadLetters => &["source", "row", "reason", "tenant", "limit", "from"],
+            Route::DeadLetters => &["source", "row", "reason", "tenant", "raw", "limit", "from"],
             Route::ReplayDeadLetters => &["source", "row", "reason", "tenant", "fixed", "from"],
             Route::Refused => &["tenant", "limit"],
             Route::DropDeadLetters => &["source", "row", "reason", "tenant", "all", "from"],
