@@ -52,7 +52,10 @@ fn of_tenant(log: &IntakeLog, refused: OfTenant) -> Value {
 fn codes(by_code: &ByCode) -> Vec<Value> {
     let mut codes: Vec<(&String, &OfCode)> = by_code.iter().collect();
     codes.sort_by_key(|(_, of_code)| std::cmp::Reverse(of_code.events));
-    let shown = |(code, OfCode { events, last_at_ms }): (&String, &OfCode)| json!({ "code": code, "events": events, "last_at": time(*last_at_ms) });
+    let shown = |(code, of_code): (&String, &OfCode)| {
+        let OfCode { events, last_at_ms } = *of_code;
+        json!({ "code": code, "events": events, "last_at": time(last_at_ms) })
+    };
     codes.into_iter().map(shown).collect()
 }
 
