@@ -8,13 +8,14 @@
 //!   a source in memory, writes blobs, and commits them to the manifest.
 //!
 //! Reading order: [`limits`], [`values`], [`event`], [`rollup`], [`fold`], [`scope`], [`layout`], [`blob`], [`pause`], [`retention`],
-//! [`erasure`], [`schema`], [`manifest`], [`owner`], [`merge`], [`collector`], [`query`], [`rebuild`], [`recover`].
+//! [`erasure`], [`schema`], [`manifest`], [`owner`], [`merge`], [`collector`], [`query`], [`feed`], [`rebuild`], [`recover`].
 
 pub mod blob;
 pub mod codec;
 pub mod collector;
 pub mod erasure;
 pub mod event;
+pub mod feed;
 pub mod fold;
 pub mod layout;
 pub mod limits;

@@ -57,6 +57,13 @@ pub const RECOVER_DOUBTS_MAX: usize = 16;
 /// Blobs that `manifest.head` remembers, which have expired or were removed without a replacement. The earliest are forgotten.
 pub const GONE_BLOBS_MAX: usize = 16_384;
 
+/// Commands that the feed of a server keeps for its followers. A follower that is further behind takes a snapshot.
+pub const FEED_COMMANDS_MAX: usize = 4_096;
+/// Bytes of these commands. The earliest are forgotten.
+pub const FEED_BYTES_MAX: usize = 64 << 20;
+/// Bytes of the commands of one page of the feed. The next page has the rest.
+pub const FEED_PAGE_BYTES_MAX: usize = 4 << 20;
+
 /// Days that blobs may be kept, at least and at most. Fewer would end before days are merged into periods. Others are refused.
 pub const RETENTION_DAYS_MIN: u32 = 3;
 pub const RETENTION_DAYS_MAX: u32 = 36_500;

@@ -14,6 +14,12 @@ pub enum Bug {
     ClaimWithoutGeneration,
     /// A query adds the owner's rows wherever they begin.
     OwnerRowsWithoutFrom,
+    /// A follower adds the owner's rows although another epoch has read them.
+    HeldRowsOfOtherEpoch,
+    /// A follower adds the owner's rows although it does not know the same erasures and changes of event types.
+    HeldRowsOfOtherRevision,
+    /// A follower calls an answer whole although rows are missing behind the last ones.
+    HeldRowsWithoutEnd,
     /// A chunk of the manifest is not written again when a blob of it was removed.
     RemovalsLeftOutOfSnapshot,
     /// A query looks for a tenant's bucket by today's number of buckets, not by that of each blob.
