@@ -51,6 +51,13 @@ pub struct Parts {
     pub blobs: Blobs,
 }
 
+/// The blobs of a directory, to read. Another process may have the directory open, and nothing is written or locked.
+pub struct ReadOnly {
+    /// Which directory it is.
+    pub id: String,
+    pub reader: BlobReader,
+}
+
 /// Whether a directory is created where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfMissing {
@@ -252,14 +259,30 @@ impl Directory {
         if let Some(damaged) = damaged_blob(self.host.manifest(), &listing.blobs) {
             return Ok(Collected::Held { damaged });
         }
-        let is_unreachable = |found: &Found| match judge(self.host.manifest(), &found.key) {
-            Verdict::Unreachable => true,
-            Verdict::Live | Verdict::Pending | Verdict::Foreign => false,
-        };
+        let is_unreachable = |found: &Found| self.is_unreachable(found);
         let (unreachable, left): (Vec<Found>, Vec<Found>) = listing.blobs.into_iter().partition(is_unreachable);
         self.blobs.remove(&unreachable)?;
         self.host.forget_gone(|key| left.iter().any(|found| found.key == *key));
         Ok(Collected::Done)
+    }
+
+    /// The files that [`Directory::collect`] would delete.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn unreachable(&self) -> Result<Vec<Found>, DirectoryError> {
+        let listing = self.blobs.list()?;
+        match damaged_blob(self.host.manifest(), &listing.blobs) {
+            Some(_) => Ok(Vec::new()),
+            None => Ok(listing.blobs.into_iter().filter(|found| self.is_unreachable(found)).collect()),
+        }
+    }
+
+    fn is_unreachable(&self, found: &Found) -> bool {
+        match judge(self.host.manifest(), &found.key) {
+            Verdict::Unreachable => true,
+            Verdict::Live | Verdict::Pending | Verdict::Foreign => false,
+        }
     }
 
     /// Names of live blobs are all there.
@@ -300,6 +323,15 @@ pub fn damaged_blob(manifest: &Manifest, files: &[Found]) -> Option<String> {
 /// A live blob of a name.
 pub fn live_blob(manifest: &Manifest, key: &BlobKey) -> Option<BlobMeta> {
     manifest.partition(key.partition)?.live.get(key)
+}
+
+/// Opens the blobs of a directory to read them.
+///
+/// # Errors
+/// [`DirectoryError`]: there is none, or its folder cannot be opened.
+pub fn open_to_read(path: &Path) -> Result<ReadOnly, DirectoryError> {
+    let id = identity(path)?;
+    Ok(ReadOnly { id, reader: BlobReader::open(&blobs_of(path), &StoreLayer::default())? })
 }
 
 fn read_marker(path: &Path) -> Result<Option<Marker>, DirectoryError> {

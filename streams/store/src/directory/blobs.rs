@@ -7,7 +7,7 @@ use crate::disk::LocalDisk;
 use crate::folder::{Folder, FolderError, FolderReader, Found, Listing, ReadError, StoreLayer, file_name};
 use crate::parquet_rows::{self, Wanted};
 use bytes::Bytes;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tidemark_streams_core::blob::{BlobMeta, StoredBlob};
 use tidemark_streams_core::owner::{DeadLetter, Put};
 use tidemark_streams_core::rollup::Rollups;
@@ -44,8 +44,7 @@ impl Blobs {
     /// # Errors
     /// The folder cannot be opened.
     pub fn reader(&self) -> Result<BlobReader, DirectoryError> {
-        let folder = FolderReader::open(&self.path, &self.layer).map_err(|error| self.failed(error))?;
-        Ok(BlobReader { folder })
+        BlobReader::open(&self.path, &self.layer)
     }
 
     /// Stores a blob durably.
@@ -103,6 +102,11 @@ impl Blobs {
 }
 
 impl BlobReader {
+    pub(super) fn open(path: &Path, layer: &StoreLayer) -> Result<BlobReader, DirectoryError> {
+        let failed = |error| DirectoryError::Folder { path: path.to_owned(), error };
+        Ok(BlobReader { folder: FolderReader::open(path, layer).map_err(failed)? })
+    }
+
     /// The rows of a live blob.
     ///
     /// # Errors
