@@ -33,6 +33,9 @@ const MANIFEST_EXAMPLES: &str = "Examples:
 const SERVE_EXAMPLES: &str = "Examples:
   tidemark-streams serve --dir shop --listen 127.0.0.1:7180
   curl -d '{\"tenant\":\"330\",\"listing\":\"1095275\"}' http://127.0.0.1:7180/v1/events";
+const QUERY_SERVER_EXAMPLES: &str = "Examples:
+  tidemark-streams query-server --dir shop --server 127.0.0.1:7180
+  curl -d '{\"tenant\":\"330\",\"from\":\"2026-01-01\",\"to\":\"2026-02-01\"}' http://127.0.0.1:7181/v1/impressions/query";
 const TOKEN_EXAMPLES: &str = "Examples:
   tidemark-streams token --secret-file secret
   tidemark-streams token --secret-file secret --tenant 330
@@ -182,6 +185,13 @@ pub enum Command {
     /// counted once whatever is killed. SIGTERM writes what is held and ends the process.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Answer queries beside a server, without any state
+    ///
+    /// The process reads the blobs of a directory that a server has open, and follows the server's manifest. It counts the rows that the
+    /// server holds in memory too. Several may run, and each may be killed at any time. Without the server it answers from blobs only, and
+    /// after --feed-age-max-s it refuses.
+    #[command(after_help = QUERY_SERVER_EXAMPLES)]
+    QueryServer(QueryServerArgs),
     /// Print the token of producers, of operators, or of one tenant
     ///
     /// The token of producers sends events and reads all tenants. The token of operators pauses, erases, and changes event types and dead
@@ -746,6 +756,26 @@ impl OfType {
             false => Err(NoOfType::Large { number, max }),
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub struct QueryServerArgs {
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// The server that has the directory open; give the option again for each other server that may have it open later
+    #[arg(long = "server", value_name = "HOST:PORT", required = true)]
+    pub servers: Vec<String>,
+    /// Where to listen; port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7181")]
+    pub listen: SocketAddr,
+    /// Seconds without the server, after which queries are refused
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub feed_age_max_s: u64,
+    /// The file with the secret of the server
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub sql: SqlArgs,
 }
 
 /// Options of POST /v1/sql. It needs the program `tidemark-sql`.

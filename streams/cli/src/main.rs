@@ -63,6 +63,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<(), CliError> {
         Command::Rebuild(args) => rebuild::run(args, out),
         Command::Manifest(ManifestCommand::Rebuild(args)) => manifest::rebuild(args, out),
         Command::Serve(args) => serve::run(args, out),
+        Command::QueryServer(args) => serve::run_queries(args, out),
         Command::Token(args) => serve::token(args, out),
         Command::Plan(args) => plan::run(args, out),
     }

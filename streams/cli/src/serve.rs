@@ -1,6 +1,6 @@
-//! `serve` and `token`: the settings of the server, and the permissions of callers.
+//! `serve`, `query-server` and `token`: the settings of the server, and the permissions of callers.
 
-use crate::args::{ServeArgs, SqlArgs, TokenArgs};
+use crate::args::{QueryServerArgs, ServeArgs, SqlArgs, TokenArgs};
 use crate::error::CliError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -10,7 +10,7 @@ use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_intake::event_ids::{IdBounds, IdSettings};
 use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_serve::secret::{Role, Secret};
-use tidemark_streams_serve::settings::{Settings, SqlSettings};
+use tidemark_streams_serve::settings::{QuerySettings, Settings, SqlSettings};
 use tidemark_streams_store::folder::StoreLayer;
 
 pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
@@ -64,6 +64,18 @@ fn event_ids(args: &ServeArgs) -> Result<IdSettings, CliError> {
     };
     let of_types = names.into_iter().map(|name| (name.to_owned(), of_type(name))).collect();
     Ok(IdSettings { others: bounds(args.event_id_s, args.event_ids_max), of_types })
+}
+
+pub fn run_queries(args: &QueryServerArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let settings = QuerySettings {
+        dir: args.directory.dir.clone(),
+        listen: args.listen,
+        servers: args.servers.clone(),
+        feed_age_max_s: args.feed_age_max_s,
+        secret: args.secret_file.as_deref().map(secret).transpose()?,
+        sql: sql(&args.sql)?,
+    };
+    Ok(tidemark_streams_serve::run_queries(settings, out).map_err(Box::new)?)
 }
 
 /// The name of the program that executes queries in SQL.

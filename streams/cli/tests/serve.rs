@@ -20,6 +20,8 @@ mod page;
 mod query;
 #[path = "serving/refused.rs"]
 mod refused;
+#[path = "serving/query_server.rs"]
+mod query_server;
 #[cfg(feature = "sql")]
 #[path = "serving/sql.rs"]
 mod sql;

@@ -33,4 +33,10 @@ pub struct Counters {
     pub commits: Counter,
     pub store_errors: Counter,
     pub sessions_failed: Counter,
+    /// Of a query process.
+    pub pins_again: Counter,
+    pub answers_of_blobs: Counter,
+    pub blobs_gone: Counter,
+    pub snapshots: Counter,
+    pub feeds_broken: Counter,
 }

@@ -8,8 +8,8 @@ mod store;
 
 use crate::log::{IntakeLog, LogConfig, LogError};
 pub use crate::messages::{
-    EraseRequest, Erased, LetterAction, LetterBlobs, LettersRequest, Message, PARTITION, Pin, PinError, Pinned,
-    Proposal, ProposalError, SOURCE, SettleError, SettleRequest, SettledBlob,
+    EraseRequest, Erased, HeldRequest, LetterAction, LetterBlobs, LettersRequest, Message, PARTITION, Pin, PinError,
+    Pinned, Proposal, ProposalError, SOURCE, SettleError, SettleRequest, SettledBlob, SnapshotRequest,
 };
 use crate::node::{Node, OwnerView};
 use session::{End, Session};
@@ -127,7 +127,7 @@ impl Engine {
             match self.session(opened.take()) {
                 Ok(End::Stopped) => return,
                 Err(problem) => {
-                    self.node.counters.sessions_failed.add(1);
+                    self.node.counters().sessions_failed.add(1);
                     self.node.set_owner(OwnerView { is_owner: false, ..self.node.owner() });
                     self.node.set_problem(Some(problem.to_string()));
                 }
@@ -148,7 +148,9 @@ impl Engine {
             None => self.open()?,
         };
         self.node.set_log(Some(Arc::clone(&opened.log)));
-        Session::begin(self, opened)?.run()
+        let ended = Session::begin(self, opened).and_then(Session::run);
+        self.node.feed.end();
+        ended
     }
 
     /// Opens the directory again, and the log if it had failed.
@@ -170,6 +172,8 @@ impl Engine {
             match self.inbox.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
                 Ok(Message::Pin(pin)) => drop(pin.answer.send(Err(PinError::NotServing(why())))),
+                Ok(Message::Held(held)) => drop(held.answer.send(Err(PinError::NotServing(why())))),
+                Ok(Message::Snapshot(request)) => drop(request.answer.send(Err(PinError::NotServing(why())))),
                 Ok(Message::Propose(proposal)) => drop(proposal.answer.send(Err(ProposalError::NotServing(why())))),
                 Ok(Message::Erase(request)) => drop(request.answer.send(Err(ProposalError::NotServing(why())))),
                 Ok(Message::Letters(request)) => drop(request.answer.send(Err(SettleError::NotServing(why())))),

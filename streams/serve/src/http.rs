@@ -1,13 +1,17 @@
 //! Requests and answers over HTTP/1.1.
 
 mod answer;
+mod asking;
 mod assets;
 mod counted;
 mod dead_letters;
 mod events;
+mod feed;
 mod health;
+mod listen;
 mod listings;
 mod operate;
+mod query_only;
 mod question;
 mod refused;
 mod request;
@@ -18,125 +22,79 @@ mod types;
 mod write_timeout;
 
 use crate::node::Node;
-use crate::settings::{CONNECTIONS_MAX, HEAD_BYTES_MAX, SQL_UNSENT_BYTES_MAX, WRITE_TIMEOUT_S};
+use crate::settings::{
+    ADDITIONS_MAX, BODIES_MAX, FEED_REQUESTS_MAX, HELD_REQUESTS_MAX, LETTER_REQUESTS_MAX, SNAPSHOTS_MAX,
+};
 use answer::{Answer, Failure};
+use asking::Asking;
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request};
-use hyper_util::rt::{TokioIo, TokioTimer};
+pub use listen::{Service, serve};
+pub use query_only::QueryOnly;
 use request::Route;
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
-use write_timeout::WriteTimeout;
-
-/// A request's head must have come after this, and an idle connection is closed.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// After a failed accept (too many open files) the next try waits so long.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+use tokio::sync::Semaphore;
 
 /// The state that all requests share.
-struct Server {
+pub struct Server {
     node: Arc<Node>,
+    asking: Asking,
     bodies: Semaphore,
     /// Permits for bodies of listings. Additions wait for each other, and events do not wait for them.
     listings: Semaphore,
-    /// Permits for bodies of queries in SQL. They are separate from permits for events.
-    sql_bodies: Semaphore,
-    /// Permits for bytes of SQL results that are not sent yet.
-    sql_unsent: Arc<Semaphore>,
     /// Permits for requests about dead letters, each of which holds the letters of a blob.
     letters: Semaphore,
-    queries: Semaphore,
-    waiting: Semaphore,
+    /// Permits of query processes: for commands, for snapshots, and for rows of the owner.
+    feeds: Semaphore,
+    snapshots: Semaphore,
+    held: Semaphore,
 }
 
-/// Serves connections until `stop`, and lets requests under way finish.
-pub async fn serve(listener: TcpListener, node: &Arc<Node>, stop: impl Future<Output = ()>, grace: Duration) {
-    let server = Arc::new(Server {
-        node: Arc::clone(node),
-        bodies: Semaphore::new(crate::settings::BODIES_MAX),
-        listings: Semaphore::new(crate::settings::ADDITIONS_MAX),
-        sql_bodies: Semaphore::new(crate::settings::SQL_BODIES_MAX),
-        sql_unsent: Arc::new(Semaphore::new(SQL_UNSENT_BYTES_MAX)),
-        letters: Semaphore::new(crate::settings::LETTER_REQUESTS_MAX),
-        queries: Semaphore::new(crate::settings::QUERIES_MAX),
-        waiting: Semaphore::new(crate::settings::QUERIES_WAITING_MAX),
-    });
-    let (stopping, is_stopping) = watch::channel(false);
-    let mut connections = JoinSet::new();
-    let mut stop = pin!(stop);
-    loop {
-        let may_accept = connections.len() < CONNECTIONS_MAX;
-        tokio::select! {
-            () = &mut stop => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if may_accept => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, Arc::clone(&server), is_stopping.clone()));
-                }
-                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-            },
-        }
-    }
-    node.set_stopping();
-    drop(listener);
-    stopping.send_replace(true);
-    let rest = async { while connections.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(grace, rest).await;
-}
-
-async fn connection(stream: TcpStream, server: Arc<Server>, mut is_stopping: watch::Receiver<bool>) {
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let server = Arc::clone(&server);
-        async move { Ok::<_, Infallible>(server.answer(request).await.into_response()) }
-    });
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX.max(64 << 10));
-    let stream = WriteTimeout::new(stream, Duration::from_secs(WRITE_TIMEOUT_S));
-    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-    tokio::select! {
-        // A client that is gone or speaks no HTTP ends its connection only.
-        _ = connection.as_mut() => return,
-        _ = is_stopping.wait_for(|is_stopping| *is_stopping) => connection.as_mut().graceful_shutdown(),
-    }
-    let _ = connection.await;
-}
-
-impl Server {
+impl Service for Server {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let answered = self.carry_out(request).await;
         answered.unwrap_or_else(|failure| {
-            self.node.counters.refused.add(1);
+            self.node.counters().refused.add(1);
             failure.into()
         })
     }
 
-    async fn carry_out(&self, request: Request<Incoming>) -> Result<Answer, Failure> {
-        let route = Route::of(request.uri().path())?;
-        let method = route.method();
-        if request.method() != method && !(method == Method::GET && request.method() == Method::HEAD) {
-            return Err(Failure::method(request.method(), method));
+    fn stop(&self) {
+        self.node.set_stopping();
+    }
+}
+
+impl Server {
+    pub fn new(node: &Arc<Node>) -> Server {
+        Server {
+            node: Arc::clone(node),
+            asking: Asking::new(Arc::clone(&node.queries)),
+            bodies: Semaphore::new(BODIES_MAX),
+            listings: Semaphore::new(ADDITIONS_MAX),
+            letters: Semaphore::new(LETTER_REQUESTS_MAX),
+            feeds: Semaphore::new(FEED_REQUESTS_MAX),
+            snapshots: Semaphore::new(SNAPSHOTS_MAX),
+            held: Semaphore::new(HELD_REQUESTS_MAX),
         }
+    }
+
+    async fn carry_out(&self, request: Request<Incoming>) -> Result<Answer, Failure> {
+        let route = Route::of_request(&request)?;
         let params = request::params(request.uri().query(), route.params())?;
         match route {
             Route::Healthz => Ok(health::healthz()),
             Route::Readyz => Ok(health::readyz(&self.node, &params)),
             Route::Metrics => {
-                request::authorize_producer(&self.node, request.headers())?;
+                request::authorize_producer(self.node.settings.secret.as_ref(), request.headers())?;
                 Ok(Answer::text(crate::metrics::text(&self.node)))
             }
             Route::Events => events::take(self, request, &params).await,
             Route::Listings => listings::add(self, request).await,
-            Route::Query => question::ask(self, request).await,
-            Route::Sql => sql::ask(self, request).await,
+            Route::Query => question::ask(&self.asking, request).await,
+            Route::Sql => sql::ask(&self.asking, request).await,
+            Route::FeedSnapshot => feed::snapshot(self, request.headers()).await,
+            Route::FeedCommands => feed::commands(self, request.headers(), &params).await,
+            Route::FeedRows => feed::rows(self, request.headers(), &params).await,
             Route::Page(page) => Ok(page.answer(request.headers())),
             Route::Pause => operate::pause(&self.node, request.headers(), &params).await,
             Route::Erase => operate::erase(&self.node, request.headers(), &params).await,

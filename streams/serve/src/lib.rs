@@ -12,21 +12,31 @@
 //!   `commit_times`: when blobs were committed.
 //! * `sql_rows`: the rows for a child of SQL; `query_log`: a line about each query in SQL.
 //! * `http`: requests and answers. It decides nothing about counts.
+//! * `pin_source`: the state that queries pin, of the owner here or of `following`, a manifest that is followed by `feed_client`.
+//! * `queries` and `query_stores`: shared by queries; `feed`: what followers of this process may ask for; `names`: of event types.
 //! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 
 mod catalogue;
+mod clock;
 mod commit_times;
 mod counters;
 pub mod dead_letters;
 mod engine;
+mod feed;
+mod feed_client;
+mod following;
 mod http;
 mod log;
 pub mod masking;
 mod messages;
 mod metrics;
+mod names;
 mod node;
+mod pin_source;
+mod queries;
 mod query;
 mod query_log;
+mod query_stores;
 mod row_cache;
 mod run;
 pub mod secret;
@@ -36,4 +46,4 @@ mod sql_rows;
 pub use catalogue::AsOf;
 pub use engine::{LOG_FILE, SOURCE};
 pub use log::{LogError, check_log, next_row, read_rows};
-pub use run::{ServeError, run};
+pub use run::{ServeError, run, run_queries};

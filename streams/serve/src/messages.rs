@@ -4,9 +4,10 @@ use crate::dead_letters::Tried;
 use std::time::Instant;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, PartitionId, StoredBlob};
 use tidemark_streams_core::erasure::{Erasure, ErasureKey};
+use tidemark_streams_core::feed::{Held, SessionId, Snapshot, Subject};
 use tidemark_streams_core::manifest::{Command, EraseRefused, Outcome};
 use tidemark_streams_core::owner::DeadLetter;
-use tidemark_streams_core::query::View;
+use tidemark_streams_core::query::{Plan, View};
 use tidemark_streams_core::rollup::{Rollups, RowError};
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::HourRange;
@@ -18,6 +19,9 @@ use tokio::sync::oneshot;
 pub const PARTITION: PartitionId = PartitionId(0);
 /// The log of the intake as a source. Each directory has one.
 pub const SOURCE: SourceId = SourceId(*b"tidemark-streams intake log 0001");
+/// What a feed is about.
+pub const SUBJECT: Subject = Subject { partition: PARTITION, source: SOURCE };
+
 /// A message to the owner's thread.
 pub enum Message {
     /// More of the log is durable, or the log has failed.
@@ -25,6 +29,8 @@ pub enum Message {
     /// The thread that writes blobs of a session has done what it was asked.
     Done(u64, Done),
     Pin(Pin),
+    Held(HeldRequest),
+    Snapshot(SnapshotRequest),
     Propose(Proposal),
     Erase(EraseRequest),
     Letters(LettersRequest),
@@ -38,6 +44,18 @@ pub struct Pin {
     pub tenant: String,
     pub hours: HourRange,
     pub answer: oneshot::Sender<Result<Pinned, PinError>>,
+}
+
+/// Asks for the rows of a tenant that are in no blob, for a query process.
+pub struct HeldRequest {
+    pub tenant: String,
+    pub hours: HourRange,
+    pub answer: oneshot::Sender<Result<Held, PinError>>,
+}
+
+/// Asks for the manifest.
+pub struct SnapshotRequest {
+    pub answer: oneshot::Sender<Result<Snapshot, PinError>>,
 }
 
 /// A command of an operator.
@@ -134,7 +152,7 @@ pub enum ProposalError {
 
 /// All rows of a tenant at one moment.
 pub struct Pinned {
-    pub manifest_index: u64,
+    pub as_of: AsOf,
     pub blobs: Vec<BlobMeta>,
     pub view: View,
     /// Rows that are in none of the blobs.
@@ -147,6 +165,31 @@ pub struct Pinned {
     pub incomplete: Vec<String>,
     /// Since when the partition is paused.
     pub paused_at_ms: Option<u64>,
+    /// An hour is settled so long after its end.
+    pub lateness_s: u64,
+    /// Counts of the tenant that came late; `None`: unknown.
+    pub late_total: Option<u64>,
+}
+
+/// Which state of the manifest an answer is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsOf {
+    pub index: u64,
+    /// Of the feed that the state came by; `None`: it is of the owner in this process.
+    pub session: Option<SessionId>,
+    /// Whether rows are counted that the owner holds in memory. Without them an answer is of blobs only.
+    pub has_held_rows: bool,
+    /// How long ago the manifest was heard of.
+    pub feed_age_ms: Option<u64>,
+}
+
+/// The sources of files whose load was stopped before its end.
+pub fn incomplete(plan: &Plan) -> Vec<String> {
+    let stopped = plan.sources.iter().filter(|(source, state)| **source != SOURCE && !state.is_complete);
+    let text = |source: &SourceId, next_row: u64| {
+        format!("source {source} is counted up to row {next_row} only: its load was stopped")
+    };
+    stopped.map(|(source, state)| text(source, state.next_row)).collect()
 }
 
 /// Why there is no answer.

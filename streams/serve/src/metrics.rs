@@ -1,11 +1,14 @@
 //! The page `/metrics`: text for Prometheus, each metric with its unit and a line of help.
 
-use crate::counters::Counter;
+use crate::counters::{Counter, Counters};
 use crate::engine::PARTITION;
+use crate::following::Following;
 use crate::log::LogSize;
 use crate::node::{Node, now_ms};
 use std::borrow::Cow;
+use crate::queries::Queries;
 use std::fmt::Write;
+use std::time::Instant;
 use tidemark_streams_sql::pool::{Ended, Stats};
 
 #[derive(Clone, Copy)]
@@ -52,8 +55,21 @@ pub fn text(node: &Node) -> String {
     let listings = node.catalogue.view().map_or(0, |view| view.listings());
     let help = "Listings that the catalogue knows.";
     metrics.push(gauge("tidemark_streams_listings", "count", help, listings as f64));
-    let sql = node.sql.stats();
-    metrics.extend(queries_in_sql(node, &sql));
+    written(metrics, &node.queries, [refused_events(node), forgotten_ids(node)].into())
+}
+
+/// All metrics of a process that answers queries only, by name.
+pub fn text_of_queries(queries: &Queries, following: &Following, started: Instant) -> String {
+    let counters = &queries.stores.counters;
+    let mut metrics = vec![requests_refused(counters), queries_answered(counters), uptime(started)];
+    metrics.extend(followed(counters, following));
+    written(metrics, queries, Vec::new())
+}
+
+/// The text of metrics, with those of SQL.
+fn written(mut metrics: Vec<Metric>, queries: &Queries, labelled: Vec<Labelled>) -> String {
+    let sql = queries.sql.stats();
+    metrics.extend(queries_in_sql(queries, &sql));
     metrics.sort_by_key(|metric| metric.name);
     let mut text = String::new();
     for Metric { name, kind, unit, help, value } in metrics {
@@ -62,11 +78,10 @@ pub fn text(node: &Node) -> String {
             Kind::Gauge => "gauge",
         };
         // Writing to a text cannot fail.
+        let value = if value.is_infinite() { "+Inf".to_owned() } else { value.to_string() };
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n# UNIT {name} {unit}\n{name} {value}\n");
     }
-    for Labelled { name, unit, help, label, values } in
-        by_reason(&sql).into_iter().chain([refused_events(node), forgotten_ids(node)])
-    {
+    for Labelled { name, unit, help, label, values } in by_reason(&sql).into_iter().chain(labelled) {
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} counter\n# UNIT {name} {unit}\n");
         for (value, count) in values {
             let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {count}");
@@ -75,7 +90,7 @@ pub fn text(node: &Node) -> String {
     text
 }
 
-fn queries_in_sql(node: &Node, sql: &Stats) -> Vec<Metric> {
+fn queries_in_sql(queries: &Queries, sql: &Stats) -> Vec<Metric> {
     let total = |name, unit, help, value| Metric { kind: Kind::Counter, ..gauge(name, unit, help, value) };
     vec![
         total("tidemark_streams_sql_queries_total", "count", "Queries in SQL with a result.", sql.answered as f64),
@@ -86,7 +101,7 @@ fn queries_in_sql(node: &Node, sql: &Stats) -> Vec<Metric> {
             "tidemark_streams_sql_log_errors_total",
             "count",
             "Lines that could not be written to the log of queries in SQL.",
-            &node.sql_log.errors,
+            &queries.sql_log.errors,
         ),
     ]
 }
@@ -139,15 +154,10 @@ fn forgotten_ids(node: &Node) -> Labelled {
 }
 
 fn intake(node: &Node) -> Vec<Metric> {
-    let counters = &node.counters;
+    let counters = node.counters();
     vec![
         counter("tidemark_streams_requests_total", "count", "Requests for events.", &counters.requests),
-        counter(
-            "tidemark_streams_requests_refused_total",
-            "count",
-            "Requests of any kind that were refused.",
-            &counters.refused,
-        ),
+        requests_refused(counters),
         counter(
             "tidemark_streams_body_bytes_total",
             "bytes",
@@ -185,7 +195,69 @@ fn intake(node: &Node) -> Vec<Metric> {
             "Dead letters that were listed without masks.",
             &counters.letters_raw,
         ),
-        counter("tidemark_streams_queries_total", "count", "Queries that were answered.", &counters.queries),
+        queries_answered(counters),
+    ]
+}
+
+fn requests_refused(counters: &Counters) -> Metric {
+    let help = "Requests of any kind that were refused.";
+    counter("tidemark_streams_requests_refused_total", "count", help, &counters.refused)
+}
+
+fn queries_answered(counters: &Counters) -> Metric {
+    counter("tidemark_streams_queries_total", "count", "Queries that were answered.", &counters.queries)
+}
+
+fn uptime(started: Instant) -> Metric {
+    gauge("tidemark_streams_uptime_seconds", "seconds", "Since the start.", started.elapsed().as_secs_f64())
+}
+
+/// How a query process follows.
+fn followed(counters: &Counters, following: &Following) -> Vec<Metric> {
+    let age_s = following.age_ms().map_or(f64::INFINITY, |age_ms| age_ms as f64 / 1e3);
+    vec![
+        gauge(
+            "tidemark_streams_feed_age_seconds",
+            "seconds",
+            "How long ago the manifest was heard of; +Inf: never.",
+            age_s,
+        ),
+        gauge(
+            "tidemark_streams_feed_index",
+            "count",
+            "Entries of the manifest's log that this process follows.",
+            following.index() as f64,
+        ),
+        counter(
+            "tidemark_streams_feed_snapshots_total",
+            "count",
+            "How often the whole manifest was taken.",
+            &counters.snapshots,
+        ),
+        counter(
+            "tidemark_streams_feed_broken_total",
+            "count",
+            "Commands that led to another state than that of the server; the manifest was taken again.",
+            &counters.feeds_broken,
+        ),
+        counter(
+            "tidemark_streams_pins_again_total",
+            "count",
+            "Pins that were repeated because the owner's rows did not continue the blobs.",
+            &counters.pins_again,
+        ),
+        counter(
+            "tidemark_streams_answers_of_blobs_total",
+            "count",
+            "Pins without the rows that the owner holds in memory.",
+            &counters.answers_of_blobs,
+        ),
+        counter(
+            "tidemark_streams_blobs_gone_total",
+            "count",
+            "Queries that were pinned again because a blob was missing.",
+            &counters.blobs_gone,
+        ),
     ]
 }
 
@@ -326,15 +398,15 @@ fn owner(node: &Node) -> Vec<Metric> {
             "tidemark_streams_commits_total",
             "count",
             "Commands that the manifest has taken.",
-            &node.counters.commits,
+            &node.counters().commits,
         ),
         counter(
             "tidemark_streams_sessions_failed_total",
             "count",
             "How often the owner ended and began again.",
-            &node.counters.sessions_failed,
+            &node.counters().sessions_failed,
         ),
-        gauge("tidemark_streams_uptime_seconds", "seconds", "Since the start.", node.started.elapsed().as_secs_f64()),
+        uptime(node.started),
     ]
 }
 
@@ -362,7 +434,7 @@ fn blobs(node: &Node) -> Vec<Metric> {
             "tidemark_streams_store_errors_total",
             "count",
             "Blobs that could not be written or read.",
-            &node.counters.store_errors,
+            &node.counters().store_errors,
         ),
     ]
 }

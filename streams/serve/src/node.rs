@@ -1,38 +1,35 @@
 //! The state that requests and the owner's thread share.
 
-use crate::commit_times::CommitTimes;
+pub use crate::clock::now_ms;
 use crate::counters::Counters;
+use crate::feed::Feed;
 use crate::log::IntakeLog;
 use crate::messages::{Message, PARTITION};
-use crate::query_log::QueryLog;
-use crate::row_cache::RowCache;
-use crate::settings::{CACHED_BYTES_MAX, Settings};
+use crate::names::{Names, PresentNames};
+use crate::pin_source::{OwnerPins, PinSource};
+use crate::queries::{Queries, QueryParts};
+use crate::settings::Settings;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use tidemark_streams_core::erasure::{Erasure, ErasureKey};
-use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::manifest::Manifest;
 use tidemark_streams_core::pause::Pauses;
 use tidemark_streams_core::retention::{Horizons, Retention};
 use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::time::Day;
-use tidemark_streams_sql::pool::Pool;
 use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::directory::BlobReader;
 
 /// A running server.
 pub struct Node {
     pub settings: Settings,
-    pub reader: BlobReader,
+    pub queries: Arc<Queries>,
     pub catalogue: Catalogue,
-    pub cache: RowCache,
-    pub commits: CommitTimes,
     pub engine: SyncSender<Message>,
-    pub counters: Counters,
-    pub sql: Arc<Pool>,
-    pub sql_log: QueryLog,
+    pub feed: Feed,
+    names: Arc<PresentNames>,
     pub started: Instant,
     state: Mutex<Shared>,
 }
@@ -42,24 +39,9 @@ struct Shared {
     log: Option<Arc<IntakeLog>>,
     problem: Option<String>,
     pauses: Arc<Pauses>,
-    names: Names,
     kept: Arc<Kept>,
     owner: OwnerView,
     is_stopping: bool,
-}
-
-/// The names of event types.
-#[derive(Clone)]
-pub struct Names {
-    pub schema: Arc<Schema>,
-    /// The accepted types, under their present names.
-    pub types: Arc<EventTypes>,
-}
-
-impl Default for Names {
-    fn default() -> Names {
-        Names { schema: Arc::default(), types: Arc::new(EventTypes::none()) }
-    }
 }
 
 /// What the manifest says of the time that rows are kept, and of tenants that are tests.
@@ -124,21 +106,25 @@ pub struct OwnerView {
 
 impl Node {
     pub fn new(settings: Settings, reader: BlobReader, catalogue: Catalogue, engine: SyncSender<Message>) -> Node {
-        let sql = Pool::new(settings.sql.pool());
-        let sql_log = QueryLog::new(settings.sql.log.clone());
+        let names = Arc::new(PresentNames::default());
+        let pins = OwnerPins { engine: engine.clone(), names: Arc::clone(&names) };
+        let source = PinSource::Owner(pins);
+        let parts = QueryParts { source, reader, stores: Arc::default(), secret: settings.secret.clone() };
+        let queries = Arc::new(Queries::new(parts, &settings.sql));
         Node {
             settings,
-            reader,
+            queries,
             catalogue,
-            cache: RowCache::new(CACHED_BYTES_MAX),
-            commits: CommitTimes::default(),
             engine,
-            counters: Counters::default(),
-            sql,
-            sql_log,
+            feed: Feed::default(),
+            names,
             started: Instant::now(),
             state: Mutex::default(),
         }
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.queries.stores.counters
     }
 
     /// The log, while it is open.
@@ -184,16 +170,11 @@ impl Node {
 
     /// The names of event types.
     pub fn names(&self) -> Names {
-        self.shared().names.clone()
+        self.names.get()
     }
 
     pub fn set_schema(&self, schema: &Arc<Schema>) {
-        if Arc::ptr_eq(&self.shared().names.schema, schema) {
-            return;
-        }
-        // Requests need the lock, and only the owner's thread sets names.
-        let types = Arc::new(schema.effective(&self.settings.types));
-        self.shared().names = Names { schema: Arc::clone(schema), types };
+        self.names.follow(schema, &self.settings.types);
     }
 
     pub fn owner(&self) -> OwnerView {
@@ -215,9 +196,4 @@ impl Node {
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Milliseconds since 1970 by the clock of this machine.
-pub fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

@@ -1,7 +1,7 @@
 //! Counts of a tenant: the rows of pinned blobs and the owner's rows, and what tells two answers apart.
 
 use crate::commit_times::CommitTimes;
-use crate::engine::Pinned;
+use crate::messages::Pinned;
 use crate::row_cache::RowCache;
 use std::sync::Arc;
 use tidemark_proto::hash::bytes_hash;

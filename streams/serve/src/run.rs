@@ -1,9 +1,14 @@
 //! A server from its start to its end.
 
 use crate::engine::{Engine, MESSAGES_MAX, Message, Opened, Problem, open_log};
-use crate::http;
+use crate::following::{Following, FollowingSettings};
+use crate::http::{self, QueryOnly, Server, Service};
 use crate::node::Node;
-use crate::settings::{STOP_S, Settings};
+use crate::pin_source::PinSource;
+use crate::queries::{Queries, QueryParts};
+use crate::query_stores::QueryStores;
+use crate::secret::{Role, Secret};
+use crate::settings::{QuerySettings, STOP_S, Settings};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +16,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use tidemark_streams_sql::process::forbid_inspection;
 use tidemark_streams_store::catalogue::{Catalogue, CatalogueError};
-use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing};
+use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing, ReadOnly, open_to_read};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -40,9 +45,7 @@ pub enum ServeError {
 /// [`ServeError`].
 pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let listen = settings.listen;
-    if !listen.ip().is_loopback() && settings.secret.is_none() {
-        return Err(ServeError::Open { listen });
-    }
+    check_open(listen, settings.secret.as_ref())?;
     let directory = Directory::open_through(&settings.dir, IfMissing::Create, settings.store_layer.clone())?;
     let (sender, inbox) = sync_channel(MESSAGES_MAX);
     let log = open_log(&directory, &settings, &sender)?;
@@ -64,12 +67,52 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let signals = runtime.block_on(async { Signals::new() })?;
     writeln!(out, "listening on http://{address}")?;
     out.flush()?;
-    runtime.block_on(serve(listener, &node, signals));
+    runtime.block_on(serve(listener, Server::new(&node), signals));
     // The queue is bounded, and the thread takes from it until it ends.
     let _ = node.engine.send(Message::Stop);
     let _ = owner.join();
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
+}
+
+/// Answers queries until SIGTERM or SIGINT. It has no state: the manifest is followed from a server, and blobs are only read.
+///
+/// # Errors
+/// [`ServeError`].
+pub fn run_queries(settings: QuerySettings, out: &mut impl Write) -> Result<(), ServeError> {
+    let QuerySettings { dir, listen, servers, feed_age_max_s, secret, sql } = settings;
+    check_open(listen, secret.as_ref())?;
+    let ReadOnly { id, reader } = open_to_read(&dir)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let bound = runtime.block_on(TcpListener::bind(listen));
+    let listener = bound.map_err(|error| ServeError::Listen { listen, error })?;
+    let address = listener.local_addr()?;
+    forbid_inspection()?;
+    let token = secret.as_ref().map(|secret| secret.token(Role::Follower));
+    let age_max = Duration::from_secs(feed_age_max_s);
+    let stores = Arc::new(QueryStores::default());
+    let follows = FollowingSettings { servers, age_max, token, directory: id };
+    let following = Arc::new(Following::new(follows, Arc::clone(&stores)));
+    let source = PinSource::Follower(Arc::clone(&following));
+    let queries = Arc::new(Queries::new(QueryParts { source, reader, stores, secret }, &sql));
+    let signals = runtime.block_on(async { Signals::new() })?;
+    runtime.spawn(Arc::clone(&following).run());
+    writeln!(out, "listening on http://{address}")?;
+    out.flush()?;
+    let service = QueryOnly::new(Arc::clone(&queries), following);
+    runtime.block_on(serve(listener, service, signals));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    // Its reader has a runtime, which may not end within another one.
+    drop(queries);
+    Ok(())
+}
+
+/// Refuses to listen for other machines without tokens.
+fn check_open(listen: SocketAddr, secret: Option<&Secret>) -> Result<(), ServeError> {
+    match listen.ip().is_loopback() || secret.is_some() {
+        true => Ok(()),
+        false => Err(ServeError::Open { listen }),
+    }
 }
 
 /// Signals that stop the process.
@@ -85,7 +128,7 @@ impl Signals {
     }
 }
 
-async fn serve(listener: TcpListener, node: &Arc<Node>, signals: Signals) {
+async fn serve(listener: TcpListener, service: impl Service, signals: Signals) {
     let Signals { mut terminate, mut interrupt } = signals;
     let stop = async {
         tokio::select! {
@@ -93,5 +136,5 @@ async fn serve(listener: TcpListener, node: &Arc<Node>, signals: Signals) {
             _ = interrupt.recv() => {}
         }
     };
-    http::serve(listener, node, stop, Duration::from_secs(STOP_S)).await;
+    http::serve(listener, service, stop, Duration::from_secs(STOP_S)).await;
 }

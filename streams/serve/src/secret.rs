@@ -38,6 +38,8 @@ pub enum Role<'a> {
     Tenant(&'a str),
     /// Pauses, resumes, erases, and changes event types.
     Operator,
+    /// A query process: follows the manifest, and reads the rows of all tenants that are in memory.
+    Follower,
 }
 
 /// The verdict on a token with an expiry.
@@ -74,6 +76,7 @@ impl Secret {
         match role {
             Role::Producer => context.update(b"producer\0"),
             Role::Operator => context.update(b"operator\0"),
+            Role::Follower => context.update(b"follower\0"),
             Role::Tenant(tenant) => {
                 context.update(b"tenant\0");
                 context.update(tenant.as_bytes());
@@ -112,10 +115,12 @@ impl Secret {
         context.sign()
     }
 
-    /// Whether a text may be the token of a producer or a tenant. Operators send no queries, so their token is refused.
+    /// Whether a text may be the token of a producer or a tenant. Operators and query processes send no queries, so their tokens are
+    /// refused.
     pub fn has_form_of_a_token(&self, token: &str) -> bool {
         let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        token.len() == 2 * HMAC_BYTES && token.bytes().all(digits) && !self.is_token(Role::Operator, token)
+        let asks_nothing = [Role::Operator, Role::Follower].iter().any(|role| self.is_token(*role, token));
+        token.len() == 2 * HMAC_BYTES && token.bytes().all(digits) && !asks_nothing
     }
 
     pub fn is_token(&self, role: Role<'_>, token: &str) -> bool {
@@ -149,7 +154,7 @@ mod tests {
         let token = secret.token(Role::Tenant("a"));
         assert_eq!(token.len(), 64);
         assert!(secret.is_token(Role::Tenant("a"), &token));
-        for other in [Role::Tenant("b"), Role::Tenant(""), Role::Producer, Role::Operator] {
+        for other in [Role::Tenant("b"), Role::Tenant(""), Role::Producer, Role::Operator, Role::Follower] {
             assert!(!secret.is_token(other, &token), "{other:?}");
         }
         assert!(!secret.is_token(Role::Tenant("a"), &token[1..]));

@@ -33,6 +33,12 @@ pub const LETTERS_TIME_S: u64 = 20;
 /// Tenants of an answer about refused events, unless a request names another number, and at most.
 pub const REFUSED_DEFAULT: usize = 100;
 pub const REFUSED_MAX: usize = 1_000;
+/// Requests of query processes at a time for commands of the manifest. A further one is answered 503.
+pub const FEED_REQUESTS_MAX: usize = 64;
+/// The same for the manifest as a whole.
+pub const SNAPSHOTS_MAX: usize = 2;
+/// The same for rows in memory.
+pub const HELD_REQUESTS_MAX: usize = 32;
 /// Queries at a time. A further one waits.
 pub const QUERIES_MAX: usize = 4;
 /// Queries that wait. A further one is answered 503.
@@ -110,6 +116,21 @@ impl SqlSettings {
             },
         }
     }
+}
+
+/// Settings of a process that answers queries only.
+#[derive(Clone, Debug)]
+pub struct QuerySettings {
+    /// The directory, whose blobs are read only.
+    pub dir: PathBuf,
+    pub listen: SocketAddr,
+    /// HOST:PORT of each server that may have the directory open.
+    pub servers: Vec<String>,
+    /// Queries are refused once the manifest was not heard of for so long.
+    pub feed_age_max_s: u64,
+    /// That of the servers.
+    pub secret: Option<Secret>,
+    pub sql: SqlSettings,
 }
 
 /// Settings of a server.

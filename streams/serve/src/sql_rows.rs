@@ -1,7 +1,7 @@
 //! The rows of a tenant in a range, as messages to a child of SQL. The request decides tenant and range, never the text of a query. Each
 //! row is checked again before it is sent, so that no row of another tenant is among them.
 
-use crate::engine::Pinned;
+use crate::messages::Pinned;
 use crate::query::RowSources;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -202,6 +202,7 @@ impl Values {
 mod tests {
     use super::*;
     use crate::commit_times::CommitTimes;
+    use crate::messages::AsOf;
     use crate::row_cache::RowCache;
     use tidemark_streams_core::query::View;
     use tidemark_streams_core::time::Hour;
@@ -282,7 +283,7 @@ mod tests {
 
     fn pinned(unwritten: Vec<Rollups>) -> Pinned {
         Pinned {
-            manifest_index: 0,
+            as_of: AsOf { index: 0, session: None, has_held_rows: true, feed_age_ms: None },
             blobs: Vec::new(),
             view: View::default(),
             unwritten,
@@ -291,6 +292,8 @@ mod tests {
             last_updated_at_ms: 0,
             incomplete: Vec::new(),
             paused_at_ms: None,
+            lateness_s: 0,
+            late_total: None,
         }
     }
 

@@ -1,15 +1,19 @@
 //! A session: one claim of the partition, until something fails.
 
 mod erasing;
+mod feeding;
 mod letters;
 
 use super::store::{Job, StoreThread};
-use super::{Engine, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, SOURCE};
+use super::{
+    Engine, HeldRequest, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, SOURCE,
+};
 use crate::log::{IntakeLog, READING};
-use crate::messages::Done;
+use crate::messages::{AsOf, Done, incomplete};
 use crate::node::{Kept, Node, OwnerView, now_ms};
 use crate::settings::STOP_S;
 use erasing::{Erasing, Leftovers};
+use feeding::Reached;
 use letters::LetterWork;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +27,7 @@ use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, RowBatch};
 use tidemark_streams_core::query::{self, Continues};
 use tidemark_streams_core::time::{Day, Now};
 use tidemark_streams_intake::entry::Batch;
-use tidemark_streams_store::directory::{DirectoryError, live_blob};
+use tidemark_streams_store::directory::{Directory, DirectoryError, live_blob};
 use tidemark_streams_store::folder::{Found, ReadError, file_name};
 use tidemark_streams_store::host::ManifestHost;
 
@@ -52,6 +56,8 @@ pub struct Session<'e> {
     inbox: &'e Receiver<Message>,
     number: u64,
     log: Arc<IntakeLog>,
+    /// The id of the directory.
+    directory: String,
     host: ManifestHost,
     owner: Owner,
     store: StoreThread,
@@ -60,6 +66,8 @@ pub struct Session<'e> {
     /// The next entry to fold, and when the last one was accepted.
     next_index: u64,
     folded_at_ms: u64,
+    /// How far the blobs are.
+    reached: Reached,
     clock_ms: u64,
     checkpointed: u64,
     /// Blobs that merges have replaced, which queries may still read.
@@ -76,9 +84,15 @@ pub struct Session<'e> {
 
 /// A query, which is answered once all is folded that was durable when it came.
 struct Waiting {
-    pin: Pin,
+    question: Question,
     index: u64,
     by: Instant,
+}
+
+/// What a query asks for.
+enum Question {
+    Pin(Pin),
+    Held(HeldRequest),
 }
 
 /// How many dead letters are live at an index of the manifest.
@@ -90,7 +104,7 @@ struct LettersAt {
 
 struct Replaced {
     at: Instant,
-    blobs: Vec<BlobMeta>,
+    files: Vec<Found>,
 }
 
 impl<'e> Session<'e> {
@@ -115,39 +129,42 @@ impl<'e> Session<'e> {
             retry_after_ms: RETRY_AFTER_MS,
             keep_flushed_ms: KEEP_FLUSHED_MS,
         };
-        // Later on queries may still read what a merge has replaced.
-        if engine.sessions == 1 {
-            directory.collect()?;
-        }
+        let replaced = left_by_the_last_process(engine, &mut directory)?;
+        let id = directory.id().to_owned();
         let parts = directory.split();
         let io = |error| Problem::Directory(DirectoryError::Io { path: settings.dir.clone(), error });
         let store = StoreThread::start(parts.blobs, engine.sessions, node.engine.clone()).map_err(io)?;
         let clock_ms = now_ms();
         let next_index = log.first_index();
-        Ok(Session {
+        let folded_at_ms = log.folded_before();
+        let mut session = Session {
             inbox: &engine.inbox,
             number: engine.sessions,
+            directory: id,
             host: parts.host,
             owner: Owner::new(Now(clock_ms), config),
             store,
             jobs: VecDeque::new(),
             is_storing: false,
             next_index,
-            folded_at_ms: log.folded_before(),
+            folded_at_ms,
+            reached: Reached::new(folded_at_ms),
             log,
             clock_ms,
             checkpointed: 0,
-            replaced: VecDeque::new(),
+            replaced,
             waiting: Vec::new(),
             erasing: Vec::new(),
-            // A process that was killed may have left files. The first session has no readers.
-            leftovers: Some(Leftovers::new(if engine.sessions == 1 { 0 } else { node.settings.reader_grace_s })),
+            // A process that was killed may have left files, which queries of other processes may read.
+            leftovers: Some(Leftovers::at_start(node.settings.reader_grace_s)),
             cleaned_ms: 0,
             letters: LettersAt::default(),
             letter_work: LetterWork::default(),
             stop_by: None,
             node,
-        })
+        };
+        session.begin_feed();
+        Ok(session)
     }
 
     pub fn run(mut self) -> Result<End, Problem> {
@@ -209,10 +226,9 @@ impl<'e> Session<'e> {
             }
             Message::Done(session, done) if session == self.number => self.done(now, done),
             Message::Done(..) => {}
-            Message::Pin(pin) => {
-                let index = self.log.progress().durable;
-                self.waiting.push(Waiting { pin, index, by: Instant::now() + PIN_WAIT_MAX });
-            }
+            Message::Pin(pin) => self.ask(Question::Pin(pin)),
+            Message::Held(request) => self.ask(Question::Held(request)),
+            Message::Snapshot(request) => drop(request.answer.send(Ok(self.snapshot()))),
             Message::Propose(proposal) => return self.operate(proposal),
             Message::Erase(request) => self.ask_erasure(request),
             Message::Letters(request) => self.ask_letters(request),
@@ -227,7 +243,7 @@ impl<'e> Session<'e> {
     fn done(&mut self, now: Now, done: Done) {
         self.is_storing = false;
         let failed = |node: &Node, error: &DirectoryError| {
-            node.counters.store_errors.add(1);
+            node.counters().store_errors.add(1);
             node.set_problem(Some(error.to_string()));
         };
         match done {
@@ -300,22 +316,23 @@ impl<'e> Session<'e> {
     }
 
     fn propose(&mut self, command: &Command) -> Result<Outcome, Problem> {
-        let blobs = self.removed_by(command);
+        let mut blobs = self.removed_by(command);
         let outcome = self.host.propose(command)?;
-        self.node.counters.commits.add(1);
-        let mut blobs = blobs;
+        self.node.counters().commits.add(1);
         if let Outcome::Expire { result: Ok(expired), .. } = &outcome {
             blobs.extend(&expired.blobs);
         }
         if !blobs.is_empty() {
-            self.replaced.push_back(Replaced { at: Instant::now(), blobs });
+            let files = blobs.iter().map(found).collect();
+            self.replaced.push_back(Replaced { at: Instant::now(), files });
         }
         let now = self.now();
         if let (Command::Commit(commit), Outcome::Commit { result: Ok(_), .. }) = (command, &outcome)
             && commit.progress.is_some()
         {
-            self.node.commits.record(commit.epoch, commit.seq, now.0);
+            self.node.queries.stores.commits.record(commit.epoch, commit.seq, now.0);
         }
+        self.feed(command, now)?;
         self.owner.handle(now, Input::Applied { outcome: &outcome, manifest: self.host.manifest() });
         self.node.set_problem(None);
         self.node.set_pauses(self.host.manifest().pauses());
@@ -368,6 +385,7 @@ impl<'e> Session<'e> {
             }
             self.next_index = index + 1;
             self.folded_at_ms = head.accepted_at_ms;
+            self.reached.folded(head.end_row(), head.accepted_at_ms);
             has_folded = true;
         }
         Ok(has_folded)
@@ -395,17 +413,12 @@ impl<'e> Session<'e> {
         }
         let grace = Duration::from_secs(self.node.settings.reader_grace_s);
         while self.replaced.front().is_some_and(|replaced| replaced.at.elapsed() >= grace) {
-            let Some(Replaced { blobs, .. }) = self.replaced.pop_front() else { return };
-            let unreachable = |meta: &&BlobMeta| match judge(self.host.manifest(), &meta.key) {
+            let Some(Replaced { files, .. }) = self.replaced.pop_front() else { return };
+            let unreachable = |found: &Found| match judge(self.host.manifest(), &found.key) {
                 Verdict::Unreachable => true,
                 Verdict::Live | Verdict::Pending | Verdict::Foreign => false,
             };
-            let found = |meta: &BlobMeta| Found {
-                key: meta.key,
-                name: file_name(&meta.key, meta.level),
-                bytes: meta.stored.bytes,
-            };
-            self.jobs.push_back(Job::Remove(blobs.iter().filter(unreachable).map(found).collect()));
+            self.jobs.push_back(Job::Remove(files.into_iter().filter(unreachable).collect()));
         }
     }
 
@@ -421,6 +434,7 @@ impl<'e> Session<'e> {
     }
 
     fn publish(&mut self) {
+        self.tell_reach();
         let dead_letters = self.dead_letters();
         let size = self.owner.size();
         let live: u64 = self.host.manifest().partitions().map(|(_, partition)| partition.live.len()).sum();
@@ -465,10 +479,23 @@ impl<'e> Session<'e> {
         let is_paused = self.owner.is_paused();
         let is_ready = |waiting: &mut Waiting| is_paused || next_index > waiting.index || Instant::now() >= waiting.by;
         let ready: Vec<Waiting> = self.waiting.extract_if(.., is_ready).collect();
-        for Waiting { pin, .. } in ready {
-            let pinned = self.pin(&pin);
-            let _ = pin.answer.send(pinned);
+        for Waiting { question, .. } in ready {
+            match question {
+                Question::Pin(pin) => {
+                    let pinned = self.pin(&pin);
+                    let _ = pin.answer.send(pinned);
+                }
+                Question::Held(request) => {
+                    let held = self.held(&request);
+                    let _ = request.answer.send(held);
+                }
+            }
         }
+    }
+
+    fn ask(&mut self, question: Question) {
+        let index = self.log.progress().durable;
+        self.waiting.push(Waiting { question, index, by: Instant::now() + PIN_WAIT_MAX });
     }
 
     /// Pins blobs and rows at one moment.
@@ -484,20 +511,37 @@ impl<'e> Session<'e> {
                 Continues::Gap { position } => return Err(PinError::Gap { position }),
             }
         }
-        let stopped = plan.sources.iter().filter(|(source, state)| **source != SOURCE && !state.is_complete);
-        let incomplete = stopped.map(|(source, state)| {
-            format!("source {source} is counted up to row {} only: its load was stopped", state.next_row)
-        });
         Ok(Pinned {
-            manifest_index: plan.index,
+            as_of: AsOf { index: plan.index, session: None, has_held_rows: true, feed_age_ms: None },
             unwritten,
             pinned_at_ms: now.0,
             complete_to_ms: if is_caught_up { now.0 } else { self.folded_at_ms },
             last_updated_at_ms: self.folded_at_ms,
-            incomplete: incomplete.collect(),
+            incomplete: incomplete(&plan),
             paused_at_ms: self.host.manifest().pauses().of_partition(PARTITION),
+            lateness_s: self.node.settings.lateness_s,
+            late_total: self.log.late_of(&pin.tenant),
             blobs: plan.blobs,
             view: plan.view,
         })
     }
+}
+
+/// The file of a blob.
+fn found(meta: &BlobMeta) -> Found {
+    Found { key: meta.key, name: file_name(&meta.key, meta.level), bytes: meta.stored.bytes }
+}
+
+/// Deletes the files that no commit will name, or keeps them for a while: queries of other processes may read them. Later sessions know
+/// what was replaced.
+fn left_by_the_last_process(engine: &Engine, directory: &mut Directory) -> Result<VecDeque<Replaced>, Problem> {
+    if engine.sessions > 1 {
+        return Ok(VecDeque::new());
+    }
+    if engine.node.settings.reader_grace_s == 0 {
+        directory.collect()?;
+        return Ok(VecDeque::new());
+    }
+    let files = directory.unreachable()?;
+    Ok(if files.is_empty() { VecDeque::new() } else { [Replaced { at: Instant::now(), files }].into() })
 }

@@ -133,7 +133,7 @@ impl Worker {
     fn drop_half(&self) -> u64 {
         let mut sum = 0;
         for meta in self.letter_blobs().metas {
-            let Ok(letters) = self.node.reader.letters(&meta) else { continue };
+            let Ok(letters) = self.node.queries.reader.letters(&meta) else { continue };
             let tried = (0..letters.len()).map(|at| if at % 2 == 0 { Tried::GivenUp } else { Tried::Passed }).collect();
             let (answer, settled) = oneshot::channel();
             let by = Instant::now() + Duration::from_secs(5);
@@ -156,7 +156,7 @@ impl Worker {
         let pinned = pinned.blocking_recv().ok()?.ok()?;
         let mut total: u64 = pinned.unwritten.iter().map(tidemark_streams_core::rollup::Rollups::total).sum();
         for meta in &pinned.blobs {
-            total += self.node.reader.rows(meta, Wanted::Tenant(tenant)).ok()?.total();
+            total += self.node.queries.reader.rows(meta, Wanted::Tenant(tenant)).ok()?.total();
         }
         Some(total)
     }

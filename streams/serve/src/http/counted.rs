@@ -2,8 +2,7 @@
 
 use super::answer::{Answer, Failure};
 use super::request;
-use crate::engine::Pinned;
-use crate::node::Node;
+use crate::messages::{AsOf, Pinned};
 use hyper::header::{CACHE_CONTROL, CONTENT_DISPOSITION, HeaderMap, HeaderName, HeaderValue};
 use hyper::{StatusCode, header};
 use serde_json::{Map, Value, json};
@@ -30,7 +29,6 @@ pub enum Format {
 
 /// What an answer is made of.
 pub struct Counted<'a> {
-    pub node: &'a Node,
     pub query: &'a CountQuery,
     /// The names of the dimensions of events.
     pub names: &'a DimensionNames,
@@ -73,9 +71,9 @@ impl Counted<'_> {
     }
 
     fn json(&self) -> Value {
-        let Counted { node, query, pinned, counts, version, names: _ } = self;
+        let Counted { query, pinned, counts, version, names: _ } = self;
         let rows: Vec<Value> = counts.groups.iter().map(|group| self.row(group)).collect();
-        let mut body = moment(node, &Asked::of(query), pinned);
+        let mut body = moment(&Asked::of(query), pinned);
         body.insert("version".to_owned(), json!(version));
         body.insert("rows".to_owned(), json!(rows));
         body.insert("total".to_owned(), json!(counts.total));
@@ -149,7 +147,7 @@ impl Counted<'_> {
             }
             text += "\r\n";
         }
-        let body = moment(self.node, &Asked::of(self.query), self.pinned);
+        let body = moment(&Asked::of(self.query), self.pinned);
         let said = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
         let mut answer = of_now(Answer::of_kind("text/csv; charset=utf-8; header=present", text));
         let disposition = HeaderValue::from_static("attachment; filename=\"impressions.csv\"");
@@ -157,6 +155,7 @@ impl Counted<'_> {
         let headers = [
             ("tidemark-state", said("state")),
             ("tidemark-complete-to", said("complete_to")),
+            ("tidemark-held-rows", self.pinned.as_of.has_held_rows.to_string()),
             ("tidemark-total", self.counts.total.to_string()),
             ("tidemark-more", self.counts.has_more.to_string()),
         ];
@@ -170,8 +169,8 @@ impl Counted<'_> {
 }
 
 /// The answer to a client that has these rows.
-pub fn unchanged(node: &Node, query: &CountQuery, pinned: &Pinned, version: &str) -> Answer {
-    let mut body = moment(node, &Asked::of(query), pinned);
+pub fn unchanged(query: &CountQuery, pinned: &Pinned, version: &str) -> Answer {
+    let mut body = moment(&Asked::of(query), pinned);
     body.insert("version".to_owned(), json!(version));
     body.insert("unchanged".to_owned(), json!(true));
     of_now(Answer::json(&Value::Object(body)))
@@ -185,16 +184,15 @@ pub fn of_now(answer: Answer) -> Answer {
 }
 
 /// What an answer says beside its rows.
-pub fn moment(node: &Node, asked: &Asked<'_>, pinned: &Pinned) -> Map<String, Value> {
+pub fn moment(asked: &Asked<'_>, pinned: &Pinned) -> Map<String, Value> {
     let Asked { tenant, zone, range } = *asked;
     let of_ms = |at_ms: u64| if at_ms == 0 { Value::Null } else { time(zone, at_ms / 1_000) };
-    let lateness_s = node.settings.lateness_s;
+    let lateness_s = pinned.lateness_s;
     let known = Known {
         complete_to_s: Some(pinned.complete_to_ms / 1_000).filter(|at_s| *at_s > 0),
         lateness_s,
         is_source_incomplete: !pinned.incomplete.is_empty(),
     };
-    let late = node.log().and_then(|log| log.late_of(tenant));
     let body = json!({
         "tenant": tenant,
         "zone": zone.name(),
@@ -205,16 +203,26 @@ pub fn moment(node: &Node, asked: &Asked<'_>, pinned: &Pinned) -> Map<String, Va
         "last_updated_at": of_ms(pinned.last_updated_at_ms),
         "settled_at": time(zone, range.last_hour_end_s() + lateness_s),
         "settled_to": known.settled_to_s().map_or(Value::Null, |at_s| time(zone, at_s)),
-        "late_total": late,
+        "late_total": pinned.late_total,
         "incomplete_because": pinned.incomplete,
         "not_kept_before": not_kept_before(zone, range, pinned),
         "paused_since": pinned.paused_at_ms.map(of_ms),
-        "as_of": { "index": pinned.manifest_index, "blobs": pinned.blobs.len() },
+        "as_of": as_of(pinned),
     });
     match body {
         Value::Object(body) => body,
         _ => Map::new(),
     }
+}
+
+/// Which state an answer is of, and whether it has the rows that the owner holds in memory.
+fn as_of(pinned: &Pinned) -> Value {
+    let AsOf { index, has_held_rows, feed_age_ms, session: _ } = pinned.as_of;
+    let mut as_of = json!({ "index": index, "blobs": pinned.blobs.len(), "held_rows": has_held_rows });
+    if let Some(feed_age_ms) = feed_age_ms {
+        as_of["feed_age_ms"] = json!(feed_age_ms);
+    }
+    as_of
 }
 
 fn time(zone: &Zone, at_s: u64) -> Value {

@@ -108,7 +108,7 @@ pub async fn list(server: &Server, headers: &HeaderMap, params: &Params) -> Resu
         return Err(problem);
     }
     if is_raw {
-        node.counters.letters_raw.add(listed.letters.len() as u64);
+        node.counters().letters_raw.add(listed.letters.len() as u64);
     }
     let failed = |error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, BLOB_FAILED, error);
     let answer = Answer::of_kind("application/x-ndjson", encode(&listed.letters).map_err(failed)?);
@@ -369,7 +369,7 @@ fn listed(node: &Node, metas: &[BlobMeta], select: &Select<'_>, limit: usize, fr
 
 fn read(node: &Node, meta: &BlobMeta) -> Result<Vec<DeadLetter>, Failure> {
     let failed = |error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, BLOB_FAILED, error);
-    node.reader.letters(meta).map_err(failed)
+    node.queries.reader.letters(meta).map_err(failed)
 }
 
 fn select(params: &Params) -> Result<Select<'_>, Failure> {

@@ -34,14 +34,14 @@ struct Taken {
 
 pub async fn take(server: &Server, request: Request<Incoming>, params: &Params) -> Result<Answer, Failure> {
     let node = &server.node;
-    node.counters.requests.add(1);
-    request::authorize_producer(node, request.headers())?;
+    node.counters().requests.add(1);
+    request::authorize_producer(node.settings.secret.as_ref(), request.headers())?;
     let sender = Sender::of(params)?;
     let coding = request::coding(request.headers())?;
     let busy = || Failure::later("overloaded", "too many bodies are read at a time; nothing was counted");
     let permit = server.bodies.try_acquire().map_err(|_| busy())?;
     let body = request::body(request, BODY_BYTES_MAX).await?;
-    node.counters.body_bytes.add(body.len() as u64);
+    node.counters().body_bytes.add(body.len() as u64);
     let log = node.log().ok_or_else(|| not_serving(node))?;
     // Decoding takes milliseconds of a core; other tasks of this thread go elsewhere meanwhile.
     let taken = tokio::task::block_in_place(|| submit(node, &log, &body, coding, sender.as_ref()))?;
@@ -150,7 +150,7 @@ fn failure(node: &Node, refused: SubmitRefused) -> Failure {
             ProducerError::Full => Failure::later("producers_full", error),
         },
         SubmitRefused::Quota(error) => {
-            node.counters.over_quota.add(1);
+            node.counters().over_quota.add(1);
             let retry_after_s = Some(error.retry_after_s);
             Failure { retry_after_s, ..Failure::new(StatusCode::TOO_MANY_REQUESTS, "over_quota", error) }
         }
@@ -186,7 +186,7 @@ fn not_serving(node: &Node) -> Failure {
 }
 
 fn count(node: &Node, ticket: &Ticket) {
-    let counters = &node.counters;
+    let counters = node.counters();
     if ticket.is_known {
         return counters.repeated.add(1);
     }

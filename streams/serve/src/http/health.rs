@@ -19,6 +19,11 @@ pub fn readyz(node: &Node, params: &Params) -> Answer {
     let owner = (!node.owner().is_owner).then(|| "the partition is not owned yet".to_owned());
     let stopping = node.is_stopping().then(|| "the process is stopping".to_owned());
     let checks = [("log", log_failure), ("owner", owner), ("progress", node.problem()), ("running", stopping)];
+    readiness(&checks, params)
+}
+
+/// The answer to these checks, by name, with why one fails.
+pub fn readiness(checks: &[(&str, Option<String>)], params: &Params) -> Answer {
     let reason = checks.iter().find_map(|(name, failure)| failure.as_ref().map(|failure| format!("{name}: {failure}")));
     let mut body = json!({ "ready": reason.is_none() });
     if let Some(reason) = &reason {

@@ -54,7 +54,7 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
     let begun = begin_erasure(node, ErasureKey::of(tenant, listing), again)?;
     let Erased { erasure, is_done, files_until_ms } = begun.end().await?;
     // Rows that queries have read go too.
-    node.cache.clear();
+    node.queries.stores.cache.clear();
     let Erasure { before, asked_at_ms, .. } = erasure;
     Ok(Answer::json(&json!({
         "asked_at": time(asked_at_ms),

@@ -1,13 +1,13 @@
 //! `POST /v1/impressions/query`: counts of one tenant.
 
-use super::Server;
 use super::answer::{Answer, Failure};
+use super::asking::{self, Asking};
 use super::counted::{self, Counted, Format};
 use super::request::{self, shown};
-use crate::engine::{Message, Pin, PinError, Pinned};
-use crate::node::Node;
-use crate::query::{self, QueryError, RowSources};
-use crate::settings::{QUERIES_WAITING_MAX, QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, QUERY_WAIT_S, ROWS_DEFAULT, ROWS_MAX};
+use crate::messages::Pinned;
+use crate::queries::Queries;
+use crate::query::{self, QueryError};
+use crate::settings::{QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, ROWS_DEFAULT, ROWS_MAX};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -20,9 +20,8 @@ use tidemark_streams_core::limits::TENANT_BYTES_MAX;
 use tidemark_streams_core::query::counts::{CountError, CountQuery, Dimension, WantedValue};
 use tidemark_streams_core::query::previous::PreviousPeriod;
 use tidemark_streams_core::query::range::QuarterRange;
-use tidemark_streams_core::time::{HourRange, Quarter};
+use tidemark_streams_core::time::Quarter;
 use tidemark_streams_core::values::DimensionNames;
-use tokio::sync::{SemaphorePermit, oneshot};
 
 /// An answer takes at most so long.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -65,87 +64,83 @@ struct Question {
     format: Format,
 }
 
-pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, Failure> {
-    let node = &server.node;
+pub async fn ask(asking: &Asking, request: Request<Incoming>) -> Result<Answer, Failure> {
+    let queries = &asking.queries;
+    let secret = queries.secret.as_ref();
     request::refuse_packed(request.headers())?;
-    request::check_token(node, request.headers())?;
+    request::check_token(secret, request.headers())?;
     let format = Format::of(request.headers())?;
     let headers = request.headers().clone();
     let body = request::body(request, QUERY_BYTES_MAX).await?;
     let body: QueryBody = serde_json::from_slice(&body).map_err(|error| {
         Failure::bad("malformed_body", format!("the query is no JSON object of tenant, from, to, …: {error}"))
     })?;
-    let tenant = request::authorize_tenant(node, &headers, body.tenant.as_deref())?;
-    let question = body.checked(tenant, format, node.names().types.dimensions())?;
-    let _permit = turn(server).await?;
-    let answered = tokio::time::timeout(TIMEOUT, answer(node, question)).await;
+    let tenant = request::authorize_tenant(secret, &headers, body.tenant.as_deref())?;
+    let question = body.checked(tenant, format, queries.source.names().types.dimensions())?;
+    let question = Arc::new(question);
+    let _permit = asking.turn().await?;
+    let answered = tokio::time::timeout(TIMEOUT, answer(queries, &question)).await;
     let slow = |_| {
         Failure::new(StatusCode::GATEWAY_TIMEOUT, "query_timeout", format!("no answer within {} s", TIMEOUT.as_secs()))
     };
     let answer = answered.map_err(slow)??;
-    node.counters.queries.add(1);
+    queries.stores.counters.queries.add(1);
     Ok(answer)
 }
 
-/// Waits until fewer queries are answered.
-async fn turn(server: &Server) -> Result<SemaphorePermit<'_>, Failure> {
-    let full = |_| Failure::later("overloaded", format!("{QUERIES_WAITING_MAX} queries wait: at most so many"));
-    let _waits = server.waiting.try_acquire().map_err(full)?;
-    let wait = Duration::from_secs(QUERY_WAIT_S);
-    let slow = || Failure::later("overloaded", format!("the query has waited {QUERY_WAIT_S} s for others"));
-    let turn = tokio::time::timeout(wait, server.queries.acquire()).await;
-    turn.ok().and_then(Result::ok).ok_or_else(slow)
+/// Answers a question. If a blob is gone, it is pinned again.
+async fn answer(queries: &Arc<Queries>, question: &Arc<Question>) -> Result<Answer, Failure> {
+    let mut tries = 0;
+    loop {
+        let pinned = Arc::new(asking::pin(queries, &question.query.tenant, question.query.hours()).await?);
+        let version = query::version(&question.text, &question.query, &pinned);
+        let is_known = question.unless_version.as_deref() == Some(&version);
+        if is_known && question.format == Format::Json {
+            return Ok(counted::unchanged(&question.query, &pinned, &version));
+        }
+        let error = match count(queries, question, &pinned, version).await? {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        match &error {
+            QueryError::Directory(gone) if asking::may_pin_again(queries, &pinned, gone, tries).await => tries += 1,
+            QueryError::Directory(_) | QueryError::NotKept { .. } | QueryError::Count(_) => {
+                return Err(failure(queries, &error));
+            }
+        }
+    }
 }
 
-async fn answer(node: &Arc<Node>, question: Question) -> Result<Answer, Failure> {
-    let pinned = pin(node, &question.query.tenant, question.query.hours()).await?;
-    let version = query::version(&question.text, &question.query, &pinned);
-    let is_known = question.unless_version.as_deref() == Some(&version);
-    if is_known && question.format == Format::Json {
-        return Ok(counted::unchanged(node, &question.query, &pinned, &version));
-    }
-    let shared = Arc::clone(node);
+/// Counts what is pinned, on a thread that may block.
+async fn count(
+    queries: &Arc<Queries>,
+    question: &Arc<Question>,
+    pinned: &Arc<Pinned>,
+    version: String,
+) -> Result<Result<Answer, QueryError>, Failure> {
+    let queries = Arc::clone(queries);
+    let question = Arc::clone(question);
+    let pinned = Arc::clone(pinned);
     let counted = tokio::task::spawn_blocking(move || {
-        let Question { query, format, .. } = question;
-        let sources = RowSources { reader: &shared.reader, cache: &shared.cache, commits: &shared.commits };
-        let counts = sources.count(&query, &pinned)?;
+        let query = &question.query;
+        let counts = queries.row_sources().count(query, &pinned)?;
         let names = &pinned.view.types.schema.dimensions().names;
-        let counted =
-            Counted { node: &shared, query: &query, names, pinned: &pinned, counts: &counts, version: &version };
-        Ok(counted.answer(format))
+        let counted = Counted { query, names, pinned: &pinned, counts: &counts, version: &version };
+        Ok(counted.answer(question.format))
     });
-    match counted.await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(failure(&error)),
-        // What the thread said of its end is in the server's own output.
-        Err(_) => Err(request::query_failed()),
-    }
+    // What the thread said of its end is in the server's own output.
+    counted.await.map_err(|_| request::query_failed())
 }
 
-fn failure(error: &QueryError) -> Failure {
+fn failure(queries: &Queries, error: &QueryError) -> Failure {
     match error {
-        QueryError::Directory(error) => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", error),
+        QueryError::Directory(unread) => asking::unreadable(queries, unread, error.to_string()),
         QueryError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error),
         QueryError::Count(error) => match error {
             CountError::Calendar(error) => Failure::bad("range", error),
             CountError::TooManyGroups => Failure::bad("too_many_groups", error),
         },
     }
-}
-
-/// Has the owner's thread pin the rows of a tenant.
-pub async fn pin(node: &Node, tenant: &str, hours: HourRange) -> Result<Pinned, Failure> {
-    let (sender, receiver) = oneshot::channel();
-    let pin = Pin { tenant: tenant.to_owned(), hours, answer: sender };
-    node.engine
-        .try_send(Message::Pin(pin))
-        .map_err(|_| Failure::later("overloaded", "the owner has too many messages"))?;
-    let ended = |_| Failure::later("not_serving", "the owner's thread has ended");
-    let answered = receiver.await.map_err(ended)?;
-    answered.map_err(|error| match error {
-        PinError::Rows(_) => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error),
-        PinError::Gap { .. } | PinError::NotServing(_) => Failure::later("not_serving", error),
-    })
 }
 
 impl QueryBody {

@@ -34,6 +34,9 @@ pub enum Route {
     Listings,
     Query,
     Sql,
+    FeedSnapshot,
+    FeedCommands,
+    FeedRows,
     Pause,
     Resume,
     Erase,
@@ -55,7 +58,7 @@ pub enum Route {
     Page(Page),
 }
 
-const ROUTES: [(&str, Route); 25] = [
+const ROUTES: [(&str, Route); 28] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
@@ -63,6 +66,9 @@ const ROUTES: [(&str, Route); 25] = [
     ("/v1/listings", Route::Listings),
     ("/v1/impressions/query", Route::Query),
     ("/v1/sql", Route::Sql),
+    ("/v1/feed/snapshot", Route::FeedSnapshot),
+    ("/v1/feed/commands", Route::FeedCommands),
+    ("/v1/feed/rows", Route::FeedRows),
     ("/v1/pause", Route::Pause),
     ("/v1/resume", Route::Resume),
     ("/v1/erase", Route::Erase),
@@ -97,6 +103,16 @@ impl Route {
         found.map(|(_, route)| *route).ok_or_else(missing)
     }
 
+    /// The route of a request, which has its method.
+    pub fn of_request<B>(request: &Request<B>) -> Result<Route, Failure> {
+        let route = Route::of(request.uri().path())?;
+        let method = route.method();
+        match request.method() == method || (method == Method::GET && request.method() == Method::HEAD) {
+            true => Ok(route),
+            false => Err(Failure::method(request.method(), method)),
+        }
+    }
+
     pub fn method(self) -> Method {
         match self {
             Route::Healthz | Route::Readyz | Route::Metrics | Route::Types | Route::Page(_) => Method::GET,
@@ -104,6 +120,7 @@ impl Route {
             Route::SetRetention | Route::AddTestTenant | Route::RemoveTestTenant | Route::DeleteTestRows => {
                 Method::POST
             }
+            Route::FeedSnapshot | Route::FeedCommands | Route::FeedRows => Method::GET,
             Route::ReplayDeadLetters | Route::DropDeadLetters => Method::POST,
             Route::Events | Route::Listings | Route::Query | Route::Sql => Method::POST,
             Route::Pause | Route::Resume | Route::Erase => Method::POST,
@@ -115,10 +132,12 @@ impl Route {
     pub fn params(self) -> &'static [&'static str] {
         match self {
             Route::Healthz | Route::Metrics | Route::Listings | Route::Query => &[],
-            Route::Sql | Route::Types | Route::Page(_) => &[],
             Route::Retention | Route::TestTenants | Route::DeleteTestRows => &[],
             Route::SetRetention => &["kept_days", "late_days"],
             Route::AddTestTenant | Route::RemoveTestTenant => &["tenant"],
+            Route::Sql | Route::Types | Route::Page(_) | Route::FeedSnapshot => &[],
+            Route::FeedCommands => &["session", "after"],
+            Route::FeedRows => &["tenant", "first", "last"],
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
             Route::Pause | Route::Resume | Route::DeleteType | Route::AddType => &["type"],
@@ -272,13 +291,13 @@ async fn pass_over(mut incoming: Incoming, max: usize) {
 }
 
 /// Lets producers through.
-pub fn authorize_producer(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
-    authorize(node, headers, &[Role::Producer])
+pub fn authorize_producer(secret: Option<&Secret>, headers: &HeaderMap) -> Result<(), Failure> {
+    authorize(secret, headers, &[Role::Producer])
 }
 
 /// Refuses a request without a token, where one is needed.
-pub fn check_token(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
-    match node.settings.secret {
+pub fn check_token(secret: Option<&Secret>, headers: &HeaderMap) -> Result<(), Failure> {
+    match secret {
         Some(_) => bearer(headers).map(|_| ()),
         None => Ok(()),
     }
@@ -286,8 +305,8 @@ pub fn check_token(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
 
 /// Refuses a request before its body is read if its token is valid for no query at all. The token of a tenant without an expiry does not
 /// name the tenant, so only its form can be checked before the body names the tenant.
-pub fn check_possible_token(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
-    let Some(secret) = &node.settings.secret else { return Ok(()) };
+pub fn check_possible_token(secret: Option<&Secret>, headers: &HeaderMap) -> Result<(), Failure> {
+    let Some(secret) = secret else { return Ok(()) };
     let token = bearer(headers)?;
     match secret.judge_ending(token, now_ms() / 1_000) {
         Some(Ending::Valid { .. }) => Ok(()),
@@ -301,9 +320,9 @@ pub fn check_possible_token(node: &Node, headers: &HeaderMap) -> Result<(), Fail
 /// Lets a tenant through, and producers. Returns the tenant: the one that is named, or that of a token that names it.
 ///
 /// A refusal is the same whether or not another tenant exists.
-pub fn authorize_tenant(node: &Node, headers: &HeaderMap, named: Option<&str>) -> Result<String, Failure> {
+pub fn authorize_tenant(secret: Option<&Secret>, headers: &HeaderMap, named: Option<&str>) -> Result<String, Failure> {
     let missing = || Failure::bad("tenant", "tenant is missing: name it, or send a token that names it");
-    let Some(secret) = &node.settings.secret else { return named.map(str::to_owned).ok_or_else(missing) };
+    let Some(secret) = secret else { return named.map(str::to_owned).ok_or_else(missing) };
     let token = bearer(headers)?;
     match secret.judge_ending(token, now_ms() / 1_000) {
         Some(Ending::Valid { tenant }) if named.is_none_or(|named| named == tenant) => return Ok(tenant),
@@ -336,11 +355,17 @@ pub fn check_site(headers: &HeaderMap) -> Result<(), Failure> {
 
 /// Lets operators through.
 pub fn authorize_operator(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
-    authorize(node, headers, &[Role::Operator])
+    authorize(node.settings.secret.as_ref(), headers, &[Role::Operator])
 }
 
-fn authorize(node: &Node, headers: &HeaderMap, roles: &[Role<'_>]) -> Result<(), Failure> {
-    let Some(secret) = &node.settings.secret else { return Ok(()) };
+/// Lets query processes through, which read the rows of all tenants and the manifest.
+pub fn authorize_follower(node: &Node, headers: &HeaderMap) -> Result<(), Failure> {
+    check_site(headers)?;
+    authorize(node.settings.secret.as_ref(), headers, &[Role::Follower])
+}
+
+fn authorize(secret: Option<&Secret>, headers: &HeaderMap, roles: &[Role<'_>]) -> Result<(), Failure> {
+    let Some(secret) = secret else { return Ok(()) };
     check(secret, bearer(headers)?, roles)
 }
 

@@ -1,13 +1,12 @@
 //! `POST /v1/sql`: SQL over the rows of one tenant.
 
-use super::Server;
 use super::answer::{Answer, Failure};
+use super::asking::{self, Asking};
 use super::counted::{self, Asked};
 use super::question;
 use super::request;
-use crate::engine::Pinned;
-use crate::node::Node;
-use crate::query::RowSources;
+use crate::messages::Pinned;
+use crate::queries::Queries;
 use crate::query_log::LogLine;
 use crate::settings::{SQL_BODY_BYTES_MAX, SQL_RESULT_BYTES_MAX, SQL_RESULT_ROWS_MAX, SQL_UNSENT_BYTES_MAX};
 use crate::sql_rows::{SqlRowsError, TenantRange, check_kept, frames, gather};
@@ -68,10 +67,11 @@ impl From<Failure> for AskError {
     }
 }
 
-pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, Failure> {
-    let node = &server.node;
+pub async fn ask(server: &Asking, request: Request<Incoming>) -> Result<Answer, Failure> {
+    let queries = &server.queries;
+    let secret = queries.secret.as_ref();
     request::refuse_packed(request.headers())?;
-    request::check_possible_token(node, request.headers())?;
+    request::check_possible_token(secret, request.headers())?;
     let format = format(request.headers())?;
     let headers = request.headers().clone();
     let busy = |_| Failure::later("overloaded", "too many bodies are read at a time");
@@ -81,10 +81,10 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
     let body: SqlBody = serde_json::from_slice(&body).map_err(|error| {
         Failure::bad("malformed_body", format!("the body is no JSON object of query, params, from, to, …: {error}"))
     })?;
-    let tenant = request::authorize_tenant(node, &headers, body.tenant.as_deref())?;
+    let tenant = request::authorize_tenant(secret, &headers, body.tenant.as_deref())?;
     question::check_tenant(&tenant)?;
-    let mut line = node.sql_log.begin(&tenant, &body.query);
-    let answered = match body.checked(node, tenant, format) {
+    let mut line = queries.sql_log.begin(&tenant, &body.query);
+    let answered = match body.checked(queries, tenant, format) {
         Ok(question) => answer(server, question, &mut line).await,
         Err(refused) => Err(refused),
     };
@@ -96,7 +96,7 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
         Err(AskError::Sql(error)) => {
             line.outcome = error.code();
             line.detail = error.detail();
-            node.sql.count_refusal(&error);
+            queries.sql.count_refusal(&error);
             Err(failure(&error))
         }
         Err(AskError::Other(failure)) => {
@@ -114,14 +114,14 @@ pub async fn ask(server: &Server, request: Request<Incoming>) -> Result<Answer, 
     answered
 }
 
-async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, AskError> {
-    let node = &server.node;
+async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, AskError> {
+    let queries = &server.queries;
     let SqlQuestion { tenant, zone, range, query } = question;
     let format = query.format;
-    let rows_max = node.sql.settings().scan_rows_max;
+    let rows_max = queries.sql.settings().scan_rows_max;
     let asked = TenantRange { tenant, range, rows_max, dimensions: query.dimensions.len() };
     // No work starts before the tenant has a turn: neither the owner's thread nor a reader of blobs.
-    let mut session = node.sql.begin(&asked.tenant).await?;
+    let mut session = queries.sql.begin(&asked.tenant).await?;
     let space = match space(server) {
         Ok(space) => space,
         Err(error) => {
@@ -130,12 +130,12 @@ async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) 
         }
     };
     let reads_rows = session.plan(query).await?.reads_rows;
-    let pinned = match pin(node, &asked, &session).await {
+    let pinned = match pin(queries, &asked, &session).await {
         Ok(pinned) => pinned,
         Err(refused) => return Err(given_up(session, refused).await),
     };
     let Reading { session, pinned } = match reads_rows {
-        true => send_rows(node, &asked, Reading { session, pinned }, line).await?,
+        true => send_rows(queries, &asked, Reading { session, pinned }, line).await?,
         false => Reading { session, pinned },
     };
     line.scanned = session.scanned();
@@ -143,7 +143,7 @@ async fn answer(server: &Server, question: SqlQuestion, line: &mut LogLine<'_>) 
     line.rows = result.rows;
     line.bytes = result.output.len() as u64;
     let asked = Asked { tenant: &asked.tenant, zone: &zone, range };
-    Ok(written(node, &asked, &pinned, Writing { format, result, space }))
+    Ok(written(&asked, &pinned, Writing { format, result, space }))
 }
 
 /// A result with the space that is kept for it.
@@ -154,7 +154,7 @@ struct Writing {
 }
 
 /// Reserves space for the largest result. Clients that do not read their answers keep space reserved.
-fn space(server: &Server) -> Result<OwnedSemaphorePermit, SqlError> {
+fn space(server: &Asking) -> Result<OwnedSemaphorePermit, SqlError> {
     let max_bytes = SQL_UNSENT_BYTES_MAX;
     let space = Arc::clone(&server.sql_unsent).try_acquire_many_owned(SQL_RESULT_BYTES_MAX as u32);
     space.map_err(|_| SqlError::Unsent { max_bytes })
@@ -185,9 +185,9 @@ struct Reading {
     pinned: Pinned,
 }
 
-async fn pin(node: &Node, asked: &TenantRange, session: &Session) -> Result<Pinned, AskError> {
-    let pinned = session.within(question::pin(node, &asked.tenant, asked.range.hours())).await??;
-    check_kept(asked, &pinned).map_err(unread)?;
+async fn pin(queries: &Queries, asked: &TenantRange, session: &Session) -> Result<Pinned, AskError> {
+    let pinned = session.within(asking::pin(queries, &asked.tenant, asked.range.hours())).await??;
+    check_kept(asked, &pinned).map_err(|error| unread(queries, error))?;
     Ok(pinned)
 }
 
@@ -198,20 +198,36 @@ async fn given_up(session: Session, why: AskError) -> AskError {
 
 /// Reads rows and sends them to the child.
 async fn send_rows(
-    node: &Arc<Node>,
+    queries: &Arc<Queries>,
     asked: &TenantRange,
-    reading: Reading,
+    mut reading: Reading,
     line: &mut LogLine<'_>,
 ) -> Result<Reading, AskError> {
-    let Gathered { reading: Reading { mut session, pinned }, rows } = gathered(node, asked, reading).await?;
+    let mut tries = 0;
+    let Gathered { reading: Reading { mut session, pinned }, rows } = loop {
+        let gathered = gathered(queries, asked, reading).await?;
+        let Gathered { reading: Reading { session, pinned }, rows } = gathered;
+        let Err(SqlRowsError::Directory(gone)) = &rows else {
+            break Gathered { reading: Reading { session, pinned }, rows };
+        };
+        if !asking::may_pin_again(queries, &pinned, gone, tries).await {
+            break Gathered { reading: Reading { session, pinned }, rows };
+        }
+        tries += 1;
+        let pinned = match pin(queries, asked, &session).await {
+            Ok(pinned) => pinned,
+            Err(refused) => return Err(given_up(session, refused).await),
+        };
+        reading = Reading { session, pinned };
+    };
     let rows = match rows {
         Ok(rows) => rows,
-        Err(error) => return Err(given_up(session, unread(error)).await),
+        Err(error) => return Err(given_up(session, unread(queries, error)).await),
     };
     for frame in frames(&rows, &asked.tenant, asked.dimensions) {
         let frame = match frame {
             Ok(frame) => frame,
-            Err(error) => return Err(given_up(session, unread(error)).await),
+            Err(error) => return Err(given_up(session, unread(queries, error)).await),
         };
         let sent = session.rows(frame).await;
         line.scanned = session.scanned();
@@ -228,14 +244,14 @@ struct Gathered {
 
 /// Reads rows on a thread that may block. The thread owns the session, so the tenant's turn lasts until the thread ends, even if the
 /// client disconnects. In that case the thread ends after the present blob.
-async fn gathered(node: &Arc<Node>, asked: &TenantRange, reading: Reading) -> Result<Gathered, AskError> {
-    let shared = Arc::clone(node);
+async fn gathered(queries: &Arc<Queries>, asked: &TenantRange, reading: Reading) -> Result<Gathered, AskError> {
+    let shared = Arc::clone(queries);
     let asked = asked.clone();
     let waits = Arc::new(());
     let is_awaited = Arc::downgrade(&waits);
     let task = tokio::task::spawn_blocking(move || {
         let Reading { mut session, pinned } = reading;
-        let sources = RowSources { reader: &shared.reader, cache: &shared.cache, commits: &shared.commits };
+        let sources = shared.row_sources();
         let charge = |rows| {
             session.charge(rows)?;
             if is_awaited.strong_count() > 0 { Ok(()) } else { Err(SqlError::Abandoned) }
@@ -248,14 +264,15 @@ async fn gathered(node: &Arc<Node>, asked: &TenantRange, reading: Reading) -> Re
     read.map_err(|error| AskError::Failed(error.to_string()))
 }
 
-fn written(node: &Node, asked: &Asked<'_>, pinned: &Pinned, writing: Writing) -> Answer {
+fn written(asked: &Asked<'_>, pinned: &Pinned, writing: Writing) -> Answer {
     let Writing { format, result, space } = writing;
     let QueryResult { columns, output, rows, scanned } = result;
-    let mut body = counted::moment(node, asked, pinned);
+    let mut body = counted::moment(asked, pinned);
     let said = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or("unknown").to_owned();
     let headers = [
         ("tidemark-state", said("state")),
         ("tidemark-complete-to", said("complete_to")),
+        ("tidemark-held-rows", pinned.as_of.has_held_rows.to_string()),
         ("tidemark-rows", rows.to_string()),
         ("tidemark-scanned", scanned.to_string()),
     ];
@@ -306,7 +323,7 @@ fn format(headers: &HeaderMap) -> Result<Format, Failure> {
 }
 
 impl SqlBody {
-    fn checked(self, node: &Node, tenant: String, format: Format) -> Result<SqlQuestion, AskError> {
+    fn checked(self, queries: &Queries, tenant: String, format: Format) -> Result<SqlQuestion, AskError> {
         let SqlBody { query, params, tenant: _, from, to, zone } = self;
         let zone = question::zone(zone.as_deref())?;
         let range = question::range(&zone, &from, &to)?;
@@ -319,7 +336,7 @@ impl SqlBody {
             return Err(SqlError::Params(format!("{sent} values in params: at most {PARAMS_MAX}")).into());
         }
         let params = params.into_iter().map(param).collect::<Result<_, _>>()?;
-        let names = node.names();
+        let names = queries.source.names();
         let query = Query {
             sql: query,
             params,
@@ -329,7 +346,7 @@ impl SqlBody {
             format,
             rows_max: SQL_RESULT_ROWS_MAX,
             bytes_max: SQL_RESULT_BYTES_MAX,
-            memory_bytes: node.sql.settings().memory_bytes,
+            memory_bytes: queries.sql.settings().memory_bytes,
         };
         Ok(SqlQuestion { tenant, zone, range, query })
     }
@@ -355,14 +372,14 @@ fn param(value: Value) -> Result<Param, SqlError> {
     }
 }
 
-fn unread(error: SqlRowsError) -> AskError {
+fn unread(queries: &Queries, error: SqlRowsError) -> AskError {
     match error {
         SqlRowsError::Sql(error) => error.into(),
         // The name of a blob is for operators: `tidemark-streams audit` prints it.
-        SqlRowsError::Directory(_) => {
+        SqlRowsError::Directory(error) => {
             let message =
                 "a blob of the range cannot be read: tell the operator of the server, or ask for another range";
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", message).into()
+            asking::unreadable(queries, &error, message.to_owned()).into()
         }
         SqlRowsError::NotKept { .. } => Failure::new(StatusCode::GONE, "not_kept", error).into(),
         SqlRowsError::Row(_) | SqlRowsError::Foreign => AskError::Failed(error.to_string()),

@@ -56,7 +56,7 @@ pub async fn delete_rows(node: &Node, headers: &HeaderMap) -> Result<Answer, Fai
         erasure.end().await?;
     }
     // Rows that queries have read go too.
-    node.cache.clear();
+    node.queries.stores.cache.clear();
     Ok(Answer::json(&tenants(node)))
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Leftovers {
     clean: Option<Clean>,
     pub is_listing: bool,
     next_at: Option<Instant>,
+    /// It is looked at once whether there are files at all. They stay for the grace.
+    looks_at_once: bool,
 }
 
 /// When all erasures were done. Later writes hold no erased rows.
@@ -50,7 +52,13 @@ struct Clean {
 
 impl Leftovers {
     pub fn new(grace_s: u64) -> Leftovers {
-        Leftovers { grace: Duration::from_secs(grace_s), clean: None, is_listing: false, next_at: None }
+        let grace = Duration::from_secs(grace_s);
+        Leftovers { grace, clean: None, is_listing: false, next_at: None, looks_at_once: false }
+    }
+
+    /// Of a session that does not know what was replaced before it.
+    pub fn at_start(grace_s: u64) -> Leftovers {
+        Leftovers { looks_at_once: true, ..Leftovers::new(grace_s) }
     }
 
     fn until_ms(&self) -> Option<u64> {
@@ -150,7 +158,8 @@ impl Session<'_> {
             return;
         }
         let clean = *leftovers.clean.get_or_insert_with(|| Clean { at: Instant::now(), at_ms: now_ms(), epoch, seq });
-        let is_due = clean.at.elapsed() >= leftovers.grace && leftovers.next_at.is_none_or(|at| at <= Instant::now());
+        let is_time = clean.at.elapsed() >= leftovers.grace || leftovers.looks_at_once;
+        let is_due = is_time && leftovers.next_at.is_none_or(|at| at <= Instant::now());
         if is_due && !leftovers.is_listing && self.owner.unreadable_blobs() == 0 {
             leftovers.is_listing = true;
             leftovers.next_at = Some(Instant::now() + LEFTOVERS_AGAIN);
@@ -176,6 +185,10 @@ impl Session<'_> {
                 Verdict::Pending => is_pending = true,
                 Verdict::Live | Verdict::Foreign => {}
             }
+        }
+        if !unreachable.is_empty() && clean.at.elapsed() < leftovers.grace {
+            leftovers.next_at = Some(clean.at + leftovers.grace);
+            return;
         }
         if !unreachable.is_empty() {
             return self.jobs.push_back(Job::Remove(unreachable));

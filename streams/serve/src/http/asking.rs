@@ -1,0 +1,89 @@
+//! The state that requests with queries share.
+
+use super::answer::Failure;
+use crate::messages::Pinned;
+use crate::pin_source::PinFailure;
+use crate::queries::Queries;
+use crate::settings::{QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_S, SQL_BODIES_MAX, SQL_UNSENT_BYTES_MAX};
+use hyper::StatusCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemark_streams_core::time::HourRange;
+use tidemark_streams_store::directory::DirectoryError;
+use tidemark_streams_store::folder::ReadError;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// So often a query is pinned again because a blob of it is missing.
+pub const BLOBS_GONE_MAX: u32 = 3;
+
+pub struct Asking {
+    pub queries: Arc<Queries>,
+    /// Permits for bodies of queries in SQL. They are separate from permits for events.
+    pub sql_bodies: Semaphore,
+    /// Permits for bytes of SQL results that are not sent yet.
+    pub sql_unsent: Arc<Semaphore>,
+    turns: Semaphore,
+    waiting: Semaphore,
+}
+
+impl Asking {
+    pub fn new(queries: Arc<Queries>) -> Asking {
+        Asking {
+            queries,
+            sql_bodies: Semaphore::new(SQL_BODIES_MAX),
+            sql_unsent: Arc::new(Semaphore::new(SQL_UNSENT_BYTES_MAX)),
+            turns: Semaphore::new(QUERIES_MAX),
+            waiting: Semaphore::new(QUERIES_WAITING_MAX),
+        }
+    }
+
+    /// Waits until fewer queries are answered.
+    pub async fn turn(&self) -> Result<SemaphorePermit<'_>, Failure> {
+        let full = |_| Failure::later("overloaded", format!("{QUERIES_WAITING_MAX} queries wait: at most so many"));
+        let _waits = self.waiting.try_acquire().map_err(full)?;
+        let wait = Duration::from_secs(QUERY_WAIT_S);
+        let slow = || Failure::later("overloaded", format!("the query has waited {QUERY_WAIT_S} s for others"));
+        let turn = tokio::time::timeout(wait, self.turns.acquire()).await;
+        turn.ok().and_then(Result::ok).ok_or_else(slow)
+    }
+}
+
+/// Pins the rows of a tenant.
+pub async fn pin(queries: &Queries, tenant: &str, hours: HourRange) -> Result<Pinned, Failure> {
+    queries.source.pin(tenant, hours).await.map_err(|failure| match failure {
+        PinFailure::Overloaded => Failure::later("overloaded", failure),
+        PinFailure::Ended => Failure::later("not_serving", failure),
+        PinFailure::Stale(_) => Failure::later("feed_stale", failure),
+        PinFailure::Refused(error) => refused(error),
+    })
+}
+
+/// Why the owner gives nothing.
+pub fn refused(error: crate::messages::PinError) -> Failure {
+    use crate::messages::PinError;
+    match error {
+        PinError::Rows(_) => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "query_failed", error),
+        PinError::Gap { .. } | PinError::NotServing(_) => Failure::later("not_serving", error),
+    }
+}
+
+/// Whether a query whose blob is missing may be pinned again: a merge has replaced the blob, and its file was removed meanwhile.
+pub async fn may_pin_again(queries: &Queries, pinned: &Pinned, error: &DirectoryError, tries: u32) -> bool {
+    if !is_gone(queries, error) || tries >= BLOBS_GONE_MAX {
+        return false;
+    }
+    queries.stores.counters.blobs_gone.add(1);
+    queries.source.has_successor_of(pinned).await
+}
+
+/// A blob cannot be read. A process that follows may see the folder at another time than the manifest.
+pub fn unreadable(queries: &Queries, error: &DirectoryError, message: String) -> Failure {
+    match is_gone(queries, error) {
+        true => Failure::later("blob_gone", message),
+        false => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "blob_failed", message),
+    }
+}
+
+fn is_gone(queries: &Queries, error: &DirectoryError) -> bool {
+    queries.source.is_follower() && matches!(error, DirectoryError::Read(ReadError::Missing { .. }))
+}

@@ -1,0 +1,44 @@
+//! What answers queries, in a server and in a process that only answers queries.
+
+use crate::pin_source::PinSource;
+use crate::query::RowSources;
+use crate::query_log::QueryLog;
+use crate::query_stores::QueryStores;
+use crate::secret::Secret;
+use crate::settings::SqlSettings;
+use std::sync::Arc;
+use tidemark_streams_sql::pool::Pool;
+use tidemark_streams_store::directory::BlobReader;
+
+/// The state that queries share.
+pub struct Queries {
+    pub source: PinSource,
+    pub reader: BlobReader,
+    pub stores: Arc<QueryStores>,
+    /// Requests need a token that is made of this.
+    pub secret: Option<Secret>,
+    pub sql: Arc<Pool>,
+    pub sql_log: QueryLog,
+}
+
+/// What [`Queries`] are made of.
+pub struct QueryParts {
+    pub source: PinSource,
+    pub reader: BlobReader,
+    pub stores: Arc<QueryStores>,
+    pub secret: Option<Secret>,
+}
+
+impl Queries {
+    /// Where the rows of queries come from.
+    pub fn row_sources(&self) -> RowSources<'_> {
+        let QueryStores { cache, commits, counters: _ } = &*self.stores;
+        RowSources { reader: &self.reader, cache, commits }
+    }
+
+    pub fn new(parts: QueryParts, sql: &SqlSettings) -> Queries {
+        let QueryParts { source, reader, stores, secret } = parts;
+        let sql_log = QueryLog::new(sql.log.clone());
+        Queries { source, reader, stores, secret, sql: Pool::new(sql.pool()), sql_log }
+    }
+}
