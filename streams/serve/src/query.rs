@@ -62,11 +62,11 @@ impl RowSources<'_> {
     /// # Errors
     /// The blob is missing or damaged.
     pub fn rows(&self, tenant: &str, meta: &BlobMeta) -> Result<Arc<Rollups>, DirectoryError> {
-        if let Some(rows) = self.cache.get(&meta.key, tenant) {
+        if let Some(rows) = self.cache.get(meta, tenant) {
             return Ok(rows);
         }
         let rows = Arc::new(self.reader.rows(meta, Wanted::Tenant(tenant))?);
-        self.cache.put(meta.key, tenant, &rows);
+        self.cache.put(meta, tenant, &rows);
         Ok(rows)
     }
 }

@@ -2,11 +2,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidemark_streams_core::blob::BlobKey;
+use tidemark_streams_core::blob::{BlobKey, BlobMeta};
 use tidemark_streams_core::rollup::Rollups;
 
 /// Memory of an entry without rows.
 const ENTRY_BYTES: usize = 256;
+
+/// The rows of a tenant in a blob. The checksum tells blobs of one name apart, which copies of a directory may have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    key: BlobKey,
+    checksum: u64,
+    tenant: String,
+}
 
 /// Rows by blob and tenant. The oldest entries are evicted first.
 pub struct RowCache {
@@ -16,9 +24,15 @@ pub struct RowCache {
 
 #[derive(Default)]
 struct Inner {
-    entries: BTreeMap<(BlobKey, String), Arc<Rollups>>,
-    order: VecDeque<(BlobKey, String)>,
+    entries: BTreeMap<Place, Arc<Rollups>>,
+    order: VecDeque<Place>,
     bytes: usize,
+}
+
+impl Place {
+    fn of(meta: &BlobMeta, tenant: &str) -> Place {
+        Place { key: meta.key, checksum: meta.stored.checksum, tenant: tenant.to_owned() }
+    }
 }
 
 impl RowCache {
@@ -26,17 +40,17 @@ impl RowCache {
         RowCache { inner: Mutex::default(), bytes_max }
     }
 
-    pub fn get(&self, key: &BlobKey, tenant: &str) -> Option<Arc<Rollups>> {
-        self.inner().entries.get(&(*key, tenant.to_owned())).cloned()
+    pub fn get(&self, meta: &BlobMeta, tenant: &str) -> Option<Arc<Rollups>> {
+        self.inner().entries.get(&Place::of(meta, tenant)).cloned()
     }
 
-    pub fn put(&self, key: BlobKey, tenant: &str, rows: &Arc<Rollups>) {
+    pub fn put(&self, meta: &BlobMeta, tenant: &str, rows: &Arc<Rollups>) {
         let bytes = bytes_of(rows);
         if bytes > self.bytes_max / 4 {
             return;
         }
         let mut inner = self.inner();
-        let place = (key, tenant.to_owned());
+        let place = Place::of(meta, tenant);
         // Other rows of the same blob may have another memory than was counted.
         if inner.entries.contains_key(&place) {
             return;
@@ -68,26 +82,37 @@ fn bytes_of(rows: &Rollups) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemark_streams_core::blob::{Epoch, PartitionId, Seq};
+    use tidemark_streams_core::blob::{Epoch, Level, PartitionId, Seq, StoredBlob};
     use tidemark_streams_core::rollup::RollupRow;
-    use tidemark_streams_core::time::Hour;
+    use tidemark_streams_core::scope::Scope;
+    use tidemark_streams_core::time::{Hour, HourRange};
     use tidemark_streams_core::values::Values;
 
-    fn key(seq: u64) -> BlobKey {
-        BlobKey { partition: PartitionId(0), epoch: Epoch(1), seq: Seq(seq), part: 0 }
+    fn blob(seq: u64) -> BlobMeta {
+        BlobMeta {
+            key: BlobKey { partition: PartitionId(0), epoch: Epoch(1), seq: Seq(seq), part: 0 },
+            level: Level::Delta,
+            scope: Scope::ALL,
+            hours: HourRange::ALL,
+            rows: 0,
+            total: 0,
+            stored: StoredBlob { bytes: 1, checksum: 2 },
+        }
     }
 
     #[test]
     fn oldest_entries_are_evicted_and_tenants_are_apart() {
         let cache = RowCache::new(4 * ENTRY_BYTES);
         let rows = Arc::new(Rollups::new());
-        (0..5).for_each(|seq| cache.put(key(seq), "a", &rows));
-        assert!(cache.get(&key(0), "a").is_none() && cache.get(&key(4), "a").is_some());
-        assert!(cache.get(&key(4), "b").is_none());
-        cache.put(key(4), "a", &rows);
-        assert!(cache.get(&key(1), "a").is_some(), "the same entry again takes no more room");
+        (0..5).for_each(|seq| cache.put(&blob(seq), "a", &rows));
+        assert!(cache.get(&blob(0), "a").is_none() && cache.get(&blob(4), "a").is_some());
+        assert!(cache.get(&blob(4), "b").is_none());
+        let other = BlobMeta { stored: StoredBlob { bytes: 1, checksum: 3 }, ..blob(4) };
+        assert!(cache.get(&other, "a").is_none(), "a blob of the same name in a copy of the directory");
+        cache.put(&blob(4), "a", &rows);
+        assert!(cache.get(&blob(1), "a").is_some(), "the same entry again takes no more room");
         cache.clear();
-        assert!(cache.get(&key(4), "a").is_none());
+        assert!(cache.get(&blob(4), "a").is_none());
     }
 
     /// Rows with the longest listings and values.
@@ -116,17 +141,17 @@ mod tests {
         let bytes = rows.bytes();
         assert!(bytes > 100 * (255 + 4 * 61), "{bytes}");
         let cache = RowCache::new(4 * (ENTRY_BYTES + bytes));
-        (0..5).for_each(|seq| cache.put(key(seq), "a", &rows));
-        assert!(cache.get(&key(0), "a").is_none() && cache.get(&key(1), "a").is_some());
+        (0..5).for_each(|seq| cache.put(&blob(seq), "a", &rows));
+        assert!(cache.get(&blob(0), "a").is_none() && cache.get(&blob(1), "a").is_some());
         assert_eq!(cache.inner().bytes, 4 * (ENTRY_BYTES + bytes));
     }
 
     #[test]
     fn same_entry_with_other_memory_keeps_the_sum() {
         let cache = RowCache::new(1 << 20);
-        cache.put(key(0), "a", &Arc::new(long_rows()));
+        cache.put(&blob(0), "a", &Arc::new(long_rows()));
         let before = cache.inner().bytes;
-        cache.put(key(0), "a", &Arc::new(Rollups::new()));
+        cache.put(&blob(0), "a", &Arc::new(Rollups::new()));
         let inner = cache.inner();
         let counted: usize = inner.entries.values().map(|rows| bytes_of(rows)).sum();
         assert_eq!((inner.bytes, counted), (before, before));
