@@ -31,7 +31,7 @@ const HELD_TIMEOUT: Duration = Duration::from_millis(2_500);
 const SILENT: Duration = Duration::from_secs(1);
 /// Bytes of the owner's rows of one tenant. With more, a query answers from blobs only.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
-/// A query whose blob is missing waits so long for a later index.
+/// A query with a missing blob waits so long for a later index.
 const SUCCESSOR_WAIT: Duration = Duration::from_secs(2);
 
 /// Settings of a follower.
@@ -177,7 +177,7 @@ impl Following {
     /// [`StaleFeed`].
     pub async fn pin(&self, tenant: &str, hours: HourRange) -> Result<Pinned, StaleFeed> {
         self.check_fresh()?;
-        let end = tokio::time::Instant::now() + HELD_WAIT;
+        let mut end = None;
         'asking: for _ in 0..HELD_ASKED_MAX {
             let Ok(held) = self.held(tenant, hours).await else { break };
             // At once, and again when the feed is as far as the owner was.
@@ -188,6 +188,7 @@ impl Following {
                 }
                 self.stores.counters.pins_again.add(1);
                 let wanted = Seen { session: held.session, index: held.mark.index };
+                let end = *end.get_or_insert_with(|| tokio::time::Instant::now() + HELD_WAIT);
                 if !self.wait_for(wanted, end).await {
                     break 'asking;
                 }
