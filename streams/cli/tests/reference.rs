@@ -11,11 +11,14 @@ const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
 const HTTP: [&str; 13] = [
     include_str!("../../serve/src/http/answer.rs"),
+    include_str!("../../serve/src/http/asking.rs"),
     include_str!("../../serve/src/http/counted.rs"),
     include_str!("../../serve/src/http/dead_letters.rs"),
     include_str!("../../serve/src/http/events.rs"),
+    include_str!("../../serve/src/http/feed.rs"),
     include_str!("../../serve/src/http/listings.rs"),
     include_str!("../../serve/src/http/operate.rs"),
+    include_str!("../../serve/src/http/query_only.rs"),
     include_str!("../../serve/src/http/question.rs"),
     include_str!("../../serve/src/http/refused.rs"),
     include_str!("../../serve/src/http/request.rs"),
@@ -134,7 +137,7 @@ fn limits_are_those_of_the_page() {
         VALUES_MAX_DEFAULT, EVENT_COUNT_MAX, QUARTER_COUNT_MAX, FUTURE_MAX_S, QUARTERS_MAX,
         DEAD_LETTER_REASON_BYTES_MAX, DEAD_LETTER_TEXT_BYTES_MAX, PARTITIONS_MAX, SOURCES_MAX,
         COMMIT_BLOBS_MAX, COMMAND_BYTES_MAX, MERGE_BLOBS_MAX, MERGE_ROWS_MAX, REBUILD_READS_MAX,
-        RECOVER_DOUBTS_MAX, GONE_BLOBS_MAX, RETENTION_DAYS_MIN, RETENTION_DAYS_MAX, EXPIRED_BLOBS_MAX,
+        RECOVER_DOUBTS_MAX, GONE_BLOBS_MAX, FEED_COMMANDS_MAX, FEED_BYTES_MAX, FEED_PAGE_BYTES_MAX, RETENTION_DAYS_MIN, RETENTION_DAYS_MAX, EXPIRED_BLOBS_MAX,
         ERASURES_MAX, TEST_TENANTS_MAX, SLICES_MAX, BUCKET_CHANGES_MAX, LARGE_TENANTS_MAX, PARTS_MAX,
         ROW_TEXT_BYTES_MAX, ROWS_TEXT_BYTES_MAX,
     );
@@ -164,12 +167,13 @@ fn alerts_read_metrics_of_the_page_and_have_a_runbook() {
     const ALERTS: &str = include_str!("../../../docs/operate/metrics.md");
     const RUNBOOKS: &str = include_str!("../../../docs/operate/runbooks.md");
     let mut known = first_cells("Metrics");
+    known.extend(first_cells("Metrics of a query process"));
     known.extend(cells_of(SQL_PAGE, "Metrics of SQL"));
     let group = &ALERTS[ALERTS.find("- name: tidemark-streams").unwrap()..];
     let (rules, table) = group.split_once("```").unwrap();
     let is_of_name = |sign: char| sign.is_ascii_lowercase() || sign == '_';
     let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    for rule in ["Lag", "NotFresh", "Refused", "SqlEnds", "Stuck"] {
+    for rule in ["FeedBehind", "Lag", "NotFresh", "Refused", "SqlEnds", "Stuck"] {
         assert!(alerts.contains(&format!("TidemarkStreams{rule}").as_str()), "{rule}");
     }
     let read: Vec<&str> = rules.split(|sign| !is_of_name(sign)).filter(|word| word.starts_with("tidemark_")).collect();
@@ -187,13 +191,24 @@ fn alerts_read_metrics_of_the_page_and_have_a_runbook() {
 
 #[test]
 fn settings_are_those_of_the_page() {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidemark-streams")).args(["serve", "--help"]).output().unwrap();
+    let options = options("serve");
+    assert_eq!(first_cells("Settings"), options);
+}
+
+/// Settings of SQL are those of a server.
+#[test]
+fn settings_of_a_query_process_are_those_of_the_page() {
+    let is_of_sql = |option: &String| option.starts_with("--sql-");
+    let options: BTreeSet<String> = options("query-server").into_iter().filter(|option| !is_of_sql(option)).collect();
+    assert_eq!(first_cells("Settings of a query process"), options);
+}
+
+fn options(command: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidemark-streams")).args([command, "--help"]).output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
-    let options: BTreeSet<String> = help
-        .lines()
+    help.lines()
         .filter_map(|line| line.trim_start().strip_prefix("--").filter(|_| line.starts_with(' ')))
         .map(|line| format!("--{}", line.split([' ', ',']).next().unwrap_or_default()))
         .filter(|option| option != "--dir" && option != "--help")
-        .collect();
-    assert_eq!(first_cells("Settings"), options);
+        .collect()
 }

@@ -33,7 +33,7 @@ pub struct SessionId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
     pub partition: PartitionId,
-    /// The source whose rows the owner holds in memory: the log of the intake.
+    /// The log of the intake: the owner holds rows of it in memory.
     pub source: SourceId,
 }
 

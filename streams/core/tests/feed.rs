@@ -95,7 +95,7 @@ fn owner(generation: u64, counts_both: bool) -> Owner {
 
 /// The type of a row, by its number.
 fn type_of(row: u64) -> &'static str {
-    if row % 3 == 0 { "y" } else { "x" }
+    if row.is_multiple_of(3) { "y" } else { "x" }
 }
 
 fn served() -> Served {
@@ -381,7 +381,7 @@ fn page_of_other_session_or_index_is_refused() {
     assert!(matches!(other, FollowError::OtherSession { .. }), "{other}");
     let later = world.follower.follow(&page(SESSION, 1, mark)).unwrap_err();
     assert!(matches!(later, FollowError::OtherIndex { after: 1, index: 0 }), "{later}");
-    // A server whose machine decides otherwise is found by the mark.
+    // The mark tells that the machine of a server decides otherwise.
     let wrong = Mark { position: 1, ..mark };
     let state = world.follower.follow(&page(SESSION, 0, wrong)).unwrap_err();
     assert!(matches!(state, FollowError::OtherState { .. }), "{state}");

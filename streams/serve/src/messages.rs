@@ -183,7 +183,7 @@ pub struct AsOf {
     pub feed_age_ms: Option<u64>,
 }
 
-/// The sources of files whose load was stopped before its end.
+/// The sources of files with a load that was stopped before its end.
 pub fn incomplete(plan: &Plan) -> Vec<String> {
     let stopped = plan.sources.iter().filter(|(source, state)| **source != SOURCE && !state.is_complete);
     let text = |source: &SourceId, next_row: u64| {

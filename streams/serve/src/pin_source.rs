@@ -44,7 +44,7 @@ impl PinSource {
         }
     }
 
-    /// Whether a state behind a pinned one is there, in a moment: then a query whose blob was replaced and removed is pinned again.
+    /// Whether a state behind a pinned one is there, in a moment: then a query with a missing blob is pinned again.
     ///
     /// A file that is missing in the directory of this process is damage.
     pub async fn has_successor_of(&self, pinned: &Pinned) -> bool {

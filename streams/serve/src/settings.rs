@@ -121,7 +121,7 @@ impl SqlSettings {
 /// Settings of a process that answers queries only.
 #[derive(Clone, Debug)]
 pub struct QuerySettings {
-    /// The directory, whose blobs are read only.
+    /// The directory. Its blobs are only read.
     pub dir: PathBuf,
     pub listen: SocketAddr,
     /// HOST:PORT of each server that may have the directory open.

@@ -13,25 +13,25 @@ use tidemark_proto::series::calendar::Zone;
 const QUERY: &str = "/v1/impressions/query";
 
 /// An address that nobody listens on.
-fn free_address() -> String {
+pub fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 /// A server at an address that stays the same when it is started again.
-fn serve(place: &Place, address: &str, arguments: &[&str]) -> Server {
+pub fn serve(place: &Place, address: &str, arguments: &[&str]) -> Server {
     let mut command = Command::new(PROGRAM);
     command.args(["serve", "--listen", address, "--dir"]).arg(place.dir()).args(arguments);
     Server::of(command).unwrap_or_else(|said| panic!("{said}"))
 }
 
-fn query_server(place: &Place, address: &str, arguments: &[&str]) -> Server {
+pub fn query_server(place: &Place, address: &str, arguments: &[&str]) -> Server {
     let mut command = Command::new(PROGRAM);
     command.args(["query-server", "--listen", "127.0.0.1:0", "--server", address, "--dir"]).arg(place.dir());
     command.args(arguments);
     Server::of(command).unwrap_or_else(|said| panic!("{said}"))
 }
 
-fn is_ready(server: &Server) -> bool {
+pub fn is_ready(server: &Server) -> bool {
     server.get("/readyz").status == 200
 }
 
@@ -351,6 +351,28 @@ fn process_without_any_server_answers_503() {
     let server = Server::start(&other.dir(), &[]);
     let process = query_server(&place, &server.address, &[]);
     until("the refusal", || process.post(QUERY, body("a")).text.contains("is of directory"));
+}
+
+#[test]
+fn metrics_of_a_query_process_are_those_of_the_page() {
+    const PAGE: &str = include_str!("../../../../docs/reference/streams.md");
+    let place = Place::new();
+    let address = free_address();
+    let _server = serve(&place, &address, &[]);
+    let process = query_server(&place, &address, &[]);
+    until("the manifest", || is_ready(&process));
+    let text = process.get("/metrics").text;
+    let section = PAGE.split("\n## Metrics of a query process\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let listed: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert!(listed.len() >= 9, "{listed:?}");
+    let is_of_sql = |name: &&str| !name.starts_with("tidemark_streams_sql_");
+    let shown = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next());
+    assert_eq!(shown.filter(is_of_sql).collect::<Vec<_>>(), listed);
+    for line in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
+        let (name, help) = line.split_once(' ').unwrap();
+        let is_listed = |row: &str| row.starts_with(&format!("| `{name}` |")) && row.contains(help);
+        assert!(name.starts_with("tidemark_streams_sql_") || section.lines().any(is_listed), "{line}");
+    }
 }
 
 #[test]

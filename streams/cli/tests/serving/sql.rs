@@ -1,5 +1,6 @@
 //! SQL over HTTP, on a real server with real children: answers to tenants, refusals, and remains of ended queries.
 
+use crate::query_server::{free_address, is_ready, query_server, serve};
 use crate::serving::{Answer, PROGRAM, Place, SECRET, Server, event, request, until};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -272,6 +273,27 @@ fn children(id: u32) -> Vec<String> {
         std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default()
     };
     tasks.flat_map(|task| of_task(task).split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn query_process_answers_sql_as_the_server_does() {
+    let place = Place::new();
+    let address = free_address();
+    let server = serve(&place, &address, &["--flush-s", "1"]);
+    let process = query_server(&place, &address, &[]);
+    until("the manifest", || is_ready(&process));
+    for batch in 1..=10 {
+        server.send(event("a", "lamp", "00:10:00"));
+        let answer = ask(&process, "a", "SELECT sum(n) AS n FROM impression").json();
+        match answer["as_of"]["held_rows"].as_bool().unwrap() {
+            true => assert_eq!(answer["rows"], json!([{ "n": batch }]), "{answer}"),
+            false => assert!(answer["rows"][0]["n"].as_u64().unwrap_or_default() <= batch, "{answer}"),
+        }
+    }
+    let all = body("a", "SELECT * FROM impressions").to_string();
+    let arrow = ["accept: application/vnd.apache.arrow.stream"];
+    let answer = process.request("POST", SQL, &arrow, all.as_bytes()).unwrap();
+    assert_eq!((answer.status, answer.header("tidemark-held-rows").is_some()), (200, true), "{answer:?}");
 }
 
 #[test]

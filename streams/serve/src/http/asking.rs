@@ -67,7 +67,7 @@ pub fn refused(error: crate::messages::PinError) -> Failure {
     }
 }
 
-/// Whether a query whose blob is missing may be pinned again: a merge has replaced the blob, and its file was removed meanwhile.
+/// Whether a query with a missing blob may be pinned again: a merge has replaced the blob, and its file was removed meanwhile.
 pub async fn may_pin_again(queries: &Queries, pinned: &Pinned, error: &DirectoryError, tries: u32) -> bool {
     if !is_gone(queries, error) || tries >= BLOBS_GONE_MAX {
         return false;
