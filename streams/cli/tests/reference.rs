@@ -9,7 +9,7 @@ use tidemark_streams_store::catalogue::SOURCE_VERSIONS_MAX;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
-const HTTP: [&str; 13] = [
+const HTTP: [&str; 16] = [
     include_str!("../../serve/src/http/answer.rs"),
     include_str!("../../serve/src/http/asking.rs"),
     include_str!("../../serve/src/http/counted.rs"),

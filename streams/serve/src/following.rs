@@ -30,7 +30,7 @@ const HELD_TIMEOUT: Duration = Duration::from_millis(2_500);
 /// An owner that did not answer in time is left alone for so long.
 const SILENT: Duration = Duration::from_secs(1);
 /// Bytes of the owner's rows of one tenant. With more, a query answers from blobs only.
-pub const HELD_BYTES_MAX: usize = 64 << 20;
+pub const HELD_BYTES_MAX: usize = 32 << 20;
 /// A query with a missing blob waits so long for a later index.
 const SUCCESSOR_WAIT: Duration = Duration::from_secs(2);
 

@@ -37,8 +37,8 @@ pub const REFUSED_MAX: usize = 1_000;
 pub const FEED_REQUESTS_MAX: usize = 64;
 /// The same for the manifest as a whole.
 pub const SNAPSHOTS_MAX: usize = 2;
-/// The same for rows in memory.
-pub const HELD_REQUESTS_MAX: usize = 32;
+/// The same for rows in memory. A further request waits for half a second.
+pub const HELD_REQUESTS_MAX: usize = 16;
 /// Queries at a time. A further one waits.
 pub const QUERIES_MAX: usize = 4;
 /// Queries that wait. A further one is answered 503.

@@ -10,12 +10,15 @@ use crate::following::HELD_BYTES_MAX;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use std::str::FromStr;
+use std::time::Duration;
 use tidemark_streams_core::event::check_tenant;
 use tidemark_streams_core::feed::SessionId;
 use tidemark_streams_core::time::{Hour, HourRange};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 const BINARY: &str = "application/octet-stream";
+/// A request for rows waits so long for its turn. A query does not wait for its rows much longer.
+const HELD_TURN_WAIT: Duration = Duration::from_millis(500);
 
 /// The manifest at its present index.
 pub async fn snapshot(server: &Server, headers: &HeaderMap) -> Result<Answer, Failure> {
@@ -50,7 +53,8 @@ pub async fn rows(server: &Server, headers: &HeaderMap, params: &Params) -> Resu
     let tenant = params.get("tenant").cloned().ok_or_else(missing)?;
     check_tenant(&tenant).map_err(|error| Failure::bad("parameter", error))?;
     let hours = HourRange { first: Hour(number(params, "first")?), last: Hour(number(params, "last")?) };
-    let _permit = permit(&server.held)?;
+    let turn = tokio::time::timeout(HELD_TURN_WAIT, server.held.acquire()).await;
+    let _permit = turn.ok().and_then(Result::ok).ok_or_else(busy)?;
     let (answer, receiver) = oneshot::channel();
     let request = HeldRequest { tenant, hours, answer };
     node.engine.try_send(Message::Held(request)).map_err(|_| overloaded())?;
@@ -69,7 +73,11 @@ fn number<T: FromStr>(params: &Params, name: &str) -> Result<T, Failure> {
 }
 
 fn permit(permits: &Semaphore) -> Result<SemaphorePermit<'_>, Failure> {
-    permits.try_acquire().map_err(|_| Failure::later("overloaded", "too many requests of query processes at a time"))
+    permits.try_acquire().map_err(|_| busy())
+}
+
+fn busy() -> Failure {
+    Failure::later("overloaded", "too many requests of query processes at a time")
 }
 
 fn overloaded() -> Failure {
