@@ -2,6 +2,7 @@
 
 use crate::serving::{Answer, PROGRAM, Place, Server, event, request, until};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -332,6 +333,78 @@ fn answers_without_the_server_are_of_blobs_and_end_with_its_age() {
     until("the rows in memory", || process.total("a") == 4);
     assert!(process.metric("tidemark_streams_feed_snapshots_total") >= 3.0);
     server.stop();
+}
+
+#[test]
+fn server_at_another_address_and_a_rebuilt_manifest_are_followed() {
+    let place = Place::new();
+    let addresses = [free_address(), free_address()];
+    let server = serve(&place, &addresses[0], &["--flush-s", "1"]);
+    let process = query_server(&place, &addresses[0], &["--server", &addresses[1]]);
+    server.send(event("a", "x", "00:10:00").repeat(5));
+    until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
+    server.send(event("a", "x", "00:20:00"));
+    let is_whole = |total: u64| {
+        let answer = process.post(QUERY, body("a"));
+        answer.status == 200 && {
+            let counted = Counted::of(&answer.json());
+            assert!(counted.total <= total, "{counted:?}");
+            counted.has_held_rows && counted.total == total
+        }
+    };
+    until("the server", || is_whole(6));
+    server.kill();
+    let server = serve(&place, &addresses[1], &["--flush-s", "1"]);
+    until("the other address", || is_whole(6));
+    server.send(event("a", "x", "00:30:00"));
+    until("its events", || is_whole(7));
+    until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
+    server.kill();
+    // The manifest that is built again has other indexes.
+    std::fs::remove_file(place.dir().join("manifest.redb")).unwrap();
+    assert!(place.said(&["manifest", "rebuild", "--yes"]).contains("manifest"));
+    let server = serve(&place, &addresses[0], &["--flush-s", "1"]);
+    server.send(event("a", "x", "00:40:00"));
+    until("the rebuilt manifest", || is_whole(8));
+    assert!(process.metric("tidemark_streams_feed_snapshots_total") >= 3.0);
+}
+
+/// A folder that a backup has restored: another history, with blobs of the same names.
+#[test]
+fn restored_directory_with_blobs_of_the_same_names_is_followed() {
+    let place = Place::new();
+    let address = free_address();
+    let start = || serve(&place, &address, &["--flush-s", "1"]);
+    let copy = place.path().join("copy");
+    let copied = |from: &std::path::Path, to: &std::path::Path| {
+        let done = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+        assert!(done.success());
+    };
+    let server = start();
+    server.send(event("a", "x", "00:10:00"));
+    until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
+    server.stop();
+    copied(&place.dir(), &copy);
+    let history = |events: usize| {
+        let server = start();
+        server.send(event("a", "x", "00:20:00").repeat(events));
+        until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
+        server
+    };
+    let server = history(10);
+    let process = query_server(&place, &address, &[]);
+    until("the first history", || is_ready(&process) && process.total("a") == 11);
+    server.stop();
+    let names = || {
+        let entries = std::fs::read_dir(place.dir().join("blobs")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>()
+    };
+    let first = names();
+    std::fs::remove_dir_all(place.dir()).unwrap();
+    copied(&copy, &place.dir());
+    let _server = history(3);
+    assert_eq!(names(), first, "the blob of the second flush has the name of the other one, and other rows");
+    until("the second history", || process.post(QUERY, body("a")).json()["total"] == json!(4));
 }
 
 #[test]
