@@ -146,6 +146,13 @@ impl Erasures {
         !bites(Bug::ErasedLettersInFlushes) && self.of_letter(names).any(|erasure| is_before(&erasure))
     }
 
+    /// Whether an erasure removes a refused row of the archive. Rows that came before the erasure go whatever hour they name, as
+    /// stored letters do.
+    pub fn erases_raw_letter(&self, names: &Names, accepted_at_ms: u64) -> bool {
+        let is_before = |erasure: &Erasure| names.hour.is_none_or(|hour| hour < erasure.before);
+        self.of_letter(names).any(|erasure| is_before(&erasure) || accepted_at_ms <= erasure.asked_at_ms)
+    }
+
     /// Erasures of the tenant of a letter, or of a listing that it names.
     fn of_letter(&self, names: &Names) -> impl Iterator<Item = Erasure> {
         let of_tenant = names.tenant.into_iter().flat_map(|tenant| self.of_tenant(tenant));
@@ -190,7 +197,10 @@ impl Erasures {
     }
 
     /// Adds an erasure. An earlier one of the same key reaches as far as it did at least.
-    pub(crate) fn add(&mut self, key: ErasureKey, erasure: Erasure) -> Result<(), TooManyErasures> {
+    ///
+    /// # Errors
+    /// [`TooManyErasures`].
+    pub fn add(&mut self, key: ErasureKey, erasure: Erasure) -> Result<(), TooManyErasures> {
         let known = self.known.get(&key).map(|known| known.before);
         if known.is_none() && self.known.len() >= ERASURES_MAX {
             return Err(TooManyErasures);

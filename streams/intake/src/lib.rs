@@ -8,7 +8,9 @@
 //! * [`state`]: all of that together, as a function of the log.
 //! * [`refused`]: refused events by tenant and code.
 //! * [`quota`]: events a second of a tenant.
+//! * [`archive`]: files of raw events that were counted.
 
+pub mod archive;
 pub mod body;
 mod codec;
 pub mod entry;

@@ -36,3 +36,13 @@ pub const ENTRY_BYTES_MAX: usize = 32 << 20;
 pub const IDS_PER_ROW_MAX: usize = 32_768;
 /// Base-2 logarithm of the longest window of a zstd body, which is held in memory: 8 MiB, as RFC 8878 asks of receivers.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+/// Bytes of entries that a file of the archive takes, before they are packed. The entry that reaches it is the last one.
+pub const RAW_FILE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of the id of a directory in a file of the archive.
+pub const RAW_DIRECTORY_BYTES_MAX: usize = 64;
+/// Bytes of files of the archive that are merged into one. A file of more than half of it stays as it is.
+pub const RAW_MERGED_BYTES_MAX: u64 = 16 << 20;
+/// Files of the archive that one merge takes.
+pub const RAW_MERGED_FILES_MAX: usize = 128;
+/// Files of the archive that are removed before events are archived again.
+pub const RAW_REMOVED_FILES_MAX: usize = 64;
