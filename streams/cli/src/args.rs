@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use tidemark_proto::series::calendar::Period;
 use tidemark_streams_core::layout::PeriodUnit;
 use tidemark_streams_core::limits::{VALUES_MAX, VALUES_MAX_DEFAULT};
-use tidemark_streams_serve::settings::{SQL_CHILDREN_MAX, SQL_CHILDREN_MIN};
+use tidemark_streams_serve::settings::{KEEP_RAW_DAYS_MAX, SQL_CHILDREN_MAX, SQL_CHILDREN_MIN};
 
 const LOAD_EXAMPLE: &str = "Example:
   tidemark-streams load transactions.parquet --dir shop \\
@@ -704,6 +704,9 @@ pub struct ServeArgs {
     /// Bytes of the log that may wait to be written to blobs; beyond that, requests are answered 503
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 30, value_parser = clap::value_parser!(u64).range(1_048_576..))]
     pub log_bytes_max: u64,
+    /// Days that raw events are kept after they were accepted, for `audit` and `rebuild`; 0: none is kept
+    #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(0..=KEEP_RAW_DAYS_MAX))]
+    pub keep_raw_days: u64,
     /// Events a second of a tenant, refused ones too; beyond that, requests are answered 429; 0: no quota
     #[arg(long, value_name = "EVENTS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     pub tenant_events_per_s: u64,

@@ -4,11 +4,13 @@ use crate::args::EraseArgs;
 use crate::dead_letters;
 use crate::driver::{Driver, PARTITION, now, time};
 use crate::error::CliError;
+use crate::raw;
 use std::io::Write;
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::erasure::{self, Erasure, ErasureKey};
 use tidemark_streams_core::event::{check_listing, check_tenant};
 use tidemark_streams_core::manifest::{Command, Erase, Outcome};
+use tidemark_streams_serve::RAW_FOLDER;
 use tidemark_streams_store::catalogue::CATALOGUE;
 use tidemark_streams_store::directory::{Collected, Directory, IfMissing};
 
@@ -20,6 +22,9 @@ pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
     let log = args.directory.dir.join("intake.redb");
     let driver = erase(directory, &[key], args.again)?;
     report(&driver.directory, &key, out)?;
+    if args.directory.dir.join(RAW_FOLDER).exists() {
+        writeln!(out, "done\tthe archive of raw events ({RAW_FOLDER}/)")?;
+    }
     if log.exists() {
         writeln!(
             out,
@@ -61,7 +66,10 @@ pub fn erase(mut directory: Directory, keys: &[ErasureKey], again: bool) -> Resu
     let known = driver.directory.manifest().partition(PARTITION);
     match known.map_or(0, |known| known.erasures.pending()) {
         0 => match collected {
-            Collected::Done => Ok(driver),
+            Collected::Done => {
+                raw::clean(&driver.directory)?;
+                Ok(driver)
+            }
             Collected::Held { damaged } => Err(CliError::FilesHeld { damaged }),
         },
         pending => Err(CliError::ErasurePending { pending }),

@@ -15,7 +15,7 @@ use tidemark_streams_core::schema::SchemaRefused;
 use tidemark_streams_core::source::SourceId;
 use tidemark_streams_intake::listings::LookupFailed;
 use tidemark_streams_serve::secret::SecretError;
-use tidemark_streams_serve::{LogError, ServeError};
+use tidemark_streams_serve::{ArchiveError, DamagedFile, LogError, Missing, RawError, ServeError};
 use tidemark_streams_source::file::SourceError;
 use tidemark_streams_source::mapping::MappingError;
 use tidemark_streams_store::catalogue::CatalogueError;
@@ -150,14 +150,25 @@ pub enum CliError {
     BesideIntake { why: LogError },
     #[error("the intake's log: {0}")]
     Intake(#[from] LogError),
+    #[error(transparent)]
+    Raw(#[from] RawError),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    #[error("{}: {why}: rows {} to {} are needed; other rows of the archive can be read", path.display(), rows.from + 1, rows.to)]
+    RawDamaged { path: PathBuf, rows: Missing, why: DamagedFile },
+    #[error(
+        "live blobs hold no erased rows; {} cannot be read and may hold them: delete the file, or wait until `serve` removes it at its age",
+        path.display()
+    )]
+    RawHeld { path: PathBuf },
     #[error(
         "--against compares all files of a directory together, and {missing} of its {sources} sources have no file here: {shown}. Name the file \
          of each source with a further --against, as it was loaded; `tidemark-streams audit` without --against needs no file"
     )]
     SourcesNotNamed { missing: usize, sources: usize, shown: String },
     #[error(
-        "the intake of `serve` counted {accepted} rows in this directory, and no file holds them: --against compares directories of files \
-         only. `tidemark-streams audit` without --against compares the blobs with the manifest"
+        "the intake of `serve` counted {accepted} rows in this directory, and no raw event of them is kept: --against needs all sources. \
+         `tidemark-streams audit` without --against compares the blobs with the manifest"
     )]
     OfIntake { accepted: u64 },
     #[error("{}: the file is source {source_id}, as is {}: name each file once", path.display(), other.display())]

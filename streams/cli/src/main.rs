@@ -16,6 +16,7 @@ mod manifest;
 mod pause;
 mod plan;
 mod query;
+mod raw;
 mod rebuild;
 mod recount;
 mod resolve;

@@ -8,7 +8,7 @@ use crate::load::{OpenFile, open};
 use crate::resolve::{self, OfSource};
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta};
 use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_core::manifest::Partition;
@@ -17,7 +17,7 @@ use tidemark_streams_core::rebuild::{CannotRebuild, Inputs, Lineages, Rebuilder,
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_core::schema::Schema;
 use tidemark_streams_core::source::SourceId;
-use tidemark_streams_serve::{LOG_FILE, SOURCE, read_rows};
+use tidemark_streams_serve::{Damaged, SOURCE, read_raw};
 use tidemark_streams_source::mapping::TypeOf;
 use tidemark_streams_source::rows::Rows;
 use tidemark_streams_store::directory::{Directory, DirectoryError, live_blob};
@@ -27,7 +27,7 @@ use tidemark_streams_store::parquet_rows::Wanted;
 /// Rows of a file that are read at a time.
 const BATCH_ROWS: u64 = 4_096;
 
-/// What is left of the inputs: files of blobs, the log of the intake, and a file that was named.
+/// What is left of the inputs: files of blobs, raw events of the intake, and a file that was named.
 struct Left<'a> {
     directory: &'a Directory,
     lineages: &'a Lineages,
@@ -175,7 +175,7 @@ impl Inputs for Left<'_> {
 
     fn count(&mut self, rows: &SourceRows, schema: &Schema, refused: Option<&BTreeSet<u64>>) -> Option<Counted> {
         let counted = match rows.source == SOURCE {
-            true => self.count_log(rows, schema, refused),
+            true => self.count_raw(rows, schema, refused),
             false => self.count_file(rows, schema, refused),
         };
         counted.unwrap_or_else(|problem| {
@@ -186,19 +186,19 @@ impl Inputs for Left<'_> {
 }
 
 impl Left<'_> {
-    fn count_log(
+    fn count_raw(
         &self,
         rows: &SourceRows,
         schema: &Schema,
         refused: Option<&BTreeSet<u64>>,
     ) -> Result<Option<Counted>, CliError> {
-        let path: PathBuf = self.args.directory.dir.join(LOG_FILE);
-        if !path.exists() {
-            return Ok(None);
-        }
         let mut recount = Recount::new(schema.effective(self.types), refused);
-        let is_whole = read_rows(&path, self.directory.id(), rows, |now, batch| recount.add(now, batch))?;
-        Ok(if is_whole { Some(recount.finish()?) } else { None })
+        let dir = &self.args.directory.dir;
+        let mut coverage = read_raw(dir, self.directory.id(), rows, |now, batch| recount.add(now, batch))?;
+        if let Some(Damaged { path, rows, why }) = coverage.damaged.pop() {
+            return Err(CliError::RawDamaged { path, rows, why });
+        }
+        Ok(if coverage.is_whole() { Some(recount.finish()?) } else { None })
     }
 
     fn count_file(

@@ -1,13 +1,14 @@
-//! Counts the rows of all loaded files again, for `audit --against`.
+//! Counts the rows of all sources again, for `audit`: raw events of `serve`, and files that were loaded.
 //!
-//! Blobs merge the rows of all sources, so the files are compared as a whole: each source that counted rows needs its file. The counts of all
-//! files are held in memory together; the rows are read one by one.
+//! Blobs merge the rows of all sources, so sources are compared as a whole: each file that counted rows has to be named. The counts of all
+//! sources are held in memory together; the rows are read one by one.
 
 use crate::args::{AuditArgs, ReadingArgs};
 use crate::dead_letters;
 use crate::driver::PARTITION;
 use crate::error::CliError;
 use crate::load::{OpenFile, open};
+use crate::raw::{self, RawCounts};
 use crate::resolve::{self, OfSource};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,13 +29,16 @@ const FIRST: Seq = Seq(1);
 /// Sources that an error names one by one.
 const NAMED_MAX: usize = 20;
 
-/// The rows of all files.
+/// The rows of all sources.
 pub struct Recounted {
     pub rows: Rollups,
     /// The sum of the counts with values beyond a bound.
     pub others: u64,
     /// Rows of the files with dropped dead letters.
     pub dropped: u64,
+    /// `None`: the intake of `serve` has counted nothing.
+    pub raw: Option<RawCounts>,
+    pub are_files_missing: bool,
 }
 
 /// A file that was loaded. It is open only while it is read.
@@ -50,22 +54,21 @@ struct Loaded<'a> {
 /// Files by their source.
 type Files<'a> = BTreeMap<SourceId, Loaded<'a>>;
 
-/// Counts the rows of all files again, up to their positions in the manifest, without the dead letters. `all` are the rows of the blobs.
+/// Counts the rows of all sources again, up to their positions in the manifest, without the dead letters. `all` are the rows of the
+/// blobs. Without files, raw events are counted alone.
 ///
 /// # Errors
-/// A file is not of the directory, a source has no file, or a file cannot be read.
+/// A file is not of the directory, a source has no file, or a source cannot be read.
 pub fn recount(args: &AuditArgs, directory: &Directory, all: &Rollups) -> Result<Recounted, CliError> {
     // The commits do not tell which of their rows came before a name was reused, and the file of a reused type has another source.
-    if directory.manifest().types_of(PARTITION).has_reused_names_since(FIRST) {
+    if !args.against.is_empty() && directory.manifest().types_of(PARTITION).has_reused_names_since(FIRST) {
         return Err(CliError::NameUsedAgain);
     }
     let files = loaded(args, directory)?;
-    check_all_are_named(directory, &files)?;
-    let catalogue = match files.values().all(|file| file.names_tenants) {
-        true => None,
-        false => Some(resolve::opened(&args.directory.dir, directory)?),
-    };
-    let tenants = catalogue.as_ref().map(OfSource::as_accepted).transpose()?;
+    let missing = missing(directory, &files);
+    if !files.is_empty() {
+        check_all_are_named(directory, &missing)?;
+    }
     let mut refused: BTreeMap<SourceId, BTreeSet<u64>> = BTreeMap::new();
     for meta in dead_letters::blobs(directory) {
         for letter in dead_letters::read(directory, &meta)? {
@@ -74,15 +77,50 @@ pub fn recount(args: &AuditArgs, directory: &Directory, all: &Rollups) -> Result
     }
     let types = types(directory, &files, all)?;
     let mut fold = Fold::new(types.clone(), rand::random());
+    let raw = count_raw(directory, &types, &refused.remove(&SOURCE).unwrap_or_default(), &mut fold)?;
+    let accepted = directory.manifest().partition(PARTITION).map_or(0, |known| known.source(SOURCE).accepted);
+    if !files.is_empty() && accepted > 0 && raw.as_ref().is_some_and(|raw| !raw.coverage.has_rows()) {
+        return Err(CliError::OfIntake { accepted });
+    }
+    let dropped = count_files(directory, &files, &mut refused, &types, &mut fold)?;
+    let others = fold.others() + raw.as_ref().map_or(0, |raw| raw.others);
+    Ok(Recounted { rows: fold.rollups()?, others, dropped, raw, are_files_missing: !missing.is_empty() })
+}
+
+fn count_raw(
+    directory: &Directory,
+    types: &EventTypes,
+    refused: &BTreeSet<u64>,
+    fold: &mut Fold,
+) -> Result<Option<RawCounts>, CliError> {
+    match raw::counted(directory) {
+        0 => Ok(None),
+        _ => raw::count(directory, types, refused, fold).map(Some),
+    }
+}
+
+/// Counts the rows of files, and returns how many of their dead letters were dropped.
+fn count_files(
+    directory: &Directory,
+    files: &Files<'_>,
+    refused: &mut BTreeMap<SourceId, BTreeSet<u64>>,
+    types: &EventTypes,
+    fold: &mut Fold,
+) -> Result<u64, CliError> {
+    let catalogue = match files.values().all(|file| file.names_tenants) {
+        true => None,
+        false => Some(resolve::opened(directory.path(), directory)?),
+    };
+    let tenants = catalogue.as_ref().map(OfSource::as_accepted).transpose()?;
     let mut dropped = 0;
-    for (source, file) in &files {
+    for (source, file) in files {
         let refused = refused.remove(source).unwrap_or_default();
         let tenants = tenants.as_ref().filter(|_| !file.names_tenants);
         let opened = file.open_again(*source, directory)?;
-        file.count(opened, tenants, &refused, &types, &mut fold)?;
+        file.count(opened, tenants, &refused, types, fold)?;
         dropped += file.state.dropped;
     }
-    Ok(Recounted { rows: fold.rollups()?, others: fold.others(), dropped })
+    Ok(dropped)
 }
 
 /// The files that are named, with what the manifest says of their sources.
@@ -111,20 +149,21 @@ fn loaded<'a>(args: &'a AuditArgs, directory: &Directory) -> Result<Files<'a>, C
     Ok(files)
 }
 
-/// Refuses to compare while rows of a source without a file are in the blobs.
-fn check_all_are_named(directory: &Directory, files: &Files<'_>) -> Result<(), CliError> {
-    let Some(partition) = directory.manifest().partition(PARTITION) else { return Ok(()) };
-    // A source without accepted rows adds nothing to the blobs.
-    let counted = || partition.sources.iter().filter(|(_, state)| state.accepted > 0);
-    if let Some((_, SourceState { accepted, .. })) = counted().find(|(source, _)| **source == SOURCE) {
-        return Err(CliError::OfIntake { accepted: *accepted });
-    }
-    let missing: Vec<String> = counted()
-        .filter(|(source, _)| !files.contains_key(source))
+/// Files that counted rows and are not named. A source without accepted rows adds nothing to the blobs.
+fn missing(directory: &Directory, files: &Files<'_>) -> Vec<String> {
+    let partition = directory.manifest().partition(PARTITION);
+    let counted =
+        partition.into_iter().flat_map(|partition| &partition.sources).filter(|(_, state)| state.accepted > 0);
+    counted
+        .filter(|(source, _)| **source != SOURCE && !files.contains_key(source))
         .map(|(source, SourceState { next_row, accepted, .. })| {
             format!("{source} ({accepted} of {next_row} rows count)")
         })
-        .collect();
+        .collect()
+}
+
+/// Refuses to compare while rows of a file that is not named are in the blobs.
+fn check_all_are_named(directory: &Directory, missing: &[String]) -> Result<(), CliError> {
     if missing.is_empty() {
         return Ok(());
     }
@@ -132,15 +171,19 @@ fn check_all_are_named(directory: &Directory, files: &Files<'_>) -> Result<(), C
     if missing.len() > NAMED_MAX {
         shown += &format!(" and {} more", missing.len() - NAMED_MAX);
     }
-    Err(CliError::SourcesNotNamed { missing: missing.len(), sources: partition.sources.len(), shown })
+    let sources = directory.manifest().partition(PARTITION).map_or(0, |partition| partition.sources.len());
+    Err(CliError::SourcesNotNamed { missing: missing.len(), sources, shown })
 }
 
-/// The types of the blobs and of the files.
+/// The types of the blobs, of the files, and of the owners that counted raw events.
 fn types(directory: &Directory, files: &Files<'_>, all: &Rollups) -> Result<EventTypes, CliError> {
     let schema = directory.manifest().schema();
     let mut names: BTreeSet<&str> = all.iter().map(|row| row.event_type).collect();
     // An earlier name counts under the present name, and is not a configured type of its own.
     names.extend(files.values().filter_map(|file| schema.present(&file.event_type)));
+    if raw::counted(directory) > 0 {
+        names.extend(schema.listed().iter().map(String::as_str));
+    }
     let configured = match names.is_empty() {
         true => EventTypes::none(),
         false => EventTypes::new(&names.into_iter().collect::<Vec<_>>())?,

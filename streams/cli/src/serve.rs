@@ -25,6 +25,7 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         reader_grace_s: args.reader_grace_s,
         log_bytes_max: args.log_bytes_max,
         quotas: QuotaConfig { events_per_s: args.tenant_events_per_s, refused_per_day: args.tenant_refused_per_day },
+        keep_raw_days: args.keep_raw_days,
         dead_letters_max: args.dead_letters_max,
         mask_fields: mask_fields(&args.mask_fields),
         sql: sql(&args.sql)?,

@@ -32,6 +32,7 @@ pub struct Counters {
     pub queries: Counter,
     pub commits: Counter,
     pub store_errors: Counter,
+    pub archive_errors: Counter,
     pub sessions_failed: Counter,
     /// Of a query process.
     pub pins_again: Counter,

@@ -3,15 +3,18 @@
 //! A session claims the partition and goes on behind the committed position. Any failure ends the session; the next session begins a second
 //! later, from the state on disk. Requests go on meanwhile: what they bring is in the log.
 
+mod archiving;
 mod session;
 mod store;
 
-use crate::log::{IntakeLog, LogConfig, LogError};
+use crate::archive::{Archive, ArchiveError};
+use crate::log::{IntakeLog, LOG_FILE, LogConfig, LogError};
 pub use crate::messages::{
     EraseRequest, Erased, HeldRequest, LetterAction, LetterBlobs, LettersRequest, Message, PARTITION, Pin, PinError,
     Pinned, Proposal, ProposalError, SOURCE, SettleError, SettleRequest, SettledBlob, SnapshotRequest,
 };
 use crate::node::{Node, OwnerView};
+use crate::settings::Settings;
 use session::{End, Session};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -25,7 +28,6 @@ use tidemark_streams_intake::state::StateConfig;
 use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing};
 use tidemark_streams_store::host::ManifestError;
 
-pub const LOG_FILE: &str = "intake.redb";
 /// Messages that wait for the owner's thread.
 pub const MESSAGES_MAX: usize = 1_024;
 /// Between two sessions.
@@ -40,6 +42,8 @@ pub enum Problem {
     Manifest(#[from] ManifestError),
     #[error(transparent)]
     Log(#[from] LogError),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     #[error("the intake's log: {0}")]
     LogFailed(#[from] PersistError),
     #[error("entry {index} of the intake's log: {error}")]
@@ -54,6 +58,7 @@ pub enum Problem {
 pub struct Opened {
     pub directory: Directory,
     pub log: Arc<IntakeLog>,
+    pub archive: Archive,
 }
 
 /// The thread.
@@ -69,7 +74,7 @@ pub struct Engine {
 /// [`Problem`]: it cannot be read, or is not that of the directory's manifest.
 pub fn open_log(
     directory: &Directory,
-    settings: &crate::settings::Settings,
+    settings: &Settings,
     engine: &SyncSender<Message>,
 ) -> Result<Arc<IntakeLog>, Problem> {
     let config = LogConfig {
@@ -112,6 +117,16 @@ fn under_all_names(settings: &IdSettings, schema: &Schema) -> IdSettings {
         }
     }
     all
+}
+
+/// Opens the archive of raw events of a directory.
+///
+/// # Errors
+/// [`Problem`]: it cannot be read, or does not belong to the log.
+pub fn open_archive(directory: &Directory, settings: &Settings, log: &IntakeLog) -> Result<Archive, Problem> {
+    let archive = Archive::open(&settings.dir, directory.id())?;
+    archive.check(log.next_row())?;
+    Ok(archive)
 }
 
 fn position(directory: &Directory) -> u64 {
@@ -161,7 +176,8 @@ impl Engine {
             Some(log) => log,
             None => open_log(&directory, settings, &self.node.engine)?,
         };
-        Ok(Opened { directory, log })
+        let archive = open_archive(&directory, settings, &log)?;
+        Ok(Opened { directory, log, archive })
     }
 
     /// Waits between two sessions, and answers meanwhile. `true`: it was told to stop.
@@ -178,7 +194,7 @@ impl Engine {
                 Ok(Message::Erase(request)) => drop(request.answer.send(Err(ProposalError::NotServing(why())))),
                 Ok(Message::Letters(request)) => drop(request.answer.send(Err(SettleError::NotServing(why())))),
                 Ok(Message::Settle(request)) => drop(request.answer.send(Err(SettleError::NotServing(why())))),
-                Ok(Message::Wake | Message::Done(..)) => {}
+                Ok(Message::Wake | Message::Done(..) | Message::Archived { .. }) => {}
                 Err(RecvTimeoutError::Timeout) => return false,
             }
         }

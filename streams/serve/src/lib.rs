@@ -5,6 +5,7 @@
 //!
 //! * `settings`: what a start takes.
 //! * `log`: the intake's log on disk; many requests share one sync.
+//! * `archive`: raw events that were counted, for recounts and rebuilds.
 //! * `engine`: the thread that owns the partition, and the thread that writes blobs.
 //! * `catalogue`: tenants of events that name listings only.
 //! * `dead_letters`: which dead letters an operator means, and what becomes of them.
@@ -16,6 +17,7 @@
 //! * `queries` and `query_stores`: shared by queries; `feed`: what followers of this process may ask for; `names`: of event types.
 //! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 
+mod archive;
 mod catalogue;
 mod clock;
 mod commit_times;
@@ -43,7 +45,8 @@ pub mod secret;
 pub mod settings;
 mod sql_rows;
 
+pub use archive::{Archive, ArchiveError, Coverage, Damaged, DamagedFile, Missing, RAW_FOLDER, RawError, read_raw};
 pub use catalogue::AsOf;
-pub use engine::{LOG_FILE, SOURCE};
-pub use log::{LogError, check_log, next_row, read_rows};
+pub use engine::SOURCE;
+pub use log::{LOG_FILE, LogError, check_log, next_row};
 pub use run::{ServeError, run, run_queries};

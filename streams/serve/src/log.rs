@@ -30,6 +30,9 @@ use tidemark_streams_intake::state::{
 };
 use tokio::sync::watch;
 
+/// The file of the log.
+pub const LOG_FILE: &str = "intake.redb";
+
 /// Bytes of a part of a checkpoint.
 const PART_BYTES_MAX: usize = 4 << 20;
 
@@ -382,6 +385,32 @@ impl IntakeLog {
         entries.map(|entry| entry.map(|(index, bytes)| Entry { index, bytes })).collect()
     }
 
+    /// The row behind the entries in the log whose rows are all counted. `None`: there is no such entry.
+    pub fn counted(&self, committed: u64) -> Option<u64> {
+        let inner = self.lock();
+        let counted = inner.entries.partition_point(|kept| kept.end_row <= committed);
+        inner.entries.get(counted.checked_sub(1)?).map(|kept| kept.end_row)
+    }
+
+    /// The entries that begin at a row or behind it, and whose rows are all counted.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn counted_entries(
+        &self,
+        from: u64,
+        committed: u64,
+    ) -> Result<impl Iterator<Item = Result<(u64, Bytes), PersistError>>, PersistError> {
+        let inner = self.lock();
+        let begin = inner.entries.partition_point(|kept| kept.first_row < from);
+        let end = inner.entries.partition_point(|kept| kept.end_row <= committed);
+        let index = |at: usize| inner.entries.get(at).map(|kept| kept.index);
+        let range = if begin < end { index(begin).zip(index(end - 1)) } else { None };
+        drop(inner);
+        let entries = range.map(|(first, last)| self.log.entries(first, last)).transpose()?;
+        Ok(entries.into_iter().flatten())
+    }
+
     /// Cuts off the entries with rows that are committed up to a row, and writes their state. `false`: the log is busy, and it is done with
     /// the next call.
     ///
@@ -460,16 +489,16 @@ impl Inner {
     }
 }
 
-/// Gives the rows of the log of a directory that no server has open, batch by batch, as far as the log still has them.
+/// Gives rows of the log of a directory that no server has open, batch by batch, as far as the log still has them.
 ///
 /// # Errors
 /// [`LogError`]: it is the log of another directory, or cannot be read.
-pub fn read_rows(
+pub fn read_log(
     path: &Path,
     directory: &str,
     rows: &SourceRows,
     mut visit: impl FnMut(Now, &RowBatch<'_>),
-) -> Result<bool, LogError> {
+) -> Result<(), LogError> {
     let identity = Identity { cluster: format!("streams {directory}"), owner: "intake".to_owned() };
     let (log, recovered) = LocalLog::open(path, LocalLogOptions::new(identity), |_| {})?;
     let mut next = rows.from;
@@ -477,18 +506,19 @@ pub fn read_rows(
         let (index, bytes) = entry?;
         let of_entry = |error| LogError::Entry { index, error };
         let head = Head::decode(&bytes).map_err(of_entry)?;
-        if head.end_row() <= next || head.first_row > next || next >= rows.to {
+        let from = next.max(head.first_row);
+        let to = rows.to.min(head.end_row());
+        if from >= to {
             continue;
         }
         let (head, batch) = Batch::decode(&bytes).map_err(of_entry)?;
         let records = batch.records();
-        let records =
-            &records[(next - head.first_row) as usize..(rows.to.min(head.end_row()) - head.first_row) as usize];
-        let batch = RowBatch { source: rows.source, reading: READING, from: next, is_logged: true, records };
+        let records = &records[(from - head.first_row) as usize..(to - head.first_row) as usize];
+        let batch = RowBatch { source: rows.source, reading: READING, from, is_logged: true, records };
         visit(Now(head.accepted_at_ms), &batch);
-        next += records.len() as u64;
+        next = to;
     }
-    Ok(next == rows.to)
+    Ok(())
 }
 
 /// Checks that a log that no process has open goes on where a manifest has counted up to.

@@ -1,5 +1,6 @@
 //! Messages to the thread that owns the partition, and its answers.
 
+use crate::archive::ArchiveView;
 use crate::dead_letters::Tried;
 use std::time::Instant;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, PartitionId, StoredBlob};
@@ -28,6 +29,12 @@ pub enum Message {
     Wake,
     /// The thread that writes blobs of a session has done what it was asked.
     Done(u64, Done),
+    /// The thread of the archive of a session has had its turn.
+    Archived {
+        session: u64,
+        view: ArchiveView,
+        has_more: bool,
+    },
     Pin(Pin),
     Held(HeldRequest),
     Snapshot(SnapshotRequest),
@@ -79,6 +86,8 @@ pub struct Erased {
     pub is_done: bool,
     /// No live blob holds erased rows. Files that queries may still read are removed then, at the earliest.
     pub files_until_ms: Option<u64>,
+    /// Files of raw events that may hold erased rows.
+    pub raw_files: u64,
 }
 
 /// Asks for the blobs of dead letters.

@@ -51,6 +51,7 @@ pub fn text(node: &Node) -> String {
     metrics.extend(progress(node, &size));
     metrics.extend(owner(node));
     metrics.extend(blobs(node));
+    metrics.extend(archive(node));
     // A catalogue that cannot be read refuses requests with the reason.
     let listings = node.catalogue.view().map_or(0, |view| view.listings());
     let help = "Listings that the catalogue knows.";
@@ -266,13 +267,13 @@ fn log(size: &LogSize) -> Vec<Metric> {
         gauge(
             "tidemark_streams_log_entries",
             "count",
-            "Batches that are in the log and in no blob.",
+            "Batches in the log, until they are in blobs and archived.",
             size.entries as f64,
         ),
         gauge(
             "tidemark_streams_log_bytes",
             "bytes",
-            "Bytes of the batches that are in the log and in no blob.",
+            "Bytes of the batches in the log, until they are in blobs and archived.",
             size.bytes as f64,
         ),
         gauge("tidemark_streams_producers", "count", "Producers with numbered batches.", size.producers as f64),
@@ -435,6 +436,46 @@ fn blobs(node: &Node) -> Vec<Metric> {
             "count",
             "Blobs that could not be written or read.",
             &node.counters().store_errors,
+        ),
+    ]
+}
+
+/// The archive of raw events.
+fn archive(node: &Node) -> Vec<Metric> {
+    let archive = node.archive();
+    let age_s = archive.first_ms.map_or(0.0, |at| now_ms().saturating_sub(at) as f64 / 1e3);
+    vec![
+        gauge("tidemark_streams_raw_files", "count", "Files of the archive of raw events.", archive.files as f64),
+        gauge("tidemark_streams_raw_bytes", "bytes", "Bytes of the archive of raw events.", archive.bytes as f64),
+        gauge(
+            "tidemark_streams_raw_first_row",
+            "count",
+            "Number of the first row of the archive of raw events; 0 also while the archive is empty.",
+            archive.first_row.unwrap_or_default() as f64,
+        ),
+        gauge(
+            "tidemark_streams_raw_next_row",
+            "count",
+            "Number of the row behind all rows of the archive of raw events.",
+            archive.end as f64,
+        ),
+        gauge(
+            "tidemark_streams_raw_oldest_seconds",
+            "seconds",
+            "Since when the archive has raw events; 0: it is empty.",
+            age_s,
+        ),
+        gauge(
+            "tidemark_streams_raw_damaged_files",
+            "count",
+            "Files of the archive of raw events that could not be read.",
+            archive.damaged as f64,
+        ),
+        counter(
+            "tidemark_streams_raw_errors_total",
+            "count",
+            "How often the archive of raw events could not be written.",
+            &node.counters.archive_errors,
         ),
     ]
 }

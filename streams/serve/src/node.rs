@@ -1,6 +1,7 @@
 //! The state that requests and the owner's thread share.
 
 pub use crate::clock::now_ms;
+use crate::archive::ArchiveView;
 use crate::counters::Counters;
 use crate::feed::Feed;
 use crate::log::IntakeLog;
@@ -38,6 +39,7 @@ pub struct Node {
 struct Shared {
     log: Option<Arc<IntakeLog>>,
     problem: Option<String>,
+    archive: ArchiveView,
     pauses: Arc<Pauses>,
     kept: Arc<Kept>,
     owner: OwnerView,
@@ -136,9 +138,19 @@ impl Node {
         self.shared().log = log;
     }
 
-    /// Why the owner's thread makes no progress.
+    /// Why the owner's thread makes no progress. The log is not cut while the archive cannot be written.
     pub fn problem(&self) -> Option<String> {
-        self.shared().problem.clone()
+        let shared = self.shared();
+        shared.problem.clone().or_else(|| shared.archive.problem.clone())
+    }
+
+    /// The archive of raw events.
+    pub fn archive(&self) -> ArchiveView {
+        self.shared().archive.clone()
+    }
+
+    pub fn set_archive(&self, archive: ArchiveView) {
+        self.shared().archive = archive;
     }
 
     pub fn set_problem(&self, problem: Option<String>) {

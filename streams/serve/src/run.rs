@@ -1,6 +1,6 @@
 //! A server from its start to its end.
 
-use crate::engine::{Engine, MESSAGES_MAX, Message, Opened, Problem, open_log};
+use crate::engine::{Engine, MESSAGES_MAX, Message, Opened, Problem, open_archive, open_log};
 use crate::following::{Following, FollowingSettings};
 use crate::http::{self, QueryOnly, Server, Service};
 use crate::node::Node;
@@ -49,6 +49,7 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     let directory = Directory::open_through(&settings.dir, IfMissing::Create, settings.store_layer.clone())?;
     let (sender, inbox) = sync_channel(MESSAGES_MAX);
     let log = open_log(&directory, &settings, &sender)?;
+    let archive = open_archive(&directory, &settings, &log)?;
     let catalogue = Catalogue::open(&settings.dir, directory.id())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let bound = runtime.block_on(TcpListener::bind(listen));
@@ -62,7 +63,7 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     node.set_schema(directory.manifest().schema());
     let engine = Engine { node: Arc::clone(&node), inbox, sessions: 0 };
     let thread = std::thread::Builder::new().name("owner".to_owned());
-    let owner = thread.spawn(move || engine.run(Opened { directory, log }))?;
+    let owner = thread.spawn(move || engine.run(Opened { directory, log, archive }))?;
     // A stop may come once the address is printed.
     let signals = runtime.block_on(async { Signals::new() })?;
     writeln!(out, "listening on http://{address}")?;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::time::DAY_S;
 use tidemark_streams_intake::event_ids::IdSettings;
 use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_sql::budget::TenantLimits;
@@ -74,6 +75,8 @@ pub const WRITE_TIMEOUT_S: u64 = 30;
 pub const LOG_ENTRIES_MAX: usize = 1_000_000;
 /// Memory for entries that were just accepted. Older ones are read from the log.
 pub const RECENT_BYTES_MAX: usize = 64 << 20;
+/// The longest time that raw events are kept, in days.
+pub const KEEP_RAW_DAYS_MAX: u64 = 36_500;
 /// Seconds that a stop takes at most. Events that are not written by then are in the log.
 pub const STOP_S: u64 = 20;
 
@@ -152,6 +155,8 @@ pub struct Settings {
     /// Bytes of the intake's log that wait for their commit.
     pub log_bytes_max: u64,
     pub quotas: QuotaConfig,
+    /// Days that raw events are kept after they were accepted; 0: none is.
+    pub keep_raw_days: u64,
     /// Dead letters in blobs, beyond which batches with refused events are not taken.
     pub dead_letters_max: u64,
     /// Fields that lists of dead letters mask, beside those that no event has.
@@ -161,4 +166,11 @@ pub struct Settings {
     pub sql: SqlSettings,
     /// What is in front of the store of blobs: nothing, but in tests.
     pub store_layer: StoreLayer,
+}
+
+impl Settings {
+    /// How long a raw event is kept. `None`: none is.
+    pub fn keep_raw_ms(&self) -> Option<u64> {
+        (self.keep_raw_days > 0).then(|| self.keep_raw_days.saturating_mul(DAY_S * 1_000))
+    }
 }

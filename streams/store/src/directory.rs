@@ -181,6 +181,10 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), host, blobs: Blobs::open(blobs, id, layer)? })
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub fn manifest(&self) -> &Manifest {
         self.host.manifest()
     }

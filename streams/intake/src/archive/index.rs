@@ -72,8 +72,11 @@ impl Index {
         self.bytes += bytes - self.files.insert(name, bytes).unwrap_or_default();
     }
 
-    pub fn remove(&mut self, name: &FileName) {
-        self.bytes -= self.files.remove(name).unwrap_or_default();
+    /// Removes a file, and returns its bytes.
+    pub fn remove(&mut self, name: &FileName) -> u64 {
+        let bytes = self.files.remove(name).unwrap_or_default();
+        self.bytes -= bytes;
+        bytes
     }
 
     /// In the order of their rows.

@@ -1,5 +1,6 @@
 //! A session: one claim of the partition, until something fails.
 
+mod archiving;
 mod erasing;
 mod feeding;
 mod letters;
@@ -8,10 +9,12 @@ use super::store::{Job, StoreThread};
 use super::{
     Engine, HeldRequest, Message, Opened, PARTITION, Pin, PinError, Pinned, Problem, Proposal, ProposalError, SOURCE,
 };
+use crate::engine::archiving::ArchiveThread;
 use crate::log::{IntakeLog, READING};
 use crate::messages::{AsOf, Done, incomplete};
 use crate::node::{Kept, Node, OwnerView, now_ms};
 use crate::settings::STOP_S;
+use archiving::Archiving;
 use erasing::{Erasing, Leftovers};
 use feeding::Reached;
 use letters::LetterWork;
@@ -79,6 +82,7 @@ pub struct Session<'e> {
     cleaned_ms: u64,
     letters: LettersAt,
     letter_work: LetterWork,
+    archiving: Archiving,
     stop_by: Option<Instant>,
 }
 
@@ -109,7 +113,7 @@ struct Replaced {
 
 impl<'e> Session<'e> {
     pub fn begin(engine: &'e Engine, opened: Opened) -> Result<Session<'e>, Problem> {
-        let Opened { mut directory, log } = opened;
+        let Opened { mut directory, log, archive } = opened;
         let node = Arc::clone(&engine.node);
         let known = directory.manifest().partition(PARTITION);
         let generation = known.map_or(0, |partition| partition.generation.0);
@@ -137,6 +141,11 @@ impl<'e> Session<'e> {
         let clock_ms = now_ms();
         let next_index = log.first_index();
         let folded_at_ms = log.folded_before();
+        let view = archive.view(None);
+        let thread =
+            ArchiveThread::start(archive, Arc::clone(&log), engine.sessions, node.engine.clone()).map_err(io)?;
+        node.set_archive(view.clone());
+        let archiving = Archiving::new(view, thread, settings.keep_raw_ms());
         let mut session = Session {
             inbox: &engine.inbox,
             number: engine.sessions,
@@ -160,6 +169,7 @@ impl<'e> Session<'e> {
             cleaned_ms: 0,
             letters: LettersAt::default(),
             letter_work: LetterWork::default(),
+            archiving,
             stop_by: None,
             node,
         };
@@ -173,6 +183,7 @@ impl<'e> Session<'e> {
             self.work_on_letters()?;
             let has_folded = self.fold()?;
             self.answer_waiting();
+            self.work_on_archive()?;
             self.cut_log()?;
             self.remove_replaced();
             self.begin_erasures()?;
@@ -225,7 +236,8 @@ impl<'e> Session<'e> {
                 }
             }
             Message::Done(session, done) if session == self.number => self.done(now, done),
-            Message::Done(..) => {}
+            Message::Archived { session, view, has_more } if session == self.number => self.archived(view, has_more),
+            Message::Done(..) | Message::Archived { .. } => {}
             Message::Pin(pin) => self.ask(Question::Pin(pin)),
             Message::Held(request) => self.ask(Question::Held(request)),
             Message::Snapshot(request) => drop(request.answer.send(Ok(self.snapshot()))),
@@ -395,11 +407,11 @@ impl<'e> Session<'e> {
         self.host.manifest().partition(PARTITION).map_or(0, |partition| partition.source(SOURCE).next_row)
     }
 
-    /// Cuts off what is committed.
+    /// Cuts off what is committed and archived.
     fn cut_log(&mut self) -> Result<(), Problem> {
-        let committed = self.committed();
-        if committed > self.checkpointed && self.log.checkpoint(committed, self.clock_ms)? {
-            self.checkpointed = committed;
+        let forgettable = self.forgettable();
+        if forgettable > self.checkpointed && self.log.checkpoint(forgettable, self.clock_ms)? {
+            self.checkpointed = forgettable;
         }
         Ok(())
     }
@@ -463,7 +475,10 @@ impl<'e> Session<'e> {
         let Some(by) = self.stop_by else { return Ok(false) };
         // Unwritten events of a paused partition stay in the log.
         if self.committed() >= self.log.next_row() || self.owner.is_paused() {
-            self.log.checkpoint(self.committed(), self.clock_ms)?;
+            if self.waits_for_archive() && Instant::now() < by {
+                return Ok(false);
+            }
+            self.log.checkpoint(self.forgettable(), self.clock_ms)?;
             return Ok(true);
         }
         if self.next_index > self.log.progress().durable {

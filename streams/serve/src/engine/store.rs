@@ -1,7 +1,7 @@
 //! The thread that writes, reads and removes blobs, one job at a time.
 
 use crate::messages::{Done, Message};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::owner::Put;
@@ -47,22 +47,31 @@ impl Drop for StoreThread {
 
 fn serve(mut blobs: Blobs, jobs: &Receiver<Job>, session: u64, engine: &SyncSender<Message>) {
     while let Ok(job) = jobs.recv() {
-        let mut done = Some(Message::Done(session, carry_out(&mut blobs, job)));
-        // The owner's thread drains its queue, or waits for this thread to end: then the answer is not needed.
-        while let Some(message) = done.take() {
-            match engine.try_send(message) {
-                Ok(()) => {}
-                Err(std::sync::mpsc::TrySendError::Full(message)) if !is_closed(jobs) => {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                    done = Some(message);
-                }
-                Err(_) => return,
-            }
+        let done = Message::Done(session, carry_out(&mut blobs, job));
+        if !answer(engine, jobs, done) {
+            return;
         }
     }
 }
 
-fn is_closed(jobs: &Receiver<Job>) -> bool {
+/// Sends what was done. The owner's thread drains its queue, or waits for this thread to end: then the answer is not needed, and this
+/// is `false`.
+pub(super) fn answer<J>(engine: &SyncSender<Message>, jobs: &Receiver<J>, message: Message) -> bool {
+    let mut left = Some(message);
+    while let Some(message) = left.take() {
+        match engine.try_send(message) {
+            Ok(()) => {}
+            Err(TrySendError::Full(message)) if !is_closed(jobs) => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                left = Some(message);
+            }
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return false,
+        }
+    }
+    true
+}
+
+fn is_closed<J>(jobs: &Receiver<J>) -> bool {
     matches!(jobs.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected))
 }
 

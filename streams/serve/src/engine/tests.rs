@@ -1,11 +1,12 @@
 //! The owner's thread, the intake's log and the thread that writes blobs, on a store with faults: nothing is lost or counted twice.
 
 use super::{
-    Engine, LOG_FILE, LetterAction, LetterBlobs, LettersRequest, MESSAGES_MAX, Message, Opened, PARTITION, Pin, SOURCE,
-    SettleRequest, SettledBlob, open_log,
+    Engine, LetterAction, LetterBlobs, LettersRequest, MESSAGES_MAX, Message, Opened, PARTITION, Pin, SOURCE,
+    SettleRequest, SettledBlob, open_archive, open_log,
 };
+use crate::archive::read_raw;
 use crate::dead_letters::Tried;
-use crate::log::{Submission, SubmitRefused, read_rows};
+use crate::log::{Submission, SubmitRefused};
 use crate::node::{Node, now_ms};
 use crate::settings::{Settings, SqlSettings};
 use std::collections::BTreeSet;
@@ -54,6 +55,7 @@ fn settings(dir: &Path, faults: &Faults) -> Settings {
         reader_grace_s: 0,
         log_bytes_max: 1 << 20,
         quotas: QuotaConfig::default(),
+        keep_raw_days: 1,
         dead_letters_max: 1_000,
         mask_fields: BTreeSet::new(),
         sql: SqlSettings {
@@ -89,11 +91,12 @@ impl Worker {
         let directory = Directory::open_through(dir, IfMissing::Create, settings.store_layer.clone()).ok()?;
         let (engine, inbox) = sync_channel(MESSAGES_MAX);
         let log = open_log(&directory, &settings, &engine).unwrap();
+        let archive = open_archive(&directory, &settings, &log).unwrap();
         let catalogue = Catalogue::open(dir, directory.id()).ok()?;
         let node = Arc::new(Node::new(settings, directory.reader().ok()?, catalogue, engine.clone()));
         node.set_log(Some(Arc::clone(&log)));
         let owner = Engine { node: Arc::clone(&node), inbox, sessions: 0 };
-        let thread = std::thread::spawn(move || owner.run(Opened { directory, log }));
+        let thread = std::thread::spawn(move || owner.run(Opened { directory, log, archive }));
         Some(Worker { node, engine, thread: Some(thread) })
     }
 
@@ -381,9 +384,8 @@ fn rows_of_the_log_are_counted_again() {
     let counted = |from: u64, to: u64| {
         let mut recount = Recount::new(settings.types.clone(), None);
         let rows = SourceRows { source: SOURCE, from, to };
-        let path = dir.join(LOG_FILE);
-        let is_whole = read_rows(&path, directory.id(), &rows, |now, batch| recount.add(now, batch)).unwrap();
-        (is_whole, recount.finish().unwrap().rows.total())
+        let read = read_raw(&dir, directory.id(), &rows, |now, batch| recount.add(now, batch)).unwrap();
+        (read.is_whole(), recount.finish().unwrap().rows.total())
     };
     assert_eq!(counted(3, 47), (true, (3..47).sum()));
     assert_eq!(counted(10, 20), (true, (10..20).sum()));

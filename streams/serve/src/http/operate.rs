@@ -52,7 +52,7 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
     listing.map_or(Ok(()), check_listing).map_err(|error| Failure::bad("parameter", error))?;
     let again = request::flag(params, "again")?;
     let begun = begin_erasure(node, ErasureKey::of(tenant, listing), again)?;
-    let Erased { erasure, is_done, files_until_ms } = begun.end().await?;
+    let Erased { erasure, is_done, files_until_ms, raw_files } = begun.end().await?;
     // Rows that queries have read go too.
     node.queries.stores.cache.clear();
     let Erasure { before, asked_at_ms, .. } = erasure;
@@ -61,6 +61,7 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
         "erased_before": time(before.start_s() * 1_000),
         "is_done": is_done,
         "files_until": files_until_ms.map(time),
+        "raw_files": raw_files,
     })))
 }
 

@@ -127,10 +127,13 @@ impl Session<'_> {
     fn erased(&self, key: &ErasureKey) -> Result<Erased, ProposalError> {
         let missing = || ProposalError::NotServing("the partition is not claimed yet".to_owned());
         let erasure = self.erasure(key).ok_or_else(missing)?;
-        let is_done = erasure.is_done && erasure.asked_at_ms <= self.cleaned_ms;
-        let leftovers = self.leftovers.as_ref().filter(|_| erasure.is_done && !is_done);
+        let asked_at_ms = erasure.asked_at_ms;
+        let is_clean = erasure.is_done && asked_at_ms <= self.cleaned_ms;
+        let leftovers = self.leftovers.as_ref().filter(|_| erasure.is_done && !is_clean);
         let files_until_ms = leftovers.and_then(Leftovers::until_ms);
-        Ok(Erased { erasure, is_done, files_until_ms })
+        let is_done = is_clean && self.archiving.is_clean(asked_at_ms);
+        let raw_files = self.archiving.unclean(asked_at_ms);
+        Ok(Erased { erasure, is_done, files_until_ms, raw_files })
     }
 
     /// Starts to delete files of a deleted type, as after an erasure.
