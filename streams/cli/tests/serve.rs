@@ -22,6 +22,8 @@ mod query;
 mod refused;
 #[path = "serving/query_server.rs"]
 mod query_server;
+#[path = "serving/raw_events.rs"]
+mod raw_events;
 #[cfg(feature = "sql")]
 #[path = "serving/sql.rs"]
 mod sql;
