@@ -162,18 +162,17 @@ pub enum Command {
     /// /v1/types/add-dimension.
     #[command(subcommand)]
     Types(TypesCommand),
-    /// Check all blobs against the manifest, and recount the loaded files if they are named
+    /// Check all blobs against the manifest, and recount raw events of `serve` and loaded files that are named
     ///
-    /// Each live blob has to be whole and to hold what the manifest says. With --against, the rows of the loaded files are counted again,
-    /// and their sum is compared with the blobs by tenant, listing, hour and type. Blobs merge the rows of all files, so each file that was
-    /// loaded has to be named. Rows of `serve` are in no file: a directory that has them is refused. The counts of all files are held in
-    /// memory.
+    /// Each live blob has to be whole and to hold what the manifest says. Raw events of `serve` are counted again, as far as they are kept.
+    /// With --against, rows of loaded files are counted too. The sum is compared with the blobs by tenant, listing, hour and type. Blobs merge
+    /// the rows of all sources, so each file that was loaded has to be named. The counts of all sources are held in memory.
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(AuditArgs),
     /// Rebuild blobs whose files are damaged or missing
     ///
     /// A blob is built again from the blobs that it was merged from, as long as their files are there, or from the rows of its source: the
-    /// log of `serve`, or the loaded file that --from names. It is replaced if the result holds what the manifest says of it.
+    /// raw events of `serve`, or the loaded file that --from names. It is replaced if the result holds what the manifest says of it.
     #[command(after_help = REBUILD_EXAMPLES)]
     Rebuild(RebuildArgs),
     /// Build a lost manifest again

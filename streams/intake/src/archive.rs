@@ -2,7 +2,7 @@
 //!
 //! * [`file`]: a file has the entries of the log with all rows of a range, packed, with a checksum. Its name says the range.
 //! * [`index`]: the files by their ranges: which are replaced by others, too old, to be merged or to be cleaned of erased rows.
-//! * [`erased`]: an entry without rows of erased tenants and listings.
+//! * [`erased`]: an entry without event ids, and without rows of erased tenants and listings.
 //!
 //! A row keeps its number in the log. So rows that stand in two files count once, and erased rows leave numbers without events behind.
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tidemark_consensus::local::PersistError;
 use tidemark_streams_core::erasure::Erasures;
-use tidemark_streams_intake::archive::erased::{Kept, kept};
+use tidemark_streams_intake::archive::erased::{Kept, kept, without_ids};
 use tidemark_streams_intake::archive::file::{FileError, FileName, FileWriter, RawFile};
 use tidemark_streams_intake::archive::index::{Found, Index, Rules, Work};
 use tidemark_streams_intake::entry::{DecodeError, Head};
@@ -208,13 +208,13 @@ impl Archive {
                 continue;
             }
             let Head { first_row: from, accepted_at_ms: first_ms, .. } = head;
-            let erasures_known = erasures.count();
-            let known = FileName { from, to: from, first_ms, last_ms: first_ms, erasures: erasures_known };
-            let name = name.get_or_insert(known);
+            let first = FileName { from, to: from, first_ms, last_ms: first_ms, erasures: erasures.count() };
+            let name = name.get_or_insert(first);
             name.to = head.end_row();
             name.last_ms = head.accepted_at_ms.max(name.last_ms);
-            push(&mut packed, &bytes, kept(&bytes, erasures).map_err(of_entry)?)
-                .map_err(|error| self.io(&self.folder, error))?;
+            let bytes = without_ids(&bytes).map_err(of_entry)?;
+            let kept = kept(&bytes, erasures).map_err(of_entry)?;
+            push(&mut packed, &bytes, kept).map_err(|error| self.io(&self.folder, error))?;
             if packed.bytes() >= RAW_FILE_BYTES_MAX {
                 break;
             }

@@ -462,7 +462,7 @@ fn archive(node: &Node) -> Vec<Metric> {
         gauge(
             "tidemark_streams_raw_oldest_seconds",
             "seconds",
-            "Since when the archive has raw events; 0: it is empty.",
+            "Age of the oldest event in the archive; 0: it is empty.",
             age_s,
         ),
         gauge(

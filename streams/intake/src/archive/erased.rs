@@ -1,4 +1,5 @@
-//! An entry without the rows of erased tenants and listings. The rows that stay keep their numbers.
+//! What of an entry goes into the archive and stays there: no event ids, and no rows of erased tenants and listings. The rows that stay
+//! keep their numbers.
 
 use crate::entry::{Batch, DecodeError, Event, Listings, ValidEvent};
 use tidemark_streams_core::erasure::Erasures;
@@ -26,6 +27,20 @@ struct Run<'a> {
 struct Runs<'a> {
     runs: Vec<Run<'a>>,
     has_erased: bool,
+}
+
+/// An entry without the ids of events. The log has dropped duplicates before, and a hash of 16 bytes does not pack.
+///
+/// # Errors
+/// [`DecodeError`].
+pub fn without_ids(entry: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let (head, mut batch) = Batch::decode(entry)?;
+    for event in &mut batch.events {
+        if let Event::Valid(event) = event {
+            event.id = None;
+        }
+    }
+    Ok(batch.encode(head.first_row, head.accepted_at_ms))
 }
 
 /// What is left of an entry.
@@ -171,6 +186,22 @@ mod tests {
         let Ok(Kept::Rest(parts)) = kept(&entry, &erasures) else { panic!("rows were erased") };
         assert_eq!(parts.iter().map(|part| Head::decode(part).unwrap().rows).collect::<Vec<_>>(), [1, 2]);
         assert!(parts.iter().all(|part| kept(part, &erasures) == Ok(Kept::Whole)), "nothing is left to erase");
+    }
+
+    #[test]
+    fn entry_without_ids_has_the_same_rows() {
+        let mut events = vec![page("a", &["x", "y"], 3), broken("a", 3)];
+        if let Event::Valid(event) = &mut events[0] {
+            event.id = Some(crate::entry::EventKey(7, 8));
+        }
+        let producer = Some(crate::entry::BatchOf { name: "front".into(), seq: 3, digest: 4 });
+        let batch = Batch { producer, events, ..Batch::default() };
+        let stripped = without_ids(&batch.encode(5, 6)).unwrap();
+        let (head, read) = Batch::decode(&stripped).unwrap();
+        assert_eq!((head.first_row, head.rows, head.accepted_at_ms), (5, 3, 6));
+        assert_eq!((read.records(), &read.producer), (batch.records(), &batch.producer));
+        assert!(read.events.iter().all(|event| event.id().is_none()));
+        assert_eq!(without_ids(&stripped), Ok(stripped));
     }
 
     #[test]

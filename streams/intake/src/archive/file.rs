@@ -151,10 +151,15 @@ impl FileWriter {
         file.extend_from_slice(&(header.len() as u32).to_le_bytes());
         file.extend_from_slice(&header);
         file.extend_from_slice(&packed);
-        let checksum = xxh3_64(&file);
-        file.extend_from_slice(&checksum.to_le_bytes());
-        Ok(file)
+        Ok(with_checksum(file))
     }
+}
+
+/// The bytes of a file with their checksum behind them.
+pub fn with_checksum(mut file: Vec<u8>) -> Vec<u8> {
+    let checksum = xxh3_64(&file);
+    file.extend_from_slice(&checksum.to_le_bytes());
+    file
 }
 
 impl<'b> RawFile<'b> {
