@@ -20,6 +20,7 @@ const QUERY_EXAMPLES: &str = "Examples:
   tidemark-streams query 367 --by day --from 2017-03-01 --to 2017-04-01 --compare previous --dir shop";
 const AUDIT_EXAMPLES: &str = "Examples:
   tidemark-streams audit --dir shop
+  tidemark-streams audit --dir shop --skip-raw
   tidemark-streams audit --dir shop --against transactions.parquet --map tenant=store_id,...
   tidemark-streams audit --dir shop --map tenant=store_id,... --against january.csv --against february.csv
   tidemark-streams audit --dir shop --map tenant=store_id,... --against january.csv --type impression --against january.csv --type click";
@@ -601,6 +602,9 @@ pub struct LayoutArgs {
 pub struct AuditArgs {
     #[command(flatten)]
     pub directory: DirectoryArgs,
+    /// Compare blobs with the manifest only: raw events are not read
+    #[arg(long, conflicts_with = "against")]
+    pub skip_raw: bool,
     /// A file that was loaded into this directory; give the option once for each file
     #[arg(long, value_name = "FILE", requires = "map")]
     pub against: Vec<PathBuf>,

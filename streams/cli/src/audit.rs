@@ -43,7 +43,7 @@ pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
         differences += 1;
         writeln!(out, "the blobs count {found}, and the manifest {total}")?;
     }
-    if !args.against.is_empty() || raw::counted(&directory) > 0 {
+    if !args.against.is_empty() || (raw::counted(&directory) > 0 && !args.skip_raw) {
         differences += against(args, &directory, &all, out)?;
     }
     if differences > 0 {

@@ -251,11 +251,10 @@ impl Archive {
                 }
             }
             Work::Merge(group) => {
-                if let (Some(first), Some(last), Some(rest)) =
-                    (group.first(), group.last(), self.rest(&group, erasures)?)
+                if let Some(name) = FileName::joined(&group, erasures.count())
+                    && let Some(rest) = self.rest(&group, erasures)?
                 {
-                    let FileName { to, last_ms, .. } = *last;
-                    self.write(FileName { to, last_ms, erasures: erasures.count(), ..*first }, rest.packed)?;
+                    self.write(name, rest.packed)?;
                     self.delete(&group)?;
                 }
             }
@@ -390,3 +389,6 @@ fn list(folder: &Path) -> Result<Found, ArchiveError> {
     }
     Ok(Index::of(found))
 }
+
+#[cfg(test)]
+mod tests;

@@ -385,14 +385,14 @@ impl IntakeLog {
         entries.map(|entry| entry.map(|(index, bytes)| Entry { index, bytes })).collect()
     }
 
-    /// The row behind the entries in the log whose rows are all counted. `None`: there is no such entry.
+    /// The row behind the entries in the log with counted rows only. `None`: there is no such entry.
     pub fn counted(&self, committed: u64) -> Option<u64> {
         let inner = self.lock();
         let counted = inner.entries.partition_point(|kept| kept.end_row <= committed);
         inner.entries.get(counted.checked_sub(1)?).map(|kept| kept.end_row)
     }
 
-    /// The entries that begin at a row or behind it, and whose rows are all counted.
+    /// The entries with counted rows only that begin at a row or behind it.
     ///
     /// # Errors
     /// The log cannot be read.

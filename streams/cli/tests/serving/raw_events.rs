@@ -156,6 +156,10 @@ fn altered_blob_and_altered_raw_event_are_found() {
     assert!(said.contains(&of("a", "x")) && said.contains(&of("b", "x")) && !said.contains(&of("b", "y")), "{said}");
     assert!(said.contains("the blobs count [3, 0, 0, 0], the raw events [2, 0, 0, 0]\n"), "{said}");
     assert!(said.contains("differences were found: 2, in 1 blobs"), "{said}");
+    assert!(
+        place.said(&["audit", "--skip-raw"]).starts_with("1 blobs are whole"),
+        "the blobs are as the manifest says"
+    );
 }
 
 #[test]

@@ -82,11 +82,20 @@ pub struct FileWriter {
     bytes: u64,
 }
 
-/// The bytes of a file whose checksum and header are right.
+/// The bytes of a file with the right checksum and header.
 pub struct RawFile<'b> {
     name: FileName,
     entries: u64,
     packed: &'b [u8],
+}
+
+impl FileName {
+    /// The name of one file in place of neighbours.
+    pub fn joined(neighbours: &[FileName], erasures: u64) -> Option<FileName> {
+        let first = neighbours.first()?;
+        let FileName { to, last_ms, .. } = *neighbours.last()?;
+        Some(FileName { to, last_ms, erasures, ..*first })
+    }
 }
 
 impl fmt::Display for FileName {
@@ -125,7 +134,7 @@ impl FileWriter {
         self.bytes
     }
 
-    /// Adds an entry of the log, whose rows come behind those before.
+    /// Adds an entry of the log with the next rows.
     ///
     /// # Errors
     /// As of [`FileWriter::new`].

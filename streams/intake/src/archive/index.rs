@@ -222,9 +222,8 @@ mod tests {
                 Work::Remove(old) => (None, old.clone()),
                 Work::Clean(name) => (Some((FileName { erasures, ..*name }, self.0[name])), vec![*name]),
                 Work::Merge(group) => {
-                    let (first, last) = (group[0], group[group.len() - 1]);
                     let bytes = group.iter().map(|name| self.0[name]).sum();
-                    (Some((FileName { to: last.to, last_ms: last.last_ms, erasures, ..first }, bytes)), group.clone())
+                    (FileName::joined(group, erasures).map(|name| (name, bytes)), group.clone())
                 }
             };
             let mut left = changes.unwrap_or(usize::MAX);
