@@ -7,13 +7,14 @@ use crate::driver::PARTITION;
 use crate::error::CliError;
 use crate::raw::{self, RawCounts};
 use crate::recount::{Recounted, recount};
+use std::collections::BTreeMap;
 use std::io::Write;
 use tidemark_streams_core::blob::{BlobMeta, Level};
 use tidemark_streams_core::erasure;
 use tidemark_streams_core::manifest::Partition;
 use tidemark_streams_core::rollup::{RollupKey, RollupRow, Rollups};
 use tidemark_streams_core::scope::TenantHash;
-use tidemark_streams_core::time::{Hour, Now};
+use tidemark_streams_core::time::{Day, HOURS_PER_DAY, Hour, Now};
 use tidemark_streams_core::values::Values;
 use tidemark_streams_serve::{Coverage, Damaged};
 use tidemark_streams_store::directory::{Directory, IfMissing};
@@ -22,6 +23,8 @@ use tidemark_streams_store::parquet_rows::Wanted;
 
 /// Differences that are named one by one.
 const NAMED_MAX: u64 = 20;
+/// Sums of a tenant and a day that are named.
+const DAYS_MAX: usize = 100;
 
 pub fn run(args: &AuditArgs, out: &mut impl Write) -> Result<(), CliError> {
     let directory = Directory::open(&args.directory.dir, IfMissing::Refuse)?;
@@ -237,9 +240,10 @@ impl Sides<'_> {
         let mut raw = self.raw.iter().peekable();
         let mut possible = self.possible.iter().peekable();
         let mut differences = 0;
+        let mut days = Days::default();
         loop {
             let keys = [blobs.peek(), raw.peek(), possible.peek()].into_iter().flatten();
-            let Some(least) = keys.map(RollupRow::key).min() else { return Ok(differences) };
+            let Some(least) = keys.map(RollupRow::key).min() else { break };
             let found = sum(&mut blobs, &least);
             let expected = sum(&mut raw, &least);
             let beside = sum(&mut possible, &least);
@@ -252,6 +256,7 @@ impl Sides<'_> {
                 continue;
             }
             differences += 1;
+            days.add(&least, &found, &expected);
             if differences <= NAMED_MAX {
                 let RollupKey { tenant, values, listing, hour, event_type } = least;
                 let shown: String = values.iter().map(|(_, value)| format!(" value {value:?}")).collect();
@@ -263,6 +268,59 @@ impl Sides<'_> {
                 )?;
             }
         }
+        if differences > NAMED_MAX {
+            days.name(self.raw_name, out)?;
+        }
+        Ok(differences)
+    }
+}
+
+/// Sums of the counts that differ, by tenant and day.
+#[derive(Default)]
+struct Days {
+    sums: BTreeMap<TenantDay, DaySums>,
+    has_more: bool,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct TenantDay {
+    tenant: String,
+    day: Day,
+}
+
+#[derive(Default)]
+struct DaySums {
+    differences: u64,
+    blobs: u64,
+    raw: u64,
+}
+
+impl Days {
+    fn add(&mut self, key: &RollupKey<'_>, blobs: &[u64; 4], raw: &[u64; 4]) {
+        let of = TenantDay { tenant: key.tenant.to_owned(), day: key.hour.day() };
+        if self.sums.len() >= DAYS_MAX && !self.sums.contains_key(&of) {
+            self.has_more = true;
+            return;
+        }
+        let sums = self.sums.entry(of).or_default();
+        sums.differences += 1;
+        sums.blobs += blobs.iter().sum::<u64>();
+        sums.raw += raw.iter().sum::<u64>();
+    }
+
+    fn name(&self, raw_name: &str, out: &mut impl Write) -> Result<(), CliError> {
+        for (TenantDay { tenant, day }, DaySums { differences, blobs, raw }) in &self.sums {
+            let day = text(Hour(day.0 * HOURS_PER_DAY));
+            let date = day.split('T').next().unwrap_or(&day);
+            writeln!(
+                out,
+                "tenant {tenant:?} day {date}: {differences} counts differ; their sum is {blobs} in the blobs and {raw} in the {raw_name}"
+            )?;
+        }
+        if self.has_more {
+            writeln!(out, "counts of more tenants or days differ; these are the first {DAYS_MAX}")?;
+        }
+        Ok(())
     }
 }
 

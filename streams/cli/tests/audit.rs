@@ -343,4 +343,6 @@ fn many_differences_are_named_up_to_twenty() {
     let found = Shop::wrongly_loaded(&rows, &[SALE; 50]).differs(&["1.csv"], &["--map", MAP]);
     assert_eq!(found.matches("the blobs count").count(), 20, "{found}");
     assert!(found.contains("differences were found: 51, in 1 blobs"), "{found}");
+    let day = "tenant \"a\" day 2026-01-01: 51 counts differ; their sum is 100 in the blobs and 50 in the files\n";
+    assert!(found.contains(day), "{found}");
 }
