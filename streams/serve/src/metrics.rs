@@ -475,7 +475,7 @@ fn archive(node: &Node) -> Vec<Metric> {
             "tidemark_streams_raw_errors_total",
             "count",
             "How often the archive of raw events could not be written.",
-            &node.counters.archive_errors,
+            &node.counters().archive_errors,
         ),
     ]
 }

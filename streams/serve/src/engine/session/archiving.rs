@@ -85,7 +85,7 @@ impl Session<'_> {
         archiving.is_busy = false;
         archiving.next_at = Instant::now();
         if view.problem.is_some() {
-            self.node.counters.archive_errors.add(1);
+            self.node.counters().archive_errors.add(1);
             archiving.next_at += RETRY_AFTER;
         } else if !has_more {
             archiving.next_at += TIDY_EVERY;
