@@ -195,7 +195,7 @@ impl Following {
             }
         }
         self.stores.counters.answers_of_blobs.add(1);
-        Ok(self.plan(tenant, hours)?.blobs_only())
+        Ok(self.plan(tenant, hours)?.of_blobs())
     }
 
     /// The plan of a query at the present index.
@@ -274,16 +274,13 @@ impl Planned {
                 last_updated_at_ms: held.last_updated_at_ms,
                 late_total: held.late,
                 as_of: AsOf { has_held_rows: true, ..self.as_of() },
-                ..self.pinned()
+                ..self.of_blobs()
             })),
         }
     }
 
-    fn blobs_only(self) -> Pinned {
-        self.pinned()
-    }
-
-    fn pinned(&self) -> Pinned {
+    /// The blobs only.
+    fn of_blobs(&self) -> Pinned {
         Pinned {
             blobs: self.plan.blobs.clone(),
             view: self.plan.view.clone(),
