@@ -374,6 +374,11 @@ impl Fields {
         Some(if span.is_quoted { text } else { text.trim_ascii() })
     }
 
+    /// Whether a field was in quotes.
+    pub fn is_quoted(&self, at: usize) -> bool {
+        self.spans.get(at).is_some_and(|span| span.is_quoted)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).filter_map(|at| self.get(at))
     }

@@ -4,6 +4,7 @@
 //! * `walls`: checks that refuse texts before planning.
 //! * `session`: a catalog of the tenant's tables, and the available functions.
 //! * `tables`: the rows.
+//! * `uploads`: tables that the tenant has uploaded.
 //! * `output`: the result as JSON, CSV or Arrow.
 //! * `refused`: errors of DataFusion, as tenants see them.
 
@@ -12,9 +13,10 @@ mod output;
 mod refused;
 mod session;
 mod tables;
+mod uploads;
 mod walls;
 
-use crate::frames::{self, FrameError, Planned, Query, Refusal, Reply, Request, VERSION};
+use crate::frames::{self, FrameError, Inspect, Inspected, Planned, Query, Refusal, Reply, Request, VERSION};
 use crate::limits::STACK_BYTES;
 use output::Output;
 use refused::Refused;
@@ -66,6 +68,8 @@ fn serve(socket: UnixStream) -> Result<(), ChildError> {
     while let Some(request) = child.request()? {
         match request {
             Request::Query(query) => child.answer(&query)?,
+            Request::Inspect(inspect) => child.inspect(inspect)?,
+            Request::Upload(_) => return Err(ChildError::Turn("a part of a file")),
             Request::Rows(_) => return Err(ChildError::Turn("rows")),
             Request::RowsEnd => return Err(ChildError::Turn("an end of rows")),
             Request::GiveUp => return Err(ChildError::Turn("an end of a query")),
@@ -111,10 +115,19 @@ impl Child {
     }
 
     fn answer(&mut self, query: &Query) -> Result<(), ChildError> {
+        self.end_with(|child| child.executed(query).map(|rows| Reply::Done { rows }))
+    }
+
+    fn inspect(&mut self, inspect: Inspect) -> Result<(), ChildError> {
+        self.end_with(|child| child.inspected(inspect).map(Reply::Inspected))
+    }
+
+    /// Sends the last reply to a query or a file.
+    fn end_with(&mut self, work: impl FnOnce(&mut Child) -> Result<Reply, NoResult>) -> Result<(), ChildError> {
         // A panic is an error of the engine. The child replies, and then ends.
-        let answered = catch_unwind(AssertUnwindSafe(|| self.executed(query)));
+        let answered = catch_unwind(AssertUnwindSafe(|| work(self)));
         let refused = match answered {
-            Ok(Ok(rows)) => return self.reply(&Reply::Done { rows }),
+            Ok(Ok(reply)) => return self.reply(&reply),
             Ok(Err(NoResult::Child(error))) => return Err(error),
             Ok(Err(NoResult::GivenUp)) => return Ok(()),
             Ok(Err(NoResult::Refused(refused))) => refused,
@@ -128,7 +141,8 @@ impl Child {
     /// Executes a query, and returns the number of rows of its result.
     fn executed(&mut self, query: &Query) -> Result<u64, NoResult> {
         let prepared = self.runtime.block_on(Prepared::of(query))?;
-        self.reply(&Reply::Planned(Planned { reads_rows: prepared.reads_rows() }))?;
+        let planned = Planned { reads_rows: prepared.reads_rows(), uploads: prepared.named_uploads() };
+        self.reply(&Reply::Planned(planned))?;
         self.take_rows(&prepared)?;
         let mut batches = self.runtime.block_on(prepared.execute())?;
         let mut output = Output::of(query, batches.schema())?;
@@ -147,16 +161,36 @@ impl Child {
         loop {
             match self.request()? {
                 // After a refusal the child skips the remaining rows.
-                Some(Request::Rows(rows)) if full.is_none() => full = prepared.tables().add(&rows).err(),
-                Some(Request::Rows(_)) => {}
+                Some(Request::Rows(_) | Request::Upload(_)) if full.is_some() => {}
+                Some(Request::Rows(rows)) => full = prepared.tables().add(&rows).err(),
+                Some(Request::Upload(part)) => full = prepared.upload(&part).err(),
                 Some(Request::RowsEnd) => break,
                 Some(Request::GiveUp) => return Err(NoResult::GivenUp),
                 Some(Request::Query(_)) => return Err(ChildError::Turn("a query").into()),
+                Some(Request::Inspect(_)) => return Err(ChildError::Turn("a file").into()),
                 None => return Err(ChildError::Turn("the end of the socket").into()),
             }
         }
         prepared.tables().close();
-        full.map_or(Ok(()), |refused| Err(refused.into()))
+        let full = full.map_or_else(|| prepared.close_uploads(), Err);
+        Ok(full?)
+    }
+
+    /// Reads a file, and returns its columns.
+    fn inspected(&mut self, inspect: Inspect) -> Result<Inspected, NoResult> {
+        let mut bytes: Vec<u8> = Vec::new();
+        loop {
+            match self.request()? {
+                Some(Request::Upload(part)) => bytes.extend_from_slice(&part.bytes),
+                Some(Request::RowsEnd) => break,
+                Some(Request::GiveUp) => return Err(NoResult::GivenUp),
+                Some(Request::Query(_) | Request::Rows(_) | Request::Inspect(_)) => {
+                    return Err(ChildError::Turn("no part of a file").into());
+                }
+                None => return Err(ChildError::Turn("the end of the socket").into()),
+            }
+        }
+        Ok(uploads::inspect(&bytes, inspect.memory_bytes)?)
     }
 
     fn send(&mut self, output: &mut Output) -> Result<(), NoResult> {

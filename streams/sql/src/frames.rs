@@ -2,13 +2,16 @@
 //!
 //! Parent and child are of one release: the first message of a child names the version, and a parent refuses any other version.
 
-use crate::limits::{DIMENSIONS_MAX, FRAME_BYTES_MAX, FRAME_ROWS_MAX, PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
+use crate::limits::{
+    DIMENSIONS_MAX, FRAME_BYTES_MAX, FRAME_ROWS_MAX, PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX, UPLOAD_BYTES_MAX,
+    UPLOAD_COLUMNS_MAX, UPLOAD_NAME_BYTES_MAX, UPLOADS_MAX,
+};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// The version of the messages.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of the length in front of a message.
 pub const HEAD_BYTES: usize = 4;
 /// The largest count of a quarter of an hour in one row.
@@ -25,6 +28,25 @@ pub enum Request {
     RowsEnd,
     /// The planned query is cancelled. The child does not reply, and waits for the next query.
     GiveUp,
+    /// A file follows in parts, and then `RowsEnd`. The child replies with its columns.
+    Inspect(Inspect),
+    /// A part of an uploaded file. Parts of a file arrive in their order.
+    Upload(UploadPart),
+}
+
+/// The limits of a file that is inspected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspect {
+    /// Memory for its columns.
+    pub memory_bytes: u64,
+}
+
+/// A part of an uploaded file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadPart {
+    /// The table, as an index into `Query::uploads`. It is 0 for a file that is inspected.
+    pub table: u32,
+    pub bytes: Bytes,
 }
 
 /// From a child to the parent.
@@ -34,6 +56,8 @@ pub enum Reply {
     Hello { version: u32 },
     /// The text is a query that may run. The child waits for rows.
     Planned(Planned),
+    /// The inspected file is a table.
+    Inspected(Inspected),
     /// The query has no result. The child waits for the next query.
     Refused { refusal: Refusal, message: String },
     /// The columns of the result.
@@ -55,6 +79,8 @@ pub struct Query {
     pub types: Vec<String>,
     /// Dimensions of events. Each table has a column for each.
     pub dimensions: Vec<String>,
+    /// Tables that the tenant has uploaded.
+    pub uploads: Vec<UploadedTable>,
     pub format: Format,
     /// Rows of the result.
     pub rows_max: u64,
@@ -85,10 +111,45 @@ pub enum Format {
 }
 
 /// The input of a planned query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
-    /// False: it names no table.
+    /// False: it names no table of events.
     pub reads_rows: bool,
+    /// The uploaded tables that it names, as indexes into `Query::uploads`.
+    pub uploads: Vec<u32>,
+}
+
+/// A table that a tenant has uploaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadedTable {
+    pub name: String,
+    pub columns: Vec<UploadColumn>,
+}
+
+/// A column of an uploaded table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadColumn {
+    pub name: String,
+    pub kind: UploadKind,
+}
+
+/// The type of a column of an uploaded table. All of its values have it, or are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UploadKind {
+    Bool,
+    Int,
+    Float,
+    Date,
+    Time,
+    Text,
+}
+
+/// The columns and the number of rows of an inspected file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspected {
+    pub columns: Vec<UploadColumn>,
+    pub rows: u64,
 }
 
 /// Rows of the tenant, by columns.
@@ -149,6 +210,8 @@ pub enum Refusal {
     Memory,
     ResultRows,
     ResultBytes,
+    /// An uploaded file is not a table.
+    Upload,
     /// The child found an error in itself, and ends.
     Internal,
 }
@@ -223,7 +286,29 @@ impl Query {
         if self.dimensions.len() > DIMENSIONS_MAX {
             return Err(FrameError::Invalid("too many dimensions"));
         }
+        if self.uploads.len() > UPLOADS_MAX || !self.uploads.iter().all(UploadedTable::is_within_limits) {
+            return Err(FrameError::Invalid("too many uploaded tables, or an uploaded table outside its limits"));
+        }
         Ok(())
+    }
+}
+
+impl UploadedTable {
+    fn is_within_limits(&self) -> bool {
+        let names = self.columns.iter().map(|column| &column.name).chain([&self.name]);
+        let mut lengths = names.map(String::len);
+        self.columns.len() <= UPLOAD_COLUMNS_MAX && lengths.all(|bytes| (1..=UPLOAD_NAME_BYTES_MAX).contains(&bytes))
+    }
+}
+
+impl UploadPart {
+    /// # Errors
+    /// A table beyond the limit, or no bytes.
+    pub fn check(&self) -> Result<(), FrameError> {
+        match self.table as usize >= UPLOADS_MAX || self.bytes.is_empty() || self.bytes.len() > UPLOAD_BYTES_MAX {
+            true => Err(FrameError::Invalid("a part of an uploaded file outside its limits")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -235,7 +320,8 @@ impl Request {
         match &request {
             Request::Query(query) => query.check()?,
             Request::Rows(rows) => rows.check()?,
-            Request::RowsEnd | Request::GiveUp => {}
+            Request::Upload(part) => part.check()?,
+            Request::RowsEnd | Request::GiveUp | Request::Inspect(_) => {}
         }
         Ok(request)
     }

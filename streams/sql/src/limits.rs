@@ -19,6 +19,16 @@ pub const PARAM_BYTES_MAX: usize = 4_096;
 
 /// Dimensions of a directory, each of which is a column. The parent checks that the core has the same limit.
 pub const DIMENSIONS_MAX: usize = 4;
+/// Bytes of an uploaded table. A larger file is refused: `too_large`.
+pub const UPLOAD_BYTES_MAX: usize = 8 << 20;
+/// Uploaded tables of a tenant. A further one is refused: `tables_full`.
+pub const UPLOADS_MAX: usize = 16;
+/// Columns of an uploaded table. A table with more is refused: `sql_table`.
+pub const UPLOAD_COLUMNS_MAX: usize = 100;
+/// Bytes of the name of an uploaded table or of its column. A longer name is refused: `table_name`, `sql_table`.
+pub const UPLOAD_NAME_BYTES_MAX: usize = 64;
+/// Bytes of an uploaded table in one message. The next message has the rest.
+pub const UPLOAD_PART_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a message between parent and child. A longer one ends the child.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
 /// Rows of one message. The next message has the rest. Rows with the longest texts fit a message.

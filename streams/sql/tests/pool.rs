@@ -44,6 +44,7 @@ fn query(settings: &PoolSettings, sql: &str) -> Query {
         zone: "UTC".to_owned(),
         types: vec!["click".to_owned(), "impression".to_owned()],
         dimensions: Vec::new(),
+        uploads: Vec::new(),
         format: Format::Csv,
         rows_max: settings.rows_max,
         bytes_max: settings.bytes_max,

@@ -6,6 +6,7 @@
 //! * [`footer`]: what a blob says of itself.
 //! * [`host`]: the manifest machine on the log of `tidemark-consensus`; [`head`]: all of it but its blobs, in a file beside it.
 //! * [`catalogue`]: the tenant of each listing, for events that name listings only.
+//! * [`uploads`]: tables that tenants have uploaded, for queries in SQL.
 //! * [`recover`]: builds a lost manifest again.
 //!
 //! Nothing here decides what is counted: `tidemark-streams-core` does.
@@ -23,3 +24,4 @@ pub mod head;
 pub mod host;
 pub mod parquet_rows;
 pub mod recover;
+pub mod uploads;

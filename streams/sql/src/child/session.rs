@@ -2,8 +2,9 @@
 
 use super::refused::Refused;
 use super::tables::{LocalFunction, Table, TableKind, Tables};
+use super::uploads::Upload;
 use super::walls::{self, AGGREGATES, Checked, LOCAL, SCALARS, WINDOWS};
-use crate::frames::{Param, Query, Refusal};
+use crate::frames::{Param, Query, Refusal, UploadPart};
 use crate::limits::{BATCH_ROWS_MAX, COLUMNS_MAX};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -34,6 +35,8 @@ pub struct Prepared {
     context: SessionContext,
     plan: LogicalPlan,
     tables: Arc<Tables>,
+    /// In the order of the query.
+    uploads: Vec<Upload>,
     memory_bytes: u64,
 }
 
@@ -68,6 +71,7 @@ impl Prepared {
             let reference = TableReference::bare(name.as_str());
             context.register_table(reference, Arc::new(table)).map_err(refused)?;
         }
+        let uploads = uploads(&context, query, &pool).map_err(refused)?;
         let statement = Statement::Statement(Box::new(statement));
         let plan = context.state().statement_to_plan(statement).await.map_err(refused)?;
         let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
@@ -78,7 +82,7 @@ impl Prepared {
         if columns > COLUMNS_MAX {
             return Err(Refused::complex("columns of the result", columns, COLUMNS_MAX));
         }
-        Ok(Prepared { context, plan, tables, memory_bytes })
+        Ok(Prepared { context, plan, tables, uploads, memory_bytes })
     }
 
     pub fn tables(&self) -> &Tables {
@@ -90,6 +94,29 @@ impl Prepared {
         self.tables.are_named()
     }
 
+    /// The uploaded tables that it names.
+    pub fn named_uploads(&self) -> Vec<u32> {
+        let named = (0..).zip(&self.uploads).filter(|(_, upload)| upload.is_named());
+        named.map(|(at, _)| at).collect()
+    }
+
+    /// Takes a part of an uploaded table.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn upload(&self, part: &UploadPart) -> Result<(), Refused> {
+        let missing = || Refused::new(Refusal::Internal, "a part of a table that the query does not have");
+        self.uploads.get(part.table as usize).ok_or_else(missing)?.add(part)
+    }
+
+    /// All parts of uploaded tables have arrived.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn close_uploads(&self) -> Result<(), Refused> {
+        self.uploads.iter().filter(|upload| upload.is_named()).try_for_each(Upload::close)
+    }
+
     /// # Errors
     /// [`Refused`].
     pub async fn execute(&self) -> Result<Batches, Refused> {
@@ -98,6 +125,21 @@ impl Prepared {
         let stream = frame.execute_stream().await.map_err(refused)?;
         Ok(Batches { stream, memory_bytes: self.memory_bytes })
     }
+}
+
+/// The tables that the tenant has uploaded, each in the catalog of the query.
+fn uploads(
+    context: &SessionContext,
+    query: &Query,
+    pool: &Arc<dyn MemoryPool>,
+) -> Result<Vec<Upload>, DataFusionError> {
+    let mut uploads = Vec::with_capacity(query.uploads.len());
+    for table in &query.uploads {
+        let upload = Upload::new(table, pool, query.memory_bytes);
+        context.register_table(TableReference::bare(table.name.as_str()), upload.provider())?;
+        uploads.push(upload);
+    }
+    Ok(uploads)
 }
 
 /// The result of a query, as it comes.

@@ -18,6 +18,7 @@ fn query(sql: &str) -> Query {
         zone: "Asia/Kathmandu".to_owned(),
         types: vec!["click".to_owned(), "impression".to_owned(), "impressions".to_owned()],
         dimensions: Vec::new(),
+        uploads: Vec::new(),
         format: Format::Csv,
         rows_max: 10_000,
         bytes_max: 1 << 20,
@@ -213,7 +214,7 @@ fn child_goes_on_after_a_query_is_given_up() {
     assert_eq!(reply(&mut ours), Reply::Hello { version: VERSION });
     let query = query("SELECT sum(n) AS n FROM click");
     frames::write(&mut ours, &Request::Query(query.clone())).unwrap();
-    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads_rows: true }));
+    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads_rows: true, uploads: Vec::new() }));
     frames::write(&mut ours, &Request::Rows(rows())).unwrap();
     frames::write(&mut ours, &Request::GiveUp).unwrap();
     assert_eq!(answer(&mut ours, &query, &rows()).as_deref(), Ok(&b"n\r\n3\r\n"[..]));
@@ -245,4 +246,50 @@ fn explain_names_tables_and_columns_only() {
             assert!(!text.contains(foreign), "{foreign}: {text}");
         }
     }
+}
+
+const PRICES: &[u8] = b"listing,price,since,\"Old Price\"\na,2.5,2026-01-01,3\nb,10,2025-12-31,\n";
+
+/// Inspects a file, and returns its columns.
+fn inspected(socket: &mut UnixStream, file: &[u8]) -> Reply {
+    frames::write(socket, &Request::Inspect(Inspect { memory_bytes: 1 << 20 })).unwrap();
+    for part in file.chunks(10) {
+        let bytes = Bytes::copy_from_slice(part);
+        frames::write(socket, &Request::Upload(frames::UploadPart { table: 0, bytes })).unwrap();
+    }
+    frames::write(socket, &Request::RowsEnd).unwrap();
+    reply(socket)
+}
+
+#[test]
+fn query_joins_rows_with_an_uploaded_table() {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let child = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(theirs)).unwrap();
+    assert_eq!(reply(&mut ours), Reply::Hello { version: VERSION });
+    let Reply::Inspected(Inspected { columns, rows: 2 }) = inspected(&mut ours, PRICES) else { panic!() };
+    let Reply::Refused { refusal: Refusal::Upload, message } = inspected(&mut ours, b"a,a\n") else { panic!() };
+    assert!(message.contains("twice"), "{message}");
+    let named = |name: &str| frames::UploadedTable { name: name.to_owned(), columns: columns.clone() };
+    let uploads = vec![named("unused"), named("prices")];
+    let sql = "SELECT i.listing, sum(i.n * p.price) AS value, min(p.since) AS since, sum(\"Old Price\") AS old FROM impressions i \
+               JOIN prices p ON p.listing = i.listing GROUP BY i.listing";
+    let expected = "listing,value,since,old\r\na,7.5,2026-01-01,6\r\n";
+    frames::write(&mut ours, &Request::Query(Query { uploads, ..query(sql) })).unwrap();
+    assert_eq!(reply(&mut ours), Reply::Planned(Planned { reads_rows: true, uploads: vec![1] }));
+    frames::write(&mut ours, &Request::Rows(rows())).unwrap();
+    let bytes = Bytes::from_static(PRICES);
+    frames::write(&mut ours, &Request::Upload(frames::UploadPart { table: 1, bytes })).unwrap();
+    frames::write(&mut ours, &Request::RowsEnd).unwrap();
+    let mut text = Vec::new();
+    loop {
+        match reply(&mut ours) {
+            Reply::Columns(_) => {}
+            Reply::Output(bytes) => text.extend(bytes),
+            Reply::Done { rows: 1 } => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(String::from_utf8(text).unwrap(), expected);
+    drop(ours);
+    child.join().unwrap().unwrap();
 }

@@ -17,6 +17,10 @@ fn rows() -> Rows {
     }
 }
 
+fn column() -> UploadColumn {
+    UploadColumn { name: "price".to_owned(), kind: UploadKind::Float }
+}
+
 fn query() -> Query {
     Query {
         sql: "SELECT 1".to_owned(),
@@ -24,6 +28,7 @@ fn query() -> Query {
         zone: "UTC".to_owned(),
         types: vec!["click".to_owned()],
         dimensions: vec!["country".to_owned()],
+        uploads: vec![UploadedTable { name: "prices".to_owned(), columns: vec![column()] }],
         format: Format::Csv,
         rows_max: 1,
         bytes_max: 2,
@@ -33,10 +38,19 @@ fn query() -> Query {
 
 #[test]
 fn messages_come_back_as_they_were_sent() {
-    let requests = [Request::Query(query()), Request::Rows(rows()), Request::RowsEnd, Request::GiveUp];
+    let part = UploadPart { table: 1, bytes: Bytes::from_static(b"a,b\n1,2\n") };
+    let requests = [
+        Request::Query(query()),
+        Request::Rows(rows()),
+        Request::RowsEnd,
+        Request::GiveUp,
+        Request::Inspect(Inspect { memory_bytes: 4 }),
+        Request::Upload(part),
+    ];
     let replies = [
         Reply::Hello { version: VERSION },
-        Reply::Planned(Planned { reads_rows: true }),
+        Reply::Planned(Planned { reads_rows: true, uploads: vec![1] }),
+        Reply::Inspected(Inspected { columns: vec![column()], rows: 7 }),
         Reply::Refused { refusal: Refusal::Memory, message: "full".to_owned() },
         Reply::Columns(vec![Column { name: "n".to_owned(), kind: "Int64".to_owned() }]),
         Reply::Output(Bytes::from_static(b"1\r\n")),
@@ -95,4 +109,26 @@ proptest! {
         let _ = Request::decode(&bytes);
         let _ = Reply::decode(&bytes);
     }
+}
+
+#[test]
+fn uploads_outside_their_limits_are_refused() {
+    let is_refused = |request: Request| {
+        let bytes = encode(&request).unwrap();
+        matches!(Request::decode(&bytes[HEAD_BYTES..]), Err(FrameError::Invalid(_)))
+    };
+    let part = |table: usize, bytes: &'static [u8]| {
+        Request::Upload(UploadPart { table: table as u32, bytes: Bytes::from_static(bytes) })
+    };
+    assert!(!is_refused(part(UPLOADS_MAX - 1, b"a")));
+    assert!(is_refused(part(UPLOADS_MAX, b"a")));
+    assert!(is_refused(part(0, b"")));
+    let table = UploadedTable { name: "t".to_owned(), columns: vec![column()] };
+    let with = |uploads: Vec<UploadedTable>| Request::Query(Query { uploads, ..query() });
+    assert!(!is_refused(with(vec![table.clone(); UPLOADS_MAX])));
+    assert!(is_refused(with(vec![table.clone(); UPLOADS_MAX + 1])));
+    assert!(is_refused(with(vec![UploadedTable { name: String::new(), ..table.clone() }])));
+    assert!(is_refused(with(vec![UploadedTable { name: "n".repeat(UPLOAD_NAME_BYTES_MAX + 1), ..table.clone() }])));
+    let columns = vec![column(); UPLOAD_COLUMNS_MAX + 1];
+    assert!(is_refused(with(vec![UploadedTable { columns, ..table }])));
 }

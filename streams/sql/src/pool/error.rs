@@ -139,6 +139,7 @@ impl Refusal {
             Refusal::Memory => "sql_memory",
             Refusal::ResultRows => "sql_result_rows",
             Refusal::ResultBytes => "sql_result_bytes",
+            Refusal::Upload => "sql_table",
             Refusal::Internal => "sql_failed",
         }
     }

@@ -68,7 +68,12 @@ impl Process {
                 Err(SqlError::Version { found: version })
             }
             Ok(
-                Reply::Planned(_) | Reply::Refused { .. } | Reply::Columns(_) | Reply::Output(_) | Reply::Done { .. },
+                Reply::Planned(_)
+                | Reply::Inspected(_)
+                | Reply::Refused { .. }
+                | Reply::Columns(_)
+                | Reply::Output(_)
+                | Reply::Done { .. },
             ) => {
                 process.end(Ended::Protocol);
                 Err(failed("it does not greet"))

@@ -3,8 +3,9 @@
 use super::process::{Allowed, Process, Stop};
 use super::stats::Ended;
 use super::{Charged, SqlError};
-use crate::frames::{Column, Planned, Query, Refusal, Reply, Request, Rows};
-use crate::limits::{COLUMNS_MAX, SQL_BYTES_MAX};
+use crate::frames::{Column, Inspect, Inspected, Planned, Query, Refusal, Reply, Request, Rows, UploadPart};
+use crate::limits::{COLUMNS_MAX, SQL_BYTES_MAX, UPLOAD_PART_BYTES_MAX};
+use bytes::Bytes;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -70,8 +71,45 @@ impl Session {
         match reply {
             Reply::Planned(planned) => Ok(planned),
             Reply::Refused { refusal, message } => Err(self.refused(refusal, message)),
-            Reply::Hello { .. } | Reply::Columns(_) | Reply::Output(_) | Reply::Done { .. } => Err(self.out_of_turn()),
+            Reply::Hello { .. } | Reply::Inspected(_) | Reply::Columns(_) | Reply::Output(_) | Reply::Done { .. } => {
+                Err(self.out_of_turn())
+            }
         }
+    }
+
+    /// Has the child read a file as a table. The session is over then.
+    ///
+    /// # Errors
+    /// [`SqlError`].
+    pub async fn inspect(mut self, file: &Bytes) -> Result<Inspected, SqlError> {
+        if let Some(process) = &mut self.process {
+            process.begin_query();
+        }
+        self.send(&Request::Inspect(Inspect { memory_bytes: self.allowed.memory_bytes })).await?;
+        self.upload(0, file).await?;
+        self.send(&Request::RowsEnd).await?;
+        match self.receive().await? {
+            Reply::Inspected(inspected) => {
+                self.give_back();
+                Ok(inspected)
+            }
+            Reply::Refused { refusal, message } => Err(self.refused(refusal, message)),
+            Reply::Hello { .. } | Reply::Planned(_) | Reply::Columns(_) | Reply::Output(_) | Reply::Done { .. } => {
+                Err(self.out_of_turn())
+            }
+        }
+    }
+
+    /// Sends the file of an uploaded table that the query names.
+    ///
+    /// # Errors
+    /// [`SqlError`]. The session is over.
+    pub async fn upload(&mut self, table: u32, file: &Bytes) -> Result<(), SqlError> {
+        for from in (0..file.len()).step_by(UPLOAD_PART_BYTES_MAX) {
+            let bytes = file.slice(from..file.len().min(from + UPLOAD_PART_BYTES_MAX));
+            self.send(&Request::Upload(UploadPart { table, bytes })).await?;
+        }
+        Ok(())
     }
 
     /// Waits for work of the server, until the query must have ended.
@@ -145,7 +183,9 @@ impl Session {
                     return Ok(QueryResult { columns, output, rows, scanned: self.sent });
                 }
                 Reply::Refused { refusal, message } => return Err(self.refused(refusal, message)),
-                Reply::Hello { .. } | Reply::Planned(_) | Reply::Columns(_) => return Err(self.out_of_turn()),
+                Reply::Hello { .. } | Reply::Planned(_) | Reply::Inspected(_) | Reply::Columns(_) => {
+                    return Err(self.out_of_turn());
+                }
             }
         }
     }
@@ -229,7 +269,8 @@ impl Session {
             | Refusal::Params
             | Refusal::Execution
             | Refusal::ResultRows
-            | Refusal::ResultBytes => self.give_back(),
+            | Refusal::ResultBytes
+            | Refusal::Upload => self.give_back(),
         }
         SqlError::Refused { refusal, message }
     }
