@@ -67,7 +67,7 @@ pub struct ArchiveView {
     pub unclean: u64,
     /// The erasures that `unclean` is about. `None`: one of them is not done in blobs.
     pub erasures: Option<u64>,
-    /// Why the archive was not written.
+    /// Why rows that wait were not archived. The log keeps them.
     pub problem: Option<String>,
 }
 
@@ -161,7 +161,7 @@ impl Archive {
     pub fn turn(&mut self, log: &IntakeLog, turn: &Turn<'_>) -> Result<bool, ArchiveError> {
         let begun = Instant::now();
         self.forget_missing();
-        if turn.keep_ms.is_some() && log.counted(turn.committed).is_some_and(|end| end > self.end) {
+        if self.has_rows(log, turn) {
             self.append(log, turn)?;
             return Ok(true);
         }
@@ -171,6 +171,11 @@ impl Archive {
             }
         }
         Ok(false)
+    }
+
+    /// Whether counted rows wait to be archived.
+    pub fn has_rows(&self, log: &IntakeLog, turn: &Turn<'_>) -> bool {
+        turn.keep_ms.is_some() && log.counted(turn.committed).is_some_and(|end| end > self.end)
     }
 
     /// Forgets damaged files that an operator has deleted.
@@ -270,7 +275,7 @@ impl Archive {
             let path = self.path(name);
             match read_file(&path, &self.directory, name, |head, entry| rest.push(head, entry, erasures)) {
                 Ok(()) => {}
-                Err(Fault::Io(error)) if error.kind() != io::ErrorKind::NotFound => return Err(self.io(&path, error)),
+                // A start reads it again.
                 Err(Fault::Io(_) | Fault::File(_) | Fault::Entry { .. }) => {
                     self.damaged.insert(*name);
                     return Ok(None);
@@ -295,8 +300,9 @@ impl Archive {
         match written {
             Ok(bytes) => self.index.add(name, bytes),
             Err(error) => {
-                // Half a file takes space that others need.
+                // Half a file takes space that others need. A whole one that may not be durable is written again.
                 let _ = fs::remove_file(self.folder.join(NEW));
+                let _ = fs::remove_file(&path);
                 return Err(self.io(&path, error));
             }
         }

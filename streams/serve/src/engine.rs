@@ -194,7 +194,7 @@ impl Engine {
                 Ok(Message::Erase(request)) => drop(request.answer.send(Err(ProposalError::NotServing(why())))),
                 Ok(Message::Letters(request)) => drop(request.answer.send(Err(SettleError::NotServing(why())))),
                 Ok(Message::Settle(request)) => drop(request.answer.send(Err(SettleError::NotServing(why())))),
-                Ok(Message::Wake | Message::Done(..) | Message::Archived { .. }) => {}
+                Ok(Message::Wake | Message::Done(..) | Message::Archived(..)) => {}
                 Err(RecvTimeoutError::Timeout) => return false,
             }
         }

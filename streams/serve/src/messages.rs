@@ -30,11 +30,7 @@ pub enum Message {
     /// The thread that writes blobs of a session has done what it was asked.
     Done(u64, Done),
     /// The thread of the archive of a session has had its turn.
-    Archived {
-        session: u64,
-        view: ArchiveView,
-        has_more: bool,
-    },
+    Archived(u64, Archived),
     Pin(Pin),
     Held(HeldRequest),
     Snapshot(SnapshotRequest),
@@ -44,6 +40,15 @@ pub enum Message {
     Settle(SettleRequest),
     /// Write what is held, and end.
     Stop,
+}
+
+/// A turn of the archive.
+pub struct Archived {
+    pub view: ArchiveView,
+    /// More is to be done.
+    pub has_more: bool,
+    /// Something could not be written or removed.
+    pub has_failed: bool,
 }
 
 /// Asks which blobs and which rows answer a query.

@@ -474,8 +474,13 @@ fn archive(node: &Node) -> Vec<Metric> {
         counter(
             "tidemark_streams_raw_errors_total",
             "count",
+<<<<<<< HEAD
             "How often the archive of raw events could not be written.",
             &node.counters().archive_errors,
+=======
+            "How often files of the archive of raw events could not be written or removed.",
+            &node.counters.archive_errors,
+>>>>>>> 8d3d7461 (Keep serve ready while files of the archive wait to be tidied)
         ),
     ]
 }

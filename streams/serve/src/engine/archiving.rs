@@ -1,9 +1,9 @@
 //! The thread that writes the archive of raw events, one turn at a time.
 
 use super::store::answer;
-use crate::archive::{Archive, ArchiveView, Turn};
+use crate::archive::{Archive, Turn};
 use crate::log::IntakeLog;
-use crate::messages::Message;
+use crate::messages::{Archived, Message};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -57,14 +57,17 @@ fn serve(mut archive: Archive, log: &IntakeLog, jobs: &Receiver<Job>, session: u
     while let Ok(Job { committed, now_ms, keep_ms, erasures }) = jobs.recv() {
         let turn = Turn { committed, now_ms, keep_ms, erasures: erasures.as_deref() };
         let done = archive.turn(log, &turn);
-        let view = archive.view(turn.erasures);
-        let message = match done {
-            Ok(has_more) => Message::Archived { session, view, has_more },
+        let mut view = archive.view(turn.erasures);
+        let has_failed = done.is_err();
+        let has_more = match done {
+            Ok(has_more) => has_more,
+            // Files that are not tidied hold nothing up.
             Err(error) => {
-                let view = ArchiveView { problem: Some(error.to_string()), ..view };
-                Message::Archived { session, view, has_more: false }
+                view.problem = archive.has_rows(log, &turn).then(|| error.to_string());
+                false
             }
         };
+        let message = Message::Archived(session, Archived { view, has_more, has_failed });
         if !answer(engine, jobs, message) {
             return;
         }

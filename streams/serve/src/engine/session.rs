@@ -236,8 +236,8 @@ impl<'e> Session<'e> {
                 }
             }
             Message::Done(session, done) if session == self.number => self.done(now, done),
-            Message::Archived { session, view, has_more } if session == self.number => self.archived(view, has_more),
-            Message::Done(..) | Message::Archived { .. } => {}
+            Message::Archived(session, done) if session == self.number => self.archived(done),
+            Message::Done(..) | Message::Archived(..) => {}
             Message::Pin(pin) => self.ask(Question::Pin(pin)),
             Message::Held(request) => self.ask(Question::Held(request)),
             Message::Snapshot(request) => drop(request.answer.send(Ok(self.snapshot()))),

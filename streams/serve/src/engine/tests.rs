@@ -115,14 +115,20 @@ impl Worker {
         log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).is_ok()
     }
 
-    /// A batch of dead letters.
+    /// A batch of dead letters, which is durable then.
     fn send_bad(&self) {
         let text = "{\"tenant\":\"t0\",\"listing\":\"x\",\"at\":1700000000,\"type\":\"none\"}\n".repeat(10);
         let log = self.node.log().unwrap();
         let types = &self.node.settings.types;
         let rules = Rules { now: Now(now_ms()), types, kept_from: Day(0), seed: log.seed(), tenants: &NoTenants };
         let decoded = body::decode(text.as_bytes(), &rules).unwrap();
-        log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).unwrap();
+        let ticket = log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).unwrap();
+        // Requests about letters see durable batches only.
+        let end = Instant::now() + Duration::from_secs(60);
+        while log.progress().durable < ticket.index {
+            assert!(Instant::now() < end, "the batch is not durable");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn letter_blobs(&self) -> LetterBlobs {

@@ -4,6 +4,7 @@ use super::Session;
 use crate::archive::ArchiveView;
 use crate::engine::archiving::{ArchiveThread, Job};
 use crate::engine::{PARTITION, Problem};
+use crate::messages::Archived;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemark_streams_core::erasure::Erasures;
@@ -79,13 +80,14 @@ impl Session<'_> {
     }
 
     /// Notes what the thread has done.
-    pub(super) fn archived(&mut self, view: ArchiveView, has_more: bool) {
+    pub(super) fn archived(&mut self, done: Archived) {
+        let Archived { view, has_more, has_failed } = done;
         let erasures = self.done_erasures();
         let archiving = &mut self.archiving;
         archiving.is_busy = false;
         archiving.next_at = Instant::now();
+        self.node.counters().archive_errors.add(has_failed.into());
         if view.problem.is_some() {
-            self.node.counters().archive_errors.add(1);
             archiving.next_at += RETRY_AFTER;
         } else if !has_more {
             archiving.next_at += TIDY_EVERY;
