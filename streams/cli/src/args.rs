@@ -811,6 +811,9 @@ pub struct SqlArgs {
     /// Rows that the queries in SQL of one tenant may read in a minute
     #[arg(long, value_name = "ROWS", default_value_t = 50_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub sql_tenant_rows: u64,
+    /// MiB of the uploaded tables of one tenant; 0: no table is taken
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=128))]
+    pub sql_tenant_tables_mib: u64,
     /// A file for a line about each query in SQL: tenant, time, rows, outcome and shape [default: no log]
     #[arg(long, value_name = "FILE")]
     pub sql_log: Option<PathBuf>,

@@ -97,6 +97,7 @@ fn sql(args: &SqlArgs) -> Result<SqlSettings, CliError> {
         timeout_s: args.sql_timeout_s,
         rows_max: args.sql_rows_max,
         tenant_queries: args.sql_tenant_queries as usize,
+        tenant_tables_bytes: args.sql_tenant_tables_mib << 20,
         tenant_s: args.sql_tenant_s,
         tenant_rows: args.sql_tenant_rows,
         log: args.sql_log.clone(),

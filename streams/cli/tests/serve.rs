@@ -18,12 +18,12 @@ mod operate;
 mod page;
 #[path = "serving/query.rs"]
 mod query;
-#[path = "serving/refused.rs"]
-mod refused;
 #[path = "serving/query_server.rs"]
 mod query_server;
 #[path = "serving/raw_events.rs"]
 mod raw_events;
+#[path = "serving/refused.rs"]
+mod refused;
 #[cfg(feature = "sql")]
 #[path = "serving/sql.rs"]
 mod sql;

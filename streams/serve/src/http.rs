@@ -17,6 +17,7 @@ mod refused;
 mod request;
 mod retention;
 mod sql;
+mod tables;
 mod test_tenants;
 mod types;
 mod write_timeout;
@@ -92,6 +93,9 @@ impl Server {
             Route::Listings => listings::add(self, request).await,
             Route::Query => question::ask(&self.asking, request).await,
             Route::Sql => sql::ask(&self.asking, request).await,
+            Route::Tables => tables::list(&self.node.queries, request.headers(), &params),
+            Route::UploadTable => tables::upload(self, request, &params).await,
+            Route::DropTable => tables::drop_table(&self.node, request.headers(), &params),
             Route::FeedSnapshot => feed::snapshot(self, request.headers()).await,
             Route::FeedCommands => feed::commands(self, request.headers(), &params).await,
             Route::FeedRows => feed::rows(self, request.headers(), &params).await,

@@ -1,7 +1,7 @@
 //! The state that requests and the owner's thread share.
 
-pub use crate::clock::now_ms;
 use crate::archive::ArchiveView;
+pub use crate::clock::now_ms;
 use crate::counters::Counters;
 use crate::feed::Feed;
 use crate::log::IntakeLog;
@@ -22,6 +22,7 @@ use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_core::time::Day;
 use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::directory::BlobReader;
+use tidemark_streams_store::uploads::Uploads;
 
 /// A running server.
 pub struct Node {
@@ -111,7 +112,8 @@ impl Node {
         let names = Arc::new(PresentNames::default());
         let pins = OwnerPins { engine: engine.clone(), names: Arc::clone(&names) };
         let source = PinSource::Owner(pins);
-        let parts = QueryParts { source, reader, stores: Arc::default(), secret: settings.secret.clone() };
+        let tables = Uploads::of(&settings.dir);
+        let parts = QueryParts { source, reader, stores: Arc::default(), secret: settings.secret.clone(), tables };
         let queries = Arc::new(Queries::new(parts, &settings.sql));
         Node {
             settings,

@@ -9,6 +9,7 @@ use crate::settings::SqlSettings;
 use std::sync::Arc;
 use tidemark_streams_sql::pool::Pool;
 use tidemark_streams_store::directory::BlobReader;
+use tidemark_streams_store::uploads::Uploads;
 
 /// The state that queries share.
 pub struct Queries {
@@ -17,6 +18,8 @@ pub struct Queries {
     pub stores: Arc<QueryStores>,
     /// Requests need a token that is made of this.
     pub secret: Option<Secret>,
+    /// Tables of tenants for queries in SQL.
+    pub tables: Uploads,
     pub sql: Arc<Pool>,
     pub sql_log: QueryLog,
 }
@@ -27,6 +30,7 @@ pub struct QueryParts {
     pub reader: BlobReader,
     pub stores: Arc<QueryStores>,
     pub secret: Option<Secret>,
+    pub tables: Uploads,
 }
 
 impl Queries {
@@ -37,8 +41,8 @@ impl Queries {
     }
 
     pub fn new(parts: QueryParts, sql: &SqlSettings) -> Queries {
-        let QueryParts { source, reader, stores, secret } = parts;
+        let QueryParts { source, reader, stores, secret, tables } = parts;
         let sql_log = QueryLog::new(sql.log.clone());
-        Queries { source, reader, stores, secret, sql: Pool::new(sql.pool()), sql_log }
+        Queries { source, reader, stores, secret, tables, sql: Pool::new(sql.pool()), sql_log }
     }
 }

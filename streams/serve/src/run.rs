@@ -17,6 +17,7 @@ use std::time::Duration;
 use tidemark_streams_sql::process::forbid_inspection;
 use tidemark_streams_store::catalogue::{Catalogue, CatalogueError};
 use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing, ReadOnly, open_to_read};
+use tidemark_streams_store::uploads::Uploads;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -95,7 +96,8 @@ pub fn run_queries(settings: QuerySettings, out: &mut impl Write) -> Result<(), 
     let follows = FollowingSettings { servers, age_max, token, directory: id };
     let following = Arc::new(Following::new(follows, Arc::clone(&stores)));
     let source = PinSource::Follower(Arc::clone(&following));
-    let queries = Arc::new(Queries::new(QueryParts { source, reader, stores, secret }, &sql));
+    let parts = QueryParts { source, reader, stores, secret, tables: Uploads::of(&dir) };
+    let queries = Arc::new(Queries::new(parts, &sql));
     let signals = runtime.block_on(async { Signals::new() })?;
     runtime.spawn(Arc::clone(&following).run());
     writeln!(out, "listening on http://{address}")?;

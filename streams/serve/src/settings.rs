@@ -96,6 +96,8 @@ pub struct SqlSettings {
     pub tenant_queries: usize,
     pub tenant_s: u64,
     pub tenant_rows: u64,
+    /// Bytes of the uploaded tables of a tenant; 0: no table is taken.
+    pub tenant_tables_bytes: u64,
     /// The log of queries.
     pub log: Option<PathBuf>,
 }

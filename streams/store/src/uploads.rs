@@ -11,6 +11,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tidemark_streams_core::event::check_tenant;
+use tidemark_streams_core::scope::TenantHash;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// The folder of all tenants.
@@ -190,25 +191,34 @@ impl Uploads {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.path_of(tenant, name);
         let removed = fs::remove_file(&path).and_then(|()| sync_folder(&self.folder_of(tenant)));
-        removed.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => UploadError::Missing(name.to_owned()),
-            _ => UploadError::Io { path, error },
-        })
+        removed.map_err(|error| missing_or(error, &path))
     }
 
-    /// Drops all tables of a tenant. Returns whether there were any.
+    /// Drops all tables of the tenants with a hash. Returns whether there were any.
     ///
     /// # Errors
-    /// A file cannot be removed.
-    pub fn drop_tenant(&self, tenant: &str) -> Result<bool, UploadError> {
+    /// A folder cannot be removed.
+    pub fn drop_tenants(&self, hash: TenantHash) -> Result<bool, UploadError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = self.folder_of(tenant);
-        let removed = fs::remove_dir_all(&path).and_then(|()| sync_folder(&self.folder));
-        match removed {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(UploadError::Io { path, error }),
+        let io = |error| UploadError::Io { path: self.folder.clone(), error };
+        let prefix = prefix_of(hash);
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(io(error)),
+        };
+        let mut has_dropped = false;
+        for entry in entries {
+            let entry = entry.map_err(io)?;
+            if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+                fs::remove_dir_all(entry.path()).map_err(io)?;
+                has_dropped = true;
+            }
         }
+        if has_dropped {
+            sync_folder(&self.folder).map_err(io)?;
+        }
+        Ok(has_dropped)
     }
 
     fn create(&self, folder: &Path) -> io::Result<()> {
@@ -220,9 +230,10 @@ impl Uploads {
         self.folder.parent().map_or(Ok(()), sync_folder)
     }
 
-    /// Names of tenants may hold any sign, so the folder's name is a hash.
+    /// Names of tenants may hold any sign, so the folder's name has hashes. The first is that of erasures.
     fn folder_of(&self, tenant: &str) -> PathBuf {
-        self.folder.join(format!("{:032x}", xxh3_128(tenant.as_bytes())))
+        let prefix = prefix_of(TenantHash::of(tenant));
+        self.folder.join(format!("{prefix}{:032x}", xxh3_128(tenant.as_bytes())))
     }
 
     fn path_of(&self, tenant: &str, name: &str) -> PathBuf {
@@ -238,10 +249,7 @@ struct Opened<T> {
 
 impl<T: for<'de> Deserialize<'de>> Opened<T> {
     fn of(path: &Path, tenant: &str) -> Result<Opened<T>, UploadError> {
-        let io = |error: io::Error| match error.kind() {
-            ErrorKind::NotFound => UploadError::Missing(named(path)),
-            _ => UploadError::Io { path: path.to_owned(), error },
-        };
+        let io = |error: io::Error| missing_or(error, path);
         let damaged = |why: String| UploadError::Damaged { path: path.to_owned(), why };
         let mut file = BufReader::new(fs::File::open(path).map_err(io)?);
         let mut line = Vec::new();
@@ -262,6 +270,13 @@ impl<T: for<'de> Deserialize<'de>> Opened<T> {
     }
 }
 
+fn missing_or(error: io::Error, path: &Path) -> UploadError {
+    if error.kind() == ErrorKind::NotFound {
+        return UploadError::Missing(named(path));
+    }
+    UploadError::Io { path: path.to_owned(), error }
+}
+
 fn upload<T>(head: Head<T>) -> Upload<T> {
     let Head { name, columns, rows, bytes, uploaded_at_ms, .. } = head;
     Upload { name, content: columns, rows, bytes, uploaded_at_ms }
@@ -270,6 +285,10 @@ fn upload<T>(head: Head<T>) -> Upload<T> {
 /// The table of a file.
 fn named(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn prefix_of(hash: TenantHash) -> String {
+    format!("{:016x}-", hash.0)
 }
 
 fn checksum(bytes: &[u8]) -> String {
@@ -305,8 +324,10 @@ mod tests {
         uploads.drop_table("a", "one").unwrap();
         assert!(matches!(uploads.drop_table("a", "one"), Err(UploadError::Missing(_))));
         assert!(matches!(uploads.read::<Vec<String>>("a", "one"), Err(UploadError::Missing(_))));
-        assert!(uploads.drop_tenant("a").unwrap());
-        assert!(!uploads.drop_tenant("a").unwrap());
+        uploads.put("b", table("two"), b"a\n1\n", LIMITS).unwrap();
+        assert!(uploads.drop_tenants(TenantHash::of("a")).unwrap());
+        assert!(!uploads.drop_tenants(TenantHash::of("a")).unwrap());
+        assert_eq!(names(&uploads, "b"), ["two"]);
         assert!(names(&uploads, "a").is_empty());
     }
 

@@ -65,6 +65,7 @@ fn settings(dir: &Path, faults: &Faults) -> Settings {
             timeout_s: 1,
             rows_max: 1,
             tenant_queries: 1,
+            tenant_tables_bytes: 0,
             tenant_s: 1,
             tenant_rows: 1,
             log: None,

@@ -2,6 +2,7 @@
 
 use super::answer::{Answer, Failure};
 use super::request::{self, Params};
+use super::tables;
 use crate::engine::{EraseRequest, Erased, Message, PARTITION, Proposal, ProposalError};
 use crate::node::{Node, now_ms};
 use hyper::header::HeaderMap;
@@ -12,6 +13,7 @@ use tidemark_streams_core::erasure::{Erasure, ErasureKey};
 use tidemark_streams_core::event::{check_listing, check_tenant};
 use tidemark_streams_core::manifest::{Command, Outcome, SetPause};
 use tidemark_streams_core::pause::PauseTarget;
+use tidemark_streams_core::scope::TenantHash;
 use tokio::sync::oneshot;
 
 pub async fn pause(node: &Node, headers: &HeaderMap, params: &Params) -> Result<Answer, Failure> {
@@ -52,6 +54,9 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
     listing.map_or(Ok(()), check_listing).map_err(|error| Failure::bad("parameter", error))?;
     let again = request::flag(params, "again")?;
     let begun = begin_erasure(node, ErasureKey::of(tenant, listing), again)?;
+    if listing.is_none() {
+        tables::drop_all(node, TenantHash::of(tenant))?;
+    }
     let Erased { erasure, is_done, files_until_ms, raw_files } = begun.end().await?;
     // Rows that queries have read go too.
     node.queries.stores.cache.clear();

@@ -5,7 +5,7 @@ use super::asking::Asking;
 use super::assets::Page;
 use super::listen::Service;
 use super::request::{self, Params, Route};
-use super::{health, question, sql};
+use super::{health, question, sql, tables};
 use crate::following::Following;
 use crate::metrics;
 use crate::queries::Queries;
@@ -22,6 +22,7 @@ enum Own {
     Metrics,
     Query,
     Sql,
+    Tables,
     Page(Page),
 }
 
@@ -33,10 +34,12 @@ impl Own {
             Route::Metrics => Some(Own::Metrics),
             Route::Query => Some(Own::Query),
             Route::Sql => Some(Own::Sql),
+            Route::Tables => Some(Own::Tables),
             Route::Page(page) => Some(Own::Page(page)),
             Route::Events | Route::Listings | Route::Refused | Route::Pause | Route::Resume | Route::Erase => None,
             Route::Types | Route::RenameType | Route::DeleteType | Route::AddType | Route::AddDimension => None,
             Route::DeadLetters | Route::ReplayDeadLetters | Route::DropDeadLetters => None,
+            Route::UploadTable | Route::DropTable => None,
             Route::Retention | Route::SetRetention => None,
             Route::TestTenants | Route::AddTestTenant | Route::RemoveTestTenant | Route::DeleteTestRows => None,
             Route::FeedSnapshot | Route::FeedCommands | Route::FeedRows => None,
@@ -72,6 +75,7 @@ impl QueryOnly {
             }
             Own::Query => question::ask(&self.asking, request).await,
             Own::Sql => sql::ask(&self.asking, request).await,
+            Own::Tables => tables::list(&self.asking.queries, request.headers(), &params),
             Own::Page(page) => Ok(page.answer(request.headers())),
         }
     }

@@ -34,6 +34,9 @@ pub enum Route {
     Listings,
     Query,
     Sql,
+    Tables,
+    UploadTable,
+    DropTable,
     FeedSnapshot,
     FeedCommands,
     FeedRows,
@@ -58,7 +61,7 @@ pub enum Route {
     Page(Page),
 }
 
-const ROUTES: [(&str, Route); 28] = [
+const ROUTES: [(&str, Route); 31] = [
     ("/healthz", Route::Healthz),
     ("/readyz", Route::Readyz),
     ("/metrics", Route::Metrics),
@@ -66,6 +69,9 @@ const ROUTES: [(&str, Route); 28] = [
     ("/v1/listings", Route::Listings),
     ("/v1/impressions/query", Route::Query),
     ("/v1/sql", Route::Sql),
+    ("/v1/tables", Route::Tables),
+    ("/v1/tables/upload", Route::UploadTable),
+    ("/v1/tables/drop", Route::DropTable),
     ("/v1/feed/snapshot", Route::FeedSnapshot),
     ("/v1/feed/commands", Route::FeedCommands),
     ("/v1/feed/rows", Route::FeedRows),
@@ -122,7 +128,9 @@ impl Route {
             }
             Route::FeedSnapshot | Route::FeedCommands | Route::FeedRows => Method::GET,
             Route::ReplayDeadLetters | Route::DropDeadLetters => Method::POST,
+            Route::Tables => Method::GET,
             Route::Events | Route::Listings | Route::Query | Route::Sql => Method::POST,
+            Route::UploadTable | Route::DropTable => Method::POST,
             Route::Pause | Route::Resume | Route::Erase => Method::POST,
             Route::RenameType | Route::DeleteType | Route::AddType | Route::AddDimension => Method::POST,
         }
@@ -138,6 +146,8 @@ impl Route {
             Route::Sql | Route::Types | Route::Page(_) | Route::FeedSnapshot => &[],
             Route::FeedCommands => &["session", "after"],
             Route::FeedRows => &["tenant", "first", "last"],
+            Route::Tables => &["tenant"],
+            Route::UploadTable | Route::DropTable => &["tenant", "name"],
             Route::Readyz => &["verbose"],
             Route::Events => &["producer", "seq"],
             Route::Pause | Route::Resume | Route::DeleteType | Route::AddType => &["type"],

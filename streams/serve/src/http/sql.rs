@@ -5,6 +5,7 @@ use super::asking::{self, Asking};
 use super::counted::{self, Asked};
 use super::question;
 use super::request;
+use super::tables::{self, Table};
 use crate::messages::Pinned;
 use crate::queries::Queries;
 use crate::query_log::LogLine;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use tidemark_proto::series::calendar::Zone;
 use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::Rollups;
-use tidemark_streams_sql::frames::{Format, Param, Query};
+use tidemark_streams_sql::frames::{Format, Param, Planned, Query};
 use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
 use tidemark_streams_sql::pool::{QueryResult, Session, SqlError};
 use tokio::sync::OwnedSemaphorePermit;
@@ -129,7 +130,8 @@ async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) 
             return Err(error.into());
         }
     };
-    let reads_rows = session.plan(query).await?.reads_rows;
+    let uploads: Vec<String> = query.uploads.iter().map(|table| table.name.clone()).collect();
+    let Planned { reads_rows, uploads: named } = session.plan(query).await?;
     let pinned = match pin(queries, &asked, &session).await {
         Ok(pinned) => pinned,
         Err(refused) => return Err(given_up(session, refused).await),
@@ -138,12 +140,32 @@ async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) 
         true => send_rows(queries, &asked, Reading { session, pinned }, line).await?,
         false => Reading { session, pinned },
     };
+    let named = named.into_iter().filter_map(|table| Some(NamedTable { table, name: uploads.get(table as usize)? }));
+    let mut session = session;
+    for NamedTable { table, name } in named {
+        match read_table(queries, &asked.tenant, name) {
+            Ok(file) => session.upload(table, &file).await?,
+            Err(refused) => return Err(given_up(session, refused.into()).await),
+        }
+    }
     line.scanned = session.scanned();
     let result = session.finish().await?;
     line.rows = result.rows;
     line.bytes = result.output.len() as u64;
     let asked = Asked { tenant: &asked.tenant, zone: &zone, range };
     Ok(written(&asked, &pinned, Writing { format, result, space }))
+}
+
+/// An uploaded table that a query names, by its place among the tables of the tenant.
+struct NamedTable<'q> {
+    table: u32,
+    name: &'q str,
+}
+
+fn read_table(queries: &Queries, tenant: &str, name: &str) -> Result<Bytes, Failure> {
+    let read = tokio::task::block_in_place(|| queries.tables.read(tenant, name));
+    let (_, file): (Table, Bytes) = read.map_err(tables::failure)?;
+    Ok(file)
 }
 
 /// A result with the space that is kept for it.
@@ -343,6 +365,7 @@ impl SqlBody {
             zone: zone.name().to_owned(),
             types: names.types.names().to_vec(),
             dimensions: names.types.dimensions().all().to_vec(),
+            uploads: tables::tables_of(queries, &tenant)?,
             format,
             rows_max: SQL_RESULT_ROWS_MAX,
             bytes_max: SQL_RESULT_BYTES_MAX,
@@ -386,7 +409,7 @@ fn unread(queries: &Queries, error: SqlRowsError) -> AskError {
     }
 }
 
-fn failure(error: &SqlError) -> Failure {
+pub fn failure(error: &SqlError) -> Failure {
     let status = match error {
         SqlError::NotInstalled { .. } | SqlError::Version { .. } => StatusCode::NOT_IMPLEMENTED,
         SqlError::Start(_) | SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => {
@@ -412,7 +435,8 @@ fn refused_status(refusal: tidemark_streams_sql::frames::Refusal) -> StatusCode 
         | Refusal::Complex
         | Refusal::Plan
         | Refusal::Params
-        | Refusal::Execution => StatusCode::BAD_REQUEST,
+        | Refusal::Execution
+        | Refusal::Upload => StatusCode::BAD_REQUEST,
         Refusal::Memory | Refusal::ResultRows | Refusal::ResultBytes => StatusCode::UNPROCESSABLE_ENTITY,
         Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }

@@ -3,6 +3,7 @@
 use super::answer::{Answer, Failure};
 use super::operate::{begin_erasure, propose, time};
 use super::request::{self, Params};
+use super::tables;
 use crate::node::Node;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
@@ -50,6 +51,7 @@ pub async fn delete_rows(node: &Node, headers: &HeaderMap) -> Result<Answer, Fai
     }
     let mut begun = Vec::with_capacity(marked.len());
     for tenant in marked {
+        tables::drop_all(node, tenant)?;
         begun.push(begin_erasure(node, ErasureKey { tenant, listing: None }, true)?);
     }
     for erasure in begun {
