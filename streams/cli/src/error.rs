@@ -156,6 +156,8 @@ pub enum CliError {
     Archive(#[from] ArchiveError),
     #[error("{}: {why}: rows {} to {} are needed; other rows of the archive can be read", path.display(), rows.from + 1, rows.to)]
     RawDamaged { path: PathBuf, rows: Missing, why: DamagedFile },
+    #[error("raw events of rows {} to {} of `serve` are needed and not kept: {reach}", rows.from + 1, rows.to)]
+    RawMissing { rows: Missing, reach: String },
     #[error(
         "live blobs hold no erased rows; {} cannot be read and may hold them: delete the file, or wait until `serve` removes it at its age",
         path.display()

@@ -1,6 +1,6 @@
 //! Raw events of `serve`: from the archive, and behind it from the intake's log.
 
-use crate::driver::{PARTITION, now};
+use crate::driver::{PARTITION, now, time};
 use crate::error::CliError;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -72,6 +72,18 @@ pub fn count(
         Some(failed) => Err(failed.into()),
         None => Ok(RawCounts { coverage, settled, others: possible.others(), possible: possible.rollups()? }),
     }
+}
+
+/// How far back the archive reaches, as a text.
+///
+/// # Errors
+/// The archive cannot be read.
+pub fn reach(directory: &Directory) -> Result<String, CliError> {
+    let view = Archive::open(directory.path(), directory.id())?.view(None);
+    Ok(match view.first_row.zip(view.first_ms) {
+        Some((row, at_ms)) => format!("the archive begins at row {}, which was accepted at {}", row + 1, time(at_ms)),
+        None => "the archive is empty".to_owned(),
+    })
 }
 
 fn catalogue(directory: &Directory) -> Result<Option<View>, CliError> {

@@ -5,6 +5,7 @@ use crate::blobs::text;
 use crate::driver::{Driver, PARTITION, now};
 use crate::error::CliError;
 use crate::load::{OpenFile, open};
+use crate::raw;
 use crate::resolve::{self, OfSource};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -198,7 +199,10 @@ impl Left<'_> {
         if let Some(Damaged { path, rows, why }) = coverage.damaged.pop() {
             return Err(CliError::RawDamaged { path, rows, why });
         }
-        Ok(if coverage.is_whole() { Some(recount.finish()?) } else { None })
+        match coverage.missing.first() {
+            None => Ok(Some(recount.finish()?)),
+            Some(&missing) => Err(CliError::RawMissing { rows: missing, reach: raw::reach(self.directory)? }),
+        }
     }
 
     fn count_file(

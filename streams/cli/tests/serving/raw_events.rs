@@ -185,6 +185,11 @@ fn damaged_file_of_the_archive_is_named_with_its_rows() {
     }
     let said = refused(&place, &["rebuild"]);
     assert!(said.contains("rows 3 to 4 are needed"), "{said}");
+    // Without the file it is told how far back the archive reaches.
+    files[..2].iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    let said = refused(&place, &["rebuild"]);
+    let reach = "of `serve` are needed and not kept: the archive begins at row 5, which was accepted at 20";
+    assert!(said.contains("raw events of rows ") && said.contains(reach), "{said}");
 }
 
 #[test]
