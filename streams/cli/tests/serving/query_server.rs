@@ -509,33 +509,51 @@ fn tokens_of_the_feed_are_for_nothing_else() {
     until("the refusal", || without.post(QUERY, body("a")).text.contains("401"));
 }
 
+/// A query process that knows a blob whose file is gone, since the line to its server is held up. Tenant `a` has the count 2.
+pub struct Gone {
+    _server: Server,
+    pub process: Server,
+    proxy: Proxy,
+}
+
+impl Gone {
+    pub fn at(place: &Place) -> Gone {
+        let address = free_address();
+        let server = serve(place, &address, &["--flush-s", "1", "--reader-grace-s", "0"]);
+        server.send(event("a", "x", "00:10:00").repeat(2) + &event("b", "x", "00:10:00"));
+        until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
+        let proxy = Proxy::before(&address);
+        let process = query_server(place, &proxy.address, &[]);
+        until("the manifest", || is_ready(&process));
+        let index = server.metric("tidemark_streams_manifest_index");
+        until("the index", || process.metric("tidemark_streams_feed_index") == index);
+        proxy.hold(true);
+        // The blob is written again without the rows of b, and the old file goes at once.
+        assert_eq!(server.post("/v1/erase?tenant=b", "").status, 200);
+        until("the erasure", || server.post("/v1/erase?tenant=b", "").json()["is_done"] == json!(true));
+        Gone { _server: server, process, proxy }
+    }
+
+    /// Has the feed go on while a query waits for it.
+    pub fn asked_meanwhile(&self, ask: impl Fn(&Server) -> Answer + Sync) -> Answer {
+        std::thread::scope(|scope| {
+            let gone = self.process.metric("tidemark_streams_blobs_gone_total");
+            let asking = scope.spawn(|| ask(&self.process));
+            until("the missing blob", || self.process.metric("tidemark_streams_blobs_gone_total") > gone);
+            self.proxy.hold(false);
+            asking.join().unwrap()
+        })
+    }
+}
+
 #[test]
 fn query_whose_blob_is_gone_is_pinned_at_the_next_index() {
     let place = Place::new();
-    let address = free_address();
-    let server = serve(&place, &address, &["--flush-s", "1", "--reader-grace-s", "0"]);
-    server.send(event("a", "x", "00:10:00").repeat(2) + &event("b", "x", "00:10:00"));
-    until("the flush", || server.metric("tidemark_streams_log_entries") == 0.0);
-    let proxy = Proxy::before(&address);
-    let process = query_server(&place, &proxy.address, &[]);
-    until("the manifest", || is_ready(&process));
-    let index = server.metric("tidemark_streams_manifest_index");
-    until("the index", || process.metric("tidemark_streams_feed_index") == index);
-    proxy.hold(true);
-    // The blob is written again without the rows of b, and the old file goes at once.
-    assert_eq!(server.post("/v1/erase?tenant=b", "").status, 200);
-    until("the erasure", || server.post("/v1/erase?tenant=b", "").json()["is_done"] == json!(true));
+    let gone = Gone::at(&place);
     let asked = |process: &Server| request(&process.address, "POST", QUERY, &[], &body("a")).unwrap();
-    let refused = asked(&process);
+    let refused = asked(&gone.process);
     assert_eq!((refused.status, refused.code().as_str()), (503, "blob_gone"), "{refused:?}");
-    // The feed goes on while a query waits for it.
-    let answer: Answer = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| asked(&process));
-        let gone = process.metric("tidemark_streams_blobs_gone_total");
-        until("the missing blob", || process.metric("tidemark_streams_blobs_gone_total") > gone);
-        proxy.hold(false);
-        asking.join().unwrap()
-    });
+    let answer = gone.asked_meanwhile(asked);
     assert_eq!((answer.status, &answer.json()["total"]), (200, &json!(2)), "{answer:?}");
 }
 

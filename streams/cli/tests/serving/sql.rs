@@ -1,6 +1,6 @@
 //! SQL over HTTP, on a real server with real children: answers to tenants, refusals, and remains of ended queries.
 
-use crate::query_server::{free_address, is_ready, query_server, serve};
+use crate::query_server::{Gone, free_address, is_ready, query_server, serve};
 use crate::serving::{Answer, PROGRAM, Place, SECRET, Server, event, request, until};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -294,6 +294,18 @@ fn query_process_answers_sql_as_the_server_does() {
     let arrow = ["accept: application/vnd.apache.arrow.stream"];
     let answer = process.request("POST", SQL, &arrow, all.as_bytes()).unwrap();
     assert_eq!((answer.status, answer.header("tidemark-held-rows").is_some()), (200, true), "{answer:?}");
+}
+
+#[test]
+fn sql_whose_blob_is_gone_is_pinned_at_the_next_index() {
+    let place = Place::new();
+    let gone = Gone::at(&place);
+    let sql = |process: &Server| ask(process, "a", "SELECT sum(n) AS n FROM impressions");
+    let refused = sql(&gone.process);
+    assert_eq!((refused.status, refused.code().as_str()), (503, "blob_gone"), "{refused:?}");
+    assert!(!refused.text.contains(".parquet"), "{refused:?}");
+    let answer = gone.asked_meanwhile(sql);
+    assert_eq!((answer.status, &answer.json()["rows"]), (200, &json!([{ "n": 2 }])), "{answer:?}");
 }
 
 #[test]
