@@ -368,15 +368,6 @@ fn owner(node: &Node) -> Vec<Metric> {
             "Dead letters in blobs, until they are replayed or dropped.",
             owner.dead_letters as f64,
         ),
-        Metric {
-            kind: Kind::Counter,
-            ..gauge(
-                "tidemark_streams_expired_total",
-                "count",
-                "Counts that retention has deleted.",
-                node.kept().expired as f64,
-            )
-        },
         gauge(
             "tidemark_streams_erasures_pending",
             "count",
@@ -422,6 +413,15 @@ fn blobs(node: &Node) -> Vec<Metric> {
                 "count",
                 "Counts with values beyond the bound of a dimension; they count as other.",
                 owner.others as f64,
+            )
+        },
+        Metric {
+            kind: Kind::Counter,
+            ..gauge(
+                "tidemark_streams_expired_total",
+                "count",
+                "Counts that retention has deleted.",
+                node.kept().expired as f64,
             )
         },
         gauge("tidemark_streams_live_blobs", "count", "Blobs that count.", owner.live_blobs as f64),
