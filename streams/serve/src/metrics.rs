@@ -445,37 +445,37 @@ fn archive(node: &Node) -> Vec<Metric> {
     let archive = node.archive();
     let age_s = archive.first_ms.map_or(0.0, |at| now_ms().saturating_sub(at) as f64 / 1e3);
     vec![
-            gauge("tidemark_streams_raw_files", "count", "Files of the archive of raw events.", archive.files as f64),
-            gauge("tidemark_streams_raw_bytes", "bytes", "Bytes of the archive of raw events.", archive.bytes as f64),
-            gauge(
-                "tidemark_streams_raw_first_row",
-                "count",
-                "Number of the first row of the archive of raw events; 0 also while the archive is empty.",
-                archive.first_row.unwrap_or_default() as f64,
-            ),
-            gauge(
-                "tidemark_streams_raw_next_row",
-                "count",
-                "Number of the row behind all rows of the archive of raw events.",
-                archive.end as f64,
-            ),
-            gauge(
-                "tidemark_streams_raw_oldest_seconds",
-                "seconds",
-                "Age of the oldest event in the archive; 0: it is empty.",
-                age_s,
-            ),
-            gauge(
-                "tidemark_streams_raw_damaged_files",
-                "count",
-                "Files of the archive of raw events that could not be read.",
-                archive.damaged as f64,
-            ),
-            counter(
-                "tidemark_streams_raw_errors_total",
-                "count",
-                "How often files of the archive of raw events could not be written or removed.",
-                &node.counters().archive_errors,
-            ),
-        ]
+        gauge("tidemark_streams_raw_files", "count", "Files of the archive of raw events.", archive.files as f64),
+        gauge("tidemark_streams_raw_bytes", "bytes", "Bytes of the archive of raw events.", archive.bytes as f64),
+        gauge(
+            "tidemark_streams_raw_first_row",
+            "count",
+            "Number of the first row of the archive of raw events; 0 also while the archive is empty.",
+            archive.first_row.unwrap_or_default() as f64,
+        ),
+        gauge(
+            "tidemark_streams_raw_next_row",
+            "count",
+            "Number of the row behind all rows of the archive of raw events.",
+            archive.end as f64,
+        ),
+        gauge(
+            "tidemark_streams_raw_oldest_seconds",
+            "seconds",
+            "Age of the oldest event in the archive; 0: it is empty.",
+            age_s,
+        ),
+        gauge(
+            "tidemark_streams_raw_damaged_files",
+            "count",
+            "Files of the archive of raw events that could not be read.",
+            archive.damaged as f64,
+        ),
+        counter(
+            "tidemark_streams_raw_errors_total",
+            "count",
+            "How often files of the archive of raw events could not be written or removed.",
+            &node.counters().archive_errors,
+        ),
+    ]
 }
