@@ -377,7 +377,7 @@ impl Aggregator {
     /// The command of an operator that an aggregator of this data centre shall hold a slot in the place of another. It is on its way to the
     /// ledger when this returns.
     pub async fn move_slot(&self, shard: ShardId, leaves: AggregatorId, to: AggregatorId) -> Result<(), MoveError> {
-        self.order(|core, ledger| core.moving(shard, (leaves, to), ledger)).await
+        self.order(|core, ledger| core.moving(shard, leaves, to, ledger)).await
     }
 
     /// The command of an operator that a slot shall stay that is being moved; as above.

@@ -149,8 +149,10 @@ impl Aggregator {
     }
 
     fn made(&self, made: EdgesCount, again: bool, refused: &[(usize, EdgeFault)]) -> EdgesMade {
-        let stands = self.with_ledger(|ledger| (ledger.graph().revision(), ledger.graph().index()));
-        EdgesMade { again, ..EdgesMade::new(stands, made, refused) }
+        self.with_ledger(|ledger| {
+            let graph = ledger.graph();
+            EdgesMade { again, ..EdgesMade::new(graph.revision(), graph.index(), made, refused) }
+        })
     }
 
     /// The command for the ledger as it is.
@@ -166,7 +168,7 @@ impl Aggregator {
                 let is_known = |counter: &CounterName| counted.contains(counter) || core.view().knows(counter, ledger);
                 asked.to_be_known().filter(|counter| !is_known(counter)).collect()
             });
-            ledger.edges_asked(asked, (at, by), |counter| !unknown.contains(counter))
+            ledger.edges_asked(asked, at, by, |counter| !unknown.contains(counter))
         })
     }
 

@@ -76,7 +76,7 @@ pub enum EdgesRefusal {
 
 impl EdgesMade {
     /// After a change was carried out.
-    pub fn new((revision, index): (u64, u64), made: EdgesCount, refused: &[(usize, EdgeFault)]) -> EdgesMade {
+    pub fn new(revision: u64, index: u64, made: EdgesCount, refused: &[(usize, EdgeFault)]) -> EdgesMade {
         let refused = refused.iter().map(|(position, fault)| (*position as u32, fault.clone())).collect();
         let EdgesCount { inserted, removed } = made;
         EdgesMade { revision, index, inserted: inserted.into(), removed: removed.into(), again: false, refused }

@@ -159,7 +159,7 @@ impl LeaderCore {
         self.due = Span(u64::MAX);
         for name in ledger.guarded() {
             if let Some(counter) = ledger.counter(name) {
-                self.plan_counter(now, ledger, name, counter, (rtts, own), &mut plan);
+                self.plan_counter(now, ledger, name, counter, RoundTrips { rtts, own }, &mut plan);
             }
         }
         plan
@@ -182,7 +182,7 @@ impl LeaderCore {
         ledger: &Ledger,
         name: &CounterName,
         counter: &CounterLedger,
-        rtts: (&BTreeMap<DcId, Span>, DcId),
+        rtts: RoundTrips<'_>,
         plan: &mut LeaderPlan,
     ) {
         let groups: Vec<GroupId> = counter.accounts().keys().copied().collect();
@@ -218,7 +218,7 @@ impl LeaderCore {
         ledger: &Ledger,
         name: &CounterName,
         counter: &CounterLedger,
-        rtts: (&BTreeMap<DcId, Span>, DcId),
+        rtts: RoundTrips<'_>,
     ) -> Situation {
         let undecided = counter.recall_wanted();
         let since = if undecided { *self.undecided_since.entry(name.clone()).or_insert(now) } else { now };
@@ -229,7 +229,7 @@ impl LeaderCore {
         let accounts = counter.accounts().iter().enumerate();
         let accounts = accounts.map(|(i, (&group, account))| {
             let live = ledger.confirmed(group).is_some() && counter.may_hold(group);
-            self.account_view(now, name, i as u32, group, account, round_trip(rtts, group.dc), live)
+            self.account_view(now, name, i as u32, group, account, rtts.to(group.dc), live)
         });
         Situation {
             accounts: accounts.collect(),
@@ -354,8 +354,17 @@ impl LeaderCore {
     }
 }
 
-fn round_trip((rtts, own): (&BTreeMap<DcId, Span>, DcId), dc: DcId) -> Option<Span> {
-    if dc == own { Some(Span(0)) } else { rtts.get(&dc).copied() }
+/// Measured round trips from a data centre to those that are connected to it.
+#[derive(Clone, Copy)]
+struct RoundTrips<'a> {
+    rtts: &'a BTreeMap<DcId, Span>,
+    own: DcId,
+}
+
+impl RoundTrips<'_> {
+    fn to(self, dc: DcId) -> Option<Span> {
+        if dc == self.own { Some(Span(0)) } else { self.rtts.get(&dc).copied() }
+    }
 }
 
 fn grant(

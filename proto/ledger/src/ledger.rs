@@ -25,6 +25,7 @@ pub mod window;
 
 pub use account::AccountState;
 pub use births::Births;
+use claims::Claimant;
 pub use claims::{Claim, ClaimState, Claims, Turn, TurnKind};
 pub use counter::{Awarded, CounterLedger};
 pub use deferred::Deferred;
@@ -44,7 +45,7 @@ pub use shards::{MoveError, ShardMap};
 use counter::{Touched, ViewAnswer};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tidemark_types::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex, SessionId, Start};
+use tidemark_types::ids::{AggregatorId, CounterName, DcId, GroupId, LogIndex, Start};
 use tidemark_types::limits::{
     GROUPS_MAX, GUARDED_COUNTERS_MAX, LANES_MAX, MILESTONES_PER_COUNTER_MAX, NAMESPACES_MAX, PLACED_RUNS_MAX,
     SIGNATURES_PER_AWARD_MAX, SPREAD_ASKED_MAX, STARTS_REMEMBERED_MAX,
@@ -262,15 +263,17 @@ impl Ledger {
             LedgerCmd::Returned(report) => self.on_report(index, report, true),
             LedgerCmd::Revoke { counter, epoch, group, generation, if_last_report } => {
                 if self.epoch(counter) == Some(*epoch) {
-                    let which = (*group, *generation, *if_last_report);
-                    self.change(counter, |state, views, touched| state.revoke(which, index, views, touched));
+                    self.change(counter, |state, views, touched| {
+                        state.revoke(*group, *generation, *if_last_report, index, views, touched);
+                    });
                 }
             }
             LedgerCmd::DeclareLost { group, forced, heard } => self.on_declare_lost(index, *group, *forced, *heard),
             LedgerCmd::Remains { counter, epoch, group, component } => {
                 if self.epoch(counter) == Some(*epoch) {
-                    let found = (*group, *component);
-                    self.change(counter, |state, views, touched| state.on_remains(found, index, views, touched));
+                    self.change(counter, |state, views, touched| {
+                        state.on_remains(*group, *component, index, views, touched);
+                    });
                 }
             }
             LedgerCmd::Forget { dc, forced, heard } => self.on_forget(index, *dc, *forced, *heard),
@@ -296,7 +299,7 @@ impl Ledger {
             LedgerCmd::Clock(wall) => self.clock = Some((index, *wall)),
             LedgerCmd::Edges { .. } => self.on_edges(index, cmd),
             LedgerCmd::AllowEdges { from, to } => self.on_allow_edges(from, to),
-            LedgerCmd::Shard { dc, shard, revision, change } => self.on_shard((*dc, *shard), *revision, change),
+            LedgerCmd::Shard { dc, shard, revision, change } => self.on_shard(*dc, *shard, *revision, change),
             LedgerCmd::Reset { counter, revision, keeps_milestones } => {
                 self.on_reset(counter, *revision, *keeps_milestones);
             }
@@ -307,9 +310,9 @@ impl Ledger {
                 self.claims.set_until(counter, *at, *holder, *until);
             }
             LedgerCmd::Claim { counter, at, holder, session, id } => {
-                self.on_claim(index, (counter, *at), *holder, (*session, *id));
+                self.on_claim(index, &Claimant { counter, at: *at, holder: *holder, session: *session, id: *id });
             }
-            LedgerCmd::ClaimOver { counter, at, holder } => self.on_claim_over(index, counter, (*at, *holder)),
+            LedgerCmd::ClaimOver { counter, at, holder } => self.on_claim_over(index, counter, *at, *holder),
         }
     }
 
@@ -327,16 +330,16 @@ impl Ledger {
         }
     }
 
-    fn on_claim(&mut self, index: LogIndex, (counter, at): (&CounterName, u64), holder: u64, claim: (SessionId, u128)) {
-        if let Some(state) = self.counters.get(counter) {
-            self.claims.claim((counter, at), holder, claim, index, state.awards());
+    fn on_claim(&mut self, index: LogIndex, claimant: &Claimant<'_>) {
+        if let Some(state) = self.counters.get(claimant.counter) {
+            self.claims.claim(claimant, index, state.awards());
             self.changes.claims = true;
         }
     }
 
-    fn on_claim_over(&mut self, index: LogIndex, counter: &CounterName, (at, holder): (u64, u64)) {
+    fn on_claim_over(&mut self, index: LogIndex, counter: &CounterName, at: u64, holder: u64) {
         if let Some(state) = self.counters.get(counter) {
-            self.claims.on_over(counter, (at, holder), index, state);
+            self.claims.on_over(counter, at, holder, index, state);
             self.changes.claims = true;
         }
     }
@@ -548,7 +551,7 @@ impl Ledger {
         }
         if let Some(state) = self.counters.get_mut(counter) {
             let live = self.groups.iter().filter(|(_, registered)| !registered.fenced).map(|(&group, _)| group);
-            state.begin_again(keeps_milestones, (live, &self.lost), &self.views);
+            state.begin_again(keeps_milestones, live, &self.lost, &self.views);
             let accounts = state.accounts().keys().map(|&group| (counter.clone(), group));
             self.changes.accounts.extend(accounts);
             self.changes.counters.insert(counter.clone());
@@ -570,8 +573,7 @@ impl Ledger {
 
     fn on_report(&mut self, index: LogIndex, report: &Report, late: bool) {
         if self.hears(report.group, report.start) {
-            let said = (report, late);
-            self.change(&report.counter, |state, views, touched| state.on_report(said, index, views, touched));
+            self.change(&report.counter, |state, views, touched| state.on_report(report, late, index, views, touched));
         }
     }
 

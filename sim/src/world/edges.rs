@@ -95,7 +95,7 @@ impl World {
             return None;
         }
         let asked_for = ledger::EdgesAsked { id, changes, lenient, each, allow_unknown: true };
-        let (cmd, told) = match ledger.edges_asked(&asked_for, (at, by), |_| true) {
+        let (cmd, told) = match ledger.edges_asked(&asked_for, at, by, |_| true) {
             Ok(EdgesDecided { cmd, refused, .. }) => (cmd, refused.into_iter().map(|(position, _)| position).collect()),
             Err(EdgesError::Change { position, .. }) => (None, vec![position]),
             Err(_) => (None, Vec::new()),

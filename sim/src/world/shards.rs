@@ -117,7 +117,7 @@ impl World {
             let holders: Vec<AggregatorId> = seats.holders(shard, DcId(dc as u16)).collect();
             let leaves = holders[(dice >> 16) as usize % holders.len()];
             let to = (0..8).map(|next| seat((dice >> 24) + next)).find(|to| !holders.contains(to))?;
-            Some((at, core.moving(shard, (leaves, to), &process.ledger)))
+            Some((at, core.moving(shard, leaves, to, &process.ledger)))
         });
         match cmd {
             Some((at, Ok(cmd))) => {

@@ -85,6 +85,19 @@ pub enum TurnKind {
     Lapsed,
 }
 
+/// A session that claims an award.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claimant<'a> {
+    pub counter: &'a CounterName,
+    /// The claimed award.
+    pub at: u64,
+    /// The award that holds the claim as the session knows it.
+    pub holder: u64,
+    pub session: SessionId,
+    /// A name of the session's choice for this claim.
+    pub id: u128,
+}
+
 impl Claim {
     fn may_be_claimed(&self) -> bool {
         match self.state {
@@ -189,7 +202,8 @@ impl Claims {
     pub(super) fn on_over(
         &mut self,
         counter: &CounterName,
-        (at, holder): (u64, u64),
+        at: u64,
+        holder: u64,
         index: LogIndex,
         state: &CounterLedger,
     ) {
@@ -214,14 +228,8 @@ impl Claims {
     }
 
     /// A session claims an award: only the session that holds the claim may, once.
-    pub(super) fn claim(
-        &mut self,
-        (counter, at): (&CounterName, u64),
-        holder: u64,
-        (session, id): (SessionId, u128),
-        index: LogIndex,
-        awards: &BTreeMap<u64, Awarded>,
-    ) {
+    pub(super) fn claim(&mut self, claimant: &Claimant<'_>, index: LogIndex, awards: &BTreeMap<u64, Awarded>) {
+        let Claimant { counter, at, holder, session, id } = *claimant;
         let key = (counter.clone(), at);
         let held = |claim: &&mut Claim| claim.may_be_claimed() && claim.holder == holder;
         let Some(claim) = self.claims.get_mut(&key).filter(held) else { return };

@@ -126,7 +126,8 @@ impl CounterLedger {
     pub(super) fn begin_again(
         &mut self,
         keeps_milestones: bool,
-        (groups, lost): (impl Iterator<Item = GroupId>, &BTreeSet<GroupId>),
+        groups: impl Iterator<Item = GroupId>,
+        lost: &BTreeSet<GroupId>,
         views: &BTreeSet<AggregatorId>,
     ) {
         let next = CounterLedger::new(self.name.clone(), self.epoch + 1, groups);
@@ -335,7 +336,8 @@ impl CounterLedger {
     /// Takes a report; `late` from a group that still queues late increments.
     pub fn on_report(
         &mut self,
-        (report, late): (&Report, bool),
+        report: &Report,
+        late: bool,
         index: LogIndex,
         views: &BTreeSet<AggregatorId>,
         touched: &mut Touched,

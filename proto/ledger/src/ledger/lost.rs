@@ -168,7 +168,8 @@ impl CounterLedger {
     /// A view shows this much of a lost group; the part unknown here is counted from now on.
     pub(super) fn on_remains(
         &mut self,
-        (group, component): (GroupId, u64),
+        group: GroupId,
+        component: u64,
         index: LogIndex,
         views: &BTreeSet<AggregatorId>,
         touched: &mut Touched,

@@ -223,7 +223,9 @@ impl CounterLedger {
     /// nothing outstanding the group loses its turn, if everything waits for identities that it alone has.
     pub fn revoke(
         &mut self,
-        (group, generation, if_last_report): (GroupId, u32, u64),
+        group: GroupId,
+        generation: u32,
+        if_last_report: u64,
         index: LogIndex,
         views: &BTreeSet<AggregatorId>,
         touched: &mut Touched,

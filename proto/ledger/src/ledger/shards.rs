@@ -134,7 +134,7 @@ impl ShardMap {
     }
 
     /// True if that changed something.
-    fn change(&mut self, (dc, shard): (DcId, ShardId), revision: u64, change: &ShardChange) -> bool {
+    fn change(&mut self, dc: DcId, shard: ShardId, revision: u64, change: &ShardChange) -> bool {
         let is_split = self.splits.made.iter().any(|split| split.shard == shard);
         let next = match *change {
             ShardChange::Split { ref at, first } => {
@@ -197,8 +197,8 @@ impl Ledger {
         &self.shard_map
     }
 
-    pub(super) fn on_shard(&mut self, of: (DcId, ShardId), revision: u64, change: &ShardChange) {
-        if !self.is_forgotten(of.0) && self.shard_map.change(of, revision, change) {
+    pub(super) fn on_shard(&mut self, dc: DcId, shard: ShardId, revision: u64, change: &ShardChange) {
+        if !self.is_forgotten(dc) && self.shard_map.change(dc, shard, revision, change) {
             self.changes.shards = true;
         }
     }
@@ -220,8 +220,10 @@ impl Ledger {
     pub fn moving(
         &self,
         shard: ShardId,
-        (leaves, to): (AggregatorId, AggregatorId),
-        (ranges, seats): (&Ranges, &Seats),
+        leaves: AggregatorId,
+        to: AggregatorId,
+        ranges: &Ranges,
+        seats: &Seats,
     ) -> Result<LedgerCmd, MoveError> {
         let (ranges, seats) = self.as_split(ranges, seats);
         let number = self.movable(shard, to.dc, &ranges, &seats)?;
@@ -248,12 +250,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`MoveError`]: it is not being moved.
-    pub fn staying(
-        &self,
-        shard: ShardId,
-        dc: DcId,
-        (ranges, seats): (&Ranges, &Seats),
-    ) -> Result<LedgerCmd, MoveError> {
+    pub fn staying(&self, shard: ShardId, dc: DcId, ranges: &Ranges, seats: &Seats) -> Result<LedgerCmd, MoveError> {
         let (ranges, seats) = self.as_split(ranges, seats);
         let number = self.movable(shard, dc, &ranges, &seats)?;
         match self.shard_map.joining(dc, shard) {
@@ -271,7 +268,8 @@ impl Ledger {
         shard: ShardId,
         at: &CounterName,
         by: DcId,
-        (ranges, seats): (&Ranges, &Seats),
+        ranges: &Ranges,
+        seats: &Seats,
     ) -> Result<LedgerCmd, MoveError> {
         let (ranges, seats) = self.as_split(ranges, seats);
         let number = splittable(shard, &ranges)?;
@@ -385,7 +383,7 @@ mod tests {
         }
 
         fn moving(&self, shard: u16, leaves: u8, to: u8) -> Result<LedgerCmd, MoveError> {
-            self.0.moving(ShardId(shard), (seat(leaves), seat(to)), (&ranges(), &self.1))
+            self.0.moving(ShardId(shard), seat(leaves), seat(to), &ranges(), &self.1)
         }
 
         fn apply(&mut self, cmd: &LedgerCmd) {
@@ -422,12 +420,12 @@ mod tests {
         stage.apply(&back);
         stage.apply(&hold);
         assert_eq!(stage.holders(5), [2, 3], "said of the move before");
-        let stay = stage.0.staying(ShardId(5), DC, (&ranges(), &stage.1)).unwrap();
+        let stay = stage.0.staying(ShardId(5), DC, &ranges(), &stage.1).unwrap();
         let late = stage.hold(5);
         stage.apply(&stay);
         stage.apply(&late);
         assert_eq!(stage.holders(5), [2, 3]);
-        assert_eq!(stage.0.staying(ShardId(5), DC, (&ranges(), &stage.1)), Err(MoveError::NotMoving(5)));
+        assert_eq!(stage.0.staying(ShardId(5), DC, &ranges(), &stage.1), Err(MoveError::NotMoving(5)));
     }
 
     #[test]
@@ -438,7 +436,7 @@ mod tests {
         assert_eq!(stage.moving(1, 0, 3), Err(MoveError::NotHeld(1)));
         assert_eq!(stage.moving(1, 1, 2), Err(MoveError::Held(1)));
         let abroad = AggregatorId { dc: DcId(1), seat: 1 };
-        let refused = stage.0.moving(ShardId(1), (abroad, abroad), (&ranges(), &stage.1));
+        let refused = stage.0.moving(ShardId(1), abroad, abroad, &ranges(), &stage.1);
         assert_eq!(refused, Err(MoveError::NotSplit(2)));
     }
 
@@ -458,7 +456,7 @@ mod tests {
         stage.apply(&stage.moving(5, 1, 3).unwrap());
         let at = CounterName::new("t", &[5, 100]).unwrap();
         let split = |stage: &Stage, shard: u16, at: &CounterName| {
-            stage.0.splitting(ShardId(shard), at, DC, (&ranges(), &stage.1))
+            stage.0.splitting(ShardId(shard), at, DC, &ranges(), &stage.1)
         };
         assert_eq!(split(&stage, 5, &at), Err(MoveError::Moving(5)));
         stage.apply(&stage.hold(5));
@@ -499,7 +497,7 @@ mod tests {
         let mut split = |number: u16| {
             let at = CounterName::new("t", &[vec![0], number.to_be_bytes().to_vec()].concat()).unwrap();
             let last = stage.0.shard_map().splits().last().map_or(ShardId(0), |split| split.parts()[1]);
-            let cmd = stage.0.splitting(last, &at, DC, (&ranges(), &stage.1))?;
+            let cmd = stage.0.splitting(last, &at, DC, &ranges(), &stage.1)?;
             stage.apply(&cmd);
             Ok::<(), MoveError>(())
         };

@@ -110,10 +110,11 @@ impl AggregatorCore {
     pub fn moving(
         &self,
         shard: ShardId,
-        (leaves, to): (AggregatorId, AggregatorId),
+        leaves: AggregatorId,
+        to: AggregatorId,
         ledger: &Ledger,
     ) -> Result<LedgerCmd, MoveError> {
-        let cmd = ledger.moving(shard, (leaves, to), (&self.config.ranges, &self.config.seats))?;
+        let cmd = ledger.moving(shard, leaves, to, &self.config.ranges, &self.config.seats)?;
         let is_here = to == self.config.own || self.rtts.contains_key(&to);
         if is_here { Ok(cmd) } else { Err(MoveError::NotConnected) }
     }
@@ -123,7 +124,7 @@ impl AggregatorCore {
     /// # Errors
     /// [`MoveError`]: nothing was changed.
     pub fn staying(&self, shard: ShardId, ledger: &Ledger) -> Result<LedgerCmd, MoveError> {
-        ledger.staying(shard, self.config.own.dc, (&self.config.ranges, &self.config.seats))
+        ledger.staying(shard, self.config.own.dc, &self.config.ranges, &self.config.seats)
     }
 
     /// Whether any range is still arriving here.

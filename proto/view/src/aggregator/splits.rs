@@ -66,7 +66,7 @@ impl AggregatorCore {
         if !self.cut_elsewhere.is_empty() {
             return Err(MoveError::CutElsewhere(self.cut_elsewhere.len()));
         }
-        ledger.splitting(shard, at, self.config.own.dc, (&self.config.ranges, &self.config.seats))
+        ledger.splitting(shard, at, self.config.own.dc, &self.config.ranges, &self.config.seats)
     }
 
     /// The progress here of a range that the ledger has split; `None` for other ranges.

@@ -63,10 +63,10 @@ impl Stage {
     }
 
     fn give_back(&mut self, dc: u16, report_no: u64, returned: u64) {
-        self.say(dc, report_no, (0, returned));
+        self.say(dc, report_no, 0, returned);
     }
 
-    fn say(&mut self, dc: u16, report_no: u64, (spent, returned): (u64, u64)) {
+    fn say(&mut self, dc: u16, report_no: u64, spent: u64, returned: u64) {
         let generation = self.0.counter(&counter()).unwrap().accounts()[&group(dc)].generation;
         let report = Report { report_no, generation, spent, returned, ..Report::first(counter(), 1, group(dc), 1) };
         self.apply(LedgerCmd::Report(report));
@@ -240,7 +240,7 @@ fn what_was_decided_of_the_group_itself_keeps_its_block_where_it_is() {
     stage.offer(1, 98, items(1, 1));
     stage.offer(0, 9, items(0, 2));
     assert_eq!(stage.places(0), [(2, 6, Place::Counted), (9, 2, Place::Counted)]);
-    stage.say(2, 2, (1, 0));
+    stage.say(2, 2, 1, 0);
     stage.name(0, 0, 1);
     assert_eq!(stage.winner(100), Some((0, 0)));
     // Position 8 is at 108, and 9 and 10 were told that they are behind it.

@@ -94,7 +94,8 @@ impl Ledger {
     pub fn edges_asked(
         &self,
         asked: &EdgesAsked,
-        (at, by): (WallMs, &str),
+        at: WallMs,
+        by: &str,
         is_known: impl Fn(&CounterName) -> bool,
     ) -> Result<EdgesDecided, EdgesError> {
         asked.check(by)?;
@@ -132,7 +133,7 @@ impl Ledger {
         lenient: bool,
     ) -> Result<Option<LedgerCmd>, EdgesError> {
         let asked = EdgesAsked { id, changes, lenient, each: false, allow_unknown: true };
-        Ok(self.edges_asked(&asked, (at, by), |_| true)?.cmd)
+        Ok(self.edges_asked(&asked, at, by, |_| true)?.cmd)
     }
 
     /// The same, with those left out that are refused.

@@ -182,7 +182,7 @@ fn edges_of_counters_of_which_nothing_was_counted_are_refused_unless_they_are_al
     world.change(&[insert(a(1), a(2))]);
     let is_known = |counter: &CounterName| *counter != a(7) && *counter != a(8);
     let changes = vec![insert(a(3), a(7)), insert(a(2), a(1)), remove(a(8), a(7)), insert(a(2), a(3))];
-    let decide = |asked: &EdgesAsked| world.0.edges_asked(asked, (WallMs(0), "who"), is_known);
+    let decide = |asked: &EdgesAsked| world.0.edges_asked(asked, WallMs(0), "who", is_known);
     let asked = EdgesAsked { id: 9, changes: changes.clone(), lenient: true, each: true, allow_unknown: false };
     let told = |decided: &EdgesDecided| decided.refused.iter().map(|(at, why)| (*at, why.clone())).collect::<Vec<_>>();
     let cycle = EdgeFault::Cycle { path: vec![a(1), a(2)], left_out: 0 };
@@ -283,7 +283,7 @@ fn what_is_left_out_is_said_by_the_graph_that_a_change_meets() {
 fn what_is_asked_for_twice_under_one_number_is_carried_out_once() {
     let changes = vec![insert(a(1), a(2)), insert(a(2), a(3))];
     let asked = EdgesAsked { id: u64::MAX, changes, allow_unknown: true, ..EdgesAsked::default() };
-    let decide = |world: &World| world.0.edges_asked(&asked, (WallMs(world.1), "who"), |_| true).unwrap();
+    let decide = |world: &World| world.0.edges_asked(&asked, WallMs(world.1), "who", |_| true).unwrap();
     let mut world = World::new();
     let first = decide(&world).cmd.unwrap();
     world.change(&[insert(a(5), a(6))]);

@@ -43,15 +43,15 @@ impl Stage {
     }
 
     fn report(&mut self, dc: u16, base: u64, spent: u64, report_no: u64) {
-        self.say(dc, base, (spent, 0), report_no);
+        self.say(dc, base, spent, 0, report_no);
     }
 
     /// A group gives back rights that it has not spent.
     fn give_back(&mut self, dc: u16, returned: u64) {
-        self.say(dc, 0, (0, returned), 9);
+        self.say(dc, 0, 0, returned, 9);
     }
 
-    fn say(&mut self, dc: u16, base: u64, (spent, returned): (u64, u64), report_no: u64) {
+    fn say(&mut self, dc: u16, base: u64, spent: u64, returned: u64, report_no: u64) {
         let report = Report { spent, returned, base, report_no, ..Report::first(counter(), 1, group(dc), 1) };
         self.apply(LedgerCmd::Report(report));
     }
