@@ -149,14 +149,13 @@ impl Aggregator {
         counters: &[CounterName],
         wanted: impl Fn(&Gathering) -> Result<Wanted, QueryError>,
     ) -> Result<Together, GatheringError> {
-        let mut gathering =
-            self.held().at_once(|core, ledger, _| Gathering::begin(of, (core.view(), ledger), counters));
+        let mut gathering = self.held().at_once(|core, ledger, _| Gathering::begin(of, core.view(), ledger, counters));
         for _ in 0..GATHERED_MAX {
             let wanted = wanted(&gathering)?;
             let Some(gathered) = self.gather_once(&mut gathering, &wanted).await? else {
                 // A slot was split meanwhile, or is shown from here now.
                 let begin =
-                    |core: &AggregatorCore, ledger: &Ledger| Gathering::begin(of, (core.view(), ledger), counters);
+                    |core: &AggregatorCore, ledger: &Ledger| Gathering::begin(of, core.view(), ledger, counters);
                 gathering = self.held().at_once(|core, ledger, _| begin(core, ledger));
                 continue;
             };

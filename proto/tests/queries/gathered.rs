@@ -205,7 +205,7 @@ impl Questions<'_> {
     /// Asks the processes for the buckets of the plans, and for everything, and compares with one that holds all.
     fn compare(&self, world: &World, of: Of, whole: &impl Source, buckets_max: usize) -> Result<(), TestCaseError> {
         let all = counters();
-        let begun = Gathering::begin(of, (&world.view, &world.ledger), &counters());
+        let begun = Gathering::begin(of, &world.view, &world.ledger, &counters());
         let everything = world.gathered(&begun, &Wanted::everything(), buckets_max);
         for namespace in ["qa", "shop"] {
             prop_assert_eq!(everything.horizon(namespace), whole.horizon(namespace));
@@ -263,7 +263,7 @@ proptest! {
         let questions = Questions { windows: &windows, series: &series };
         questions.compare(&world, Of::Direct, &Shown { view, ledger }, buckets_max)?;
         questions.compare(&world, Of::Total, &ShownTotals { view, ledger }, buckets_max)?;
-        let gathered = world.gathered(&Gathering::begin(Of::Total, (view, ledger), &counters()), &Wanted::nothing(), buckets_max);
+        let gathered = world.gathered(&Gathering::begin(Of::Total, view, ledger, &counters()), &Wanted::nothing(), buckets_max);
         for counter in counters() {
             prop_assert_eq!(gathered.total(&counter), view.total(&counter, ledger));
         }
@@ -290,8 +290,7 @@ fn shard(number: u16) -> BTreeSet<ShardId> {
 #[test]
 fn what_is_told_twice_or_not_at_all_is_never_shown() {
     let world = small();
-    let mut gathering =
-        Gathering::begin(Of::Total, (&world.view, &world.ledger), &[counter(6), counter(0), counter(6)]);
+    let mut gathering = Gathering::begin(Of::Total, &world.view, &world.ledger, &[counter(6), counter(0), counter(6)]);
     assert_eq!(gathering.needs(), BTreeSet::from([ShardId(0), ShardId(1)]));
     let missing = |counter, number| GatherError::Missing { counter, shard: ShardId(number) };
     assert_eq!(gathering.complete().unwrap_err(), missing(counter(0), 0));
@@ -319,7 +318,7 @@ fn what_is_told_twice_or_not_at_all_is_never_shown() {
 #[test]
 fn who_is_asked_for_own_counts_is_asked_about_the_counters_of_its_shards() {
     let world = small();
-    let mut gathering = Gathering::begin(Of::Direct, (&world.view, &world.ledger), &counters());
+    let mut gathering = Gathering::begin(Of::Direct, &world.view, &world.ledger, &counters());
     let first = gathering.inquiry(shard(0), &Wanted::nothing()).ask().unwrap();
     assert_eq!(first.counters, (0..3).map(counter).collect::<Vec<_>>());
     let mut inquiry = gathering.inquiry(shard(0), &Wanted::nothing());
@@ -334,7 +333,7 @@ fn who_is_asked_for_own_counts_is_asked_about_the_counters_of_its_shards() {
 #[test]
 fn an_answer_that_does_not_go_on_is_refused() {
     let world = small();
-    let gathering = Gathering::begin(Of::Direct, (&world.view, &world.ledger), &[counter(0)]);
+    let gathering = Gathering::begin(Of::Direct, &world.view, &world.ledger, &[counter(0)]);
     let mut inquiry = gathering.inquiry(shard(0), &Wanted::everything());
     assert_eq!(inquiry.take(CountsAnswer::default()), Err(GatherError::Length { asked: 1, counters: 0 }));
     let first = gather_some(&world.view, &world.ledger, &inquiry.ask().unwrap(), 1);
@@ -353,7 +352,7 @@ fn an_answer_that_does_not_go_on_is_refused() {
 #[test]
 fn what_has_expired_elsewhere_is_asked_for_again_without_it() {
     let mut world = small();
-    let gathering = Gathering::begin(Of::Direct, (&world.view, &world.ledger), &[counter(0)]);
+    let gathering = Gathering::begin(Of::Direct, &world.view, &world.ledger, &[counter(0)]);
     let hours =
         WindowQuery { asked: Asked::Last("2h".parse().unwrap()), zone: Zone::UTC, error_s: None, compare: false };
     let wanted = |gathering: &Gathering| gathering.wanted_at(AT, &[counter(0)], std::slice::from_ref(&hours)).unwrap();
@@ -387,7 +386,7 @@ fn the_largest_answer_fits_a_message_and_the_rest_follows() {
     world.view.merge(&cell, valve, 1_000_000).unwrap();
     let first = (NOW_S / 60) as u32 - 100;
     world.view.merge_row(&cell, valve, &Row::from_buckets(minutes(first))).unwrap();
-    let gathering = Gathering::begin(Of::Direct, (&world.view, &world.ledger), &[counter(1)]);
+    let gathering = Gathering::begin(Of::Direct, &world.view, &world.ledger, &[counter(1)]);
     let mut inquiry = gathering.inquiry(shard(0), &Wanted::everything());
     let mut answers = 0;
     while let Some(ask) = inquiry.ask() {

@@ -353,15 +353,17 @@ impl AggregatorCore {
     pub fn new(config: AggregatorConfig) -> AggregatorCore {
         let view = View::cut(config.own, config.seed, config.ranges.clone());
         let shards = (0..config.ranges.numbers() as u16).map(|shard| Shard::new(&config, ShardId(shard))).collect();
-        AggregatorCore::with_state(config, view, shards, Default::default())
+        AggregatorCore::with_state(config, view, shards, BTreeMap::new(), BTreeMap::new())
     }
 
-    /// With a view that is cut as the configuration says, and as many shards.
+    /// With a view that is cut as the configuration says, and as many shards. `beside` has the cursors of feeds that fill in the
+    /// shards that are arriving.
     fn with_state(
         config: AggregatorConfig,
         mut view: View,
         shards: Vec<Shard>,
-        (feeds, beside): (BTreeMap<GroupId, Feed>, BTreeMap<GroupId, LogIndex>),
+        feeds: BTreeMap<GroupId, Feed>,
+        beside: BTreeMap<GroupId, LogIndex>,
     ) -> AggregatorCore {
         let mut standing = Standing::default();
         standing.add(registration(&config));

@@ -263,12 +263,14 @@ impl Gossip {
     /// `start` numbers the starts of this process. It increases, and is higher than the epoch of any earlier stream of this data
     /// centre. Without a stream on disk it names a new one.
     pub fn new(own: impl Into<AggregatorId>, start: u64, config: GossipConfig, seed: u64) -> Gossip {
-        Gossip::of_shard((own.into(), ShardId::FIRST, Seats::default()), start, config, seed)
+        Gossip::of_shard(own.into(), ShardId::FIRST, Seats::default(), start, config, seed)
     }
 
     /// The same for a shard of a view that is cut, with data centres of several aggregators.
     pub fn of_shard(
-        (own_id, shard, seats): (AggregatorId, ShardId, Seats),
+        own_id: AggregatorId,
+        shard: ShardId,
+        seats: Seats,
         start: u64,
         config: GossipConfig,
         seed: u64,

@@ -19,7 +19,7 @@ mod totals;
 
 pub use audit::{ANCESTORS_AUDITED_MAX, NotCounted, TotalAudit};
 pub use cells::{CELLS_MAX, Cells, MergeError, Merged};
-pub use limits::{NotedLimit, ReadLimits};
+pub use limits::{NotedLimit, Promised, ReadLimits};
 pub use loads::Load;
 pub use parting::{Parted, Place};
 pub(crate) use reuse::{is_earlier, slot_and_tag};

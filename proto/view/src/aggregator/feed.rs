@@ -345,7 +345,7 @@ impl AggregatorCore {
         let which = if *fills { Which::Filling } else { Which::Usual };
         let asked = self.feed(group, which).and_then(|feed| self.scope_of(feed, which));
         if asked.is_some_and(|(_, number)| number == *scope) {
-            self.on_feed(now, (group, which), chunk, Names::Some(slots, *named), ledger);
+            self.on_feed(now, group, which, chunk, Names::Some(slots, *named), ledger);
         }
     }
 
@@ -353,7 +353,8 @@ impl AggregatorCore {
     pub(super) fn on_feed(
         &mut self,
         now: Time,
-        (group, which): (GroupId, Which),
+        group: GroupId,
+        which: Which,
         chunk: &FeedChunk,
         names: Names<'_>,
         ledger: &Ledger,
@@ -379,8 +380,8 @@ impl AggregatorCore {
         // A chunk that does not fit the view is not skipped: the cursor stays, and the feed's lag grows for all to see.
         self.note_heard(now, group, chunk.heard, ledger);
         let Some(mut feed) = self.feed_mut(group, which).map(std::mem::take) else { return };
-        let is_learnt = self.learn_slots((&mut feed, which), chunk, names, ledger) && self.learn_valves(&feed, chunk);
-        let raised = if is_learnt { self.merge_chunk(now, (&feed, which), chunk) } else { BTreeSet::new() };
+        let is_learnt = self.learn_slots(&mut feed, which, chunk, names, ledger) && self.learn_valves(&feed, chunk);
+        let raised = if is_learnt { self.merge_chunk(now, &feed, which, chunk) } else { BTreeSet::new() };
         if is_learnt {
             feed.advance(chunk);
             feed.forget_heard();
@@ -404,7 +405,8 @@ impl AggregatorCore {
     /// its slot, because a new cell may get that slot.
     fn learn_slots(
         &mut self,
-        (feed, which): (&mut Feed, Which),
+        feed: &mut Feed,
+        which: Which,
         chunk: &FeedChunk,
         names: Names<'_>,
         ledger: &Ledger,
@@ -451,7 +453,7 @@ impl AggregatorCore {
     }
 
     /// Merges a chunk; returns the shards with raised components.
-    fn merge_chunk(&mut self, now: Time, (feed, which): (&Feed, Which), chunk: &FeedChunk) -> BTreeSet<ShardId> {
+    fn merge_chunk(&mut self, now: Time, feed: &Feed, which: Which, chunk: &FeedChunk) -> BTreeSet<ShardId> {
         let AggregatorCore { view, shards, .. } = self;
         let raised = view.change(|cells| {
             let mut raised = vec![Vec::new(); cells.len()];

@@ -205,7 +205,7 @@ impl AggregatorCore {
         self.moves.revision = map.revision();
         self.config.seats = self.config.seats.with_moved(map.moved().clone());
         self.say_parted(ledger);
-        self.gather_by_map(now, (&before, shown), ledger);
+        self.gather_by_map(now, &before, shown, ledger);
     }
 
     /// The ranges that are told here.
@@ -218,7 +218,8 @@ impl AggregatorCore {
     pub(super) fn gather_by_map(
         &mut self,
         now: Time,
-        (before, shown): (&BTreeSet<ShardId>, BTreeSet<ShardId>),
+        before: &BTreeSet<ShardId>,
+        shown: BTreeSet<ShardId>,
         ledger: &Ledger,
     ) {
         let after = self.gathered();

@@ -3,6 +3,7 @@
 use crate::aggregator::feed::Names;
 use crate::aggregator::moves::Which;
 use crate::aggregator::{AggregatorCore, Event, Output};
+use crate::view::Promised;
 use tidemark_ledger::ledger::{Changes, Ledger};
 use tidemark_types::ids::{CounterName, GroupId};
 use tidemark_types::time::Time;
@@ -58,7 +59,7 @@ impl AggregatorCore {
             {
                 self.tell_registration(group, ledger);
             }
-            FromGroup::Feed(chunk) => self.on_feed(now, (group, Which::Usual), &chunk, Names::All, ledger),
+            FromGroup::Feed(chunk) => self.on_feed(now, group, Which::Usual, &chunk, Names::All, ledger),
             FromGroup::FedIn(told) => self.on_fed_in(now, group, &told, ledger),
             FromGroup::Audited(audited) => self.on_audited(group, &audited),
             FromGroup::Hello(hello) if hello.group == group => {
@@ -227,7 +228,7 @@ impl AggregatorCore {
         for awaiting in ledger.awaiting_view(view) {
             let counter = &awaiting.counter;
             let at = awaiting.at;
-            let promised = (awaiting.at, awaiting.arming);
+            let promised = Promised { at: awaiting.at, arming: awaiting.arming };
             if self.view.limits().has_promised(counter, promised) {
                 continue;
             }
@@ -263,7 +264,8 @@ impl AggregatorCore {
             let limits = self.view.limits();
             let checkpoint = &self.shards[0].checkpoint;
             let durable = checkpoint.is_persisted(&awaiting.counter) && !limits.has_changed(&awaiting.counter);
-            if limits.has_promised(&awaiting.counter, (awaiting.at, awaiting.arming)) && durable {
+            let promised = Promised { at: awaiting.at, arming: awaiting.arming };
+            if limits.has_promised(&awaiting.counter, promised) && durable {
                 self.standing.add(awaiting.answer(view, true));
             }
         }

@@ -135,7 +135,7 @@ impl Recovery {
             view.limits_mut().restore(counter, limit);
         }
         let feeds = cursors.into_iter().flatten().map(|(group, cursor)| (group, Feed::at(cursor))).collect();
-        Ok(AggregatorCore::with_state(config, view, shards, (feeds, beside.unwrap_or_default())))
+        Ok(AggregatorCore::with_state(config, view, shards, feeds, beside.unwrap_or_default()))
     }
 
     /// The state on disk; `None` if there was no row.

@@ -38,8 +38,8 @@ impl Shard {
 pub(super) fn gossip_of(config: &AggregatorConfig, shard: ShardId) -> Gossip {
     let seed = config.seed.wrapping_add(shard.0.into());
     let held = config.ranges.iter().filter(|range| config.gathers(range.shard)).count();
-    let of = (config.own, shard, config.seats.clone());
-    Gossip::of_shard(of, config.epoch, config.gossip.shared_by(held), seed)
+    let gossip = config.gossip.shared_by(held);
+    Gossip::of_shard(config.own, shard, config.seats.clone(), config.epoch, gossip, seed)
 }
 
 impl AggregatorCore {

@@ -172,10 +172,10 @@ impl AggregatorCore {
             }
             self.hand_flushes(shard, &flushes);
             self.splits.writing = Some(Writing { split: parted.split, flushes, stale });
-            self.gather_by_map(now, (&before, shown), ledger);
+            self.gather_by_map(now, &before, shown, ledger);
         } else {
             self.forget_flushes(shard);
-            self.gather_by_map(now, (&before, shown), ledger);
+            self.gather_by_map(now, &before, shown, ledger);
             self.drop_stale(now, stale);
         }
     }

@@ -67,7 +67,7 @@ pub fn cut(cells: &Cells, origin: &Origin, delta: &Delta, named: &Bits, max: usi
     if !origin.recent.reaches(base) || !origin.rows.reaches(base) {
         return None;
     }
-    let rows = rows_until(cells, origin, (base, upto), max)?;
+    let rows = rows_until(cells, origin, base, upto, max)?;
     let (slots, upto) = slots_until(cells, delta, origin, rows, named, max)?;
     let of_versions = origin.rows.since(base).take_while(|&(version, ..)| version <= upto);
     let mut content = Content { slots, rows: Parts::new() };
@@ -78,7 +78,7 @@ pub fn cut(cells: &Cells, origin: &Origin, delta: &Delta, named: &Bits, max: usi
 }
 
 /// Up to which version changes of rows fit. `None` where those of one version do not.
-fn rows_until(cells: &Cells, origin: &Origin, (base, upto): (u64, u64), max: usize) -> Option<u64> {
+fn rows_until(cells: &Cells, origin: &Origin, base: u64, upto: u64, max: usize) -> Option<u64> {
     let mut bytes = 0;
     let mut run = base;
     let mut before = base;

@@ -200,8 +200,8 @@ mod tests {
 
         /// The holders of one shard of many, in data centres with four aggregators each.
         fn gossip_of(id: AggregatorId, start: u64) -> Gossip {
-            let of = (id, ShardId::FIRST, Seats::new(vec![4, 4]));
-            Gossip::of_shard(of, start, GossipConfig::default(), 7)
+            let seats = Seats::new(vec![4, 4]);
+            Gossip::of_shard(id, ShardId::FIRST, seats, start, GossipConfig::default(), 7)
         }
 
         /// Starts one anew, on a disk that has the versions of others as they were at `old`, and all components.
@@ -285,7 +285,7 @@ mod tests {
         }
 
         /// Cuts a link, or restores it; both sides notice.
-        fn toggle(&mut self, (a, b): (usize, usize)) {
+        fn toggle(&mut self, a: usize, b: usize) {
             let is_up = self.cut.remove(&(a, b));
             for (at, other) in [(a, b), (b, a)] {
                 match is_up {
@@ -377,7 +377,10 @@ mod tests {
             for (what, which, long) in steps {
                 let key = which % 3;
                 match what {
-                    0..6 => net.toggle(LINKS[what]),
+                    0..6 => {
+                        let (a, b) = LINKS[what];
+                        net.toggle(a, b);
+                    }
                     12 => disks[which % 4] = net.gossip[which % 4].foreign_state(),
                     13 => net.restart(which % 4, disks[which % 4].clone()),
                     6..8 => net.feed(what - 6, KEYS[key], counted[key]),
@@ -397,22 +400,22 @@ mod tests {
     #[test]
     fn who_has_just_started_relays_nothing_that_no_version_stands_for() {
         let mut net = Net::new();
-        [(0, 3), (1, 3), (2, 3)].into_iter().for_each(|link| net.toggle(link));
+        [0, 1, 2].into_iter().for_each(|other| net.toggle(other, 3));
         net.feed(FIRST, b'k', 1);
         net.run(Span::from_secs(2));
         let disk = net.gossip[SECOND].foreign_state();
-        [(0, 2), (1, 2)].into_iter().for_each(|link| net.toggle(link));
+        [0, 1].into_iter().for_each(|other| net.toggle(other, 2));
         net.feed(FIRST, b'k', 2);
         net.run(Span::from_secs(2));
         assert_eq!([0, 1, 2, 3].map(|at| net.shows(at)), [2, 2, 1, 0]);
-        net.toggle((0, 1));
+        net.toggle(0, 1);
         net.restart(SECOND, disk);
-        [(1, 2), (1, 3)].into_iter().for_each(|link| net.toggle(link));
+        [2, 3].into_iter().for_each(|other| net.toggle(1, other));
         for _ in 0..100 {
             net.run(Span::from_millis(100));
             net.check_stands();
         }
-        net.toggle((0, 1));
+        net.toggle(0, 1);
         net.run(Span::from_secs(10));
         assert_eq!(net.shows(ABROAD_SECOND), 2);
     }

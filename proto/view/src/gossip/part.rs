@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn part_of(own: AggregatorId, whole: &Gossip) -> Gossip {
-        let mut part = Gossip::of_shard((own, ShardId(1), seats()), 1, GossipConfig::default(), 1);
+        let mut part = Gossip::of_shard(own, ShardId(1), seats(), 1, GossipConfig::default(), 1);
         part.go_on_as_part(whole, &Renumbered { slot: &odd, valve: &Some, row: &|_| None });
         part
     }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_the_second_of_a_pair_held_back_of_the_whole_it_holds_back_of_the_part() {
-        let mut whole = Gossip::of_shard((SECOND, ShardId(0), seats()), 1, GossipConfig::default(), 1);
+        let mut whole = Gossip::of_shard(SECOND, ShardId(0), seats(), 1, GossipConfig::default(), 1);
         let fed = (0..4).map(|slot| Fed { slot, valve: 0, rows: Vec::new() });
         whole.on_fed(Time(0), fed.collect());
         let mut part = part_of(SECOND, &whole);

@@ -46,7 +46,7 @@ impl Gossip {
         // Its own changes have versions of this start, and belong to no other stream.
         for (id, knows) in origins.into_iter().filter(|&(id, knows)| knows || id == self.own) {
             let origin = &self.origins[&id];
-            while let Some(delta) = next_delta(cells, (self.start, knows), id, origin, peer, &self.config) {
+            while let Some(delta) = next_delta(cells, self.start, knows, id, origin, peer, &self.config) {
                 self.counts.walks += u64::from(delta.walk.is_some_and(|walk| walk.from_slot == 0));
                 self.counts.deltas_sent += 1;
                 if let Some(sending) = peer.sending.get_mut(&id).filter(|sending| sending.resend_at.is_none()) {
@@ -116,7 +116,8 @@ fn tells(peer: &Peer, own: AggregatorId, id: AggregatorId) -> bool {
 /// The next delta of an origin for a peer, noted as in flight; `None` when it has all or the window is full.
 fn next_delta(
     cells: &Cells,
-    (sender, may_walk): (u64, bool),
+    sender: u64,
+    may_walk: bool,
     id: AggregatorId,
     origin: &Origin,
     peer: &mut Peer,

@@ -221,7 +221,7 @@ pub struct Gathered {
 impl Gathering {
     /// Begins without data. The places of the counters, the shards that add to them, and the kept buckets are those of this view
     /// now, also for shards that it does not hold.
-    pub fn begin(of: Of, (view, ledger): (&View, &Ledger), counters: &[CounterName]) -> Gathering {
+    pub fn begin(of: Of, view: &View, ledger: &Ledger, counters: &[CounterName]) -> Gathering {
         let mut horizons = BTreeMap::new();
         for namespace in counters.iter().map(CounterName::namespace) {
             if !horizons.contains_key(namespace) {

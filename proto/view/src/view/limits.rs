@@ -21,8 +21,13 @@ pub struct NotedLimit {
     pub generation: u32,
 }
 
-/// A milestone that is being armed, and which arming of it.
-pub type Promised = (u64, u64);
+/// A milestone that is being armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Promised {
+    pub at: u64,
+    /// Tells this arming of the milestone from others.
+    pub arming: u64,
+}
 
 /// Limits of one view.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +44,8 @@ impl ReadLimits {
     pub fn limit(&self, counter: &CounterName, ledger: &Ledger) -> Option<u64> {
         let noted = self.noted.get(counter).filter(|_| self.is_ahead(counter, ledger));
         let promised = self.promised.get(counter).into_iter().flatten().copied();
-        let promised = promised.filter(|&promised| self.holds(counter, promised, ledger)).map(|(at, _)| at).min();
+        let promised =
+            promised.filter(|&promised| self.holds(counter, promised, ledger)).map(|promised| promised.at).min();
         // A milestone that was armed before the note was made, and not when it was, is awarded or gone: readers have seen counts
         // above it.
         let same = noted.is_some_and(|noted| noted.generation == ledger.resets().generation(counter));
@@ -59,9 +65,9 @@ impl ReadLimits {
     }
 
     /// A promise holds until its milestone is seen armed (the ledger's state limits then) or gone, by a replica that knows of it.
-    fn holds(&self, counter: &CounterName, (at, of): Promised, ledger: &Ledger) -> bool {
-        let pending = ledger.counter(counter).and_then(|state| state.milestones().get(at));
-        let waits = matches!(pending, Some(Pending::Arming { arming, .. }) if *arming == of);
+    fn holds(&self, counter: &CounterName, promised: Promised, ledger: &Ledger) -> bool {
+        let pending = ledger.counter(counter).and_then(|state| state.milestones().get(promised.at));
+        let waits = matches!(pending, Some(Pending::Arming { arming, .. }) if *arming == promised.arming);
         waits || self.is_ahead(counter, ledger)
     }
 
@@ -85,7 +91,8 @@ impl ReadLimits {
         let still = |(at, pending): (u64, &Pending)| match pending {
             Pending::Arming { arming, awaits, refused } => {
                 let answered = !awaits.contains(&view) && !refused && shown < at;
-                (promised.contains(&(at, *arming)) || answered).then_some((at, *arming))
+                let promise = Promised { at, arming: *arming };
+                (promised.contains(&promise) || answered).then_some(promise)
             }
             Pending::Armed => None,
         };

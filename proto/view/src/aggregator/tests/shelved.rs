@@ -124,7 +124,7 @@ impl Shelved {
         Horizon::begin(&self.terms.policy, UnixTime::try_from(self.now_s).unwrap())
     }
 
-    fn count(&mut self, (number, lane): (u32, u8), ago_s: u64, delta: u64) {
+    fn count(&mut self, number: u32, lane: u8, ago_s: u64, delta: u64) {
         let horizon = self.horizon();
         let event = UnixTime::try_from(self.now_s - ago_s).unwrap();
         let (component, row) = self.counted.entry((number, lane)).or_default();
@@ -242,8 +242,8 @@ proptest! {
         let mut own = Shelved::new(bytes_max, granularities);
         for (at, (what, number, lane, ago_s, delta)) in steps.into_iter().enumerate() {
             match what {
-                0..4 => own.count((number, lane), 0, delta),
-                4..6 => own.count((number, lane), ago_s, delta),
+                0..4 => own.count(number, lane, 0, delta),
+                4..6 => own.count(number, lane, ago_s, delta),
                 6 => own.clock(ago_s * delta),
                 7..9 => own.clock(MINUTE_S * delta),
                 9 => own.world.wait(),
@@ -263,7 +263,7 @@ proptest! {
     fn what_is_damaged_on_the_shelf_is_refused_at_the_start(at: usize, byte: u8, cut: usize) {
         let mut own = Shelved::new(0, 3);
         for minute in 0..30 {
-            own.count((0, 0), 0, 1 + minute);
+            own.count(0, 0, 0, 1 + minute);
             own.clock(MINUTE_S);
         }
         own.let_all_go();
@@ -287,7 +287,7 @@ proptest! {
 fn memory_falls_to_what_is_counted_in_now_and_what_comes_late_is_read_from_the_shelf() {
     let mut own = Shelved::new(0, 3);
     for minute in 0..60 {
-        (0..COUNTERS).for_each(|number| own.count((number, 0), 0, 1 + minute));
+        (0..COUNTERS).for_each(|number| own.count(number, 0, 0, 1 + minute));
         own.clock(MINUTE_S);
     }
     let in_memory = |own: &Shelved| {
@@ -304,7 +304,7 @@ fn memory_falls_to_what_is_counted_in_now_and_what_comes_late_is_read_from_the_s
     assert_eq!(own.shelved(), COUNTERS as usize);
     // Ten minutes, and perhaps one bucket each of the hour and the day.
     assert!(after <= COUNTERS as usize * 13 && before >= COUNTERS as usize * 60, "{before} to {after}");
-    own.count((3, 0), 3_000, 1_000);
+    own.count(3, 0, 3_000, 1_000);
     own.check();
     let raised = in_memory(&own);
     assert!(raised - after <= 2, "only what was raised is in memory again");
@@ -317,7 +317,7 @@ fn memory_falls_to_what_is_counted_in_now_and_what_comes_late_is_read_from_the_s
     // When all of it has expired it is gone from the disk.
     own.clock(12 * 86_400);
     own.let_all_go();
-    own.count((3, 0), 0, 1);
+    own.count(3, 0, 0, 1);
     own.let_all_go();
     own.check();
     assert_eq!((own.shelved(), own.shelf.0.lock().unwrap().len()), (0, 0));
@@ -329,7 +329,7 @@ fn memory_falls_to_what_is_counted_in_now_and_what_comes_late_is_read_from_the_s
 fn what_has_expired_on_the_shelf_does_not_come_back_under_a_longer_policy() {
     let mut own = Shelved::new(0, 3);
     for minute in 0..60 {
-        own.count((0, 0), 0, 1 + minute);
+        own.count(0, 0, 0, 1 + minute);
         own.clock(MINUTE_S);
     }
     own.let_all_go();
@@ -342,7 +342,7 @@ fn what_has_expired_on_the_shelf_does_not_come_back_under_a_longer_policy() {
     assert_eq!(minutes(&before), 50, "they are on the disk still");
     let longer = terms(2, 3, 80_000);
     own.world.apply([LedgerCmd::Series { namespace: "t".into(), terms: longer.clone() }]);
-    own.count((0, 0), 0, 1);
+    own.count(0, 0, 0, 1);
     own.let_all_go();
     own.crash(3);
     let view = own.world.core.view();
@@ -359,7 +359,7 @@ fn what_is_on_its_way_to_the_shelf_stays_though_all_that_was_there_expires_meanw
         let mut own = Shelved::new(0, 1);
         let count = |own: &mut Shelved, minutes| {
             for _ in 0..minutes {
-                (0..COUNTERS).for_each(|number| own.count((number, 0), 0, 1));
+                (0..COUNTERS).for_each(|number| own.count(number, 0, 0, 1));
                 own.clock(MINUTE_S);
             }
         };
@@ -387,14 +387,14 @@ fn raise_buckets_on_their_way() {
     for parts in 0..9 {
         let mut own = Shelved::new(0, 1);
         for _ in 0..30 {
-            (0..COUNTERS).for_each(|number| own.count((number, 0), 0, 1));
+            (0..COUNTERS).for_each(|number| own.count(number, 0, 0, 1));
             own.clock(MINUTE_S);
         }
         for _ in 0..parts {
             own.persist();
             own.world.wait();
         }
-        (0..COUNTERS).for_each(|number| own.count((number, 0), 25 * MINUTE_S, 5));
+        (0..COUNTERS).for_each(|number| own.count(number, 0, 25 * MINUTE_S, 5));
         own.persist();
         own.check();
     }
@@ -416,7 +416,7 @@ fn raised_buckets_that_are_let_go_are_noticed() {
 fn old_buckets_of_what_is_over_leave_the_disk() {
     let mut own = Shelved::new(0, 3);
     for minute in 0..60 {
-        (0..COUNTERS).for_each(|number| own.count((number, 0), 0, 1 + minute));
+        (0..COUNTERS).for_each(|number| own.count(number, 0, 0, 1 + minute));
         own.clock(MINUTE_S);
     }
     own.let_all_go();
