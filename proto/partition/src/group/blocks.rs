@@ -12,6 +12,16 @@ pub(super) struct Blocks {
     sides: Vec<u64>,
 }
 
+/// A block that is to be saved, or its row to be deleted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChangedBlock {
+    pub number: u32,
+    /// The side to write now.
+    pub side: u8,
+    /// Whether the block exists.
+    pub is_there: bool,
+}
+
 impl Blocks {
     /// Numbers a block as changed.
     #[inline]
@@ -39,14 +49,14 @@ impl Blocks {
         self.loaded(block, 1 - self.side(block));
     }
 
-    /// Drains the changed blocks, each with the side to write now, and whether the block exists. A block that does not exist was
-    /// left by an unfinished checkpoint: its row is to be deleted. The first checkpoint that writes the block writes that side,
-    /// in any process.
-    pub fn take(&mut self, there: u32) -> Vec<(u32, u8, bool)> {
+    /// Drains the changed blocks. A block that does not exist was left by an unfinished checkpoint: its row is to be deleted.
+    /// The first checkpoint that writes the block writes that side, in any process.
+    pub fn take(&mut self, there: u32) -> Vec<ChangedBlock> {
         let mut changed = self.begin();
-        let blocks: Vec<_> =
-            std::iter::from_fn(|| changed.pop()).map(|block| (block, self.side(block), block < there)).collect();
-        blocks.iter().filter(|(.., is_there)| !is_there).for_each(|&(block, ..)| self.flip(block));
+        let numbers = std::iter::from_fn(|| changed.pop());
+        let changed = |number| ChangedBlock { number, side: self.side(number), is_there: number < there };
+        let blocks: Vec<ChangedBlock> = numbers.map(changed).collect();
+        blocks.iter().filter(|block| !block.is_there).for_each(|block| self.flip(block.number));
         blocks
     }
 

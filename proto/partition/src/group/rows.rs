@@ -12,6 +12,7 @@ mod read;
 pub use load::Loading;
 pub use read::{RowReader, Stored};
 
+use crate::group::blocks::{Blocks, ChangedBlock};
 use crate::group::cells::COMPONENTS_PER_BLOCK;
 use crate::group::generations::{Present, SavedGenerations};
 use crate::group::guard::Guard;
@@ -78,7 +79,7 @@ pub enum LoadError {
 pub(super) struct Saved {
     /// Number of the last checkpoint made.
     number: u64,
-    names: super::blocks::Blocks,
+    names: Blocks,
     queue_dirty: BTreeSet<(u32, u64)>,
     /// The side of every saved block of a queue.
     queue_sides: BTreeMap<(u32, u64), u8>,
@@ -135,8 +136,8 @@ impl Extent {
 
     /// The keys, on both sides, of the blocks in this extent and not in the other.
     fn keys_beyond(self, other: Extent) -> impl Iterator<Item = Vec<u8>> {
-        let beyond = move |tag| (other.of_kind(tag)..self.of_kind(tag)).map(move |block| (tag, block));
-        [NAMES, COMPONENTS, BUCKETS].into_iter().flat_map(beyond).flat_map(both_sides)
+        let beyond = move |tag| (other.of_kind(tag)..self.of_kind(tag)).flat_map(move |block| both_sides(tag, block));
+        [NAMES, COMPONENTS, BUCKETS].into_iter().flat_map(beyond)
     }
 }
 
@@ -244,7 +245,8 @@ impl Group {
         let extent = std::mem::take(&mut self.saved.extent);
         let now = Extent::of(self);
         let left = std::mem::take(&mut self.saved.left).into_iter().filter(|&(tag, block)| block >= now.of_kind(tag));
-        self.saved.gone.extend(extent.keys_beyond(now).chain(left.flat_map(both_sides)));
+        let left = left.flat_map(|(tag, block)| both_sides(tag, block));
+        self.saved.gone.extend(extent.keys_beyond(now).chain(left));
         let mut rows = Vec::new();
         self.save_queues(&mut rows);
         for of in self.saved.names.take(self.cells.table.len().div_ceil(NAMES_PER_BLOCK)) {
@@ -339,15 +341,11 @@ impl Group {
     }
 
     /// The row of a block. An empty row, which deletes the content under its key, if the block does not exist.
-    fn block_row(
-        &self,
-        tag: u8,
-        (block, side, is_there): (u32, u8, bool),
-        fill: impl FnOnce(u32, &mut Vec<u8>),
-    ) -> Row {
+    fn block_row(&self, tag: u8, block: ChangedBlock, fill: impl FnOnce(u32, &mut Vec<u8>)) -> Row {
+        let ChangedBlock { number, side, is_there } = block;
         match is_there {
-            true => self.row(tag, block, side, |value| fill(block, value)),
-            false => (key_of(tag, block, side), Vec::new()),
+            true => self.row(tag, number, side, |value| fill(number, value)),
+            false => (key_of(tag, number, side), Vec::new()),
         }
     }
 
@@ -465,7 +463,7 @@ impl Group {
     }
 }
 
-fn both_sides((tag, block): (u8, u32)) -> [Vec<u8>; 2] {
+fn both_sides(tag: u8, block: u32) -> [Vec<u8>; 2] {
     [0, 1].map(|side| key_of(tag, block, side))
 }
 

@@ -195,7 +195,7 @@ impl Consumer {
 }
 
 /// The counters from one on before another one.
-fn scope((from, before): (u32, u32)) -> Scope {
+fn scope(from: u32, before: u32) -> Scope {
     Scope::new(vec![KeySpan { from: Some(name(from)), before: Some(name(before)) }])
 }
 
@@ -311,7 +311,7 @@ proptest! {
         memory in prop_oneof![Just(None), Just(Some(0)), (0..4_000usize).prop_map(Some)],
     ) {
         let mut group = started(policy(late_h * HOUR_S, out_of_range(refuses)));
-        let mut consumer = Consumer { scope: wanted.map(scope), ..Consumer::default() };
+        let mut consumer = Consumer { scope: wanted.map(|(from, before)| scope(from, before)), ..Consumer::default() };
         let mut log = Vec::new();
         let mut recount = Recount::default();
         let mut store = Store { bytes_max: memory, ..Store::default() };

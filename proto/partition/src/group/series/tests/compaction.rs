@@ -111,9 +111,6 @@ impl Follower {
     }
 }
 
-/// One entry: how far time moves, the action, its counter, and the amount.
-type Step = (u64, u8, u32, u64, u8);
-
 struct World {
     group: Group,
     store: Store,
@@ -192,7 +189,8 @@ impl World {
         }
     }
 
-    fn step(&mut self, (ahead_s, what, key, delta, cut): Step) {
+    /// One entry: time moves by `ahead_s`, and the action `what` adds `delta` to counter `key`, or the like.
+    fn step(&mut self, ahead_s: u64, what: u8, key: u32, delta: u64, cut: u8) {
         self.now_s += ahead_s;
         match what {
             0..8 => self.count(key, delta, what % LANES),
@@ -221,7 +219,9 @@ proptest! {
         memory in prop_oneof![Just(None), Just(Some(0)), (0..2_000usize).prop_map(Some)],
     ) {
         let mut world = World::new(memory);
-        steps.into_iter().for_each(|step| world.step(step));
+        for (ahead_s, what, key, delta, cut) in steps {
+            world.step(ahead_s, what, key, delta, cut);
+        }
         world.compact();
         world.check();
         world.follower.follow(&mut world.group, 300, 20_000);
