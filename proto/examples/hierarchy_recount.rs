@@ -142,11 +142,12 @@ fn main() {
             .for_each(|n| hierarchy.on_raised(ShardId::FIRST, n.wrapping_mul(2_654_435_761) % graph.vertices(), 1));
         println!("an increment: {} ns", since.elapsed().as_nanos() / u128::from(count));
     }
-    move_much(&mut ledger, &mut direct, row(&policy, 20));
+    let (row, horizon) = row(&policy, 20);
+    move_much(&mut ledger, &mut direct, row, &horizon);
 }
 
 /// An edge that moves 100,000 descendants, and one that moves 100,000 ancestors, 40 buckets each.
-fn move_much(ledger: &mut Ledger, direct: &mut Direct, (row, horizon): (Row, Horizon)) {
+fn move_much(ledger: &mut Ledger, direct: &mut Direct, row: Row, horizon: &Horizon) {
     let buckets = row.len();
     direct.rows = vec![row];
     let fan = |from: CounterName, to: CounterName| Edge { from, to };
@@ -156,7 +157,7 @@ fn move_much(ledger: &mut Ledger, direct: &mut Direct, (row, horizon): (Row, Hor
         direct.cells.intern(&ledger.graph().name(tidemark_proto::graph::Vertex(vertex)).total()).expect("room");
     }
     let mut hierarchy = Hierarchy::default();
-    hierarchy.on_horizon("site", &horizon, ledger);
+    hierarchy.on_horizon("site", horizon, ledger);
     hierarchy.recount(ledger, direct);
     for (what, edge) in
         [("descendants", fan(name('w', 0), name('x', 0))), ("ancestors", fan(name('x', 1), name('w', 1)))]

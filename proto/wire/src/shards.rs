@@ -477,14 +477,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn name((namespace, key): &(usize, Vec<u8>)) -> CounterName {
-        CounterName::new(["a", "a.b", "b"][*namespace], key).unwrap()
+    fn name(namespace: usize, key: &[u8]) -> CounterName {
+        CounterName::new(["a", "a.b", "b"][namespace], key).unwrap()
     }
 
     /// Few namespaces and short keys: cuts and counters meet.
     fn names(most: usize) -> impl Strategy<Value = Vec<CounterName>> {
         let key = proptest::collection::vec(prop::sample::select(vec![0u8, b'a', b'b', b'/', 255]), 1..4);
-        proptest::collection::vec((0..3usize, key), 0..most).prop_map(|names| names.iter().map(name).collect())
+        let names = (0..3usize, key).prop_map(|(namespace, key)| name(namespace, &key));
+        proptest::collection::vec(names, 0..most)
     }
 
     /// Counters of some of these namespaces are laid by a piece of their keys, of others not.
@@ -587,8 +588,9 @@ mod tests {
             let founded = Ranges::of_ordered(ascending(cuts, &order), order.clone()).unwrap();
             let mut ranges = founded.clone();
             let mut done = Vec::new();
-            for (shard, at) in splits {
-                let split = Split { shard: ShardId(shard), at: name(&at), first: ShardId(ranges.numbers() as u16) };
+            for (shard, (namespace, key)) in splits {
+                let at = name(namespace, &key);
+                let split = Split { shard: ShardId(shard), at, first: ShardId(ranges.numbers() as u16) };
                 let before = ranges.clone();
                 let is_first = |from: &CounterName| order.begin(from) == order.begin(&split.at);
                 let is_within = before
@@ -634,7 +636,7 @@ mod tests {
     fn without_cuts_there_is_one_range() {
         let ranges = Ranges::whole();
         assert_eq!(ranges, Ranges::of_cuts(Vec::new()).unwrap());
-        assert_eq!(ranges.find(&name(&(2, vec![255; 4]))), ShardId(0));
+        assert_eq!(ranges.find(&name(2, &[255; 4])), ShardId(0));
         assert_eq!(ranges.iter().collect::<Vec<_>>(), [Range { shard: ShardId(0), from: None, before: None }]);
     }
 

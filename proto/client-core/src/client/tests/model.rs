@@ -395,7 +395,7 @@ impl World {
                 assert!(times.is_empty() || times.len() == items.len());
                 self.links.get_mut(&id).unwrap().defs.extend(defs);
                 let stale = self.chance(self.faults.stale_leader);
-                match self.on_batch(id, site, (lane, seq), &items, &times) {
+                match self.on_batch(id, site, lane, seq, &items, &times) {
                     _ if stale => {
                         let error = BatchError::UnknownLane { lane, lanes: lane };
                         self.answer(id, ToClient::Refused { lane, seq, error });
@@ -411,7 +411,8 @@ impl World {
         &mut self,
         id: LinkId,
         site: usize,
-        (lane, seq): (u8, u64),
+        lane: u8,
+        seq: u64,
         items: &[WireItem],
         times: &[UnixTime],
     ) -> Result<(), BatchError> {
