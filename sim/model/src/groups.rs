@@ -156,7 +156,8 @@ impl Groups {
         &mut self,
         state: u32,
         input: Input,
-        (up, down): (&mut Channel<LedgerCmd>, &Channel<ToGroup>),
+        up: &mut Channel<LedgerCmd>,
+        down: &Channel<ToGroup>,
     ) -> Result<u32, Violation> {
         if let Some(next) = self.steps.recall(&(state, input)) {
             return Ok(next);

@@ -315,7 +315,8 @@ impl Ledgers {
     pub fn decide(
         &mut self,
         state: u32,
-        (number, decision): (u8, Decision),
+        number: u8,
+        decision: Decision,
         operator: &mut Channel<LedgerCmd>,
     ) -> Option<MessageNo> {
         if let Some(known) = self.decisions.recall(&(state, number)) {

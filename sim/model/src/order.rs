@@ -18,7 +18,7 @@ pub fn fits(config: &Config) -> bool {
 }
 
 /// The notes of a group that went from one state to another while the others know of `placed`.
-pub fn note(config: &Config, notes: u32, (was, is): (&Part, &Part), placed: u32) -> u32 {
+pub fn note(config: &Config, notes: u32, was: &Part, is: &Part, placed: u32) -> u32 {
     let bits = field_bits(config);
     let mask = (1 << bits) - 1;
     let mut notes = notes;
@@ -39,7 +39,7 @@ pub fn placed_elsewhere(config: &Config, of: usize, placed: impl Iterator<Item =
 }
 
 /// The positions of `group` that were placed when the increment at `pos` of the group `of` was asked for.
-pub fn noted(config: &Config, notes: u32, (of, pos): (usize, u64), group: usize) -> u32 {
+pub fn noted(config: &Config, notes: u32, of: usize, pos: u64, group: usize) -> u32 {
     let at = if group < of { group } else { group - 1 };
     let field = notes >> (pos as usize * field_bits(config));
     field >> (at * config.increments()) & ((1 << config.increments()) - 1)
@@ -55,8 +55,8 @@ mod tests {
         let config = named("three").expect("a configuration");
         let placed = placed_elsewhere(config, 1, [0b01, 0b11, 0b10].into_iter());
         let notes = placed << field_bits(config);
-        let of = |group| noted(config, notes, (1, 1), group);
-        assert_eq!((of(0), of(2), noted(config, notes, (1, 0), 0)), (0b01, 0b10, 0));
+        let of = |group| noted(config, notes, 1, 1, group);
+        assert_eq!((of(0), of(2), noted(config, notes, 1, 0, 0)), (0b01, 0b10, 0));
         assert!(crate::config::all().all(fits));
     }
 }

@@ -116,7 +116,7 @@ impl Model {
             Violation::unless(certified == known.certain, "I6", || {
                 format!("{award:?} takes {} of {name} for certified; it certified {certified}", known.certain)
             })?;
-            let earlier = if number == of { 0 } else { noted(&self.config, state.before[of], (of, award.pos), number) };
+            let earlier = if number == of { 0 } else { noted(&self.config, state.before[of], of, award.pos, number) };
             self.stands_before(state, number, earlier, known.placed, award)?;
         }
         Ok(())

@@ -114,8 +114,8 @@ impl Model {
                 ways.push(self.commit(here, ledgers::Input::Message { channel: group as u8, message })?);
             }
             for message in self.told_now(here, group) {
-                let channels = (&mut self.up[group], &self.down[group]);
-                let next = self.groups[group].step(here[group], groups::Input::Message(message), channels)?;
+                let input = groups::Input::Message(message);
+                let next = self.groups[group].step(here[group], input, &mut self.up[group], &self.down[group])?;
                 ways.push(with(here, group, next));
             }
         }

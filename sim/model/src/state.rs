@@ -95,6 +95,6 @@ impl Model {
         let refused = || Violation::new("fence", format!("{id} is refused"));
         let message = ledger.confirmation(id).ok_or_else(refused)?;
         let message = self.down[number].number(message);
-        self.groups[number].step(group, Input::Message(message), (&mut self.up[number], &self.down[number]))
+        self.groups[number].step(group, Input::Message(message), &mut self.up[number], &self.down[number])
     }
 }

@@ -101,7 +101,7 @@ impl Model {
 
     fn group_step(&mut self, state: &State, group: usize, input: groups::Input) -> Outcome {
         let machine = &mut self.groups[group];
-        let to = machine.step(state.groups[group], input, (&mut self.up[group], &self.down[group]))?;
+        let to = machine.step(state.groups[group], input, &mut self.up[group], &self.down[group])?;
         let mut next = *state;
         next.used.batches += u8::from(matches!(input, groups::Input::Batch(_)));
         next.used.crashes += u8::from(input == groups::Input::Boot);
@@ -112,7 +112,7 @@ impl Model {
             let is = self.part(&next, group);
             let others = (0..self.config.groups).map(|other| self.part(state, other).facts.placed);
             let placed = order::placed_elsewhere(&self.config, group, others);
-            next.before[group] = order::note(&self.config, state.before[group], (was, is), placed);
+            next.before[group] = order::note(&self.config, state.before[group], was, is, placed);
         }
         Ok(next)
     }
@@ -144,7 +144,7 @@ impl Model {
         let number = state.used.decisions;
         let operator = self.operator();
         let decision = self.config.decisions[usize::from(number)];
-        let Some(message) = self.ledgers.decide(state.ledger, (number, decision), &mut self.up[operator]) else {
+        let Some(message) = self.ledgers.decide(state.ledger, number, decision, &mut self.up[operator]) else {
             return Ok(*state);
         };
         let mut next = *state;
