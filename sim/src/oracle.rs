@@ -496,7 +496,7 @@ impl Oracle {
             }
             items.push(item.session.map_or(ADD, number_of));
             match item.session {
-                Some(session) => count(&mut self.increments, number_of(session), group, (of, counter), item.delta)?,
+                Some(session) => count(&mut self.increments, number_of(session), group, of, counter, item.delta)?,
                 None => {
                     let process = self.processes.get(&batch.client).copied().unwrap_or(u32::MAX);
                     self.added.entry((process, of)).or_default().applied += item.delta;
@@ -511,13 +511,7 @@ impl Oracle {
 }
 
 /// `counter` is what was asked for, and its generation that counted.
-fn count(
-    all: &mut [Increment],
-    number: u32,
-    group: u16,
-    (counter, counted): (u16, u16),
-    delta: u64,
-) -> Result<(), String> {
+fn count(all: &mut [Increment], number: u32, group: u16, counter: u16, counted: u16, delta: u64) -> Result<(), String> {
     let Some(increment) = all.get_mut(number as usize) else {
         return Err(format!("increment {number} was never asked for"));
     };

@@ -37,7 +37,8 @@ pub fn placed(
     findings: &mut Findings,
     oracle: &mut Oracle,
     from: From,
-    (seq, idx): (u64, u32),
+    seq: u64,
+    idx: u32,
     place: Place,
     now: Time,
 ) -> Option<u32> {

@@ -5,11 +5,22 @@ use super::rights::Rights;
 use crate::oracle::{Oracle, number_of};
 use std::collections::BTreeMap;
 use tidemark_proto::ids::GroupId;
-use tidemark_proto::ledger::CounterLedger;
+use tidemark_proto::ledger::{Awarded, CounterLedger};
 use tidemark_proto::msg::{Award, Place};
 use tidemark_proto::time::Time;
 
 const NAME: &str = "award";
+
+/// An award that the ledger has just made.
+#[derive(Clone, Copy)]
+pub struct NewAward<'a> {
+    pub counter: u16,
+    pub awarded: &'a Awarded,
+    /// The counter after it.
+    pub state: &'a CounterLedger,
+    /// The groups of the run by their number.
+    pub groups: &'a [GroupId],
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct Awards {
@@ -25,15 +36,8 @@ pub struct Awards {
 
 impl Awards {
     /// The ledger awarded.
-    pub fn awarded(
-        &mut self,
-        findings: &mut Findings,
-        oracle: &Oracle,
-        rights: &Rights,
-        (counter, groups): (u16, &[GroupId]),
-        award: &Award,
-        state: &CounterLedger,
-    ) {
+    pub fn awarded(&mut self, findings: &mut Findings, oracle: &Oracle, rights: &Rights, new: NewAward<'_>) {
+        let NewAward { counter, awarded: Awarded { award, .. }, state, groups } = new;
         let a = award.first;
         let last = award.first + award.delta - 1;
         let milestones: Vec<u64> = (0..award.count).map(|n| award.at + n * award.step).take(1_000).collect();

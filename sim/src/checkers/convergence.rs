@@ -12,14 +12,7 @@ pub fn down_at_end(findings: &mut Findings, dc: usize, counter: u16, shown: u64,
 }
 
 /// The part of a lost group that stands behind a milestone still to come, its `surplus`, is pending.
-pub fn at_end(
-    findings: &mut Findings,
-    dc: usize,
-    counter: u16,
-    (value, pending): (u64, u64),
-    total: u64,
-    surplus: u64,
-) {
+pub fn at_end(findings: &mut Findings, dc: usize, counter: u16, value: u64, pending: u64, total: u64, surplus: u64) {
     findings.check(NAME, value + pending == total && pending <= surplus, || {
         format!("at the end view {dc} shows {value} (and {pending} pending) of counter {counter}; {total} happened")
     });

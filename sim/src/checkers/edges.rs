@@ -20,6 +20,25 @@ pub struct Small {
     ancestors: Vec<Set>,
 }
 
+/// Changes that a caller asks for, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub changes: &'a [EdgeChange<usize>],
+    pub lenient: bool,
+    /// Each change is for itself.
+    pub each: bool,
+}
+
+/// A batch of changes in the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// The revision of the graph that it was decided on.
+    pub revision: u64,
+    pub id: u64,
+    pub lenient: bool,
+    pub changes: &'a [EdgeChange<usize>],
+}
+
 /// The fate of a batch in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -135,10 +154,11 @@ impl Edges {
         &self,
         findings: &mut Findings,
         index: u64,
-        changes: &[EdgeChange<usize>],
-        (lenient, each): (bool, bool),
-        (told, said): (&[usize], &[EdgeChange<usize>]),
+        asked: &Asked<'_>,
+        told: &[usize],
+        said: &[EdgeChange<usize>],
     ) {
+        let Asked { changes, lenient, each } = *asked;
         let mut wrong = self.wrong(index, changes, lenient);
         let right = (0..changes.len()).filter(|position| !wrong.contains(position)).map(|position| changes[position]);
         let right: Vec<_> = right.filter(|_| each || wrong.is_empty()).collect();
@@ -152,11 +172,11 @@ impl Edges {
     pub fn applied(
         &mut self,
         findings: &mut Findings,
-        (revision, id, lenient): (u64, u64, bool),
-        changes: &[EdgeChange<usize>],
+        batch: &Batch<'_>,
         ledger: &Ledger,
         number: impl Fn(&[u8]) -> usize,
     ) -> Fate {
+        let Batch { revision, id, lenient, changes } = *batch;
         let before = self.changes.len();
         let wrong = self.wrong(before as u64, changes, lenient);
         let is_copy = self.decided[revision as usize..].contains(&id);

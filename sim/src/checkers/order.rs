@@ -3,25 +3,17 @@
 //! the block of a lost group; increments that were lost with the group itself are not looked for.
 
 use super::Findings;
+use super::award::NewAward;
 use super::positions::Positions;
 use crate::oracle::{Increment, Oracle, number_of};
-use tidemark_proto::ids::GroupId;
-use tidemark_proto::ledger::CounterLedger;
-use tidemark_proto::msg::Award;
+use tidemark_proto::ledger::Awarded;
 
 const NAME: &str = "order";
 
 /// At an award. Certified increments stand before it because the award checker compares their sums; queued ones are looked
 /// up by position, and the weight of all of them must fit before the winner.
-pub fn awarded(
-    findings: &mut Findings,
-    oracle: &Oracle,
-    positions: &Positions,
-    groups: &[GroupId],
-    counter: u16,
-    (award, written_off): (&Award, u64),
-    state: &CounterLedger,
-) {
+pub fn awarded(findings: &mut Findings, oracle: &Oracle, positions: &Positions, new: NewAward<'_>) {
+    let NewAward { counter, awarded: Awarded { award, written_off, .. }, state, groups } = new;
     let Some(winner) = award.session.and_then(|session| oracle.increments.get(number_of(session) as usize)) else {
         return;
     };

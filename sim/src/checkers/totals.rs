@@ -98,7 +98,8 @@ pub fn shown(
 pub fn share_shown(
     findings: &mut Findings,
     dc: usize,
-    (counter, shard): (usize, ShardId),
+    counter: usize,
+    shard: ShardId,
     progress: &HierarchyProgress,
     shown: &Sums,
     recount: &Sums,
@@ -121,18 +122,15 @@ pub fn sources_known(findings: &mut Findings, dc: usize, counter: usize, known: 
     }
 }
 
-/// At the end: all changes are carried out, and what flows was logged.
-pub fn at_end(
-    findings: &mut Findings,
-    dc: usize,
-    counter: usize,
-    (progress, index, cells): (&HierarchyProgress, u64, u64),
-    shown: &Sums,
-    logged: &Sums,
-) {
+/// At the end: all changes are carried out.
+pub fn carried_out(findings: &mut Findings, dc: usize, progress: &HierarchyProgress, index: u64, cells: u64) {
     let same = (index, 0, false, cells, false);
     let is_done = (progress.index, progress.waiting, progress.compares, progress.cells, progress.recounts) == same;
     findings.check(NAME, is_done, || format!("at the end view {dc} is at {progress:?}; there were {index} changes"));
+}
+
+/// At the end: what flows was logged.
+pub fn at_end(findings: &mut Findings, dc: usize, counter: usize, shown: &Sums, logged: &Sums) {
     findings.check(NAME, shown == logged, || {
         format!("at the end {shown:?} flows to counter {counter} of view {dc}; logged was {logged:?}")
     });

@@ -81,11 +81,11 @@ impl ClaimPlan {
         }
         if passes > 0 && rng.per_10k(4_000) {
             let manner = if rng.per_10k(5_000) { Manner::Blunt } else { Manner::Patient };
-            suits.add(&mut rng, Who::Former, (0, 2_000), 0, manner);
+            suits.add(&mut rng, Who::Former, Within::ms(0, 2_000), 0, manner);
         }
         if rng.per_10k(1_500) {
             let manner = if rng.per_10k(7_000) { Manner::Blunt } else { Manner::Patient };
-            suits.add(&mut rng, Who::Stranger, (0, 2_000), 0, manner);
+            suits.add(&mut rng, Who::Stranger, Within::ms(0, 2_000), 0, manner);
         }
         suits.list
     }
@@ -126,25 +126,37 @@ impl Clock {
     }
 }
 
+/// When a claim is made: the time after the claim came to its holder.
+#[derive(Clone, Copy)]
+struct Within {
+    low_ms: u64,
+    high_ms: u64,
+}
+
+impl Within {
+    fn ms(low_ms: u64, high_ms: u64) -> Within {
+        Within { low_ms, high_ms }
+    }
+}
+
 struct Suits {
     dcs: u64,
     list: Vec<Suit>,
 }
 
 impl Suits {
-    /// Adds a claim between `low` and `high` milliseconds after the claim came to its holder.
-    fn add(&mut self, rng: &mut Rng, who: Who, (low, high): (u64, u64), name: u64, manner: Manner) {
+    fn add(&mut self, rng: &mut Rng, who: Who, within: Within, name: u64, manner: Manner) {
         let dc = rng.below(self.dcs) as usize;
-        let after = Span::from_millis(rng.between(low, high));
+        let after = Span::from_millis(rng.between(within.low_ms, within.high_ms));
         self.list.push(Suit { who, dc, after, name, manner });
     }
 
     fn holders(&mut self, rng: &mut Rng, period: Span) {
         let soon = rng.below(1_500);
-        let at_once = (soon, soon + 30);
+        let at_once = Within::ms(soon, soon + 30);
         let end = period.0 / 1_000;
-        let around = (end.saturating_sub(AROUND_THE_END.0 / 1_000), end + AROUND_THE_END.0 / 1_000);
-        let late = (end, end + 2 * AROUND_THE_END.0 / 1_000);
+        let around = Within::ms(end.saturating_sub(AROUND_THE_END.0 / 1_000), end + AROUND_THE_END.0 / 1_000);
+        let late = Within::ms(end, end + 2 * AROUND_THE_END.0 / 1_000);
         let of_leader = rng.per_10k(3_000);
         let outputs = rng.below(8);
         let crash = Manner::AmidACrash { of_leader, outputs, span: Span::from_millis(500 + soon) };
@@ -156,8 +168,8 @@ impl Suits {
             4 => (0..2).for_each(|_| add(at_once, 0, Manner::Patient)),
             5 => {
                 add(at_once, 0, Manner::Patient);
-                add((soon, soon + 6_000), 0, Manner::Patient);
-                add((soon, soon + 6_000), 1, Manner::Patient);
+                add(Within::ms(soon, soon + 6_000), 0, Manner::Patient);
+                add(Within::ms(soon, soon + 6_000), 1, Manner::Patient);
             }
             6 => add(around, 0, Manner::Patient),
             7 => add(late, 0, Manner::Patient),

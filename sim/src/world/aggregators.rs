@@ -30,6 +30,13 @@ const SNAPSHOT_ENTRIES: usize = 64;
 /// Rows on disk, by shard.
 pub type ShardRows = BTreeMap<ShardId, BTreeMap<Vec<u8>, Vec<u8>>>;
 
+/// A copy of the file of a view.
+#[derive(Clone, Debug)]
+pub struct ViewCopy {
+    rows: ShardRows,
+    map: ShardMap,
+}
+
 /// The buckets on the disk of an aggregator that left its memory, by shard that has a file; and of totals.
 #[derive(Debug, Default)]
 struct OnDisk(Mutex<BTreeMap<ShardId, BTreeMap<u32, Vec<u8>>>>, Mutex<BTreeMap<u32, Vec<u8>>>);
@@ -156,13 +163,15 @@ impl AggregatorProc {
         self.rows.contains_key(&shard)
     }
 
-    pub fn copy_rows(&self) -> (ShardRows, ShardMap) {
-        (self.rows.clone(), self.map.clone())
+    pub fn copy_rows(&self) -> ViewCopy {
+        ViewCopy { rows: self.rows.clone(), map: self.map.clone() }
     }
 
     /// An old copy of the view's file takes its place. The ledger's is another file, from which all comes again that was applied.
-    pub fn replace_rows(&mut self, (rows, map): (ShardRows, ShardMap)) {
-        (self.rows, self.map, self.writing) = (rows, map, BTreeMap::new());
+    pub fn replace_rows(&mut self, copy: ViewCopy) {
+        self.rows = copy.rows;
+        self.map = copy.map;
+        self.writing = BTreeMap::new();
         self.snapshot = (self.applied, self.ledger.clone());
     }
 

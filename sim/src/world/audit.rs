@@ -368,10 +368,9 @@ impl World {
             what.into_iter().for_each(|what| self.audit.findings.found("award", what));
         }
         let audit = &mut self.audit;
-        let of = (counter, &self.groups[..]);
-        audit.awards.awarded(&mut audit.findings, &audit.oracle, &audit.rights, of, award, state);
-        let said = (award, written_off);
-        order::awarded(&mut audit.findings, &audit.oracle, &audit.positions, &self.groups, counter, said, state);
+        let new = award::NewAward { counter, awarded, state, groups: &self.groups };
+        audit.awards.awarded(&mut audit.findings, &audit.oracle, &audit.rights, new);
+        order::awarded(&mut audit.findings, &audit.oracle, &audit.positions, new);
         let group = award.group;
         let winner = award.client;
         let lane = award.lane;
@@ -575,7 +574,7 @@ impl World {
             let is_held = self.holds(dc, counter);
             let findings = &mut self.audit.findings;
             if is_held {
-                convergence::at_end(findings, dc, id, (reading.up, reading.pending), total, surplus);
+                convergence::at_end(findings, dc, id, reading.up, reading.pending, total, surplus);
                 convergence::down_at_end(findings, dc, id, reading.down, down);
             }
             let same = process.applied != self.reference_index

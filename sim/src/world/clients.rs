@@ -444,9 +444,9 @@ impl World {
             ToClient::Placed { lane, seq, idx, count, place } => {
                 let from = answers::From { group, client, lane: *lane };
                 for n in 0..*count {
-                    let at = (*seq, idx + n);
                     let place = place.after(u64::from(n));
-                    let placed = answers::placed(&mut audit.findings, &mut audit.oracle, from, at, place, now);
+                    let placed =
+                        answers::placed(&mut audit.findings, &mut audit.oracle, from, *seq, idx + n, place, now);
                     if let Some(number) = placed {
                         audit.awards.placed(&mut audit.findings, &audit.oracle, number, place);
                         of_late.extend(audit.oracle.increments[number as usize].late.then_some((number, place)));

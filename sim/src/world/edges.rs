@@ -2,7 +2,7 @@
 
 use super::{Event, NAMESPACE, World};
 use crate::checkers::Findings;
-use crate::checkers::edges::{Fate, Set};
+use crate::checkers::edges::{Asked, Batch, Fate, Set};
 use crate::checkers::totals::{self, Sums, members};
 use crate::plan::edges::{EdgesAsked, Manner};
 use std::collections::BTreeMap;
@@ -105,7 +105,8 @@ impl World {
             _ => Vec::new(),
         };
         let audit = &mut self.audit;
-        audit.edges.decided(&mut audit.findings, index, &asked.changes, (lenient, each), (&told, &said));
+        let asked = Asked { changes: &asked.changes, lenient, each };
+        audit.edges.decided(&mut audit.findings, index, &asked, &told, &said);
         self.coverage.saw_times("change of edges refused", u64::from(!told.is_empty()));
         self.coverage.saw_times("edges refused and others not", u64::from(!told.is_empty() && !said.is_empty()));
         cmd
@@ -130,7 +131,8 @@ impl World {
         let before = self.audit.edges.changes().len();
         let edges = &mut self.audit.edges;
         let is_abreast = *revision == edges.revision();
-        match edges.applied(&mut self.audit.findings, (*revision, *id, *lenient), &changes, &self.reference, number) {
+        let batch = Batch { revision: *revision, id: *id, lenient: *lenient, changes: &changes };
+        match edges.applied(&mut self.audit.findings, &batch, &self.reference, number) {
             Fate::CarriedOut => {
                 self.coverage.saw_times("edges carried out on another graph", u64::from(!is_abreast));
             }
@@ -217,7 +219,7 @@ impl World {
             let sources = of_shard.fold(0, |set, source| set | 1 << source);
             let recount = self.held_of(dc, view, sources, sources, horizon);
             let shown = horizon.map_or_else(|| shown.clone(), |horizon| shown.clone().kept(horizon));
-            totals::share_shown(findings, dc, (counter, shard), &progress, &shown, &recount);
+            totals::share_shown(findings, dc, counter, shard, &progress, &shown, &recount);
         }
     }
 
@@ -306,8 +308,8 @@ impl World {
             members(self.audit.edges.last().ancestors(counter)).filter(|&ancestor| self.holds(dc, ancestor));
         let ancestors = ancestors.fold(0, |set, ancestor| set | 1 << ancestor);
         let logged = self.logged_of(ancestors, horizon.as_ref());
-        let should = (&progress, self.audit.edges.changes().len() as u64, view.len());
-        totals::at_end(findings, dc, counter, should, &shown, &logged);
+        totals::carried_out(findings, dc, &progress, self.audit.edges.changes().len() as u64, view.len());
+        totals::at_end(findings, dc, counter, &shown, &logged);
         Some(shown.buckets_len() as u64)
     }
 

@@ -2,12 +2,11 @@
 //! the only view of its data centre, they may even see a milestone before its award, and less again, until its replica of the ledger, which
 //! is another file, is as far as it ever was. In the end every view shows everything.
 
-use super::aggregators::ShardRows;
+use super::aggregators::ViewCopy;
 use super::{Event, World};
 use crate::plan::Fault;
 use std::collections::BTreeMap;
 use tidemark_proto::ids::LogIndex;
-use tidemark_proto::ledger::ShardMap;
 use tidemark_proto::time::Span;
 
 /// The process on the copy starts so long after the other has ended, in microseconds.
@@ -17,7 +16,7 @@ const START_US: (u64, u64) = (20_000, 600_000);
 #[derive(Debug, Default)]
 pub struct OldViews {
     /// By the number of their fault, and in which life of the process each was made.
-    copies: BTreeMap<usize, (u32, (ShardRows, ShardMap))>,
+    copies: BTreeMap<usize, (u32, ViewCopy)>,
     /// Up to where each aggregator's replica of the ledger has ever come, and whether an old copy took the place of its view's disk.
     replicas: BTreeMap<usize, (LogIndex, bool)>,
 }
