@@ -188,7 +188,7 @@ impl Engine for RealLogs {
         let disk = self.ledger[dc].disk.clone();
         let members = self.members.clone();
         let speaker = self.speaker.clone();
-        let started = ledger::Member::start((dc, boot), disk, members, transport, speaker);
+        let started = ledger::Member::start(dc, boot, disk, members, transport, speaker);
         let member = self.runtime.block_on(started).map_err(|error| error.to_string())?;
         self.network.serve(Party::Aggregator(dc), &member.service);
         self.ledger[dc].member = Some(member);

@@ -71,7 +71,7 @@ impl Member {
         let replica::Opened { replica, events, position } = opened;
         let rows = rows_of(&replica, position.as_ref()).map_err(StartError::Replay)?;
         let count = position.as_ref().map_or(0, |position| position.commands() as usize);
-        let pump = tokio::spawn(tell(replica.clone(), events, (node, boot), speaker));
+        let pump = tokio::spawn(tell(replica.clone(), events, node, boot, speaker));
         Ok((Member { replica, position, telling: None, checkpoint: None, pump }, count, rows))
     }
 
@@ -109,7 +109,7 @@ fn rows_of(replica: &Replica, position: Option<&Position>) -> Result<Rows, Strin
 }
 
 /// Says what the replica says, until it stops.
-async fn tell(replica: Replica, mut events: mpsc::Receiver<Event>, (node, boot): (usize, u32), speaker: Speaker) {
+async fn tell(replica: Replica, mut events: mpsc::Receiver<Event>, node: usize, boot: u32, speaker: Speaker) {
     while let Some(event) = events.recv().await {
         let (news, position) = match event {
             Event::Committed { position, batch } => {

@@ -102,7 +102,8 @@ pub struct Member {
 
 impl Member {
     pub async fn start(
-        (dc, boot): (usize, u32),
+        dc: usize,
+        boot: u32,
         disk: Disk,
         layout: Layout,
         transport: Arc<dyn RaftTransport>,
@@ -121,8 +122,8 @@ impl Member {
         let source = Source::Backend(Box::new(disk));
         let raft = RaftNode::start(member(dc), source, config, transport, app, Box::new(|_| {})).await?;
         let service = raft.service();
-        let watch = tokio::spawn(tell_leaders(raft.clone(), (dc, boot), speaker.clone()));
-        let look = tokio::spawn(look_after_members(raft.clone(), (dc, boot), layout, speaker));
+        let watch = tokio::spawn(tell_leaders(raft.clone(), dc, boot, speaker.clone()));
+        let look = tokio::spawn(look_after_members(raft.clone(), dc, boot, layout, speaker));
         Ok(Member { raft, service, tasks: [watch, look] })
     }
 
@@ -133,7 +134,7 @@ impl Member {
     }
 }
 
-async fn tell_leaders(raft: RaftNode, (dc, boot): (usize, u32), speaker: Speaker) {
+async fn tell_leaders(raft: RaftNode, dc: usize, boot: u32, speaker: Speaker) {
     let mut leaders = raft.leaders();
     loop {
         let leader = leaders.get();
@@ -146,7 +147,7 @@ async fn tell_leaders(raft: RaftNode, (dc, boot): (usize, u32), speaker: Speaker
 }
 
 /// As an aggregator does: founds the group if there is none, and adds missing members.
-async fn look_after_members(raft: RaftNode, (dc, boot): (usize, u32), layout: Layout, speaker: Speaker) {
+async fn look_after_members(raft: RaftNode, dc: usize, boot: u32, layout: Layout, speaker: Speaker) {
     let voters: BTreeSet<u64> = layout.voters.iter().map(|&dc| member(dc)).collect();
     let all: BTreeSet<u64> = (0..layout.dcs).map(member).collect();
     loop {
