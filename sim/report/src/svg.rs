@@ -79,6 +79,13 @@ impl Axis {
     }
 }
 
+/// A point of the drawing, from its upper left corner.
+#[derive(Clone, Copy)]
+struct Point {
+    x: f64,
+    y: f64,
+}
+
 /// An axis with its ends and where they are drawn.
 struct Scale {
     log: bool,
@@ -89,7 +96,7 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(axis: &Axis, values: &[f64], (from, to): (f64, f64), tight: bool) -> Scale {
+    fn of(axis: &Axis, values: &[f64], from: f64, to: f64, tight: bool) -> Scale {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (low, high) = match (axis.log, tight) {
@@ -123,6 +130,10 @@ impl Scale {
     }
 }
 
+fn point(x: f64, y: f64) -> Point {
+    Point { x, y }
+}
+
 /// A round distance that gives a few ticks up to `high`.
 fn step(high: f64) -> f64 {
     let rough = high.max(1e-9) / TICKS_MAX;
@@ -141,22 +152,22 @@ impl Chart {
         let values = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
             self.series.iter().flat_map(|series| &series.points).map(of).collect()
         };
-        let x = Scale::of(&self.x, &values(|p| p.0), (LEFT, WIDTH - RIGHT), true);
-        let y = Scale::of(&self.y, &values(|p| p.1), (bottom, TOP), false);
+        let x = Scale::of(&self.x, &values(|p| p.0), LEFT, WIDTH - RIGHT, true);
+        let y = Scale::of(&self.y, &values(|p| p.1), bottom, TOP, false);
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n\
              <style>{STYLE}</style>\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>\n",
             escaped(&self.title)
         );
-        text(&mut out, (20.0, 28.0), "title", "start", &self.title);
+        text(&mut out, point(20.0, 28.0), "title", "start", &self.title);
         self.draw_y(&mut out, &y);
         self.draw_x(&mut out, &x, bottom);
         for (number, series) in self.series.iter().enumerate() {
             series.draw(&mut out, number, &x, &y);
         }
         for (number, left, row) in legend {
-            let at = (left, HEIGHT + row * LEGEND_ROW + 2.0);
-            self.series[number].draw_key(&mut out, number, at);
+            let from = point(left, HEIGHT + row * LEGEND_ROW + 2.0);
+            self.series[number].draw_key(&mut out, number, from);
         }
         out.push_str("</svg>\n");
         out
@@ -165,21 +176,21 @@ impl Chart {
     fn draw_y(&self, out: &mut String, y: &Scale) {
         for tick in y.ticks() {
             let at = y.at(tick);
-            line(out, "grid", (LEFT, at), (WIDTH - RIGHT, at));
-            text(out, (LEFT - 10.0, at + 4.5), "soft", "end", &self.y.tick.write(tick));
+            line(out, "grid", point(LEFT, at), point(WIDTH - RIGHT, at));
+            text(out, point(LEFT - 10.0, at + 4.5), "soft", "end", &self.y.tick.write(tick));
         }
-        text(out, (20.0, TOP - 20.0), "soft", "start", &self.y.label);
+        text(out, point(20.0, TOP - 20.0), "soft", "start", &self.y.label);
     }
 
     fn draw_x(&self, out: &mut String, x: &Scale, bottom: f64) {
-        line(out, "axis", (LEFT, bottom), (WIDTH - RIGHT, bottom));
+        line(out, "axis", point(LEFT, bottom), point(WIDTH - RIGHT, bottom));
         let ticks = if self.ticks_at_points { self.measured() } else { x.ticks() };
         for tick in ticks {
             let at = x.at(tick);
-            line(out, "axis", (at, bottom), (at, bottom + 5.0));
-            text(out, (at, bottom + 21.0), "soft", "middle", &self.x.tick.write(tick));
+            line(out, "axis", point(at, bottom), point(at, bottom + 5.0));
+            text(out, point(at, bottom + 21.0), "soft", "middle", &self.x.tick.write(tick));
         }
-        text(out, ((LEFT + WIDTH - RIGHT) / 2.0, bottom + 43.0), "soft", "middle", &self.x.label);
+        text(out, point((LEFT + WIDTH - RIGHT) / 2.0, bottom + 43.0), "soft", "middle", &self.x.label);
     }
 
     /// The values that were measured along the horizontal axis, each once.
@@ -209,7 +220,7 @@ impl Chart {
 
 impl Series {
     fn draw(&self, out: &mut String, number: usize, x: &Scale, y: &Scale) {
-        let points: Vec<(f64, f64)> = self.points.iter().map(|&(px, py)| (x.at(px), y.at(py))).collect();
+        let points: Vec<Point> = self.points.iter().map(|&(px, py)| point(x.at(px), y.at(py))).collect();
         if self.stroke != Stroke::Marks {
             self.draw_path(out, number, &points);
         }
@@ -218,26 +229,27 @@ impl Series {
         }
     }
 
-    fn draw_path(&self, out: &mut String, number: usize, points: &[(f64, f64)]) {
+    fn draw_path(&self, out: &mut String, number: usize, points: &[Point]) {
         let dash = if self.stroke == Stroke::Dashed { " dash" } else { "" };
-        let path: Vec<String> = points.iter().map(|(px, py)| format!("{px:.1},{py:.1}")).collect();
+        let path: Vec<String> = points.iter().map(|Point { x, y }| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(out, "<polyline class=\"c{} line{dash}\" points=\"{}\"/>", number % COLOURS, path.join(" "));
     }
 
-    fn draw_key(&self, out: &mut String, number: usize, (left, at): (f64, f64)) {
-        let points = [(left, at), (left + 26.0, at)];
+    fn draw_key(&self, out: &mut String, number: usize, from: Point) {
+        let Point { x, y } = from;
         if self.stroke != Stroke::Marks {
-            self.draw_path(out, number, &points);
+            self.draw_path(out, number, &[from, point(x + 26.0, y)]);
         }
         if self.stroke != Stroke::Dashed {
-            mark(out, number, (left + 13.0, at));
+            mark(out, number, point(x + 13.0, y));
         }
-        text(out, (left + 32.0, at + 4.5), "", "start", &self.name);
+        text(out, point(x + 32.0, y + 4.5), "", "start", &self.name);
     }
 }
 
 /// A series' mark: its form tells it apart without its colour.
-fn mark(out: &mut String, number: usize, (x, y): (f64, f64)) {
+fn mark(out: &mut String, number: usize, at: Point) {
+    let Point { x, y } = at;
     let class = format!("c{}", number % COLOURS);
     let polygon = |points: &[(f64, f64)]| {
         let points: Vec<String> = points.iter().map(|(dx, dy)| format!("{:.1},{:.1}", x + dx, y + dy)).collect();
@@ -253,12 +265,14 @@ fn mark(out: &mut String, number: usize, (x, y): (f64, f64)) {
     out.push('\n');
 }
 
-fn line(out: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) {
-    let ((x1, y1), (x2, y2)) = (from, to);
+fn line(out: &mut String, class: &str, from: Point, to: Point) {
+    let Point { x: x1, y: y1 } = from;
+    let Point { x: x2, y: y2 } = to;
     let _ = writeln!(out, "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>");
 }
 
-fn text(out: &mut String, (x, y): (f64, f64), class: &str, anchor: &str, words: &str) {
+fn text(out: &mut String, at: Point, class: &str, anchor: &str, words: &str) {
+    let Point { x, y } = at;
     let words = escaped(words);
     let _ = writeln!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>");
 }
