@@ -128,19 +128,21 @@ pub async fn count(task: CountTask) -> Result<CountReport, Box<dyn Error>> {
             report.sent += 1;
             answers.spawn(async move { (hit.durable().await.map(drop), begun.elapsed()) });
         }
-        while let Some(answer) = answers.try_join_next() {
-            report.note(answer?);
+        while let Some(joined) = answers.try_join_next() {
+            let (answer, after) = joined?;
+            report.note(answer, after);
         }
     }
-    while let Some(answer) = answers.join_next().await {
-        report.note(answer?);
+    while let Some(joined) = answers.join_next().await {
+        let (answer, after) = joined?;
+        report.note(answer, after);
     }
     client.close().await?;
     Ok(report)
 }
 
 impl CountReport {
-    fn note(&mut self, (answer, after): (Result<(), HitError>, Duration)) {
+    fn note(&mut self, answer: Result<(), HitError>, after: Duration) {
         match answer {
             Ok(()) => self.durable += 1,
             Err(HitError::Unknown | HitError::PlaceUnknown) => self.unknown += 1,

@@ -42,15 +42,15 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>, BenchError> {
     series.catch_up()?;
     series.rest()?;
     let seconds = plan.seconds_or(SECONDS);
-    let (_, at_rest) = phase(&mut series, plan, (counters, seconds), |_, _| Ok(()))?;
-    let (took, moving) = phase(&mut series, plan, (counters, seconds), |remote, until| {
+    let (_, at_rest) = phase(&mut series, plan, counters, seconds, |_, _| Ok(()))?;
+    let (took, moving) = phase(&mut series, plan, counters, seconds, |remote, until| {
         let mut took = Vec::new();
         while took.is_empty() || Instant::now() < until {
             took.push(carry_out(remote)?);
         }
         Ok(took)
     })?;
-    let (split, splitting) = phase(&mut series, plan, (counters, seconds * SPLIT_SHARE), |remote, _| {
+    let (split, splitting) = phase(&mut series, plan, counters, seconds * SPLIT_SHARE, |remote, _| {
         SPLIT.into_iter().map(|slot| split(remote, slot)).collect::<Result<Vec<_>, _>>()
     })?;
     let mut samples: Vec<Sample> = Vec::new();
@@ -82,7 +82,8 @@ struct Phase {
 fn phase<R>(
     series: &mut Series<'_>,
     plan: &Plan,
-    (counters, seconds): (usize, f64),
+    counters: usize,
+    seconds: f64,
     work: impl FnOnce(&Remote, Instant) -> Result<R, BenchError>,
 ) -> Result<(R, Phase), BenchError> {
     let kind = ReadKind::Rate { per_s: READS_PER_S };

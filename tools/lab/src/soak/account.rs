@@ -59,6 +59,13 @@ pub struct Mistold {
     pub should: Counts,
 }
 
+/// A hit of a front end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HitId {
+    pub front_end: usize,
+    pub number: u64,
+}
+
 /// As far as a front end knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HitFate {
@@ -107,22 +114,22 @@ impl Account {
         Ok(Account((0..front_ends).map(read).collect::<io::Result<_>>()?))
     }
 
-    /// The hit of a session: front end and number.
-    pub fn hit_of(&self, session: SessionId) -> Option<(usize, u64)> {
+    /// The hit of a session.
+    pub fn hit_of(&self, session: SessionId) -> Option<HitId> {
         let (sessions, number) = parts(session);
         let front_end = self.0.iter().position(|front_end| front_end.sessions == sessions)?;
-        self.0[front_end].fate(number).map(|_| (front_end, number))
+        self.0[front_end].fate(number).map(|_| HitId { front_end, number })
     }
 
-    pub fn fate(&self, (front_end, number): (usize, u64)) -> HitFate {
-        self.0[front_end].fate(number).expect("somebody was told of it")
+    pub fn fate(&self, hit: HitId) -> HitFate {
+        self.0[hit.front_end].fate(hit.number).expect("somebody was told of it")
     }
 
-    /// Hits that were told to be milestones: front end, number, milestone, number that they were told to be.
-    pub fn milestones(&self) -> impl Iterator<Item = ((usize, u64), u64, u64)> {
+    /// Hits that were told to be milestones: the hit, the milestone, the number that it was told to be.
+    pub fn milestones(&self) -> impl Iterator<Item = (HitId, u64, u64)> {
         let of = |(front_end, account): (usize, &FrontEndAccount)| {
             let told = account.milestones.iter();
-            told.map(move |(&hit, &(at, first))| ((front_end, hit), at, first)).collect::<Vec<_>>()
+            told.map(move |(&number, &(at, first))| (HitId { front_end, number }, at, first)).collect::<Vec<_>>()
         };
         self.0.iter().enumerate().flat_map(of)
     }
@@ -352,12 +359,13 @@ pub mod tests {
         let fates = [HitFate::Durable, HitFate::Placed, HitFate::Milestone, HitFate::Unknown, HitFate::Refused];
         assert_eq!((account.hits(), fates.map(|fate| account.hits_that_are(fate))), (8, [2, 2, 1, 2, 1]));
         assert_eq!(account.0[0].numbers, [39]);
-        assert_eq!(account.milestones().collect::<Vec<_>>(), [((0, 4), 40, 40)]);
+        let fourth = HitId { front_end: 0, number: 4 };
+        assert_eq!(account.milestones().collect::<Vec<_>>(), [(fourth, 40, 40)]);
         let adds: Vec<_> = account.adds().map(|added| (added.least(), added.most())).collect();
         assert_eq!(adds, [(3, 3), (1, 6)]);
         let FrontEndAccount { edges, edge_changes, edges_asked, .. } = &account.0[0];
         assert_eq!((edges.len(), *edge_changes, edges_asked), (1, 1, &Some((2, vec![change(false, 1, 4)]))));
-        assert_eq!(account.hit_of(session(0xabc, 4)), Some((0, 4)));
+        assert_eq!(account.hit_of(session(0xabc, 4)), Some(fourth));
         assert_eq!(account.hit_of(session(0xabc, 9)), None, "no such hit");
         assert_eq!(account.hit_of(session(0xabd, 4)), None, "no such front end");
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidemark_client::SessionId;
 use tidemark_transport::certs::TrustAnchor;
 
-use super::account::{Account, HitFate};
+use super::account::{Account, HitFate, HitId};
 use super::verdict::{self, Expected};
 use tidemark_proto::ledger::Births;
 use tidemark_server::api::body::AwardBody;
@@ -132,7 +132,7 @@ fn winner(account: &Account, award: &AwardBody, judged: &mut Judged) {
     let Some(hit) = hit else {
         return found(format!(" names session {session:?}, which no hit has"));
     };
-    let (front_end, number) = hit;
+    let HitId { front_end, number } = hit;
     let named = format!(" names hit {number} of front end {front_end}");
     match account.fate(hit) {
         HitFate::Unknown | HitFate::Durable => judged.untold += 1,

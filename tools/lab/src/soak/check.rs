@@ -39,22 +39,27 @@ pub async fn all(cluster: &SoakCluster, account: &Account, every: u64, within: D
     report.totals = totals.len() as u64;
     report.totals_reached_twice = totals.iter().filter(|of| of.reached_twice).count() as u64;
     for at in cluster.aggregators() {
-        view(cluster, at, (&expected, &totals), within, report).await;
+        view(cluster, at, &expected, &totals, within, report).await;
     }
     awards(cluster, account, every, within, report).await;
     // The values that all show when they no longer change: nothing comes after them.
     if report.violations.is_empty() {
         for at in cluster.aggregators() {
-            view(cluster, at, (&expected, &totals), Duration::ZERO, report).await;
+            view(cluster, at, &expected, &totals, Duration::ZERO, report).await;
         }
     }
 }
 
-/// The required values of counters, and of those with edges.
-type Must<'a> = (&'a [Expected], &'a [WithEdges]);
-
-/// Waits so long until an aggregator shows what it must, and says what is missing or too much if it does not.
-async fn view(cluster: &SoakCluster, at: AggregatorAt, (own, totals): Must<'_>, within: Duration, report: &mut Report) {
+/// Waits so long until an aggregator shows the required values of counters, and of those with edges. Says what is missing or too much if
+/// it does not.
+async fn view(
+    cluster: &SoakCluster,
+    at: AggregatorAt,
+    own: &[Expected],
+    totals: &[WithEdges],
+    within: Duration,
+    report: &mut Report,
+) {
     let name = cluster.name_of(at);
     let client = match cluster.client_credentials() {
         Ok(credentials) => Client::builder().credentials(credentials).site(cluster.site(at)).connect().await,

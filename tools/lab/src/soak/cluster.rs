@@ -132,7 +132,8 @@ impl SoakCluster {
         let token = Token::of_dir(dir)?;
         let mut all = Vec::new();
         for (dc, addresses) in addresses.chunks(of_each).enumerate() {
-            all.push(describe(dir, &ca, dc, addresses.split_at(options.nodes))?);
+            let (nodes, aggregators) = addresses.split_at(options.nodes);
+            all.push(describe(dir, &ca, dc, nodes, aggregators)?);
         }
         let relays = start_relays(&all).await?;
         for seat in seats(&all) {
@@ -329,7 +330,8 @@ fn describe(
     dir: &Path,
     ca: &ClusterCa,
     dc: usize,
-    (nodes, aggregators): (&Addresses, &Addresses),
+    nodes: &Addresses,
+    aggregators: &Addresses,
 ) -> Result<Dc, Box<dyn Error>> {
     let members = |kind, addresses: &Addresses| {
         let described = |(number, (_, http)): (usize, &_)| member(dir, ca, Seat { dc, kind, number }, *http);
