@@ -173,7 +173,7 @@ impl ChangeBody {
 
 impl From<EdgesMade> for ChangedBody {
     fn from(EdgesMade { revision, index, inserted, removed, refused, .. }: EdgesMade) -> ChangedBody {
-        let refused = refused.into_iter().map(refused_body).collect();
+        let refused = refused.into_iter().map(|(position, fault)| refused_body(position, &fault)).collect();
         ChangedBody { revision, index, inserted: inserted as usize, removed: removed as usize, refused }
     }
 }
@@ -250,8 +250,8 @@ fn batch_body(batch: &EdgeBatch) -> BatchBody {
     BatchBody { revision: *revision, entry: entry.0, at_ms: at.0, by: by.clone(), inserted, removed, changes: None }
 }
 
-fn refused_body((position, fault): (u32, EdgeFault)) -> RefusedBody {
-    let failure = of_fault(&fault, fault.to_string());
+fn refused_body(position: u32, fault: &EdgeFault) -> RefusedBody {
+    let failure = of_fault(fault, fault.to_string());
     RefusedBody { change: position as usize, code: failure.code().to_owned(), message: failure.to_string() }
 }
 

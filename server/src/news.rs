@@ -94,7 +94,8 @@ impl Mark {
         if *is_claim {
             let mut turns = ledger.claims().turns(LogIndex(position.index));
             let found = turns.find(|(_, name, at, _)| *at == position.at && *name == counter);
-            return found.and_then(|turn| claim_turn(ledger, turn)).map(News::Claim);
+            let read = found.and_then(|(index, counter, at, turn)| claim_turn(ledger, index, counter, at, turn));
+            return read.map(News::Claim);
         }
         Some(News::Award(ledger.counter(counter)?.awards().get(&position.at)?.award.clone()))
     }
@@ -110,7 +111,8 @@ pub fn awards_behind(ledger: &Ledger, filter: &AwardFilter) -> Vec<Award> {
 /// News that match, ascending, the first `limit`. Of one entry of the log all are there, or none.
 pub fn behind(ledger: &Ledger, filter: &AwardFilter) -> Vec<News> {
     let turns = ledger.claims().turns(LogIndex(filter.after.index));
-    let turns = turns.filter(|(_, counter, ..)| filter.wants(counter)).filter_map(|turn| claim_turn(ledger, turn));
+    let turns = turns.filter(|(_, counter, ..)| filter.wants(counter));
+    let turns = turns.filter_map(|(index, counter, at, turn)| claim_turn(ledger, index, counter, at, turn));
     let awards = positioned(ledger, filter).into_iter().map(|(_, award)| News::Award(award.clone()));
     let mut news: Vec<News> = awards.chain(turns.map(News::Claim)).collect();
     news.retain(|news| news.position() > filter.after);
@@ -119,7 +121,7 @@ pub fn behind(ledger: &Ledger, filter: &AwardFilter) -> Vec<News> {
     news
 }
 
-fn claim_turn(ledger: &Ledger, (index, counter, at, turn): (LogIndex, &CounterName, u64, Turn)) -> Option<ClaimTurn> {
+fn claim_turn(ledger: &Ledger, index: LogIndex, counter: &CounterName, at: u64, turn: Turn) -> Option<ClaimTurn> {
     let awards = ledger.counter(counter)?.awards();
     let holder = awards.get(&turn.holder)?.award.session;
     let dc = awards.get(&at)?.award.group.dc;

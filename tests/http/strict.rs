@@ -21,6 +21,17 @@ struct Wrong {
     code: String,
 }
 
+/// The answer that a wrong request must get.
+#[derive(Clone, Copy)]
+struct Refusal<'a> {
+    status: u16,
+    code: &'a str,
+}
+
+fn refusal(status: u16, code: &str) -> Refusal<'_> {
+    Refusal { status, code }
+}
+
 /// A path of this form.
 fn path_of(rules: &Rules, namespace: &str) -> String {
     let names = [
@@ -50,7 +61,8 @@ fn value_of(param: &Param, namespace: &str) -> String {
 }
 
 impl Wrong {
-    fn new(rules: &Rules, what: impl ToString, (status, code): (u16, &str)) -> Wrong {
+    fn new(rules: &Rules, what: impl ToString, refusal: Refusal<'_>) -> Wrong {
+        let Refusal { status, code } = refusal;
         Wrong {
             what: what.to_string(),
             method: rules.method.to_string(),
@@ -76,7 +88,7 @@ impl Wrong {
 }
 
 fn wrong_params(rules: &Rules) -> Vec<Wrong> {
-    let refused = (400, "parameter");
+    let refused = refusal(400, "parameter");
     let mut all = vec![
         Wrong::new(rules, "an unknown parameter", refused).query("colour=1"),
         Wrong::new(rules, "an unknown parameter without a value", refused).query("colour"),
@@ -93,27 +105,26 @@ fn wrong_params(rules: &Rules) -> Vec<Wrong> {
         }
         match param.kind {
             ParamKind::Flag => {
-                all.push(Wrong::new(rules, "a flag with a value", (400, name)).query(format!("{name}=1")))
+                all.push(Wrong::new(rules, "a flag with a value", refusal(400, name)).query(format!("{name}=1")))
             }
-            _ => all.push(Wrong::new(rules, "empty", (400, name)).query(format!("{name}="))),
+            _ => all.push(Wrong::new(rules, "empty", refusal(400, name)).query(format!("{name}="))),
         }
         match param.kind {
             ParamKind::Number { min, max } => {
                 let beyond = max.checked_add(1).map_or("18446744073709551616".to_owned(), |beyond| beyond.to_string());
                 let below = min.checked_sub(1).map_or("-1".to_owned(), |below| below.to_string());
                 let wrong = [beyond, below, "%2B1".to_owned(), "1.0".to_owned(), "one".to_owned()];
-                all.extend(
-                    wrong
-                        .map(|wrong| Wrong::new(rules, "no such number", (400, name)).query(format!("{name}={wrong}"))),
-                );
+                all.extend(wrong.map(|wrong| {
+                    Wrong::new(rules, "no such number", refusal(400, name)).query(format!("{name}={wrong}"))
+                }));
             }
             ParamKind::OneOf(_) => {
-                all.push(Wrong::new(rules, "none of them", (400, name)).query(format!("{name}=nonsense")));
+                all.push(Wrong::new(rules, "none of them", refusal(400, name)).query(format!("{name}=nonsense")));
             }
             _ => {}
         }
         if !matches!(param.kind, ParamKind::Flag | ParamKind::Counter | ParamKind::Prefix | ParamKind::Key) {
-            all.push(Wrong::new(rules, "no UTF-8", (400, name)).query(format!("{name}=a%FF")));
+            all.push(Wrong::new(rules, "no UTF-8", refusal(400, name)).query(format!("{name}=a%FF")));
         }
     }
     let fields = rules.body.unwrap_or_default().iter();
@@ -123,9 +134,9 @@ fn wrong_params(rules: &Rules) -> Vec<Wrong> {
 }
 
 fn wrong_bodies(rules: &Rules) -> Vec<Wrong> {
-    let refused = (400, "malformed_body");
+    let refused = refusal(400, "malformed_body");
     let Some(fields) = rules.body else {
-        return vec![Wrong::new(rules, "a body where none is read", (400, "unexpected_body")).body("{}")];
+        return vec![Wrong::new(rules, "a body where none is read", refusal(400, "unexpected_body")).body("{}")];
     };
     if rules.many {
         let bodies =
@@ -145,18 +156,19 @@ fn wrong_bodies(rules: &Rules) -> Vec<Wrong> {
 
 fn wrong_headers(rules: &Rules) -> Vec<Wrong> {
     let mut all = vec![
-        Wrong::new(rules, "a coding", (415, "content_encoding")).header("content-encoding: gzip"),
-        Wrong::new(rules, "a second coding", (415, "content_encoding")).header("content-encoding: identity, br"),
-        Wrong::new(rules, "another charset", (415, "charset")).header("content-type: application/json; charset=utf-16"),
-        Wrong::new(rules, "two hosts", (400, "host")).header("host: other"),
+        Wrong::new(rules, "a coding", refusal(415, "content_encoding")).header("content-encoding: gzip"),
+        Wrong::new(rules, "a second coding", refusal(415, "content_encoding")).header("content-encoding: identity, br"),
+        Wrong::new(rules, "another charset", refusal(415, "charset"))
+            .header("content-type: application/json; charset=utf-16"),
+        Wrong::new(rules, "two hosts", refusal(400, "host")).header("host: other"),
     ];
     if !rules.keyed {
         let key = "idempotency-key: k";
-        all.push(Wrong::new(rules, "an idempotency key", (400, "idempotency_key")).header(key));
+        all.push(Wrong::new(rules, "an idempotency key", refusal(400, "idempotency_key")).header(key));
     }
     if rules.method != "GET" {
-        all.push(Wrong::new(rules, "a condition", (412, "condition")).header("if-match: \"x\""));
-        all.push(Wrong::new(rules, "a part", (400, "content_range")).header("content-range: bytes 0-1/2"));
+        all.push(Wrong::new(rules, "a condition", refusal(412, "condition")).header("if-match: \"x\""));
+        all.push(Wrong::new(rules, "a part", refusal(400, "content_range")).header("content-range: bytes 0-1/2"));
     }
     all
 }
@@ -167,14 +179,14 @@ fn wrong_methods(all: &[Rules]) -> Vec<Wrong> {
         let here: Vec<&Rules> = all.iter().filter(|rules| rules.path == path).collect();
         for method in METHODS.iter().filter(|method| here.iter().all(|rules| rules.method != **method)) {
             let rules = Rules { method: method.parse().unwrap(), ..here[0].clone() };
-            wrong.push(Wrong::new(&rules, "a method", (405, "method")));
+            wrong.push(Wrong::new(&rules, "a method", refusal(405, "method")));
         }
     }
     wrong
 }
 
 fn unknown_namespaces(rules: &Rules) -> Vec<Wrong> {
-    let refused = (404, "unknown_namespace");
+    let refused = refusal(404, "unknown_namespace");
     let mut all = Vec::new();
     if rules.path.contains("{namespace}") || rules.path.contains("{from}") {
         let wrong = Wrong::new(rules, "a namespace that is none", refused);

@@ -146,7 +146,7 @@ pub(super) async fn add<B: Backend>(ask: Ask<B>, body: Body) -> Result<BulkAnswe
 
 /// Where nothing was added, the status and the code are those of all lines, if they are the same; a line in doubt goes before others.
 fn answer(added: u64, known: u64, refused: &[(u64, Failure)]) -> BulkAnswer {
-    let errors = refused.iter().map(BulkErrorBody::of).collect();
+    let errors = refused.iter().map(|(line, failure)| BulkErrorBody::of(*line, failure)).collect();
     if added > 0 {
         return BulkAnswer { status: StatusCode::OK, body: BulkBody { error: None, added, known, errors } };
     }
@@ -186,8 +186,8 @@ impl Answer for BulkAnswer {
 }
 
 impl BulkErrorBody {
-    fn of((line, failure): &(u64, Failure)) -> BulkErrorBody {
-        BulkErrorBody { line: *line, code: failure.code().to_owned(), message: failure.to_string() }
+    fn of(line: u64, failure: &Failure) -> BulkErrorBody {
+        BulkErrorBody { line, code: failure.code().to_owned(), message: failure.to_string() }
     }
 }
 

@@ -91,9 +91,6 @@ pub(super) struct Ask<B> {
     rest: Range<usize>,
 }
 
-/// A row of the table: what a client calls it, and the method and path.
-pub(super) type Row = (&'static str, Method, &'static str);
-
 /// Reads without a body.
 pub(super) fn get<B, A, F>(
     name: &'static str,
@@ -105,12 +102,14 @@ where
     A: Answer,
     F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
-    bare((name, Method::GET, path), handler).with(Permission::Read)
+    bare(name, Method::GET, path, handler).with(Permission::Read)
 }
 
-/// Changes something without a body.
+/// Changes something without a body. `name` is what a client calls it.
 pub(super) fn bare<B, A, F>(
-    (name, method, path): Row,
+    name: &'static str,
+    method: Method,
+    path: &'static str,
     handler: impl Fn(Ask<B>) -> F + Send + Sync + 'static,
 ) -> Operation<B>
 where
@@ -130,19 +129,26 @@ where
 }
 
 /// Reads one JSON object; no body is an empty object.
-pub(super) fn json<B, T, A, F>(row: Row, handler: impl Fn(Ask<B>, T) -> F + Send + Sync + 'static) -> Operation<B>
+pub(super) fn json<B, T, A, F>(
+    name: &'static str,
+    method: Method,
+    path: &'static str,
+    handler: impl Fn(Ask<B>, T) -> F + Send + Sync + 'static,
+) -> Operation<B>
 where
     B: Backend,
     T: DeserializeOwned + JsonSchema + Send + 'static,
     A: Answer,
     F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
-    json_of(row, BODY_BYTES_MAX, handler)
+    json_of(name, method, path, BODY_BYTES_MAX, handler)
 }
 
 /// The same of a longer body.
 pub(super) fn json_of<B, T, A, F>(
-    (name, method, path): Row,
+    name: &'static str,
+    method: Method,
+    path: &'static str,
     most: usize,
     handler: impl Fn(Ask<B>, T) -> F + Send + Sync + 'static,
 ) -> Operation<B>
@@ -173,7 +179,9 @@ where
 
 /// Reads a body of many objects itself, as [`whole_body`] does.
 pub(super) fn many<B, T, A, F>(
-    row: Row,
+    name: &'static str,
+    method: Method,
+    path: &'static str,
     most: usize,
     handler: impl Fn(Ask<B>, Body) -> F + Send + Sync + 'static,
 ) -> Operation<B>
@@ -183,7 +191,6 @@ where
     A: Answer,
     F: Future<Output = Result<A, Failure>> + Send + 'static,
 {
-    let (name, method, path) = row;
     let handler = Arc::new(handler);
     let whole: Handler<B> = Box::new(move |ask, body| {
         let handler = handler.clone();

@@ -79,10 +79,10 @@ fn counters<B: Backend>() -> Vec<Operation<B>> {
     let stale: &[_] = &[(409, "version_elsewhere"), (409, "version_unknown")];
     let many_lines: &[_] = &[(400, "counter"), (400, "nothing_added"), (400, "too_many_lines")];
     vec![
-        json(("add", POST, "/v1/counters/{namespace}/{key}/add"), routes::add::<B>)
+        json("add", POST, "/v1/counters/{namespace}/{key}/add", routes::add::<B>)
             .keyed()
             .fails(&[fails::COUNTS, fails::SESSION_OF_ANOTHER]),
-        many::<B, BulkLine, _, _>(("add_many", POST, "/v1/add"), BULK_BYTES_MAX, bulk::add::<B>)
+        many::<B, BulkLine, _, _>("add_many", POST, "/v1/add", BULK_BYTES_MAX, bulk::add::<B>)
             .keyed()
             .fails(&[fails::COUNTS, many_lines]),
         get("read_counters", "/v1/counters", routes::read_counters::<B>)
@@ -91,14 +91,14 @@ fn counters<B: Backend>() -> Vec<Operation<B>> {
         get("read_counter", "/v1/counters/{namespace}/{key}", routes::get_counter::<B>)
             .params(&[&[version]])
             .fails(&[stale]),
-        json(("remove_counter", DELETE, "/v1/counters/{namespace}/{key}"), lives::remove::<B>)
+        json("remove_counter", DELETE, "/v1/counters/{namespace}/{key}", lives::remove::<B>)
             .params(&[IF_GENERATION])
             .fails(&[fails::LIFE]),
-        json(("reset_counter", POST, "/v1/counters/{namespace}/{key}/reset"), lives::reset::<B>)
+        json("reset_counter", POST, "/v1/counters/{namespace}/{key}/reset", lives::reset::<B>)
             .params(&[IF_GENERATION])
             .fails(&[fails::LIFE]),
         get("counter_life", "/v1/counters/{namespace}/{key}/life", lives::show::<B>),
-        json(("expire_counter", PUT, "/v1/counters/{namespace}/{key}/life"), lives::expire::<B>)
+        json("expire_counter", PUT, "/v1/counters/{namespace}/{key}/life", lives::expire::<B>)
             .params(&[IF_GENERATION])
             .fails(&[fails::LIFE, &[(400, "expires"), (400, "expires_s"), (400, "expires_unix_ms")]]),
     ]
@@ -110,13 +110,13 @@ fn parts_of_counters<B: Backend>() -> Vec<Operation<B>> {
     vec![
         get("progress", "/v1/counters/{namespace}/{key}/progress", routes::progress::<B>),
         get("milestones", "/v1/counters/{namespace}/{key}/milestones", routes::milestones::<B>),
-        json(("define_milestones", PUT, "/v1/counters/{namespace}/{key}/milestones"), routes::define::<B>)
+        json("define_milestones", PUT, "/v1/counters/{namespace}/{key}/milestones", routes::define::<B>)
             .fails(&[fails::MILESTONES]),
-        bare(("disarm_milestone", DELETE, "/v1/counters/{namespace}/{key}/milestones"), routes::disarm::<B>)
+        bare("disarm_milestone", DELETE, "/v1/counters/{namespace}/{key}/milestones", routes::disarm::<B>)
             .params(&[&[at, Param::new("rule", ParamKind::Flag)]])
             .fails(&[fails::MILESTONES]),
         get("claim_rule", "/v1/counters/{namespace}/{key}/claims", claims::rule::<B>),
-        json(("set_claim_rule", PUT, "/v1/counters/{namespace}/{key}/claims"), claims::set_rule::<B>)
+        json("set_claim_rule", PUT, "/v1/counters/{namespace}/{key}/claims", claims::set_rule::<B>)
             .fails(&[&[(400, "period_s"), (409, "changed")]]),
         get("graph", "/v1/counters/{namespace}/{key}/graph", edges::graph::<B>),
         get("window", "/v1/counters/{namespace}/{key}/window", series::window::<B>)
@@ -146,11 +146,11 @@ fn many_counters<B: Backend>() -> Vec<Operation<B>> {
         get("export", "/v1/export", series::export::<B>).params(&[&[prefix, LIMIT], KEYS]).fails(&[fails::KEYS]),
         get("audit", "/v1/audit", audit::audit::<B>)
             .params(&[&[COUNTER.needed(), Param::one_of("rows", &["true", "false"])]]),
-        json_of(("read", POST, "/v1/read"), READ_BODY_BYTES_MAX, series::read::<B>)
+        json_of("read", POST, "/v1/read", READ_BODY_BYTES_MAX, series::read::<B>)
             .with(Permission::Read)
             .fails(&[fails::WINDOWS, &[(400, "counter"), (404, "unknown_namespace")]]),
         get("series_policy", "/v1/namespaces/{namespace}/series", series::policy::<B>),
-        json(("set_series_policy", PUT, "/v1/namespaces/{namespace}/series"), series::set_policy::<B>)
+        json("set_series_policy", PUT, "/v1/namespaces/{namespace}/series", series::set_policy::<B>)
             .fails(&[&[(400, "series"), (409, "changed")]]),
     ]
 }
@@ -158,9 +158,9 @@ fn many_counters<B: Backend>() -> Vec<Operation<B>> {
 /// Edges between counters.
 fn graph<B: Backend>() -> Vec<Operation<B>> {
     vec![
-        json_of(("change_edges", POST, "/v1/edges"), EDGES_BODY_BYTES_MAX, edges::change::<B>).fails(&[fails::EDGES]),
+        json_of("change_edges", POST, "/v1/edges", EDGES_BODY_BYTES_MAX, edges::change::<B>).fails(&[fails::EDGES]),
         get("edges_audit", "/v1/edges/audit", edges::audit::<B>).params(&[&[Param::number("entry", 1, u64::MAX)]]),
-        bare(("allow_edges", PUT, "/v1/edges/allowed/{from}/{to}"), edges::allow::<B>).fails(&[&[
+        bare("allow_edges", PUT, "/v1/edges/allowed/{from}/{to}", edges::allow::<B>).fails(&[&[
             (400, "namespace"),
             (404, "unknown_namespace"),
             (409, "full"),
@@ -181,10 +181,10 @@ fn awards<B: Backend>() -> Vec<Operation<B>> {
         get("certificate", "/v1/awards/{namespace}/{key}/{at}/certificate", routes::certificate::<B>)
             .fails(&[&[(400, "milestone")]]),
         get("claim_state", "/v1/awards/{namespace}/{key}/{at}/claim", claims::of::<B>).fails(&[fails::CLAIMS]),
-        json(("claim", POST, "/v1/awards/{namespace}/{key}/{at}/claim"), claims::claim::<B>)
+        json("claim", POST, "/v1/awards/{namespace}/{key}/{at}/claim", claims::claim::<B>)
             .with(Permission::Own)
             .fails(&[fails::CLAIMS, fails::SESSIONS]),
-        json(("rehearse_award", POST, "/v1/awards/{namespace}/{key}/{at}/dry-run"), dry_run::dry_run::<B>)
+        json("rehearse_award", POST, "/v1/awards/{namespace}/{key}/{at}/dry-run", dry_run::dry_run::<B>)
             .fails(&[fails::SESSIONS, &[(409, "awarded"), (409, "passed")]]),
     ]
 }
@@ -204,15 +204,15 @@ fn sessions<B: Backend>() -> Vec<Operation<B>> {
             .params(&[SUBSCRIPTION])
             .with(Permission::Own)
             .fails(&[fails::SUBSCRIBES, fails::SESSIONS]),
-        json(("issue_sessions", POST, "/v1/sessions"), routes::issue_sessions::<B>).fails(&[issue]),
-        json(("issue_hop", POST, "/v1/hops"), hop_routes::issue::<B>).fails(&[hop, fails::SESSION_OF_ANOTHER]),
-        json(("count_hop", POST, "/v1/hops/count"), hop_routes::count::<B>)
+        json("issue_sessions", POST, "/v1/sessions", routes::issue_sessions::<B>).fails(&[issue]),
+        json("issue_hop", POST, "/v1/hops", hop_routes::issue::<B>).fails(&[hop, fails::SESSION_OF_ANOTHER]),
+        json("count_hop", POST, "/v1/hops/count", hop_routes::count::<B>)
             .with(Permission::Own)
             .fails(&[fails::HOPS, fails::COUNTS]),
         get("webhooks", "/v1/webhooks", webhooks::list::<B>).with(Permission::Write),
-        json(("redeliver_webhook", POST, "/v1/webhooks/{name}/redeliver"), webhooks::redeliver::<B>),
-        json(("hold_webhook", POST, "/v1/webhooks/{name}/hold"), webhooks::hold::<B>),
-        json(("test_webhook", POST, "/v1/webhooks/{name}/test"), webhooks::test::<B>),
+        json("redeliver_webhook", POST, "/v1/webhooks/{name}/redeliver", webhooks::redeliver::<B>),
+        json("hold_webhook", POST, "/v1/webhooks/{name}/hold", webhooks::hold::<B>),
+        json("test_webhook", POST, "/v1/webhooks/{name}/test", webhooks::test::<B>),
     ]
 }
 
@@ -221,16 +221,16 @@ fn cluster<B: Backend>() -> Vec<Operation<B>> {
     let set_aside: &[_] = &[(400, "aggregator"), (409, "alone"), (409, "connected")];
     vec![
         get("groups", "/v1/groups", groups::list::<B>),
-        json(("declare_group_lost", POST, "/v1/groups/{dc}/{group}/{incarnation}/lost"), groups::lose::<B>)
+        json("declare_group_lost", POST, "/v1/groups/{dc}/{group}/{incarnation}/lost", groups::lose::<B>)
             .fails(&[fails::LOSES]),
         get("dcs", "/v1/dcs", dcs::list::<B>),
-        json(("forget_dc", POST, "/v1/dcs/{dc}/forgotten"), dcs::forget::<B>).fails(&[fails::FORGETS]),
+        json("forget_dc", POST, "/v1/dcs/{dc}/forgotten", dcs::forget::<B>).fails(&[fails::FORGETS]),
         get("slots", "/v1/slots", slots::list::<B>),
-        json(("move_slot", POST, "/v1/slots/move"), slots::move_one::<B>).fails(&[fails::SHARDS]),
-        json(("split_slot", POST, "/v1/slots/split"), slots::split::<B>).fails(&[fails::SHARDS]),
-        json(("keep_slot", POST, "/v1/slots/stay"), slots::stay::<B>).fails(&[fails::SHARDS]),
+        json("move_slot", POST, "/v1/slots/move", slots::move_one::<B>).fails(&[fails::SHARDS]),
+        json("split_slot", POST, "/v1/slots/split", slots::split::<B>).fails(&[fails::SHARDS]),
+        json("keep_slot", POST, "/v1/slots/stay", slots::stay::<B>).fails(&[fails::SHARDS]),
         get("ledger", "/v1/ledger", ledger::members::<B>),
-        json(("change_voters", POST, "/v1/ledger/voters"), ledger::change_voters::<B>).fails(&[fails::VOTERS]),
-        json(("set_view_aside", POST, "/v1/ledger/set-aside"), ledger::set_aside::<B>).fails(&[set_aside]),
+        json("change_voters", POST, "/v1/ledger/voters", ledger::change_voters::<B>).fails(&[fails::VOTERS]),
+        json("set_view_aside", POST, "/v1/ledger/set-aside", ledger::set_aside::<B>).fails(&[set_aside]),
     ]
 }

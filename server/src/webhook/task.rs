@@ -46,7 +46,11 @@ pub(super) struct TaskParts<B> {
     pub stopping: watch::Receiver<bool>,
 }
 
-type Sent = (MarkedPosition, Result<StatusCode, Failed>);
+/// A delivery that was answered, or failed.
+struct Sent {
+    position: MarkedPosition,
+    outcome: Result<StatusCode, Failed>,
+}
 
 pub(super) struct Task<B> {
     parts: TaskParts<B>,
@@ -186,11 +190,15 @@ impl<B: Backend> Task<B> {
         let webhook = &self.parts.webhook;
         for (position, delivery) in self.parts.queue.start(now_ms(), webhook.hold) {
             let webhook = webhook.clone();
-            self.sending.push(Box::pin(async move { (position, post(&webhook.receiver, &delivery).await) }));
+            self.sending.push(Box::pin(async move {
+                let outcome = post(&webhook.receiver, &delivery).await;
+                Sent { position, outcome }
+            }));
         }
     }
 
-    fn on_sent(&mut self, (position, outcome): Sent) {
+    fn on_sent(&mut self, sent: Sent) {
+        let Sent { position, outcome } = sent;
         let name = &self.parts.webhook.name;
         let label = match outcome {
             Ok(_) => {
