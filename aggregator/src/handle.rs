@@ -223,8 +223,15 @@ impl Aggregator {
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
         let (ledger, ledger_changed) = <(SharedLedger, Arc<Notify>)>::default();
         let services = Services::new(own.dc);
-        let seat = (own, starting.directory.clone());
-        let mesh = Mesh::new(endpoint.clone(), cluster.clone(), seat, events.clone(), services.clone(), ledger.clone());
+        let mesh = Mesh::new(
+            endpoint.clone(),
+            cluster.clone(),
+            own,
+            starting.directory.clone(),
+            events.clone(),
+            services.clone(),
+            ledger.clone(),
+        );
         let raft = gathering(raft, own, &cluster);
         let raft = start_raft(&data_dir, own, raft, &mesh, &services, &ledger, &ledger_changed).await;
         let (core, store, raft) = both(recovering, raft).await?;
@@ -880,7 +887,7 @@ fn open_view(
     let own = config.own;
     let kept = |map: &ShardMap| config.clone().by_map(map).kept();
     let name = cluster.aggregator_name(own);
-    ViewStore::open(dir, &cluster.with_era(), &name, rows, (cluster.seats(own.dc), kept))
+    ViewStore::open(dir, &cluster.with_era(), &name, rows, cluster.seats(own.dc), kept)
 }
 
 /// A member that does not vote lets entries gather before it writes them.

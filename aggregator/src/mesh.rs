@@ -77,7 +77,8 @@ impl Mesh {
     pub fn new(
         endpoint: Endpoint,
         cluster: Cluster,
-        (own, directory): (AggregatorId, Directory),
+        own: AggregatorId,
+        directory: Directory,
         events: mpsc::Sender<Event>,
         doors: Arc<dyn Doors>,
         ledger: SharedLedger,

@@ -353,7 +353,8 @@ impl ViewStore {
         cluster: &str,
         dc_name: &str,
         rows: RowStore,
-        (seats, kept): (u8, impl Fn(&ShardMap) -> BTreeSet<ShardId>),
+        seats: u8,
+        kept: impl Fn(&ShardMap) -> BTreeSet<ShardId>,
     ) -> Result<Opened, ViewStoreError> {
         if let Some(beside) = without_first(dir) {
             return Err(ViewStoreError::FirstMissing { dir: dir.display().to_string(), beside });

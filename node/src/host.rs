@@ -140,7 +140,8 @@ impl Host {
     pub fn new(
         core: NodeCore,
         log: GroupLog,
-        (dc_name, fresh): (String, bool),
+        dc_name: String,
+        fresh: bool,
         publish: watch::Sender<GroupStatus>,
     ) -> Host {
         let durable = match &log {

@@ -228,7 +228,8 @@ impl Keeping {
     async fn run(self, mut opened: Opened, mut events: EventReceiver) {
         loop {
             let Opened { core, log, replica } = opened;
-            let host = Host::new(core, log, (self.options.dc_name.clone(), self.options.fresh), self.publish.clone());
+            let dc_name = self.options.dc_name.clone();
+            let host = Host::new(core, log, dc_name, self.options.fresh, self.publish.clone());
             let ended = host.run(&mut events).await;
             let member = replica.as_ref().map_or(0, Replica::member);
             if let Some(replica) = replica {
