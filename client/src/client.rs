@@ -158,8 +158,8 @@ impl Client {
         let (told, closed) = watch::channel(None);
         let (state, link) = watch::channel(Links::first());
         let named = NamedLinks::new(parts.dialer.clone());
-        let flusher =
-            Flusher::new(parts.core, shared.clone(), parts.dialer, parts.flush_interval, parts.on_loss, (state, told));
+        let interval = parts.flush_interval;
+        let flusher = Flusher::new(parts.core, shared.clone(), parts.dialer, interval, parts.on_loss, state, told);
         tokio::spawn(flusher.run());
         let Parts { reads, queries, waits, read_timeout, close_timeout, pins, .. } = parts;
         let changes = Semaphore::new(CHANGES_AT_ONCE_MAX);

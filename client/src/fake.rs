@@ -225,7 +225,7 @@ impl State {
             FromClient::Batch { lane, seq, defs, items, times } => {
                 let halves = defs.into_iter().map(|(definition, name)| (defined(definition), name));
                 link.names.extend(halves.map(|((number, half), name)| (number, (name, half))));
-                self.on_batch(link, lane, seq, (&items, &times))
+                self.on_batch(link, lane, seq, &items, &times)
             }
             FromClient::Keyed { lane, seq, defs, items, times, ids, .. } => {
                 let halves = defs.into_iter().map(|(definition, name)| (defined(definition), name));
@@ -275,9 +275,9 @@ impl State {
                     if let Err(error) = self.bucket(link, items, times, now) {
                         return vec![ToClient::Refused { lane, seq, error }];
                     }
-                    let named = |(idx, item): (usize, _)| (lane, seq, idx as u32, item);
-                    let each = all.clone().zip(items).map(named);
-                    let placed: Vec<_> = each.map(|item| self.count(link, item)).collect();
+                    let each = all.clone().zip(items);
+                    let placed: Vec<_> =
+                        each.map(|(idx, item)| self.count(link, lane, seq, idx as u32, item)).collect();
                     self.ids.insert(id.digest, Some((id.content, placed.clone())));
                     Ok(placed)
                 }
@@ -308,7 +308,8 @@ impl State {
         link: &FakeLink,
         lane: u8,
         seq: u64,
-        (items, times): (&[WireItem], &[UnixTime]),
+        items: &[WireItem],
+        times: &[UnixTime],
     ) -> Vec<ToClient> {
         let now = SystemTime::now().unix_time().unwrap_or(UnixTime::MAX);
         if let Err(error) = self.admit(link, lane, seq, items) {
@@ -319,10 +320,9 @@ impl State {
             if let Err(error) = self.bucket(link, items, times, now) {
                 return vec![ToClient::Refused { lane, seq, error }];
             }
-            let counted = items.iter().enumerate();
-            let named = |idx: usize, item| (lane, seq, idx as u32, item);
-            let places = counted.filter_map(|(idx, item)| Some((idx as u32, self.count(link, named(idx, item))?)));
-            let places = places.collect();
+            let counted = (0..).zip(items);
+            let places =
+                counted.filter_map(|(idx, item)| Some((idx, self.count(link, lane, seq, idx, item)?))).collect();
             self.streams.entry((link.client, lane)).or_default().places.push(places);
         }
         let places = &self.streams[&(link.client, lane)].places[seq as usize - 1];
@@ -378,7 +378,7 @@ impl State {
     }
 
     /// Counts an item; its place, when the counter has milestones.
-    fn count(&mut self, link: &FakeLink, (lane, seq, idx, item): (u8, u64, u32, &WireItem)) -> Option<Place> {
+    fn count(&mut self, link: &FakeLink, lane: u8, seq: u64, idx: u32, item: &WireItem) -> Option<Place> {
         let (name, half) = &link.names[&item.number];
         let counter = self.counters.entry(name.clone()).or_default();
         if *half == Half::Down {

@@ -88,7 +88,8 @@ impl Flusher {
         dialer: Dialer,
         interval: Duration,
         on_loss: OnLoss,
-        (state, closed): (watch::Sender<LinkState>, watch::Sender<Option<InDoubt>>),
+        state: watch::Sender<LinkState>,
+        closed: watch::Sender<Option<InDoubt>>,
     ) -> Flusher {
         let (to_events, events) = mpsc::channel(EVENTS_MAX);
         let start = Instant::now();
