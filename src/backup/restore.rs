@@ -125,7 +125,8 @@ pub fn write_dc(
     layout: &ClusterFile,
     dc: &str,
     draft: &Draft,
-    (guarded, index): (Vec<CounterName>, u64),
+    guarded: Vec<CounterName>,
+    index: u64,
 ) -> Result<(), RestoreError> {
     let number = layout.index_of(dc).ok_or_else(|| RestoreError::UnknownDc(dc.to_owned()))?;
     let cluster = with_era(&layout.name, layout.era);

@@ -272,7 +272,8 @@ mod tests {
     /// Exports until there are no more pages, or until this number of pages was read; and behind what they were.
     async fn run_of(
         out: &Path,
-        (format, compress): (FormatArg, Compress),
+        format: FormatArg,
+        compress: Compress,
         is_anew: bool,
         pages_max: usize,
     ) -> (Result<Written, Fault>, Vec<Option<String>>) {
@@ -315,7 +316,7 @@ mod tests {
         for format in formats {
             for compress in [Compress::None, Compress::Gzip, Compress::Zstd] {
                 let path = dir.path().join(format!("{format:?}.{compress:?}"));
-                let written = run_of(&path, (format, compress), false, usize::MAX).await.0.unwrap();
+                let written = run_of(&path, format, compress, false, usize::MAX).await.0.unwrap();
                 let rows = read(&path);
                 assert_eq!(
                     (rows.len() as u64, rows[2].at),
@@ -331,14 +332,15 @@ mod tests {
     async fn an_export_that_is_cut_off_goes_on_and_its_file_reads_as_one_that_was_not() {
         let dir = tempfile::tempdir().unwrap();
         for format in [FormatArg::Csv, FormatArg::Ndjson] {
-            for how in [Compress::None, Compress::Gzip, Compress::Zstd].map(|compress| (format, compress)) {
-                let [whole, cut] = ["whole", "cut"].map(|name| dir.path().join(format!("{name}.{how:?}")));
-                let at_once = run_of(&whole, how, false, usize::MAX).await.0.unwrap();
+            for compress in [Compress::None, Compress::Gzip, Compress::Zstd] {
+                let how = format!("{format:?}.{compress:?}");
+                let [whole, cut] = ["whole", "cut"].map(|name| dir.path().join(format!("{name}.{how}")));
+                let at_once = run_of(&whole, format, compress, false, usize::MAX).await.0.unwrap();
                 let mut runs = 0;
                 let (written, asked) = loop {
                     runs += 1;
-                    assert!(runs < COUNTERS.len(), "{how:?}: it does not go on");
-                    let (written, asked) = run_of(&cut, how, false, 3).await;
+                    assert!(runs < COUNTERS.len(), "{how}: it does not go on");
+                    let (written, asked) = run_of(&cut, format, compress, false, 3).await;
                     match written {
                         Ok(written) => break (written, asked),
                         Err(error) => assert_eq!(error.to_string(), "cut off"),
@@ -347,8 +349,8 @@ mod tests {
                     let mut file = File::options().append(true).open(part_of(&cut)).unwrap();
                     file.write_all(b"qa/a,garbage").unwrap();
                 };
-                assert!(runs > 1 && asked[0].is_some(), "{how:?}: {runs} runs, the last of {asked:?}");
-                assert_eq!((written, read(&cut)), (at_once, read(&whole)), "{how:?}");
+                assert!(runs > 1 && asked[0].is_some(), "{how}: {runs} runs, the last of {asked:?}");
+                assert_eq!((written, read(&cut)), (at_once, read(&whole)), "{how}");
             }
         }
         let left = std::fs::read_dir(dir.path()).unwrap().count();
@@ -363,11 +365,10 @@ mod tests {
         let hows = hows.chain([(FormatArg::Parquet, false)]);
         for (format, is_anew) in hows {
             let out = dir.path().join(format!("{format:?}"));
-            let how = (format, Compress::Zstd);
-            assert!(run_of(&out, how, false, 5).await.0.is_err());
+            assert!(run_of(&out, format, Compress::Zstd, false, 5).await.0.is_err());
             let is_noted = Path::new(&format!("{}.journal", part_of(&out).display())).exists();
             assert_eq!(is_noted, format != FormatArg::Parquet);
-            let (written, asked) = run_of(&out, how, is_anew, usize::MAX).await;
+            let (written, asked) = run_of(&out, format, Compress::Zstd, is_anew, usize::MAX).await;
             assert_eq!((asked.len(), &asked[0]), (COUNTERS.len(), &None), "{format:?}");
             assert_eq!(read(&out).len() as u64, written.unwrap().rows, "{format:?}");
             assert!(!part_of(&out).exists());

@@ -387,7 +387,7 @@ async fn load_ids(
     };
     let loaded = match before {
         true => keyed::Loaded { tally: progress.tally, stopped: None, done_before: rows },
-        false => keyed::run(load, remote, (journal, progress), &mut meter, refused).await?,
+        false => keyed::run(load, remote, journal, progress, &mut meter, refused).await?,
     };
     let keyed::Loaded { tally, stopped, done_before } = loaded;
     Ok(LoadedIdsBody {
@@ -489,7 +489,7 @@ async fn scan(args: &LoadArgs, path: &Path, file: &File, naming: &Naming) -> Res
                     ))
                     .into());
                 }
-                Repeat::First => match scan.take((&args.remote, args.check), &event.row, now).await? {
+                Repeat::First => match scan.take(&args.remote, args.check, &event.row, now).await? {
                     Some(why) if args.check => why.to_string(),
                     _ => continue,
                 },
@@ -527,7 +527,8 @@ impl Scan {
     /// keep series.
     async fn take(
         &mut self,
-        (remote, check): (&Remote, bool),
+        remote: &Remote,
+        check: bool,
         row: &Row,
         now: UnixTime,
     ) -> Result<Option<RowRefused>, Box<dyn std::error::Error>> {

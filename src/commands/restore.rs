@@ -147,9 +147,9 @@ async fn restore_dc(args: RestoreDc) -> Outcome {
     if !yes {
         return show(remote.json, &report, || format!("{}\nNothing was done: repeat it with --yes.", dc_text(&report)));
     }
-    let promised = promised(&remote, &groups).await?;
+    let (guarded, index) = promised(&remote, &groups).await?;
     // Any failure here, such as a full disk, happens before anything is given up.
-    write_dc(&known, &layout, &report.dc, &draft, promised)?;
+    write_dc(&known, &layout, &report.dc, &draft, guarded, index)?;
     for group in &report.lost {
         let GroupName { dc, group, incarnation } = group.name.parse()?;
         let path = lost_path(&dc, group, incarnation.unwrap_or_default());
@@ -258,8 +258,8 @@ struct OpenBody {
 fn restore_cluster(args: &RestoreCluster) -> Outcome {
     let layout = ClusterFile::load(&args.from.layout)?;
     let known = Known::read(&args.from.dirs, &layout)?;
-    let open: Vec<OpenBody> =
-        known.ledger().map_or_else(Vec::new, Ledger::open_milestones).into_iter().map(open_body).collect();
+    let open = known.ledger().map_or_else(Vec::new, Ledger::open_milestones).into_iter();
+    let open: Vec<OpenBody> = open.map(|(counter, at, every)| open_body(&counter, at, every)).collect();
     let choice = match (args.rearm, args.withhold, open.is_empty()) {
         (false, false, false) if args.yes => return Err(choice_text(&open).into()),
         (true, ..) => OpenMilestones::Rearm,
@@ -285,8 +285,8 @@ fn restore_cluster(args: &RestoreCluster) -> Outcome {
     })
 }
 
-fn open_body((counter, at, every): (CounterName, Vec<u64>, Option<u64>)) -> OpenBody {
-    OpenBody { counter: counter_text(&counter), at, every }
+fn open_body(counter: &CounterName, at: Vec<u64>, every: Option<u64>) -> OpenBody {
+    OpenBody { counter: counter_text(counter), at, every }
 }
 
 fn choice_text(open: &[OpenBody]) -> String {

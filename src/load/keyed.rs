@@ -384,7 +384,8 @@ impl Stopped {
 pub async fn run<D: Destination>(
     load: Load<'_>,
     destination: &D,
-    (journal, progress): (Journal, IdProgress),
+    journal: Journal,
+    progress: IdProgress,
     meter: &mut Meter,
     mut refused: impl FnMut(&Meter, u64, &str),
 ) -> Result<Loaded, KeyedError> {

@@ -151,10 +151,11 @@ impl Loads {
         let load = Load { file: &file, naming: &self.naming, rows: self.rows, spaces: Spaces::default(), ids };
         let mut meter = Meter::new("rows.csv", self.rows, 0);
         let told = |_: &Meter, line: u64, why: &str| refused.push((line, why.to_owned()));
+        let (journal, progress) = self.journal();
         tokio::select! {
             biased;
             () = killed.notified() => None,
-            loaded = run(load, cluster, self.journal(), &mut meter, told) => Some(loaded.map_err(|error| error.to_string())),
+            loaded = run(load, cluster, journal, progress, &mut meter, told) => Some(loaded.map_err(|error| error.to_string())),
         }
     }
 }
