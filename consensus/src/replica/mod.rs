@@ -322,13 +322,7 @@ impl Replica {
         let inner = Inner {
             member,
             proposer: Proposer::start(raft.clone(), &options.raft),
-            service: Arc::new(Service::new(
-                voice.clone(),
-                raft.clone(),
-                rows.clone(),
-                (is_sure, bearing),
-                &options.raft,
-            )),
+            service: Arc::new(Service::new(voice.clone(), raft.clone(), rows.clone(), is_sure, bearing, &options.raft)),
             raft,
             store,
             rows,

@@ -35,7 +35,8 @@ impl Service {
         voice: Arc<Voice>,
         raft: Raft<TypeConfig, Machine>,
         rows: Rows,
-        (is_sure, bearing): (Arc<AtomicBool>, Arc<Bearing>),
+        is_sure: Arc<AtomicBool>,
+        bearing: Arc<Bearing>,
         config: &Config,
     ) -> Self {
         let store = rows.store().clone();
