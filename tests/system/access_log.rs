@@ -77,7 +77,7 @@ async fn keeps_series(at: SocketAddr) {
 }
 
 /// Whether hours and days of a counter are as DuckDB has them, from a day before the first event to a day behind the last.
-async fn compare(at: SocketAddr, counter: &str, zone: &str, (first, last): (u64, u64), answer: &Value) {
+async fn compare(at: SocketAddr, counter: &str, zone: &str, first: u64, last: u64, answer: &Value) {
     let from = (first - DAY_S) / QUARTER_S * QUARTER_S;
     let to = (last + DAY_S) / QUARTER_S * QUARTER_S;
     for (unit, every, chars) in [("hours", "1h", 13), ("days", "1d", 10)] {
@@ -108,12 +108,13 @@ async fn an_access_log_by_hour_and_day_of_odd_zones_is_what_duckdb_counts() {
         let by_s = &answer["by_s"];
         assert_eq!(by_s == 0, zone == "Asia/Kathmandu", "the clock of {zone} changes meanwhile by {by_s} s");
         let moved = |time: u64| (time as i64 + shift_s) as u64;
-        let ends = (moved(requests.iter().min().unwrap().0), moved(requests.iter().max().unwrap().0));
+        let first = moved(requests.iter().min().unwrap().0);
+        let last = moved(requests.iter().max().unwrap().0);
         for (name, wanted) in [("all", None), ("404", Some(404))] {
             let counter = format!("search/{}%2F{name}", zone.replace('/', "%2F"));
             let events = requests.iter().filter(|(_, status)| wanted.is_none_or(|wanted| *status == wanted));
             load(centre.http, &counter, events.map(|(time, _)| moved(*time))).await;
-            compare(centre.http, &counter, zone, ends, &answer["of"][name]).await;
+            compare(centre.http, &counter, zone, first, last, &answer["of"][name]).await;
         }
     }
 }

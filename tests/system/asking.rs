@@ -230,7 +230,7 @@ impl Both<'_> {
 }
 
 /// The client and HTTP answer alike, whatever is asked. Nothing is counted meanwhile.
-pub async fn answer_alike(client: &Client, at: SocketAddr, (from, to): (u64, u64)) {
+pub async fn answer_alike(client: &Client, at: SocketAddr, from: u64, to: u64) {
     let both = Both { client, at, from, to };
     both.windows().await;
     both.series().await;
@@ -376,14 +376,14 @@ async fn the_client_answers_and_refuses_what_http_does_and_goes_on_where_an_aggr
         total_is(at, "search/all", 657).await;
     }
     let to = now_s() / 60 * 60;
-    let span = (to - 7_200, to);
-    answer_alike(&client, views[0], span).await;
+    let from = to - 7_200;
+    answer_alike(&client, views[0], from, to).await;
     refuse_alike(&client, views[0], to).await;
     refuse(&client).await;
     many_at_once(&client).await;
 
     centres[0].aggregator.kill();
-    answer_alike(&client, views[1], span).await;
+    answer_alike(&client, views[1], from, to).await;
     centres[1].aggregator.kill();
     let lost = client.window(&of("search/a"), Window::last("1h")).await.unwrap_err();
     assert!(matches!(lost, AskError::Timeout { millis: 5_000, .. }), "{lost:?}");

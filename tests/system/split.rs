@@ -184,7 +184,7 @@ async fn read_natively(cluster: &Cluster, aggregator: SocketAddr, http: SocketAd
     let values: Vec<i128> = readings.iter().map(tidemark_proto::msg::Reading::value).collect();
     assert_eq!(values, COUNTED.map(|(_, value)| i128::from(value)));
     let to = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 60 * 60;
-    answer_alike(&client, http, (to - 3_600, to)).await;
+    answer_alike(&client, http, to - 3_600, to).await;
     client.close().await.unwrap();
 }
 

@@ -60,11 +60,11 @@ fn datagrams(rate: u64, segments: usize, seconds: u64) -> Outcome<()> {
     done.store(true, Relaxed);
     let mut errors = reading.join().expect("the reader does not panic");
     errors.sort_unstable();
-    report(rate, segments, plan.counters(to), &errors, (enqueue_ns, release_ns));
+    report(rate, segments, plan.counters(to), &errors, enqueue_ns, release_ns);
     Ok(())
 }
 
-fn report(rate: u64, segments: usize, sent: LinkCounters, errors: &[i64], (enqueue_ns, release_ns): (u64, u64)) {
+fn report(rate: u64, segments: usize, sent: LinkCounters, errors: &[i64], enqueue_ns: u64, release_ns: u64) {
     let quantile = |q: f64| errors.get((errors.len() as f64 * q) as usize).or(errors.last()).copied().unwrap_or(0);
     let datagrams = sent.datagrams;
     println!(

@@ -92,11 +92,12 @@ struct Shown {
 impl Brute {
     fn of(case: &Case) -> &'static Brute {
         static KNOWN: [OnceLock<Brute>; ZONES.len()] = [const { OnceLock::new() }; ZONES.len()];
-        KNOWN[case.zone].get_or_init(|| Brute::new(ZONES[case.zone]))
+        let (name, near) = ZONES[case.zone];
+        KNOWN[case.zone].get_or_init(|| Brute::new(name, near))
     }
 
     /// Looks at each quarter after the one before it.
-    fn new((name, near): (&str, &str)) -> Brute {
+    fn new(name: &str, near: &str) -> Brute {
         let zone = jiff::tz::TimeZoneDatabase::bundled().get(name).unwrap();
         let near: Date = near.parse().unwrap();
         let mut brute = Brute { zone, near, first: 0, quarters: Vec::new() };
