@@ -215,7 +215,7 @@ impl Gathered {
             }
         }
         self.told.clear();
-        runs.iter().for_each(|run| text += &line_of_hits(run));
+        runs.iter().for_each(|&(from, to, told)| text += &line_of_hits(from, to, told));
         text
     }
 }
@@ -235,7 +235,7 @@ impl Told {
     }
 }
 
-fn line_of_hits(&(from, to, told): &(u64, u64, Told)) -> String {
+fn line_of_hits(from: u64, to: u64, told: Told) -> String {
     match told {
         Told::Durable => format!("durable {from} {to}\n"),
         Told::Counted => format!("counted {from} {to}\n"),
