@@ -133,6 +133,16 @@ fn few_statements_pack_values_into_a_tuple() {
 }
 
 #[test]
+fn few_parameters_are_patterns_of_tuples() {
+    let product = |path: &str| !path.starts_with("tests/") && !rules::is_test_file(path);
+    let code = code().into_iter().filter(|(path, _)| product(path));
+    let found: usize = code.map(|(_, code)| tuples::tuple_parameters(&circles::without_tests(&code))).sum();
+    let max = tuples::TUPLE_PARAMETERS_MAX;
+    assert!(found <= max, "{found} parameters such as `(a, b): (A, B)`: at most {max}; name each, or make a struct");
+    assert!(found == max, "{found} parameters: set TUPLE_PARAMETERS_MAX from {max} to {found}");
+}
+
+#[test]
 fn the_top_folder_holds_what_the_map_says() {
     let entries: BTreeSet<String> =
         tracked().iter().map(|path| path.split('/').next().unwrap_or(path).to_owned()).collect();

@@ -54,7 +54,7 @@ fn top(path: &str) -> Option<&str> {
 }
 
 /// The code without inline modules of tests.
-fn without_tests(code: &str) -> String {
+pub fn without_tests(code: &str) -> String {
     let mut kept = String::new();
     let mut rest = code;
     while let Some(at) = rest.find("#[cfg(test)]") {
