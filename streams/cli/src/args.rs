@@ -194,8 +194,8 @@ pub enum Command {
     QueryServer(QueryServerArgs),
     /// Print the token of producers, of operators, or of one tenant
     ///
-    /// The token of producers sends events and reads all tenants. The token of operators pauses, erases, and changes event types and dead
-    /// letters. The token of a tenant reads the rows of that tenant only.
+    /// The token of producers sends events and reads all tenants. The token of operators pauses, erases, and changes event types, dead
+    /// letters, retention and test tenants. The token of a tenant reads the rows of that tenant only.
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
     /// Print writes, bytes, memory, cores and prices for numbers of users and events
@@ -830,7 +830,7 @@ pub struct TokenArgs {
     /// How long the token of a tenant is valid, such as 90s, 12h or 30d; such a token names its tenant [default: for ever]
     #[arg(long, value_name = "PERIOD", requires = "tenant")]
     pub expires_in: Option<Period>,
-    /// Print the token of operators, which pauses, resumes, erases, and changes event types and dead letters
+    /// Print the token of operators, which pauses, resumes, erases, and changes event types, dead letters, retention and test tenants
     #[arg(long)]
     pub operator: bool,
 }

@@ -1,5 +1,5 @@
-//! Fuzzes what the intake of event streams reads: bodies of requests, packed or not, and entries and rows of its log. A body is refused or
-//! becomes an entry that means the same when it is read again.
+//! Fuzzes what the intake of event streams reads: bodies of requests, packed or not, entries and rows of its log, and texts of refused
+//! events. A body is refused or becomes an entry that means the same when it is read again.
 
 #![no_main]
 
@@ -14,6 +14,7 @@ use tidemark_streams_intake::event_ids;
 use tidemark_streams_intake::limits::UNPACKED_BYTES_MAX;
 use tidemark_streams_intake::listings::{LookupFailed, Tenants};
 use tidemark_streams_intake::producers::Producers;
+use tidemark_streams_intake::refused::Refused;
 use tidemark_streams_intake::unpack::Coding;
 
 /// Impressions have a country.
@@ -60,8 +61,15 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert_eq!(Head::decode(bytes), Ok(head));
         assert_eq!(u64::from(head.rows), batch.records().len() as u64);
     }
-    if let Ok(ids) = event_ids::decode_row(bytes) {
-        assert_eq!(event_ids::decode_row(&event_ids::encode_row(&ids)), Ok(ids));
+    if let Ok(row) = event_ids::decode_row(bytes) {
+        assert_eq!(event_ids::decode_row(&event_ids::encode_row(row.event_type.as_deref(), &row.ids)), Ok(row));
+    }
+    let mut refused = Refused::default();
+    let _ = refused.restore(b"a\0event_time", bytes);
+    refused.add(5, "event_time: ahead", &String::from_utf8_lossy(bytes));
+    let mut again = Refused::default();
+    for (key, value) in refused.take_changes() {
+        again.restore(&key, &value).expect("what was written is read");
     }
     let _ = Producers::default().restore(b"producer", bytes);
 });
