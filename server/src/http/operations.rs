@@ -68,7 +68,7 @@ fn process<B: Backend>() -> Vec<Operation<B>> {
         get("cluster", "/v1/cluster", routes::cluster::<B>).params(&[&[COUNTER.needed()]]),
         get("namespaces", "/v1/namespaces", namespaces::list::<B>),
         get("log_level", "/v1/log-level", log_level::show::<B>),
-        json(("set_log_level", PUT, "/v1/log-level"), log_level::change::<B>).fails(&[&[(400, "log_level")]]),
+        json("set_log_level", PUT, "/v1/log-level", log_level::change::<B>).fails(&[&[(400, "log_level")]]),
         get("backup", "/v1/backup", backup::image::<B>).with(Permission::Write),
     ]
 }

@@ -184,6 +184,7 @@ async fn once(pool: &Arc<Pool>, sql: &str, rows: &[Rows]) -> Result<Run, BenchEr
         zone: "UTC".to_owned(),
         types: TYPES.map(str::to_owned).to_vec(),
         dimensions: Vec::new(),
+        uploads: Vec::new(),
         format: Format::Csv,
         rows_max: settings.rows_max,
         bytes_max: settings.bytes_max,

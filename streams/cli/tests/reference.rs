@@ -9,7 +9,7 @@ use tidemark_streams_store::catalogue::SOURCE_VERSIONS_MAX;
 
 const PAGE: &str = include_str!("../../../docs/reference/streams.md");
 /// Sources that give codes of requests.
-const HTTP: [&str; 16] = [
+const HTTP: [&str; 17] = [
     include_str!("../../serve/src/http/answer.rs"),
     include_str!("../../serve/src/http/asking.rs"),
     include_str!("../../serve/src/http/counted.rs"),
@@ -25,6 +25,7 @@ const HTTP: [&str; 16] = [
     include_str!("../../serve/src/http/retention.rs"),
     include_str!("../../serve/src/http/sql.rs"),
     include_str!("../../serve/src/http/test_tenants.rs"),
+    include_str!("../../serve/src/http/tables.rs"),
     include_str!("../../serve/src/http/types.rs"),
 ];
 const SQL_PAGE: &str = include_str!("../../../docs/reference/sql.md");

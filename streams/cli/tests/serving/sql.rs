@@ -312,3 +312,105 @@ fn sql_whose_blob_is_gone_is_pinned_at_the_next_index() {
 fn guide_about_sql_says_what_the_program_does() {
     assert!(crate::guide::runs(include_str!("../../../../docs/guides/sql.md")) >= 5);
 }
+
+const TABLES: &str = "/v1/tables";
+const PRICES: &str = "listing,price,since\nlamp,2.5,2026-01-01\nsofa,,2025-12-31\n";
+
+fn upload(server: &Server, token: &str, params: &str, file: &str) -> Answer {
+    server.request("POST", &format!("/v1/tables/upload?{params}"), &[token], file.as_bytes()).unwrap()
+}
+
+#[test]
+fn query_joins_a_table_that_its_tenant_uploaded() {
+    let place = Place::new();
+    let mut server = start(&place, &[]);
+    server.send(event("a", "lamp", "00:10:00").repeat(3) + &event("b", "lamp", "00:10:00"));
+    folded(&server);
+    let put = upload(&server, "x: y", "tenant=a&name=prices", PRICES).json();
+    let columns = json!([
+        { "name": "listing", "type": "text" },
+        { "name": "price", "type": "float" },
+        { "name": "since", "type": "date" },
+    ]);
+    assert_eq!((&put["table"]["columns"], &put["table"]["rows"]), (&columns, &json!(2)), "{put}");
+    assert_eq!(put["replaced"], json!(false));
+    let worth = "SELECT i.listing, sum(i.n * p.price) AS worth FROM impressions i JOIN prices p USING (listing) GROUP BY i.listing";
+    let expected = json!([{ "listing": "lamp", "worth": 7.5 }]);
+    assert_eq!(rows(&server, "a", worth), expected);
+    assert_eq!(rows(&server, "a", "SELECT count(*) AS n, count(price) AS p FROM prices"), json!([{ "n": 2, "p": 1 }]));
+    assert_eq!(ask(&server, "b", worth).code(), "sql_plan", "tables belong to one tenant");
+    // The table outlives the server.
+    server.kill();
+    server = start(&place, &[]);
+    folded(&server);
+    until("the rows", || ask(&server, "a", worth).status == 200);
+    assert_eq!(rows(&server, "a", worth), expected);
+    let replaced = upload(&server, "x: y", "tenant=a&name=prices", "listing,price\nlamp,4\n").json();
+    assert_eq!(replaced["replaced"], json!(true));
+    assert_eq!(rows(&server, "a", worth), json!([{ "listing": "lamp", "worth": 12 }]));
+    let dropped = server.post("/v1/tables/drop?tenant=a&name=prices", "");
+    assert_eq!(dropped.status, 200, "{dropped:?}");
+    assert_eq!(ask(&server, "a", worth).code(), "sql_plan");
+    assert_eq!(server.post("/v1/tables/drop?tenant=a&name=prices", "").code(), "table_missing");
+}
+
+#[test]
+fn table_that_may_not_be_is_refused_with_its_reason() {
+    let place = Place::new();
+    let server = start(&place, &["--sql-tenant-tables-mib", "1"]);
+    let refused = |params: &str, file: &str| {
+        let answer = upload(&server, "x: y", params, file);
+        (answer.status, answer.code(), answer.text)
+    };
+    for (params, file, status, code, value) in [
+        ("tenant=a", "a\n", 400, "parameter", "name is missing"),
+        ("tenant=a&name=Prices", "a\n", 400, "table_name", "Prices"),
+        ("tenant=a&name=click", "a\n", 409, "table_name", "click"),
+        ("tenant=a&name=impressions_old", "a\n", 409, "table_name", "impressions_old"),
+        ("tenant=a&name=t", "", 400, "sql_table", "the file is empty"),
+        ("tenant=a&name=t", "a,b\n1\n", 400, "sql_table", "line 2 has 1 fields, and the header has 2"),
+        ("tenant=a&name=t", &format!("a\n{}", "x".repeat(1 << 20)), 409, "tables_full", "at most 1048576"),
+        ("tenant=a&name=t", &"a\n".repeat(5 << 20), 413, "too_large", "8388608"),
+    ] {
+        let (found, found_code, text) = refused(params, file);
+        assert_eq!((found, found_code.as_str()), (status, code), "{params}: {text}");
+        assert!(text.contains(value), "{params}: {text}");
+    }
+    let list = || server.get(&format!("{TABLES}?tenant=a")).json()["tables"].clone();
+    assert_eq!(list(), json!([]), "nothing of them is kept");
+    for at in 0..16 {
+        assert_eq!(upload(&server, "x: y", &format!("tenant=a&name=t{at}"), "a\n1\n").status, 200);
+    }
+    let (status, code, text) = refused("tenant=a&name=t16", "a\n1\n");
+    assert_eq!((status, code.as_str()), (409, "tables_full"), "{text}");
+    assert_eq!(list().as_array().unwrap().len(), 16);
+    let erased = server.post("/v1/erase?tenant=a", "");
+    assert_eq!(erased.status, 200, "{erased:?}");
+    assert_eq!(list(), json!([]), "an erasure of the tenant drops its tables");
+}
+
+#[test]
+fn token_of_a_tenant_opens_its_own_tables_only() {
+    let place = Place::new();
+    let secret = &place.secret();
+    let token = |arguments: &[&str]| place.bearer(arguments);
+    let apple = token(&["--tenant", "apple", "--expires-in", "1h"]);
+    let birch = token(&["--tenant", "birch", "--expires-in", "1h"]);
+    let server = start(&place, &["--secret-file", secret]);
+    assert_eq!(upload(&server, "x: y", "name=prices", PRICES).status, 401);
+    assert_eq!(upload(&server, &birch, "tenant=apple&name=prices", PRICES).code(), "forbidden");
+    assert_eq!(upload(&server, &apple, "name=prices", PRICES).status, 200);
+    let listed = |token: &str| server.request("GET", TABLES, &[token], b"").unwrap().json()["tables"].clone();
+    assert_eq!(listed(&apple)[0]["name"], json!("prices"));
+    assert_eq!(listed(&birch), json!([]));
+    let count = |token: &str| {
+        let mut sent = body("", "SELECT count(*) AS n FROM prices");
+        sent.as_object_mut().unwrap().remove("tenant");
+        server.request("POST", SQL, &[token], sent.to_string().as_bytes()).unwrap()
+    };
+    until("the owner", || count(&apple).status == 200);
+    assert_eq!(count(&apple).json()["rows"], json!([{ "n": 2 }]));
+    assert_eq!(count(&birch).code(), "sql_plan");
+    let dropped = server.request("POST", "/v1/tables/drop?name=prices", &[&birch], b"").unwrap();
+    assert_eq!(dropped.code(), "table_missing");
+}
