@@ -186,6 +186,24 @@ struct Inner {
     tasks: std::sync::Mutex<Vec<JoinHandle<()>>>,
 }
 
+impl Inner {
+    /// What the host needs of it.
+    fn host_parts(&self, credentials: Credentials, store: ViewStore, ledger_changed: Arc<Notify>) -> HostParts {
+        HostParts {
+            own: self.own,
+            core: self.core.clone(),
+            ledger: self.ledger.clone(),
+            ledger_changed,
+            raft: self.raft.clone(),
+            mesh: self.mesh.clone(),
+            credentials,
+            store,
+            live: self.live.clone(),
+            clock: self.clock,
+        }
+    }
+}
+
 /// The findings of a start.
 struct Starting {
     /// How far it has caught up.
@@ -265,18 +283,7 @@ impl Aggregator {
             host: Default::default(),
             tasks: Default::default(),
         };
-        let parts = HostParts {
-            own,
-            core: inner.core.clone(),
-            ledger: inner.ledger.clone(),
-            ledger_changed,
-            raft: inner.raft.clone(),
-            mesh: mesh.clone(),
-            credentials,
-            store,
-            live: inner.live.clone(),
-            clock,
-        };
+        let parts = inner.host_parts(credentials, store, ledger_changed);
         let aggregator = Aggregator { inner: Arc::new(inner) };
         aggregator.spawn_all(endpoint, mesh, Host::new(parts), receiver);
         Ok(aggregator)

@@ -46,7 +46,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
             "tidemark-streams-store",
         ],
     ),
-    ("tidemark-streams-sql", &["tidemark-proto"]),
+    ("tidemark-streams-sql", &["tidemark-files", "tidemark-proto"]),
     ("tidemark-streams-sim", &["tidemark-streams-core"]),
     (
         "tidemark-streams-source",

@@ -292,9 +292,8 @@ impl Ledger {
                 self.change(counter, |state, views, touched| state.on_view_ack(&answer, views, touched));
             }
             LedgerCmd::Signature { counter, at, dc, signature, certificate } => {
-                let signature =
-                    AwardSignature { dc: *dc, signature: signature.clone(), certificate: certificate.clone() };
-                self.on_signature(counter, *at, signature);
+                let signed = AwardSignature { dc: *dc, signature: signature.clone(), certificate: certificate.clone() };
+                self.on_signature(counter, *at, signed);
             }
             LedgerCmd::Clock(wall) => self.clock = Some((index, *wall)),
             LedgerCmd::Edges { .. } => self.on_edges(index, cmd),
