@@ -330,14 +330,14 @@ impl IntakeLog {
         inner.check_room(self.bytes_max)?;
         let Decoded { mut events, dead_letters, .. } = decoded;
         let duplicates = inner.state.drop_known(now_ms, &mut events);
-        let wanted = if inner.quotas.counts_events() { refused.and_valid(&events) } else { refused };
-        inner.quotas.take(now_ms, &wanted)?;
         let accepted = events.len() as u32 - dead_letters;
         let answer = Answer { accepted, dead_letters, duplicates };
-        if events.is_empty() && producer.is_none() {
+        let batch = Batch { producer, answer, events };
+        let wanted = if inner.quotas.counts_events() { refused.and_valid(&batch.events) } else { refused };
+        inner.quotas.check(now_ms, &wanted)?;
+        if batch.events.is_empty() && batch.producer.is_none() {
             return Ok(Ticket { index: self.log.last_index(), answer, is_known: false });
         }
-        let batch = Batch { producer, answer, events };
         let first_row = inner.state.next_row();
         let bytes: Bytes = batch.encode(first_row, now_ms).into();
         // A batch of all limits fits, so this does not happen. A longer entry would not be read again.
@@ -348,6 +348,7 @@ impl IntakeLog {
             SubmitError::Overloaded { limit } => SubmitRefused::Busy { limit },
             SubmitError::Poisoned(error) => SubmitRefused::Failed(error),
         })?;
+        inner.quotas.charge(now_ms, &wanted);
         let head = Head { first_row, rows: batch.rows() as u32, accepted_at_ms: now_ms };
         // It begins at the next row, which was asked under this lock.
         let _ = inner.state.apply(index, &head, &batch);
