@@ -4,9 +4,11 @@
 //! the dimensions of the directory; it masks all other values, values with fields of their own, and the fields of a setting. What is stored
 //! stays as it came, so a letter is replayed as it is.
 
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use tidemark_streams_core::values::DimensionNames;
 use tidemark_streams_intake::body::is_event_field;
 
@@ -38,7 +40,8 @@ impl Masking<'_> {
             // It may be cut, or no JSON at all.
             return Cow::Owned(format!("{MASKED} {} bytes that are no JSON object", text.len()));
         };
-        let mut is_masked = false;
+        // Of a field that stands twice only the last value is judged, so only that one is shown.
+        let mut is_masked = serde_json::from_str::<Entries>(text).is_ok_and(|Entries(count)| count > fields.len());
         for (name, value) in &mut fields {
             if !self.shows(name, value) {
                 *value = Value::from(MASKED);
@@ -51,6 +54,31 @@ impl Masking<'_> {
     fn shows(&self, name: &str, value: &Value) -> bool {
         let is_known = is_event_field(name) || self.dimensions.find(name).is_some();
         is_known && !self.fields.contains(name) && is_plain(value)
+    }
+}
+
+/// How many fields a text has, repeated ones included.
+struct Entries(usize);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
+        struct Count;
+        impl<'de> Visitor<'de> for Count {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Entries, A::Error> {
+                let mut count = 0;
+                while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(Entries(count))
+            }
+        }
+        deserializer.deserialize_map(Count)
     }
 }
 
@@ -104,6 +132,12 @@ mod tests {
         assert_eq!(masked("p@example.com,5", &[]), "[masked] 15 bytes that are no JSON object");
         assert!(!masked(r#"{"email":"p@example.com","tenant":"a…"#, &[]).contains("example"));
         assert!(!masked(r#"["p@example.com"]"#, &[]).contains("example"));
+    }
+
+    #[test]
+    fn field_that_stands_twice_shows_its_last_value_only() {
+        let shown = masked(r#"{"listing":{"email":"p@x.example"},"listing":"y","tenant":"a"}"#, &[]);
+        assert_eq!(shown, r#"{"listing":"y","tenant":"a"}"#);
     }
 
     #[test]
