@@ -51,6 +51,17 @@ pub struct Turn<'a> {
     pub erasures: Option<&'a Erasures>,
 }
 
+impl Turn<'_> {
+    fn rules<'d>(&self, damaged: &'d BTreeSet<FileName>) -> Rules<'d> {
+        Rules {
+            now_ms: self.now_ms,
+            keep_ms: self.keep_ms.unwrap_or(0),
+            erasures: self.erasures.map(Erasures::count),
+            damaged,
+        }
+    }
+}
+
 /// How far the archive is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveView {
@@ -161,16 +172,27 @@ impl Archive {
     pub fn turn(&mut self, log: &IntakeLog, turn: &Turn<'_>) -> Result<bool, ArchiveError> {
         let begun = Instant::now();
         self.forget_missing();
+        // On a full disk they give back the space that the next rows need.
+        let removed = self.remove_old(turn);
         if self.has_rows(log, turn) {
             self.append(log, turn)?;
             return Ok(true);
         }
+        removed?;
         while self.step(turn)? {
             if begun.elapsed() >= TURN {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Removes files that are too old, and those that others replace.
+    fn remove_old(&mut self, turn: &Turn<'_>) -> Result<(), ArchiveError> {
+        while let Some(Work::Remove(old)) = self.index.work(&turn.rules(&self.damaged)) {
+            self.delete(&old)?;
+        }
+        Ok(())
     }
 
     /// Whether counted rows wait to be archived.
@@ -233,13 +255,7 @@ impl Archive {
 
     /// Does the next work on files. `false`: there is none.
     fn step(&mut self, turn: &Turn<'_>) -> Result<bool, ArchiveError> {
-        let rules = Rules {
-            now_ms: turn.now_ms,
-            keep_ms: turn.keep_ms.unwrap_or(0),
-            erasures: turn.erasures.map(Erasures::count),
-            damaged: &self.damaged,
-        };
-        let Some(work) = self.index.work(&rules) else { return Ok(false) };
+        let Some(work) = self.index.work(&turn.rules(&self.damaged)) else { return Ok(false) };
         let none = Erasures::default();
         let erasures = turn.erasures.unwrap_or(&none);
         match work {
@@ -311,11 +327,11 @@ impl Archive {
 
     fn rename(&mut self, from: FileName, to: FileName) -> Result<(), ArchiveError> {
         let path = self.path(&from);
-        let renamed = fs::rename(&path, self.path(&to)).and_then(|()| sync_folder(&self.folder));
-        renamed.map_err(|error| self.io(&path, error))?;
+        fs::rename(&path, self.path(&to)).map_err(|error| self.io(&path, error))?;
         let bytes = self.index.remove(&from);
         self.index.add(to, bytes);
-        Ok(())
+        // Until the name is durable, a power cut brings the old one back, and the next start cleans that.
+        sync_folder(&self.folder).map_err(|error| self.io(&path, error))
     }
 
     fn delete(&mut self, names: &[FileName]) -> Result<(), ArchiveError> {
