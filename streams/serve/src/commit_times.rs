@@ -20,6 +20,11 @@ impl CommitTimes {
         }
     }
 
+    /// Forgets all: another history may give the same keys again.
+    pub fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// When a blob was committed; `None`: it is not the blob of a flush, or its time was forgotten.
     pub fn of(&self, key: &BlobKey) -> Option<u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(key.epoch, key.seq)).copied()

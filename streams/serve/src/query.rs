@@ -89,6 +89,8 @@ pub fn version(query_text: &str, query: &CountQuery, pinned: &Pinned) -> String 
         add(meta.key.epoch.0);
         add(meta.key.seq.0);
         add(meta.key.part.into());
+        // A directory that was restored from a copy may give the same keys again.
+        add(meta.stored.checksum);
     }
     let unwritten: Vec<_> = pinned.unwritten.iter().flat_map(Rollups::iter).collect();
     if query.has(Dimension::CountedAt) && !unwritten.is_empty() {

@@ -111,17 +111,21 @@ impl Following {
         follower.check_directory(&self.settings.directory).map_err(refused)?;
         let seen = Seen { session: follower.served().session, index: follower.index() };
         let types = configured(follower.served());
-        self.names.follow(follower.manifest().schema(), &types);
         let mut state = self.state();
         // A manifest that is too old to answer from says nothing of its successor.
         if let Ok(before) = self.known(&state) {
             follower.check_successor_of(&before.follower).map_err(refused)?;
         }
+        self.names.follow(follower.manifest().schema(), &types);
+        let is_other = state.known.as_ref().is_none_or(|known| known.follower.served().session != seen.session);
         state.known = Some(Known { follower, address: address.to_owned(), heard_at: asked_at, age_ms });
         state.problem = None;
         drop(state);
         // Erasures may be among what was missed.
         self.stores.cache.clear();
+        if is_other {
+            self.stores.commits.clear();
+        }
         self.stores.counters.snapshots.add(1);
         self.publish(seen);
         Ok(())

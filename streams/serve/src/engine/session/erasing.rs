@@ -7,6 +7,7 @@ use super::{PIN_WAIT_MAX, Session};
 use crate::engine::store::Job;
 use crate::engine::{EraseRequest, Erased, PARTITION, Problem, ProposalError, SOURCE};
 use crate::node::now_ms;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tidemark_streams_core::blob::{BlobKey, Epoch, Seq};
 use tidemark_streams_core::collector::{Verdict, judge};
@@ -180,9 +181,16 @@ impl Session<'_> {
             leftovers.next_at = Some(Instant::now() + DAMAGED_AGAIN);
             return;
         }
+        // Queries may still read what was replaced a moment ago. It is removed in its turn.
+        let replaced: BTreeSet<&str> =
+            self.replaced.iter().flat_map(|replaced| &replaced.files).map(|found| found.name.as_str()).collect();
         let mut is_pending = false;
         let mut unreachable = Vec::new();
         for found in found.into_iter().filter(|found| clean.covers(&found.key)) {
+            if replaced.contains(found.name.as_str()) {
+                is_pending = true;
+                continue;
+            }
             match judge(manifest, &found.key) {
                 Verdict::Unreachable => unreachable.push(found),
                 Verdict::Pending => is_pending = true,
