@@ -195,7 +195,7 @@ pub enum Command {
     /// Print the token of producers, of operators, or of one tenant
     ///
     /// The token of producers sends events and reads all tenants. The token of operators pauses, erases, and changes event types, dead
-    /// letters, retention and test tenants. The token of a tenant reads the rows of that tenant only.
+    /// letters, retention and test tenants. The token of a tenant reads the rows of that tenant only, and changes its tables.
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
     /// Print writes, bytes, memory, cores and prices for numbers of users and events
@@ -725,6 +725,9 @@ pub struct ServeArgs {
     /// A file with a secret; then requests need a token (`tidemark-streams token`)
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
+    /// MiB of the uploaded tables of one tenant; 0: no table is taken
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=128))]
+    pub sql_tenant_tables_mib: u64,
     #[command(flatten)]
     pub sql: SqlArgs,
 }
@@ -811,9 +814,6 @@ pub struct SqlArgs {
     /// Rows that the queries in SQL of one tenant may read in a minute
     #[arg(long, value_name = "ROWS", default_value_t = 50_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub sql_tenant_rows: u64,
-    /// MiB of the uploaded tables of one tenant; 0: no table is taken
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=128))]
-    pub sql_tenant_tables_mib: u64,
     /// A file for a line about each query in SQL: tenant, time, rows, outcome and shape [default: no log]
     #[arg(long, value_name = "FILE")]
     pub sql_log: Option<PathBuf>,
@@ -824,7 +824,7 @@ pub struct TokenArgs {
     /// The file with the secret, as of `serve`
     #[arg(long, value_name = "FILE")]
     pub secret_file: PathBuf,
-    /// Print the token that reads the rows of this tenant only [default: the token of producers]
+    /// Print the token that reads the rows of this tenant only, and changes its tables [default: the token of producers]
     #[arg(long, value_name = "TENANT", conflicts_with = "operator")]
     pub tenant: Option<String>,
     /// How long the token of a tenant is valid, such as 90s, 12h or 30d; such a token names its tenant [default: for ever]

@@ -13,6 +13,7 @@ use tidemark_streams_core::manifest::{Command, Erase, Outcome};
 use tidemark_streams_serve::RAW_FOLDER;
 use tidemark_streams_store::catalogue::CATALOGUE;
 use tidemark_streams_store::directory::{Collected, Directory, IfMissing};
+use tidemark_streams_store::uploads::{TABLES, Uploads};
 
 pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
     check_tenant(&args.tenant).map_err(CliError::EraseName)?;
@@ -24,6 +25,9 @@ pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
     report(&driver.directory, &key, out)?;
     if args.directory.dir.join(RAW_FOLDER).exists() {
         writeln!(out, "done\tthe archive of raw events ({RAW_FOLDER}/)")?;
+    }
+    if args.listing.is_none() && args.directory.dir.join(TABLES).exists() {
+        writeln!(out, "done\ttables that the tenant uploaded ({TABLES}/)")?;
     }
     if log.exists() {
         writeln!(
@@ -68,12 +72,24 @@ pub fn erase(mut directory: Directory, keys: &[ErasureKey], again: bool) -> Resu
         0 => match collected {
             Collected::Done => {
                 raw::clean(&driver.directory)?;
+                drop_tables(&driver.directory, keys)?;
                 Ok(driver)
             }
             Collected::Held { damaged } => Err(CliError::FilesHeld { damaged }),
         },
         pending => Err(CliError::ErasurePending { pending }),
     }
+}
+
+/// Drops the tables that erased tenants uploaded before their erasure.
+fn drop_tables(directory: &Directory, keys: &[ErasureKey]) -> Result<(), CliError> {
+    let uploads = Uploads::of(directory.path());
+    let Some(known) = directory.manifest().partition(PARTITION) else { return Ok(()) };
+    for key in keys.iter().filter(|key| key.listing.is_none()) {
+        let Some(Erasure { asked_at_ms, .. }) = known.erasures.get(key) else { continue };
+        uploads.erase(key.tenant, asked_at_ms)?;
+    }
+    Ok(())
 }
 
 fn report(directory: &Directory, key: &ErasureKey, out: &mut impl Write) -> Result<(), CliError> {

@@ -22,6 +22,7 @@ use tidemark_streams_store::catalogue::CatalogueError;
 use tidemark_streams_store::dead_letters::DeadLettersError;
 use tidemark_streams_store::directory::DirectoryError;
 use tidemark_streams_store::recover::RecoverError;
+use tidemark_streams_store::uploads::UploadError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -37,6 +38,8 @@ pub enum CliError {
     Types(#[from] EventTypesError),
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
+    #[error(transparent)]
+    Table(#[from] UploadError),
     #[error(transparent)]
     Lookup(#[from] LookupFailed),
     #[error(

@@ -10,7 +10,7 @@ use tidemark_streams_core::event::EventTypes;
 use tidemark_streams_intake::event_ids::{IdBounds, IdSettings};
 use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_serve::secret::{Role, Secret};
-use tidemark_streams_serve::settings::{QuerySettings, Settings, SqlSettings};
+use tidemark_streams_serve::settings::{PURCHASE, PURCHASE_IDS_S, QuerySettings, Settings, SqlSettings};
 use tidemark_streams_store::folder::StoreLayer;
 
 pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
@@ -29,6 +29,7 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
         dead_letters_max: args.dead_letters_max,
         mask_fields: mask_fields(&args.mask_fields),
         sql: sql(&args.sql)?,
+        tenant_tables_bytes: args.sql_tenant_tables_mib << 20,
         secret: args.secret_file.as_deref().map(secret).transpose()?,
         store_layer: StoreLayer::default(),
     };
@@ -39,10 +40,6 @@ pub fn run(args: &ServeArgs, out: &mut impl Write) -> Result<(), CliError> {
 pub fn mask_fields(names: &[String]) -> BTreeSet<String> {
     names.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
-
-/// The type of events that are remembered for a day unless the options say otherwise.
-const PURCHASE: &str = "purchase";
-const DAY_S: u64 = 86_400;
 
 fn event_ids(args: &ServeArgs) -> Result<IdSettings, CliError> {
     let bounds = |seconds: u64, ids: u64| IdBounds {
@@ -56,7 +53,7 @@ fn event_ids(args: &ServeArgs) -> Result<IdSettings, CliError> {
         return Err(CliError::IdsOfType { name: (*name).to_owned(), types: args.types.join(",") });
     }
     if is_type(PURCHASE) {
-        seconds.entry(PURCHASE).or_insert(DAY_S);
+        seconds.entry(PURCHASE).or_insert(PURCHASE_IDS_S);
     }
     let names: BTreeSet<&str> = seconds.keys().chain(ids.keys()).copied().collect();
     let of_type = |name: &str| {
@@ -97,7 +94,6 @@ fn sql(args: &SqlArgs) -> Result<SqlSettings, CliError> {
         timeout_s: args.sql_timeout_s,
         rows_max: args.sql_rows_max,
         tenant_queries: args.sql_tenant_queries as usize,
-        tenant_tables_bytes: args.sql_tenant_tables_mib << 20,
         tenant_s: args.sql_tenant_s,
         tenant_rows: args.sql_tenant_rows,
         log: args.sql_log.clone(),

@@ -25,6 +25,7 @@ mod write_timeout;
 use crate::node::Node;
 use crate::settings::{
     ADDITIONS_MAX, BODIES_MAX, FEED_REQUESTS_MAX, HELD_REQUESTS_MAX, LETTER_REQUESTS_MAX, SNAPSHOTS_MAX,
+    UPLOADS_AT_A_TIME_MAX,
 };
 use answer::{Answer, Failure};
 use asking::Asking;
@@ -43,6 +44,8 @@ pub struct Server {
     bodies: Semaphore,
     /// Permits for bodies of listings. Additions wait for each other, and events do not wait for them.
     listings: Semaphore,
+    /// Permits for bodies of tables, until they are kept.
+    uploads: Semaphore,
     /// Permits for requests about dead letters, each of which holds the letters of a blob.
     letters: Semaphore,
     /// Permits of query processes: for commands, for snapshots, and for rows of the owner.
@@ -72,6 +75,7 @@ impl Server {
             asking: Asking::new(Arc::clone(&node.queries)),
             bodies: Semaphore::new(BODIES_MAX),
             listings: Semaphore::new(ADDITIONS_MAX),
+            uploads: Semaphore::new(UPLOADS_AT_A_TIME_MAX),
             letters: Semaphore::new(LETTER_REQUESTS_MAX),
             feeds: Semaphore::new(FEED_REQUESTS_MAX),
             snapshots: Semaphore::new(SNAPSHOTS_MAX),

@@ -59,6 +59,8 @@ pub const QUERY_BYTES_MAX: usize = 64 << 10;
 pub const SQL_BODY_BYTES_MAX: usize = 1 << 20;
 /// Bodies of queries in SQL that are read at a time. A further request is answered 503.
 pub const SQL_BODIES_MAX: usize = 32;
+/// Tables that are taken at a time. A further request is answered 503.
+pub const UPLOADS_AT_A_TIME_MAX: usize = 4;
 /// Rows of the result of a query in SQL. More: the query is refused.
 pub const SQL_RESULT_ROWS_MAX: u64 = 100_000;
 /// Bytes of the result of a query in SQL. More: the query is refused.
@@ -77,6 +79,9 @@ pub const LOG_ENTRIES_MAX: usize = 1_000_000;
 pub const RECENT_BYTES_MAX: usize = 64 << 20;
 /// The longest time that raw events are kept, in days.
 pub const KEEP_RAW_DAYS_MAX: u64 = 36_500;
+/// The type whose ids are known for longer unless a setting says otherwise, and the seconds for which.
+pub const PURCHASE: &str = "purchase";
+pub const PURCHASE_IDS_S: u64 = 86_400;
 /// Seconds that a stop takes at most. Events that are not written by then are in the log.
 pub const STOP_S: u64 = 20;
 
@@ -96,8 +101,6 @@ pub struct SqlSettings {
     pub tenant_queries: usize,
     pub tenant_s: u64,
     pub tenant_rows: u64,
-    /// Bytes of the uploaded tables of a tenant; 0: no table is taken.
-    pub tenant_tables_bytes: u64,
     /// The log of queries.
     pub log: Option<PathBuf>,
 }
@@ -166,6 +169,8 @@ pub struct Settings {
     /// Requests need a token that is made of this.
     pub secret: Option<Secret>,
     pub sql: SqlSettings,
+    /// Bytes of the uploaded tables of a tenant; 0: no table is taken.
+    pub tenant_tables_bytes: u64,
     /// What is in front of the store of blobs: nothing, but in tests.
     pub store_layer: StoreLayer,
 }

@@ -295,10 +295,27 @@ impl Query {
 
 impl UploadedTable {
     fn is_within_limits(&self) -> bool {
-        let names = self.columns.iter().map(|column| &column.name).chain([&self.name]);
-        let mut lengths = names.map(String::len);
-        self.columns.len() <= UPLOAD_COLUMNS_MAX && lengths.all(|bytes| (1..=UPLOAD_NAME_BYTES_MAX).contains(&bytes))
+        is_upload_name(&self.name) && are_upload_columns(&self.columns)
     }
+}
+
+impl Inspected {
+    /// # Errors
+    /// Too many columns, or the name of one is too long. A child refuses such a file.
+    pub fn check(&self) -> Result<(), FrameError> {
+        match are_upload_columns(&self.columns) {
+            true => Ok(()),
+            false => Err(FrameError::Invalid("columns of a file outside their limits")),
+        }
+    }
+}
+
+fn are_upload_columns(columns: &[UploadColumn]) -> bool {
+    (1..=UPLOAD_COLUMNS_MAX).contains(&columns.len()) && columns.iter().all(|column| is_upload_name(&column.name))
+}
+
+fn is_upload_name(name: &str) -> bool {
+    (1..=UPLOAD_NAME_BYTES_MAX).contains(&name.len())
 }
 
 impl UploadPart {

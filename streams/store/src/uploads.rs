@@ -6,6 +6,7 @@
 use crate::disk::{replace, sync_folder};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -29,8 +30,31 @@ const LISTED_MAX: usize = 1_024;
 #[derive(Debug)]
 pub struct Uploads {
     folder: PathBuf,
-    /// Held while files change: the limits of a tenant are those of all its tables.
-    changing: Mutex<()>,
+    /// Held while files change: the limits of a tenant are those of all its tables. It has the last erasure of each tenant since the
+    /// start: an upload that began before it is not kept.
+    erased: Mutex<BTreeMap<TenantHash, u64>>,
+}
+
+/// The tables of a tenant, in the order of their names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tables<T> {
+    pub whole: Vec<Upload<T>>,
+    pub damaged: Vec<DamagedTable>,
+}
+
+/// A table with its file, as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableFile<T> {
+    pub table: Upload<T>,
+    pub file: Bytes,
+}
+
+/// A file that cannot be read. Its table may be uploaded again, or dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedTable {
+    pub name: String,
+    /// The size of the file.
+    pub bytes: u64,
 }
 
 /// The limits of one tenant.
@@ -47,6 +71,7 @@ pub struct Upload<T> {
     pub content: T,
     pub rows: u64,
     pub bytes: u64,
+    /// When the upload began.
     pub uploaded_at_ms: u64,
 }
 
@@ -79,26 +104,28 @@ pub enum UploadError {
     TooLarge { bytes: u64, max: u64 },
     #[error("no table {0:?}")]
     Missing(String),
+    #[error("the tenant was erased during the upload: nothing was kept; send the table again")]
+    Erased,
 }
 
 impl Uploads {
     /// The tables in a directory of event streams. Nothing is created before the first upload.
     pub fn of(dir: &Path) -> Uploads {
-        Uploads { folder: dir.join(TABLES), changing: Mutex::new(()) }
+        Uploads { folder: dir.join(TABLES), erased: Mutex::default() }
     }
 
-    /// The tables of a tenant, in the order of their names.
+    /// The tables of a tenant.
     ///
     /// # Errors
-    /// [`UploadError`].
-    pub fn list<T: for<'de> Deserialize<'de>>(&self, tenant: &str) -> Result<Vec<Upload<T>>, UploadError> {
+    /// The folder cannot be read.
+    pub fn list<T: for<'de> Deserialize<'de>>(&self, tenant: &str) -> Result<Tables<T>, UploadError> {
         let folder = self.folder_of(tenant);
+        let mut tables = Tables { whole: Vec::new(), damaged: Vec::new() };
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(tables),
             Err(error) => return Err(UploadError::Io { path: folder, error }),
         };
-        let mut tables = Vec::new();
         for entry in entries.take(LISTED_MAX) {
             let io = |error| UploadError::Io { path: folder.clone(), error };
             let path = entry.map_err(io)?.path();
@@ -107,13 +134,18 @@ impl Uploads {
                 continue;
             }
             match Opened::of(&path, tenant) {
-                Ok(opened) => tables.push(opened.upload()),
+                Ok(opened) => tables.whole.push(opened.upload()),
                 // It was dropped meanwhile.
                 Err(UploadError::Missing(_)) => {}
+                Err(UploadError::Damaged { .. } | UploadError::Version { .. }) => {
+                    let bytes = fs::metadata(&path).map_or(0, |file| file.len());
+                    tables.damaged.push(DamagedTable { name: named(&path), bytes });
+                }
                 Err(error) => return Err(error),
             }
         }
-        tables.sort_by(|a: &Upload<T>, b| a.name.cmp(&b.name));
+        tables.whole.sort_by(|a: &Upload<T>, b| a.name.cmp(&b.name));
+        tables.damaged.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(tables)
     }
 
@@ -121,11 +153,7 @@ impl Uploads {
     ///
     /// # Errors
     /// [`UploadError`].
-    pub fn read<T: for<'de> Deserialize<'de>>(
-        &self,
-        tenant: &str,
-        name: &str,
-    ) -> Result<(Upload<T>, Bytes), UploadError> {
+    pub fn read<T: for<'de> Deserialize<'de>>(&self, tenant: &str, name: &str) -> Result<TableFile<T>, UploadError> {
         let path = self.path_of(tenant, name);
         let opened = Opened::<T>::of(&path, tenant)?;
         let expected = opened.head.bytes;
@@ -140,7 +168,7 @@ impl Uploads {
         if checksum(&bytes) != opened.head.checksum {
             return Err(UploadError::Damaged { path, why: "its checksum is another".to_owned() });
         }
-        Ok((upload(opened.head), bytes.into()))
+        Ok(TableFile { table: upload(opened.head), file: bytes.into() })
     }
 
     /// Puts a table in place of one with its name, if there is one. Returns whether there was one. The table is durable then.
@@ -151,11 +179,18 @@ impl Uploads {
     where
         T: Serialize + for<'de> Deserialize<'de>,
     {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.list::<T>(tenant)?;
-        let others = known.iter().filter(|known| known.name != table.name);
-        let bytes = others.clone().map(|known| known.bytes).sum::<u64>() + file.len() as u64;
-        let others = others.count();
+        let erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        if erased.get(&TenantHash::of(tenant)).is_some_and(|asked_at_ms| table.uploaded_at_ms <= *asked_at_ms) {
+            return Err(UploadError::Erased);
+        }
+        let Tables { whole, damaged } = self.list::<T>(tenant)?;
+        let whole = whole.iter().map(|known| (known.name.as_str(), known.bytes));
+        let known: BTreeMap<&str, u64> =
+            whole.chain(damaged.iter().map(|known| (known.name.as_str(), known.bytes))).collect();
+        let is_known = known.contains_key(table.name.as_str());
+        let others = known.len() - usize::from(is_known);
+        let of_others: u64 = known.iter().filter(|(name, _)| **name != table.name).map(|(_, bytes)| bytes).sum();
+        let bytes = of_others + file.len() as u64;
         if others >= limits.tables {
             return Err(UploadError::TooMany { found: others, max: limits.tables });
         }
@@ -180,7 +215,7 @@ impl Uploads {
         content.push(b'\n');
         content.extend_from_slice(file);
         replace(&folder, TEMPORARY, &name, &content).map_err(io)?;
-        Ok(known.len() > others)
+        Ok(is_known)
     }
 
     /// Drops a table for good.
@@ -188,37 +223,34 @@ impl Uploads {
     /// # Errors
     /// There is none with this name, or the file cannot be removed.
     pub fn drop_table(&self, tenant: &str, name: &str) -> Result<(), UploadError> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.path_of(tenant, name);
         let removed = fs::remove_file(&path).and_then(|()| sync_folder(&self.folder_of(tenant)));
         removed.map_err(|error| missing_or(error, &path))
     }
 
-    /// Drops all tables of the tenants with a hash. Returns whether there were any.
+    /// Drops the tables of erased tenants: those whose upload began until the erasure was asked for. An upload under way is not kept either.
     ///
     /// # Errors
-    /// A folder cannot be removed.
-    pub fn drop_tenants(&self, hash: TenantHash) -> Result<bool, UploadError> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// A file cannot be removed.
+    pub fn erase(&self, hash: TenantHash, asked_at_ms: u64) -> Result<(), UploadError> {
+        let mut erased = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = erased.entry(hash).or_default();
+        *last = asked_at_ms.max(*last);
         let io = |error| UploadError::Io { path: self.folder.clone(), error };
         let prefix = prefix_of(hash);
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(io(error)),
         };
-        let mut has_dropped = false;
         for entry in entries {
             let entry = entry.map_err(io)?;
             if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
-                fs::remove_dir_all(entry.path()).map_err(io)?;
-                has_dropped = true;
+                erase_folder(&entry.path(), asked_at_ms).map_err(io)?;
             }
         }
-        if has_dropped {
-            sync_folder(&self.folder).map_err(io)?;
-        }
-        Ok(has_dropped)
+        Ok(())
     }
 
     fn create(&self, folder: &Path) -> io::Result<()> {
@@ -239,6 +271,27 @@ impl Uploads {
     fn path_of(&self, tenant: &str, name: &str) -> PathBuf {
         self.folder_of(tenant).join(format!("{name}{ENDING}"))
     }
+}
+
+/// Removes the files whose uploads began until a time. A file that cannot be read may be one.
+fn erase_folder(folder: &Path, asked_at_ms: u64) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let mut line = Vec::new();
+        BufReader::new(fs::File::open(&path)?).take(HEAD_BYTES_MAX).read_until(b'\n', &mut line)?;
+        let stamp = serde_json::from_slice::<Stamp>(&line);
+        if stamp.is_ok_and(|stamp| stamp.uploaded_at_ms > asked_at_ms) {
+            continue;
+        }
+        fs::remove_file(path)?;
+    }
+    sync_folder(folder)
+}
+
+/// The part of a head that an erasure needs.
+#[derive(Deserialize)]
+struct Stamp {
+    uploaded_at_ms: u64,
 }
 
 /// A file whose head was read.
@@ -306,7 +359,7 @@ mod tests {
     }
 
     fn names(uploads: &Uploads, tenant: &str) -> Vec<String> {
-        uploads.list::<Vec<String>>(tenant).unwrap().into_iter().map(|table| table.name).collect()
+        uploads.list::<Vec<String>>(tenant).unwrap().whole.into_iter().map(|table| table.name).collect()
     }
 
     #[test]
@@ -319,16 +372,28 @@ mod tests {
         assert!(uploads.put("a", table("two"), b"a\n3\n", LIMITS).unwrap());
         assert_eq!(names(&uploads, "a"), ["one", "two"]);
         assert!(names(&uploads, "b").is_empty());
-        let (found, bytes) = Uploads::of(dir.path()).read::<Vec<String>>("a", "two").unwrap();
-        assert_eq!((found, &bytes[..]), (Upload { bytes: 4, ..table("two") }, &b"a\n3\n"[..]));
+        let found = Uploads::of(dir.path()).read::<Vec<String>>("a", "two").unwrap();
+        assert_eq!((found.table, &found.file[..]), (Upload { bytes: 4, ..table("two") }, &b"a\n3\n"[..]));
         uploads.drop_table("a", "one").unwrap();
         assert!(matches!(uploads.drop_table("a", "one"), Err(UploadError::Missing(_))));
         assert!(matches!(uploads.read::<Vec<String>>("a", "one"), Err(UploadError::Missing(_))));
         uploads.put("b", table("two"), b"a\n1\n", LIMITS).unwrap();
-        assert!(uploads.drop_tenants(TenantHash::of("a")).unwrap());
-        assert!(!uploads.drop_tenants(TenantHash::of("a")).unwrap());
-        assert_eq!(names(&uploads, "b"), ["two"]);
+    }
+
+    #[test]
+    fn erasure_drops_tables_of_uploads_that_began_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let uploads = Uploads::of(dir.path());
+        let at = |uploaded_at_ms: u64| Upload { uploaded_at_ms, ..table("one") };
+        uploads.erase(TenantHash::of("a"), 5).unwrap();
+        assert!(matches!(uploads.put("a", at(5), b"a\n1\n", LIMITS), Err(UploadError::Erased)));
+        uploads.put("a", at(6), b"a\n1\n", LIMITS).unwrap();
+        uploads.put("b", at(6), b"a\n1\n", LIMITS).unwrap();
+        uploads.erase(TenantHash::of("a"), 5).unwrap();
+        assert_eq!(names(&uploads, "a"), ["one"], "it is of a later life");
+        uploads.erase(TenantHash::of("a"), 6).unwrap();
         assert!(names(&uploads, "a").is_empty());
+        assert_eq!(names(&uploads, "b"), ["one"]);
     }
 
     #[test]
@@ -363,5 +428,12 @@ mod tests {
         fs::write(&path, &whole).unwrap();
         fs::copy(&path, uploads.path_of("a", "two")).unwrap();
         assert!(uploads.read::<Vec<String>>("a", "two").unwrap_err().to_string().contains("another name"));
+        let listed = uploads.list::<Vec<String>>("a").unwrap();
+        let bytes = whole.len() as u64;
+        assert_eq!(listed.damaged, [DamagedTable { name: "two".to_owned(), bytes }], "the others are read");
+        assert_eq!(listed.whole.len(), 1);
+        let limits = UploadLimits { tables: 2, bytes: bytes + 8 };
+        assert!(uploads.put("a", table("two"), b"a\n1\n", limits).unwrap(), "it is replaced");
+        assert_eq!(names(&uploads, "a"), ["one", "two"]);
     }
 }

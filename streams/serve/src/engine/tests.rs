@@ -58,6 +58,7 @@ fn settings(dir: &Path, faults: &Faults) -> Settings {
         keep_raw_days: 1,
         dead_letters_max: 1_000,
         mask_fields: BTreeSet::new(),
+        tenant_tables_bytes: 0,
         sql: SqlSettings {
             program: PathBuf::new(),
             children: 2,
@@ -65,7 +66,6 @@ fn settings(dir: &Path, faults: &Faults) -> Settings {
             timeout_s: 1,
             rows_max: 1,
             tenant_queries: 1,
-            tenant_tables_bytes: 0,
             tenant_s: 1,
             tenant_rows: 1,
             log: None,

@@ -54,13 +54,13 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
     listing.map_or(Ok(()), check_listing).map_err(|error| Failure::bad("parameter", error))?;
     let again = request::flag(params, "again")?;
     let begun = begin_erasure(node, ErasureKey::of(tenant, listing), again)?;
-    if listing.is_none() {
-        tables::drop_all(node, TenantHash::of(tenant))?;
-    }
     let Erased { erasure, is_done, files_until_ms, raw_files } = begun.end().await?;
-    // Rows that queries have read go too.
+    // Rows that queries have read go too, and tables of the tenant.
     node.queries.stores.cache.clear();
     let Erasure { before, asked_at_ms, .. } = erasure;
+    if listing.is_none() {
+        tables::erase(node, TenantHash::of(tenant), asked_at_ms)?;
+    }
     Ok(Answer::json(&json!({
         "asked_at": time(asked_at_ms),
         "erased_before": time(before.start_s() * 1_000),

@@ -5,7 +5,7 @@ use super::asking::{self, Asking};
 use super::counted::{self, Asked};
 use super::question;
 use super::request;
-use super::tables::{self, Table};
+use super::tables;
 use crate::messages::Pinned;
 use crate::queries::Queries;
 use crate::query_log::LogLine;
@@ -117,7 +117,7 @@ pub async fn ask(server: &Asking, request: Request<Incoming>) -> Result<Answer, 
 
 async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) -> Result<Answer, AskError> {
     let queries = &server.queries;
-    let SqlQuestion { tenant, zone, range, query } = question;
+    let SqlQuestion { tenant, zone, range, mut query } = question;
     let format = query.format;
     let rows_max = queries.sql.settings().scan_rows_max;
     let asked = TenantRange { tenant, range, rows_max, dimensions: query.dimensions.len() };
@@ -130,7 +130,14 @@ async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) 
             return Err(error.into());
         }
     };
-    let uploads: Vec<String> = query.uploads.iter().map(|table| table.name.clone()).collect();
+    query.uploads = match tables::tables_of(queries, &asked.tenant) {
+        Ok(uploads) => uploads,
+        Err(refused) => {
+            session.release();
+            return Err(refused.into());
+        }
+    };
+    let uploads = query.uploads.clone();
     let Planned { reads_rows, uploads: named } = session.plan(query).await?;
     let pinned = match pin(queries, &asked, &session).await {
         Ok(pinned) => pinned,
@@ -140,11 +147,11 @@ async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) 
         true => send_rows(queries, &asked, Reading { session, pinned }, line).await?,
         false => Reading { session, pinned },
     };
-    let named = named.into_iter().filter_map(|table| Some(NamedTable { table, name: uploads.get(table as usize)? }));
     let mut session = session;
-    for NamedTable { table, name } in named {
-        match read_table(queries, &asked.tenant, name) {
-            Ok(file) => session.upload(table, &file).await?,
+    for at in named {
+        let Some(planned) = uploads.get(at as usize) else { continue };
+        match tables::file_of(queries, &asked.tenant, planned) {
+            Ok(file) => session.upload(at, &file).await?,
             Err(refused) => return Err(given_up(session, refused.into()).await),
         }
     }
@@ -154,18 +161,6 @@ async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) 
     line.bytes = result.output.len() as u64;
     let asked = Asked { tenant: &asked.tenant, zone: &zone, range };
     Ok(written(&asked, &pinned, Writing { format, result, space }))
-}
-
-/// An uploaded table that a query names, by its place among the tables of the tenant.
-struct NamedTable<'q> {
-    table: u32,
-    name: &'q str,
-}
-
-fn read_table(queries: &Queries, tenant: &str, name: &str) -> Result<Bytes, Failure> {
-    let read = tokio::task::block_in_place(|| queries.tables.read(tenant, name));
-    let (_, file): (Table, Bytes) = read.map_err(tables::failure)?;
-    Ok(file)
 }
 
 /// A result with the space that is kept for it.
@@ -365,7 +360,7 @@ impl SqlBody {
             zone: zone.name().to_owned(),
             types: names.types.names().to_vec(),
             dimensions: names.types.dimensions().all().to_vec(),
-            uploads: tables::tables_of(queries, &tenant)?,
+            uploads: Vec::new(),
             format,
             rows_max: SQL_RESULT_ROWS_MAX,
             bytes_max: SQL_RESULT_BYTES_MAX,

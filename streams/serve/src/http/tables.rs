@@ -8,6 +8,8 @@ use super::request::{self, Params, shown};
 use super::sql;
 use crate::node::{Node, now_ms};
 use crate::queries::Queries;
+use crate::settings::UPLOADS_AT_A_TIME_MAX;
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::HeaderMap;
 use hyper::{Request, StatusCode};
@@ -15,25 +17,27 @@ use serde_json::{Value, json};
 use tidemark_streams_core::scope::TenantHash;
 use tidemark_streams_sql::frames::{Inspected, UploadColumn, UploadedTable};
 use tidemark_streams_sql::limits::{UPLOAD_BYTES_MAX, UPLOAD_NAME_BYTES_MAX, UPLOADS_MAX};
-use tidemark_streams_store::uploads::{Upload, UploadError, UploadLimits};
+use tidemark_streams_store::uploads::{TableFile, Tables, Upload, UploadError, UploadLimits};
 
 /// Names that begin like this are of tables of events.
 const IMPRESSIONS: &str = "impressions";
 
-/// An uploaded table.
-pub type Table = Upload<Vec<UploadColumn>>;
+type Table = Upload<Vec<UploadColumn>>;
 
 pub fn list(queries: &Queries, headers: &HeaderMap, params: &Params) -> Result<Answer, Failure> {
     let tenant = tenant_of(queries, headers, params)?;
     let tables = tokio::task::block_in_place(|| queries.tables.list(&tenant)).map_err(failure)?;
-    let tables: Vec<Value> = tables.iter().map(|table| shown_table(queries, table)).collect();
-    Ok(Answer::json(&json!({ "tenant": tenant, "tables": tables })))
+    let Tables { whole, damaged }: Tables<Vec<UploadColumn>> = tables;
+    let tables: Vec<Value> = whole.iter().map(|table| shown_table(queries, table)).collect();
+    let damaged: Vec<String> = damaged.into_iter().map(|table| table.name).collect();
+    Ok(Answer::json(&json!({ "tenant": tenant, "tables": tables, "damaged": damaged })))
 }
 
 /// Takes a file of CSV in place of the table with its name, if there is one. It answers once the table is durable.
 pub async fn upload(server: &Server, request: Request<Incoming>, params: &Params) -> Result<Answer, Failure> {
     let queries = &server.node.queries;
-    let most = server.node.settings.sql.tenant_tables_bytes;
+    let began_at_ms = now_ms();
+    let most = server.node.settings.tenant_tables_bytes;
     request::check_site(request.headers())?;
     let tenant = tenant_of(queries, request.headers(), params)?;
     let name = name_of(params)?;
@@ -43,8 +47,8 @@ pub async fn upload(server: &Server, request: Request<Incoming>, params: &Params
         return Err(Failure::new(StatusCode::FORBIDDEN, "tables_off", message));
     }
     request::refuse_packed(request.headers())?;
-    let busy = |_| Failure::later("overloaded", "too many bodies are read at a time");
-    let _permit = server.asking.sql_bodies.try_acquire().map_err(busy)?;
+    let busy = |_| Failure::later("overloaded", format!("{UPLOADS_AT_A_TIME_MAX} tables are taken at a time"));
+    let _permit = server.uploads.try_acquire().map_err(busy)?;
     let file = request::body(request, UPLOAD_BYTES_MAX).await?;
     let inspected = match queries.sql.begin(&tenant).await {
         Ok(session) => session.inspect(&file).await,
@@ -55,7 +59,7 @@ pub async fn upload(server: &Server, request: Request<Incoming>, params: &Params
         sql::failure(&error)
     })?;
     let table =
-        Upload { name: name.to_owned(), content: columns, rows, bytes: file.len() as u64, uploaded_at_ms: now_ms() };
+        Upload { name: name.to_owned(), content: columns, rows, bytes: file.len() as u64, uploaded_at_ms: began_at_ms };
     let answer = shown_table(queries, &table);
     let limits = UploadLimits { tables: UPLOADS_MAX, bytes: most };
     let put = tokio::task::block_in_place(|| queries.tables.put(&tenant, table, &file, limits));
@@ -73,17 +77,31 @@ pub fn drop_table(node: &Node, headers: &HeaderMap, params: &Params) -> Result<A
     Ok(Answer::json(&json!({ "tenant": tenant, "dropped": name })))
 }
 
-/// Drops all tables of a tenant that is erased.
-pub fn drop_all(node: &Node, tenant: TenantHash) -> Result<(), Failure> {
-    let dropped = tokio::task::block_in_place(|| node.queries.tables.drop_tenants(tenant));
-    dropped.map(|_| ()).map_err(failure)
+/// Drops the tables of erased tenants whose uploads began until then.
+pub fn erase(node: &Node, tenant: TenantHash, asked_at_ms: u64) -> Result<(), Failure> {
+    tokio::task::block_in_place(|| node.queries.tables.erase(tenant, asked_at_ms)).map_err(failure)
 }
 
 /// The tables that a query of a tenant may name. A table with the name of an event type is hidden by the type.
 pub fn tables_of(queries: &Queries, tenant: &str) -> Result<Vec<UploadedTable>, Failure> {
-    let tables: Vec<Table> = tokio::task::block_in_place(|| queries.tables.list(tenant)).map_err(failure)?;
-    let shown = tables.into_iter().filter(|table| !is_hidden(queries, &table.name)).take(UPLOADS_MAX);
+    let listed = tokio::task::block_in_place(|| queries.tables.list(tenant)).map_err(failure)?;
+    let Tables { whole, damaged: _ }: Tables<Vec<UploadColumn>> = listed;
+    let shown = whole.into_iter().filter(|table| !is_hidden(queries, &table.name)).take(UPLOADS_MAX);
     Ok(shown.map(|table| UploadedTable { name: table.name, columns: table.content }).collect())
+}
+
+/// The file of a table that a query names. Its columns are those that the query was planned with.
+pub fn file_of(queries: &Queries, tenant: &str, planned: &UploadedTable) -> Result<Bytes, Failure> {
+    let read = tokio::task::block_in_place(|| queries.tables.read(tenant, &planned.name));
+    let TableFile { table, file }: TableFile<Vec<UploadColumn>> = read.map_err(failure)?;
+    match table.content == planned.columns {
+        true => Ok(file),
+        false => {
+            let message =
+                format!("table {:?} was replaced by another one during the query: send the query again", planned.name);
+            Err(Failure::later("table_replaced", message))
+        }
+    }
 }
 
 pub fn failure(error: UploadError) -> Failure {
@@ -92,6 +110,7 @@ pub fn failure(error: UploadError) -> Failure {
             Failure::new(StatusCode::CONFLICT, "tables_full", error)
         }
         UploadError::Missing(_) => Failure::new(StatusCode::NOT_FOUND, "table_missing", error),
+        UploadError::Erased => Failure::new(StatusCode::CONFLICT, "table_erased", error),
         // The path is for operators: the metrics and the folder show it.
         UploadError::Io { error, .. } => Failure::later("table_failed", format!("the table cannot be kept: {error}")),
         UploadError::Damaged { .. } | UploadError::Version { .. } => {

@@ -89,14 +89,17 @@ impl Session {
         self.upload(0, file).await?;
         self.send(&Request::RowsEnd).await?;
         match self.receive().await? {
-            Reply::Inspected(inspected) => {
+            Reply::Inspected(inspected) if inspected.check().is_ok() => {
                 self.give_back();
                 Ok(inspected)
             }
             Reply::Refused { refusal, message } => Err(self.refused(refusal, message)),
-            Reply::Hello { .. } | Reply::Planned(_) | Reply::Columns(_) | Reply::Output(_) | Reply::Done { .. } => {
-                Err(self.out_of_turn())
-            }
+            Reply::Hello { .. }
+            | Reply::Planned(_)
+            | Reply::Inspected(_)
+            | Reply::Columns(_)
+            | Reply::Output(_)
+            | Reply::Done { .. } => Err(self.out_of_turn()),
         }
     }
 
