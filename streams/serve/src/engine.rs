@@ -14,7 +14,7 @@ pub use crate::messages::{
     Pinned, Proposal, ProposalError, SOURCE, SettleError, SettleRequest, SettledBlob, SnapshotRequest,
 };
 use crate::node::{Node, OwnerView};
-use crate::settings::Settings;
+use crate::settings::{PURCHASE, PURCHASE_IDS_S, Settings};
 use session::{End, Session};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -23,7 +23,7 @@ use tidemark_consensus::local::PersistError;
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::schema::{FormerName, Schema};
 use tidemark_streams_intake::entry::DecodeError;
-use tidemark_streams_intake::event_ids::IdSettings;
+use tidemark_streams_intake::event_ids::{IdBounds, IdSettings};
 use tidemark_streams_intake::state::StateConfig;
 use tidemark_streams_store::directory::{Directory, DirectoryError, IfMissing};
 use tidemark_streams_store::host::ManifestError;
@@ -115,6 +115,15 @@ fn under_all_names(settings: &IdSettings, schema: &Schema) -> IdSettings {
         for name in names {
             all.of_types.entry(name).or_insert(*bounds);
         }
+    }
+    // Its bounds stay when it has another name.
+    if let Some(FormerName::Alias(now)) = former.get(PURCHASE)
+        && !all.of_types.contains_key(now)
+    {
+        let bounds = IdBounds { kept_ms: PURCHASE_IDS_S * 1_000, ids_max: settings.others.ids_max };
+        let is_same = |former: &FormerName| matches!(former, FormerName::Alias(other) if other == now);
+        let earlier = former.iter().filter(|(_, former)| is_same(former)).map(|(name, _)| name.clone());
+        all.of_types.extend(earlier.chain([now.clone()]).map(|name| (name, bounds)));
     }
     all
 }

@@ -32,6 +32,8 @@ pub struct Node {
     pub engine: SyncSender<Message>,
     pub feed: Feed,
     names: Arc<PresentNames>,
+    /// Held while one number of the retention is changed: the other one stays what it is.
+    pub changing_retention: tokio::sync::Mutex<()>,
     pub started: Instant,
     state: Mutex<Shared>,
 }
@@ -100,6 +102,8 @@ pub struct OwnerView {
     pub deleting_blobs: u64,
     /// No file holds rows of erasures and deletions of types that were asked for up to then.
     pub cleaned_ms: u64,
+    /// The same of files of the archive, for erasures.
+    pub archive_cleaned_ms: u64,
     /// The sum of the counts with values beyond the bound of a dimension.
     pub others: u64,
     pub manifest_index: u64,
@@ -122,6 +126,7 @@ impl Node {
             engine,
             feed: Feed::default(),
             names,
+            changing_retention: tokio::sync::Mutex::default(),
             started: Instant::now(),
             state: Mutex::default(),
         }

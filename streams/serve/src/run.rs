@@ -3,7 +3,7 @@
 use crate::engine::{Engine, MESSAGES_MAX, Message, Opened, Problem, open_archive, open_log};
 use crate::following::{Following, FollowingSettings};
 use crate::http::{self, QueryOnly, Server, Service};
-use crate::node::Node;
+use crate::node::{Kept, Node};
 use crate::pin_source::PinSource;
 use crate::queries::{Queries, QueryParts};
 use crate::query_stores::QueryStores;
@@ -62,6 +62,7 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
     node.set_log(Some(Arc::clone(&log)));
     node.set_pauses(directory.manifest().pauses());
     node.set_schema(directory.manifest().schema());
+    node.set_kept(Kept::of(directory.manifest()));
     let engine = Engine { node: Arc::clone(&node), inbox, sessions: 0 };
     let thread = std::thread::Builder::new().name("owner".to_owned());
     let owner = thread.spawn(move || engine.run(Opened { directory, log, archive }))?;

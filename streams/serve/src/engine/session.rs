@@ -464,6 +464,7 @@ impl<'e> Session<'e> {
                 as u64,
             deleting_blobs: self.owner.deleting() as u64,
             cleaned_ms: self.cleaned_ms,
+            archive_cleaned_ms: self.archiving.cleaned_ms(),
             others: self.owner.others(),
             manifest_index: self.host.manifest().index(),
             kept_from: self.host.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.late),

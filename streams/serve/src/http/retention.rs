@@ -26,6 +26,7 @@ pub async fn set(node: &Node, headers: &HeaderMap, params: &Params) -> Result<An
         let message = "nothing is to be set: name kept_days, late_days or both; 0 means no limit";
         return Err(Failure::bad("parameter", message));
     }
+    let _changing = node.changing_retention.lock().await;
     let known = node.kept().retention;
     let retention =
         Retention { late_days: late_days.unwrap_or(known.late_days), kept_days: kept_days.unwrap_or(known.kept_days) };

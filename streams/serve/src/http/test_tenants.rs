@@ -4,7 +4,7 @@ use super::answer::{Answer, Failure};
 use super::operate::{begin_erasure, propose, time};
 use super::request::{self, Params};
 use super::tables;
-use crate::node::Node;
+use crate::node::{Node, OwnerView};
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use serde_json::{Value, json};
@@ -50,12 +50,12 @@ pub async fn delete_rows(node: &Node, headers: &HeaderMap) -> Result<Answer, Fai
         return Err(Failure::new(StatusCode::CONFLICT, "no_test_tenants", message));
     }
     let mut begun = Vec::with_capacity(marked.len());
-    for tenant in marked {
-        tables::drop_all(node, tenant)?;
-        begun.push(begin_erasure(node, ErasureKey { tenant, listing: None }, true)?);
+    for tenant in &marked {
+        begun.push(begin_erasure(node, ErasureKey { tenant: *tenant, listing: None }, true)?);
     }
-    for erasure in begun {
-        erasure.end().await?;
+    for (tenant, erasure) in marked.into_iter().zip(begun) {
+        let erased = erasure.end().await?;
+        tables::erase(node, tenant, erased.erasure.asked_at_ms)?;
     }
     // Rows that queries have read go too.
     node.queries.stores.cache.clear();
@@ -63,7 +63,8 @@ pub async fn delete_rows(node: &Node, headers: &HeaderMap) -> Result<Answer, Fai
 }
 
 fn tenants(node: &Node) -> Value {
-    let cleaned_ms = node.owner().cleaned_ms;
+    let OwnerView { cleaned_ms, archive_cleaned_ms, .. } = node.owner();
+    let cleaned_ms = cleaned_ms.min(archive_cleaned_ms);
     let kept = node.kept();
     let shown = kept.test_tenants.iter().map(|marked| {
         let erased_before = marked.erasure.map(|Erasure { before, .. }| time(before.start_s() * 1_000));

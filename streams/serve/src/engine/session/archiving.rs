@@ -50,6 +50,11 @@ impl Archiving {
         if asked_at_ms <= self.cleaned_ms { 0 } else { self.view.unclean }
     }
 
+    /// No file holds rows of erasures that were asked for up to then.
+    pub fn cleaned_ms(&self) -> u64 {
+        self.cleaned_ms
+    }
+
     /// Whether no file holds rows of an erasure.
     pub fn is_clean(&self, asked_at_ms: u64) -> bool {
         asked_at_ms <= self.cleaned_ms
