@@ -24,7 +24,7 @@ pub fn run(args: &EraseArgs, out: &mut impl Write) -> Result<(), CliError> {
     let driver = erase(directory, &[key], args.again)?;
     report(&driver.directory, &key, out)?;
     if args.directory.dir.join(RAW_FOLDER).exists() {
-        writeln!(out, "done\tthe archive of raw events ({RAW_FOLDER}/)")?;
+        writeln!(out, "done\tthe archive of raw events ({RAW_FOLDER}/), but for refused texts that name no tenant")?;
     }
     if args.listing.is_none() && args.directory.dir.join(TABLES).exists() {
         writeln!(out, "done\ttables that the tenant uploaded ({TABLES}/)")?;

@@ -218,7 +218,7 @@ fn erased_rows_leave_the_archive_and_other_rows_keep_their_counts() {
     assert!(audit.contains("raw events of all 7 rows") && audit.ends_with(" count 2\n"), "{audit}");
     // The command does the same while no server runs.
     let said = place.said(&["erase", "b"]);
-    assert!(said.contains("\ndone\tthe archive of raw events (raw/)\n"), "{said}");
+    assert!(said.contains("\ndone\tthe archive of raw events (raw/), but for refused texts"), "{said}");
     assert!(!names(&place, "b") && !raw_files(&place).is_empty());
 }
 
