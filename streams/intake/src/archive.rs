@@ -1,6 +1,6 @@
 //! The archive of raw events, without IO: what its files hold, and what is to be done with them.
 //!
-//! * [`file`]: a file has the entries of the log with all rows of a range, packed, with a checksum. Its name says the range.
+//! * [`mod@file`]: a file has the entries of the log with all rows of a range, packed, with a checksum. Its name says the range.
 //! * [`index`]: the files by their ranges: which are replaced by others, too old, to be merged or to be cleaned of erased rows.
 //! * [`erased`]: an entry without event ids, and without rows of erased tenants and listings.
 //!
