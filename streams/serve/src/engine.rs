@@ -106,24 +106,23 @@ fn under_all_names(settings: &IdSettings, schema: &Schema) -> IdSettings {
         Some(FormerName::Alias(now)) => now.clone(),
         Some(FormerName::Deleted) | None => name.clone(),
     };
-    let mut all = settings.clone();
-    for (name, bounds) in &settings.of_types {
-        let present = present(name);
+    let mut given = settings.of_types.clone();
+    // Purchases keep their bounds when they have another name, unless a setting names that one.
+    if let Some(FormerName::Alias(now)) = former.get(PURCHASE)
+        && !given.contains_key(now)
+    {
+        let bounds = IdBounds { kept_ms: PURCHASE_IDS_S * 1_000, ids_max: settings.others.ids_max };
+        given.entry(PURCHASE.to_owned()).or_insert(bounds);
+    }
+    let mut all = IdSettings { others: settings.others, of_types: given.clone() };
+    for (name, bounds) in given {
+        let present = present(&name);
         let is_same = |former: &FormerName| matches!(former, FormerName::Alias(now) if *now == present);
         let earlier = former.iter().filter(|(_, former)| is_same(former)).map(|(name, _)| name.clone());
         let names: Vec<String> = earlier.chain([present.clone()]).collect();
         for name in names {
-            all.of_types.entry(name).or_insert(*bounds);
+            all.of_types.entry(name).or_insert(bounds);
         }
-    }
-    // Its bounds stay when it has another name.
-    if let Some(FormerName::Alias(now)) = former.get(PURCHASE)
-        && !all.of_types.contains_key(now)
-    {
-        let bounds = IdBounds { kept_ms: PURCHASE_IDS_S * 1_000, ids_max: settings.others.ids_max };
-        let is_same = |former: &FormerName| matches!(former, FormerName::Alias(other) if other == now);
-        let earlier = former.iter().filter(|(_, former)| is_same(former)).map(|(name, _)| name.clone());
-        all.of_types.extend(earlier.chain([now.clone()]).map(|name| (name, bounds)));
     }
     all
 }

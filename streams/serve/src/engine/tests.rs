@@ -2,14 +2,14 @@
 
 use super::{
     Engine, LetterAction, LetterBlobs, LettersRequest, MESSAGES_MAX, Message, Opened, PARTITION, Pin, SOURCE,
-    SettleRequest, SettledBlob, open_archive, open_log,
+    SettleRequest, SettledBlob, open_archive, open_log, under_all_names,
 };
-use crate::archive::read_raw;
+use crate::archive::{RAW_FOLDER, Turn, read_raw};
 use crate::dead_letters::Tried;
-use crate::log::{Submission, SubmitRefused};
+use crate::log::{Submission, SubmitRefused, Ticket};
 use crate::node::{Node, now_ms};
 use crate::settings::{Settings, SqlSettings};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +17,14 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidemark_streams_core::event::EventTypes;
+use tidemark_streams_core::manifest::{Command, SetTypes, TypesSet};
 use tidemark_streams_core::owner::Recount;
 use tidemark_streams_core::rebuild::SourceRows;
+use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::time::{Day, HourRange, Now};
 use tidemark_streams_intake::body::{self, Decoded, Rules};
 use tidemark_streams_intake::entry::Event;
-use tidemark_streams_intake::event_ids::IdSettings;
+use tidemark_streams_intake::event_ids::{IdBounds, IdSettings};
 use tidemark_streams_intake::limits::ENTRY_BYTES_MAX;
 use tidemark_streams_intake::listings::NoTenants;
 use tidemark_streams_intake::quota::QuotaConfig;
@@ -353,7 +355,6 @@ fn server_deletes_no_file_while_a_live_blob_is_damaged() {
     assert!(!input.exists());
 }
 
-/// A delta is rebuilt from the log as long as the log has its rows.
 /// Letters are cut before, so no request makes such a batch.
 #[test]
 fn batch_that_the_log_would_not_read_again_is_refused() {
@@ -375,6 +376,7 @@ fn batch_that_the_log_would_not_read_again_is_refused() {
     assert_eq!(index, log.first_index(), "the refused batch is not in the log");
 }
 
+/// A delta is rebuilt from the log as long as the log has its rows.
 #[test]
 fn rows_of_the_log_are_counted_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -409,4 +411,54 @@ fn rows_of_the_log_are_counted_again() {
     assert_eq!(counted(3, 47), (true, (3..47).sum()));
     assert_eq!(counted(10, 20), (true, (10..20).sum()));
     assert!(!counted(45, 51).0, "the log has 50 rows");
+}
+
+#[test]
+fn old_raw_events_go_though_new_ones_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("streams");
+    let settings = settings(&dir, &Faults::default());
+    let directory = Directory::open(&dir, IfMissing::Create).unwrap();
+    let (engine, _inbox) = sync_channel(MESSAGES_MAX);
+    let log = open_log(&directory, &settings, &engine).unwrap();
+    let submit = |text: &'static str| {
+        let mut decoded = Decoded::default();
+        decoded.dead_letters = 1;
+        decoded.events.push(Event::Broken { reason: "no JSON".into(), text: text.into() });
+        let Ticket { index, .. } = log.submit(Submission { producer: None, decoded, now_ms: now_ms() }).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(log.durable(index)).unwrap();
+    };
+    let mut archive = open_archive(&directory, &settings, &log).unwrap();
+    let turn = |committed: u64, now_ms: u64| Turn { committed, now_ms, keep_ms: Some(1_000), erasures: None };
+    submit("first");
+    archive.turn(&log, &turn(1, now_ms())).unwrap();
+    assert_eq!(archive.view(None).files, 1);
+    submit("second");
+    // A folder stands where the next file is written.
+    std::fs::create_dir(dir.join(RAW_FOLDER).join("new")).unwrap();
+    archive.turn(&log, &turn(2, now_ms() + 3_600_000)).unwrap_err();
+    assert_eq!((archive.view(None).files, archive.has_rows(&log, &turn(2, 0))), (0, true));
+}
+
+#[test]
+fn purchases_keep_the_bounds_of_their_ids_under_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut directory = Directory::open(&folder.path().join("streams"), IfMissing::Create).unwrap();
+    let others = IdBounds { kept_ms: 600_000, ids_max: 10 };
+    let bounds = |directory: &Directory, of_types: BTreeMap<String, IdBounds>| {
+        under_all_names(&IdSettings { of_types, others }, directory.manifest().schema()).of_types
+    };
+    assert!(bounds(&directory, BTreeMap::new()).is_empty(), "there is no such type");
+    let add = TypeChange::Add { name: "purchase".to_owned() };
+    let rename = TypeChange::Rename { from: "purchase".to_owned(), to: "order".to_owned(), merges: false };
+    for change in [add, rename] {
+        let set = TypesSet::Change(change);
+        directory.propose(&Command::Types(SetTypes { set, asked_at_ms: 0, log_row: 0 })).unwrap();
+    }
+    let day = IdBounds { kept_ms: 86_400_000, ids_max: 10 };
+    let expected = BTreeMap::from([("order".to_owned(), day), ("purchase".to_owned(), day)]);
+    assert_eq!(bounds(&directory, BTreeMap::new()), expected);
+    let own = IdBounds { kept_ms: 5, ids_max: 5 };
+    assert_eq!(bounds(&directory, BTreeMap::from([("order".to_owned(), own)]))["order"], own);
 }
