@@ -3,13 +3,14 @@
 //! * `guard`: rights that the process drops before it reads anything.
 //! * `walls`: checks that refuse texts before planning.
 //! * `session`: a catalog of the tenant's tables, and the available functions.
-//! * `tables`: the rows.
+//! * `provider`: a table as the engine sees it; `tables`: the rows.
 //! * `uploads`: tables that the tenant has uploaded.
 //! * `output`: the result as JSON, CSV or Arrow.
 //! * `refused`: errors of DataFusion, as tenants see them.
 
 mod guard;
 mod output;
+mod provider;
 mod refused;
 mod session;
 mod tables;

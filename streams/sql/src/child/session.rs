@@ -1,7 +1,7 @@
 //! A session for one query: a catalog with only the tenant's tables, and the allowed functions.
 
 use super::refused::Refused;
-use super::tables::{LocalFunction, Table, TableKind, Tables};
+use super::tables::{LocalFunction, TableKind, Tables};
 use super::uploads::Upload;
 use super::walls::{self, AGGREGATES, Checked, LOCAL, SCALARS, WINDOWS};
 use crate::frames::{Param, Query, Refusal, UploadPart};
@@ -64,10 +64,10 @@ impl Prepared {
             dimensions: query.dimensions.clone(),
         };
         context.register_udtf(LOCAL, Arc::new(local));
-        let all = Table::new(&tables, TableKind::All, &query.dimensions);
+        let all = tables.table(TableKind::All, &query.dimensions);
         context.register_table(IMPRESSIONS, Arc::new(all)).map_err(refused)?;
         for name in query.types.iter().filter(|name| *name != IMPRESSIONS) {
-            let table = Table::new(&tables, TableKind::Type(name.clone()), &query.dimensions);
+            let table = tables.table(TableKind::Type(name.clone()), &query.dimensions);
             let reference = TableReference::bare(name.as_str());
             context.register_table(reference, Arc::new(table)).map_err(refused)?;
         }
@@ -136,7 +136,7 @@ fn uploads(
     let mut uploads = Vec::with_capacity(query.uploads.len());
     for table in &query.uploads {
         let upload = Upload::new(table, pool, query.memory_bytes);
-        context.register_table(TableReference::bare(table.name.as_str()), upload.provider())?;
+        context.register_table(TableReference::bare(table.name.as_str()), Arc::new(upload.table()))?;
         uploads.push(upload);
     }
     Ok(uploads)

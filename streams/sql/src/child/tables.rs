@@ -2,9 +2,9 @@
 //!
 //! The rows are once in memory. Each table makes its batches from them when a query reads it. No table has statistics.
 
+use super::provider::NamedTable;
 use super::refused::Refused;
 use crate::frames::{Param, Refusal, Rows, ValueColumn};
-use async_trait::async_trait;
 use datafusion::arrow::array::{
     Array, ArrayRef, Date32Array, Int64Array, StringViewArray, StringViewBuilder, TimestampMicrosecondArray,
     UInt8Array, UInt32Array,
@@ -12,15 +12,15 @@ use datafusion::arrow::array::{
 use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
-use datafusion::logical_expr::{Expr, TableType};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use datafusion::physical_plan::streaming::PartitionStream;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ const VALUE_BYTES: usize = 16;
 pub struct Tables {
     filling: Mutex<Filling>,
     chunks: OnceLock<Vec<Chunk>>,
-    are_named: AtomicBool,
+    are_named: Arc<AtomicBool>,
     memory_bytes: u64,
 }
 
@@ -75,12 +75,6 @@ pub enum TableKind {
     Local(Zone),
 }
 
-/// A table of a tenant.
-#[derive(Debug)]
-pub struct Table {
-    partition: Arc<Partition>,
-}
-
 /// The rows that a table reads, and their columns.
 #[derive(Clone)]
 struct Partition {
@@ -106,7 +100,7 @@ impl Tables {
         Tables {
             filling: Mutex::new(Filling { chunks: Vec::new(), reservation }),
             chunks: OnceLock::new(),
-            are_named: AtomicBool::new(false),
+            are_named: Arc::default(),
             memory_bytes,
         }
     }
@@ -305,36 +299,12 @@ impl TableKind {
     }
 }
 
-impl Table {
-    /// `dimensions` are the columns behind those of each directory.
-    pub fn new(tables: &Arc<Tables>, kind: TableKind, dimensions: &[String]) -> Table {
+impl Tables {
+    /// A table of these rows. `dimensions` are the columns behind those of each directory.
+    pub fn table(self: &Arc<Tables>, kind: TableKind, dimensions: &[String]) -> NamedTable {
         let schema = kind.schema(dimensions);
-        Table { partition: Arc::new(Partition { tables: Arc::clone(tables), kind, schema }) }
-    }
-}
-
-#[async_trait]
-impl TableProvider for Table {
-    fn schema(&self) -> SchemaRef {
-        self.partition.tables.are_named.store(true, Ordering::Relaxed);
-        Arc::clone(&self.partition.schema)
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let Partition { schema, .. } = &*self.partition;
-        let partition = Arc::clone(&self.partition) as Arc<dyn PartitionStream>;
-        let scan = StreamingTableExec::try_new(Arc::clone(schema), vec![partition], projection, None, false, limit)?;
-        Ok(Arc::new(scan))
+        let partition = Partition { tables: Arc::clone(self), kind, schema };
+        NamedTable { rows: Arc::new(partition), is_named: Arc::clone(&self.are_named) }
     }
 }
 
@@ -376,7 +346,7 @@ impl TableFunctionImpl for LocalFunction {
             [argument] => self.named(argument)?,
             [_, _, ..] => return plan_err!("impressions_local takes one time zone, such as 'Europe/Berlin'"),
         };
-        Ok(Arc::new(Table::new(&self.tables, TableKind::Local(zone), &self.dimensions)))
+        Ok(Arc::new(self.tables.table(TableKind::Local(zone), &self.dimensions)))
     }
 }
 

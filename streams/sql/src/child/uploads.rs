@@ -4,24 +4,21 @@
 //! and time that all of its values have; else it is text. An empty field without quotes is NULL. A number with a leading zero, such as a
 //! postal code, is text.
 
+use super::provider::NamedTable;
 use super::refused::Refused;
 use crate::frames::{Inspected, Refusal, UploadColumn, UploadKind, UploadPart, UploadedTable};
 use crate::limits::{BATCH_ROWS_MAX, UPLOAD_BYTES_MAX, UPLOAD_COLUMNS_MAX, UPLOAD_NAME_BYTES_MAX};
-use async_trait::async_trait;
 use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Date32Array, Float64Array, Int64Array, StringViewBuilder, TimestampMicrosecondArray,
 };
 use datafusion::arrow::compute::kernels::cast_utils::{Parser, string_to_timestamp_nanos};
 use datafusion::arrow::datatypes::{DataType, Date32Type, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::catalog::{Session, TableProvider};
-use datafusion::error::Result as EngineResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
-use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use datafusion::physical_plan::streaming::PartitionStream;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -224,13 +221,13 @@ fn time_of(value: &str) -> Option<i64> {
 #[derive(Debug)]
 pub struct Upload {
     content: Arc<Content>,
+    is_named: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct Content {
     columns: Vec<UploadColumn>,
     schema: SchemaRef,
-    is_named: AtomicBool,
     filling: Mutex<Filling>,
     rows: OnceLock<RecordBatch>,
     memory_bytes: u64,
@@ -252,22 +249,22 @@ impl Upload {
         let content = Content {
             columns: table.columns.clone(),
             schema,
-            is_named: AtomicBool::new(false),
             filling: Mutex::new(Filling { bytes: Vec::new(), reservation }),
             rows: OnceLock::new(),
             memory_bytes,
         };
-        Upload { content: Arc::new(content) }
+        Upload { content: Arc::new(content), is_named: Arc::default() }
     }
 
     /// The table as the engine sees it.
-    pub fn provider(&self) -> Arc<dyn TableProvider> {
-        Arc::new(Provider(Arc::clone(&self.content)))
+    pub fn table(&self) -> NamedTable {
+        let rows = Arc::new(UploadedRows(Arc::clone(&self.content)));
+        NamedTable { rows, is_named: Arc::clone(&self.is_named) }
     }
 
     /// Whether the query names it.
     pub fn is_named(&self) -> bool {
-        self.content.is_named.load(Ordering::Relaxed)
+        self.is_named.load(Ordering::Relaxed)
     }
 
     /// Adds a part of its file.
@@ -374,34 +371,6 @@ fn parsed<T>(value: Option<&str>, parse: impl Fn(&str) -> Option<T>) -> Result<O
     value.map(|text| parse(text).ok_or(OtherType)).transpose()
 }
 
-/// An uploaded table in the catalog of a query. It has no statistics.
-#[derive(Debug)]
-struct Provider(Arc<Content>);
-
-#[async_trait]
-impl TableProvider for Provider {
-    fn schema(&self) -> SchemaRef {
-        self.0.is_named.store(true, Ordering::Relaxed);
-        Arc::clone(&self.0.schema)
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
-        limit: Option<usize>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-        let rows = Arc::new(UploadedRows(Arc::clone(&self.0))) as Arc<dyn PartitionStream>;
-        let schema = Arc::clone(&self.0.schema);
-        Ok(Arc::new(StreamingTableExec::try_new(schema, vec![rows], projection, None, false, limit)?))
-    }
-}
-
 struct UploadedRows(Arc<Content>);
 
 impl fmt::Debug for UploadedRows {
@@ -430,6 +399,49 @@ impl PartitionStream for UploadedRows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use proptest::prelude::*;
+
+    /// Reads a file with the columns that it had when it was uploaded. Returns the number of its rows.
+    fn read_as(columns: Vec<UploadColumn>, file: &[u8]) -> Result<usize, Refused> {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1 << 24));
+        let upload = Upload::new(&UploadedTable { name: "t".to_owned(), columns }, &pool, 1 << 24);
+        upload.add(&UploadPart { table: 0, bytes: file.to_vec().into() })?;
+        upload.close()?;
+        Ok(upload.content.rows.get().map_or(0, RecordBatch::num_rows))
+    }
+
+    #[test]
+    fn file_with_values_of_another_type_is_refused() {
+        let planned = inspect(b"price\n40\n", 1 << 20).unwrap().columns;
+        assert_eq!(read_as(planned.clone(), b"price\n41\n").unwrap(), 1);
+        let refused = read_as(planned.clone(), b"price\n40.5\n").unwrap_err();
+        assert_eq!((refused.refusal, refused.message.contains("other values")), (Refusal::Upload, true), "{refused:?}");
+        let refused = read_as(planned, b"cost\n40\n").unwrap_err();
+        assert!(refused.message.contains("other columns"), "{refused:?}");
+    }
+
+    /// Bytes that are mostly CSV.
+    fn any_file() -> impl Strategy<Value = Vec<u8>> {
+        let field = prop_oneof![
+            "[0-9.eE+-]{0,6}",
+            "[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+]{0,12})?",
+            "\"[ -~]{0,5}\"",
+            "[\\PC]{0,6}",
+        ];
+        let line = prop::collection::vec(field, 1..4).prop_map(|fields| fields.join(","));
+        let text = prop::collection::vec(line, 0..6).prop_map(|lines| lines.join("\n").into_bytes());
+        prop_oneof![4 => text, 1 => prop::collection::vec(any::<u8>(), 0..200)]
+    }
+
+    proptest! {
+        #[test]
+        fn file_that_was_inspected_is_read_with_all_its_rows(file in any_file()) {
+            if let Ok(inspected) = inspect(&file, 1 << 24) {
+                prop_assert_eq!(read_as(inspected.columns, &file).unwrap() as u64, inspected.rows);
+            }
+        }
+    }
 
     fn columns(text: &str) -> Result<Vec<(String, UploadKind)>, String> {
         let inspected = inspect(text.as_bytes(), 1 << 20).map_err(|refused| refused.message)?;

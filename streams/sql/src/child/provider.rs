@@ -1,0 +1,43 @@
+//! A table in the catalog of a query. It has no statistics, and notes that the query names it.
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A table whose rows are streamed when a query reads it.
+#[derive(Debug)]
+pub struct NamedTable {
+    pub rows: Arc<dyn PartitionStream>,
+    /// Set once a query names the table.
+    pub is_named: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl TableProvider for NamedTable {
+    fn schema(&self) -> SchemaRef {
+        self.is_named.store(true, Ordering::Relaxed);
+        Arc::clone(self.rows.schema())
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = Arc::clone(self.rows.schema());
+        let rows = vec![Arc::clone(&self.rows)];
+        Ok(Arc::new(StreamingTableExec::try_new(schema, rows, projection, None, false, limit)?))
+    }
+}
