@@ -14,7 +14,6 @@ use tidemark_streams_core::values::Values;
 use tidemark_streams_serve::SOURCE;
 use tidemark_streams_source::digest::{reading_id, source_id};
 use tidemark_streams_source::mapping::Mapping;
-use tidemark_streams_store::directory::{Directory, IfMissing};
 
 const HEADER: &str = "shop,item,at,n\n";
 /// Rows of three files. They share an hour of a listing, and each third row counts in one file and is refused in another.
@@ -75,10 +74,11 @@ impl Shop {
 
     /// Writes blobs that say that a source has these rows. The directory is whole.
     fn count(&self, source: SourceId, generation: u64, events: &[RawEvent<'_>]) {
-        let mut directory = Directory::open(&self.dir(), IfMissing::Create).unwrap();
+        let mut directory = self.open();
         let reading = ReadingId(reading_id(&Mapping::parse(MAP, None).unwrap(), &Zone::UTC));
         let types = &["impression"];
         count(&mut directory, &Counted { source, reading, generation, types, names_types: true, events });
+        self.close(directory);
     }
 
     /// The directory of a load that counted other rows than those of the file.

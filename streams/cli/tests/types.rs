@@ -7,11 +7,10 @@ use owner::{Counted, count};
 use shop::{MAP, Shop};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidemark_streams_core::event::RawEvent;
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::values::Values;
-use tidemark_streams_store::directory::{Directory, IfMissing};
 
 const MAP_WITH_TYPE: &str = "tenant=shop,listing=item,at=at,n=n,type=type";
 const CSV: &str = "shop,item,at,n,type\na,x,2026-01-01T00:10:00Z,2,view\na,y,2026-01-01T00:50:00Z,3,click\n\
@@ -23,14 +22,6 @@ impl Shop {
         let shop = Shop::new();
         shop.load_typed(CSV, "view,click");
         shop
-    }
-
-    /// A process that another test begins holds the locks of this process until it runs its own program.
-    fn wait_until_closed(&self) {
-        let end = Instant::now() + Duration::from_secs(30);
-        while !self.run(&["blobs"]).status.success() {
-            assert!(Instant::now() < end, "the directory stays open");
-        }
     }
 
     fn file(&self, rows: &str) -> PathBuf {
@@ -257,7 +248,7 @@ fn damaged_blob_is_rebuilt_under_the_names_of_its_commit() {
 
 /// A directory with a blob of an owner of an earlier version, which does not say which types it counts.
 fn counted_by_an_earlier_version(shop: &Shop) {
-    let mut directory = Directory::open(&shop.dir(), IfMissing::Create).unwrap();
+    let mut directory = shop.open();
     let source = SourceId([7; 32]);
     let reading = ReadingId(1);
     let raw =
@@ -268,13 +259,13 @@ fn counted_by_an_earlier_version(shop: &Shop) {
     assert_eq!(directory.manifest().live().count(), 1);
     let schema = directory.manifest().schema();
     assert!(!schema.is_whole() && schema.listed().is_empty(), "{schema:?}");
+    shop.close(directory);
 }
 
 #[test]
 fn types_of_an_earlier_version_are_read_from_its_blobs_once() {
     let shop = Shop::new();
     counted_by_an_earlier_version(&shop);
-    shop.wait_until_closed();
     // The first command reads the blobs, even if it is refused afterwards.
     assert!(shop.refused(&["types", "rename", "view", "old"]).contains("event type old exists"));
     assert_eq!(shop.said(&["types", "list"]), "old\nview\n");

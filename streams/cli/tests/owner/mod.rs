@@ -1,5 +1,7 @@
 //! An owner that a test drives by itself. It writes what no command writes.
 
+use crate::shop::Shop;
+use std::time::{Duration, Instant};
 use tidemark_streams_core::blob::PartitionId;
 use tidemark_streams_core::event::{EventTypes, RawEvent};
 use tidemark_streams_core::manifest::{Command, Generation, MemberId};
@@ -7,7 +9,7 @@ use tidemark_streams_core::merge::MergePolicy;
 use tidemark_streams_core::owner::{Input, Output, Owner, OwnerConfig, Record, RowBatch};
 use tidemark_streams_core::source::{ReadingId, SourceId};
 use tidemark_streams_core::time::Now;
-use tidemark_streams_store::directory::Directory;
+use tidemark_streams_store::directory::{Directory, IfMissing};
 
 /// 2026-01-02T00:00:00Z.
 const NOW: Now = Now(1_767_312_000_000);
@@ -21,6 +23,22 @@ pub struct Counted<'a> {
     /// The claim names the types. That of an earlier version does not.
     pub names_types: bool,
     pub events: &'a [RawEvent<'a>],
+}
+
+impl Shop {
+    pub fn open(&self) -> Directory {
+        Directory::open(&self.dir(), IfMissing::Create).unwrap()
+    }
+
+    /// Waits until commands can open the directory. A process that another test is starting holds the locks of this process until it runs
+    /// its own program.
+    pub fn close(&self, directory: Directory) {
+        drop(directory);
+        let end = Instant::now() + Duration::from_secs(30);
+        while !self.run(&["blobs"]).status.success() {
+            assert!(Instant::now() < end, "the directory stays open");
+        }
+    }
 }
 
 /// Writes blobs that say that a source has these rows.
