@@ -13,7 +13,7 @@ export const number = new Intl.NumberFormat("en");
 export const numberOf = text => Number(text.replace(/\D/g, ""));
 
 /** A Chromium; the packages are in the `node_modules` of a folder. */
-export function launch(modules, executablePath = "/usr/bin/chromium") {
+export function launch(modules, executablePath = "/usr/bin/chromium-headless-shell") {
   const { chromium } = createRequire(`${modules}/`)("playwright-core");
   return chromium.launch({ executablePath, args: ["--no-sandbox"] });
 }

@@ -1,9 +1,12 @@
 //! The pages in a real browser, and the browser library in Node.js. Chromium is Debian's; npm's packages are put beside the build
 //! output. Screenshots are left there too.
 
+#[path = "../../../tests/npm/chromium.rs"]
+mod chromium;
 #[path = "../../../tests/npm/install.rs"]
 mod npm;
 
+use chromium::chromium;
 use npm::must;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,16 +18,6 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/web");
 /// Output of the build, which is not in the tree.
 fn output() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("web")
-}
-
-/// Debian's Chromium, installed if it is missing and this may install.
-fn chromium() -> PathBuf {
-    let path = PathBuf::from("/usr/bin/chromium");
-    if !path.exists() {
-        let _ = Command::new("apt-get").args(["update", "-qq"]).status();
-        must(Command::new("apt-get").args(["install", "-y", "--no-install-recommends", "chromium"]));
-    }
-    path
 }
 
 /// A demo, or another command that runs on, with a standard output that is read line by line; stopped when dropped.

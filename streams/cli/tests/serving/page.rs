@@ -1,24 +1,17 @@
 //! The page of a shop in a real Chromium, which is Debian's. Screenshots are left beside the build output.
 
+#[path = "../../../../tests/npm/chromium.rs"]
+mod chromium;
 #[path = "../../../../tests/npm/install.rs"]
 mod npm;
 
 use crate::serving::{PROGRAM, Place, Server};
+use chromium::chromium;
 use npm::must;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/web");
-
-/// Debian's Chromium, installed if it is missing and this may install.
-fn chromium() -> PathBuf {
-    let path = PathBuf::from("/usr/bin/chromium");
-    if !path.exists() {
-        let _ = Command::new("apt-get").args(["update", "-qq"]).status();
-        must(Command::new("apt-get").args(["install", "-y", "--no-install-recommends", "chromium"]));
-    }
-    path
-}
 
 #[test]
 fn page_of_a_shop_shows_its_counts_and_nobody_elses() {
