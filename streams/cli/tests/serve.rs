@@ -27,6 +27,12 @@ mod refused;
 #[cfg(feature = "sql")]
 #[path = "serving/sql.rs"]
 mod sql;
+#[cfg(feature = "sql")]
+#[path = "serving/sql_generator.rs"]
+mod sql_generator;
+#[cfg(feature = "sql")]
+#[path = "serving/sql_isolation.rs"]
+mod sql_isolation;
 #[path = "serving/types.rs"]
 mod types;
 

@@ -139,6 +139,17 @@ impl Answer {
 }
 
 pub fn request(address: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> io::Result<Answer> {
+    let text = String::from_utf8_lossy(&exchange(address, method, path, headers, body)?).into_owned();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return Err(io::Error::other(format!("no answer: {text:?}")));
+    };
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| io::Error::other(head.to_owned()))?;
+    Ok(Answer { status, head: head.to_owned(), text: body.to_owned() })
+}
+
+/// Sends a request, and returns each byte of its answer.
+pub fn exchange(address: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
@@ -149,17 +160,13 @@ pub fn request(address: &str, method: &str, path: &str, headers: &[&str], body: 
     stream.write_all(head.as_bytes())?;
     // A refusal may come before the body is read.
     let sent = stream.write_all(body);
-    let mut text = Vec::new();
-    let read = stream.read_to_end(&mut text);
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    if !answer.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
         sent?;
         read?;
-        return Err(io::Error::other(format!("no answer: {text:?}")));
-    };
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let status = status.ok_or_else(|| io::Error::other(head.to_owned()))?;
-    Ok(Answer { status, head: head.to_owned(), text: body.to_owned() })
+    }
+    Ok(answer)
 }
 
 /// The most memory that a process ever used; `None`: it has ended.

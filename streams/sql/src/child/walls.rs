@@ -229,6 +229,10 @@ impl Walls {
     fn look_at(statement: &Statement) -> Result<usize, Refused> {
         let query = match statement {
             Statement::Query(query) => query,
+            // The engine fails on some plans that it draws as a tree.
+            Statement::Explain { format: Some(_), .. } | Statement::Explain { options: Some(_), .. } => {
+                return Err(Refused::not_allowed("EXPLAIN with FORMAT or options"));
+            }
             Statement::Explain { statement, .. } => match &**statement {
                 Statement::Query(query) => query,
                 _ => return Err(Refused::not_allowed("EXPLAIN of a statement that is no query")),
