@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub struct Tenant {
     /// Its name. Queries of other tenants guess it.
     pub word: &'static str,
-    /// In each of its texts, and in no text of a query.
+    /// In each of its texts, and in no text of a query. It has four bytes, which numbers in Arrow do not have by chance.
     pub letter: char,
     /// The smallest count of its rows. Each is below `count + COUNTS`.
     pub count: u64,
@@ -18,11 +18,11 @@ pub struct Tenant {
 /// A tenant's rows have different counts.
 pub const COUNTS: u64 = 1_000;
 pub const TENANTS: [Tenant; 5] = [
-    Tenant { word: "apple", letter: 'ж', count: 161_803_000 },
-    Tenant { word: "birch", letter: 'ф', count: 271_828_000 },
-    Tenant { word: "cedar", letter: 'щ', count: 314_159_000 },
-    Tenant { word: "denim", letter: 'ю', count: 141_421_000 },
-    Tenant { word: "ember", letter: 'ы', count: 173_205_000 },
+    Tenant { word: "apple", letter: '\u{10428}', count: 161_803_000 },
+    Tenant { word: "birch", letter: '\u{10429}', count: 271_828_000 },
+    Tenant { word: "cedar", letter: '\u{1042a}', count: 314_159_000 },
+    Tenant { word: "denim", letter: '\u{1042b}', count: 141_421_000 },
+    Tenant { word: "ember", letter: '\u{1042c}', count: 173_205_000 },
 ];
 
 impl Tenant {

@@ -184,7 +184,9 @@ impl Parts<'_> {
     fn lasting(&self) -> (u16, Vec<u8>) {
         let mut json = self.json();
         let Some(fields) = json.as_object_mut() else { return (self.status, self.body.to_vec()) };
-        fields.retain(|name, _| ["rows", "columns", "row_count", "scanned_rows", "error"].contains(&name.as_str()));
+        fields.retain(|name, _| {
+            ["rows", "columns", "row_count", "scanned_rows", "late_total", "error"].contains(&name.as_str())
+        });
         (self.status, json.to_string().into_bytes())
     }
 }
@@ -193,7 +195,7 @@ impl Parts<'_> {
 fn mark_in(bytes: &[u8], tenant: usize, said: &str) -> Option<String> {
     let known = &TENANTS[tenant];
     let text = String::from_utf8_lossy(bytes).to_lowercase();
-    if text.contains(known.letter) || text.contains(&format!("\\u{:04x}", u32::from(known.letter))) {
+    if text.contains(known.letter) || text.contains(&escaped(known.letter)) {
         return Some(known.letter.to_string());
     }
     let reversed: String = known.word.chars().rev().collect();
@@ -213,6 +215,11 @@ fn mark_in(bytes: &[u8], tenant: usize, said: &str) -> Option<String> {
     numbers
         .find(|number| counts.contains(number) && !said.contains(&number.to_string()))
         .map(|number| number.to_string())
+}
+
+/// A letter as JSON may write it.
+fn escaped(letter: char) -> String {
+    letter.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
 }
 
 /// A mark of any tenant but this one.
@@ -322,7 +329,7 @@ fn mark_of_a_tenant_is_found_in_each_form() {
         listing.clone().into_bytes(),
         listing.to_uppercase().into_bytes(),
         listing.chars().rev().collect::<String>().into_bytes(),
-        json!(listing).to_string().replace(birch.letter, "\\u0444").into_bytes(),
+        json!(listing).to_string().replace(birch.letter, "\\uD801\\uDC29").into_bytes(),
         b"BIRCH".to_vec(),
         b"hcrib".to_vec(),
         format!("[{count}.5]").into_bytes(),
