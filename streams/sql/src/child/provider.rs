@@ -7,13 +7,26 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The rows of a table.
+pub trait TableRows: fmt::Debug + Send + Sync {
+    /// All columns.
+    fn schema(&self) -> &SchemaRef;
+
+    /// The rows with some columns, by their places in the schema. Other columns are not made.
+    ///
+    /// # Errors
+    /// There is no such column.
+    fn with_columns(&self, columns: &[usize]) -> Result<Arc<dyn PartitionStream>>;
+}
 
 /// A table whose rows are streamed when a query reads it.
 #[derive(Debug)]
 pub struct NamedTable {
-    pub rows: Arc<dyn PartitionStream>,
+    pub rows: Arc<dyn TableRows>,
     /// Set once a query names the table.
     pub is_named: Arc<AtomicBool>,
 }
@@ -36,8 +49,9 @@ impl TableProvider for NamedTable {
         _: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = Arc::clone(self.rows.schema());
-        let rows = vec![Arc::clone(&self.rows)];
-        Ok(Arc::new(StreamingTableExec::try_new(schema, rows, projection, None, false, limit)?))
+        let all: Vec<usize> = (0..self.rows.schema().fields().len()).collect();
+        let rows = self.rows.with_columns(projection.unwrap_or(&all))?;
+        let schema = Arc::clone(rows.schema());
+        Ok(Arc::new(StreamingTableExec::try_new(schema, vec![rows], None, None, false, limit)?))
     }
 }

@@ -2,16 +2,17 @@
 //!
 //! The rows are once in memory. Each table makes its batches from them when a query reads it. No table has statistics.
 
-use super::provider::NamedTable;
+use super::provider::{NamedTable, TableRows};
 use super::refused::Refused;
-use crate::frames::{Param, Refusal, Rows, ValueColumn};
+use crate::frames::{ListingRun, Param, Refusal, Rows, ValueColumn};
 use datafusion::arrow::array::{
-    Array, ArrayRef, Date32Array, Int64Array, StringViewArray, StringViewBuilder, TimestampMicrosecondArray,
+    ArrayRef, AsArray, Date32Array, Int64Array, StringViewArray, StringViewBuilder, TimestampMicrosecondArray,
     UInt8Array, UInt32Array,
 };
 use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
-use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::{DataFusionError, Result};
@@ -35,6 +36,10 @@ const SECOND_US: i64 = 1_000_000;
 const DAY_S: i64 = 86_400;
 /// Memory of a row: views of its texts, its type, its hour, its quarters and their sum.
 const ROW_BYTES: usize = 16 + 1 + 8 + 16 + 8;
+/// Columns of each table before those of dimensions.
+const ALL_COLUMNS: usize = 4;
+const TYPE_COLUMNS: usize = 3;
+const LOCAL_COLUMNS: usize = 7;
 /// Memory of a row's view of a value.
 const VALUE_BYTES: usize = 16;
 
@@ -75,12 +80,14 @@ pub enum TableKind {
     Local(Zone),
 }
 
-/// The rows that a table reads, and their columns.
+/// The rows that a table reads, and some of its columns.
 #[derive(Clone)]
 struct Partition {
     tables: Arc<Tables>,
     kind: TableKind,
+    /// Of the columns below.
     schema: SchemaRef,
+    columns: Vec<usize>,
 }
 
 /// `impressions_local(zone)`.
@@ -139,23 +146,11 @@ impl Tables {
 impl Chunk {
     /// Rows that were checked.
     fn of(rows: &Rows) -> Result<Chunk, Refused> {
-        let mut listings = StringViewBuilder::with_capacity(rows.len());
         let invalid = |_| Refused::new(Refusal::Internal, "rows with texts that are too long");
-        // One block has the texts of all rows, so that a batch of them has one buffer.
-        let text: Vec<u8> = rows.listings.iter().flat_map(|run| run.listing.bytes()).collect();
-        let block = listings.append_block(text.into());
-        let mut start = 0;
-        for run in &rows.listings {
-            let bytes = run.listing.len() as u32;
-            for _ in 0..run.rows {
-                listings.try_append_view(block, start, bytes).map_err(invalid)?;
-            }
-            start += bytes;
-        }
         let invalid_values = |_| Refused::new(Refusal::Internal, "values that are too long");
         let sum = |quarters: &[u32; 4]| quarters.iter().map(|&count| i64::from(count)).sum();
         Ok(Chunk {
-            listings: listings.finish(),
+            listings: of_runs(&rows.listings).map_err(invalid)?,
             types: StringViewArray::from_iter_values(&rows.types),
             type_of: UInt8Array::from(rows.type_of.to_vec()),
             hours: rows.hours.iter().map(|&hour| Some(i64::from(hour) * HOUR_US)).collect(),
@@ -173,26 +168,35 @@ impl Chunk {
         Arc::new(self.hours.clone().with_timezone(UTC))
     }
 
-    fn all(&self, schema: SchemaRef) -> Result<RecordBatch> {
-        let mut columns: Vec<ArrayRef> =
-            vec![Arc::new(self.listings.clone()), self.types()?, self.hours(), Arc::new(self.n.clone())];
-        columns.extend(self.values.iter().map(|values| Arc::new(values.clone()) as ArrayRef));
-        Ok(RecordBatch::try_new(schema, columns)?)
+    /// A column of `impressions`.
+    fn all(&self, column: usize) -> Result<ArrayRef> {
+        Ok(match column {
+            0 => Arc::new(self.listings.clone()),
+            1 => self.types()?,
+            2 => self.hours(),
+            3 => Arc::new(self.n.clone()),
+            _ => self.value(column - ALL_COLUMNS)?,
+        })
     }
 
-    fn of_type(&self, schema: SchemaRef, name: &str) -> Result<RecordBatch> {
+    /// The rows of an event type.
+    fn rows_of_type(&self, name: &str) -> UInt32Array {
         let wanted = self.types.iter().position(|known| known == Some(name));
         let rows = self.type_of.values().iter().zip(0_u32..);
-        let rows = rows.filter(|(at, _)| Some(usize::from(**at)) == wanted).map(|(_, row)| row);
-        let rows = UInt32Array::from_iter_values(rows);
-        let hours = self.hours();
-        let mut columns: Vec<&dyn Array> = vec![&self.listings, &hours, &self.n];
-        columns.extend(self.values.iter().map(|values| values as &dyn Array));
-        let columns = columns.iter().map(|column| take(*column, &rows, None)).collect::<Result<Vec<_>, _>>()?;
-        Ok(RecordBatch::try_new(schema, columns)?)
+        UInt32Array::from_iter_values(rows.filter(|(at, _)| Some(usize::from(**at)) == wanted).map(|(_, row)| row))
     }
 
-    fn local(&self, schema: SchemaRef, zone: &Zone) -> Result<RecordBatch> {
+    /// A column of the table of an event type.
+    fn of_type(&self, rows: &UInt32Array, column: usize) -> Result<ArrayRef> {
+        Ok(match column {
+            0 => take(&self.listings, rows, None)?,
+            1 => take(&self.hours(), rows, None)?,
+            2 => take(&self.n, rows, None)?,
+            _ => take(&self.value(column - TYPE_COLUMNS)?, rows, None)?,
+        })
+    }
+
+    fn local_rows(&self, zone: &Zone) -> Result<LocalRows> {
         let mut columns = LocalColumns::default();
         let mut known = BTreeMap::new();
         for ((row, quarters), hour) in (0_u32..).zip(&self.quarters).zip(self.hours.values()) {
@@ -206,31 +210,73 @@ impl Chunk {
             }
         }
         let LocalColumns { rows, quarters, hours, local_hours, days, n } = columns;
-        let rows = UInt32Array::from(rows);
         let time = |times: Vec<i64>| TimestampMicrosecondArray::from(times);
-        let mut columns: Vec<ArrayRef> = vec![
-            take(&self.listings, &rows, None)?,
-            take(&self.types()?, &rows, None)?,
-            Arc::new(time(quarters).with_timezone(UTC)),
-            Arc::new(time(hours).with_timezone(UTC)),
-            Arc::new(time(local_hours)),
-            Arc::new(Date32Array::from(days)),
-            Arc::new(Int64Array::from(n)),
-        ];
-        for values in &self.values {
-            columns.push(take(values, &rows, None)?);
-        }
-        Ok(RecordBatch::try_new(schema, columns)?)
+        Ok(LocalRows {
+            rows: UInt32Array::from(rows),
+            quarters: Arc::new(time(quarters).with_timezone(UTC)),
+            hours: Arc::new(time(hours).with_timezone(UTC)),
+            local_hours: Arc::new(time(local_hours)),
+            days: Arc::new(Date32Array::from(days)),
+            n: Arc::new(Int64Array::from(n)),
+        })
     }
+
+    /// A column of `impressions_local`.
+    fn local(&self, rows: &LocalRows, column: usize) -> Result<ArrayRef> {
+        Ok(match column {
+            0 => take(&self.listings, &rows.rows, None)?,
+            1 => take(&self.types()?, &rows.rows, None)?,
+            2 => Arc::clone(&rows.quarters),
+            3 => Arc::clone(&rows.hours),
+            4 => Arc::clone(&rows.local_hours),
+            5 => Arc::clone(&rows.days),
+            6 => Arc::clone(&rows.n),
+            _ => take(&self.value(column - LOCAL_COLUMNS)?, &rows.rows, None)?,
+        })
+    }
+
+    /// The column of a dimension, by its number.
+    fn value(&self, dimension: usize) -> Result<ArrayRef> {
+        let missing = || DataFusionError::Internal("rows without a dimension".to_owned());
+        Ok(Arc::new(self.values.get(dimension).ok_or_else(missing)?.clone()))
+    }
+}
+
+/// Rows of `impressions_local`: the row of each, and the columns that other tables do not have.
+struct LocalRows {
+    rows: UInt32Array,
+    quarters: ArrayRef,
+    hours: ArrayRef,
+    local_hours: ArrayRef,
+    days: ArrayRef,
+    n: ArrayRef,
+}
+
+/// The listing of each row. The texts are once in memory, and the view of a text is made once for its rows.
+fn of_runs(runs: &[ListingRun]) -> Result<StringViewArray, ArrowError> {
+    let mut once = StringViewBuilder::with_capacity(runs.len());
+    // One block has the texts of all rows, so that a batch of them has one buffer.
+    let text: Vec<u8> = runs.iter().flat_map(|run| run.listing.bytes()).collect();
+    let block = once.append_block(text.into());
+    let mut start = 0;
+    for run in runs {
+        let bytes = run.listing.len() as u32;
+        once.try_append_view(block, start, bytes)?;
+        start += bytes;
+    }
+    let run_of = (0_u32..).zip(runs).flat_map(|(at, run)| std::iter::repeat_n(at, run.rows as usize));
+    taken(&once.finish(), &UInt32Array::from_iter_values(run_of))
+}
+
+/// Texts by their places among others. Their bytes are once in memory.
+fn taken(texts: &StringViewArray, places: &UInt32Array) -> Result<StringViewArray, ArrowError> {
+    Ok(take(texts, places, None)?.as_string_view().clone())
 }
 
 /// The values of a dimension. The texts are once in memory.
 fn of_dimension(column: &ValueColumn) -> Result<StringViewArray> {
     let texts = StringViewArray::from_iter_values(&column.texts);
-    let value_of = UInt32Array::from(column.value_of.clone());
-    let values = take(&texts, &value_of, None)?;
-    let values = values.as_any().downcast_ref::<StringViewArray>().cloned();
-    values.ok_or_else(|| DataFusionError::Internal("values of another type".to_owned()))
+    Ok(taken(&texts, &UInt32Array::from(column.value_of.clone()))?)
 }
 
 #[derive(Default)]
@@ -303,7 +349,8 @@ impl Tables {
     /// A table of these rows. `dimensions` are the columns behind those of each directory.
     pub fn table(self: &Arc<Tables>, kind: TableKind, dimensions: &[String]) -> NamedTable {
         let schema = kind.schema(dimensions);
-        let partition = Partition { tables: Arc::clone(self), kind, schema };
+        let columns = (0..schema.fields().len()).collect();
+        let partition = Partition { tables: Arc::clone(self), kind, schema, columns };
         NamedTable { rows: Arc::new(partition), is_named: Arc::clone(&self.are_named) }
     }
 }
@@ -317,12 +364,35 @@ impl fmt::Debug for Partition {
 impl Partition {
     fn batch(&self, at: usize) -> Option<Result<RecordBatch>> {
         let chunk = self.tables.chunk(at)?;
-        let schema = Arc::clone(&self.schema);
-        Some(match &self.kind {
-            TableKind::All => chunk.all(schema),
-            TableKind::Type(name) => chunk.of_type(schema, name),
-            TableKind::Local(zone) => chunk.local(schema, zone),
-        })
+        Some(self.batch_of(chunk))
+    }
+
+    fn batch_of(&self, chunk: &Chunk) -> Result<RecordBatch> {
+        let columns = self.columns.iter();
+        let (count, columns): (usize, Result<Vec<ArrayRef>>) = match &self.kind {
+            TableKind::All => (chunk.hours.len(), columns.map(|&column| chunk.all(column)).collect()),
+            TableKind::Type(name) => {
+                let rows = chunk.rows_of_type(name);
+                (rows.len(), columns.map(|&column| chunk.of_type(&rows, column)).collect())
+            }
+            TableKind::Local(zone) => {
+                let rows = chunk.local_rows(zone)?;
+                (rows.rows.len(), columns.map(|&column| chunk.local(&rows, column)).collect())
+            }
+        };
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns?, &options)?)
+    }
+}
+
+impl TableRows for Partition {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn with_columns(&self, columns: &[usize]) -> Result<Arc<dyn PartitionStream>> {
+        let schema = Arc::new(self.schema.project(columns)?);
+        Ok(Arc::new(Partition { schema, columns: columns.to_vec(), ..self.clone() }))
     }
 }
 

@@ -4,7 +4,7 @@
 //! and time that all of its values have; else it is text. An empty field without quotes is NULL. A number with a leading zero, such as a
 //! postal code, is text.
 
-use super::provider::NamedTable;
+use super::provider::{NamedTable, TableRows};
 use super::refused::Refused;
 use crate::frames::{Inspected, Refusal, UploadColumn, UploadKind, UploadPart, UploadedTable};
 use crate::limits::{BATCH_ROWS_MAX, UPLOAD_BYTES_MAX, UPLOAD_COLUMNS_MAX, UPLOAD_NAME_BYTES_MAX};
@@ -14,6 +14,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::compute::kernels::cast_utils::{Parser, string_to_timestamp_nanos};
 use datafusion::arrow::datatypes::{DataType, Date32Type, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::SendableRecordBatchStream;
@@ -373,26 +374,52 @@ fn parsed<T>(value: Option<&str>, parse: impl Fn(&str) -> Option<T>) -> Result<O
 
 struct UploadedRows(Arc<Content>);
 
+/// Some columns of the rows.
+struct UploadedColumns {
+    content: Arc<Content>,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+}
+
 impl fmt::Debug for UploadedRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("uploaded rows")
     }
 }
 
-impl PartitionStream for UploadedRows {
+impl TableRows for UploadedRows {
     fn schema(&self) -> &SchemaRef {
         &self.0.schema
     }
 
+    fn with_columns(&self, columns: &[usize]) -> Result<Arc<dyn PartitionStream>, DataFusionError> {
+        let schema = Arc::new(self.0.schema.project(columns)?);
+        Ok(Arc::new(UploadedColumns { content: Arc::clone(&self.0), columns: columns.to_vec(), schema }))
+    }
+}
+
+impl fmt::Debug for UploadedColumns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("uploaded rows")
+    }
+}
+
+impl PartitionStream for UploadedColumns {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let rows = self.0.rows.get().cloned();
+        let rows = self.content.rows.get().cloned();
+        let columns = self.columns.clone();
         let starts = (0..rows.as_ref().map_or(0, RecordBatch::num_rows)).step_by(BATCH_ROWS_MAX);
         let batches = starts.filter_map(move |from| {
             let rows = rows.as_ref()?;
-            Some(Ok(rows.slice(from, BATCH_ROWS_MAX.min(rows.num_rows() - from))))
+            let rows = rows.slice(from, BATCH_ROWS_MAX.min(rows.num_rows() - from));
+            Some(rows.project(&columns).map_err(DataFusionError::from))
         });
         let stream = futures_util::stream::iter(batches);
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.0.schema), stream))
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), stream))
     }
 }
 
