@@ -3,7 +3,7 @@
 //! A query begins if its tenant is below each limit. It is charged when it ends, in the minute of its end. So the last query of a
 //! minute may exceed a limit, by no more than the limits of one query. Use beyond a limit is charged to the next minutes.
 
-use crate::limits::{BUDGET_WINDOW_S, TENANTS_MAX};
+use crate::limits::{BUDGET_WINDOW_S, QUICK_TENANT_CPU_MS, TENANTS_MAX};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,6 +16,14 @@ pub struct TenantLimits {
     pub time: Duration,
     /// Rows that are read in a minute.
     pub rows: u64,
+}
+
+/// How a query begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    Quick,
+    /// Children have worked much for its tenant in the present minute.
+    Slow,
 }
 
 /// Why a query does not begin.
@@ -42,6 +50,7 @@ struct Use {
     window: u64,
     time: Duration,
     rows: u64,
+    worked_ms: u64,
 }
 
 /// The use of all tenants.
@@ -56,6 +65,8 @@ pub struct Budgets {
 pub struct Cost {
     pub time: Duration,
     pub rows: u64,
+    /// Milliseconds for which its child worked.
+    pub worked_ms: u64,
 }
 
 impl Use {
@@ -65,6 +76,7 @@ impl Use {
         let times = u32::try_from(passed).unwrap_or(u32::MAX);
         self.time = self.time.saturating_sub(limits.time.saturating_mul(times));
         self.rows = self.rows.saturating_sub(limits.rows.saturating_mul(passed));
+        self.worked_ms = self.worked_ms.saturating_sub(QUICK_TENANT_CPU_MS.saturating_mul(passed));
         self.window = window.max(self.window);
     }
 }
@@ -74,17 +86,17 @@ impl Budgets {
         Budgets { limits, tenants: BTreeMap::new() }
     }
 
-    /// Lets a query begin. `now_s` never goes back.
+    /// Lets a query begin. It is slow if children have worked much for its tenant. `now_s` never goes back.
     ///
     /// # Errors
     /// [`OverBudget`].
-    pub fn begin(&mut self, tenant: &str, now_s: u64) -> Result<(), OverBudget> {
+    pub fn begin(&mut self, tenant: &str, now_s: u64) -> Result<Pace, OverBudget> {
         let window = now_s / BUDGET_WINDOW_S;
         let limits = self.limits;
         if self.tenants.len() >= TENANTS_MAX {
             self.tenants.retain(|_, known| {
                 known.roll(window, limits);
-                known.running > 0 || known.time > Duration::ZERO || known.rows > 0
+                known.running > 0 || known.time > Duration::ZERO || known.rows > 0 || known.worked_ms > 0
             });
         }
         if self.tenants.len() >= TENANTS_MAX {
@@ -104,7 +116,7 @@ impl Budgets {
             return Err(OverBudget::Rows { used: known.rows, max: rows, again_s });
         }
         known.running += 1;
-        Ok(())
+        Ok(if known.worked_ms < QUICK_TENANT_CPU_MS { Pace::Quick } else { Pace::Slow })
     }
 
     /// Charges a query that began.
@@ -115,6 +127,7 @@ impl Budgets {
         known.running = known.running.saturating_sub(1);
         known.time += cost.time;
         known.rows = known.rows.saturating_add(cost.rows);
+        known.worked_ms = known.worked_ms.saturating_add(cost.worked_ms);
     }
 }
 
@@ -130,26 +143,38 @@ mod tests {
         budgets.begin("a", 30).unwrap();
         budgets.begin("a", 30).unwrap();
         assert_eq!(budgets.begin("a", 30), Err(OverBudget::Queries { running: 2, max: 2 }));
-        assert_eq!(budgets.begin("b", 30), Ok(()), "other tenants go on");
-        budgets.end("a", Cost { time: Duration::from_secs(10), rows: 1 }, 30);
+        assert_eq!(budgets.begin("b", 30), Ok(Pace::Quick), "other tenants go on");
+        budgets.end("a", Cost { time: Duration::from_secs(10), rows: 1, ..Cost::default() }, 30);
         let slow = OverBudget::Time { used_ms: 10_000, max_ms: 10_000, again_s: 25 };
         assert_eq!(budgets.begin("a", 35), Err(slow));
-        assert_eq!(budgets.begin("a", 60), Ok(()));
-        budgets.end("a", Cost { time: Duration::ZERO, rows: 100 }, 60);
+        assert_eq!(budgets.begin("a", 60), Ok(Pace::Quick));
+        budgets.end("a", Cost { rows: 100, ..Cost::default() }, 60);
         assert_eq!(budgets.begin("a", 61), Err(OverBudget::Rows { used: 100, max: 100, again_s: 59 }));
+    }
+
+    #[test]
+    fn tenant_whose_queries_worked_much_is_slow() {
+        let mut budgets = Budgets::new(LIMITS);
+        for (worked_ms, pace) in [(QUICK_TENANT_CPU_MS - 1, Pace::Quick), (1, Pace::Slow), (0, Pace::Slow)] {
+            budgets.begin("a", 30).unwrap();
+            budgets.end("a", Cost { worked_ms, ..Cost::default() }, 30);
+            assert_eq!(budgets.begin("a", 30), Ok(pace));
+            budgets.end("a", Cost::default(), 30);
+        }
+        assert_eq!(budgets.begin("a", 60), Ok(Pace::Quick), "the next minute begins");
     }
 
     #[test]
     fn query_over_two_minutes_is_charged_to_the_second() {
         let mut budgets = Budgets::new(LIMITS);
         budgets.begin("a", 55).unwrap();
-        budgets.end("a", Cost { time: Duration::from_secs(20), rows: 250 }, 75);
+        budgets.end("a", Cost { time: Duration::from_secs(20), rows: 250, ..Cost::default() }, 75);
         let slow = OverBudget::Time { used_ms: 20_000, max_ms: 10_000, again_s: 44 };
         assert_eq!(budgets.begin("a", 76), Err(slow));
         let slow = OverBudget::Time { used_ms: 10_000, max_ms: 10_000, again_s: 60 };
         assert_eq!(budgets.begin("a", 120), Err(slow), "the excess is charged to the next minute");
-        assert_eq!(budgets.begin("a", 180), Ok(()));
-        budgets.end("a", Cost { time: Duration::ZERO, rows: 50 }, 180);
+        assert_eq!(budgets.begin("a", 180), Ok(Pace::Quick));
+        budgets.end("a", Cost { rows: 50, ..Cost::default() }, 180);
         assert_eq!(budgets.begin("a", 181), Err(OverBudget::Rows { used: 100, max: 100, again_s: 59 }));
     }
 

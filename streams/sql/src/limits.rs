@@ -45,6 +45,11 @@ pub const CHILDREN_MIN: usize = 2;
 pub const CHILDREN_MAX: usize = 8;
 /// Queries that wait for a child. A further one is refused: `sql_busy`.
 pub const WAITING_MAX: usize = 64;
+/// Milliseconds for which a child works for a query before the query is slow: its child works behind other processes, and at most half of
+/// the children execute slow queries.
+pub const QUICK_CPU_MS: u64 = 100;
+/// Milliseconds for which children work for a tenant in a minute before its queries are slow from their start.
+pub const QUICK_TENANT_CPU_MS: u64 = 6_000;
 /// Queries that a child answers. Then it ends, and the next query starts another child.
 pub const CHILD_QUERIES_MAX: u64 = 1_000;
 /// Memory that a child may hold after a query, beyond the memory of its start. A child with more ends.

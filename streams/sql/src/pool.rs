@@ -2,26 +2,28 @@
 //!
 //! [`Pool::begin`] waits for a child and returns a [`Session`]. The session sends the query, then the tenant's rows, and takes the
 //! result. While the child works, the parent measures its memory every 20 ms, and kills a child that takes too much memory or time.
+//! A child that has worked long for a query works behind other processes from then on.
 //! A session that is dropped before its end kills its child, so a client that disconnects costs nothing more.
 
 mod error;
+mod priority;
 mod process;
 mod session;
 mod starter;
 mod stats;
+mod turns;
 
 pub use error::SqlError;
 pub use session::{QueryResult, Session};
 pub use stats::{Ended, Stats};
 
-use crate::budget::{Budgets, Cost, TenantLimits};
-use crate::limits::WAITING_MAX;
-use process::Process;
+use crate::budget::{Budgets, Cost, Pace, TenantLimits};
+use process::{Lane, Process};
 use starter::Starter;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use turns::{Turn, Turns};
 
 /// Settings of a pool.
 #[derive(Clone, Debug)]
@@ -49,8 +51,7 @@ pub struct PoolSettings {
 pub struct Pool {
     settings: PoolSettings,
     started: Instant,
-    turns: Arc<Semaphore>,
-    waiting: Semaphore,
+    turns: Turns,
     starter: Starter,
     shared: Mutex<Shared>,
 }
@@ -78,19 +79,19 @@ struct Charged {
     cost: Cost,
     /// The time at which the query got its turn.
     began: Option<Instant>,
-    turn: Option<OwnedSemaphorePermit>,
+    pace: Pace,
+    turn: Option<Turn>,
 }
 
 impl Pool {
     /// A pool without children: a child starts when a query needs one.
     pub fn new(settings: PoolSettings) -> Arc<Pool> {
-        let turns = Arc::new(Semaphore::new(settings.children));
+        let turns = Turns::new(settings.children, settings.wait);
         let budgets = Budgets::new(settings.tenant);
         Arc::new(Pool {
             settings,
             started: Instant::now(),
             turns,
-            waiting: Semaphore::new(WAITING_MAX),
             starter: Starter::default(),
             shared: Mutex::new(Shared { idle: Vec::new(), budgets, stats: Stats::default() }),
         })
@@ -124,40 +125,36 @@ impl Pool {
             return Err(SqlError::NotInstalled { program: self.settings.program.clone() });
         }
         let mut charged = self.charged(tenant)?;
-        charged.turn = Some(self.turn().await?);
+        let pace = charged.pace;
+        charged.turn = Some(self.turns.take(pace).await?);
         charged.began = Some(Instant::now());
-        let process = match self.idle(tenant) {
+        let mut process = match self.idle(tenant, pace) {
             Some(process) => process,
             None => {
                 self.make_room();
                 Process::start(&self.settings, self).await?
             }
         };
+        match pace {
+            Pace::Quick => {}
+            Pace::Slow => process.put_behind(),
+        }
         Ok(Session::new(charged, process))
     }
 
     fn charged(self: &Arc<Pool>, tenant: &str) -> Result<Charged, SqlError> {
-        self.shared().budgets.begin(tenant, self.started.elapsed().as_secs())?;
+        let pace = self.shared().budgets.begin(tenant, self.started.elapsed().as_secs())?;
         let pool = Arc::clone(self);
-        Ok(Charged { pool, tenant: tenant.to_owned(), cost: Cost::default(), began: None, turn: None })
+        Ok(Charged { pool, tenant: tenant.to_owned(), cost: Cost::default(), began: None, pace, turn: None })
     }
 
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, SqlError> {
-        if let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() {
-            return Ok(turn);
-        }
-        let wait = self.settings.wait;
-        let full = |_| SqlError::QueueFull { max: WAITING_MAX };
-        let _waits = self.waiting.try_acquire().map_err(full)?;
-        let turn = tokio::time::timeout(wait, Arc::clone(&self.turns).acquire_owned()).await;
-        turn.ok().and_then(Result::ok).ok_or(SqlError::Waited { seconds: wait.as_secs() })
-    }
-
-    /// Takes an idle child that still runs and has had only this tenant's rows, if there is one.
-    fn idle(&self, tenant: &str) -> Option<Process> {
+    /// Takes an idle child that still runs and has had only this tenant's rows, if there is one. A quick query takes no child that works
+    /// behind others.
+    fn idle(&self, tenant: &str, pace: Pace) -> Option<Process> {
         loop {
             let mut process = self.shared().take(tenant)?;
             match process.is_quiet() {
+                Ok(()) if pace == Pace::Quick && process.is_behind() => process.end(Ended::Priority),
                 Ok(()) => return Some(process),
                 Err(reason) => process.end(reason),
             }
@@ -166,7 +163,7 @@ impl Pool {
 
     /// Ends the oldest idle children until there is room for one more. The caller has a turn.
     fn make_room(&self) {
-        let room = self.turns.available_permits();
+        let room = self.turns.free();
         let oldest: Vec<Idle> = {
             let idle = &mut self.shared().idle;
             let surplus = idle.len().saturating_sub(room);
@@ -193,6 +190,13 @@ impl Shared {
     fn take(&mut self, tenant: &str) -> Option<Process> {
         let at = self.idle.iter().rposition(|idle| idle.tenant == tenant)?;
         Some(self.idle.remove(at).process)
+    }
+}
+
+impl Charged {
+    /// The turn of the query, for the time in which its child works.
+    fn lane(&mut self) -> Option<Lane<'_>> {
+        Some(Lane { turns: &self.pool.turns, turn: self.turn.as_mut()?, cost: &mut self.cost })
     }
 }
 

@@ -3,12 +3,16 @@
 
 #[path = "pool/hostile.rs"]
 mod hostile;
+#[path = "pool/hostile_texts.rs"]
+mod hostile_texts;
 #[path = "pool/isolation.rs"]
 mod isolation;
 #[path = "pool/large.rs"]
 mod large;
 #[path = "pool/lifecycle.rs"]
 mod lifecycle;
+#[path = "pool/slow.rs"]
+mod slow;
 
 use bytes::Bytes;
 use std::path::Path;

@@ -407,9 +407,11 @@ fn unread(queries: &Queries, error: SqlRowsError) -> AskError {
 pub fn failure(error: &SqlError) -> Failure {
     let status = match error {
         SqlError::NotInstalled { .. } | SqlError::Version { .. } => StatusCode::NOT_IMPLEMENTED,
-        SqlError::Start(_) | SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        SqlError::Start(_)
+        | SqlError::QueueFull { .. }
+        | SqlError::Waited { .. }
+        | SqlError::Displaced
+        | SqlError::Unsent { .. } => StatusCode::SERVICE_UNAVAILABLE,
         SqlError::OverBudget(_) => StatusCode::TOO_MANY_REQUESTS,
         SqlError::Text { .. } | SqlError::Params(_) => StatusCode::BAD_REQUEST,
         SqlError::Refused { refusal, .. } => refused_status(*refusal),

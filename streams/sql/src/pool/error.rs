@@ -2,7 +2,7 @@
 
 use crate::budget::OverBudget;
 use crate::frames::{FrameError, Refusal, VERSION};
-use crate::limits::SQL_BYTES_MAX;
+use crate::limits::{QUICK_CPU_MS, SQL_BYTES_MAX};
 use std::io;
 use std::path::PathBuf;
 
@@ -25,6 +25,11 @@ pub enum SqlError {
     QueueFull { max: usize },
     #[error("the query waited {seconds} s for a free process: send it again later")]
     Waited { seconds: u64 },
+    #[error(
+        "the query worked for more than {QUICK_CPU_MS} ms, other slow queries run, and a quicker query waits: send it again later, \
+         or ask for a shorter range"
+    )]
+    Displaced,
     #[error(
         "clients have not read {max_bytes} bytes of results, which is the limit: read answers at once, and send the \
          query again"
@@ -67,7 +72,9 @@ impl SqlError {
             SqlError::NotInstalled { .. } => "sql_not_installed",
             SqlError::Version { .. } => "sql_version",
             SqlError::Start(_) => "sql_start",
-            SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => "sql_busy",
+            SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Displaced | SqlError::Unsent { .. } => {
+                "sql_busy"
+            }
             SqlError::OverBudget(_) => "sql_over_budget",
             SqlError::Text { .. } => "sql_text",
             SqlError::Params(_) => "sql_params",
@@ -89,6 +96,7 @@ impl SqlError {
             | SqlError::Version { .. }
             | SqlError::QueueFull { .. }
             | SqlError::Waited { .. }
+            | SqlError::Displaced
             | SqlError::Unsent { .. }
             | SqlError::OverBudget(_)
             | SqlError::Text { .. }
@@ -105,9 +113,11 @@ impl SqlError {
     /// Seconds after which the query may be sent again.
     pub fn retry_after_s(&self) -> Option<u64> {
         match self {
-            SqlError::Start(_) | SqlError::QueueFull { .. } | SqlError::Waited { .. } | SqlError::Unsent { .. } => {
-                Some(1)
-            }
+            SqlError::Start(_)
+            | SqlError::QueueFull { .. }
+            | SqlError::Waited { .. }
+            | SqlError::Displaced
+            | SqlError::Unsent { .. } => Some(1),
             SqlError::OverBudget(over) => Some(match over {
                 OverBudget::Queries { .. } => 1,
                 OverBudget::Time { again_s, .. } | OverBudget::Rows { again_s, .. } => *again_s,

@@ -1,9 +1,12 @@
 //! A child as a process: its start, its memory, and its end.
 
+use super::priority;
 use super::stats::Ended;
+use super::turns::{Turn, Turns};
 use super::{Pool, PoolSettings, SqlError};
+use crate::budget::Cost;
 use crate::frames::{self, FrameError, HEAD_BYTES, Reply, VERSION};
-use crate::limits::{CHILD_GROWTH_BYTES_MAX, CHILD_QUERIES_MAX};
+use crate::limits::{CHILD_GROWTH_BYTES_MAX, CHILD_QUERIES_MAX, QUICK_CPU_MS};
 use serde::Serialize;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +20,7 @@ use tokio::time::Instant;
 
 /// The longest time in which a child may start.
 const START_MAX: Duration = Duration::from_secs(20);
-/// The interval at which the parent measures the memory of a working child.
+/// The interval at which the parent measures the memory and the work of a working child.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A running child. It is killed when it is dropped.
@@ -40,11 +43,20 @@ pub struct Allowed {
     pub memory_bytes: u64,
 }
 
+/// The query for which a child works.
+pub struct Lane<'q> {
+    pub turns: &'q Turns,
+    pub turn: &'q mut Turn,
+    pub cost: &'q mut Cost,
+}
+
 /// Why a child has no further answer.
 #[derive(Debug)]
 pub enum Stop {
     Time,
     Memory,
+    /// A quick query needs its turn.
+    Displaced,
     /// It closed the socket, or sent an invalid message.
     Frame(FrameError),
 }
@@ -55,7 +67,7 @@ impl Process {
         let mut process = Process::spawn(settings, pool).await.map_err(SqlError::Start)?;
         pool.shared().stats.started += 1;
         let allowed = Allowed { until: Instant::now() + START_MAX, memory_bytes: settings.memory_bytes };
-        let hello = process.receive(allowed).await;
+        let hello = process.receive(allowed, None).await;
         let failed = |text: &str| SqlError::Start(io::Error::other(text.to_owned()));
         match hello {
             Ok(Reply::Hello { version: VERSION }) => {
@@ -103,7 +115,14 @@ impl Process {
     }
 
     pub(super) fn of(pool: Weak<Pool>, child: Child, socket: UnixStream) -> Process {
-        let watch = Watch { id: child.id(), base_bytes: u64::MAX, next_look: Instant::now() };
+        let watch = Watch {
+            id: child.id(),
+            base_bytes: u64::MAX,
+            base_ms: 0,
+            worked_ms: 0,
+            is_behind: false,
+            next_look: Instant::now(),
+        };
         Process { pool, child, socket, start_bytes: 0, watch, queries: 0, has_ended: false }
     }
 
@@ -137,6 +156,23 @@ impl Process {
     pub fn begin_query(&mut self) {
         self.queries += 1;
         self.watch.base_bytes = self.memory_bytes().unwrap_or(self.watch.base_bytes);
+        self.watch.worked_ms = 0;
+        self.watch.base_ms = self.child.id().and_then(priority::worked_ms).unwrap_or_default();
+    }
+
+    /// Milliseconds for which it has worked since its query began.
+    pub fn worked_ms(&mut self) -> u64 {
+        self.watch.worked_ms()
+    }
+
+    /// Whether it works behind other processes.
+    pub fn is_behind(&self) -> bool {
+        self.watch.is_behind
+    }
+
+    /// Has it work behind other processes until its end.
+    pub fn put_behind(&mut self) {
+        self.watch.put_behind();
     }
 
     /// The reason for which it must end now although it has answered; `None`: it may take another query.
@@ -173,15 +209,20 @@ impl Process {
     }
 
     /// Sends a message.
-    pub async fn send(&mut self, message: &impl Serialize, allowed: Allowed) -> Result<(), Stop> {
+    pub async fn send(
+        &mut self,
+        message: &impl Serialize,
+        allowed: Allowed,
+        lane: Option<Lane<'_>>,
+    ) -> Result<(), Stop> {
         let bytes = frames::encode(message).map_err(Stop::Frame)?;
         let Process { socket, watch, .. } = self;
-        watch.guarded(async { socket.write_all(&bytes).await.map_err(FrameError::from) }, allowed).await
+        watch.guarded(async { socket.write_all(&bytes).await.map_err(FrameError::from) }, allowed, lane).await
     }
 
-    /// The next message of the child.
-    pub async fn receive(&mut self, allowed: Allowed) -> Result<Reply, Stop> {
-        self.watch.guarded(receive(&mut self.socket), allowed).await
+    /// The next message of the child. A child that starts has no query.
+    pub async fn receive(&mut self, allowed: Allowed, lane: Option<Lane<'_>>) -> Result<Reply, Stop> {
+        self.watch.guarded(receive(&mut self.socket), allowed, lane).await
     }
 
     fn memory_bytes(&self) -> Option<u64> {
@@ -210,6 +251,10 @@ struct Watch {
     id: Option<u32>,
     /// Resident memory when its query began: it may keep memory from earlier queries.
     base_bytes: u64,
+    /// Milliseconds for which it had worked when its query began, and since then.
+    base_ms: u64,
+    worked_ms: u64,
+    is_behind: bool,
     next_look: Instant,
 }
 
@@ -219,9 +264,9 @@ impl Watch {
         &mut self,
         message: impl Future<Output = Result<T, FrameError>>,
         allowed: Allowed,
+        mut lane: Option<Lane<'_>>,
     ) -> Result<T, Stop> {
         let mut message = std::pin::pin!(message);
-        let most = self.base_bytes.saturating_add(allowed.memory_bytes);
         loop {
             let now = Instant::now();
             if now >= allowed.until {
@@ -229,14 +274,45 @@ impl Watch {
             }
             if now >= self.next_look {
                 self.next_look = now + POLL;
-                if self.id.and_then(resident_bytes).is_some_and(|bytes| bytes > most) {
-                    return Err(Stop::Memory);
-                }
+                self.look(allowed, lane.as_mut())?;
             }
             let next = self.next_look.min(allowed.until);
             if let Ok(done) = tokio::time::timeout_at(next, message.as_mut()).await {
                 return done.map_err(Stop::Frame);
             }
+        }
+    }
+}
+
+impl Watch {
+    /// Measures the child, and puts it behind other processes once it has worked long for its query.
+    fn look(&mut self, allowed: Allowed, lane: Option<&mut Lane<'_>>) -> Result<(), Stop> {
+        let Some(id) = self.id else { return Ok(()) };
+        let most = self.base_bytes.saturating_add(allowed.memory_bytes);
+        if resident_bytes(id).is_some_and(|bytes| bytes > most) {
+            return Err(Stop::Memory);
+        }
+        let Some(lane) = lane else { return Ok(()) };
+        lane.cost.worked_ms = self.worked_ms();
+        if lane.cost.worked_ms <= QUICK_CPU_MS {
+            return Ok(());
+        }
+        self.put_behind();
+        if lane.turns.slow_down(lane.turn) { Ok(()) } else { Err(Stop::Displaced) }
+    }
+
+    /// A child that has ended keeps what was measured last.
+    fn worked_ms(&mut self) -> u64 {
+        if let Some(now_ms) = self.id.and_then(priority::worked_ms) {
+            self.worked_ms = now_ms.saturating_sub(self.base_ms);
+        }
+        self.worked_ms
+    }
+
+    fn put_behind(&mut self) {
+        if let Some(id) = self.id.filter(|_| !self.is_behind) {
+            self.is_behind = true;
+            priority::put_behind(id);
         }
     }
 }

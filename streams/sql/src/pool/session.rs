@@ -3,6 +3,7 @@
 use super::process::{Allowed, Process, Stop};
 use super::stats::Ended;
 use super::{Charged, SqlError};
+use crate::budget::Pace;
 use crate::frames::{Column, Inspect, Inspected, Planned, Query, Refusal, Reply, Request, Rows, UploadPart};
 use crate::limits::{COLUMNS_MAX, SQL_BYTES_MAX, UPLOAD_PART_BYTES_MAX};
 use bytes::Bytes;
@@ -63,7 +64,12 @@ impl Session {
         let reply = match self.ask(&request).await {
             Err(SqlError::Crashed { .. }) if is_used => {
                 let pool = &self.charged.pool;
-                self.process = Some(Process::start(pool.settings(), pool).await?);
+                let mut process = Process::start(pool.settings(), pool).await?;
+                match self.charged.pace {
+                    Pace::Quick => {}
+                    Pace::Slow => process.put_behind(),
+                }
+                self.process = Some(process);
                 self.ask(&request).await?
             }
             replied => replied?,
@@ -214,7 +220,7 @@ impl Session {
 
     async fn send(&mut self, request: &Request) -> Result<(), SqlError> {
         let Some(process) = &mut self.process else { return Err(is_over()) };
-        let sent = process.send(request, self.allowed).await;
+        let sent = process.send(request, self.allowed, self.charged.lane()).await;
         match sent {
             Ok(()) => Ok(()),
             Err(stop) => Err(self.stopped(stop).await),
@@ -223,7 +229,7 @@ impl Session {
 
     async fn receive(&mut self) -> Result<Reply, SqlError> {
         let Some(process) = &mut self.process else { return Err(is_over()) };
-        let received = process.receive(self.allowed).await;
+        let received = process.receive(self.allowed, self.charged.lane()).await;
         match received {
             Ok(reply) => Ok(reply),
             Err(stop) => Err(self.stopped(stop).await),
@@ -240,6 +246,10 @@ impl Session {
             Stop::Time => {
                 self.end(Ended::Time);
                 self.too_slow()
+            }
+            Stop::Displaced => {
+                self.end(Ended::Displaced);
+                SqlError::Displaced
             }
             Stop::Memory => {
                 self.end(Ended::Memory);
@@ -284,13 +294,15 @@ impl Session {
     }
 
     fn give_back(&mut self) {
-        if let Some(process) = self.process.take() {
+        if let Some(mut process) = self.process.take() {
+            self.charged.cost.worked_ms = process.worked_ms();
             self.charged.pool.give_back(&self.charged.tenant, process);
         }
     }
 
     fn end(&mut self, reason: Ended) {
-        if let Some(process) = self.process.take() {
+        if let Some(mut process) = self.process.take() {
+            self.charged.cost.worked_ms = process.worked_ms();
             process.end(reason);
         }
     }

@@ -11,6 +11,10 @@ pub enum Ended {
     Growth,
     /// Another tenant needed its place.
     Tenant,
+    /// A quick query needed the turn of its slow query.
+    Displaced,
+    /// It worked behind others, and the next query of its tenant does not.
+    Priority,
     /// A query exceeded its memory.
     Memory,
     /// A query exceeded its time.
@@ -41,10 +45,12 @@ pub struct Stats {
 }
 
 impl Ended {
-    pub const ALL: [(Ended, &'static str); 9] = [
+    pub const ALL: [(Ended, &'static str); 11] = [
         (Ended::Queries, "queries"),
         (Ended::Growth, "growth"),
         (Ended::Tenant, "tenant"),
+        (Ended::Displaced, "displaced"),
+        (Ended::Priority, "priority"),
         (Ended::Memory, "memory"),
         (Ended::Time, "time"),
         (Ended::Abandoned, "abandoned"),

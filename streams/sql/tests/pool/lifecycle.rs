@@ -203,7 +203,9 @@ async fn child_ends_after_its_last_query() {
 
 #[tokio::test]
 async fn grown_child_ends() {
-    let pool = Pool::new(PoolSettings { memory_bytes: 512 * MIB, bytes_max: 64 * MIB, ..settings() });
+    // It works behind all other processes of the machine.
+    let timeout = Duration::from_secs(600);
+    let pool = Pool::new(PoolSettings { memory_bytes: 512 * MIB, bytes_max: 64 * MIB, timeout, ..settings() });
     let rows = rows("a listing with a name that is long enough not to fit into a view", 20_000, 24);
     let sorted = "SELECT max(total) FROM (SELECT sum(n) OVER (PARTITION BY listing, hour ORDER BY type) AS total FROM impressions)";
     let answer = ask(&pool, sorted, &rows).await;
