@@ -47,7 +47,7 @@ struct Others {
 }
 
 /// Seconds, sorted.
-struct Times(Vec<f64>);
+pub struct Times(Vec<f64>);
 
 pub fn run(args: &LatencyArgs) -> Result<String, BenchError> {
     let program = match &args.program {
@@ -96,17 +96,17 @@ pub fn run(args: &LatencyArgs) -> Result<String, BenchError> {
 }
 
 impl Times {
-    fn new(mut times: Vec<f64>) -> Times {
+    pub fn new(mut times: Vec<f64>) -> Times {
         times.sort_by(f64::total_cmp);
         Times(times)
     }
 
-    fn at(&self, percent: usize) -> f64 {
+    pub fn at(&self, percent: usize) -> f64 {
         let at = (self.0.len() * percent).div_ceil(100).saturating_sub(1);
         self.0.get(at).copied().unwrap_or_default()
     }
 
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let worst = self.0.last().copied().unwrap_or_default();
         json!({ "probes": self.0.len(), "p50": self.at(50), "p99": self.at(99), "worst": worst })
     }

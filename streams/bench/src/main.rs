@@ -1,5 +1,5 @@
-//! `tidemark-streams-bench`: measures the intake over HTTP, kills, a backlog, latencies, the fold alone, SQL, and a day of one
-//! partition.
+//! `tidemark-streams-bench`: measures the intake over HTTP, kills, a backlog, latencies, the fold alone, SQL,
+//! hostile queries, and a day of one partition.
 //!
 //! It is a program of its own, so the product has no load generator.
 
@@ -8,9 +8,13 @@ mod client;
 mod day;
 mod duckdb;
 mod fold;
+mod hostile;
+#[path = "../../sql/tests/pool/hostile_texts.rs"]
+mod hostile_texts;
 mod intake;
 mod kill;
 mod latency;
+mod peers;
 mod process;
 mod recount;
 mod sql;
@@ -46,6 +50,9 @@ enum Command {
     /// Query children of SQL: a scan with a filter and groups on one core, and a large query
     #[command(after_help = "Example:\n  tidemark-streams-bench sql --rows 1000000 --runs 5")]
     Sql(sql::SqlArgs),
+    /// Measure queries of good tenants alone, and beside a hundred queries that mean harm
+    #[command(after_help = "Example:\n  tidemark-streams-bench hostile --runs 1")]
+    Hostile(hostile::HostileArgs),
     /// Pass a virtual day of one partition, and count the blobs and bytes of all partitions
     #[command(after_help = "Example:\n  tidemark-streams-bench day --partitions 1000")]
     Day(day::DayArgs),
@@ -92,6 +99,8 @@ pub enum BenchError {
     Sql(#[from] tidemark_streams_sql::pool::SqlError),
     #[error("{query}: the child counts {found:?}, and {other:?} is expected")]
     Answers { query: &'static str, found: String, other: String },
+    #[error("a child took {peak_mib} MiB, and {limit_mib} MiB is its limit")]
+    Memory { peak_mib: u64, limit_mib: u64 },
     #[error(transparent)]
     Directory(#[from] tidemark_streams_store::directory::DirectoryError),
     #[error(transparent)]
@@ -110,6 +119,7 @@ fn main() -> ExitCode {
         Command::Fold(args) => fold::run(&args),
         Command::Day(args) => day::run(&args),
         Command::Sql(args) => sql::run(&args),
+        Command::Hostile(args) => hostile::run(&args),
     };
     let said = match &measured {
         Ok(text) => writeln!(io::stdout(), "{text}"),

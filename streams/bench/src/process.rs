@@ -29,15 +29,24 @@ impl Server {
         Ok(server)
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn cpu_s(&self) -> f64 {
         cpu_s(&self.child.id().to_string())
     }
 
+    /// Seconds of processors that it and all its children have used.
+    pub fn tree_cpu_s(&self) -> f64 {
+        let id = self.child.id();
+        let running: f64 = children(id).iter().map(|child| cpu_s(&child.to_string())).sum();
+        self.cpu_s() + ticks_s(&id.to_string(), 13) + running
+    }
+
     /// The most memory that it had, in bytes.
     pub fn peak_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        peak.and_then(|peak| peak.trim().split(' ').next()?.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
+        peak_bytes(self.child.id())
     }
 
     /// Ends it by SIGKILL.
@@ -60,6 +69,22 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The most resident memory that a process has had, in bytes; 0: it has ended.
+pub fn peak_bytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    peak.and_then(|peak| peak.trim().split(' ').next()?.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
+}
+
+/// Processes that a process has started.
+pub fn children(process: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let of_task = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    tasks
+        .flat_map(|task| of_task(task).split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>())
+        .collect()
 }
 
 /// Seconds of processors that a process and its threads have used.

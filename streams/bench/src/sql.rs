@@ -1,25 +1,28 @@
 //! `sql`: a child of SQL queries rows of one tenant. Measures its processor time for the query alone and with its rows, and its memory.
-//! With `--python`, DuckDB answers the same queries over the same rows on one thread, from a table in memory.
+//! With `--python`, a server writes the rows to a Parquet file. DuckDB and chdb answer the same queries from this file on one thread, and
+//! the server answers them over HTTP: that row is a whole request, which reads the file too.
 
 use crate::BenchError;
+use crate::client::Client;
+use crate::peers::{self, ENGINES, Peer};
+use crate::process::{Server, peak_bytes};
 use bytes::Bytes;
 use clap::Args;
 use serde_json::{Value, json};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemark_streams_sql::budget::TenantLimits;
 use tidemark_streams_sql::frames::{Format, ListingRun, Query, Rows};
 use tidemark_streams_sql::limits::FRAME_ROWS_MAX;
 use tidemark_streams_sql::pool::{Pool, PoolSettings};
 
 const TYPES: [&str; 7] = ["impression", "click", "favorite", "cart", "buy", "share", "report"];
+const TENANT: &str = "tenant";
 const HOURS: u32 = 744;
 const FIRST_HOUR: u32 = 490_920;
 /// A scan with a filter and groups. The time of further scans of the same rows is the cost of a scan, without planning and transfer.
-const SCAN: &str = "SELECT hour, sum(n) AS n FROM impressions WHERE type = 'impression' GROUP BY hour";
+const SCAN: &str = "SELECT hour, sum(n) AS total FROM impressions WHERE type = 'impression' GROUP BY hour";
 const SCANS: usize = 11;
 const ONE_SCAN: &str = "scan, filter, group by hour";
 const SCANS_NAME: &str = "eleven such scans";
@@ -31,12 +34,13 @@ fn text(query: &str) -> String {
         ONE_SCAN => format!("{SCAN} ORDER BY hour"),
         SCANS_NAME => {
             let scans = vec![format!("SELECT * FROM ({SCAN}) x"); SCANS].join(" UNION ALL ");
-            format!("SELECT count(*) AS c, sum(n) AS n FROM ({scans}) y")
+            format!("SELECT count(*) AS c, sum(total) AS s FROM ({scans}) y")
         }
         "ranking" => {
-            "SELECT listing, sum(n) AS n FROM impressions GROUP BY listing ORDER BY n DESC, listing LIMIT 20".to_owned()
+            "SELECT listing, sum(n) AS total FROM impressions GROUP BY listing ORDER BY total DESC, listing LIMIT 20"
+                .to_owned()
         }
-        "rows only" => "SELECT count(*) AS n FROM impressions".to_owned(),
+        "rows only" => "SELECT count(*) AS c FROM impressions".to_owned(),
         _ => large(),
     }
 }
@@ -51,9 +55,13 @@ pub struct SqlArgs {
     /// The program of a child [default: tidemark-sql beside this one]
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// A Python that has the package duckdb: it answers the same queries
+    /// A Python with the packages duckdb and chdb, which answer the same queries from a Parquet file. Needs tidemark-streams beside the
+    /// child's program
     #[arg(long, value_name = "FILE")]
     pub python: Option<PathBuf>,
+    /// Folder in which the directory is created [default: the folder of temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -67,7 +75,23 @@ struct Measured {
     /// Without rows: of the same query over an empty table.
     plan_s: f64,
     peak_mib: f64,
-    duckdb_s: Option<f64>,
+    beside: Option<Beside>,
+}
+
+/// The same query elsewhere.
+#[derive(Clone, Copy)]
+struct Beside {
+    /// Processor time of the other engines, in their order.
+    engines_s: [f64; ENGINES.len()],
+    /// A whole request to a server: processor time of server and child, and time until the answer.
+    request_cpu_s: f64,
+    request_s: f64,
+}
+
+impl Beside {
+    fn faster_s(&self) -> f64 {
+        self.engines_s.into_iter().fold(f64::INFINITY, f64::min)
+    }
 }
 
 pub fn run(args: &SqlArgs) -> Result<String, BenchError> {
@@ -78,22 +102,123 @@ pub fn run(args: &SqlArgs) -> Result<String, BenchError> {
     let rows = rows(args.rows);
     let count: usize = rows.iter().map(Rows::len).sum();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let duckdb = args.python.as_deref().map(|python| duckdb(python, &rows, args.runs)).transpose()?;
+    let beside = args.python.as_deref().map(|python| beside(args, python, &program, &rows)).transpose()?;
     let mut measured = Vec::new();
     for (at, name) in QUERIES.into_iter().enumerate() {
         let sql = text(name);
         let mut one = runtime.block_on(measure(&program, name, &sql, &rows, args.runs))?;
-        if let Some(duckdb) = &duckdb {
-            one.duckdb_s = duckdb["seconds"][at].as_f64();
-            let other = duckdb["answers"][at].as_str().unwrap_or_default().to_owned();
+        if let Some(beside) = beside.as_ref().and_then(|beside| beside.get(at)) {
             let found = runtime.block_on(answer(&program, &sql, &rows))?;
-            if found != other {
-                return Err(BenchError::Answers { query: name, found, other });
+            if let Some(other) = beside.answers.iter().find(|other| **other != found) {
+                return Err(BenchError::Answers { query: name, found, other: other.clone() });
             }
+            one.beside = Some(beside.costs);
         }
         measured.push(one);
     }
     Ok(said(args, count, &measured))
+}
+
+/// The costs of a query elsewhere, and all answers to it.
+struct Elsewhere {
+    costs: Beside,
+    answers: Vec<String>,
+}
+
+/// Has a server keep the rows in a Parquet file, and asks other engines and the server.
+fn beside(args: &SqlArgs, python: &Path, program: &Path, rows: &[Rows]) -> Result<Vec<Elsewhere>, BenchError> {
+    let folder = match &args.folder {
+        Some(folder) => tempfile::tempdir_in(folder)?,
+        None => tempfile::tempdir()?,
+    };
+    let dir = folder.path().join("streams");
+    let path = dir.to_string_lossy();
+    let server = program.with_file_name("tidemark-streams");
+    let types = TYPES.join(",");
+    let serve = [
+        &["serve", "--dir", &path, "--listen", "127.0.0.1:0", "--flush-s", "3600", "--keep-raw-days", "0"][..],
+        &["--flush-counts", "16777216", "--types", &types, "--sql-tenant-s", "480", "--sql-memory-mib", "4096"],
+        &["--sql-rows-max", "100000000", "--sql-tenant-rows", "1000000000000", "--sql-timeout-s", "600"],
+    ]
+    .concat();
+    let filling = Server::start(&server, &serve)?;
+    fill(&filling.address, rows)?;
+    filling.stop()?;
+    let files = parquet_files(&dir)?;
+    let queries = QUERIES.map(text);
+    let asked = peers::Asked { python, files: &files, types: &TYPES, queries: &queries, runs: args.runs.max(1) };
+    let others = ENGINES.iter().map(|engine| peers::answers(engine, &asked)).collect::<Result<Vec<Vec<Peer>>, _>>()?;
+    let asking = Server::start(&server, &serve)?;
+    let mut all = Vec::new();
+    for (at, sql) in queries.iter().enumerate() {
+        let of = |engine: &Vec<Peer>| engine.get(at).map_or(f64::NAN, |peer| peer.cpu_s);
+        let engines_s = std::array::from_fn(|engine| others.get(engine).map_or(f64::NAN, of));
+        let Request { cpu_s: request_cpu_s, seconds: request_s } = request(&asking, sql, args.runs)?;
+        let answers = others.iter().filter_map(|engine| Some(engine.get(at)?.answer.clone())).collect();
+        all.push(Elsewhere { costs: Beside { engines_s, request_cpu_s, request_s }, answers });
+    }
+    asking.stop()?;
+    Ok(all)
+}
+
+/// The cost of a request: the median of warm runs.
+struct Request {
+    cpu_s: f64,
+    seconds: f64,
+}
+
+fn request(server: &Server, sql: &str, runs: usize) -> Result<Request, BenchError> {
+    let mut client = Client::connect(&server.address)?;
+    let body = json!({ "tenant": TENANT, "from": "2026-01-01", "to": "2026-03-01", "query": sql }).to_string();
+    let mut cpu_s = Vec::new();
+    let mut seconds = Vec::new();
+    for run in 0..=runs.max(1) {
+        let before_s = server.tree_cpu_s();
+        let begun = Instant::now();
+        client.post("/v1/sql", body.as_bytes())?;
+        if run > 0 {
+            seconds.push(begun.elapsed().as_secs_f64());
+            cpu_s.push(server.tree_cpu_s() - before_s);
+        }
+    }
+    Ok(Request { cpu_s: median(cpu_s), seconds: median(seconds) })
+}
+
+/// Sends an event for each row.
+fn fill(address: &str, rows: &[Rows]) -> Result<(), BenchError> {
+    let mut client = Client::connect(address)?;
+    for rows in rows {
+        let mut body = String::new();
+        let listings = rows.listings.iter().flat_map(|run| std::iter::repeat_n(&run.listing, run.rows as usize));
+        for (at, listing) in listings.enumerate() {
+            let n: u32 = rows.quarters[at].iter().sum();
+            let [kind, time_s] =
+                [&rows.types[usize::from(rows.type_of[at])], &(u64::from(rows.hours[at]) * 3_600).to_string()];
+            body += &format!(
+                "{{\"tenant\":\"{TENANT}\",\"listing\":\"{listing}\",\"type\":\"{kind}\",\"n\":{n},\"at\":{time_s}}}\n"
+            );
+        }
+        client.post("/v1/events", body.as_bytes())?;
+    }
+    while client.metric("tidemark_streams_lag_rows")? > 0.0 {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// The files of Parquet below a folder, in the order of their names.
+fn parquet_files(folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        match path.is_dir() {
+            true => files.extend(parquet_files(&path)?),
+            false if path.extension().is_some_and(|end| end == "parquet") => files.push(path),
+            false => {}
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn said(args: &SqlArgs, count: usize, measured: &[Measured]) -> String {
@@ -101,25 +226,51 @@ fn said(args: &SqlArgs, count: usize, measured: &[Measured]) -> String {
     let scan_s = ((find(SCANS_NAME) - find(ONE_SCAN)) / (SCANS - 1) as f64).max(1e-9);
     let rows_per_s = count as f64 / scan_s;
     if args.json {
-        let of = |one: &Measured| {
-            json!({
-                "query": one.query, "cpu_s": one.cpu_s, "plan_cpu_s": one.plan_s, "peak_mib": one.peak_mib,
-                "duckdb_cpu_s": one.duckdb_s,
-            })
-        };
-        let queries: Vec<Value> = measured.iter().map(of).collect();
+        let queries: Vec<Value> = measured.iter().map(Measured::json).collect();
         return json!({ "bench": "sql", "rows": count, "runs": args.runs, "rows_per_s": rows_per_s, "queries": queries })
             .to_string();
     }
     let mut text = format!("{count} rows; {rows_per_s:.0} rows/s on one core: a scan with a filter and groups");
-    for Measured { query, cpu_s, plan_s, peak_mib, duckdb_s } in measured {
-        let duckdb = duckdb_s.map_or(String::new(), |seconds| format!("; DuckDB {:.1} ms", seconds * 1e3));
-        let [ms, plan_ms] = [cpu_s * 1e3, plan_s * 1e3];
-        text += &format!(
-            "\n{query}: {ms:.1} ms of CPU with rows, {plan_ms:.1} ms without, {peak_mib:.0} MiB at most{duckdb}"
-        );
+    for one in measured {
+        text += &one.said();
     }
     text
+}
+
+impl Measured {
+    fn json(&self) -> Value {
+        let mut json = json!({
+            "query": self.query, "cpu_s": self.cpu_s, "plan_cpu_s": self.plan_s, "peak_mib": self.peak_mib,
+        });
+        if let Some(beside) = &self.beside {
+            for (engine, seconds) in ENGINES.iter().zip(beside.engines_s) {
+                json[format!("{engine}_cpu_s")] = json!(seconds);
+            }
+            json["ratio_to_faster"] = json!(self.cpu_s / beside.faster_s());
+            json["request_cpu_s"] = json!(beside.request_cpu_s);
+            json["request_s"] = json!(beside.request_s);
+            json["request_cpu_ratio_to_faster"] = json!(beside.request_cpu_s / beside.faster_s());
+        }
+        json
+    }
+
+    fn said(&self) -> String {
+        let Measured { query, cpu_s, plan_s, peak_mib, beside } = self;
+        let [ms, plan_ms] = [cpu_s * 1e3, plan_s * 1e3];
+        let mut text =
+            format!("\n{query}: {ms:.1} ms of CPU with rows, {plan_ms:.1} ms without, {peak_mib:.0} MiB at most");
+        if let Some(beside) = beside {
+            for (engine, seconds) in ENGINES.iter().zip(beside.engines_s) {
+                text += &format!("; {engine} {:.1} ms", seconds * 1e3);
+            }
+            let [ratio, request_ms] = [cpu_s / beside.faster_s(), beside.request_s * 1e3];
+            text += &format!("; {ratio:.2} times the faster");
+            let cpu_ms = beside.request_cpu_s * 1e3;
+            text +=
+                &format!("\n{query}, the whole request: {request_ms:.1} ms, {cpu_ms:.0} ms of CPU of server and child");
+        }
+        text
+    }
 }
 
 fn pool(program: &Path) -> Arc<Pool> {
@@ -154,7 +305,7 @@ async fn measure(
         peak_bytes = peak_bytes.max(run.peak_bytes);
     }
     let peak_mib = peak_bytes as f64 / f64::from(1 << 20);
-    Ok(Measured { query: name, cpu_s: median(with_rows), plan_s: median(without), peak_mib, duckdb_s: None })
+    Ok(Measured { query: name, cpu_s: median(with_rows), plan_s: median(without), peak_mib, beside: None })
 }
 
 fn median(mut seconds: Vec<f64>) -> f64 {
@@ -174,7 +325,7 @@ async fn answer(program: &Path, sql: &str, rows: &[Rows]) -> Result<String, Benc
 }
 
 async fn once(pool: &Arc<Pool>, sql: &str, rows: &[Rows]) -> Result<Run, BenchError> {
-    let mut session = pool.begin("tenant").await?;
+    let mut session = pool.begin(TENANT).await?;
     let id = session.id();
     let before_s = id.map_or(0.0, cpu_s);
     let settings = pool.settings();
@@ -207,14 +358,6 @@ fn cpu_s(id: u32) -> f64 {
         text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or_default()
     };
     tasks.map(|task| of_task(task.path())).sum::<f64>() / 1e9
-}
-
-/// The most resident memory that a process has had.
-fn peak_bytes(id: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    kib.unwrap_or_default() << 10
 }
 
 /// Rows with counts that the number of a row decides.
@@ -258,7 +401,7 @@ fn large() -> String {
         );
     }
     sql += "days AS (SELECT date_trunc('day', hour) AS day, sum(n) AS total FROM impressions GROUP BY 1)\n\
-            SELECT i.listing, i.total, rank() OVER (ORDER BY i.total DESC, i.listing) AS place";
+            SELECT i.listing AS listing, i.total AS total, rank() OVER (ORDER BY i.total DESC, i.listing) AS place";
     for name in &TYPES[1..] {
         sql += &format!(", {name}_by_listing.total AS {name}");
     }
@@ -267,58 +410,4 @@ fn large() -> String {
         sql += &format!(" LEFT JOIN {name}_by_listing ON {name}_by_listing.listing = i.listing");
     }
     sql + " ORDER BY place LIMIT 20"
-}
-
-/// Answers the queries on one thread, and prints the median time and the answer of each.
-const SCRIPT: &str = "
-import csv, io, json, statistics, sys, time, duckdb
-path, runs = sys.argv[1], int(sys.argv[2])
-db = duckdb.connect(config={'threads': 1})
-db.execute(f'''CREATE TABLE impressions AS SELECT listing, type, make_timestamp(hour * 3600000000) AS hour, n
-    FROM read_csv('{path}', columns={{'listing': 'VARCHAR', 'type': 'VARCHAR', 'hour': 'BIGINT', 'n': 'BIGINT'}})''')
-for (name,) in db.execute('SELECT DISTINCT type FROM impressions').fetchall():
-    db.execute(f'''CREATE VIEW {name} AS SELECT listing, hour, n FROM impressions WHERE type = '{name}' ''')
-seconds, answers = [], []
-for sql in json.load(sys.stdin):
-    took = []
-    for _ in range(runs):
-        begun = time.process_time()
-        relation = db.execute(sql)
-        rows = relation.fetchall()
-        took.append(time.process_time() - begun)
-    text = io.StringIO()
-    out = csv.writer(text, lineterminator=chr(10))
-    out.writerow([column[0] for column in relation.description])
-    for row in rows:
-        out.writerow([v.strftime('%Y-%m-%dT%H:%M:%SZ') if hasattr(v, 'strftime') else v for v in row])
-    seconds.append(statistics.median(took))
-    answers.append(text.getvalue())
-print(json.dumps({'seconds': seconds, 'answers': answers}))
-";
-
-fn duckdb(python: &Path, rows: &[Rows], runs: usize) -> Result<Value, BenchError> {
-    let mut file = tempfile::NamedTempFile::new()?;
-    for rows in rows {
-        let mut text = String::new();
-        let mut at = 0;
-        for run in &rows.listings {
-            for _ in 0..run.rows {
-                let n: u32 = rows.quarters[at].iter().sum();
-                let name = &rows.types[usize::from(rows.type_of[at])];
-                text += &format!("{},{name},{},{n}\n", run.listing, rows.hours[at]);
-                at += 1;
-            }
-        }
-        file.write_all(text.as_bytes())?;
-    }
-    let queries: Vec<String> = QUERIES.into_iter().map(text).collect();
-    let mut input = tempfile::tempfile()?;
-    input.write_all(json!(queries).to_string().as_bytes())?;
-    std::io::Seek::rewind(&mut input)?;
-    let mut command = Command::new(python);
-    let output = command.args(["-c", SCRIPT]).arg(file.path()).arg(runs.to_string()).stdin(input).output()?;
-    if !output.status.success() {
-        return Err(BenchError::Program(String::from_utf8_lossy(&output.stderr).chars().take(400).collect()));
-    }
-    Ok(serde_json::from_slice(&output.stdout).map_err(std::io::Error::other)?)
 }
