@@ -2,6 +2,8 @@
 //!
 //! Parent and child are of one release: the first message of a child names the version, and a parent refuses any other version.
 
+mod packed;
+
 use crate::limits::{
     DIMENSIONS_MAX, FRAME_BYTES_MAX, FRAME_ROWS_MAX, PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX, UPLOAD_BYTES_MAX,
     UPLOAD_COLUMNS_MAX, UPLOAD_NAME_BYTES_MAX, UPLOADS_MAX,
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
 /// The version of the messages.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of the length in front of a message.
 pub const HEAD_BYTES: usize = 4;
 /// The largest count of a quarter of an hour in one row.
@@ -162,8 +164,10 @@ pub struct Rows {
     /// The type of each row, as an index into `types`.
     pub type_of: Bytes,
     /// Hours since 1970.
+    #[serde(with = "packed::hours")]
     pub hours: Vec<u32>,
     /// Counts of the quarters of the hour.
+    #[serde(with = "packed::quarters")]
     pub quarters: Vec<[u32; 4]>,
     /// The values of the dimensions of the query, in their order.
     pub values: Vec<ValueColumn>,

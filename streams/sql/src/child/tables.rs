@@ -153,8 +153,10 @@ impl Chunk {
             listings: of_runs(&rows.listings).map_err(invalid)?,
             types: StringViewArray::from_iter_values(&rows.types),
             type_of: UInt8Array::from(rows.type_of.to_vec()),
-            hours: rows.hours.iter().map(|&hour| Some(i64::from(hour) * HOUR_US)).collect(),
-            n: rows.quarters.iter().map(|quarters| Some(sum(quarters))).collect(),
+            hours: TimestampMicrosecondArray::from_iter_values(
+                rows.hours.iter().map(|&hour| i64::from(hour) * HOUR_US),
+            ),
+            n: Int64Array::from_iter_values(rows.quarters.iter().map(sum)),
             quarters: rows.quarters.clone(),
             values: rows.values.iter().map(of_dimension).collect::<Result<_>>().map_err(invalid_values)?,
         })

@@ -105,6 +105,25 @@ fn long_messages_and_rests_are_refused() {
 
 proptest! {
     #[test]
+    fn packed_rows_come_back_as_they_were_sent(
+        hours in proptest::collection::vec(0..HOURS_MAX, 0..50),
+        counts in proptest::collection::vec(prop_oneof![Just(0), 0..0x300_u32, 0..0x2_0000_u32, 0..=QUARTER_COUNT_MAX], 200),
+    ) {
+        let len = hours.len();
+        let quarters = counts.as_chunks::<4>().0[..len].to_vec();
+        let rows = Rows {
+            listings: vec![ListingRun { listing: "a".to_owned(), rows: len as u32 }],
+            type_of: vec![0; len].into(),
+            hours,
+            quarters,
+            values: Vec::new(),
+            ..rows()
+        };
+        let encoded = encode(&Request::Rows(rows.clone())).unwrap();
+        prop_assert_eq!(Request::decode(&encoded[HEAD_BYTES..]).unwrap(), Request::Rows(rows));
+    }
+
+    #[test]
     fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = Request::decode(&bytes);
         let _ = Reply::decode(&bytes);
