@@ -147,7 +147,7 @@ impl BlobKey {
 
 impl BlobKey {
     /// XXH3 with 128 bits of the name. It is part of what blobs keep.
-    fn hash(&self) -> u128 {
+    pub(crate) fn hash(&self) -> u128 {
         let BlobKey { partition, epoch, seq, part } = *self;
         let mut bytes = [0; 24];
         bytes[..4].copy_from_slice(&partition.0.to_le_bytes());

@@ -9,11 +9,13 @@
 //!    as an earlier commit, the earlier one was given up.
 //! 3. Numbers of applied commits rise from epoch to epoch. A commit knew all erasures and changes of event types of its time. The head
 //!    has the position of each among the commits.
-//! 4. **The digest decides.** The blobs that are found live must be those that the last commit, or the head, says are live. If they are
+//! 4. The digest behind a commit, without what the commit did, is the digest before it ([`Proof`]). If it equals the digest behind an
+//!    earlier commit, then that one was applied, and no commit between both was. The head proves its last commit in the same way.
+//! 5. **The digest decides.** The blobs that are found live must be those that the last commit, or the head, says are live. If they are
 //!    not, each commit that may never have been applied is left out in turn: the last commit of an epoch, or a commit before an
-//!    erasure or a change of event types. If no attempt fits, nothing is built.
+//!    erasure or a change of event types, unless rule 4 has decided about it. If no attempt fits, nothing is built.
 //!
-//! So no row counts twice: rules 1 to 3 may be wrong about a commit whose traces were collected, and then rule 4 says so.
+//! So no row counts twice: rules 1 to 3 may be wrong about a commit whose traces were collected, and then rule 5 says so.
 
 use crate::blob::{BlobKey, BlobMeta, Epoch, LiveDigest, PartitionId, Seq};
 use crate::limits::RECOVER_DOUBTS_MAX;
@@ -130,6 +132,13 @@ struct Authority<'f> {
     after: Option<&'f After>,
 }
 
+/// A digest says that a commit was applied, and that none between both was.
+struct Proof {
+    /// The places of the commit that was applied, and of the first one between both, among all commits from the last one back.
+    applied: usize,
+    between: usize,
+}
+
 /// What is live if some commits were not applied.
 #[derive(Default)]
 struct Derived {
@@ -149,6 +158,8 @@ struct Search<'f> {
     damaged: Vec<BlobKey>,
     /// Commits that were not applied.
     refuted: BTreeSet<AppliedCommit>,
+    /// Commits that were applied.
+    proved: BTreeSet<AppliedCommit>,
 }
 
 impl CommitFiles<'_> {
@@ -166,6 +177,16 @@ impl CommitFiles<'_> {
             Some(Origin::Blobs(keys)) => keys,
             Some(Origin::Source { .. }) | None => &[],
         }
+    }
+
+    /// The digest of the names of all blobs that are live before it.
+    fn names_before(&self, partition: PartitionId) -> Option<u128> {
+        let After { parts, live, .. } = self.after()?;
+        let AppliedCommit { epoch, seq } = self.id;
+        let added = (0..*parts).map(|part| BlobKey { partition, epoch, seq, part }.hash());
+        let added = added.fold(0, u128::wrapping_add);
+        let removed = self.removed().iter().map(BlobKey::hash).fold(0, u128::wrapping_add);
+        Some(live.names.wrapping_sub(added).wrapping_add(removed))
     }
 }
 
@@ -192,8 +213,11 @@ impl<'f> Search<'f> {
         let commits = commits.into_values().rev().collect();
         let head_live = head.live(id);
         let gone = head.gone();
-        let mut search = Search { id, head: partition, head_live, gone, commits, damaged, refuted: BTreeSet::new() };
+        let refuted = BTreeSet::new();
+        let proved = BTreeSet::new();
+        let mut search = Search { id, head: partition, head_live, gone, commits, damaged, refuted, proved };
         search.refute();
+        search.prove();
         Ok(search)
     }
 
@@ -238,10 +262,12 @@ impl<'f> Search<'f> {
     fn doubts(&self) -> Vec<AppliedCommit> {
         let mut doubts: Vec<(bool, AppliedCommit)> = Vec::new();
         let mut later: Option<&CommitFiles<'_>> = None;
+        let is_decided = |id: &AppliedCommit| self.refuted.contains(id) || self.proved.contains(id);
         for commit in &self.commits {
             let revision = |commit: &CommitFiles<'_>| commit.after().map_or(0, |after| after.revision);
             let is_last = later.is_none_or(|later| later.id.epoch != commit.id.epoch);
-            if is_last || later.is_some_and(|later| revision(later) != revision(commit)) {
+            let is_doubtful = is_last || later.is_some_and(|later| revision(later) != revision(commit));
+            if is_doubtful && !is_decided(&commit.id) {
                 doubts.push((commit.is_complete(), commit.id));
             }
             if !commit.is_damaged {
@@ -316,6 +342,34 @@ impl<'f> Search<'f> {
                 begins.entry(*source).and_modify(|known| *known = (*known).min(*from)).or_insert(*from);
             }
         }
+    }
+
+    /// Decides about commits by the digests before and behind them. A name is never used again. So blobs of a commit that are in the digest
+    /// before a later one were live then.
+    fn prove(&mut self) {
+        for Proof { applied, between } in self.proofs() {
+            self.refuted.extend(self.commits[between..applied].iter().map(|commit| commit.id));
+            self.proved.insert(self.commits[applied].id);
+        }
+        self.refuted.retain(|id| !self.proved.contains(id));
+    }
+
+    fn proofs(&self) -> Vec<Proof> {
+        let behind = |commit: &CommitFiles<'_>| commit.after().map(|after| after.live.names);
+        let at = self.commits.iter().enumerate();
+        let places: BTreeMap<u128, usize> = at.filter_map(|(at, commit)| Some((behind(commit)?, at))).collect();
+        let of_head = self.commits.partition_point(|commit| self.is_behind_head(commit.id));
+        let before_head = [(of_head, Some(self.head_live.names))];
+        let before_commits = self.commits.iter().enumerate().map(|(at, commit)| (at + 1, commit.names_before(self.id)));
+        // Of several later commits that prove the same one, the last tells most.
+        let mut first: BTreeMap<usize, usize> = BTreeMap::new();
+        for (between, names) in before_commits.chain(before_head) {
+            let Some(applied) = names.and_then(|names| places.get(&names).copied()) else { continue };
+            if applied >= between {
+                first.entry(applied).and_modify(|known| *known = between.min(*known)).or_insert(between);
+            }
+        }
+        first.into_iter().map(|(applied, between)| Proof { applied, between }).collect()
     }
 
     /// Blobs of commits that count, without a file and not known to be replaced. Most of them were replaced.

@@ -33,8 +33,18 @@ impl Directory {
         Directory { manifest, head, files: Files::default() }
     }
 
+    fn claim(&mut self, number: u64) {
+        let claim =
+            Claim { partition: P, generation: Generation(number), member: MemberId(number), types: Some(Vec::new()) };
+        self.manifest.apply(&Command::Claim(claim));
+    }
+
     fn flush(&mut self, seq: u64, from: u64, to: u64) {
-        let meta = blob(seq, 0, to - from);
+        self.flush_as(blob(seq, 0, 0).key, from, to);
+    }
+
+    fn flush_as(&mut self, key: BlobKey, from: u64, to: u64) {
+        let meta = BlobMeta { key, ..blob(0, 0, to - from) };
         let reading = ReadingId(1);
         let total = to - from;
         let progress = Progress { source: SOURCE, reading, from, to, dead_letters: 0, total, is_end: false };
@@ -61,6 +71,13 @@ impl Directory {
         if is_applied {
             self.manifest = behind;
         }
+    }
+
+    /// Applies a commit that leaves no file.
+    fn apply(&mut self, commit: Commit) {
+        let epoch = self.manifest.partition(P).unwrap().epoch;
+        let outcome = self.manifest.apply(&Command::Commit(Commit { partition: P, epoch, ..commit }));
+        assert!(matches!(outcome, Outcome::Commit { result: Ok(Committed::Now), .. }), "{outcome:?}");
     }
 
     fn merge(&mut self, seq: u64, inputs: &[BlobMeta], is_applied: bool) -> BlobMeta {
@@ -138,6 +155,53 @@ fn commits_before_a_torn_write_may_have_been_given_up() {
     let reading = ReadingId(1);
     let progress = Progress { source: SOURCE, reading, from: 10, to: 15, dead_letters: 0, total: 5, is_end: false };
     directory.write(Commit { progress: Some(progress), add: vec![meta], ..Commit::default() }, true);
+    directory.head = directory.manifest.head(Gone::default());
+    assert!(directory.is_recovered());
+}
+
+#[test]
+fn merges_given_up_in_many_epochs_are_told_by_digests() {
+    let mut directory = Directory::new();
+    let owners = 20;
+    for owner in 0..owners {
+        directory.flush(owner + 1, 10 * owner, 10 * (owner + 1));
+    }
+    // Each owner dies before the merge of one blob is applied, and no later owner merges that blob.
+    for owner in 0..owners {
+        directory.claim(owner + 2);
+        let key = |seq| BlobKey { epoch: Epoch(owner + 2), ..blob(owners + 2 * owner + seq, 0, 0).key };
+        let begin = 10 * (owners + owner);
+        directory.flush_as(key(1), begin, begin + 10);
+        let remove = vec![blob(owner + 1, 0, 10).key];
+        let add = vec![BlobMeta { key: key(2), ..blob(0, 0, 10) }];
+        directory.write(Commit { add, remove, ..Commit::default() }, false);
+    }
+    directory.claim(owners + 2);
+    directory.head = directory.manifest.head(Gone::default());
+    assert!(directory.is_recovered(), "the head has the digest behind the last flush");
+    let key = BlobKey { epoch: Epoch(owners + 2), ..blob(3 * owners + 2, 0, 0).key };
+    directory.flush_as(key, 20 * owners, 20 * owners + 7);
+    assert!(directory.is_recovered(), "the last flush has the digest before it");
+}
+
+#[test]
+fn flush_given_up_before_its_rows_were_erased_does_not_count() {
+    let mut directory = Directory::new();
+    directory.flush(1, 0, 10);
+    // Two of its files were torn. It was given up, and its rows are erased: the flush that counts them has no file.
+    let meta = BlobMeta { level: Level::DeadLetters, total: 0, ..blob(2, 1, 0) };
+    let reading = ReadingId(1);
+    let progress = Progress { source: SOURCE, reading, from: 10, to: 12, dead_letters: 0, total: 0, is_end: false };
+    let given_up = Progress { dead_letters: 1, ..progress };
+    directory.write(Commit { progress: Some(given_up), add: vec![meta], ..Commit::default() }, false);
+    directory.apply(Commit { seq: Seq(3), progress: Some(progress), ..Commit::default() });
+    directory.flush(4, 12, 20);
+    // Later owners leave more doubtful commits than are tried.
+    for owner in 2..20 {
+        directory.claim(owner);
+        let key = BlobKey { epoch: Epoch(owner), ..blob(3 + owner, 0, 0).key };
+        directory.flush_as(key, 10 + 5 * owner, 15 + 5 * owner);
+    }
     directory.head = directory.manifest.head(Gone::default());
     assert!(directory.is_recovered());
 }
