@@ -47,7 +47,7 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
         ],
     ),
     ("tidemark-streams-sql", &["tidemark-files", "tidemark-proto"]),
-    ("tidemark-streams-sim", &["tidemark-streams-core"]),
+    ("tidemark-streams-sim", &["tidemark-streams-core", "tidemark-streams-intake"]),
     (
         "tidemark-streams-source",
         &["tidemark-files", "tidemark-proto", "tidemark-streams-core", "tidemark-streams-intake"],

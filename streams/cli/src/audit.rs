@@ -10,13 +10,12 @@ use crate::recount::{Recounted, recount};
 use std::collections::BTreeMap;
 use std::io::Write;
 use tidemark_streams_core::blob::{BlobMeta, Level};
-use tidemark_streams_core::erasure;
 use tidemark_streams_core::manifest::Partition;
 use tidemark_streams_core::rollup::{RollupKey, RollupRow, Rollups};
 use tidemark_streams_core::scope::TenantHash;
-use tidemark_streams_core::time::{Day, HOURS_PER_DAY, Hour, Now};
+use tidemark_streams_core::time::{Day, HOURS_PER_DAY, Hour};
 use tidemark_streams_core::values::Values;
-use tidemark_streams_serve::{Coverage, Damaged};
+use tidemark_streams_serve::Damaged;
 use tidemark_streams_store::directory::{Directory, IfMissing};
 use tidemark_streams_store::folder::file_name;
 use tidemark_streams_store::parquet_rows::Wanted;
@@ -71,7 +70,7 @@ fn against(args: &AuditArgs, directory: &Directory, all: &Rollups, out: &mut imp
     let mut exact_from = Hour(0);
     let none = Rollups::new();
     if let Some(raw) = &raw {
-        differences += name_damaged(&raw.coverage, out)?;
+        differences += name_damaged(&raw.damaged, out)?;
         if raw.coverage.has_rows() {
             exact_from = reach(raw, out)?;
         } else if args.against.is_empty() {
@@ -113,12 +112,12 @@ fn against(args: &AuditArgs, directory: &Directory, all: &Rollups, out: &mut imp
 }
 
 /// Names the files of the archive that cannot be read, and returns how many there are.
-fn name_damaged(coverage: &Coverage, out: &mut impl Write) -> Result<u64, CliError> {
-    for Damaged { path, rows, why } in &coverage.damaged {
+fn name_damaged(damaged: &[Damaged], out: &mut impl Write) -> Result<u64, CliError> {
+    for Damaged { path, rows, why } in damaged {
         let first = rows.from + 1;
         writeln!(out, "{}: {why}: rows {first} to {} of `serve` are not compared", path.display(), rows.to)?;
     }
-    Ok(coverage.damaged.len() as u64)
+    Ok(damaged.len() as u64)
 }
 
 /// Says how far the raw events reach, and returns the hour from which on all of them are there.
@@ -132,13 +131,12 @@ fn reach(raw: &RawCounts, out: &mut impl Write) -> Result<Hour, CliError> {
         )?;
     }
     let asked = coverage.asked_rows();
-    let Some(until_ms) = coverage.missing_until_ms() else {
+    if coverage.is_whole() {
         writeln!(out, "raw events of all {asked} rows that `serve` counted are compared")?;
-        return Ok(Hour(0));
-    };
+        return Ok(coverage.exact_from());
+    }
     let missing = coverage.missing_rows();
-    // Events may lie ahead of the time at which they are accepted.
-    let exact_from = erasure::before(Now(until_ms));
+    let exact_from = coverage.exact_from();
     match exact_from < Hour::MAX {
         true => writeln!(
             out,

@@ -13,13 +13,15 @@ use tidemark_streams_core::time::{Day, Now};
 use tidemark_streams_intake::body::{ReadError, Rules, replayed};
 use tidemark_streams_intake::entry::ValidEvent;
 use tidemark_streams_intake::listings::{LookupFailed, NoTenants, Tenants};
-use tidemark_streams_serve::{Archive, AsOf, Coverage, SOURCE, read_raw};
+use tidemark_streams_serve::{Archive, AsOf, Coverage, Damaged, RawRead, SOURCE, read_raw};
 use tidemark_streams_store::catalogue::{CATALOGUE, Catalogue, View};
 use tidemark_streams_store::directory::Directory;
 
 /// What raw events count.
 pub struct RawCounts {
     pub coverage: Coverage,
+    /// Files of the archive that cannot be read.
+    pub damaged: Vec<Damaged>,
     /// Rows that were refused and are no dead letters any more: they were replayed or dropped.
     pub settled: u64,
     /// What these rows count if they were replayed as they are.
@@ -66,11 +68,14 @@ pub fn count(
     let possible = Fold::new(types.clone(), rand::random());
     let mut count = Count { types, rules, refused, fold, possible, settled: 0, failed: None };
     let rows = SourceRows { source: SOURCE, from: 0, to: counted(directory) };
-    let coverage = read_raw(directory.path(), directory.id(), &rows, |_, batch| count.add(batch))?;
+    let RawRead { coverage, damaged } = read_raw(directory.path(), directory.id(), &rows, |_, batch| count.add(batch))?;
     let Count { possible, settled, failed, .. } = count;
     match failed {
         Some(failed) => Err(failed.into()),
-        None => Ok(RawCounts { coverage, settled, others: possible.others(), possible: possible.rollups()? }),
+        None => {
+            let others = possible.others();
+            Ok(RawCounts { coverage, damaged, settled, others, possible: possible.rollups()? })
+        }
     }
 }
 

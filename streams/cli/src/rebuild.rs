@@ -195,11 +195,11 @@ impl Left<'_> {
     ) -> Result<Option<Counted>, CliError> {
         let mut recount = Recount::new(schema.effective(self.types), refused);
         let dir = &self.args.directory.dir;
-        let mut coverage = read_raw(dir, self.directory.id(), rows, |now, batch| recount.add(now, batch))?;
-        if let Some(Damaged { path, rows, why }) = coverage.damaged.pop() {
+        let mut read = read_raw(dir, self.directory.id(), rows, |now, batch| recount.add(now, batch))?;
+        if let Some(Damaged { path, rows, why }) = read.damaged.pop() {
             return Err(CliError::RawDamaged { path, rows, why });
         }
-        match coverage.missing.first() {
+        match read.coverage.missing().first() {
             None => Ok(Some(recount.finish()?)),
             Some(&missing) => Err(CliError::RawMissing { rows: missing, reach: raw::reach(self.directory)? }),
         }

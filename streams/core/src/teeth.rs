@@ -80,6 +80,16 @@ pub enum Bug {
     InputsNotRecorded,
     /// A lost manifest is built again without comparing which blobs were live.
     RecoveredWithoutDigest,
+    /// The log is cut up to counted rows that are not archived.
+    LogCutBeforeArchive,
+    /// Files of the archive are trusted at a start, although a power cut may take their names back.
+    UnsyncedRawFilesTrusted,
+    /// A reader of the archive says of missing rows that they were erased.
+    RawHolesPassedOver,
+    /// Files of the archive stay beyond their days.
+    OldRawFilesStay,
+    /// Files of the archive count as clean without a look for erased rows.
+    ErasedRawRowsStay,
 }
 
 #[cfg(feature = "teeth")]

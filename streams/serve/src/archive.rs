@@ -5,10 +5,10 @@
 
 mod read;
 
-pub use read::{Coverage, Damaged, DamagedFile, Missing, RawError, read_raw};
+pub use read::{Damaged, DamagedFile, RawError, RawRead, read_raw};
+pub use tidemark_streams_intake::archive::coverage::{Coverage, Missing};
 
 use crate::log::IntakeLog;
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use tidemark_consensus::local::PersistError;
 use tidemark_streams_core::erasure::Erasures;
 use tidemark_streams_intake::archive::erased::{Kept, kept, without_ids};
 use tidemark_streams_intake::archive::file::{FileError, FileName, FileWriter, RawFile};
-use tidemark_streams_intake::archive::index::{Found, Index, Rules, Work};
+use tidemark_streams_intake::archive::index::{Found, Index};
+use tidemark_streams_intake::archive::keeper::{self, Append, Keeper, Step};
 use tidemark_streams_intake::entry::{DecodeError, Head};
 use tidemark_streams_intake::limits::RAW_FILE_BYTES_MAX;
 use tidemark_streams_store::disk::{replace, sync_folder};
@@ -33,10 +34,7 @@ const TURN: Duration = Duration::from_millis(100);
 pub struct Archive {
     folder: PathBuf,
     directory: String,
-    index: Index,
-    damaged: BTreeSet<FileName>,
-    /// Rows before this one are archived, or were never to be.
-    end: u64,
+    keeper: Keeper,
 }
 
 /// What a turn is about.
@@ -52,13 +50,10 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    fn rules<'d>(&self, damaged: &'d BTreeSet<FileName>) -> Rules<'d> {
-        Rules {
-            now_ms: self.now_ms,
-            keep_ms: self.keep_ms.unwrap_or(0),
-            erasures: self.erasures.map(Erasures::count),
-            damaged,
-        }
+    /// What the rules of the archive go by.
+    fn rules(&self, counted: Option<u64>) -> keeper::Turn {
+        let erasures = self.erasures.map(Erasures::count);
+        keeper::Turn { counted, now_ms: self.now_ms, keep_ms: self.keep_ms, erasures }
     }
 }
 
@@ -125,10 +120,14 @@ impl Archive {
     /// [`ArchiveError::Io`].
     pub fn open(dir: &Path, directory: &str) -> Result<Archive, ArchiveError> {
         let folder = dir.join(RAW_FOLDER);
-        let Found { index, superseded } = list(&folder)?;
-        let end = index.end();
-        let mut archive = Archive { folder, directory: directory.to_owned(), index, damaged: BTreeSet::new(), end };
-        archive.delete(&superseded)?;
+        let found = list(&folder)?;
+        let replaced = found.superseded.clone();
+        let mut archive = Archive { folder, directory: directory.to_owned(), keeper: Keeper::new(found) };
+        // The files that are there replace others, and the log is cut because of them.
+        if !archive.keeper.index().is_empty() {
+            archive.sync()?;
+        }
+        archive.delete(&replaced)?;
         archive.remove_new()?;
         Ok(archive)
     }
@@ -138,7 +137,7 @@ impl Archive {
     /// # Errors
     /// [`ArchiveError::Ahead`].
     pub fn check(&self, next_row: u64) -> Result<(), ArchiveError> {
-        let archived = self.index.end();
+        let archived = self.keeper.index().end();
         match archived <= next_row {
             true => Ok(()),
             false => Err(ArchiveError::Ahead { folder: self.folder.clone(), archived, next_row }),
@@ -147,14 +146,15 @@ impl Archive {
 
     pub fn view(&self, erasures: Option<&Erasures>) -> ArchiveView {
         let erasures = erasures.map(Erasures::count);
+        let index = self.keeper.index();
         ArchiveView {
-            files: self.index.len() as u64,
-            bytes: self.index.bytes(),
-            first_row: self.index.first().map(|name| name.from),
-            first_ms: self.index.first().map(|name| name.first_ms),
-            end: self.end,
-            damaged: self.damaged.len() as u64,
-            unclean: erasures.map_or(self.index.len(), |count| self.index.unclean(count).count()) as u64,
+            files: index.len() as u64,
+            bytes: index.bytes(),
+            first_row: index.first().map(|name| name.from),
+            first_ms: index.first().map(|name| name.first_ms),
+            end: self.keeper.end(),
+            damaged: self.keeper.damaged().len() as u64,
+            unclean: self.keeper.unclean(erasures),
             erasures,
             problem: None,
         }
@@ -162,7 +162,7 @@ impl Archive {
 
     /// The first file that could not be read.
     pub fn first_damaged(&self) -> Option<PathBuf> {
-        self.damaged.first().map(|name| self.path(name))
+        self.keeper.damaged().first().map(|name| self.path(name))
     }
 
     /// Archives rows that are counted, at most a file of them, or does other work for a moment. `true`: more is to be done.
@@ -172,41 +172,40 @@ impl Archive {
     pub fn turn(&mut self, log: &IntakeLog, turn: &Turn<'_>) -> Result<bool, ArchiveError> {
         let begun = Instant::now();
         self.forget_missing();
-        // On a full disk they give back the space that the next rows need.
-        let removed = self.remove_old(turn);
-        if self.has_rows(log, turn) {
-            self.append(log, turn)?;
-            return Ok(true);
-        }
-        removed?;
-        while self.step(turn)? {
-            if begun.elapsed() >= TURN {
+        self.keeper.begin();
+        let rules = turn.rules(log.counted(turn.committed));
+        while let Some(step) = self.keeper.next(&rules) {
+            match &step {
+                Step::Remove(old) => match self.delete(old) {
+                    Ok(()) => {}
+                    // Rows do not wait for files that cannot be removed.
+                    Err(_) if self.keeper.removal_failed(&rules) => {}
+                    Err(error) => return Err(error),
+                },
+                Step::Append { from } => {
+                    self.append(log, turn, *from)?;
+                    return Ok(true);
+                }
+                Step::Sync => self.sync()?,
+                Step::Rewrite { old, new } => self.rewrite(old, *new, turn)?,
+            }
+            if begun.elapsed() >= TURN && !self.keeper.has_rows(&rules) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Removes files that are too old, and those that others replace.
-    fn remove_old(&mut self, turn: &Turn<'_>) -> Result<(), ArchiveError> {
-        while let Some(Work::Remove(old)) = self.index.work(&turn.rules(&self.damaged)) {
-            self.delete(&old)?;
-        }
-        Ok(())
-    }
-
     /// Whether counted rows wait to be archived.
     pub fn has_rows(&self, log: &IntakeLog, turn: &Turn<'_>) -> bool {
-        turn.keep_ms.is_some() && log.counted(turn.committed).is_some_and(|end| end > self.end)
+        self.keeper.has_rows(&turn.rules(log.counted(turn.committed)))
     }
 
     /// Forgets damaged files that an operator has deleted.
     fn forget_missing(&mut self) {
-        let missing: Vec<FileName> = self.damaged.iter().filter(|name| !self.path(name).exists()).copied().collect();
-        for name in &missing {
-            self.damaged.remove(name);
-            self.index.remove(name);
-        }
+        let damaged = self.keeper.damaged().iter();
+        let missing: Vec<FileName> = damaged.filter(|name| !self.path(name).exists()).copied().collect();
+        missing.iter().for_each(|name| self.keeper.removed(name));
     }
 
     /// Takes erased rows out of all files that can be read.
@@ -214,31 +213,36 @@ impl Archive {
     /// # Errors
     /// [`ArchiveError`].
     pub fn clean(&mut self, erasures: &Erasures) -> Result<(), ArchiveError> {
-        let turn = Turn { committed: 0, now_ms: 0, keep_ms: Some(u64::MAX), erasures: Some(erasures) };
-        while self.step(&turn)? {}
+        self.tidy(&Turn { committed: 0, now_ms: 0, keep_ms: Some(u64::MAX), erasures: Some(erasures) })
+    }
+
+    /// Does all work on files.
+    fn tidy(&mut self, turn: &Turn<'_>) -> Result<(), ArchiveError> {
+        self.keeper.begin();
+        while let Some(step) = self.keeper.next(&turn.rules(None)) {
+            match &step {
+                Step::Sync => self.sync()?,
+                Step::Remove(old) => self.delete(old)?,
+                Step::Rewrite { old, new } => self.rewrite(old, *new, turn)?,
+                // No rows wait without a log.
+                Step::Append { .. } => return Ok(()),
+            }
+        }
         Ok(())
     }
 
     /// Writes a file of the next entries.
-    fn append(&mut self, log: &IntakeLog, turn: &Turn<'_>) -> Result<(), ArchiveError> {
+    fn append(&mut self, log: &IntakeLog, turn: &Turn<'_>, from: u64) -> Result<(), ArchiveError> {
         let none = Erasures::default();
         let erasures = turn.erasures.unwrap_or(&none);
         let mut packed = FileWriter::new().map_err(|error| self.io(&self.folder, error))?;
-        let mut name: Option<FileName> = None;
-        let mut end = self.end;
-        for entry in log.counted_entries(self.end, turn.committed)? {
+        let mut append = Append::new(from, erasures.count());
+        for entry in log.counted_entries(from, turn.committed)? {
             let (index, bytes) = entry?;
             let of_entry = |error| ArchiveError::Entry { index, error };
-            let head = Head::decode(&bytes).map_err(of_entry)?;
-            end = end.max(head.end_row());
-            if head.rows == 0 {
+            if !append.add(&Head::decode(&bytes).map_err(of_entry)?) {
                 continue;
             }
-            let Head { first_row: from, accepted_at_ms: first_ms, .. } = head;
-            let first = FileName { from, to: from, first_ms, last_ms: first_ms, erasures: erasures.count() };
-            let name = name.get_or_insert(first);
-            name.to = head.end_row();
-            name.last_ms = head.accepted_at_ms.max(name.last_ms);
             let bytes = without_ids(&bytes).map_err(of_entry)?;
             let kept = kept(&bytes, erasures).map_err(of_entry)?;
             push(&mut packed, &bytes, kept).map_err(|error| self.io(&self.folder, error))?;
@@ -246,41 +250,23 @@ impl Archive {
                 break;
             }
         }
-        if let Some(name) = name {
-            self.write(name, packed)?;
-        }
-        self.end = end;
+        let bytes = append.name().map_or(Ok(0), |name| self.write(&name, packed))?;
+        self.keeper.appended(&append, bytes);
         Ok(())
     }
 
-    /// Does the next work on files. `false`: there is none.
-    fn step(&mut self, turn: &Turn<'_>) -> Result<bool, ArchiveError> {
-        let Some(work) = self.index.work(&turn.rules(&self.damaged)) else { return Ok(false) };
+    /// Writes files again, as one without erased rows. The next steps remove the old ones.
+    fn rewrite(&mut self, old: &[FileName], new: FileName, turn: &Turn<'_>) -> Result<(), ArchiveError> {
         let none = Erasures::default();
-        let erasures = turn.erasures.unwrap_or(&none);
-        match work {
-            Work::Remove(old) => self.delete(&old)?,
-            Work::Clean(name) => {
-                let cleaned = FileName { erasures: erasures.count(), ..name };
-                match self.rest(&[name], erasures)? {
-                    None => {}
-                    Some(rest) if rest.has_erased => {
-                        self.write(cleaned, rest.packed)?;
-                        self.delete(&[name])?;
-                    }
-                    Some(_) => self.rename(name, cleaned)?,
-                }
-            }
-            Work::Merge(group) => {
-                if let Some(name) = FileName::joined(&group, erasures.count())
-                    && let Some(rest) = self.rest(&group, erasures)?
-                {
-                    self.write(name, rest.packed)?;
-                    self.delete(&group)?;
-                }
+        match (self.rest(old, turn.erasures.unwrap_or(&none))?, old) {
+            (None, _) => Ok(()),
+            (Some(rest), [name]) if !rest.has_erased => self.rename(*name, new),
+            (Some(rest), _) => {
+                let bytes = self.write(&new, rest.packed)?;
+                self.keeper.rewritten(old, new, bytes);
+                Ok(())
             }
         }
-        Ok(true)
     }
 
     /// The entries of neighbours, packed again without erased rows. `None`: a file is damaged, and noted as such.
@@ -293,7 +279,7 @@ impl Archive {
                 Ok(()) => {}
                 // A start reads it again.
                 Err(Fault::Io(_) | Fault::File(_) | Fault::Entry { .. }) => {
-                    self.damaged.insert(*name);
+                    self.keeper.cannot_read(name);
                     return Ok(None);
                 }
             }
@@ -301,10 +287,11 @@ impl Archive {
         Ok(Some(rest))
     }
 
-    fn write(&mut self, name: FileName, packed: FileWriter) -> Result<(), ArchiveError> {
-        let path = self.path(&name);
+    /// Writes a file, and returns its bytes. It is durable then.
+    fn write(&self, name: &FileName, packed: FileWriter) -> Result<u64, ArchiveError> {
+        let path = self.path(name);
         let written = (|| {
-            let bytes = packed.finish(&self.directory, &name)?;
+            let bytes = packed.finish(&self.directory, name)?;
             if !self.folder.exists() {
                 fs::create_dir_all(&self.folder)?;
                 // The name of the folder has to be durable as well.
@@ -313,25 +300,26 @@ impl Archive {
             replace(&self.folder, NEW, &name.to_string(), &bytes)?;
             Ok(bytes.len() as u64)
         })();
-        match written {
-            Ok(bytes) => self.index.add(name, bytes),
-            Err(error) => {
-                // Half a file takes space that others need. A whole one that may not be durable is written again.
-                let _ = fs::remove_file(self.folder.join(NEW));
-                let _ = fs::remove_file(&path);
-                return Err(self.io(&path, error));
-            }
-        }
-        Ok(())
+        written.map_err(|error| {
+            // Half a file takes space that others need. A whole one that may not be durable is written again.
+            let _ = fs::remove_file(self.folder.join(NEW));
+            let _ = fs::remove_file(&path);
+            self.io(&path, error)
+        })
     }
 
     fn rename(&mut self, from: FileName, to: FileName) -> Result<(), ArchiveError> {
         let path = self.path(&from);
         fs::rename(&path, self.path(&to)).map_err(|error| self.io(&path, error))?;
-        let bytes = self.index.remove(&from);
-        self.index.add(to, bytes);
+        self.keeper.renamed(&from, to);
         // Until the name is durable, a power cut brings the old one back, and the next start cleans that.
         sync_folder(&self.folder).map_err(|error| self.io(&path, error))
+    }
+
+    fn sync(&mut self) -> Result<(), ArchiveError> {
+        sync_folder(&self.folder).map_err(|error| self.io(&self.folder, error))?;
+        self.keeper.synced();
+        Ok(())
     }
 
     fn delete(&mut self, names: &[FileName]) -> Result<(), ArchiveError> {
@@ -341,8 +329,7 @@ impl Archive {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.io(&path, error)),
                 Ok(()) | Err(_) => {}
             }
-            self.index.remove(name);
-            self.damaged.remove(name);
+            self.keeper.removed(name);
         }
         match names.is_empty() {
             true => Ok(()),

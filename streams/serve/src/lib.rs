@@ -45,7 +45,9 @@ pub mod secret;
 pub mod settings;
 mod sql_rows;
 
-pub use archive::{Archive, ArchiveError, Coverage, Damaged, DamagedFile, Missing, RAW_FOLDER, RawError, read_raw};
+pub use archive::{
+    Archive, ArchiveError, Coverage, Damaged, DamagedFile, Missing, RAW_FOLDER, RawError, RawRead, read_raw,
+};
 pub use catalogue::AsOf;
 pub use engine::SOURCE;
 pub use log::{LOG_FILE, LogError, check_log, next_row};

@@ -53,6 +53,9 @@ pub const TYPES: &str = "types";
 pub const PAUSED: &str = "paused";
 /// A lost manifest is built again from what blobs say of themselves: as it was, or with the one commit that was under way.
 pub const RECOVERED: &str = "recovered";
+/// Each counted row is in the archive or in the log once, or is told to be missing, until its days are over. From the hour that is called
+/// exact on, raw events count what blobs do. Nothing is kept beyond its days or after an erasure.
+pub const ARCHIVED: &str = "archived";
 /// Blobs are written at a steady rate.
 pub const SPREAD: &str = "spread";
 /// Once faults end, every row of every source is counted.

@@ -4,8 +4,11 @@
 //! writes, the manifest's log delays and repeats proposals, and workers are killed and paused. A compaction worker proposes merges from an
 //! old copy of the manifest, and the collector deletes files. All of it drives the shipped machines of `tidemark-streams-core`.
 //!
+//! [`archive`] runs the archive of raw events by itself, beside a log that is cut.
+//!
 //! [`checkers`] watch every applied command and every query.
 
+pub mod archive;
 pub mod checkers;
 pub mod group;
 pub mod helpers;

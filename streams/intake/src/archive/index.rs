@@ -7,6 +7,7 @@ use super::file::FileName;
 use crate::limits::{RAW_MERGED_BYTES_MAX, RAW_MERGED_FILES_MAX, RAW_REMOVED_FILES_MAX};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use tidemark_streams_core::teeth::{Bug, bites};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -107,12 +108,14 @@ impl Index {
 
     /// Files that were not looked through for all erasures.
     pub fn unclean(&self, erasures: u64) -> impl Iterator<Item = &FileName> {
-        self.files.keys().filter(move |name| name.erasures != erasures)
+        let is_unclean = move |name: &&FileName| name.erasures != erasures && !bites(Bug::ErasedRawRowsStay);
+        self.files.keys().filter(is_unclean)
     }
 
     /// The next work. Once it is done, another one may follow; that ends after a number of steps.
     pub fn work(&self, rules: &Rules<'_>) -> Option<Work> {
-        let is_old = |name: &&FileName| name.last_ms.saturating_add(rules.keep_ms) <= rules.now_ms;
+        let keep_ms = if bites(Bug::OldRawFilesStay) { u64::MAX } else { rules.keep_ms };
+        let is_old = |name: &&FileName| name.last_ms.saturating_add(keep_ms) <= rules.now_ms;
         let old: Vec<FileName> = self.files().take_while(is_old).take(RAW_REMOVED_FILES_MAX).copied().collect();
         if !old.is_empty() {
             return Some(Work::Remove(old));

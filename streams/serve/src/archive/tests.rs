@@ -76,7 +76,7 @@ fn erasures(tenant: &str) -> Erasures {
 /// Works until nothing is left to do.
 fn tidy(dir: &Path, now_ms: u64, keep_ms: Option<u64>, erasures: &Erasures) -> Archive {
     let mut archive = Archive::open(dir, DIRECTORY).unwrap();
-    while archive.step(&Turn { committed: 0, now_ms, keep_ms, erasures: Some(erasures) }).unwrap() {}
+    archive.tidy(&Turn { committed: 0, now_ms, keep_ms, erasures: Some(erasures) }).unwrap();
     archive
 }
 
@@ -149,7 +149,7 @@ fn missing_rows_are_told_with_their_latest_time() {
     let read = |from: u64, to: u64| {
         let rows = SourceRows { source: SOURCE, from, to };
         let read = read_raw(dir, DIRECTORY, &rows, |_, _| {}).unwrap();
-        let missing: Vec<_> = read.missing.iter().map(|rows| (rows.from, rows.to, rows.until_ms)).collect();
+        let missing: Vec<_> = read.coverage.missing().iter().map(|rows| (rows.from, rows.to, rows.until_ms)).collect();
         (missing, read.damaged.len())
     };
     assert_eq!(read(0, 2), (vec![], 0));

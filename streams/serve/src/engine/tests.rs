@@ -195,7 +195,7 @@ fn raw_sum(dir: &Path) -> u64 {
     let mut recount = Recount::new(EventTypes::new(&["impression"]).unwrap(), None);
     let rows = SourceRows { source: SOURCE, from: 0, to };
     let read = read_raw(dir, directory.id(), &rows, |now, batch| recount.add(now, batch)).unwrap();
-    assert!(read.is_whole(), "{read:?}");
+    assert!(read.coverage.is_whole(), "{read:?}");
     recount.finish().unwrap().rows.total()
 }
 
@@ -406,7 +406,7 @@ fn rows_of_the_log_are_counted_again() {
         let mut recount = Recount::new(settings.types.clone(), None);
         let rows = SourceRows { source: SOURCE, from, to };
         let read = read_raw(&dir, directory.id(), &rows, |now, batch| recount.add(now, batch)).unwrap();
-        (read.is_whole(), recount.finish().unwrap().rows.total())
+        (read.coverage.is_whole(), recount.finish().unwrap().rows.total())
     };
     assert_eq!(counted(3, 47), (true, (3..47).sum()));
     assert_eq!(counted(10, 20), (true, (10..20).sum()));

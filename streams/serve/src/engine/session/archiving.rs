@@ -8,6 +8,7 @@ use crate::messages::Archived;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemark_streams_core::erasure::Erasures;
+use tidemark_streams_intake::archive::keeper::cut_to;
 
 /// Files are looked through for old and small ones so often.
 const TIDY_EVERY: Duration = Duration::from_secs(10);
@@ -40,9 +41,9 @@ impl Archiving {
         }
     }
 
-    /// The log may be cut up to this row.
-    fn end(&self) -> u64 {
-        if self.keep_ms.is_some() { self.view.end } else { u64::MAX }
+    /// The row behind all that are archived. `None`: no archive is kept.
+    fn end(&self) -> Option<u64> {
+        self.keep_ms.map(|_| self.view.end)
     }
 
     /// Files that may hold rows of an erasure.
@@ -107,7 +108,7 @@ impl Session<'_> {
     /// Whether all counted entries of the log are archived.
     pub(super) fn is_archived(&self) -> bool {
         let end = self.archiving.end();
-        self.log.counted(self.committed()).is_none_or(|counted| counted <= end)
+        self.log.counted(self.committed()).is_none_or(|counted| end.is_none_or(|end| counted <= end))
     }
 
     /// Whether a stop waits for the archive.
@@ -117,7 +118,7 @@ impl Session<'_> {
 
     /// The row up to which the log may forget.
     pub(super) fn forgettable(&self) -> u64 {
-        self.committed().min(self.archiving.end())
+        cut_to(self.committed(), self.archiving.end())
     }
 
     /// The erasures, if all of them are done in blobs.
