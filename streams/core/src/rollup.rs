@@ -54,6 +54,14 @@ struct PackedRow {
 
 const _: () = assert!(size_of::<PackedRow>() == 32);
 
+/// Where the texts of a new row are already.
+#[derive(Clone, Copy, Debug, Default)]
+struct SharedTexts {
+    /// With the values behind it.
+    tenant: Option<u32>,
+    listing: Option<u32>,
+}
+
 /// Why a row is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
@@ -163,16 +171,22 @@ impl Rollups {
     /// # Errors
     /// A value of it is outside its limit.
     pub fn push(&mut self, row: RollupRow<'_>) -> Result<(), RowError> {
-        check_tenant(row.tenant)?;
-        check_listing(row.listing)?;
-        Values::parse(row.values.as_str())?;
+        // Texts that the row before has were checked with it.
+        let shared = self.shared(&row);
+        if shared.tenant.is_none() {
+            check_tenant(row.tenant)?;
+            Values::parse(row.values.as_str())?;
+        }
+        if shared.listing.is_none() {
+            check_listing(row.listing)?;
+        }
         if row.hour > Hour::MAX {
             return Err(RowError::Hour(row.hour.0));
         }
         if let Some(&count) = row.quarters.iter().find(|&&count| count > QUARTER_COUNT_MAX) {
             return Err(RowError::Quarter(count));
         }
-        self.push_checked(row)
+        self.push_shared(row, shared)
     }
 
     /// Adds a row whose values are within their limits: they come from other rows, or from checked events.
@@ -180,27 +194,34 @@ impl Rollups {
     /// # Errors
     /// There are too many rows of all together.
     pub(crate) fn push_checked(&mut self, row: RollupRow<'_>) -> Result<(), RowError> {
+        let shared = self.shared(&row);
+        self.push_shared(row, shared)
+    }
+
+    /// The texts of a row that the last row has too.
+    fn shared(&self, row: &RollupRow<'_>) -> SharedTexts {
+        let Some(last) = self.rows.last() else { return SharedTexts::default() };
+        let has_tenant = self.text_at(last.tenant, last.tenant_bytes) == row.tenant
+            && self.values_of(last).as_str() == row.values.as_str();
+        let has_listing = self.text_at(last.listing, last.listing_bytes) == row.listing;
+        SharedTexts { tenant: has_tenant.then_some(last.tenant), listing: has_listing.then_some(last.listing) }
+    }
+
+    fn push_shared(&mut self, row: RollupRow<'_>, shared: SharedTexts) -> Result<(), RowError> {
         let event_type = self.type_index(row.event_type)?;
         let values = row.values.as_str();
         if self.text.len() + row.tenant.len() + values.len() + row.listing.len() > ROWS_TEXT_BYTES_MAX {
             return Err(RowError::TooMuchText);
         }
-        let last = self.rows.last().copied();
-        let is_same = |last: &PackedRow| {
-            self.text_at(last.tenant, last.tenant_bytes) == row.tenant && self.values_of(last).as_str() == values
-        };
-        let tenant = match last {
-            Some(last) if is_same(&last) => last.tenant,
-            _ => {
+        let tenant = match shared.tenant {
+            Some(tenant) => tenant,
+            None => {
                 let tenant = self.push_text(row.tenant);
                 self.text.push_str(values);
                 tenant
             }
         };
-        let listing = match last {
-            Some(last) if self.text_at(last.listing, last.listing_bytes) == row.listing => last.listing,
-            _ => self.push_text(row.listing),
-        };
+        let listing = shared.listing.unwrap_or_else(|| self.push_text(row.listing));
         self.rows.push(PackedRow {
             tenant,
             listing,

@@ -122,6 +122,15 @@ struct Pair {
     previous: u64,
 }
 
+/// The counts of groups.
+#[derive(Default)]
+struct Groups {
+    places: BTreeMap<Key, usize>,
+    counts: Vec<(Key, Pair)>,
+    /// The place of the last group that was asked for. Quarters of an hour mostly belong to one group.
+    last: usize,
+}
+
 /// Numbers of texts, in the order in which they came.
 #[derive(Default)]
 struct Texts {
@@ -136,7 +145,7 @@ pub struct Grouping<'q> {
     /// The present names of the requested types.
     types: Vec<&'q str>,
     unit: Option<Unit>,
-    counts: BTreeMap<Key, Pair>,
+    groups: Groups,
     texts: Texts,
     last: Option<Window>,
     windows: BTreeMap<Quarter, Window>,
@@ -257,7 +266,7 @@ impl<'q> Grouping<'q> {
             view,
             types: query.types.iter().filter_map(|name| view.types.schema.present(name)).collect(),
             unit: query.unit(),
-            counts: BTreeMap::new(),
+            groups: Groups::default(),
             texts: Texts::default(),
             last: None,
             windows: BTreeMap::new(),
@@ -279,10 +288,7 @@ impl<'q> Grouping<'q> {
         let mut quarter = Quarter::of_s(self.query.range.start_s());
         while let Some(next) = quarter.filter(|quarter| self.query.range.contains(*quarter)) {
             let at = self.start_of(unit, next)?;
-            self.counts.entry(Key { at: Some(at), ..Key::default() }).or_default();
-            if self.counts.len() > GROUPS_MAX {
-                return Err(CountError::TooManyGroups);
-            }
+            self.groups.pair(Key { at: Some(at), ..Key::default() })?;
             let end_s = match (unit, self.last) {
                 (Unit::Calendar(_), Some(window)) => window.to().s(),
                 (Unit::Calendar(_) | Unit::Quarter, _) => next.start_s() + QUARTER_S,
@@ -362,10 +368,7 @@ impl<'q> Grouping<'q> {
             values[dimension.position()] = Some(self.texts.number(value));
         }
         let key = Key { at, counted_at, listing, event_type, values };
-        if self.counts.len() >= GROUPS_MAX && !self.counts.contains_key(&key) {
-            return Err(CountError::TooManyGroups);
-        }
-        Ok(self.counts.entry(key).or_default())
+        self.groups.pair(key)
     }
 
     /// The quarter, hour or day of the zone in which a quarter begins.
@@ -389,9 +392,9 @@ impl<'q> Grouping<'q> {
 
     /// The groups in their order.
     pub fn counts(self) -> Counts {
-        let Grouping { query, counts, texts, previous, unmatched, .. } = self;
-        let total = counts.values().map(|pair| pair.n).sum();
-        let mut groups: Vec<(Key, Pair)> = counts.into_iter().collect();
+        let Grouping { query, groups, texts, previous, unmatched, .. } = self;
+        let mut groups = groups.counts;
+        let total = groups.iter().map(|(_, pair)| pair.n).sum();
         let is_by_time =
             query.dimensions.iter().any(|dimension| dimension.is_time() || *dimension == Dimension::CountedAt);
         groups.sort_unstable_by(|(a, in_a), (b, in_b)| {
@@ -405,6 +408,28 @@ impl<'q> Grouping<'q> {
         groups.truncate(query.limit);
         let groups = groups.iter().map(|(key, pair)| texts.group(key, *pair)).collect();
         Counts { groups, has_more, total, previous, unmatched }
+    }
+}
+
+impl Groups {
+    fn pair(&mut self, key: Key) -> Result<&mut Pair, CountError> {
+        if self.counts.get(self.last).is_none_or(|(last, _)| *last != key) {
+            self.last = self.place(key)?;
+        }
+        Ok(&mut self.counts[self.last].1)
+    }
+
+    fn place(&mut self, key: Key) -> Result<usize, CountError> {
+        if let Some(place) = self.places.get(&key) {
+            return Ok(*place);
+        }
+        let place = self.counts.len();
+        if place >= GROUPS_MAX {
+            return Err(CountError::TooManyGroups);
+        }
+        self.places.insert(key, place);
+        self.counts.push((key, Pair::default()));
+        Ok(place)
     }
 }
 
