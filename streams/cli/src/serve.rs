@@ -72,6 +72,7 @@ pub fn run_queries(args: &QueryServerArgs, out: &mut impl Write) -> Result<(), C
         feed_age_max_s: args.feed_age_max_s,
         secret: args.secret_file.as_deref().map(secret).transpose()?,
         sql: sql(&args.sql)?,
+        store_layer: StoreLayer::default(),
     };
     Ok(tidemark_streams_serve::run_queries(settings, out).map_err(Box::new)?)
 }

@@ -30,6 +30,13 @@ pub struct Counters {
     /// Dead letters that were listed without masks.
     pub letters_raw: Counter,
     pub queries: Counter,
+    /// Of queries: reads from the store, their bytes and their time, and blobs that needed none.
+    pub reads: Counter,
+    pub read_bytes: Counter,
+    pub read_us: Counter,
+    pub reads_shared: Counter,
+    pub blobs_cached: Counter,
+    pub blobs_read: Counter,
     pub commits: Counter,
     pub store_errors: Counter,
     pub archive_errors: Counter,

@@ -9,8 +9,8 @@
 //! * `engine`: the thread that owns the partition, and the thread that writes blobs.
 //! * `catalogue`: tenants of events that name listings only.
 //! * `dead_letters`: which dead letters an operator means, and what becomes of them.
-//! * `query`: counts of a tenant, from blobs and from the owner's rows; `row_cache`: rows of blobs that were read before;
-//!   `commit_times`: when blobs were committed.
+//! * `query`: counts of a tenant, from blobs and from the owner's rows; `commit_times`: when blobs were committed.
+//! * `fetch`: what queries read of blobs; `flights`: reads that queries share; `blob_cache` and `row_cache`: what was read before.
 //! * `sql_rows`: the rows for a child of SQL; `query_log`: a line about each query in SQL.
 //! * `http`: requests and answers. It decides nothing about counts.
 //! * `pin_source`: the state that queries pin, of the owner here or of `following`, a manifest that is followed by `feed_client`.
@@ -18,6 +18,7 @@
 //! * `node`: shared by these; `messages`: to the owner's thread; `counters` and `metrics`: what `/metrics` shows.
 
 mod archive;
+mod blob_cache;
 mod catalogue;
 mod clock;
 mod commit_times;
@@ -26,6 +27,8 @@ pub mod dead_letters;
 mod engine;
 mod feed;
 mod feed_client;
+mod fetch;
+mod flights;
 mod following;
 mod http;
 mod log;

@@ -71,6 +71,7 @@ pub fn text_of_queries(queries: &Queries, following: &Following, started: Instan
 fn written(mut metrics: Vec<Metric>, queries: &Queries, labelled: Vec<Labelled>) -> String {
     let sql = queries.sql.stats();
     metrics.extend(queries_in_sql(queries, &sql));
+    metrics.extend(reads_of_queries(&queries.stores.counters));
     metrics.sort_by_key(|metric| metric.name);
     let mut text = String::new();
     for Metric { name, kind, unit, help, value } in metrics {
@@ -89,6 +90,40 @@ fn written(mut metrics: Vec<Metric>, queries: &Queries, labelled: Vec<Labelled>)
         }
     }
     text
+}
+
+/// What queries read of blobs.
+fn reads_of_queries(counters: &Counters) -> Vec<Metric> {
+    let seconds = counters.read_us.get() as f64 / 1e6;
+    let help = "Time that reads of queries from the store took, one beside the other.";
+    vec![
+        counter("tidemark_streams_query_reads_total", "count", "Reads of queries from the store.", &counters.reads),
+        counter(
+            "tidemark_streams_query_read_bytes_total",
+            "bytes",
+            "Bytes that queries asked the store for.",
+            &counters.read_bytes,
+        ),
+        Metric { kind: Kind::Counter, ..gauge("tidemark_streams_query_read_seconds_total", "seconds", help, seconds) },
+        counter(
+            "tidemark_streams_query_reads_shared_total",
+            "count",
+            "Reads that a query did not begin, because another query was reading the same.",
+            &counters.reads_shared,
+        ),
+        counter(
+            "tidemark_streams_query_blobs_cached_total",
+            "count",
+            "Blobs of queries that needed no read.",
+            &counters.blobs_cached,
+        ),
+        counter(
+            "tidemark_streams_query_blobs_read_total",
+            "count",
+            "Blobs of queries that needed a read.",
+            &counters.blobs_read,
+        ),
+    ]
 }
 
 fn queries_in_sql(queries: &Queries, sql: &Stats) -> Vec<Metric> {

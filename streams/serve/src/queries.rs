@@ -1,7 +1,7 @@
 //! What answers queries, in a server and in a process that only answers queries.
 
+use crate::fetch::Fetcher;
 use crate::pin_source::PinSource;
-use crate::query::RowSources;
 use crate::query_log::QueryLog;
 use crate::query_stores::QueryStores;
 use crate::secret::Secret;
@@ -14,7 +14,7 @@ use tidemark_streams_store::uploads::Uploads;
 /// The state that queries share.
 pub struct Queries {
     pub source: PinSource,
-    pub reader: BlobReader,
+    pub fetcher: Arc<Fetcher>,
     pub stores: Arc<QueryStores>,
     /// Requests need a token that is made of this.
     pub secret: Option<Secret>,
@@ -34,15 +34,10 @@ pub struct QueryParts {
 }
 
 impl Queries {
-    /// Where the rows of queries come from.
-    pub fn row_sources(&self) -> RowSources<'_> {
-        let QueryStores { cache, commits, counters: _ } = &*self.stores;
-        RowSources { reader: &self.reader, cache, commits }
-    }
-
     pub fn new(parts: QueryParts, sql: &SqlSettings) -> Queries {
         let QueryParts { source, reader, stores, secret, tables } = parts;
         let sql_log = QueryLog::new(sql.log.clone());
-        Queries { source, reader, stores, secret, tables, sql: Pool::new(sql.pool()), sql_log }
+        let fetcher = Arc::new(Fetcher::new(reader, Arc::clone(&stores)));
+        Queries { source, fetcher, stores, secret, tables, sql: Pool::new(sql.pool()), sql_log }
     }
 }

@@ -1,17 +1,13 @@
 //! Counts of a tenant: the rows of pinned blobs and the owner's rows, and what tells two answers apart.
 
 use crate::commit_times::CommitTimes;
+use crate::fetch::{Fetched, SharedError};
 use crate::messages::Pinned;
-use crate::row_cache::RowCache;
-use std::sync::Arc;
 use tidemark_proto::hash::bytes_hash;
 use tidemark_proto::series::UnixTime;
-use tidemark_streams_core::blob::BlobMeta;
 use tidemark_streams_core::query::counts::{CountError, CountQuery, Counts, Dimension, Grouping};
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_core::time::DAY_S;
-use tidemark_streams_store::directory::{BlobReader, DirectoryError};
-use tidemark_streams_store::parquet_rows::Wanted;
 
 /// Makes versions of answers of nothing else.
 const VERSION_SEED: u64 = 0x7665_7273_696f_6e31;
@@ -19,8 +15,8 @@ const MINUTE_MS: u64 = 60_000;
 
 /// Where rows come from.
 pub struct RowSources<'a> {
-    pub reader: &'a BlobReader,
-    pub cache: &'a RowCache,
+    /// Of the pinned blobs, in their order.
+    pub fetched: &'a Fetched,
     pub commits: &'a CommitTimes,
 }
 
@@ -28,46 +24,41 @@ pub struct RowSources<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     #[error(transparent)]
-    Directory(#[from] DirectoryError),
+    Directory(#[from] SharedError),
     #[error(transparent)]
     Count(#[from] CountError),
     #[error("the range is not kept: counts are kept from {kept_from} s since 1970 on")]
     NotKept { kept_from: u64 },
 }
 
+/// Refuses a range that ends before the kept days.
+///
+/// # Errors
+/// [`QueryError::NotKept`].
+pub fn check_kept(query: &CountQuery, pinned: &Pinned) -> Result<(), QueryError> {
+    match pinned.view.is_behind(query.range.hours()) {
+        true => Err(QueryError::NotKept { kept_from: u64::from(pinned.view.kept_from.0) * DAY_S }),
+        false => Ok(()),
+    }
+}
+
 impl RowSources<'_> {
-    /// Reads what was pinned and counts it.
+    /// Counts what was pinned and fetched.
     ///
     /// # Errors
     /// [`QueryError`].
     pub fn count(&self, query: &CountQuery, pinned: &Pinned) -> Result<Counts, QueryError> {
-        if pinned.view.is_behind(query.range.hours()) {
-            return Err(QueryError::NotKept { kept_from: u64::from(pinned.view.kept_from.0) * DAY_S });
-        }
         let mut grouping = Grouping::new(query, &pinned.view);
         grouping.fill()?;
-        for meta in &pinned.blobs {
+        for (at, meta) in pinned.blobs.iter().enumerate() {
             let counted_at = self.commits.of(&meta.key).and_then(minute);
-            grouping.add_blob(&meta.key, &*self.rows(&query.tenant, meta)?, counted_at)?;
+            grouping.add_blob(&meta.key, &*self.fetched.rows(at)?, counted_at)?;
         }
         let now = minute(pinned.pinned_at_ms);
         for rows in &pinned.unwritten {
             rows.iter().try_for_each(|row| grouping.add(&row, now))?;
         }
         Ok(grouping.counts())
-    }
-
-    /// A tenant's rows of a blob. A blob never changes, so they are read once.
-    ///
-    /// # Errors
-    /// The blob is missing or damaged.
-    pub fn rows(&self, tenant: &str, meta: &BlobMeta) -> Result<Arc<Rollups>, DirectoryError> {
-        if let Some(rows) = self.cache.get(meta, tenant) {
-            return Ok(rows);
-        }
-        let rows = Arc::new(self.reader.rows(meta, Wanted::Tenant(tenant))?);
-        self.cache.put(meta, tenant, &rows);
-        Ok(rows)
     }
 }
 

@@ -5,6 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemark_streams_core::blob::{BlobKey, BlobMeta};
 use tidemark_streams_core::rollup::Rollups;
 
+/// How often a cache was cleared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Generation(u64);
+
+impl Generation {
+    #[must_use]
+    pub fn next(self) -> Generation {
+        Generation(self.0 + 1)
+    }
+}
+
 /// Memory of an entry without rows.
 const ENTRY_BYTES: usize = 256;
 
@@ -27,6 +38,7 @@ struct Inner {
     entries: BTreeMap<Place, Arc<Rollups>>,
     order: VecDeque<Place>,
     bytes: usize,
+    generation: Generation,
 }
 
 impl Place {
@@ -40,11 +52,16 @@ impl RowCache {
         RowCache { inner: Mutex::default(), bytes_max }
     }
 
+    /// How often it was cleared. A read that began before the last time puts nothing.
+    pub fn generation(&self) -> Generation {
+        self.inner().generation
+    }
+
     pub fn get(&self, meta: &BlobMeta, tenant: &str) -> Option<Arc<Rollups>> {
         self.inner().entries.get(&Place::of(meta, tenant)).cloned()
     }
 
-    pub fn put(&self, meta: &BlobMeta, tenant: &str, rows: &Arc<Rollups>) {
+    pub fn put(&self, meta: &BlobMeta, tenant: &str, rows: &Arc<Rollups>, read_in: Generation) {
         let bytes = bytes_of(rows);
         if bytes > self.bytes_max / 4 {
             return;
@@ -52,7 +69,7 @@ impl RowCache {
         let mut inner = self.inner();
         let place = Place::of(meta, tenant);
         // Other rows of the same blob may have another memory than was counted.
-        if inner.entries.contains_key(&place) {
+        if inner.generation != read_in || inner.entries.contains_key(&place) {
             return;
         }
         inner.entries.insert(place.clone(), Arc::clone(rows));
@@ -67,7 +84,8 @@ impl RowCache {
 
     /// Forgets all rows: some of them were erased.
     pub fn clear(&self) {
-        *self.inner() = Inner::default();
+        let mut inner = self.inner();
+        *inner = Inner { generation: inner.generation.next(), ..Inner::default() };
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -104,15 +122,16 @@ mod tests {
     fn oldest_entries_are_evicted_and_tenants_are_apart() {
         let cache = RowCache::new(4 * ENTRY_BYTES);
         let rows = Arc::new(Rollups::new());
-        (0..5).for_each(|seq| cache.put(&blob(seq), "a", &rows));
+        (0..5).for_each(|seq| cache.put(&blob(seq), "a", &rows, Generation(0)));
         assert!(cache.get(&blob(0), "a").is_none() && cache.get(&blob(4), "a").is_some());
         assert!(cache.get(&blob(4), "b").is_none());
         let other = BlobMeta { stored: StoredBlob { bytes: 1, checksum: 3 }, ..blob(4) };
         assert!(cache.get(&other, "a").is_none(), "a blob of the same name in a copy of the directory");
-        cache.put(&blob(4), "a", &rows);
+        cache.put(&blob(4), "a", &rows, Generation(0));
         assert!(cache.get(&blob(1), "a").is_some(), "the same entry again takes no more room");
         cache.clear();
-        assert!(cache.get(&blob(4), "a").is_none());
+        cache.put(&blob(4), "a", &rows, Generation(0));
+        assert!(cache.get(&blob(4), "a").is_none(), "rows that were read before the cache was cleared");
     }
 
     /// Rows with the longest listings and values.
@@ -141,7 +160,7 @@ mod tests {
         let bytes = rows.bytes();
         assert!(bytes > 100 * (255 + 4 * 61), "{bytes}");
         let cache = RowCache::new(4 * (ENTRY_BYTES + bytes));
-        (0..5).for_each(|seq| cache.put(&blob(seq), "a", &rows));
+        (0..5).for_each(|seq| cache.put(&blob(seq), "a", &rows, Generation(0)));
         assert!(cache.get(&blob(0), "a").is_none() && cache.get(&blob(1), "a").is_some());
         assert_eq!(cache.inner().bytes, 4 * (ENTRY_BYTES + bytes));
     }
@@ -149,9 +168,9 @@ mod tests {
     #[test]
     fn same_entry_with_other_memory_keeps_the_sum() {
         let cache = RowCache::new(1 << 20);
-        cache.put(&blob(0), "a", &Arc::new(long_rows()));
+        cache.put(&blob(0), "a", &Arc::new(long_rows()), Generation(0));
         let before = cache.inner().bytes;
-        cache.put(&blob(0), "a", &Arc::new(Rollups::new()));
+        cache.put(&blob(0), "a", &Arc::new(Rollups::new()), Generation(0));
         let inner = cache.inner();
         let counted: usize = inner.entries.values().map(|rows| bytes_of(rows)).sum();
         assert_eq!((inner.bytes, counted), (before, before));

@@ -83,9 +83,9 @@ pub fn run(settings: Settings, out: &mut impl Write) -> Result<(), ServeError> {
 /// # Errors
 /// [`ServeError`].
 pub fn run_queries(settings: QuerySettings, out: &mut impl Write) -> Result<(), ServeError> {
-    let QuerySettings { dir, listen, servers, feed_age_max_s, secret, sql } = settings;
+    let QuerySettings { dir, listen, servers, feed_age_max_s, secret, sql, store_layer } = settings;
     check_open(listen, secret.as_ref())?;
-    let ReadOnly { id, reader } = open_to_read(&dir)?;
+    let ReadOnly { id, reader } = open_to_read(&dir, &store_layer)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let bound = runtime.block_on(TcpListener::bind(listen));
     let listener = bound.map_err(|error| ServeError::Listen { listen, error })?;
@@ -103,11 +103,9 @@ pub fn run_queries(settings: QuerySettings, out: &mut impl Write) -> Result<(), 
     runtime.spawn(Arc::clone(&following).run());
     writeln!(out, "listening on http://{address}")?;
     out.flush()?;
-    let service = QueryOnly::new(Arc::clone(&queries), following);
+    let service = QueryOnly::new(queries, following);
     runtime.block_on(serve(listener, service, signals));
     runtime.shutdown_timeout(Duration::from_secs(1));
-    // Its reader has a runtime, which may not end within another one.
-    drop(queries);
     Ok(())
 }
 

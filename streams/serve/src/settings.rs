@@ -40,12 +40,26 @@ pub const FEED_REQUESTS_MAX: usize = 64;
 pub const SNAPSHOTS_MAX: usize = 2;
 /// The same for rows in memory. A further request waits for half a second.
 pub const HELD_REQUESTS_MAX: usize = 16;
-/// Queries at a time. A further one waits.
+/// Queries that count at a time. A further one waits.
 pub const QUERIES_MAX: usize = 4;
-/// Queries that wait. A further one is answered 503.
+/// Queries that read blobs, or wait. A further one is answered 503.
 pub const QUERIES_WAITING_MAX: usize = 256;
-/// Seconds that a query waits. Then it is answered 503.
+/// Seconds that a query waits for memory, and then for its turn to count. Then it is answered 503.
 pub const QUERY_WAIT_S: u64 = 5;
+/// Queries at a time that ask the owner for its rows. A further one waits.
+pub const PINS_MAX: usize = 8;
+/// Reads of queries from the store at a time. A further one waits.
+pub const READS_MAX: usize = 256;
+/// The same of one query.
+pub const QUERY_READS_MAX: usize = 64;
+/// Bytes of a blob that is read as a whole for each query. Of a larger blob an index is kept, and queries read parts.
+pub const SMALL_BLOB_BYTES_MAX: u64 = 256 << 10;
+/// Bytes of larger blobs that are read as a whole at a time, to make their indexes. A further read waits.
+pub const OPENING_BYTES_MAX: usize = 256 << 20;
+/// Bytes of blobs that all queries hold at a time. A further query waits.
+pub const HELD_BYTES_MAX: usize = 256 << 20;
+/// Bytes of blobs that a query reads before its turn to count. It reads the rest one blob after the other, in its turn.
+pub const QUERY_HELD_BYTES_MAX: u64 = 64 << 20;
 /// Rows of an answer, unless a query names another number, and at most.
 pub const ROWS_DEFAULT: usize = 1_000;
 pub const ROWS_MAX: usize = 100_000;
@@ -53,6 +67,10 @@ pub const ROWS_MAX: usize = 100_000;
 pub const QUERY_LISTINGS_MAX: usize = 100;
 /// Memory for rows of blobs that queries have read. The oldest are evicted, and read again.
 pub const CACHED_BYTES_MAX: usize = 64 << 20;
+/// Memory for small blobs that queries have read. Those that were not used for longest are evicted, and read again.
+pub const CACHED_BLOBS_BYTES_MAX: usize = 64 << 20;
+/// The same for indexes of larger blobs. An index takes about a hundredth of its blob.
+pub const CACHED_INDEX_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the body of a query. More: the request is refused.
 pub const QUERY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the body of a query in SQL, with its values. More: the request is refused.
@@ -139,6 +157,8 @@ pub struct QuerySettings {
     /// That of the servers.
     pub secret: Option<Secret>,
     pub sql: SqlSettings,
+    /// As of [`Settings`].
+    pub store_layer: StoreLayer,
 }
 
 /// Settings of a server.

@@ -1,8 +1,8 @@
 //! The rows of a tenant in a range, as messages to a child of SQL. The request decides tenant and range, never the text of a query. Each
 //! row is checked again before it is sent, so that no row of another tenant is among them.
 
+use crate::fetch::{Fetched, SharedError};
 use crate::messages::Pinned;
-use crate::query::RowSources;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidemark_streams_core::limits::{DIMENSIONS_MAX, EVENT_TYPE_BYTES_MAX, LISTING_BYTES_MAX, VALUE_BYTES_MAX};
@@ -13,7 +13,6 @@ use tidemark_streams_core::values::DimensionNumber;
 use tidemark_streams_sql::frames::{ListingRun, Rows, ValueColumn};
 use tidemark_streams_sql::limits::{FRAME_BYTES_MAX, FRAME_ROWS_MAX};
 use tidemark_streams_sql::pool::SqlError;
-use tidemark_streams_store::directory::DirectoryError;
 
 /// Bytes of a number or of the length of a text in a message, at most.
 const NUMBER_BYTES_MAX: usize = 5;
@@ -46,7 +45,7 @@ pub struct TenantRange {
 #[derive(Debug, thiserror::Error)]
 pub enum SqlRowsError {
     #[error(transparent)]
-    Directory(#[from] DirectoryError),
+    Directory(#[from] SharedError),
     #[error(transparent)]
     Row(#[from] RowError),
     #[error("the range is not kept: counts are kept from {kept_from} s since 1970 on")]
@@ -69,7 +68,7 @@ pub fn check_kept(asked: &TenantRange, pinned: &Pinned) -> Result<(), SqlRowsErr
     }
 }
 
-/// Reads the pinned blobs and unwritten rows. Rows of one listing, hour and type are combined. `charge` gets the number of rows after
+/// Gathers the rows of pinned and fetched blobs, and unwritten rows. Rows of one listing, hour and type are combined. `charge` gets the number of rows after
 /// each blob, and may stop the reading.
 ///
 /// # Errors
@@ -77,14 +76,14 @@ pub fn check_kept(asked: &TenantRange, pinned: &Pinned) -> Result<(), SqlRowsErr
 pub fn gather(
     asked: &TenantRange,
     pinned: &Pinned,
-    sources: &RowSources<'_>,
+    fetched: &Fetched,
     mut charge: impl FnMut(u64) -> Result<(), SqlError>,
 ) -> Result<Rollups, SqlRowsError> {
     let mut gathered = Rollups::new();
     charge(0)?;
-    for meta in &pinned.blobs {
+    for (at, meta) in pinned.blobs.iter().enumerate() {
         let renaming = pinned.view.renaming(&meta.key);
-        let rows = sources.rows(&asked.tenant, meta)?;
+        let rows = fetched.rows(at)?;
         charge(rows.len() as u64)?;
         add(&mut gathered, asked, pinned, rows.iter().filter_map(|row| renaming.row(&row)))?;
     }
@@ -201,9 +200,9 @@ impl Values {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commit_times::CommitTimes;
+    use crate::fetch::Fetcher;
     use crate::messages::AsOf;
-    use crate::row_cache::RowCache;
+    use std::sync::Arc;
     use tidemark_streams_core::query::View;
     use tidemark_streams_core::time::Hour;
     use tidemark_streams_sql::frames::{HEAD_BYTES, Request, encode};
@@ -305,10 +304,9 @@ mod tests {
     ) -> Result<usize, SqlRowsError> {
         let folder = tempfile::tempdir().unwrap();
         let directory = Directory::open_through(folder.path(), IfMissing::Create, StoreLayer::default()).unwrap();
-        let reader = directory.reader().unwrap();
-        let cache = RowCache::new(0);
-        let commits = CommitTimes::default();
-        let sources = RowSources { reader: &reader, cache: &cache, commits: &commits };
+        let fetcher = Arc::new(Fetcher::new(directory.reader().unwrap(), Arc::default()));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let fetched = runtime.block_on(fetcher.fetch("a", &[])).unwrap();
         let of_owner = |count: usize| {
             let mut rows = Rollups::new();
             for listing in (0..count).map(|at| format!("l{at}")) {
@@ -318,7 +316,7 @@ mod tests {
         };
         let range = QuarterRange { from: 0, to: 4_000 };
         let asked = TenantRange { tenant: "a".to_owned(), range, rows_max, dimensions: 0 };
-        gather(&asked, &pinned(listings.map(of_owner).to_vec()), &sources, charge).map(|rows| rows.len())
+        gather(&asked, &pinned(listings.map(of_owner).to_vec()), &fetched, charge).map(|rows| rows.len())
     }
 
     #[test]

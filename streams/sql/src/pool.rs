@@ -1,8 +1,8 @@
 //! The parent's side: a few children. Each child answers one query at a time, and queries of one tenant only.
 //!
-//! [`Pool::begin`] waits for a child and returns a [`Session`]. The session sends the query, then the tenant's rows, and takes the
-//! result. While the child works, the parent measures its memory every 20 ms, and kills a child that takes too much memory or time.
-//! A child that has worked long for a query works behind other processes from then on.
+//! [`Pool::begin`] waits for a child and returns a [`Session`]; [`Pool::admit`] waits for the turn only. The session sends the query, then
+//! the tenant's rows, and takes the result. While the child works, the parent measures its memory every 20 ms, and kills a child that takes
+//! too much memory or time. A child that has worked long for a query works behind other processes from then on.
 //! A session that is dropped before its end kills its child, so a client that disconnects costs nothing more.
 
 mod error;
@@ -83,6 +83,36 @@ struct Charged {
     turn: Option<Turn>,
 }
 
+/// A query that has its turn, and no child yet.
+#[derive(Debug)]
+pub struct Admitted {
+    charged: Charged,
+}
+
+impl Admitted {
+    /// Takes or starts a child.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start(self) -> Result<Session, SqlError> {
+        let Admitted { charged } = self;
+        let pool = Arc::clone(&charged.pool);
+        let pace = charged.pace;
+        let mut process = match pool.idle(&charged.tenant, pace) {
+            Some(process) => process,
+            None => {
+                pool.make_room();
+                Process::start(&pool.settings, &pool).await?
+            }
+        };
+        match pace {
+            Pace::Quick => {}
+            Pace::Slow => process.put_behind(),
+        }
+        Ok(Session::new(charged, process))
+    }
+}
+
 impl Pool {
     /// A pool without children: a child starts when a query needs one.
     pub fn new(settings: PoolSettings) -> Arc<Pool> {
@@ -121,6 +151,14 @@ impl Pool {
     /// # Errors
     /// The program is missing, too many queries wait, or the tenant is over its budget.
     pub async fn begin(self: &Arc<Pool>, tenant: &str) -> Result<Session, SqlError> {
+        self.admit(tenant).await?.start().await
+    }
+
+    /// Waits for a turn. What the query needs besides a child may be read while the child starts.
+    ///
+    /// # Errors
+    /// The program is missing, too many queries wait, or the tenant is over its budget.
+    pub async fn admit(self: &Arc<Pool>, tenant: &str) -> Result<Admitted, SqlError> {
         if !self.is_installed() {
             return Err(SqlError::NotInstalled { program: self.settings.program.clone() });
         }
@@ -128,18 +166,7 @@ impl Pool {
         let pace = charged.pace;
         charged.turn = Some(self.turns.take(pace).await?);
         charged.began = Some(Instant::now());
-        let mut process = match self.idle(tenant, pace) {
-            Some(process) => process,
-            None => {
-                self.make_room();
-                Process::start(&self.settings, self).await?
-            }
-        };
-        match pace {
-            Pace::Quick => {}
-            Pace::Slow => process.put_behind(),
-        }
-        Ok(Session::new(charged, process))
+        Ok(Admitted { charged })
     }
 
     fn charged(self: &Arc<Pool>, tenant: &str) -> Result<Charged, SqlError> {

@@ -11,8 +11,10 @@
 //! manifest. Nothing is changed then.
 
 mod blobs;
+mod opened;
 
 pub use blobs::{BlobReader, Blobs};
+pub use opened::{Keep, OpenBlob};
 
 use crate::blob::BlobError;
 use crate::disk::{sync_folder, write_new};
@@ -329,13 +331,13 @@ pub fn live_blob(manifest: &Manifest, key: &BlobKey) -> Option<BlobMeta> {
     manifest.partition(key.partition)?.live.get(key)
 }
 
-/// Opens the blobs of a directory to read them.
+/// Opens the blobs of a directory to read them, with a layer in front of their store.
 ///
 /// # Errors
 /// [`DirectoryError`]: there is none, or its folder cannot be opened.
-pub fn open_to_read(path: &Path) -> Result<ReadOnly, DirectoryError> {
+pub fn open_to_read(path: &Path, layer: &StoreLayer) -> Result<ReadOnly, DirectoryError> {
     let id = identity(path)?;
-    Ok(ReadOnly { id, reader: BlobReader::open(&blobs_of(path), &StoreLayer::default())? })
+    Ok(ReadOnly { id, reader: BlobReader::open(&blobs_of(path), layer)? })
 }
 
 fn read_marker(path: &Path) -> Result<Option<Marker>, DirectoryError> {

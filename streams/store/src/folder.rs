@@ -11,6 +11,7 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt,
 use std::fmt;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level, StoredBlob};
@@ -91,6 +92,11 @@ pub enum ReadError {
          again from its inputs"
     )]
     Checksum { name: String, found: u64, expected: u64 },
+    #[error(
+        "blob {name} is damaged: it has {bytes} of {expected} bytes from byte {from} on; `tidemark-streams rebuild` builds it again from \
+             its inputs"
+    )]
+    Range { name: String, from: u64, bytes: u64, expected: u64 },
     #[error("blob {name}: {error}")]
     Store { name: String, error: StoreError },
 }
@@ -139,7 +145,7 @@ impl<D: Durability> Folder<D> {
             disk.sync_names()?;
         }
         let store = layer.store(path)?;
-        Ok(Folder { store, disk, runtime: Builder::new_current_thread().build()? })
+        Ok(Folder { store, disk, runtime: Builder::new_current_thread().enable_time().build()? })
     }
 
     /// Stores a blob. When this returns, the blob outlives a power cut.
@@ -161,7 +167,7 @@ impl<D: Durability> Folder<D> {
     /// # Errors
     /// [`ReadError`] names the blob and what is wrong with it.
     pub fn read(&self, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
-        read_blob(self.store.as_ref(), &self.runtime, meta)
+        self.runtime.block_on(read_blob(self.store.as_ref(), meta))
     }
 
     /// The bytes of a file, whatever they are.
@@ -226,7 +232,8 @@ impl<D: Durability> Folder<D> {
 #[derive(Debug)]
 pub struct FolderReader {
     store: Arc<dyn ObjectStore>,
-    runtime: Runtime,
+    /// Of threads without a runtime. `None`: it has ended.
+    runtime: Option<Runtime>,
 }
 
 impl FolderReader {
@@ -234,36 +241,90 @@ impl FolderReader {
     /// The folder is missing.
     pub fn open(path: &Path, layer: &StoreLayer) -> Result<FolderReader, FolderError> {
         let store = layer.store(path)?;
-        Ok(FolderReader { store, runtime: Builder::new_current_thread().build()? })
+        Ok(FolderReader { store, runtime: Some(Builder::new_current_thread().enable_time().build()?) })
     }
 
-    /// As [`Folder::read`].
+    /// As [`Folder::read`], on a thread that may block.
     ///
     /// # Errors
     /// [`ReadError`] names the blob and what is wrong with it.
     pub fn read(&self, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
-        read_blob(self.store.as_ref(), &self.runtime, meta)
+        let read = read_blob(self.store.as_ref(), meta);
+        match &self.runtime {
+            Some(runtime) => runtime.block_on(read),
+            None => Err(ReadError::Missing { name: file_name(&meta.key, meta.level) }),
+        }
+    }
+
+    /// The bytes of a blob, which are to be compared by [`check`].
+    ///
+    /// # Errors
+    /// [`ReadError`] names the blob and what is wrong with it.
+    pub async fn get(&self, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
+        get_blob(self.store.as_ref(), meta).await
+    }
+
+    /// Some bytes of a blob. Nothing says whether they are those that were stored.
+    ///
+    /// # Errors
+    /// [`ReadError`] names the blob and what is wrong with it.
+    pub async fn get_range(&self, meta: &BlobMeta, range: Range<u64>) -> Result<bytes::Bytes, ReadError> {
+        let name = file_name(&meta.key, meta.level);
+        let got = self.store.get_range(&ObjectPath::from(name.as_str()), range.clone()).await;
+        let bytes = got.map_err(|error| failed(name.clone(), error))?;
+        let Range { start: from, end } = range;
+        let expected = end.saturating_sub(from);
+        match bytes.len() as u64 {
+            bytes if bytes != expected => Err(ReadError::Range { name, from, bytes, expected }),
+            _ => Ok(bytes),
+        }
     }
 }
 
-fn read_blob(store: &dyn ObjectStore, runtime: &Runtime, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
+impl Drop for FolderReader {
+    fn drop(&mut self) {
+        // The last query that has it may end on a thread of another runtime, which may not wait for this one.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn read_blob(store: &dyn ObjectStore, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
+    let bytes = get_blob(store, meta).await?;
+    check(meta, &bytes)?;
+    Ok(bytes)
+}
+
+async fn get_blob(store: &dyn ObjectStore, meta: &BlobMeta) -> Result<bytes::Bytes, ReadError> {
     let name = file_name(&meta.key, meta.level);
     let path = ObjectPath::from(name.as_str());
-    let bytes = match runtime.block_on(async { store.get(&path).await?.bytes().await }) {
-        Ok(bytes) => bytes,
-        Err(StoreError::NotFound { .. }) => return Err(ReadError::Missing { name }),
-        Err(error) => return Err(ReadError::Store { name, error }),
-    };
+    let got = async { store.get(&path).await?.bytes().await };
+    got.await.map_err(|error| failed(name, error))
+}
+
+fn failed(name: String, error: StoreError) -> ReadError {
+    match error {
+        StoreError::NotFound { .. } => ReadError::Missing { name },
+        error => ReadError::Store { name, error },
+    }
+}
+
+/// Whether bytes are those of a blob, by its entry in the manifest.
+///
+/// # Errors
+/// [`ReadError`] names the blob and what is wrong with it.
+pub fn check(meta: &BlobMeta, bytes: &bytes::Bytes) -> Result<(), ReadError> {
+    let name = || file_name(&meta.key, meta.level);
     let StoredBlob { bytes: expected, checksum } = meta.stored;
     let len = bytes.len() as u64;
     if len != expected {
-        return Err(ReadError::Length { name, bytes: len, expected });
+        return Err(ReadError::Length { name: name(), bytes: len, expected });
     }
-    let found = xxh3_64(&bytes);
-    if found != checksum {
-        return Err(ReadError::Checksum { name, found, expected: checksum });
+    match xxh3_64(bytes) {
+        found if found != checksum => Err(ReadError::Checksum { name: name(), found, expected: checksum }),
+        _ => Ok(()),
     }
-    Ok(bytes)
 }
 
 /// Whether `object_store` gives this name to a file that it is still writing: `NAME#1`. It does not list such files.

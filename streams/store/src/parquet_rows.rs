@@ -5,9 +5,11 @@
 //! listing, hour and type.
 //! The footer says where the rows come from ([`Footer`]) and has a checksum over them.
 
+mod part;
 mod read;
 mod write;
 
+pub use part::{Index, Part};
 pub use read::{Wanted, decode, decode_with_footer};
 pub use write::encode;
 
@@ -73,6 +75,8 @@ pub enum RowsError {
     Row(#[from] RowError),
     #[error("its rows have the checksum {found:016x}, and its footer says {expected:?}")]
     Checksum { found: u64, expected: String },
+    #[error("its bytes {from} to {to} are damaged: they differ from those that were read before")]
+    Changed { from: u64, to: u64 },
 }
 
 /// Whether a file is as a writer writes it, so that a query of a tenant finds all rows of it by the bounds of pages.

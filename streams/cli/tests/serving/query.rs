@@ -368,3 +368,56 @@ fn token_that_ends_is_refused_from_its_end_on() {
         assert!(!output.status.success(), "{wrong:?}");
     }
 }
+
+/// A blob of more than 256 KiB is read as a whole once. Then each tenant costs one part of it.
+#[test]
+fn parts_of_a_large_blob_are_read_and_compared() {
+    const BEGIN_S: u64 = 1_767_225_600;
+    let place = Place::new();
+    let server = Server::start(&place.dir(), &["--flush-s", "3600"]);
+    let mut totals = [0; 40];
+    for (tenant, total) in totals.iter_mut().enumerate() {
+        let mut body = String::new();
+        for hour in 0..1_000 {
+            let n = (tenant as u64 + 1).wrapping_mul(hour + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            *total += n + 1;
+            let at = BEGIN_S + hour * 3_600;
+            body += &json!({ "tenant": format!("t{tenant}"), "listing": "x", "at": at, "n": n + 1 }).to_string();
+            body.push('\n');
+        }
+        server.send(body);
+    }
+    server.stop();
+    let server = Server::start(&place.dir(), &["--flush-s", "3600"]);
+    let query = |tenant: usize| {
+        let query =
+            json!({ "tenant": format!("t{tenant}"), "from": "2026-01-01", "to": "2026-03-01", "dimensions": [] });
+        server.post(QUERY, query.to_string())
+    };
+    let reads = || server.metric("tidemark_streams_query_reads_total");
+    for (tenant, expected) in [(0, 2.0), (39, 3.0), (0, 3.0), (20, 4.0)] {
+        assert_eq!(query(tenant).json()["total"], totals[tenant]);
+        assert_eq!(reads(), expected, "reads after the query of tenant {tenant}");
+    }
+    let blobs: Vec<_> =
+        std::fs::read_dir(place.dir().join("blobs")).unwrap().map(|file| file.unwrap().path()).collect();
+    let [blob] = blobs.as_slice() else { panic!("{blobs:?}") };
+    let flip = || {
+        let mut bytes = std::fs::read(blob).unwrap();
+        assert!(bytes.len() > 256 << 10, "{}", bytes.len());
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(blob, bytes).unwrap();
+    };
+    flip();
+    // The part is compared with what was read before, and then the whole with the manifest.
+    for what in ["differ from those that were read before", "and the manifest says"] {
+        let damaged = query(5);
+        assert_eq!((damaged.status, damaged.code()), (500, "blob_failed".to_owned()), "{damaged:?}");
+        assert!(damaged.text.contains(what), "{damaged:?}");
+    }
+    assert_eq!(query(39).json()["total"], totals[39], "rows in memory");
+    flip();
+    assert_eq!(query(5).json()["total"], totals[5]);
+    server.stop();
+}

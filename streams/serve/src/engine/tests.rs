@@ -30,7 +30,7 @@ use tidemark_streams_intake::listings::NoTenants;
 use tidemark_streams_intake::quota::QuotaConfig;
 use tidemark_streams_store::catalogue::Catalogue;
 use tidemark_streams_store::directory::{Directory, IfMissing};
-use tidemark_streams_store::faulty::{Faults, Rates};
+use tidemark_streams_store::faulty::{Faults, Latency, Rates};
 use tidemark_streams_store::folder::{StoreLayer, file_name};
 use tidemark_streams_store::parquet_rows::Wanted;
 use tokio::sync::oneshot;
@@ -145,7 +145,7 @@ impl Worker {
     fn drop_half(&self) -> u64 {
         let mut sum = 0;
         for meta in self.letter_blobs().metas {
-            let Ok(letters) = self.node.queries.reader.letters(&meta) else { continue };
+            let Ok(letters) = self.node.queries.fetcher.reader.letters(&meta) else { continue };
             let tried = (0..letters.len()).map(|at| if at % 2 == 0 { Tried::GivenUp } else { Tried::Passed }).collect();
             let (answer, settled) = oneshot::channel();
             let by = Instant::now() + Duration::from_secs(5);
@@ -167,8 +167,10 @@ impl Worker {
         self.engine.send(Message::Pin(pin)).ok()?;
         let pinned = pinned.blocking_recv().ok()?.ok()?;
         let mut total: u64 = pinned.unwritten.iter().map(tidemark_streams_core::rollup::Rollups::total).sum();
-        for meta in &pinned.blobs {
-            total += self.node.queries.reader.rows(meta, Wanted::Tenant(tenant)).ok()?.total();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
+        let fetched = runtime.block_on(self.node.queries.fetcher.fetch(tenant, &pinned.blobs)).ok()?;
+        for at in 0..pinned.blobs.len() {
+            total += fetched.rows(at).ok()?.total();
         }
         Some(total)
     }
@@ -204,7 +206,7 @@ fn store_with_faults_loses_nothing_and_doubles_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("streams");
     let rates = Rates {
-        latency_ms_max: 20,
+        latency: Latency::Below { ms: 20 },
         put_refused: 15,
         put_torn: 15,
         put_unanswered: 15,
@@ -271,7 +273,7 @@ fn letters_are_dropped_once_on_a_store_with_faults() {
 fn letters_have_their_turn_while_flushes_follow_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("streams");
-    let faults = Faults::new(3, Rates { latency_ms_max: 200, ..Rates::default() });
+    let faults = Faults::new(3, Rates { latency: Latency::Below { ms: 200 }, ..Rates::default() });
     let worker = Worker::start(&dir, &faults);
     worker.send_bad();
     while worker.letter_blobs().unwritten > 0 {}

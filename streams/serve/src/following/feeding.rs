@@ -122,7 +122,7 @@ impl Following {
         state.problem = None;
         drop(state);
         // Erasures may be among what was missed.
-        self.stores.cache.clear();
+        self.stores.forget_blobs();
         if is_other {
             self.stores.commits.clear();
         }
@@ -145,12 +145,12 @@ impl Following {
                     self.stores.commits.record(commit.epoch, commit.seq, *at_ms);
                 }
                 if commit.erased > 0 {
-                    self.stores.cache.clear();
+                    self.stores.forget_blobs();
                 }
             }
             // Rows that queries have read go too.
             Command::Erase(_) | Command::Types(SetTypes { set: TypesSet::Change(TypeChange::Delete { .. }), .. }) => {
-                self.stores.cache.clear();
+                self.stores.forget_blobs();
             }
             Command::Types(_)
             | Command::Claim(_)

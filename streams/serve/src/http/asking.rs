@@ -1,10 +1,11 @@
 //! The state that requests with queries share.
 
 use super::answer::Failure;
+use crate::fetch::FetchError;
 use crate::messages::Pinned;
 use crate::pin_source::PinFailure;
 use crate::queries::Queries;
-use crate::settings::{QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_S, SQL_BODIES_MAX, SQL_UNSENT_BYTES_MAX};
+use crate::settings::{PINS_MAX, QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_S, SQL_BODIES_MAX, SQL_UNSENT_BYTES_MAX};
 use hyper::StatusCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +23,11 @@ pub struct Asking {
     pub sql_bodies: Semaphore,
     /// Permits for bytes of SQL results that are not sent yet.
     pub sql_unsent: Arc<Semaphore>,
+    /// Permits for queries from their pin to their answer.
+    open: Semaphore,
+    /// Permits to count. A query holds one while it reads nothing.
     turns: Semaphore,
-    waiting: Semaphore,
+    pins: Semaphore,
 }
 
 impl Asking {
@@ -32,30 +36,41 @@ impl Asking {
             queries,
             sql_bodies: Semaphore::new(SQL_BODIES_MAX),
             sql_unsent: Arc::new(Semaphore::new(SQL_UNSENT_BYTES_MAX)),
+            open: Semaphore::new(QUERIES_MAX + QUERIES_WAITING_MAX),
             turns: Semaphore::new(QUERIES_MAX),
-            waiting: Semaphore::new(QUERIES_WAITING_MAX),
+            pins: Semaphore::new(PINS_MAX),
         }
     }
 
-    /// Waits until fewer queries are answered.
-    pub async fn turn(&self) -> Result<SemaphorePermit<'_>, Failure> {
+    /// Takes a query, unless too many wait.
+    pub fn enter(&self) -> Result<SemaphorePermit<'_>, Failure> {
         let full = |_| Failure::later("overloaded", format!("{QUERIES_WAITING_MAX} queries wait: at most so many"));
-        let _waits = self.waiting.try_acquire().map_err(full)?;
+        self.open.try_acquire().map_err(full)
+    }
+
+    /// Waits until fewer queries count.
+    pub async fn turn(&self) -> Result<SemaphorePermit<'_>, Failure> {
         let wait = Duration::from_secs(QUERY_WAIT_S);
         let slow = || Failure::later("overloaded", format!("the query has waited {QUERY_WAIT_S} s for others"));
         let turn = tokio::time::timeout(wait, self.turns.acquire()).await;
         turn.ok().and_then(Result::ok).ok_or_else(slow)
     }
+
+    /// Pins the rows of a tenant.
+    pub async fn pin(&self, tenant: &str, hours: HourRange) -> Result<Pinned, Failure> {
+        let _permit = self.pins.acquire().await.ok();
+        self.queries.source.pin(tenant, hours).await.map_err(|failure| match failure {
+            PinFailure::Overloaded => Failure::later("overloaded", failure),
+            PinFailure::Ended => Failure::later("not_serving", failure),
+            PinFailure::Stale(_) => Failure::later("feed_stale", failure),
+            PinFailure::Refused(error) => refused(error),
+        })
+    }
 }
 
-/// Pins the rows of a tenant.
-pub async fn pin(queries: &Queries, tenant: &str, hours: HourRange) -> Result<Pinned, Failure> {
-    queries.source.pin(tenant, hours).await.map_err(|failure| match failure {
-        PinFailure::Overloaded => Failure::later("overloaded", failure),
-        PinFailure::Ended => Failure::later("not_serving", failure),
-        PinFailure::Stale(_) => Failure::later("feed_stale", failure),
-        PinFailure::Refused(error) => refused(error),
-    })
+/// A query has waited too long to read blobs.
+pub fn waited(error: &FetchError) -> Failure {
+    Failure::later("overloaded", error)
 }
 
 /// Why the owner gives nothing.

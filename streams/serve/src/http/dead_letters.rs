@@ -369,7 +369,7 @@ fn listed(node: &Node, metas: &[BlobMeta], select: &Select<'_>, limit: usize, fr
 
 fn read(node: &Node, meta: &BlobMeta) -> Result<Vec<DeadLetter>, Failure> {
     let failed = |error| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, BLOB_FAILED, error);
-    node.queries.reader.letters(meta).map_err(failed)
+    node.queries.fetcher.reader.letters(meta).map_err(failed)
 }
 
 fn select(params: &Params) -> Result<Select<'_>, Failure> {

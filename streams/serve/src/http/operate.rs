@@ -56,7 +56,7 @@ pub async fn erase(node: &Node, headers: &HeaderMap, params: &Params) -> Result<
     let begun = begin_erasure(node, ErasureKey::of(tenant, listing), again)?;
     let Erased { erasure, is_done, files_until_ms, raw_files } = begun.end().await?;
     // Rows that queries have read go too, and tables of the tenant.
-    node.queries.stores.cache.clear();
+    node.queries.stores.forget_blobs();
     let Erasure { before, asked_at_ms, .. } = erasure;
     if listing.is_none() {
         tables::erase(node, TenantHash::of(tenant), asked_at_ms)?;

@@ -4,9 +4,10 @@ use super::answer::{Answer, Failure};
 use super::asking::{self, Asking};
 use super::counted::{self, Counted, Format};
 use super::request::{self, shown};
+use crate::fetch::{FetchError, Fetched};
 use crate::messages::Pinned;
 use crate::queries::Queries;
-use crate::query::{self, QueryError};
+use crate::query::{self, QueryError, RowSources};
 use crate::settings::{QUERY_BYTES_MAX, QUERY_LISTINGS_MAX, ROWS_DEFAULT, ROWS_MAX};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -78,8 +79,8 @@ pub async fn ask(asking: &Asking, request: Request<Incoming>) -> Result<Answer, 
     let tenant = request::authorize_tenant(secret, &headers, body.tenant.as_deref())?;
     let question = body.checked(tenant, format, queries.source.names().types.dimensions())?;
     let question = Arc::new(question);
-    let _permit = asking.turn().await?;
-    let answered = tokio::time::timeout(TIMEOUT, answer(queries, &question)).await;
+    let _open = asking.enter()?;
+    let answered = tokio::time::timeout(TIMEOUT, answer(asking, &question)).await;
     let slow = |_| {
         Failure::new(StatusCode::GATEWAY_TIMEOUT, "query_timeout", format!("no answer within {} s", TIMEOUT.as_secs()))
     };
@@ -89,18 +90,25 @@ pub async fn ask(asking: &Asking, request: Request<Incoming>) -> Result<Answer, 
 }
 
 /// Answers a question. If a blob is gone, it is pinned again.
-async fn answer(queries: &Arc<Queries>, question: &Arc<Question>) -> Result<Answer, Failure> {
+async fn answer(asking: &Asking, question: &Arc<Question>) -> Result<Answer, Failure> {
+    let queries = &asking.queries;
     let mut tries = 0;
     loop {
-        let pinned = Arc::new(asking::pin(queries, &question.query.tenant, question.query.hours()).await?);
+        let pinned = Arc::new(asking.pin(&question.query.tenant, question.query.hours()).await?);
         let version = query::version(&question.text, &question.query, &pinned);
         let is_known = question.unless_version.as_deref() == Some(&version);
         if is_known && question.format == Format::Json {
             return Ok(counted::unchanged(&question.query, &pinned, &version));
         }
-        let error = match count(queries, question, &pinned, version).await? {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
+        query::check_kept(&question.query, &pinned).map_err(|error| failure(queries, &error))?;
+        let error = match queries.fetcher.fetch(&question.query.tenant, &pinned.blobs).await {
+            Ok(fetched) => match count(asking, question, Read { pinned: Arc::clone(&pinned), fetched, version }).await?
+            {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            },
+            Err(FetchError::Directory(error)) => QueryError::Directory(error),
+            Err(error @ FetchError::Waited) => return Err(asking::waited(&error)),
         };
         match &error {
             QueryError::Directory(gone) if asking::may_pin_again(queries, &pinned, gone, tries).await => tries += 1,
@@ -111,19 +119,23 @@ async fn answer(queries: &Arc<Queries>, question: &Arc<Question>) -> Result<Answ
     }
 }
 
-/// Counts what is pinned, on a thread that may block.
-async fn count(
-    queries: &Arc<Queries>,
-    question: &Arc<Question>,
-    pinned: &Arc<Pinned>,
+/// What a query has pinned and read.
+struct Read {
+    pinned: Arc<Pinned>,
+    fetched: Fetched,
     version: String,
-) -> Result<Result<Answer, QueryError>, Failure> {
-    let queries = Arc::clone(queries);
+}
+
+/// Counts what was read, on a thread that may block.
+async fn count(asking: &Asking, question: &Arc<Question>, read: Read) -> Result<Result<Answer, QueryError>, Failure> {
+    let _turn = asking.turn().await?;
+    let queries = Arc::clone(&asking.queries);
     let question = Arc::clone(question);
-    let pinned = Arc::clone(pinned);
     let counted = tokio::task::spawn_blocking(move || {
+        let Read { pinned, fetched, version } = read;
         let query = &question.query;
-        let counts = queries.row_sources().count(query, &pinned)?;
+        let sources = RowSources { fetched: &fetched, commits: &queries.stores.commits };
+        let counts = sources.count(query, &pinned)?;
         let names = &pinned.view.types.schema.dimensions().names;
         let counted = Counted { query, names, pinned: &pinned, counts: &counts, version: &version };
         Ok(counted.answer(question.format))

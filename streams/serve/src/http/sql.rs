@@ -6,6 +6,7 @@ use super::counted::{self, Asked};
 use super::question;
 use super::request;
 use super::tables;
+use crate::fetch::{FetchError, Fetched};
 use crate::messages::Pinned;
 use crate::queries::Queries;
 use crate::query_log::LogLine;
@@ -23,7 +24,7 @@ use tidemark_streams_core::query::range::QuarterRange;
 use tidemark_streams_core::rollup::Rollups;
 use tidemark_streams_sql::frames::{Format, Param, Planned, Query};
 use tidemark_streams_sql::limits::{PARAM_BYTES_MAX, PARAMS_MAX, SQL_BYTES_MAX};
-use tidemark_streams_sql::pool::{QueryResult, Session, SqlError};
+use tidemark_streams_sql::pool::{QueryResult, Session, SqlError, Turn};
 use tokio::sync::OwnedSemaphorePermit;
 
 #[derive(Deserialize)]
@@ -122,30 +123,22 @@ async fn answer(server: &Asking, question: SqlQuestion, line: &mut LogLine<'_>) 
     let rows_max = queries.sql.settings().scan_rows_max;
     let asked = TenantRange { tenant, range, rows_max, dimensions: query.dimensions.len() };
     // No work starts before the tenant has a turn: neither the owner's thread nor a reader of blobs.
-    let mut session = queries.sql.begin(&asked.tenant).await?;
-    let space = match space(server) {
-        Ok(space) => space,
-        Err(error) => {
-            session.release();
-            return Err(error.into());
-        }
-    };
-    query.uploads = match tables::tables_of(queries, &asked.tenant) {
-        Ok(uploads) => uploads,
-        Err(refused) => {
-            session.release();
-            return Err(refused.into());
-        }
-    };
+    let turn = queries.sql.admit(&asked.tenant).await?;
+    let space = space(server)?;
+    query.uploads = tables::tables_of(queries, &asked.tenant)?;
     let uploads = query.uploads.clone();
-    let Planned { reads_rows, uploads: named } = session.plan(query).await?;
-    let pinned = match pin(queries, &asked, &session).await {
-        Ok(pinned) => pinned,
+    // Blobs are read while the child starts and plans. A query that is refused ends the reading.
+    let planning = planned(turn, query);
+    let reading = async { Ok(read(server, &asked).await) };
+    let (PlannedQuery { session, planned }, read) = tokio::try_join!(planning, reading)?;
+    let Planned { reads_rows, uploads: named } = planned;
+    let Reading { session, pinned } = match read {
+        Ok(Read { pinned, fetched }) if reads_rows => {
+            let reading = Reading { session, pinned };
+            send_rows(server, &asked, Fetching { reading, fetched }, line).await?
+        }
+        Ok(Read { pinned, fetched: _ }) => Reading { session, pinned },
         Err(refused) => return Err(given_up(session, refused).await),
-    };
-    let Reading { session, pinned } = match reads_rows {
-        true => send_rows(queries, &asked, Reading { session, pinned }, line).await?,
-        false => Reading { session, pinned },
     };
     let mut session = session;
     for at in named {
@@ -202,10 +195,36 @@ struct Reading {
     pinned: Pinned,
 }
 
-async fn pin(queries: &Queries, asked: &TenantRange, session: &Session) -> Result<Pinned, AskError> {
-    let pinned = session.within(asking::pin(queries, &asked.tenant, asked.range.hours())).await??;
-    check_kept(asked, &pinned).map_err(|error| unread(queries, error))?;
-    Ok(pinned)
+/// A child that has planned a query.
+struct PlannedQuery {
+    session: Session,
+    planned: Planned,
+}
+
+async fn planned(turn: Turn, query: Query) -> Result<PlannedQuery, AskError> {
+    let mut session = turn.start().await?;
+    let planned = session.plan(query).await?;
+    Ok(PlannedQuery { session, planned })
+}
+
+/// What is pinned for a query, and its blobs if they could be read.
+struct Read {
+    pinned: Pinned,
+    fetched: Result<Fetched, FetchError>,
+}
+
+/// Pins the rows of a tenant, and reads blobs.
+async fn read(server: &Asking, asked: &TenantRange) -> Result<Read, AskError> {
+    let queries = &server.queries;
+    let reading = async {
+        let pinned = server.pin(&asked.tenant, asked.range.hours()).await?;
+        check_kept(asked, &pinned).map_err(|error| unread(queries, error))?;
+        let fetched = queries.fetcher.fetch(&asked.tenant, &pinned.blobs).await;
+        Ok(Read { pinned, fetched })
+    };
+    let timeout = queries.sql.settings().timeout;
+    let too_slow = |_| SqlError::Time { ms: timeout.as_millis() };
+    tokio::time::timeout(timeout, reading).await.map_err(too_slow)?
 }
 
 async fn given_up(session: Session, why: AskError) -> AskError {
@@ -213,29 +232,35 @@ async fn given_up(session: Session, why: AskError) -> AskError {
     why
 }
 
-/// Reads rows and sends them to the child.
+/// A planned query, and its blobs if they could be read.
+struct Fetching {
+    reading: Reading,
+    fetched: Result<Fetched, FetchError>,
+}
+
+/// Gathers rows and sends them to the child. If a blob is gone, the query is pinned again.
 async fn send_rows(
-    queries: &Arc<Queries>,
+    server: &Asking,
     asked: &TenantRange,
-    mut reading: Reading,
+    mut fetching: Fetching,
     line: &mut LogLine<'_>,
 ) -> Result<Reading, AskError> {
+    let queries = &server.queries;
     let mut tries = 0;
     let Gathered { reading: Reading { mut session, pinned }, rows } = loop {
-        let gathered = gathered(queries, asked, reading).await?;
-        let Gathered { reading: Reading { session, pinned }, rows } = gathered;
+        let Gathered { reading, rows } = gathered(asked, fetching).await?;
         let Err(SqlRowsError::Directory(gone)) = &rows else {
-            break Gathered { reading: Reading { session, pinned }, rows };
+            break Gathered { reading, rows };
         };
-        if !asking::may_pin_again(queries, &pinned, gone, tries).await {
-            break Gathered { reading: Reading { session, pinned }, rows };
+        if !asking::may_pin_again(queries, &reading.pinned, gone, tries).await {
+            break Gathered { reading, rows };
         }
         tries += 1;
-        let pinned = match pin(queries, asked, &session).await {
-            Ok(pinned) => pinned,
+        let session = reading.session;
+        fetching = match session.within(read(server, asked)).await? {
+            Ok(Read { pinned, fetched }) => Fetching { reading: Reading { session, pinned }, fetched },
             Err(refused) => return Err(given_up(session, refused).await),
         };
-        reading = Reading { session, pinned };
     };
     let rows = match rows {
         Ok(rows) => rows,
@@ -259,21 +284,28 @@ struct Gathered {
     rows: Result<Rollups, SqlRowsError>,
 }
 
-/// Reads rows on a thread that may block. The thread owns the session, so the tenant's turn lasts until the thread ends, even if the
+async fn gathered(asked: &TenantRange, fetching: Fetching) -> Result<Gathered, AskError> {
+    let Fetching { reading, fetched } = fetching;
+    match fetched {
+        Ok(fetched) => gathered_on_thread(asked, reading, fetched).await,
+        Err(FetchError::Directory(error)) => Ok(Gathered { reading, rows: Err(SqlRowsError::Directory(error)) }),
+        Err(error @ FetchError::Waited) => Err(given_up(reading.session, asking::waited(&error).into()).await),
+    }
+}
+
+/// Gathers rows on a thread that may block. The thread owns the session, so the tenant's turn lasts until the thread ends, even if the
 /// client disconnects. In that case the thread ends after the present blob.
-async fn gathered(queries: &Arc<Queries>, asked: &TenantRange, reading: Reading) -> Result<Gathered, AskError> {
-    let shared = Arc::clone(queries);
+async fn gathered_on_thread(asked: &TenantRange, reading: Reading, fetched: Fetched) -> Result<Gathered, AskError> {
     let asked = asked.clone();
     let waits = Arc::new(());
     let is_awaited = Arc::downgrade(&waits);
     let task = tokio::task::spawn_blocking(move || {
         let Reading { mut session, pinned } = reading;
-        let sources = shared.row_sources();
         let charge = |rows| {
             session.charge(rows)?;
             if is_awaited.strong_count() > 0 { Ok(()) } else { Err(SqlError::Abandoned) }
         };
-        let rows = gather(&asked, &pinned, &sources, charge);
+        let rows = gather(&asked, &pinned, &fetched, charge);
         Gathered { reading: Reading { session, pinned }, rows }
     });
     let read = task.await;

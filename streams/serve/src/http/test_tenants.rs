@@ -58,7 +58,7 @@ pub async fn delete_rows(node: &Node, headers: &HeaderMap) -> Result<Answer, Fai
         tables::erase(node, tenant, erased.erasure.asked_at_ms)?;
     }
     // Rows that queries have read go too.
-    node.queries.stores.cache.clear();
+    node.queries.stores.forget_blobs();
     Ok(Answer::json(&tenants(node)))
 }
 

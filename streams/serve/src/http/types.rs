@@ -60,7 +60,7 @@ async fn change(node: &Node, headers: &HeaderMap, change: TypeChange) -> Result<
         return Err(Failure::new(StatusCode::CONFLICT, "type_change", refused));
     }
     // The cache may hold rows of a deleted type.
-    node.queries.stores.cache.clear();
+    node.queries.stores.forget_blobs();
     Ok(Answer::json(&types(node)))
 }
 

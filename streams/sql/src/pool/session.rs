@@ -139,11 +139,6 @@ impl Session {
         if Instant::now() < self.allowed.until { Ok(()) } else { Err(self.too_slow()) }
     }
 
-    /// Gives the child back without a query.
-    pub fn release(mut self) {
-        self.give_back();
-    }
-
     /// Cancels a planned query. Its child waits for the next query.
     pub async fn give_up(mut self) {
         if self.send(&Request::GiveUp).await.is_ok() {

@@ -22,7 +22,7 @@ pub struct Blobs {
 
 /// Blobs that are only read, on any thread.
 pub struct BlobReader {
-    folder: FolderReader,
+    pub(super) folder: FolderReader,
 }
 
 impl Blobs {
@@ -105,14 +105,6 @@ impl BlobReader {
     pub(super) fn open(path: &Path, layer: &StoreLayer) -> Result<BlobReader, DirectoryError> {
         let failed = |error| DirectoryError::Folder { path: path.to_owned(), error };
         Ok(BlobReader { folder: FolderReader::open(path, layer).map_err(failed)? })
-    }
-
-    /// The rows of a live blob.
-    ///
-    /// # Errors
-    /// The blob is missing or damaged.
-    pub fn rows(&self, meta: &BlobMeta, wanted: Wanted<'_>) -> Result<Rollups, DirectoryError> {
-        decode(meta, self.folder.read(meta), wanted)
     }
 
     /// The letters of a live blob of dead letters.

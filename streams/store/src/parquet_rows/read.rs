@@ -7,11 +7,13 @@ use super::{
 use bytes::Bytes;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
-use parquet::file::reader::{FileReader, RowGroupReader};
-use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
+use parquet::file::properties::ReaderProperties;
+use parquet::file::reader::{ChunkReader, RowGroupReader};
+use parquet::file::serialized_reader::SerializedRowGroupReader;
 use std::ops::Range;
+use std::sync::Arc;
 use tidemark_streams_core::rollup::{RollupRow, Rollups};
 use tidemark_streams_core::time::Hour;
 use tidemark_streams_core::values::{DimensionNumber, Values, push};
@@ -67,19 +69,16 @@ pub fn decode_with_footer(bytes: Bytes) -> Result<(Rollups, Footer), RowsError> 
 }
 
 fn read(bytes: Bytes, wanted: Wanted<'_>) -> Result<(Rollups, Footer), RowsError> {
-    let options = ReadOptionsBuilder::new().with_page_index().build();
-    let reader = SerializedFileReader::new_with_options(bytes, options)?;
-    let footer = checked_footer(reader.metadata())?;
+    let metadata = metadata(&bytes)?;
+    let footer = checked_footer(&metadata)?;
+    let file = Arc::new(bytes);
     let mut rows = Rollups::new();
-    for number in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(number)?;
+    for number in 0..metadata.num_row_groups() {
         let range = match wanted {
-            Wanted::All => 0..count(reader.metadata(), number)?,
-            Wanted::Tenant(tenant) => rows_of(reader.metadata(), number, tenant)?,
+            Wanted::All => 0..count(&metadata, number)?,
+            Wanted::Tenant(tenant) => rows_of(&metadata, number, tenant)?,
         };
-        if !range.is_empty() {
-            push_group(group.as_ref(), range, wanted, &mut rows)?;
-        }
+        push_group(&group(&file, &metadata, number)?, range, wanted, &mut rows)?;
     }
     if wanted == Wanted::All {
         let found = Checksum::of(&rows);
@@ -91,7 +90,24 @@ fn read(bytes: Bytes, wanted: Wanted<'_>) -> Result<(Rollups, Footer), RowsError
     Ok((rows, footer))
 }
 
-fn checked_footer(metadata: &ParquetMetaData) -> Result<Footer, RowsError> {
+/// What a file says of its groups, columns and pages.
+pub(super) fn metadata(bytes: &Bytes) -> Result<ParquetMetaData, RowsError> {
+    let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Required);
+    Ok(reader.parse_and_finish(bytes)?)
+}
+
+/// A group of a file, or of the bytes of a file that hold it.
+pub(super) fn group<'m, R: ChunkReader + 'static>(
+    file: &Arc<R>,
+    metadata: &'m ParquetMetaData,
+    number: usize,
+) -> Result<SerializedRowGroupReader<'m, R>, RowsError> {
+    let properties = Arc::new(ReaderProperties::builder().build());
+    let pages = metadata.page_index_for_row_group(number);
+    Ok(SerializedRowGroupReader::new(Arc::clone(file), metadata.row_group(number), pages, properties)?)
+}
+
+pub(super) fn checked_footer(metadata: &ParquetMetaData) -> Result<Footer, RowsError> {
     let file = metadata.file_metadata();
     let pairs = file.key_value_metadata().into_iter().flatten();
     let footer = Footer(pairs.filter_map(|pair| Some((pair.key.clone(), pair.value.clone()?))).collect());
@@ -131,12 +147,19 @@ pub(super) fn rows_of(metadata: &ParquetMetaData, group: usize, tenant: &str) ->
 }
 
 /// Adds the rows of a group, some at a time: their values stay in the processor's caches.
-fn push_group(
+pub(super) fn push_group(
     group: &dyn RowGroupReader,
     range: Range<usize>,
     wanted: Wanted<'_>,
     rows: &mut Rollups,
 ) -> Result<(), RowsError> {
+    let range = match wanted {
+        Wanted::All => range,
+        Wanted::Tenant(tenant) => narrowed(group, range, tenant)?,
+    };
+    if range.is_empty() {
+        return Ok(());
+    }
     let mut readers = Readers::open(group, range.start)?;
     let mut columns = Columns::default();
     for start in range.clone().step_by(PAGE_ROWS) {
@@ -144,6 +167,20 @@ fn push_group(
         push_rows(&columns, wanted, rows)?;
     }
     Ok(())
+}
+
+/// The rows from the first to the last of a tenant. The other columns of other rows are skipped.
+fn narrowed(group: &dyn RowGroupReader, range: Range<usize>, tenant: &str) -> Result<Range<usize>, RowsError> {
+    if range.is_empty() {
+        return Ok(range);
+    }
+    let mut reader: ColumnReaderImpl<ByteArrayType> = column(group, TENANT, range.start)?;
+    let mut tenants = Vec::new();
+    values(&mut reader, range.len(), &mut tenants)?;
+    let is_wanted = |found: &ByteArray| found.data() == tenant.as_bytes();
+    let first = tenants.iter().position(is_wanted).unwrap_or(tenants.len());
+    let end = tenants.iter().rposition(is_wanted).map_or(first, |last| last + 1);
+    Ok(range.start + first..range.start + end)
 }
 
 fn push_rows(columns: &Columns, wanted: Wanted<'_>, rows: &mut Rollups) -> Result<(), RowsError> {

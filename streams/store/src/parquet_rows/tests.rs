@@ -3,6 +3,7 @@
 use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
+use std::ops::Range;
 use std::sync::Arc;
 use tidemark_streams_core::blob::{BlobKey, Epoch, Level, LiveDigest, PartitionId, Seq};
 use tidemark_streams_core::manifest::{Command, Manifest, SetTypes, TypesSet};
@@ -192,6 +193,49 @@ fn another_file_is_refused_by_format() {
     assert!(matches!(decode(Bytes::new(), Wanted::All), Err(RowsError::Parquet(_))));
 }
 
+/// The rows of a tenant from the part of a file that its index names.
+fn of_part(bytes: &Bytes, tenant: &str) -> Result<Rollups, RowsError> {
+    let index = Index::of(bytes)?;
+    let Some(Range { start, end }) = index.range_of(tenant)? else { return Ok(Rollups::new()) };
+    index.rows(&Part { start, bytes: bytes.slice(start as usize..end as usize) }, tenant)
+}
+
+#[test]
+fn part_with_a_tenant_has_all_its_rows_of_many_groups() {
+    let rows = rows(1_000, 10, 24);
+    let bytes = Bytes::from(encode(&rows, &plain()).unwrap());
+    let index = Index::of(&bytes).unwrap();
+    // Tenant 546 is in two groups. Others are at borders of pages.
+    for tenant in ["tenant-0000", "tenant-0034", "tenant-0545", "tenant-0546", "tenant-0547", "tenant-0999"] {
+        let expected = decode(bytes.clone(), Wanted::Tenant(tenant)).unwrap();
+        assert_eq!(expected.len(), 240);
+        assert_eq!(of_part(&bytes, tenant).unwrap(), expected, "{tenant}");
+        assert_eq!(index.rows_of_whole(&bytes, tenant).unwrap(), expected, "{tenant}");
+    }
+    let range = index.range_of("tenant-0100").unwrap().unwrap();
+    assert!(range.end - range.start < bytes.len() as u64 * 2 / 3, "{range:?} of {}", bytes.len());
+    assert_eq!(index.range_of("nobody").unwrap(), None);
+    assert!(of_part(&bytes, "tenant-05455").unwrap().is_empty(), "its page is read, and has no row of it");
+}
+
+#[test]
+fn flipped_bit_of_a_part_is_found_wherever_it_is() {
+    let rows = rows(300, 4, 24);
+    let bytes = encode(&rows, &plain()).unwrap();
+    let index = Index::of(&bytes.clone().into()).unwrap();
+    let Range { start, end } = index.range_of("tenant-0150").unwrap().unwrap();
+    for at in (start..end).step_by(97) {
+        let mut changed = bytes[start as usize..end as usize].to_vec();
+        changed[(at - start) as usize] ^= 1 << (at % 8);
+        let found = index.rows(&Part { start, bytes: changed.into() }, "tenant-0150");
+        assert!(matches!(found, Err(RowsError::Changed { .. })), "byte {at}");
+    }
+    let short = Part { start, bytes: bytes[start as usize..end as usize - 1].to_vec().into() };
+    assert!(matches!(index.rows(&short, "tenant-0150"), Err(RowsError::Changed { .. })));
+    let beside = Part { start: start + 1, ..short };
+    assert!(matches!(index.rows(&beside, "tenant-0150"), Err(RowsError::Changed { .. })));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
@@ -216,5 +260,41 @@ proptest! {
         let footer = footer_of(&put(&rows, country_and_surface()), "0123456789abcdef");
         let bytes = Bytes::from(encode(&rows, &footer).unwrap());
         prop_assert_eq!(decode(bytes, Wanted::All).unwrap(), rows);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// Groups, pages and tenants of any size: each tenant has the same rows, from its part and from the whole file.
+    #[test]
+    fn parts_and_whole_files_have_equal_rows(
+        tenants in proptest::collection::vec(1..30_000_usize, 1..8),
+        seed in any::<u32>(),
+        has_values in any::<bool>(),
+    ) {
+        let mut rows = Rollups::new();
+        for (number, count) in tenants.iter().enumerate() {
+            for at in 0..*count as u32 {
+                let values = if has_values { ["\u{1}IN\u{2}feed", "\u{1}NP"][number % 2] } else { "" };
+                let row = RollupRow {
+                    tenant: &format!("t{number}"),
+                    values: Values::parse(values).unwrap(),
+                    listing: &format!("{:06}", at / 24),
+                    hour: Hour(480_000 + at % 24),
+                    event_type: if seed & 1 == 0 { "click" } else { "impression" },
+                    quarters: [at ^ seed, at % 3, 0, seed % 9].map(|count| count % 1_000),
+                };
+                rows.push(row).unwrap();
+            }
+        }
+        let footer = footer_of(&put(&rows, country_and_surface()), "0123456789abcdef");
+        let bytes = Bytes::from(encode(&rows, &footer).unwrap());
+        for tenant in (0..tenants.len()).map(|number| format!("t{number}")).chain(["s".to_owned(), "t00".to_owned()]) {
+            let expected: Vec<RollupRow<'_>> = rows.iter().filter(|row| row.tenant == tenant).collect();
+            let whole = decode(bytes.clone(), Wanted::Tenant(&tenant)).unwrap();
+            prop_assert!(whole.iter().eq(expected.iter().copied()));
+            prop_assert_eq!(of_part(&bytes, &tenant).unwrap(), whole);
+        }
     }
 }
