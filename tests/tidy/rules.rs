@@ -31,7 +31,15 @@ const MAY_KNOW: [(&str, &[&str]); 30] = [
     ("tidemark-sim-report", &["tidemark-proto", "tidemark-sim"]),
     (
         "tidemark-streams-bench",
-        &["tidemark-streams-core", "tidemark-streams-sim", "tidemark-streams-sql", "tidemark-streams-store"],
+        &[
+            "tidemark-proto",
+            "tidemark-streams-core",
+            "tidemark-streams-intake",
+            "tidemark-streams-serve",
+            "tidemark-streams-sim",
+            "tidemark-streams-sql",
+            "tidemark-streams-store",
+        ],
     ),
     ("tidemark-streams-core", &["tidemark-proto"]),
     ("tidemark-streams-intake", &["tidemark-proto", "tidemark-streams-core"]),

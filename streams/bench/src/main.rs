@@ -1,4 +1,4 @@
-//! `tidemark-streams-bench`: measures the intake over HTTP, kills, a backlog, latencies, the fold alone, SQL,
+//! `tidemark-streams-bench`: measures the intake over HTTP, kills, a backlog, latencies, queries on a slow store, the fold alone, SQL,
 //! hostile queries, and a day of one partition.
 //!
 //! It is a program of its own, so the product has no load generator.
@@ -16,7 +16,9 @@ mod kill;
 mod latency;
 mod peers;
 mod process;
+mod queries;
 mod recount;
+mod slow;
 mod sql;
 
 use clap::{Parser, Subcommand};
@@ -53,6 +55,12 @@ enum Command {
     /// Measure queries of good tenants alone, and beside a hundred queries that mean harm
     #[command(after_help = "Example:\n  tidemark-streams-bench hostile --runs 1")]
     Hostile(hostile::HostileArgs),
+    /// Ask for months of many tenants at once, typed and in SQL, while the store of blobs is slow, and compare the totals
+    #[command(after_help = "Example:\n  tidemark-streams-bench queries --runs 1")]
+    Queries(queries::QueriesArgs),
+    /// Serve a directory with a slow store of blobs
+    #[command(name = slow::COMMAND, hide = true)]
+    Slow(slow::SlowArgs),
     /// Pass a virtual day of one partition, and count the blobs and bytes of all partitions
     #[command(after_help = "Example:\n  tidemark-streams-bench day --partitions 1000")]
     Day(day::DayArgs),
@@ -93,6 +101,18 @@ pub enum BenchError {
     Unmerged(String),
     #[error("the owner took rows up to {position:?}, and {expected} were given")]
     NotTaken { position: Option<u64>, expected: u64 },
+    #[error("a commit of the directory was refused: {0}")]
+    Uncommitted(String),
+    #[error("{wrong} of {queries} answers are others than the counts that were loaded; the first: {first}")]
+    Wrong { wrong: usize, queries: usize, first: String },
+    #[error(transparent)]
+    Rows(#[from] tidemark_streams_core::rollup::RowError),
+    #[error(transparent)]
+    Calendar(#[from] tidemark_proto::series::calendar::CalendarError),
+    #[error(transparent)]
+    Zone(#[from] tidemark_proto::series::calendar::UnknownZone),
+    #[error(transparent)]
+    Serve(#[from] Box<tidemark_streams_serve::ServeError>),
     #[error("the owner stopped: {0}")]
     Stopped(tidemark_streams_core::owner::Stop),
     #[error("{0}")]
@@ -120,6 +140,16 @@ fn main() -> ExitCode {
         Command::Day(args) => day::run(&args),
         Command::Sql(args) => sql::run(&args),
         Command::Hostile(args) => hostile::run(&args),
+        Command::Queries(args) => queries::run(&args),
+        Command::Slow(args) => {
+            return match slow::run(args) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    let _ = writeln!(io::stderr(), "error: {error}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
     };
     let said = match &measured {
         Ok(text) => writeln!(io::stdout(), "{text}"),
