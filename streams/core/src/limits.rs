@@ -45,6 +45,8 @@ pub const COMMIT_BLOBS_MAX: usize = 4_096;
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;
 /// Blobs that one merge writes. The rest goes into one more delta, which the next merge takes.
 pub const MERGE_BLOBS_MAX: usize = 1_024;
+/// Recounted rows of one delta. A replacement of more rows writes several.
+pub const REPLACED_ROWS_MAX: usize = 1 << 20;
 /// Rows that one merge reads. A merge takes fewer blobs rather than more rows.
 pub const MERGE_ROWS_MAX: u64 = 8 << 20;
 

@@ -14,7 +14,7 @@ use crate::blob::{BlobKey, BlobMeta, Level, LiveDigest};
 use crate::codec::DecodeError;
 use crate::scope::{Part, Scope, Slice, TenantHash};
 use crate::teeth::{Bug, bites};
-use crate::time::{Hour, HourRange};
+use crate::time::{Days, Hour, HourRange};
 use chunk::{Chunk, Entry};
 use hashbrown::HashTable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,6 +145,13 @@ impl BlobSet {
             found.extend(self.between(from, Place::last_of(level, part(u32::MAX, u32::MAX))).filter(overlaps));
         }
         found
+    }
+
+    /// The blobs that may hold rows of some days. Dead letters are not among them.
+    pub fn of_days(&self, days: &Days) -> Vec<BlobMeta> {
+        let hours = days.hours();
+        let of_rows = Level::OF_ROWS.into_iter().flat_map(|level| self.of_level(level));
+        of_rows.filter(|meta| meta.hours.overlaps(&hours)).collect()
     }
 
     /// Adds a blob. `false`: one of its name is there, and nothing changes.

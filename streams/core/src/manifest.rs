@@ -11,6 +11,7 @@ mod command;
 mod encoding;
 mod expire;
 mod head;
+mod replace;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -23,11 +24,12 @@ pub use apply::{
     ClaimRefused, CommitRefused, Committed, EraseRefused, FenceRefused, LayoutRefused, Outcome, TooManyTestTenants,
 };
 pub use command::{
-    Claim, Command, Commit, Erase, Expire, Fence, Generation, MemberId, Progress, SetLayout, SetPause, SetRetention,
-    SetTestTenant, SetTypes, Settled, TypesSet,
+    Claim, Command, Commit, Erase, Expire, Fence, Generation, MemberId, Progress, Replace, SetLayout, SetPause,
+    SetRetention, SetTestTenant, SetTypes, Settled, SourceReading, TypesSet,
 };
 pub use expire::{ExpireRefused, Expired};
 pub use head::{Gone, Head, LiveOf, Recovered, replaces_head};
+pub use replace::ReplaceRefused;
 pub use snapshot::{Restore, Row, SnapshotError};
 
 use crate::blob::{BlobMeta, Epoch, PartitionId, Seq};

@@ -12,6 +12,7 @@ mod expire;
 mod job;
 mod letters;
 mod rebuild;
+mod replace;
 mod types;
 mod unreadable;
 mod window;
@@ -19,12 +20,15 @@ mod window;
 use letters::LettersTurn;
 pub use letters::{Fate, Letter, Letters};
 pub use rebuild::{Counted, Recount};
+pub use replace::Recounted;
 
 use crate::blob::{BlobKey, Epoch, Level, LiveDigest, PartitionId, Seq, StoredBlob};
 use crate::erasure::Erasures;
 use crate::event::{EventTypes, RawEvent};
 use crate::layout::Layout;
-use crate::manifest::{BlobSet, ClaimRefused, Command, CommitRefused, Generation, Manifest, MemberId, Outcome};
+use crate::manifest::{
+    BlobSet, ClaimRefused, Command, CommitRefused, Generation, Manifest, MemberId, Outcome, ReplaceRefused,
+};
 use crate::merge::{MergePolicy, Scheduler};
 use crate::query::OwnerRows;
 use crate::retention::{Horizons, Retention};
@@ -150,6 +154,9 @@ pub enum Input<'a> {
         key: BlobKey,
         letters: &'a [DeadLetter],
     },
+    /// Recounted rows of past days, in place of those of live blobs. Nothing happens while a job is under way or the partition is paused,
+    /// if other blobs are live than those that were recounted, if a row is of another day or type, or if rows are held and readings change.
+    Replace(Recounted<'a>),
     /// A command was applied; the manifest is the state right behind it.
     Applied {
         outcome: &'a Outcome,
@@ -223,6 +230,8 @@ pub enum Stop {
     Claim(#[from] ClaimRefused),
     #[error("a commit was refused: {0}")]
     Commit(#[from] CommitRefused),
+    #[error("a replacement was refused: {0}")]
+    Replace(#[from] ReplaceRefused),
     #[error("rows of source {source_id} from {from} on were given, and the next one is {expected}")]
     Gap { source_id: SourceId, expected: u64, from: u64 },
     #[error("source {source_id} ends at row {rows}, and {expected} rows of it are counted")]
@@ -345,6 +354,7 @@ impl Owner {
             Input::LoadedLetters { key, letters } => self.loaded_letters(now, key, &letters),
             Input::Rebuild { key, rows } => self.rebuild(now, key, rows),
             Input::RebuildLetters { key, letters } => self.rebuild_letters(now, key, letters),
+            Input::Replace(recounted) => self.begin_replace(now, &recounted),
             Input::Applied { outcome, manifest } => self.applied(now, outcome, manifest),
         }
         self.release_puts(now);

@@ -8,15 +8,15 @@ use crate::blob::{BlobKey, BlobMeta, Level, Seq};
 use crate::erasure::Erasures;
 use crate::layout::Layout;
 use crate::limits::REBUILD_READS_MAX;
-use crate::manifest::{Commit, Partition, Progress};
+use crate::manifest::{Commit, Partition, Progress, Replace};
 use crate::merge::scope_of;
 use crate::names::Names;
 use crate::owner::{Counted, DeadLetter, Origin};
 use crate::rollup::{RollupRow, Rollups, RowError};
 use crate::schema::{Schema, TypesOf};
 use crate::scope::TenantHash;
-use crate::source::SourceId;
-use crate::time::Now;
+use crate::source::{SourceId, SourceState};
+use crate::time::{HourRange, Now};
 use crate::values::OTHER;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,7 +32,13 @@ pub struct Lineage {
 
 /// Where the rows of blobs come from, also of blobs that are not live any more.
 #[derive(Clone, Debug, Default)]
-pub struct Lineages(BTreeMap<BlobKey, Lineage>);
+pub struct Lineages {
+    of_blobs: BTreeMap<BlobKey, Lineage>,
+    /// Blobs with recounted rows, and with rows beside them.
+    recounted: BTreeSet<BlobKey>,
+    /// Sources that were recounted by other columns or another zone.
+    reread: BTreeSet<SourceId>,
+}
 
 /// Rows `from` to `to` of a source, `to` not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +72,10 @@ pub struct Rebuilder<'a, I> {
 pub enum CannotRebuild {
     #[error("the inputs of blob {0} are not known: the manifest's log does not reach back to its commit")]
     UnknownInputs(BlobKey),
+    #[error(
+        "blob {0} holds rows of a rebuilt range, and the manifest's log does not say which: restore its file from a copy"
+    )]
+    Recounted(BlobKey),
     #[error("rows {} to {} of source {} are needed, and the source is not there", rows.from + 1, rows.to, rows.source)]
     NoSource { rows: SourceRows },
     #[error("blob {0} has rows of replayed dead letters, and a replay cannot be repeated")]
@@ -129,12 +139,12 @@ impl fmt::Display for Holding {
 
 impl Lineages {
     pub fn get(&self, key: &BlobKey) -> Option<&Lineage> {
-        self.0.get(key)
+        self.of_blobs.get(key)
     }
 
     /// All blobs of the commit of a blob.
     fn of_commit(&self, key: &BlobKey) -> impl Iterator<Item = &BlobMeta> {
-        let blobs = self.0.range(BlobKey { part: 0, ..*key }..=BlobKey { part: u32::MAX, ..*key });
+        let blobs = self.of_blobs.range(BlobKey { part: 0, ..*key }..=BlobKey { part: u32::MAX, ..*key });
         blobs.map(|(_, lineage)| &lineage.meta)
     }
 
@@ -146,8 +156,48 @@ impl Lineages {
         };
         let letters = commit.add.iter().find(|meta| meta.level == Level::DeadLetters).map(|meta| meta.key);
         for meta in &commit.add {
-            self.0.insert(meta.key, Lineage { meta: *meta, origin: origin.clone(), letters });
+            self.of_blobs.insert(meta.key, Lineage { meta: *meta, origin: origin.clone(), letters });
         }
+    }
+
+    /// Takes the blobs of a replacement over. They serve as inputs of others.
+    pub fn add_replaced(&mut self, replace: &Replace) {
+        let origin = Origin::Blobs(replace.remove.iter().copied().collect());
+        for meta in &replace.add {
+            self.of_blobs.insert(meta.key, Lineage { meta: *meta, origin: origin.clone(), letters: None });
+            self.recounted.insert(meta.key);
+        }
+        self.reread.extend(replace.readings.iter().map(|of| of.source));
+    }
+
+    /// The hours of all rows of a source that count. `None`: the log does not say them of each row, or rows of replayed letters are among
+    /// them, or the source was recounted by other columns.
+    pub fn hours_of(&self, source: SourceId, state: &SourceState) -> Option<Vec<HourRange>> {
+        let mut hours = Vec::new();
+        let mut letters = 0;
+        let mut rows = Vec::new();
+        for Lineage { meta, origin, .. } in self.of_blobs.values() {
+            match origin {
+                Origin::Source { source: of, from, to } if *of == source => {
+                    rows.push(SourceRows { source, from: *from, to: *to })
+                }
+                Origin::Source { .. } | Origin::Blobs(_) => continue,
+            }
+            match meta.level.is_of_rows() {
+                true => hours.push(meta.hours),
+                false => letters += meta.rows,
+            }
+        }
+        rows.sort_unstable();
+        let mut next = 0;
+        for SourceRows { from, to, .. } in rows {
+            if from > next {
+                return None;
+            }
+            next = next.max(to);
+        }
+        let is_known = next == state.next_row && letters == state.dead_letters + state.dropped;
+        (is_known && !self.reread.contains(&source)).then_some(hours)
     }
 }
 
@@ -169,6 +219,9 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
     /// # Errors
     /// [`CannotRebuild`].
     pub fn rows(&mut self, meta: &BlobMeta) -> Result<Rollups, CannotRebuild> {
+        if self.lineages.recounted.contains(&meta.key) {
+            return Err(CannotRebuild::Recounted(meta.key));
+        }
         let lineage = self.lineages.get(&meta.key).ok_or(CannotRebuild::UnknownInputs(meta.key))?;
         let all = match &lineage.origin {
             Origin::Source { source, from, to } => {
@@ -254,7 +307,7 @@ impl<'a, I: Inputs> Rebuilder<'a, I> {
             Origin::Source { source, to, .. } => source == rows.source && to == rows.from,
             Origin::Blobs(_) => false,
         };
-        let before = self.lineages.0.values().filter(ends_there).map(|lineage| lineage.meta.key.seq).max();
+        let before = self.lineages.of_blobs.values().filter(ends_there).map(|lineage| lineage.meta.key.seq).max();
         match self.types.is_ambiguous(key.epoch, before.unwrap_or(Seq(0)), key.seq) {
             true => Err(CannotRebuild::TypesChanged(*key)),
             false => Ok(()),

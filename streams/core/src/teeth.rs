@@ -90,6 +90,12 @@ pub enum Bug {
     OldRawFilesStay,
     /// Files of the archive count as clean without a look for erased rows.
     ErasedRawRowsStay,
+    /// Rows of past days are replaced although other blobs are live than those that were recounted.
+    ReplaceWithoutLiveCheck,
+    /// A replacement leaves out the rows of other days in the blobs that it removes.
+    EdgeRowsDropped,
+    /// An owner replaces the blobs that it knows, and not those that were recounted.
+    LateRowsReplaced,
 }
 
 #[cfg(feature = "teeth")]

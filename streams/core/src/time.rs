@@ -44,6 +44,26 @@ pub struct HourRange {
     pub last: Hour,
 }
 
+/// Days from `first` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Days {
+    pub first: Day,
+    pub last: Day,
+}
+
+impl Days {
+    pub fn contains(&self, day: Day) -> bool {
+        self.first <= day && day <= self.last
+    }
+
+    /// All hours of the days, up to the last that a row may name.
+    pub fn hours(&self) -> HourRange {
+        let start = |day: u32| Hour(day.saturating_mul(HOURS_PER_DAY));
+        let end = start(self.last.0.saturating_add(1));
+        HourRange { first: start(self.first.0), last: Hour(end.0.saturating_sub(1)) }
+    }
+}
+
 impl Now {
     pub fn seconds(self) -> u64 {
         self.0 / 1_000

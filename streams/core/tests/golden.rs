@@ -8,19 +8,21 @@ use tidemark_streams_core::erasure::ErasureKey;
 use tidemark_streams_core::layout::{BucketsFrom, LargeTenant, Layout, PeriodUnit};
 use tidemark_streams_core::limits::COMMAND_BYTES_MAX;
 use tidemark_streams_core::manifest::{
-    Claim, Command, Commit, Erase, Expire, Fence, Generation, Manifest, MemberId, Progress, Restore, SetLayout,
-    SetPause, SetRetention, SetTestTenant, SetTypes, Settled, SnapshotError, TypesSet,
+    Claim, Command, Commit, Erase, Expire, Fence, Generation, Manifest, MemberId, Progress, Replace, Restore,
+    SetLayout, SetPause, SetRetention, SetTestTenant, SetTypes, Settled, SnapshotError, SourceReading, TypesSet,
 };
 use tidemark_streams_core::pause::PauseTarget;
 use tidemark_streams_core::retention::Retention;
 use tidemark_streams_core::schema::TypeChange;
 use tidemark_streams_core::scope::{Part, Scope, Slice, TenantHash};
 use tidemark_streams_core::source::{ReadingId, SourceId};
-use tidemark_streams_core::time::{Day, Hour, HourRange};
+use tidemark_streams_core::time::{Day, Days, Hour, HourRange};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-4.txt");
 /// Of a directory with dimensions.
 const DIMENSIONS_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-5.txt");
+/// Of a directory with a range that was replaced.
+const REPLACE_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/manifest-6.txt");
 /// The output of earlier versions: it is read for ever.
 const VERSION_1: &str = include_str!("golden/manifest-1.txt");
 const VERSION_2: &str = include_str!("golden/manifest-2.txt");
@@ -64,6 +66,26 @@ fn commands_with_dimensions() -> Vec<(&'static str, Command)> {
         let set = SetTypes { set: TypesSet::Change(change), asked_at_ms: 1_800_000_000_001, log_row: 42 };
         commands.push((["add-dimension", "add-second"][number], Command::Types(set)));
     }
+    commands
+}
+
+/// The same with a range that was recounted.
+fn commands_with_replacement() -> Vec<(&'static str, Command)> {
+    let mut commands = commands();
+    let replace = Replace {
+        partition: P,
+        epoch: Epoch(3),
+        seq: Seq(6),
+        days: Days { first: Day(17_168), last: Day(17_169) },
+        add: vec![blob(key(3, 6, 0), Level::Day, 600), blob(key(3, 6, 1), Level::Delta, 500)],
+        remove: vec![key(1, 4, 0), key(1, 5, 0)],
+        revision: 5,
+        erased: 10,
+        before: 400,
+        after: 500,
+        readings: vec![SourceReading { source: SourceId([0xab; 32]), reading: ReadingId(78) }],
+    };
+    commands.push(("replace", Command::Replace(replace)));
     commands
 }
 
@@ -236,12 +258,12 @@ fn restored(golden: &str) -> Result<Manifest, SnapshotError> {
 
 #[test]
 fn bytes_of_the_log_are_those_of_version_4() {
-    check_golden(PATH, commands());
+    check_golden(PATH, commands(), 1_010);
 }
 
 #[test]
 fn bytes_of_dimensions_are_those_of_version_5() {
-    check_golden(DIMENSIONS_PATH, commands_with_dimensions());
+    check_golden(DIMENSIONS_PATH, commands_with_dimensions(), 1_010);
     let mut manifest = Manifest::new();
     commands_with_dimensions().iter().for_each(|(_, command)| {
         manifest.apply(command);
@@ -252,7 +274,14 @@ fn bytes_of_dimensions_are_those_of_version_5() {
     assert_eq!(bounds, [200, 7]);
 }
 
-fn check_golden(path: &str, commands: Vec<(&'static str, Command)>) {
+#[test]
+fn bytes_of_a_replacement_are_those_of_version_6() {
+    check_golden(REPLACE_PATH, commands_with_replacement(), 1_100);
+    let (_, replace) = commands_with_replacement().pop().unwrap();
+    assert_eq!(replace.encode().unwrap()[0], 6, "an earlier program refuses it by its version");
+}
+
+fn check_golden(path: &str, commands: Vec<(&'static str, Command)>, total: u64) {
     let mut manifest = Manifest::new();
     let mut lines = Vec::new();
     for (name, command) in &commands {
@@ -270,15 +299,15 @@ fn check_golden(path: &str, commands: Vec<(&'static str, Command)>) {
         assert_eq!(Command::decode(&bytes(&golden, name)), Ok(command));
     }
     assert_eq!(restored(&golden), Ok(manifest.clone()));
-    assert_eq!(manifest.live().map(|meta| meta.total).sum::<u64>(), 1_010);
+    assert_eq!(manifest.live().map(|meta| meta.total).sum::<u64>(), total);
 }
 
 #[test]
 fn bytes_that_are_none_are_refused_with_value_and_limit() {
     let (_, claim) = commands_of_version_1().remove(0);
     let bytes = claim.encode().unwrap();
-    let later = [&[6], &bytes[1..]].concat();
-    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 6, known: 5 }));
+    let later = [&[7], &bytes[1..]].concat();
+    assert_eq!(Command::decode(&later), Err(DecodeError::Version { found: 7, known: 6 }));
     assert_eq!(Command::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Tail(1)));
     assert!(matches!(Command::decode(&bytes[..bytes.len() - 1]), Err(DecodeError::Damaged(_))));
     assert_eq!(Command::decode(&[]), Err(DecodeError::Empty));

@@ -213,8 +213,18 @@ impl ManifestHost {
         for entry in self.log.entries(1, self.log.last_index())? {
             let (index, bytes) = entry?;
             let command = Command::decode(&bytes).map_err(|error| ManifestError::Entry { index, error })?;
-            if let Command::Commit(commit) = &command {
-                lineages.add(commit);
+            match &command {
+                Command::Commit(commit) => lineages.add(commit),
+                Command::Replace(replace) => lineages.add_replaced(replace),
+                Command::Claim(_)
+                | Command::Fence(_)
+                | Command::Layout(_)
+                | Command::Pause(_)
+                | Command::Retention(_)
+                | Command::Expire(_)
+                | Command::Erase(_)
+                | Command::TestTenant(_)
+                | Command::Types(_) => {}
             }
         }
         Ok(lineages)

@@ -2,7 +2,8 @@
 
 use super::{
     AppliedCommit, Claim, Command, Commit, Erase, Expire, ExpireRefused, Expired, Fence, Generation, Manifest,
-    MemberId, Partition, Progress, SetLayout, SetRetention, SetTestTenant, SetTypes, Settled, TypesSet,
+    MemberId, Partition, Progress, Replace, ReplaceRefused, SetLayout, SetRetention, SetTestTenant, SetTypes, Settled,
+    TypesSet,
 };
 use crate::blob::{BlobKey, BlobMeta, Epoch, Level, PartitionId, Seq};
 use crate::erasure::{Erasure, TooManyErasures};
@@ -64,6 +65,12 @@ pub enum Outcome {
     /// Whether it was otherwise before.
     Types {
         result: Result<bool, SchemaRefused>,
+    },
+    Replace {
+        partition: PartitionId,
+        epoch: Epoch,
+        seq: Seq,
+        result: Result<Committed, ReplaceRefused>,
     },
 }
 
@@ -188,6 +195,10 @@ impl Manifest {
             Command::Erase(erase) => Outcome::Erase { partition: erase.partition, result: self.erase(erase) },
             Command::TestTenant(set) => Outcome::TestTenant { result: self.set_test_tenant(set) },
             Command::Types(set) => Outcome::Types { result: self.set_types(set) },
+            Command::Replace(replace) => {
+                let &Replace { partition, epoch, seq, .. } = replace;
+                Outcome::Replace { partition, epoch, seq, result: self.replace(replace) }
+            }
             Command::Pause(set) => {
                 let target = set.target.present(&self.schema);
                 Outcome::Pause { result: self.pauses.set(&target, set.paused_at_ms) }
@@ -313,7 +324,7 @@ impl Manifest {
             return Err(CommitRefused::NothingErased { erased: commit.erased });
         }
         partition.check(commit)?;
-        partition.replace(commit);
+        partition.exchange(commit);
         partition.last_commit = Some(this);
         self.changed.insert(id);
         Ok(Committed::Now)
@@ -322,31 +333,39 @@ impl Manifest {
 
 impl Partition {
     fn check(&self, commit: &Commit) -> Result<(), CommitRefused> {
+        let exchange = Exchange::of(commit);
+        self.check_number(&exchange)?;
+        if let Some(progress) = &commit.progress {
+            self.check_progress(progress)?;
+        }
+        check_names(&exchange)?;
+        let removed = self.removed(&exchange)?;
+        if let Some(settled) = &commit.settled {
+            self.check_settled(commit, settled, &removed)?;
+        }
+        check_sums(commit, &removed)
+    }
+
+    /// Whether a commit comes behind the last one, and its owner knew all erasures and changes of event types.
+    pub(super) fn check_number(&self, exchange: &Exchange<'_>) -> Result<(), CommitRefused> {
+        let &Exchange { seq, revision, add, remove, .. } = exchange;
         let last = self.last_seq();
-        if commit.seq <= last && !bites(Bug::NumbersMayFall) {
-            return Err(CommitRefused::OldSeq { seq: commit.seq, last });
+        if seq <= last && !bites(Bug::NumbersMayFall) {
+            return Err(CommitRefused::OldSeq { seq, last });
         }
         let known = self.revision();
         let is_passed_over = match self.type_changes.is_empty() {
             true => bites(Bug::CommitsBeforeErasure),
             false => bites(Bug::CommitsBeforeTypeChange) && self.erasures.is_empty(),
         };
-        if commit.revision != known && !is_passed_over {
-            return Err(CommitRefused::OtherRevision { named: commit.revision, known });
+        if revision != known && !is_passed_over {
+            return Err(CommitRefused::OtherRevision { named: revision, known });
         }
-        let blobs = commit.add.len().max(commit.remove.len());
+        let blobs = add.len().max(remove.len());
         if blobs > COMMIT_BLOBS_MAX {
             return Err(CommitRefused::TooManyBlobs { blobs });
         }
-        if let Some(progress) = &commit.progress {
-            self.check_progress(progress)?;
-        }
-        check_names(commit)?;
-        let removed = self.removed(commit)?;
-        if let Some(settled) = &commit.settled {
-            self.check_settled(commit, settled, &removed)?;
-        }
-        check_sums(commit, &removed)
+        Ok(())
     }
 
     fn check_progress(&self, progress: &Progress) -> Result<(), CommitRefused> {
@@ -388,19 +407,20 @@ impl Partition {
     }
 
     /// The live blobs that a commit removes.
-    fn removed(&self, commit: &Commit) -> Result<Vec<BlobMeta>, CommitRefused> {
+    pub(super) fn removed(&self, exchange: &Exchange<'_>) -> Result<Vec<BlobMeta>, CommitRefused> {
+        let remove = exchange.remove;
         if bites(Bug::MergeWithoutLiveCheck) {
-            return Ok(commit.remove.iter().filter_map(|key| self.live.get(key)).collect());
+            return Ok(remove.iter().filter_map(|key| self.live.get(key)).collect());
         }
-        let distinct: BTreeSet<&BlobKey> = commit.remove.iter().collect();
-        if distinct.len() != commit.remove.len() {
-            return Err(CommitRefused::NotLive(commit.remove[0]));
+        let distinct: BTreeSet<&BlobKey> = remove.iter().collect();
+        if distinct.len() != remove.len() {
+            return Err(CommitRefused::NotLive(remove[0]));
         }
         let live = |key: &BlobKey| self.live.get(key).ok_or(CommitRefused::NotLive(*key));
-        commit.remove.iter().map(live).collect()
+        remove.iter().map(live).collect()
     }
 
-    fn replace(&mut self, commit: &Commit) {
+    fn exchange(&mut self, commit: &Commit) {
         let keeps_letters = commit.settled.is_some() && bites(Bug::ReplayKeepsLetters);
         let keeps_rebuilt = bites(Bug::RebuiltBlobStays) && self.is_rebuilt(commit);
         for key in commit.remove.iter().filter(|_| !keeps_letters && !keeps_rebuilt) {
@@ -444,14 +464,31 @@ impl Partition {
     }
 }
 
+/// The blobs that an entry adds and removes, and who says so.
+pub(super) struct Exchange<'a> {
+    pub partition: PartitionId,
+    pub epoch: Epoch,
+    pub seq: Seq,
+    pub revision: u64,
+    pub add: &'a [BlobMeta],
+    pub remove: &'a [BlobKey],
+}
+
+impl Exchange<'_> {
+    fn of(commit: &Commit) -> Exchange<'_> {
+        let &Commit { partition, epoch, seq, revision, ref add, ref remove, .. } = commit;
+        Exchange { partition, epoch, seq, revision, add, remove }
+    }
+}
+
 /// Every blob that is added has a name of this commit.
-fn check_names(commit: &Commit) -> Result<(), CommitRefused> {
+pub(super) fn check_names(exchange: &Exchange<'_>) -> Result<(), CommitRefused> {
     let mut parts = BTreeSet::new();
     let is_foreign = |meta: &&BlobMeta| {
         let BlobKey { partition, epoch, seq, part } = meta.key;
-        (partition, epoch, seq) != (commit.partition, commit.epoch, commit.seq) || !parts.insert(part)
+        (partition, epoch, seq) != (exchange.partition, exchange.epoch, exchange.seq) || !parts.insert(part)
     };
-    match commit.add.iter().find(is_foreign) {
+    match exchange.add.iter().find(is_foreign) {
         Some(meta) => Err(CommitRefused::ForeignName(meta.key)),
         None => Ok(()),
     }

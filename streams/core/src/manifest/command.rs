@@ -8,7 +8,7 @@ use crate::retention::Retention;
 use crate::schema::TypeChange;
 use crate::scope::TenantHash;
 use crate::source::{ReadingId, SourceId};
-use crate::time::{Day, Hour};
+use crate::time::{Day, Days, Hour};
 use serde::{Deserialize, Serialize};
 
 /// The number of a claim, given out by the process that assigns partitions: a consumer group, or the one process of a directory.
@@ -31,6 +31,7 @@ pub enum Command {
     Erase(Erase),
     TestTenant(SetTestTenant),
     Types(SetTypes),
+    Replace(Replace),
 }
 
 /// Makes a member the owner of a partition, under a new epoch.
@@ -169,4 +170,34 @@ pub enum TypesSet {
     Change(TypeChange),
     /// The names of all live blobs, of a directory with blobs of an earlier version.
     List(Vec<String>),
+}
+
+/// Replaces the rows of past days by a recount of their sources. The sum of all counts changes by the difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replace {
+    pub partition: PartitionId,
+    pub epoch: Epoch,
+    pub seq: Seq,
+    pub days: Days,
+    /// Blobs with the recounted rows, and with rows of other days and types that the removed blobs held.
+    pub add: Vec<BlobMeta>,
+    /// The blobs that were recounted: all live blobs with hours of these days. The command is refused if others are live.
+    pub remove: Vec<BlobKey>,
+    /// As of a commit.
+    pub revision: u64,
+    /// As of a commit.
+    pub erased: u64,
+    /// The sum of the counts that are replaced.
+    pub before: u64,
+    /// The sum of the recounted counts.
+    pub after: u64,
+    /// The sources that were recounted by other columns or another zone than before.
+    pub readings: Vec<SourceReading>,
+}
+
+/// How a source is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceReading {
+    pub source: SourceId,
+    pub reading: ReadingId,
 }

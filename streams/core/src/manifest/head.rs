@@ -29,6 +29,11 @@ impl Gone {
             (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) if commit.add.is_empty() => {
                 self.extend(commit.remove.iter().copied());
             }
+            (Command::Replace(replace), Outcome::Replace { result: Ok(Committed::Now), .. })
+                if replace.add.is_empty() =>
+            {
+                self.extend(replace.remove.iter().copied());
+            }
             (_, Outcome::Expire { result: Ok(expired), .. }) => {
                 self.extend(expired.blobs.iter().map(|meta| meta.key));
             }
@@ -90,6 +95,8 @@ pub fn replaces_head(command: &Command, outcome: &Outcome) -> bool {
         (_, Outcome::Erase { result, .. }) => result.is_ok(),
         (_, Outcome::TestTenant { result }) => result.is_ok(),
         (_, Outcome::Types { result }) => result.is_ok(),
+        // The sum of all counts changes, and the reading of sources.
+        (_, Outcome::Replace { result, .. }) => *result == Ok(Committed::Now),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::retention::{Horizons, Retention};
 use crate::schema::{SchemaRefused, TypeChange};
 use crate::scope::{Scope, TenantHash};
 use crate::source::ReadingId;
-use crate::time::{Day, Hour, HourRange};
+use crate::time::{Day, Days, Hour, HourRange};
 use proptest::prelude::*;
 
 const P: PartitionId = PartitionId(0);
@@ -470,10 +470,103 @@ fn rows_of_a_snapshot_that_do_not_fit_together_are_refused() {
     assert!(matches!(restore.add(b"h", &[9]), Err(SnapshotError::Decode(DecodeError::Version { found: 9, .. }))));
 }
 
+/// Replaces the rows of day 0 of both commits, which count `before`, by rows that count `after`.
+fn replace(seq: u64, before: u64, after: u64) -> Replace {
+    Replace {
+        partition: P,
+        epoch: Epoch(1),
+        seq: Seq(seq),
+        days: Days { first: Day(0), last: Day(0) },
+        add: vec![blob(key(1, seq, 0), after)],
+        remove: vec![key(1, 1, 0), key(1, 2, 0)],
+        revision: 0,
+        erased: 0,
+        before,
+        after,
+        readings: Vec::new(),
+    }
+}
+
+fn replaced(manifest: &mut Manifest, replace: &Replace) -> Result<Committed, ReplaceRefused> {
+    match manifest.apply(&Command::Replace(replace.clone())) {
+        Outcome::Replace { result, .. } => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn replacement_changes_the_sum_once_and_again_says_so() {
+    let mut manifest = manifest();
+    let reading = SourceReading { source: SOURCE, reading: ReadingId(6) };
+    let replace = Replace { readings: vec![reading], ..replace(3, 15, 40) };
+    assert_eq!(replaced(&mut manifest, &replace), Ok(Committed::Now));
+    let behind = manifest.partition(P).cloned().unwrap();
+    assert_eq!((behind.total, behind.live.total(), behind.live.len()), (40, 40, 1));
+    let SourceState { next_row, reading, .. } = behind.source(SOURCE);
+    assert_eq!((next_row, reading), (15, ReadingId(6)), "the position stays");
+    assert_eq!(replaced(&mut manifest, &replace), Ok(Committed::Already));
+    assert_eq!(manifest.partition(P), Some(&behind));
+    let later = Replace { remove: vec![key(1, 3, 0)], ..self::replace(4, 40, 40) };
+    assert_eq!(replaced(&mut manifest, &later), Ok(Committed::Now));
+}
+
+/// A row that came late, or a merge, has made another blob live: what was recounted is not what counts.
+#[test]
+fn replacement_of_other_blobs_than_are_live_is_refused() {
+    let mut late = manifest();
+    assert_eq!(result(&mut late, &flush(1, 3, 15, 20)), Ok(Committed::Now));
+    let before = late.clone();
+    assert_eq!(replaced(&mut late, &replace(4, 15, 15)), Err(ReplaceRefused::NotRecounted(key(1, 3, 0))));
+    let mut merged = manifest();
+    let merge = Commit { progress: None, add: vec![blob(key(1, 3, 0), 15)], ..flush(1, 3, 0, 0) };
+    let merge = Commit { remove: vec![key(1, 1, 0), key(1, 2, 0)], ..merge };
+    assert_eq!(result(&mut merged, &merge), Ok(Committed::Now));
+    let refused = CommitRefused::NotLive(key(1, 1, 0)).into();
+    assert_eq!(replaced(&mut merged, &replace(4, 15, 15)), Err(refused));
+    assert_eq!(late.partitions, before.partitions);
+    let twice = Replace { remove: vec![key(1, 1, 0); 2], ..replace(4, 15, 15) };
+    assert!(matches!(replaced(&mut manifest(), &twice), Err(ReplaceRefused::Commit(CommitRefused::NotLive(_)))));
+}
+
+#[test]
+fn replacement_with_other_sums_days_or_owner_is_refused() {
+    use ReplaceRefused::{Backwards, Commit as OfCommit, DeadLetters, NotKept, OtherDays, SumChanges, UnknownSource};
+    let first = Day(2);
+    let last = Day(0);
+    let letters = letters(key(1, 3, 1), 1);
+    let other = SourceReading { source: SourceId([9; 32]), reading: READING };
+    let day_2 = Days { first, last: first };
+    let cases = [
+        (Replace { after: 41, ..replace(3, 15, 40) }, SumChanges { added: 55, accounted: 56 }),
+        (Replace { days: Days { first, last }, ..replace(3, 15, 40) }, Backwards { first, last }),
+        (Replace { days: day_2, ..replace(3, 15, 40) }, OtherDays(key(1, 1, 0))),
+        (Replace { add: vec![letters], ..replace(3, 15, 0) }, DeadLetters(key(1, 3, 1))),
+        (Replace { readings: vec![other], ..replace(3, 15, 40) }, UnknownSource(SourceId([9; 32]))),
+        (Replace { erased: 1, ..replace(3, 14, 40) }, OfCommit(CommitRefused::NothingErased { erased: 1 })),
+        (replace(1, 15, 40), OfCommit(CommitRefused::OldSeq { seq: Seq(1), last: Seq(2) })),
+        (Replace { revision: 1, ..replace(3, 15, 40) }, OfCommit(CommitRefused::OtherRevision { named: 1, known: 0 })),
+        (
+            Replace { add: vec![blob(key(1, 9, 0), 40)], ..replace(3, 15, 40) },
+            OfCommit(CommitRefused::ForeignName(key(1, 9, 0))),
+        ),
+    ];
+    for (replace, refused) in cases {
+        assert_eq!(replaced(&mut manifest(), &replace), Err(refused));
+    }
+    let mut deposed = manifest();
+    deposed.apply(&claim(2, 2));
+    let refused = CommitRefused::OtherEpoch { epoch: Epoch(1), known: Epoch(2) };
+    assert_eq!(replaced(&mut deposed, &replace(3, 15, 40)), Err(refused.into()));
+    let mut expired = manifest();
+    expired.partitions.get_mut(&P).unwrap().horizons.kept = Day(1);
+    let refused = NotKept { first: Day(0), kept: Day(1) };
+    assert_eq!(replaced(&mut expired, &replace(3, 15, 40)), Err(refused));
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let numbers = (0..4_u64, 0..6_u64, 0..8_u64, 0..5_u64);
     let removed = proptest::collection::vec((0..4_u64, 0..6_u64, 0..2_u32), 0..3);
-    (0..14_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
+    (0..15_u8, numbers, removed).prop_map(|(kind, (epoch, seq, from, rows), removed)| match kind {
         0 => claim(epoch, seq),
         6 => {
             let buckets = vec![BucketsFrom { from: Day(0), buckets: 1 + seq as u32 % 2 }];
@@ -508,6 +601,11 @@ fn command() -> impl Strategy<Value = Command> {
             Command::Pause(SetPause { target, paused_at_ms: (from > 3).then_some(rows) })
         }
         1 => Command::Fence(Fence { partition: P, epoch: Epoch(epoch) }),
+        14 => {
+            let remove: Vec<BlobKey> = removed.into_iter().map(|(epoch, seq, part)| key(epoch, seq, part)).collect();
+            let add = vec![blob(key(epoch, seq, 0), rows + from)];
+            Command::Replace(Replace { epoch: Epoch(epoch), add, remove, ..replace(seq, rows, from) })
+        }
         2 => {
             let remove = removed.into_iter().map(|(epoch, seq, part)| key(epoch, seq, part)).collect();
             let add = vec![blob(key(epoch, seq, 0), from), blob(key(epoch, seq, 1), rows)];
@@ -523,7 +621,8 @@ proptest! {
         commands in proptest::collection::vec(command(), 0..60),
     ) {
         let mut manifest = Manifest::new();
-        let mut counted = 0_u64;
+        let mut rows = 0_u64;
+        let mut recounted = 0_i128;
         let mut store: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for (number, command) in commands.iter().enumerate() {
             let before = manifest.clone();
@@ -540,6 +639,7 @@ proptest! {
                     | Outcome::Erase { result: Err(_), .. }
                     | Outcome::TestTenant { result: Err(_) | Ok(false) }
                     | Outcome::Types { result: Err(_) | Ok(false) }
+                    | Outcome::Replace { result: Err(_) | Ok(Committed::Already), .. }
             );
             if is_refused {
                 prop_assert_eq!(&manifest.partitions, &before.partitions);
@@ -549,13 +649,16 @@ proptest! {
                 prop_assert_eq!(&manifest.test_tenants, &before.test_tenants);
                 prop_assert_eq!(&manifest.schema, &before.schema);
             }
-            if let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, outcome) {
-                counted += commit.progress.map_or(0, |progress| progress.to - progress.from);
+            if let (Command::Commit(commit), Outcome::Commit { result: Ok(Committed::Now), .. }) = (command, &outcome) {
+                rows += commit.progress.map_or(0, |progress| progress.to - progress.from);
+            }
+            if let (Command::Replace(replace), Outcome::Replace { result: Ok(Committed::Now), .. }) = (command, &outcome) {
+                recounted += i128::from(replace.after) - i128::from(replace.before);
             }
             let expired = manifest.partition(P).map_or(0, |partition| partition.expired_total) as u64;
             let live: u64 = expired + manifest.live().map(|meta| meta.total).sum::<u64>();
             let position = manifest.partition(P).map_or(0, |partition| partition.source(SOURCE).next_row);
-            prop_assert_eq!((live, position), (counted, counted));
+            prop_assert_eq!((i128::from(live), position), (i128::from(rows) + recounted, rows));
             let all: Vec<(Vec<u8>, Vec<u8>)> = manifest.rows().map(|row| (row.key, row.value.unwrap())).collect();
             let back = restored(all.iter().map(|(key, value)| (key, value)));
             prop_assert_eq!(back.as_ref(), Ok(&manifest));
@@ -577,7 +680,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_are_refused_or_understood(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        for version in [0, 1, 2, 3, 4] {
+        for version in [0, 1, 2, 3, 4, 5, 6] {
             let bytes = [&[version][..], &bytes].concat();
             if let Ok(command) = Command::decode(&bytes) {
                 Manifest::new().apply(&command);

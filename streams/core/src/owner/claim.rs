@@ -2,7 +2,7 @@
 
 use super::{Output, Owner, State, Stop};
 use crate::blob::Epoch;
-use crate::manifest::{Claim, Command, CommitRefused, Committed, Manifest, Outcome};
+use crate::manifest::{Claim, Command, CommitRefused, Committed, Manifest, Outcome, ReplaceRefused};
 use crate::merge::Scheduler;
 use crate::teeth::{Bug, bites};
 use crate::time::Now;
@@ -25,6 +25,7 @@ impl Owner {
             | Outcome::Fence { partition, .. }
             | Outcome::Expire { partition, .. }
             | Outcome::Erase { partition, .. }
+            | Outcome::Replace { partition, .. }
                 if *partition != own => {}
             Outcome::Claim { generation, member, result, .. } => {
                 let is_own = (*generation, *member) == (self.config.generation, self.config.member);
@@ -46,6 +47,17 @@ impl Owner {
                     Ok(Committed::Now | Committed::Already) => self.committed(now),
                     Err(CommitRefused::OtherEpoch { .. }) => self.stop(Stop::Deposed),
                     Err(refused) => self.stop(Stop::Commit(*refused)),
+                }
+            }
+            Outcome::Replace { epoch, seq, result, .. } => {
+                let State::Writing(write) = &self.state else { return };
+                if *epoch != self.epoch || !write.is_proposed_as(*seq) {
+                    return;
+                }
+                match result {
+                    Ok(Committed::Now | Committed::Already) => self.committed(now),
+                    Err(ReplaceRefused::Commit(CommitRefused::OtherEpoch { .. })) => self.stop(Stop::Deposed),
+                    Err(refused) => self.stop(Stop::Replace(*refused)),
                 }
             }
             Outcome::Fence { result: Ok(epoch), .. } if *epoch > self.epoch && self.epoch > Epoch(0) => {

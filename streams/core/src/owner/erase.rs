@@ -59,8 +59,8 @@ impl Owner {
                 progress.total = set.rows.total();
                 self.write_flush(now, progress, set, letters);
             }
-            // A merge is planned again, and dead letters are settled again.
-            Job::Merge { .. } | Job::Settle { .. } => self.plan_at = now,
+            // A merge is planned again, and dead letters are settled again. The operator has rows recounted again.
+            Job::Merge { .. } | Job::Settle { .. } | Job::Replace(_) => self.plan_at = now,
         }
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! Flushes and merges: blobs are written, then a commit that names them is proposed.
 
 use super::letters::{Held, Sorted};
+use super::replace::{Replaced, Replacing};
 use super::window::{Flushed, Taken};
 use super::{After, Content, Origin, Output, Owner, Put, SourceAfter, State, Stop};
 use crate::blob::{BlobKey, BlobMeta, Level, LiveDigest, Seq, StoredBlob};
 use crate::limits::MERGE_ROWS_MAX;
-use crate::manifest::{Command, Commit, Progress, Settled};
+use crate::manifest::{Command, Commit, Progress, Settled, SourceReading};
 use crate::merge::{self, Merge, Next, Scheduler};
 use crate::rollup::{Rollups, RowError};
 use crate::scope::Scope;
@@ -31,6 +32,8 @@ pub(super) enum Purpose {
     Merge(Merge),
     /// A blob is written again without erased rows and without rows of deleted types.
     Rewrite(BlobMeta),
+    /// Rows of past days are replaced.
+    Replace(Box<Replacing>),
 }
 
 /// Blobs that are written, and the commit that will name them.
@@ -48,6 +51,7 @@ pub(super) enum Job {
     Flush { progress: Progress, set: Flushed, letters: Vec<Held> },
     Merge { inputs: Vec<BlobMeta>, erased: u64 },
     Settle { input: BlobKey, settled: Settled },
+    Replace(Box<Replaced>),
 }
 
 pub(super) struct Pending {
@@ -69,8 +73,8 @@ enum Phase {
 }
 
 impl Job {
-    /// How far its source is once it is committed.
-    fn source_after(&self, sources: &BTreeMap<SourceId, SourceState>) -> Option<SourceAfter> {
+    /// The changed states of sources once it is committed.
+    fn sources_after(&self, sources: &BTreeMap<SourceId, SourceState>) -> Vec<SourceAfter> {
         let known = |id: &SourceId| sources.get(id).copied().unwrap_or_default();
         match self {
             Job::Flush { progress, .. } => {
@@ -83,16 +87,23 @@ impl Job {
                     dead_letters: known.dead_letters + progress.dead_letters,
                     dropped: known.dropped,
                 };
-                Some(SourceAfter { id: progress.source, state })
+                vec![SourceAfter { id: progress.source, state }]
             }
             Job::Settle { settled, .. } => {
                 let mut state = known(&settled.source);
                 state.dead_letters = state.dead_letters.saturating_sub(settled.letters());
                 state.accepted += settled.replayed;
                 state.dropped += settled.dropped;
-                Some(SourceAfter { id: settled.source, state })
+                vec![SourceAfter { id: settled.source, state }]
             }
-            Job::Merge { .. } => None,
+            Job::Merge { .. } => Vec::new(),
+            Job::Replace(replaced) => {
+                let after = |of: &SourceReading| {
+                    let state = SourceState { reading: of.reading, ..known(&of.source) };
+                    SourceAfter { id: of.source, state }
+                };
+                replaced.readings.iter().map(after).collect()
+            }
         }
     }
 
@@ -103,14 +114,14 @@ impl Job {
                 Origin::Source { source, from, to }
             }
             Job::Merge { .. } if bites(Bug::InputsNotRecorded) => Origin::Blobs([].into()),
-            Job::Merge { .. } | Job::Settle { .. } => Origin::Blobs(self.inputs().into()),
+            Job::Merge { .. } | Job::Settle { .. } | Job::Replace(_) => Origin::Blobs(self.inputs().into()),
         }
     }
 
     fn settles(&self, key: &BlobKey) -> bool {
         match self {
             Job::Settle { input, .. } => input == key,
-            Job::Flush { .. } | Job::Merge { .. } => false,
+            Job::Flush { .. } | Job::Merge { .. } | Job::Replace(_) => false,
         }
     }
 
@@ -120,6 +131,7 @@ impl Job {
             Job::Flush { .. } => Vec::new(),
             Job::Merge { inputs, .. } => inputs.iter().map(|meta| meta.key).collect(),
             Job::Settle { input, .. } => vec![*input],
+            Job::Replace(replaced) => replaced.inputs.iter().map(|meta| meta.key).collect(),
         }
     }
 }
@@ -170,14 +182,14 @@ impl Write {
     pub fn flushing(&self) -> Option<&Flushed> {
         match &self.job {
             Job::Flush { set, .. } => Some(set),
-            Job::Merge { .. } | Job::Settle { .. } => None,
+            Job::Merge { .. } | Job::Settle { .. } | Job::Replace(_) => None,
         }
     }
 
     pub fn flushing_mut(&mut self) -> Option<&mut Flushed> {
         match &mut self.job {
             Job::Flush { set, .. } => Some(set),
-            Job::Merge { .. } | Job::Settle { .. } => None,
+            Job::Merge { .. } | Job::Settle { .. } | Job::Replace(_) => None,
         }
     }
 
@@ -185,7 +197,7 @@ impl Write {
     pub fn ends(&self, source: SourceId) -> bool {
         match &self.job {
             Job::Flush { progress, .. } => progress.source == source && progress.is_end,
-            Job::Merge { .. } | Job::Settle { .. } => false,
+            Job::Merge { .. } | Job::Settle { .. } | Job::Replace(_) => false,
         }
     }
 
@@ -318,13 +330,23 @@ impl Owner {
         if !load.waiting.remove(&key) {
             return;
         }
-        if let Err(error) = load.take(&self.types.since(key.seq), rows) {
+        let renaming = self.types.since(key.seq);
+        let taken = match &mut load.purpose {
+            Purpose::Replace(replacing) => replacing.take(&key, &renaming, rows),
+            Purpose::Merge(_) | Purpose::Rewrite(_) => load.take(&renaming, rows),
+        };
+        if let Err(error) = taken {
             return self.merge_less(now, error);
         }
         if !load.waiting.is_empty() {
             return;
         }
-        let State::Loading(mut load) = std::mem::replace(&mut self.state, State::Idle) else { return };
+        let State::Loading(load) = std::mem::replace(&mut self.state, State::Idle) else { return };
+        self.finish_load(now, load);
+    }
+
+    /// All rows were read.
+    pub(super) fn finish_load(&mut self, now: Now, mut load: Load) {
         load.rows.combine();
         if let Err(error) = self.replace(now, load) {
             self.stop(Stop::Rows(error));
@@ -361,6 +383,7 @@ impl Owner {
                 (merge.inputs, sets.into_iter().map(|set| pending(set.level, set.scope, set.rows)).collect())
             }
             Purpose::Rewrite(meta) => (vec![meta], vec![pending(meta.level, meta.scope, rows)]),
+            Purpose::Replace(replacing) => return self.write_replaced(now, *replacing),
         };
         self.begin_write(now, Job::Merge { inputs, erased }, blobs);
         Ok(())
@@ -402,7 +425,7 @@ impl Owner {
     }
 
     /// The number of erasures and changes of event types that it knows.
-    fn revision(&self) -> u64 {
+    pub(super) fn revision(&self) -> u64 {
         self.erasures.count() + self.types.positions.len() as u64
     }
 
@@ -415,11 +438,11 @@ impl Owner {
             .fold(self.live.digest(), |live, meta| live.without(&meta));
         let count = |(parts, live): (u32, LiveDigest), meta: BlobMeta| (parts + 1, live.with(&meta));
         let (parts, live) = added.fold((0, live), count);
-        let this = job.source_after(&self.sources);
-        let is_other = |id: &&SourceId| this.is_none_or(|this| this.id != **id);
+        let these = job.sources_after(&self.sources);
+        let is_other = |id: &&SourceId| !these.iter().any(|this| this.id == **id);
         let others = self.touched.iter().filter(is_other);
         let others = others.filter_map(|id| Some(SourceAfter { id: *id, state: *self.sources.get(id)? }));
-        After { parts, live, revision: self.revision(), sources: others.chain(this).collect() }
+        After { parts, live, revision: self.revision(), sources: others.chain(these.iter().copied()).collect() }
     }
 
     /// Writes the blobs that are due. Those of a flush do not wait, and none while the partition is sealed or letters wait.
@@ -427,7 +450,7 @@ impl Owner {
         let State::Writing(write) = &mut self.state else { return };
         let every_ms = match &write.job {
             Job::Merge { .. } if !self.is_sealing && !self.letters_turn.is_asked() => self.config.merge.put_every_ms,
-            Job::Merge { .. } | Job::Flush { .. } | Job::Settle { .. } => 0,
+            Job::Merge { .. } | Job::Flush { .. } | Job::Settle { .. } | Job::Replace(_) => 0,
         };
         while write.phase == Phase::Storing && (every_ms == 0 || write.put_at <= now) {
             let Some(put) = write.puts.pop_front() else { return };
@@ -482,17 +505,17 @@ impl Owner {
             epoch: self.epoch,
             seq: write.seq,
             add: write.blobs.iter().filter_map(|blob| blob.meta).collect(),
+            remove: write.job.inputs(),
             revision: self.revision(),
             ..Commit::default()
         };
-        let commit = match &write.job {
-            Job::Flush { progress, .. } => Commit { progress: Some(*progress), ..commit },
-            Job::Merge { inputs, erased } => {
-                Commit { remove: inputs.iter().map(|meta| meta.key).collect(), erased: *erased, ..commit }
-            }
-            Job::Settle { input, settled } => Commit { remove: vec![*input], settled: Some(*settled), ..commit },
+        let command = match &write.job {
+            Job::Flush { progress, .. } => Command::Commit(Commit { progress: Some(*progress), ..commit }),
+            Job::Merge { erased, .. } => Command::Commit(Commit { erased: *erased, ..commit }),
+            Job::Settle { settled, .. } => Command::Commit(Commit { settled: Some(*settled), ..commit }),
+            Job::Replace(replaced) => Command::Replace(replaced.command(commit)),
         };
-        self.outputs.push_back(Output::Propose(Command::Commit(commit)));
+        self.outputs.push_back(Output::Propose(command));
         self.retry_later(now);
     }
 
@@ -503,7 +526,7 @@ impl Owner {
         self.plan_at = now;
         self.unreadable.read(write.job.inputs());
         self.live.extend(write.blobs.iter().filter_map(|blob| blob.meta));
-        if let Some(SourceAfter { id, state }) = write.job.source_after(&self.sources) {
+        for SourceAfter { id, state } in write.job.sources_after(&self.sources) {
             self.sources.insert(id, state);
             self.touched.insert(id);
         }

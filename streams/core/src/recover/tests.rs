@@ -2,11 +2,14 @@
 
 use super::*;
 use crate::blob::{Level, StoredBlob};
-use crate::manifest::{Claim, Command, Commit, Committed, Generation, Gone, MemberId, Outcome, Progress};
+use crate::manifest::{
+    Claim, Command, Commit, Committed, Generation, Gone, MemberId, Outcome, Progress, Replace, SourceReading,
+    replaces_head,
+};
 use crate::owner::SourceAfter;
 use crate::scope::Scope;
 use crate::source::ReadingId;
-use crate::time::{Hour, HourRange};
+use crate::time::{Day, Days, Hour, HourRange};
 
 const P: PartitionId = PartitionId(0);
 const SOURCE: SourceId = SourceId([7; 32]);
@@ -45,7 +48,8 @@ impl Directory {
 
     fn flush_as(&mut self, key: BlobKey, from: u64, to: u64) {
         let meta = BlobMeta { key, ..blob(0, 0, to - from) };
-        let reading = ReadingId(1);
+        let known = self.manifest.partition(P).and_then(|known| known.sources.get(&SOURCE).copied());
+        let reading = known.map_or(ReadingId(1), |known| known.reading);
         let total = to - from;
         let progress = Progress { source: SOURCE, reading, from, to, dead_letters: 0, total, is_end: false };
         self.write(Commit { progress: Some(progress), add: vec![meta], ..Commit::default() }, true);
@@ -87,6 +91,44 @@ impl Directory {
         merged
     }
 
+    /// Replaces the rows of day 0 by rows that count `after`, and writes the head or is killed before.
+    fn replace(&mut self, seq: u64, inputs: &[BlobMeta], after: u64, is_head_written: bool) {
+        let added = blob(seq, 0, after);
+        let before = inputs.iter().map(|meta| meta.total).sum();
+        let remove: Vec<BlobKey> = inputs.iter().map(|meta| meta.key).collect();
+        let replace = Replace {
+            partition: P,
+            epoch: Epoch(1),
+            seq: Seq(seq),
+            days: Days { first: Day(0), last: Day(0) },
+            add: Some(added).filter(|_| after > 0).into_iter().collect(),
+            remove: remove.clone(),
+            revision: 0,
+            erased: 0,
+            before,
+            after,
+            readings: vec![SourceReading { source: SOURCE, reading: ReadingId(2) }],
+        };
+        let command = Command::Replace(replace.clone());
+        let outcome = self.manifest.apply(&command);
+        assert!(matches!(outcome, Outcome::Replace { result: Ok(Committed::Now), .. }), "{outcome:?}");
+        assert!(replaces_head(&command, &outcome));
+        let partition = self.manifest.partition(P).unwrap();
+        let sources = partition.sources.iter().map(|(id, state)| SourceAfter { id: *id, state: *state }).collect();
+        let after = After { parts: 1, live: partition.live.digest(), revision: 0, sources };
+        let found = |meta: &BlobMeta| Found {
+            meta: *meta,
+            origin: Origin::Blobs(remove.clone().into()),
+            after: Some(after.clone()),
+        };
+        self.files.whole.extend(replace.add.iter().map(found));
+        if is_head_written {
+            let mut gone = Gone::default();
+            gone.follow(&command, &outcome);
+            self.head = self.manifest.head(gone);
+        }
+    }
+
     fn lose(&mut self, meta: &BlobMeta) {
         self.files.whole.retain(|found| found.meta.key != meta.key);
     }
@@ -119,6 +161,31 @@ fn replaced_blobs_are_not_live_whatever_files_are_left() {
         directory.lose(&collected);
         assert!(directory.is_recovered(), "{}", collected.key);
     }
+}
+
+#[test]
+fn replaced_range_is_found_again_and_never_both_states() {
+    for is_head_written in [true, false] {
+        let mut directory = Directory::new();
+        directory.flush(1, 0, 10);
+        directory.flush(2, 10, 30);
+        directory.replace(3, &[blob(1, 0, 10), blob(2, 0, 20)], 17, is_head_written);
+        assert!(directory.is_recovered());
+        directory.flush(4, 30, 31);
+        assert!(directory.is_recovered());
+        directory.lose(&blob(1, 0, 10));
+        assert!(directory.is_recovered());
+        // Its rows are merged further.
+        directory.merge(5, &[blob(3, 0, 17), blob(4, 0, 1)], true);
+        assert!(directory.is_recovered());
+    }
+    // Nothing is left of the days, and no blob says so.
+    let mut directory = Directory::new();
+    directory.flush(1, 0, 10);
+    directory.replace(2, &[blob(1, 0, 10)], 0, true);
+    assert!(directory.is_recovered() && directory.manifest.live().next().is_none());
+    directory.flush(3, 10, 12);
+    assert!(directory.is_recovered());
 }
 
 #[test]

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use tidemark_streams_core::blob::{BlobMeta, Level};
+use tidemark_streams_core::blob::{BlobKey, BlobMeta, Level};
 use tidemark_streams_core::collector::{Verdict, judge};
 use tidemark_streams_core::manifest::{Command, Generation, MemberId, Outcome};
 use tidemark_streams_core::merge::MergePolicy;
@@ -356,10 +356,10 @@ impl<'e> Session<'e> {
     }
 
     fn removed_by(&self, command: &Command) -> Vec<BlobMeta> {
+        let live = |remove: &[BlobKey]| remove.iter().filter_map(|key| live_blob(self.host.manifest(), key)).collect();
         match command {
-            Command::Commit(commit) => {
-                commit.remove.iter().filter_map(|key| live_blob(self.host.manifest(), key)).collect()
-            }
+            Command::Commit(commit) => live(&commit.remove),
+            Command::Replace(replace) => live(&replace.remove),
             Command::Claim(_)
             | Command::Fence(_)
             | Command::Layout(_)

@@ -153,6 +153,7 @@ impl Following {
                 self.stores.forget_blobs();
             }
             Command::Types(_)
+            | Command::Replace(_)
             | Command::Claim(_)
             | Command::Fence(_)
             | Command::Layout(_)
