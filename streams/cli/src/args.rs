@@ -27,7 +27,13 @@ const AUDIT_EXAMPLES: &str = "Examples:
 
 const REBUILD_EXAMPLES: &str = "Examples:
   tidemark-streams rebuild --dir shop
-  tidemark-streams rebuild 0-3-12-0 --dir shop --from transactions.parquet --map tenant=store_id,...";
+  tidemark-streams rebuild 0-3-12-0 --dir shop --from transactions.parquet --map tenant=store_id,...
+  tidemark-streams rebuild range --help";
+const RANGE_EXAMPLES: &str = "Examples:
+  tidemark-streams rebuild range --from 2026-01-05 --to 2026-01-07 --from-archive --dir shop
+  tidemark-streams rebuild range --from 2026-01-05 --to 2026-01-07 --from-archive --dir shop --yes
+  tidemark-streams rebuild range click --from 2026-01-05 --to 2026-01-05 --from-archive --dir shop
+  tidemark-streams rebuild range --from 2026-01-01 --to 2026-01-31 --from-file january.csv --map tenant=store_id,... --dir shop";
 const MANIFEST_EXAMPLES: &str = "Examples:
   tidemark-streams manifest rebuild --dir shop
   tidemark-streams manifest rebuild --dir shop --yes";
@@ -170,7 +176,7 @@ pub enum Command {
     /// the rows of all sources, so each file that was loaded has to be named. The counts of all sources are held in memory.
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(AuditArgs),
-    /// Rebuild blobs whose files are damaged or missing
+    /// Rebuild blobs whose files are damaged or missing; `range` counts past days again
     ///
     /// A blob is built again from the blobs that it was merged from, as long as their files are there, or from the rows of its source: the
     /// raw events of `serve`, or the loaded file that --from names. It is replaced if the result holds what the manifest says of it.
@@ -620,11 +626,15 @@ pub struct AuditArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct RebuildArgs {
+    #[command(subcommand)]
+    pub command: Option<RebuildCommand>,
     /// The names of the blobs, as `blobs` prints them [default: all that are damaged or missing]
     pub blobs: Vec<String>,
-    #[command(flatten)]
-    pub directory: DirectoryArgs,
+    /// Directory of the event streams
+    #[arg(long, value_name = "DIR", required = true)]
+    pub dir: Option<PathBuf>,
     /// A file that was loaded: its rows are counted again
     #[arg(long, value_name = "FILE", requires = "map")]
     pub from: Option<PathBuf>,
@@ -640,6 +650,53 @@ pub struct RebuildArgs {
     /// As of `load`, and of `serve`
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_values = ["impression", "click"])]
     pub types: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RebuildCommand {
+    /// Count past days again from their sources, and replace the rows that differ
+    ///
+    /// Blobs of these days may be whole and count other rows than their sources, such as those of a file that was read by a wrong column.
+    /// The command prints the tenants and days that differ, and changes nothing; its exit code is 1 then. With --yes one entry of the
+    /// manifest replaces the rows of all these days. All sources that may have rows of these days have to be named.
+    #[command(after_help = RANGE_EXAMPLES)]
+    Range(RangeArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RangeArgs {
+    /// Count rows of this event type again [default: all types]
+    #[arg(value_name = "TYPE")]
+    pub only: Option<String>,
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// The first day, of UTC
+    #[arg(long, value_name = "DATE")]
+    pub from: String,
+    /// The last day, included; it has ended 15 minutes ago
+    #[arg(long, value_name = "DATE")]
+    pub to: String,
+    /// Count the raw events of `serve`
+    #[arg(long)]
+    pub from_archive: bool,
+    /// Count the rows of a loaded file; give the option once for each file
+    #[arg(long, value_name = "FILE", requires = "map")]
+    pub from_file: Vec<PathBuf>,
+    /// As in `load`, with corrected columns too: once for all files, or once for each --from-file in their order
+    #[arg(long, value_name = "FIELD=COLUMN,...")]
+    pub map: Vec<String>,
+    /// As in `load`, once or for each file; an empty NAME is for a file whose --map has a type
+    #[arg(long = "type", value_name = "NAME")]
+    pub event_type: Vec<String>,
+    /// As in `load`, once or for each file
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    pub file_zone: Vec<String>,
+    /// Print the differences and change nothing, as without --yes
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// Replace the rows
+    #[arg(long)]
+    pub yes: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -323,7 +323,7 @@ impl Days {
 }
 
 /// The quarters of all rows of a key.
-fn sum<'a>(rows: &mut std::iter::Peekable<impl Iterator<Item = RollupRow<'a>>>, key: &RollupKey<'_>) -> [u64; 4] {
+pub fn sum<'a>(rows: &mut std::iter::Peekable<impl Iterator<Item = RollupRow<'a>>>, key: &RollupKey<'_>) -> [u64; 4] {
     let mut sums = [0; 4];
     while let Some(row) = rows.next_if(|row| row.key() == *key) {
         sums.iter_mut().zip(row.quarters).for_each(|(sum, count)| *sum += u64::from(count));

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use tidemark_proto::series::calendar::{CalendarError, Period, UnknownZone};
 use tidemark_streams_core::event::{EventError, EventTypesError};
+use tidemark_streams_core::limits::COMMIT_BLOBS_MAX;
 use tidemark_streams_core::manifest::{EraseRefused, LayoutRefused, TooManyTestTenants};
 use tidemark_streams_core::owner::Stop;
 use tidemark_streams_core::pause::PauseRefused;
@@ -129,6 +130,8 @@ pub enum CliError {
     DropNothing,
     #[error("differences were found: {differences}, in {blobs} blobs; they are named above, of counts the first 20")]
     Audit { differences: u64, blobs: u64 },
+    #[error(transparent)]
+    Range(#[from] RangeError),
     #[error("blob {name} is not live: `tidemark-streams blobs` lists the blobs that are")]
     NotLive { name: String },
     #[error(
@@ -179,9 +182,9 @@ pub enum CliError {
     #[error("{}: the file is source {source_id}, as is {}: name each file once", path.display(), other.display())]
     NamedTwice { path: PathBuf, other: PathBuf, source_id: SourceId },
     #[error(
-        "{option} is given {given} times for {files} files: give it once for all of them, or once for each --against, in their order"
+        "{option} is given {given} times for {files} files: give it once for all of them, or once for each {each}, in their order"
     )]
-    OptionsOfFiles { option: &'static str, given: usize, files: usize },
+    OptionsOfFiles { option: &'static str, given: usize, files: usize, each: &'static str },
     #[error(
         "files cannot be compared: the name of an event type was used again since the first rows were loaded, and nothing says which rows \
          came before; `tidemark-streams audit` without --against compares the blobs with the manifest"
@@ -223,4 +226,66 @@ pub enum InputError {
     Low { key: &'static str, value: f64, min: f64 },
     #[error("{key} {value}: at most {max}")]
     High { key: &'static str, value: f64, max: f64 },
+}
+
+/// Why a range is not rebuilt. Nothing was replaced.
+#[derive(Debug, thiserror::Error)]
+pub enum RangeError {
+    #[error("{text:?} is no day: name one such as 2026-01-05")]
+    NoDay { text: String },
+    #[error(
+        "--to {last}: the first day that is still open is {open}; a day is closed 15 minutes behind its end in UTC"
+    )]
+    Open { last: String, open: String },
+    #[error("--from {first}: counts are kept from {kept} on")]
+    NotKept { first: String, kept: String },
+    #[error("{blobs} live blobs have rows of these days: at most {COMMIT_BLOBS_MAX}; name fewer days")]
+    TooManyBlobs { blobs: usize },
+    #[error("event type {name:?} is unknown; the types are: {known}")]
+    UnknownType { name: String, known: String },
+    #[error("{days} tenants and days differ; they are named above. --yes replaces their rows")]
+    Differs { days: usize },
+    #[error(
+        "{missing} sources may have rows of these days and are not named: {shown}. Name each file with a further --from-file, and `serve` with \
+         --from-archive, or their rows would be lost"
+    )]
+    Sources { missing: usize, shown: String },
+    #[error(
+        "raw events of rows {} to {} of `serve`, which were accepted up to {until}, are not kept, and may be of these days; hours that can be \
+         counted again: from {covered} on",
+        rows.from + 1, rows.to
+    )]
+    NotCovered { rows: Missing, until: String, covered: String },
+    #[error(
+        "{replayed} raw events were dead letters and were replayed or dropped: nothing says which of them count, or as what"
+    )]
+    Replayed { replayed: u64 },
+    #[error(
+        "{dropped} dead letters of source {source_id} were dropped or erased, and nothing says which rows they were"
+    )]
+    Dropped { source_id: SourceId, dropped: u64 },
+    #[error(
+        "{uncounted} rows were accepted and cannot be counted now; the first is row {row} of source {source_id}: {why}. Their counts would be \
+         lost: correct --map or --file-zone"
+    )]
+    Uncounted { uncounted: u64, source_id: SourceId, row: u64, why: String },
+    #[error(
+        "{others} counts have values beyond the bound of a dimension, and nothing says which values the first count kept"
+    )]
+    OtherValues { others: u64 },
+    #[error("event types with dimensions were merged: nothing says which values the first count kept")]
+    MergedDimensions,
+    #[error(
+        "the name of an event type was used again since the first rows were loaded, and nothing says which rows of files came before"
+    )]
+    NameUsedAgain,
+    #[error(
+        "a file is read by other columns or another zone than it was loaded by, and counts of {first} to {last} outside of the range differ: \
+         name all days of the file"
+    )]
+    OtherDays { first: String, last: String },
+    #[error("a file is read by other columns or another zone than it was loaded by: rebuild all types, without TYPE")]
+    ColumnsOfOneType,
+    #[error("the range was not replaced: the directory has changed meanwhile; run the command again")]
+    NotTaken,
 }

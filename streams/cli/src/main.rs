@@ -2,6 +2,7 @@
 //!
 //! The command moves bytes between files, the machines of `tidemark-streams-core` and a directory. It decides nothing about counts.
 
+mod adding;
 mod args;
 mod audit;
 mod blobs;
@@ -16,6 +17,7 @@ mod manifest;
 mod pause;
 mod plan;
 mod query;
+mod range;
 mod raw;
 mod rebuild;
 mod recount;

@@ -1,5 +1,6 @@
 //! Raw events of `serve`: from the archive, and behind it from the intake's log.
 
+use crate::adding::Adding;
 use crate::driver::{PARTITION, now, time};
 use crate::error::CliError;
 use std::collections::BTreeSet;
@@ -31,12 +32,12 @@ pub struct RawCounts {
 }
 
 /// Adds raw events to a fold.
-struct Count<'a> {
+struct Count<'a, 'b> {
     types: &'a EventTypes,
     rules: Rules<'a>,
     /// Rows that are dead letters.
     refused: &'a BTreeSet<u64>,
-    fold: &'a mut Fold,
+    adding: &'a mut Adding<'b>,
     possible: Fold,
     settled: u64,
     failed: Option<LookupFailed>,
@@ -51,12 +52,8 @@ pub fn counted(directory: &Directory) -> u64 {
 ///
 /// # Errors
 /// The archive, the log or the catalogue cannot be read.
-pub fn count(
-    directory: &Directory,
-    types: &EventTypes,
-    refused: &BTreeSet<u64>,
-    fold: &mut Fold,
-) -> Result<RawCounts, CliError> {
+pub fn count(directory: &Directory, refused: &BTreeSet<u64>, adding: &mut Adding<'_>) -> Result<RawCounts, CliError> {
+    let types = adding.types;
     let view = catalogue(directory)?;
     let latest = view.as_ref().map(AsOf::latest);
     let tenants: &dyn Tenants = match &latest {
@@ -66,7 +63,7 @@ pub fn count(
     let kept_from = directory.manifest().partition(PARTITION).map_or(Day(0), |known| known.horizons.kept);
     let rules = Rules { now: now(), types, kept_from, seed: 0, tenants };
     let possible = Fold::new(types.clone(), rand::random());
-    let mut count = Count { types, rules, refused, fold, possible, settled: 0, failed: None };
+    let mut count = Count { types, rules, refused, adding, possible, settled: 0, failed: None };
     let rows = SourceRows { source: SOURCE, from: 0, to: counted(directory) };
     let RawRead { coverage, damaged } = read_raw(directory.path(), directory.id(), &rows, |_, batch| count.add(batch))?;
     let Count { possible, settled, failed, .. } = count;
@@ -99,7 +96,7 @@ fn catalogue(directory: &Directory) -> Result<Option<View>, CliError> {
     }
 }
 
-impl Count<'_> {
+impl Count<'_, '_> {
     fn add(&mut self, batch: &RowBatch<'_>) {
         for (row, record) in (batch.from..).zip(batch.records) {
             if self.refused.contains(&row) {
@@ -108,9 +105,7 @@ impl Count<'_> {
             match record {
                 // The intake has judged its time. Its type has the meaning from the time when the log took the row.
                 Record::Event(raw) => {
-                    if let Ok(event) = raw.check_judged(Now(u64::MAX), Judged::AsOfLogRow(row), self.types) {
-                        self.fold.add(&event);
-                    }
+                    self.adding.add(batch.source, row, raw, Judged::AsOfLogRow(row));
                 }
                 Record::Broken { text, .. } => {
                     self.settled += 1;

@@ -1,10 +1,11 @@
 //! `rebuild`: replaces blobs whose files are damaged or missing by what their inputs give.
 
-use crate::args::{ReadingArgs, RebuildArgs};
+use crate::args::{ReadingArgs, RebuildArgs, RebuildCommand};
 use crate::blobs::text;
 use crate::driver::{Driver, PARTITION, now};
 use crate::error::CliError;
 use crate::load::{OpenFile, open};
+use crate::range;
 use crate::raw;
 use crate::resolve::{self, OfSource};
 use std::collections::BTreeSet;
@@ -46,8 +47,16 @@ struct AtRow {
 }
 
 pub fn run(args: &RebuildArgs, out: &mut impl Write) -> Result<(), CliError> {
+    match &args.command {
+        Some(RebuildCommand::Range(range)) => range::run(range, out),
+        None => repair(args, out),
+    }
+}
+
+fn repair(args: &RebuildArgs, out: &mut impl Write) -> Result<(), CliError> {
     let types = EventTypes::new(&args.types)?;
-    let directory = Directory::open_damaged(&args.directory.dir)?;
+    // The option is required.
+    let directory = Directory::open_damaged(&args.dir.clone().unwrap_or_default())?;
     let wanted = wanted(&directory, &args.blobs)?;
     let blobs = wanted.len();
     let damaged: Vec<(BlobMeta, DirectoryError)> =
@@ -194,7 +203,7 @@ impl Left<'_> {
         refused: Option<&BTreeSet<u64>>,
     ) -> Result<Option<Counted>, CliError> {
         let mut recount = Recount::new(schema.effective(self.types), refused);
-        let dir = &self.args.directory.dir;
+        let dir = self.directory.path();
         let mut read = read_raw(dir, self.directory.id(), rows, |now, batch| recount.add(now, batch))?;
         if let Some(Damaged { path, rows, why }) = read.damaged.pop() {
             return Err(CliError::RawDamaged { path, rows, why });
@@ -255,7 +264,7 @@ impl Left<'_> {
         if file.rows.mapping().tenant.is_some() {
             return Ok(None);
         }
-        let catalogue = resolve::opened(&self.args.directory.dir, self.directory)?;
+        let catalogue = resolve::opened(self.directory.path(), self.directory)?;
         OfSource::as_loaded(&catalogue, file.source).map(Some)
     }
 
