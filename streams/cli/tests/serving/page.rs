@@ -8,7 +8,7 @@ mod npm;
 use crate::serving::{PROGRAM, Place, Server};
 use chromium::chromium;
 use npm::must;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/web");
