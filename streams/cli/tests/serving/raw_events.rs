@@ -91,6 +91,7 @@ fn raw_events_equal_the_blobs_though_the_server_is_killed() {
         assert!(audit.contains("raw events of all ") || audit.starts_with("0 blobs are whole"), "{audit}");
     }
     let server = Server::start(&place.dir(), &EARLY_FLUSH);
+    until("the claim", || server.get("/readyz").status == 200);
     flushed(&server);
     let rows = server.metric("tidemark_streams_raw_next_row");
     assert!(server.metric("tidemark_streams_raw_bytes") > 0.0 && server.metric("tidemark_streams_raw_files") > 0.0);
