@@ -27,7 +27,7 @@ pub struct Keeper {
 /// What a turn goes by.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// The row behind the last entry of the log whose rows are all counted.
+    /// The row behind the last entry of the log that has counted rows only.
     pub counted: Option<u64>,
     pub now_ms: u64,
     /// How long an event is kept. `None`: none is.
@@ -178,7 +178,7 @@ impl Keeper {
 }
 
 impl Append {
-    /// Entries from a row on. `erasures`: the number of erasures whose rows are left out.
+    /// Entries from a row on. Rows of this number of erasures are left out.
     pub fn new(from: u64, erasures: u64) -> Append {
         Append { name: None, end: from, erasures }
     }

@@ -2,11 +2,10 @@
 
 use super::{ArchiveError, Coverage, Fault, Missing, RAW_FOLDER, list, read_file};
 use crate::log::{LOG_FILE, LogError, READING, read_log};
-use crate::messages::SOURCE;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use tidemark_streams_core::owner::RowBatch;
 use tidemark_streams_core::rebuild::SourceRows;
+use tidemark_streams_core::source::SourceId;
 use tidemark_streams_core::time::Now;
 use tidemark_streams_intake::archive::file::{FileError, FileName};
 use tidemark_streams_intake::entry::{Batch, DecodeError, Head};
@@ -60,7 +59,7 @@ pub fn read_raw(
     let mut read = RawRead { coverage: Coverage::of(rows.from..rows.to), damaged: Vec::new() };
     for name in list(&folder)?.index.files() {
         if read.coverage.begin(name) {
-            read_archived(&folder.join(name.to_string()), directory, name, &mut read, &mut visit);
+            read_archived(&folder.join(name.to_string()), directory, name, rows.source, &mut read, &mut visit);
         }
     }
     let log = dir.join(LOG_FILE);
@@ -80,13 +79,14 @@ fn read_archived(
     path: &Path,
     directory: &str,
     name: &FileName,
+    source: SourceId,
     read: &mut RawRead,
     visit: &mut impl FnMut(Now, &RowBatch<'_>),
 ) {
     let coverage = &mut read.coverage;
     let whole = read_file(path, directory, name, |head, entry| {
         if let Some(rows) = coverage.needs(head.first_row..head.end_row()) {
-            visit_rows(head, entry, &rows, visit)?;
+            visit_rows(head, entry, &SourceRows { source, from: rows.start, to: rows.end }, visit)?;
             coverage.take(&rows);
         }
         Ok(())
@@ -105,14 +105,14 @@ fn read_archived(
 fn visit_rows(
     head: &Head,
     entry: &[u8],
-    rows: &Range<u64>,
+    rows: &SourceRows,
     visit: &mut impl FnMut(Now, &RowBatch<'_>),
 ) -> Result<(), Fault> {
     let of_entry = |error| Fault::Entry { row: head.first_row, error };
     let (_, batch) = Batch::decode(entry).map_err(of_entry)?;
     let records = batch.records();
-    let records = &records[(rows.start - head.first_row) as usize..(rows.end - head.first_row) as usize];
-    let batch = RowBatch { source: SOURCE, reading: READING, from: rows.start, is_logged: true, records };
+    let records = &records[(rows.from - head.first_row) as usize..(rows.to - head.first_row) as usize];
+    let batch = RowBatch { source: rows.source, reading: READING, from: rows.from, is_logged: true, records };
     visit(Now(head.accepted_at_ms), &batch);
     Ok(())
 }

@@ -44,7 +44,7 @@ impl World {
         self.recount(&coverage, &found)
     }
 
-    /// Rows whose time is over may be missing.
+    /// Rows may be missing once their time is over.
     fn excuse_old(&mut self) {
         let is_old = |row: &Row| self.keep_ms.is_none_or(|keep_ms| row.accepted_at_ms + keep_ms <= self.now_ms);
         let old = (0..).zip(&self.rows).filter(|(number, row)| *number < self.committed && is_old(row));
